@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shardwire/box.hpp"
+#include "shardwire/types.hpp"
+
+namespace shardwire {
+
+/// Grouped by what the caller can do about it.
+enum class ErrorCode {
+  invalid_argument,   ///< the call is wrong; mend the caller
+  layout_mismatch,    ///< the two sides, or a layout and a shape, cannot be brought together
+  unsupported,        ///< legal, but not in this build or not yet
+  out_of_resources,   ///< memory, descriptors, shared memory
+  peer_lost,          ///< a member died or cut its connection; other peers stay usable
+  timed_out,          ///< the deadline of the operation passed
+  cancelled,          ///< the caller asked
+  transport_failed,   ///< a fabric or a connection reported a fault, or a peer spoke nonsense
+  internal,           ///< our bug
+};
+
+/// Stable lower-case name, e.g. "peer_lost"; used in reports.
+std::string_view to_string(ErrorCode code);
+
+/// A region of a wanted tensor that nobody holds, or that did not arrive.
+struct Gap {
+  std::string fqn;
+  std::string state;
+  Box box;
+  Rank target{};
+
+  bool operator==(const Gap&) const = default;
+};
+
+/// The one exception type of the library. what() is a full sentence that names the thing at fault.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message, std::vector<Gap> gaps)
+      : std::runtime_error(message), code_(code), gaps_(std::move(gaps)) {}
+  Error(ErrorCode code, const std::string& message, std::vector<Rank> ranks)
+      : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
+
+  [[nodiscard]] ErrorCode code() const { return code_; }
+  /// All boxes without a holder (layout_mismatch from planning) or not yet complete (a failed restore).
+  [[nodiscard]] const std::vector<Gap>& gaps() const { return gaps_; }
+  /// The members or places that the error is about, where there are any.
+  [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }
+
+ private:
+  ErrorCode code_;
+  std::vector<Gap> gaps_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace shardwire

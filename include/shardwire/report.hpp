@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shardwire/types.hpp"
+
+namespace shardwire {
+
+/// Seconds of one restore. The stages follow one another without overlap and sum to `wall`.
+struct StageSeconds {
+  double wall = 0;
+  double join = 0;    ///< joining the session; 0 after the first restore
+  double plan = 0;    ///< waiting for publications, fetching manifests, planning
+  double bind = 0;    ///< connecting to the peers of the plan, leases, region handles
+  double move = 0;
+  double verify = 0;  ///< check after read (generation) and digests where asked
+  double commit = 0;
+};
+
+/// Payload bytes by the way that moved them.
+struct WayBytes {
+  ByteCount local = 0;
+  ByteCount mapped = 0;
+  ByteCount read = 0;
+  ByteCount packed = 0;
+  ByteCount over_read = 0;
+  ByteCount grouped = 0;
+};
+
+struct PeerReport {
+  Rank rank{};         ///< place in the source layout
+  ByteCount bytes = 0;
+  std::string path;    ///< "local" or "<transport>/<way>"
+  std::string detail;  ///< device or protocol behind the path, and why no better path was taken
+};
+
+/// What one restore did. Invariant: moved + local == needed + extra + again.
+struct RestoreReport {
+  ByteCount needed = 0;  ///< bytes that the target rank wanted
+  ByteCount moved = 0;   ///< payload that crossed between ranks
+  ByteCount local = 0;   ///< payload copied inside this process
+  ByteCount extra = 0;   ///< bytes moved beyond what was needed
+  ByteCount again = 0;   ///< bytes moved again after a fault
+  WayBytes ways;
+  StageSeconds seconds;
+  ByteCount staging_budget = 0;
+  ByteCount staging_peak = 0;        ///< most staging in use at once in this session, as source and as target
+  ByteCount registered_bytes = 0;    ///< memory registered or allocated as arenas in this session
+  double registration_seconds = 0;
+  std::string transport;             ///< name and loaded version of the fabric
+  std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
+};
+
+/// State of a running restore.
+struct Progress {
+  const char* stage = "";  ///< "plan", "bind", "move", "verify", "commit", "done"
+  ByteCount done_bytes = 0;
+  ByteCount total_bytes = 0;
+};
+
+}  // namespace shardwire

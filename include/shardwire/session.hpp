@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "shardwire/bootstrap.hpp"
+#include "shardwire/layout.hpp"
+#include "shardwire/memory.hpp"
+#include "shardwire/report.hpp"
+#include "shardwire/tensor.hpp"
+
+namespace shardwire {
+
+using Duration = std::chrono::nanoseconds;
+
+/// A value that travels inside the publication instead of as boxes: scalars such as `step`, None, text, and one-element
+/// tensors (which keep dtype and shape).
+struct TensorValue {
+  DType dtype{};
+  Extents shape;
+  Bytes bytes;  ///< volume * item size, little-endian
+
+  bool operator==(const TensorValue&) const = default;
+};
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Bytes, TensorValue>;
+
+/// What one rank holds or wants: tensors with layout and local memory, and values.
+/// Ownership: borrows the memory of its views.
+class Catalog {
+ public:
+  /// `place` is this rank's number in the layouts, 0..ranks-1.
+  Catalog(Rank place, int ranks);
+
+  /// Adds a tensor. `view` is where this rank's boxes lie; its data may be null when the rank holds no element. Two ranks
+  /// that declare the same tensors in the same order share one manifest, so add tensors in an order all ranks agree on.
+  /// One-element tensors become values: a held one is read here and now, a wanted one is written at commit.
+  /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape, Error{invalid_argument} on a repeated
+  ///         key or a null view for a rank that holds elements, Error{unsupported} for strided or device views.
+  void add(TensorSpec spec, Layout layout, View view);
+  /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
+  /// ignored: adding it asks for the key. Errors: throws Error{invalid_argument} on a repeated key.
+  void add_value(TensorKey key, Value value = {});
+
+  struct Entry {
+    TensorSpec spec;
+    Layout layout;
+    View view;
+  };
+  struct ValueEntry {
+    TensorKey key;
+    Value value;
+    void* destination = nullptr;  ///< where a wanted one-element tensor is written; null for plain values
+  };
+  [[nodiscard]] Rank place() const { return place_; }
+  [[nodiscard]] int ranks() const { return ranks_; }
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  [[nodiscard]] const std::vector<ValueEntry>& values() const { return values_; }
+
+ private:
+  void check_new(const TensorKey& key);
+
+  Rank place_;
+  int ranks_;
+  std::vector<Entry> entries_;
+  std::vector<ValueEntry> values_;
+  struct Keys;
+  std::shared_ptr<Keys> keys_;  // owners: copies of this catalog made before a further add (copied on write)
+};
+
+enum class LogLevel : std::uint8_t { debug, info, warning, error };
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+struct SessionOptions {
+  std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
+  ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
+  Duration join_timeout = std::chrono::seconds(60);
+  LogSink log;                           ///< called from the session's thread; must not block; empty: silent
+};
+
+enum class Snapshot : std::uint8_t {
+  none,  ///< publish in place: the bytes must not change until retire() returns
+  copy,  ///< copy into the session's own arena first: training may go on at once
+};
+
+struct PublishOptions {
+  std::string name = "state";
+  std::int64_t step = 0;
+  Snapshot snapshot = Snapshot::none;
+};
+
+namespace detail {
+class SessionState;
+struct PublicationState;
+class RestoreState;
+}  // namespace detail
+
+/// A catalog that peers can read, pinned to one step. Movable; the destructor retires without waiting.
+class Publication {
+ public:
+  Publication();
+  ~Publication();
+  Publication(Publication&&) noexcept;
+  Publication& operator=(Publication&&) noexcept;
+
+  /// Withdraws the publication and returns when no reader holds a lease on it; after that the memory is the caller's.
+  /// Errors: throws Error{timed_out} naming the readers that are left; they will find their lease revoked, and their
+  ///         restore does not commit.
+  void retire(Duration timeout);
+
+ private:
+  friend class Session;
+  explicit Publication(std::shared_ptr<detail::PublicationState> state);
+  std::shared_ptr<detail::PublicationState> state_;  // owners: this handle and the session
+};
+
+enum class Verify : std::uint8_t {
+  none,    ///< the source's step and generation are checked after the read
+  digest,  ///< and a digest of every piece is compared between source and destination memory
+};
+
+struct RestoreOptions {
+  std::string from = "state";              ///< name of the publications to read
+  std::optional<std::int64_t> step;        ///< refuse any other step; empty: all sources must agree on one
+  Duration deadline = std::chrono::seconds(60);
+  ByteCount staging_bytes = 256u << 20;    ///< bound of this restore's own staging
+  Verify verify = Verify::none;
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  Duration settle = std::chrono::seconds(2);  ///< once the cover is complete, how long to wait for further replicas
+};
+
+/// One running restore. Movable; the destructor cancels what is still running and waits until no write can follow.
+class Restore {
+ public:
+  Restore();
+  ~Restore();
+  Restore(Restore&&) noexcept;
+  Restore& operator=(Restore&&) noexcept;
+
+  /// `callback` runs on the session's thread, at most every `interval`, and once at the end; it must not block.
+  void on_progress(std::function<void(const Progress&)> callback,
+                   Duration interval = std::chrono::milliseconds(100));
+  /// Returns when every wanted element is in place and committed. Call from one thread.
+  /// Errors: throws what ended the restore: Error{layout_mismatch} with all gaps before any byte moved, peer_lost naming
+  ///         the source, timed_out naming what is missing, cancelled. Which boxes did not arrive is in gaps().
+  void wait();
+  /// True once wait() would not block.
+  [[nodiscard]] bool poll() const;
+  /// Stops the restore; wait() then throws Error{cancelled}. The destination is unspecified, its memory reusable.
+  void cancel();
+  /// Valid after wait() returned or threw.
+  [[nodiscard]] const RestoreReport& report() const;
+  /// Value that travelled for `key`. Valid after wait() returned. Errors: throws Error{invalid_argument} for a key that the
+  /// wanted catalog does not name.
+  [[nodiscard]] const Value& value(const TensorKey& key) const;
+
+ private:
+  friend class Session;
+  explicit Restore(std::shared_ptr<detail::RestoreState> state);
+  std::shared_ptr<detail::RestoreState> state_;  // owners: this handle and the session's thread while it runs
+};
+
+/// Membership of one process in a job. Joining is no barrier: members may come and go at any time.
+/// Threads: all calls may come from any thread; the session has one thread of its own that serves readers, so a publisher
+///          needs to call nothing.
+class Session {
+ public:
+  /// Member 0 serves the rendezvous; the others retry until it answers.
+  /// Errors: throws Error{timed_out} when it does not, Error{invalid_argument} when the port is taken, the job key differs
+  ///         or the rank is already there, Error{unsupported} when the transport is not in this build.
+  static Session join(Bootstrap bootstrap, SessionOptions options = {});
+
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int world_size() const;
+  /// Name and loaded version of the fabric, e.g. "ucx 1.13.1".
+  [[nodiscard]] std::string transport() const;
+
+  /// Memory that peers can map or read directly. Zero bytes are legal.
+  /// Errors: throws Error{out_of_resources}.
+  Arena allocate(ByteCount bytes);
+  /// Makes `held` readable by peers. Memory in arenas of this session is offered for direct reading, any other is served
+  /// by copies. A new publication under a name that this member still publishes is refused: retire the old one first.
+  /// Errors: throws Error{invalid_argument}.
+  Publication publish(const Catalog& held, PublishOptions options = {});
+  /// Starts pulling everything `wanted` lists from whoever published it. One-sided: sources only have to have published.
+  /// Errors: throws Error{invalid_argument} when destination memory overlaps memory that this member publishes or
+  ///         itself; everything else surfaces in wait().
+  Restore restore(const Catalog& wanted, RestoreOptions options = {});
+  /// Exchanges one small value per member under a name used once, e.g. to agree that all are done: returns the values of
+  /// members 0..world_size-1. Blocks until all have called.
+  /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming those that did not come.
+  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
+  /// Leaves in order: retires what is published, waits for readers. The destructor leaves at once.
+  void close(Duration timeout);
+
+ private:
+  explicit Session(std::shared_ptr<detail::SessionState> state);
+  std::shared_ptr<detail::SessionState> state_;  // owners: this handle and running operations
+};
+
+}  // namespace shardwire

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shardwire {
+
+/// Place of a process in a job-wide layout, counted from 0. A place in the old layout and a place in the new one are
+/// both ranks; which side is meant is said by the object that carries it.
+enum class Rank : std::int32_t {};
+
+constexpr std::int32_t to_int(Rank rank) { return static_cast<std::int32_t>(rank); }
+
+/// Index of a tensor in the list of one manifest (see plan.hpp). Meaningless outside that list.
+enum class TensorId : std::uint32_t {};
+
+constexpr std::uint32_t to_index(TensorId id) { return static_cast<std::uint32_t>(id); }
+
+/// Extents, offsets and volumes are signed 64-bit element counts; memory sizes are unsigned 64-bit byte counts. They are
+/// aliases, not classes, because sums of them are formed everywhere; products go through a checked multiply.
+using Extent = std::int64_t;
+using ElementCount = std::int64_t;
+using ByteCount = std::uint64_t;
+
+using Bytes = std::vector<std::byte>;
+
+}  // namespace shardwire

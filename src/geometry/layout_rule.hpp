@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shardwire/layout.hpp"
+
+namespace shardwire {
+
+/// Neutral self-description of a layout rule: what travels in a manifest and what equality compares. A new layout kind
+/// needs no schema change: it picks its own field names.
+struct RuleDescription {
+  std::string kind;
+  std::vector<std::pair<std::string, std::vector<Extent>>> fields;
+  std::vector<RuleDescription> inner;
+
+  bool operator==(const RuleDescription&) const = default;
+};
+
+/// One layout kind: one file that implements this, and one line in the table of layout_rules.cpp.
+/// Implementations are immutable.
+class LayoutRule {
+ public:
+  virtual ~LayoutRule() = default;
+  [[nodiscard]] virtual std::string_view kind() const = 0;
+  /// Throws Error{layout_mismatch} when the rule cannot hold a tensor of this shape on `ranks` ranks.
+  virtual void check(const Extents& shape, int ranks) const = 0;
+  /// See Layout::boxes_of.
+  [[nodiscard]] virtual std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const = 0;
+  [[nodiscard]] virtual RuleDescription describe() const = 0;
+  [[nodiscard]] virtual std::string to_string() const = 0;
+};
+
+/// Rebuilds a layout from a description that may come from a hostile peer.
+/// Errors: throws Error{invalid_argument} for an unknown kind or field, or for parameters out of bounds.
+Layout layout_from(const RuleDescription& description);
+
+}  // namespace shardwire

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "shardwire/error.hpp"
+#include "shardwire/plan.hpp"
+#include "shardwire/session.hpp"
+
+// Values that cross between members, free of any encoding. encode()/decode() are the only way to bytes and back.
+namespace shardwire::wire {
+
+inline constexpr std::uint32_t protocol_version = 1;
+using Digest = std::array<std::byte, 32>;
+using Nonce = std::array<std::byte, 32>;
+
+/// First message on a connection, both ways.
+struct Hello {
+  std::uint32_t version = protocol_version;
+  std::vector<std::string> capabilities;
+  std::int32_t rank = 0;          ///< member number
+  std::int32_t world_size = 0;
+  std::uint64_t incarnation = 0;  ///< distinguishes processes that had the same member number
+  std::string host;               ///< equal on one host (boot id and IPC namespace)
+  Nonce nonce{};
+  bool operator==(const Hello&) const = default;
+};
+/// Keyed digest over both hellos: shows that the sender has the job key. Second message, both ways.
+struct Proof {
+  Digest digest{};
+  bool operator==(const Proof&) const = default;
+};
+
+// --- rendezvous: a key-value store inside member 0 ---
+struct StorePut {
+  std::string key;
+  Bytes value;
+  bool operator==(const StorePut&) const = default;
+};
+/// Asks for every present and future entry whose key starts with `prefix`.
+struct StoreWatch {
+  std::string prefix;
+  bool operator==(const StoreWatch&) const = default;
+};
+struct StoreEntry {
+  std::string key;
+  Bytes value;
+  bool operator==(const StoreEntry&) const = default;
+};
+
+/// Store value: how to reach a member.
+struct MemberRecord {
+  std::int32_t rank = 0;
+  std::uint64_t incarnation = 0;
+  std::string host;
+  std::string address;     ///< numeric
+  std::uint16_t port = 0;
+  std::string local_path;  ///< Unix socket for members of the same host, abstract name; may be empty
+  bool operator==(const MemberRecord&) const = default;
+};
+/// Store value: what a member publishes under a name.
+struct PublicationRecord {
+  std::int32_t member = 0;
+  std::uint64_t incarnation = 0;
+  std::int32_t place = 0;  ///< rank in the layouts of the manifest
+  std::int64_t step = 0;
+  std::uint64_t generation = 0;
+  bool live = true;  ///< false: withdrawn
+  Digest manifest{};
+  Digest values{};
+  bool operator==(const PublicationRecord&) const = default;
+};
+
+// --- between a reader (restore) and a source (publication) ---
+struct ManifestRequest {
+  Digest digest{};
+  bool operator==(const ManifestRequest&) const = default;
+};
+struct ManifestReply {
+  Digest digest{};
+  Bytes encoded;  ///< canonical; its digest must be `digest`
+  bool operator==(const ManifestReply&) const = default;
+};
+struct ValuesRequest {
+  Digest digest{};
+  bool operator==(const ValuesRequest&) const = default;
+};
+struct ValuesReply {
+  Digest digest{};
+  Bytes encoded;
+  bool operator==(const ValuesReply&) const = default;
+};
+
+/// Takes a lease on the listed boxes; an empty box list of a tensor means all that the source holds of it.
+struct TensorRange {
+  std::uint32_t tensor = 0;  ///< in the source's manifest
+  std::vector<Box> boxes;
+  bool operator==(const TensorRange&) const = default;
+};
+struct Lease {
+  std::uint64_t request = 0;
+  std::string publication;
+  std::uint64_t generation = 0;
+  std::vector<TensorRange> ranges;
+  bool operator==(const Lease&) const = default;
+};
+struct Leased {
+  std::uint64_t request = 0;
+  std::uint64_t lease = 0;
+  bool operator==(const Leased&) const = default;
+};
+/// Ends a lease. The answer says whether the bytes were untouched until now.
+struct Release {
+  std::uint64_t request = 0;
+  std::uint64_t lease = 0;
+  bool operator==(const Release&) const = default;
+};
+struct Released {
+  std::uint64_t request = 0;
+  bool intact = false;
+  bool operator==(const Released&) const = default;
+};
+
+/// Asks for the handles of the tensors under a lease.
+struct Bind {
+  std::uint64_t request = 0;
+  std::uint64_t lease = 0;
+  std::string fabric;
+  std::string domain;
+  Bytes address;  ///< of the reader's fabric, so that the source can send to it
+  bool operator==(const Bind&) const = default;
+};
+struct RegionHandle {
+  Bytes key;
+  std::uint64_t size_bytes = 0;
+  bool operator==(const RegionHandle&) const = default;
+};
+inline constexpr std::uint32_t no_region = 0xffffffff;
+struct TensorHandle {
+  std::uint32_t tensor = 0;
+  std::uint32_t region = no_region;  ///< index into Bound::regions; no_region: served by packed messages only
+  std::uint64_t offset_bytes = 0;    ///< of local element 0 in that region
+  bool operator==(const TensorHandle&) const = default;
+};
+struct Bound {
+  std::uint64_t request = 0;
+  Bytes address;  ///< of the source's fabric
+  std::vector<RegionHandle> regions;
+  std::vector<TensorHandle> tensors;
+  bool operator==(const Bound&) const = default;
+};
+
+struct Part {
+  std::uint32_t tensor = 0;  ///< in the source's manifest
+  Box box;                   ///< global coordinates, inside one box of the source
+  bool operator==(const Part&) const = default;
+};
+/// Asks the source to pack these boxes, each row-major, back to back, and to send them as one message whose header is the
+/// request number.
+struct PackRequest {
+  std::uint64_t request = 0;
+  std::uint64_t lease = 0;
+  std::vector<Part> parts;
+  bool operator==(const PackRequest&) const = default;
+};
+/// Asks for a digest of each box, taken row-major from the source's memory.
+struct DigestRequest {
+  std::uint64_t request = 0;
+  std::uint64_t lease = 0;
+  std::vector<Part> parts;
+  bool operator==(const DigestRequest&) const = default;
+};
+struct BoxDigest {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  bool operator==(const BoxDigest&) const = default;
+};
+struct Digests {
+  std::uint64_t request = 0;
+  std::vector<BoxDigest> digests;  ///< one per part
+  bool operator==(const Digests&) const = default;
+};
+
+/// Answer to a request that could not be served (request 0: about the connection).
+struct Failure {
+  std::uint64_t request = 0;
+  ErrorCode code{};
+  std::string message;
+  bool operator==(const Failure&) const = default;
+};
+/// The sender leaves in order: the end of file that follows is no death.
+struct Goodbye {
+  bool operator==(const Goodbye&) const = default;
+};
+
+using Message = std::variant<Hello, Proof, StorePut, StoreWatch, StoreEntry, ManifestRequest, ManifestReply, ValuesRequest,
+                             ValuesReply, Lease, Leased, Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests,
+                             Failure, Goodbye>;
+
+/// Bounds of what a reader accepts.
+inline constexpr std::size_t max_hello_bytes = 16 * 1024;         ///< before the peer has proven the job key
+inline constexpr std::size_t max_message_bytes = 256u << 20;      ///< after
+inline constexpr std::size_t max_boxes_per_message = 1u << 20;
+
+/// One message as bytes, without the length prefix of the connection. Always a multiple of 8 bytes.
+Bytes encode(const Message& message);
+/// Errors: throws Error{transport_failed} naming the field for anything truncated, oversized, unknown or out of bounds; no
+/// other effect, whatever the bytes are. Bounded in time and memory by the size of `bytes`.
+Message decode(std::span<const std::byte> bytes);
+
+Bytes encode_member(const MemberRecord& record);
+MemberRecord decode_member(std::span<const std::byte> bytes);
+Bytes encode_publication(const PublicationRecord& record);
+PublicationRecord decode_publication(std::span<const std::byte> bytes);
+
+/// Canonical: equal manifests give equal bytes, so their digest names them.
+Bytes encode_manifest(const Manifest& manifest);
+/// Checks every field: extents, dims, dtype, rule parameters, unique keys, and that each layout fits its tensor.
+Manifest decode_manifest(std::span<const std::byte> bytes);
+
+struct NamedValue {
+  TensorKey key;
+  Value value;
+  bool operator==(const NamedValue&) const = default;
+};
+/// Canonical in the same sense; sorts by key.
+Bytes encode_values(std::vector<NamedValue> values);
+std::vector<NamedValue> decode_values(std::span<const std::byte> bytes);
+
+/// BLAKE2b-256.
+Digest digest_of(std::span<const std::byte> bytes);
+/// HMAC-SHA-256 proof that whoever sent `mine` knows `key`: covers the role, both hellos and their order.
+Proof prove(std::span<const std::byte> key, bool initiator, const Hello& initiator_hello, const Hello& acceptor_hello);
+/// Constant time.
+bool same_digest(const Digest& a, const Digest& b);
+Nonce random_nonce();
+std::string to_hex(const Digest& digest);
+
+}  // namespace shardwire::wire
