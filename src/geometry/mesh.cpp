@@ -125,8 +125,8 @@ class MeshRule final : public LayoutRule {
     std::string placements;
     for (std::size_t m = 0; m < shape_.size(); ++m) {
       const char* comma = m == 0 ? "" : ", ";
-      shape += comma + std::to_string(shape_[m]);
-      placements += comma + text_of(placements_[m]);
+      shape += fmt::format("{}{}", comma, shape_[m]);
+      placements += fmt::format("{}{}", comma, text_of(placements_[m]));
     }
     const char* order = order_ == MeshOrder::tp_first ? " tp_first" : "";
     const std::string ranks = !positions_.empty() ? " on listed ranks"
