@@ -150,6 +150,7 @@ struct TensorHandle {
 struct Bound {
   std::uint64_t request = 0;
   Bytes address;  ///< of the source's fabric
+  std::uint64_t max_pack_bytes = 0;  ///< most payload that one PackRequest to this source may ask for
   std::vector<RegionHandle> regions;
   std::vector<TensorHandle> tensors;
   bool operator==(const Bound&) const = default;
