@@ -31,4 +31,22 @@ std::optional<T> take(ByteView& in) {
   return record;
 }
 
+/// Appends a checksum of what is in `out`, and takes it off again. UCX reads its addresses and keys without knowing
+/// where they end, so a truncated or garbled one must not get that far. It is no protection from a hostile peer.
+inline std::uint64_t checksum(ByteView bytes) {
+  std::uint64_t sum = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const std::byte byte : bytes) sum = (sum ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;
+  return sum;
+}
+inline void seal(Bytes& out) {
+  append(out, checksum(out));
+}
+inline std::optional<ByteView> unseal(ByteView in) {
+  if (in.size() < sizeof(std::uint64_t)) return std::nullopt;
+  ByteView tail = in.last(sizeof(std::uint64_t));
+  const ByteView body = in.first(in.size() - tail.size());
+  if (take<std::uint64_t>(tail) != checksum(body)) return std::nullopt;
+  return body;
+}
+
 }  // namespace shardwire::transport
