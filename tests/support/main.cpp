@@ -1,5 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
+// The main of every Boost.Test runner. It differs from Boost's own in two ways: a run in which no case ran exits 77, so
+// that Meson shows SKIP instead of OK, and the last line on standard output counts the cases for summary.py:
+//   cases: 12 passed, 0 failed, 1 skipped
 #define BOOST_TEST_NO_MAIN
+#include <boost/cstdlib.hpp>
+#include <boost/test/results_collector.hpp>
+#include <boost/test/tree/observer.hpp>
+#include <boost/test/tree/test_case_counter.hpp>
+#include <boost/test/tree/traverse.hpp>
+#include <boost/test/tree/visitor.hpp>
 #include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
 
-int main(int argc, char** argv) { return boost::unit_test::unit_test_main([] { return true; }, argc, argv); }
+namespace {
+
+namespace ut = boost::unit_test;
+
+constexpr int exit_skipped = 77;  // Meson's agreement with test programs
+
+/// Calls `visit` with each case at or below a unit, whatever its run status.
+class CaseVisitor : public ut::test_tree_visitor {
+ public:
+  explicit CaseVisitor(std::function<void(const ut::test_case&)> visit) : visit_(std::move(visit)) {}
+  void visit(const ut::test_case& unit) override { visit_(unit); }
+
+ private:
+  std::function<void(const ut::test_case&)> visit_;
+};
+
+class CaseCounter : public ut::test_observer {
+ public:
+  void test_unit_finish(const ut::test_unit& unit, unsigned long /*microseconds*/) override {
+    if (unit.p_type != ut::TUT_CASE) return;
+    ++(ut::results_collector.results(unit.p_id).passed() ? passed_ : failed_);
+  }
+
+  // Boost reports a unit left out by a filter in the same way as a disabled one; only what its author disabled, or what
+  // its precondition kept from running, is a skip that people should hear of.
+  void test_unit_skipped(const ut::test_unit& unit, boost::unit_test::const_string reason) override {
+    if (!unit.is_enabled() && unit.p_default_status != ut::test_unit::RS_DISABLED) return;
+    std::string why(reason.begin(), reason.end());
+    if (why.empty()) why = "its precondition does not hold";
+    CaseVisitor visitor([&](const ut::test_case& skipped) {
+      ++skipped_;
+      std::printf("skipped: %s: %s\n", skipped.full_name().c_str(), why.c_str());
+    });
+    ut::traverse_test_tree(unit.p_id, visitor, true);
+  }
+
+  int priority() override { return 100; }  // after the results collector, whose verdict it reads
+
+  [[nodiscard]] bool nothing_ran() const { return passed_ + failed_ == 0; }
+  void print() const {
+    std::printf("cases: %u passed, %u failed, %u skipped\n", passed_, failed_, skipped_);
+    std::fflush(stdout);
+  }
+
+ private:
+  unsigned passed_ = 0;
+  unsigned failed_ = 0;
+  unsigned skipped_ = 0;
+};
+
+bool any_case_selected() {
+  ut::test_case_counter counter;
+  ut::traverse_test_tree(ut::framework::master_test_suite().p_id, counter);
+  return counter.p_count != 0;
+}
+
+int run_cases(int argc, char** argv) {
+  CaseCounter counter;
+  try {
+    ut::framework::init([] { return true; }, argc, argv);
+    ut::framework::finalize_setup_phase();
+    ut::framework::register_observer(counter);
+    ut::framework::run();
+  } catch (const ut::framework::nothing_to_test& asked) {  // --help and the like
+    return asked.m_result_code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    if (any_case_selected()) return boost::exit_exception_failure;
+  }
+  ut::framework::deregister_observer(counter);
+  const int verdict = ut::results_collector.results(ut::framework::master_test_suite().p_id).result_code();
+  counter.print();
+  return counter.nothing_ran() && verdict == boost::exit_success ? exit_skipped : verdict;
+}
+
+bool asks_for_list(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]).starts_with("--list_")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (asks_for_list(argc, argv)) return ut::unit_test_main([] { return true; }, argc, argv);
+  const int verdict = run_cases(argc, argv);
+  ut::framework::shutdown();
+  return verdict;
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Public headers may include the standard library and each other, nothing else: own_includes.sh include/shardwire
+set -euo pipefail
+
+foreign=$(grep -rnE '^[[:space:]]*#[[:space:]]*include' "$1" |
+  grep -vE 'include[[:space:]]+(<[a-z0-9_]+>|"shardwire/[a-z0-9_/]+\.hpp")' || true)
+if [[ -n $foreign ]]; then
+  printf 'included by a public header:\n%s\n' "$foreign"
+  exit 1
+fi

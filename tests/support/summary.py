@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Adds up a Meson test log, one line per run of `meson test`: summary.py build/meson-logs/testlog.json
+
+Boost runners count each case by the line that tests/support/main.cpp prints; any other program counts as one. Failures
+come with the end of their output, skips with their reason. The last line is `N passed, N failed, N skipped`. The exit
+status is 1 when anything failed, when nothing ran, and when a whole suite ran nothing.
+"""
+import json
+import re
+import sys
+
+CASES = re.compile(r"^cases: (\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
+SKIPPED = re.compile(r"^skipped: (.*)$", re.M)
+MAY_RUN_NOTHING = {"gpu"}  # suites that need hardware most machines lack
+TAIL_LINES = 40
+
+
+def counts(test):
+    """(passed, failed, skipped) of one test program."""
+    line = None
+    for line in CASES.finditer(test.get("stdout", "")):
+        pass  # a program that runs other runners prints theirs first: the last line is its own
+    passed, failed, skipped = map(int, line.groups()) if line else (0, 0, 0)
+    result = test["result"]
+    if result in ("OK", "EXPECTEDFAIL"):
+        return (passed, failed, skipped) if line else (1, 0, 0)
+    if result == "SKIP":
+        return passed, failed, max(skipped, 1)
+    # A crash, a timeout or a leak found at exit is a failure of its own, beyond the cases that failed.
+    return passed, max(failed, 1), skipped
+
+
+def tail(text):
+    lines = text.rstrip().splitlines()
+    cut = ["..."] if len(lines) > TAIL_LINES else []
+    return "\n".join("    " + line for line in cut + lines[-TAIL_LINES:])
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
+            tests = [json.loads(line) for line in log if line.strip()]
+    except OSError as error:
+        print(f"no test log: {error}")
+        tests = []
+
+    total = [0, 0, 0]
+    ran = {}
+    for test in tests:
+        these = counts(test)
+        total = [a + b for a, b in zip(total, these)]
+        for suite in test.get("suite", []):
+            ran[suite] = ran.get(suite, 0) + these[0] + these[1]
+        text = test.get("stdout", "") + test.get("stderr", "")
+        if these[1]:
+            print(f"FAILED {test['name']} ({test['result'].lower()}, exit status {test.get('returncode')})")
+            print(tail(text))
+        if these[2]:
+            reasons = SKIPPED.findall(text) or text.strip().splitlines()[-1:] or ["no reason given"]
+            for reason in reasons:
+                print(f"skipped {test['name']}: {reason}")
+    for suite, number in sorted(ran.items()):
+        if number == 0 and suite.rpartition(":")[2] not in MAY_RUN_NOTHING:
+            print(f"FAILED suite {suite}: nothing in it ran")
+            total[1] += 1
+    if total[0] + total[1] == 0:
+        print("nothing ran")
+    print("{} passed, {} failed, {} skipped".format(*total))
+    return 0 if total[0] and not total[1] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
