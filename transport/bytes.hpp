@@ -16,9 +16,7 @@ concept Record = std::is_trivially_copyable_v<T>;
 
 template <Record T>
 void append(Bytes& out, const T& record) {
-  const std::size_t before = out.size();
-  out.resize(before + sizeof(T));
-  std::memcpy(out.data() + before, &record, sizeof(T));
+  for (const std::byte byte : std::as_bytes(std::span(&record, 1))) out.push_back(byte);
 }
 
 /// Takes the record off the front of `in`; nothing when `in` is too short.
