@@ -16,8 +16,8 @@
 // The internal contract of endpoint-style fabrics: probe -> open -> export/import address -> register region ->
 // export/import region key -> message, read -> progress -> close. See README.md beside this file for how to add one.
 //
-// Threads: a Fabric and all that it makes belong to one thread, except Fabric::allocate and Region's destructor, which may
-// run on any thread. Completions and message handlers run inside progress(), never inside the call that posts.
+// Threads: a Fabric and all that it makes belong to one thread, except Fabric::allocate and Region's destructor, which
+// may run on any thread. Completions and message handlers run inside progress(), never inside the call that posts.
 namespace shardwire::transport {
 
 using Clock = std::chrono::steady_clock;

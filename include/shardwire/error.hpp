@@ -41,8 +41,8 @@ struct Gap {
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  Error(ErrorCode code, const std::string& message, std::vector<Gap> gaps)
-      : std::runtime_error(message), code_(code), gaps_(std::move(gaps)) {}
+  Error(ErrorCode code, const std::string& message, std::vector<Gap> gaps, std::vector<Rank> ranks = {})
+      : std::runtime_error(message), code_(code), gaps_(std::move(gaps)), ranks_(std::move(ranks)) {}
   Error(ErrorCode code, const std::string& message, std::vector<Rank> ranks)
       : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -15,6 +16,9 @@ namespace shardwire::memory {
 class StridedCopy {
  public:
   /// Copies `box` (global) from the source's local buffer to the target's. Requires: both boxes contain `box`.
+  /// Errors: throws Error{invalid_argument} for a box outside of either side, a negative stride or offset, or when a
+  /// byte
+  ///         offset leaves 64 bits.
   StridedCopy(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes);
 
   [[nodiscard]] ByteCount run_bytes() const { return run_bytes_; }
@@ -25,18 +29,30 @@ class StridedCopy {
     ByteCount first = 0;
     ByteCount past = 0;
   };
-  [[nodiscard]] Span source_span() const;
-  [[nodiscard]] Span target_span() const;
+  [[nodiscard]] Span source_span() const { return {source_offset_, source_past_}; }
+  [[nodiscard]] Span target_span() const { return {target_offset_, target_past_}; }
 
   /// Copies runs [first_run, first_run + count). `source` and `target` point at local element 0 of the buffers.
+  /// Requires: the buffers do not overlap. Errors: throws Error{invalid_argument} past the last run.
   void run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count) const;
   void run_all(const std::byte* source, std::byte* target) const { run(source, target, 0, runs_); }
 
+  /// Calls visit(source_offset, target_offset, n) for groups of n runs that lie source_step() and target_step() apart,
+  /// in row-major order. Divides once at the start, never per run. Requires: the runs exist.
+  template <typename Visit>
+  void visit_rows(ByteCount first_run, ByteCount count, Visit&& visit) const;
+  [[nodiscard]] ByteCount source_step() const { return outer_dims_ == 0 ? 0 : source_strides_[outer_dims_ - 1]; }
+  [[nodiscard]] ByteCount target_step() const { return outer_dims_ == 0 ? 0 : target_strides_[outer_dims_ - 1]; }
+
  private:
+  void check_runs(ByteCount first_run, ByteCount count) const;
+
   ByteCount run_bytes_ = 0;
   ByteCount runs_ = 0;
   ByteCount source_offset_ = 0;
   ByteCount target_offset_ = 0;
+  ByteCount source_past_ = 0;
+  ByteCount target_past_ = 0;
   std::size_t outer_dims_ = 0;  ///< dims left around one run, outermost first
   std::array<ByteCount, max_dims> counts_{};
   std::array<ByteCount, max_dims> source_strides_{};
@@ -45,5 +61,40 @@ class StridedCopy {
 
 /// A dense row-major array of the box, as it lies in a staging slot.
 PlacedBox packed(const Box& box);
+
+template <typename Visit>
+void StridedCopy::visit_rows(ByteCount first_run, ByteCount count, Visit&& visit) const {
+  check_runs(first_run, count);
+  if (count == 0) return;
+  if (outer_dims_ == 0) return visit(source_offset_, target_offset_, ByteCount{1});
+
+  std::array<ByteCount, max_dims> index{};
+  ByteCount source = source_offset_;
+  ByteCount target = target_offset_;
+  for (std::size_t dim = outer_dims_; dim-- > 0;) {
+    index[dim] = first_run % counts_[dim];
+    first_run /= counts_[dim];
+    source += index[dim] * source_strides_[dim];
+    target += index[dim] * target_strides_[dim];
+  }
+  const std::size_t last = outer_dims_ - 1;
+  while (true) {
+    const ByteCount n = std::min(count, counts_[last] - index[last]);
+    visit(source, target, n);
+    count -= n;
+    if (count == 0) return;
+    source -= index[last] * source_strides_[last];
+    target -= index[last] * target_strides_[last];
+    index[last] = 0;
+    for (std::size_t dim = last; dim-- > 0;) {
+      source += source_strides_[dim];
+      target += target_strides_[dim];
+      if (++index[dim] < counts_[dim]) break;
+      source -= counts_[dim] * source_strides_[dim];
+      target -= counts_[dim] * target_strides_[dim];
+      index[dim] = 0;
+    }
+  }
+}
 
 }  // namespace shardwire::memory

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+@0xf9bda15a703a28b2;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("shardwire::schema");
+
+enum DType {
+  f64 @0;
+  f32 @1;
+  f16 @2;
+  bf16 @3;
+  f8e4m3 @4;
+  f8e5m2 @5;
+  i64 @6;
+  i32 @7;
+  i16 @8;
+  i8 @9;
+  u8 @10;
+  boolean @11;
+}
+
+# Digests travel as four words instead of a pointer to bytes: nothing to bound, nothing to get wrong.
+struct Digest {
+  a @0 :UInt64;  # bytes 0..7, little-endian
+  b @1 :UInt64;
+  c @2 :UInt64;
+  d @3 :UInt64;
+}
+
+# Many boxes of any number of dims, without a pointer per box.
+struct Boxes {
+  dims @0 :List(UInt8);    # one per box
+  values @1 :List(Int64);  # per box: its offsets, then its sizes
+}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# What members put into the store or serve by digest. Manifest and Values exist in canonical form only.
+@0x972c3da5c73f3da9;
+
+using Cxx = import "/capnp/c++.capnp";
+using Common = import "common.capnp";
+$Cxx.namespace("shardwire::schema");
+
+struct MemberRecord {
+  rank @0 :Int32;
+  port @1 :UInt16;
+  incarnation @2 :UInt64;
+  host @3 :Text;
+  address @4 :Text;
+  localPath @5 :Text;
+}
+
+struct PublicationRecord {
+  member @0 :Int32;
+  place @1 :Int32;
+  incarnation @2 :UInt64;
+  step @3 :Int64;
+  generation @4 :UInt64;
+  withdrawn @5 :Bool;
+  manifest @6 :Common.Digest;
+  values @7 :Common.Digest;
+}
+
+# A layout rule in its neutral form, so that a new kind of layout changes no schema.
+struct Rule {
+  kind @0 :Text;
+  fields @1 :List(Field);
+  inner @2 :List(Rule);
+
+  struct Field {
+    name @0 :Text;
+    values @1 :List(Int64);
+  }
+}
+
+# A job has thousands of tensors, but few shapes and fewer rules, and every parameter comes with several states: tables of
+# what is distinct, in order of first use, and 16 bytes per tensor.
+struct Manifest {
+  ranks @0 :Int32;
+  names @1 :List(Text);
+  states @2 :List(Text);
+  shapes @3 :List(List(Int64));
+  rules @4 :List(Rule);
+  tensors @5 :List(Tensor);
+
+  struct Tensor {
+    name @0 :UInt32;
+    shape @1 :UInt32;
+    rule @2 :UInt32;
+    state @3 :UInt16;
+    dtype @4 :Common.DType;
+  }
+}
+
+struct Values {
+  entries @0 :List(Entry);  # ascending by (fqn, state)
+
+  struct Entry {
+    fqn @0 :Text;
+    state @1 :Text;
+    value :union {
+      none @2 :Void;
+      boolean @3 :Bool;
+      integer @4 :Int64;
+      float @5 :UInt64;  # bits of an IEEE double: the payload of a NaN survives
+      text @6 :Data;     # any bytes, zeros included
+      data @7 :Data;
+      tensor @8 :Tensor;
+    }
+  }
+
+  struct Tensor {
+    dtype @0 :Common.DType;
+    shape @1 :List(Int64);
+    bytes @2 :Data;
+  }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "shardwire/layout.hpp"
+
+namespace shardwire {
+
+/// Half-open [lower, upper) of one dim.
+struct Interval {
+  Extent lower = 0;
+  Extent upper = 0;
+
+  [[nodiscard]] Extent size() const { return upper - lower; }
+  bool operator==(const Interval&) const = default;
+};
+
+/// What a rank holds of one dim: non-empty, ascending, never adjacent; its local coordinates count through them in
+/// order.
+using Intervals = std::vector<Interval>;
+
+/// Part `index` of `extent` cut into `parts` as torch.chunk does (layout maths M1). Empty parts lie at `extent`.
+Interval chunk_of(Extent extent, Extent parts, Extent index);
+
+/// Elements in all intervals.
+Extent total_of(const Intervals& held);
+
+/// Appends the global intervals of local range `local` of `held` to `out`, joining what is adjacent.
+void append_slice(const Intervals& held, Interval local, Intervals& out);
+
+/// All products of one interval per dim, placed in one row-major local array. Empty when any dim holds nothing.
+std::vector<PlacedBox> product_of(std::span<const Intervals> per_dim);
+
+/// `dim` counted from the front. Errors: throws Error{layout_mismatch} naming the dim and `what` asks for it.
+std::size_t resolve_dim(int dim, const Extents& shape, std::string_view what);
+
+}  // namespace shardwire

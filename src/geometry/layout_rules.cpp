@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <array>
+
+#include "geometry/layout_rule.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+
+// Each is defined in the file of its kind.
+Layout boxes_from(const RuleDescription& description);
+Layout chunk_from(const RuleDescription& description);
+Layout mesh_from(const RuleDescription& description);
+Layout replicated_from(const RuleDescription& description);
+
+namespace {
+
+struct Kind {
+  std::string_view name;
+  Layout (*from)(const RuleDescription&);
+};
+
+// The only list of layout kinds.
+constexpr std::array kinds{
+    Kind{"boxes", boxes_from},
+    Kind{"chunk", chunk_from},
+    Kind{"mesh", mesh_from},
+    Kind{"replicated", replicated_from},
+};
+
+}  // namespace
+
+Layout layout_from(const RuleDescription& description) {
+  for (const Kind& kind : kinds) {
+    if (kind.name == description.kind) return kind.from(description);
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("layout kind '{}' is unknown", description.kind.substr(0, 64)));
+}
+
+}  // namespace shardwire

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "geometry/fields.hpp"
+#include "geometry/intervals.hpp"
+#include "shardwire/error.hpp"
+#include "support/checked.hpp"
+
+namespace shardwire {
+namespace {
+
+// Bounds that keep a hostile description cheap; far above what any job has.
+constexpr std::size_t max_mesh_dims = 32;
+constexpr Extent max_mesh_ranks = Extent{1} << 24;
+constexpr Extent max_intervals = Extent{1} << 16;  // product of all split factors: boxes one rank may hold
+
+struct Cut {  // one placement that shards, as a number each
+  int dim = 0;
+  Extent factor = 0;  // of a StridedShard; 0 for a plain Shard
+};
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, "mesh layout: " + why);
+}
+
+std::optional<Cut> cut_of(const Placement& placement) {
+  if (const auto* shard = std::get_if<Shard>(&placement)) return Cut{shard->dim, 0};
+  if (const auto* strided = std::get_if<StridedShard>(&placement)) return Cut{strided->dim, strided->split_factor};
+  return std::nullopt;
+}
+
+std::string text_of(const Placement& placement) {
+  const std::optional<Cut> cut = cut_of(placement);
+  if (!cut) return "R";
+  return cut->factor == 0 ? fmt::format("S({})", cut->dim) : fmt::format("SS({},{})", cut->dim, cut->factor);
+}
+
+class MeshRule final : public LayoutRule {
+ public:
+  MeshRule(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order, std::vector<Rank> ranks)
+      : shape_(std::move(shape)), placements_(std::move(placements)), order_(order) {
+    check_parameters();
+    if (!ranks.empty()) take_ranks(std::move(ranks));
+  }
+
+  [[nodiscard]] std::string_view kind() const override { return "mesh"; }
+
+  void check(const Extents& shape, int ranks) const override {
+    if (highest_rank_ >= ranks) {
+      throw Error(ErrorCode::layout_mismatch,
+                  fmt::format("{} uses rank {}, there are {} ranks", to_string(), highest_rank_, ranks));
+    }
+    Extent shards_after[max_dims];  // product of the sizes of mesh dims further right that cut the same tensor dim
+    std::fill(std::begin(shards_after), std::end(shards_after), 1);
+    for (std::size_t m = shape_.size(); m-- > 0;) {
+      const std::optional<Cut> cut = cut_of(placements_[m]);
+      if (!cut) continue;
+      const std::size_t dim = resolve_dim(cut->dim, shape, to_string());
+      if (order_ == MeshOrder::tp_first && cut->factor != 0 && cut->factor != shards_after[dim]) {
+        throw Error(ErrorCode::layout_mismatch,
+                    fmt::format("{}: mesh dim {} has split factor {}, but later mesh dims cut dim {} into {}",
+                                to_string(), m, cut->factor, dim, shards_after[dim]));
+      }
+      shards_after[dim] *= shape_[m];  // at most max_mesh_ranks
+    }
+  }
+
+  [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const override {
+    Extent position = position_of(rank);
+    if (position < 0) return {};
+    std::array<Extent, max_mesh_dims> at{};
+    for (std::size_t m = shape_.size(); m-- > 0;) {
+      at[m] = position % shape_[m];
+      position /= shape_[m];
+    }
+    std::array<Intervals, max_dims> held;
+    for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+      if (shape[dim] > 0) held[dim] = {{0, shape[dim]}};
+    }
+    const auto apply = [&](std::size_t m) {
+      const std::optional<Cut> cut = cut_of(placements_[m]);
+      if (!cut) return;
+      Intervals& of_dim = held[resolve_dim(cut->dim, shape, "mesh layout")];
+      of_dim = shard(of_dim, order_ == MeshOrder::mesh ? cut->factor : 0, shape_[m], at[m]);
+    };
+    if (order_ == MeshOrder::mesh) {
+      for (std::size_t m = 0; m < shape_.size(); ++m) apply(m);
+    } else {
+      // Plain shards left to right, then the strided ones from the innermost outwards: a split factor counts the cuts
+      // of all mesh dims further right, so those are made first.
+      for (std::size_t m = 0; m < shape_.size(); ++m) {
+        if (!std::holds_alternative<StridedShard>(placements_[m])) apply(m);
+      }
+      for (std::size_t m = shape_.size(); m-- > 0;) {
+        if (std::holds_alternative<StridedShard>(placements_[m])) apply(m);
+      }
+    }
+    return product_of(std::span(held.data(), shape.size()));
+  }
+
+  [[nodiscard]] RuleDescription describe() const override {
+    std::vector<Extent> placements;
+    for (const Placement& placement : placements_) {
+      const std::optional<Cut> cut = cut_of(placement);
+      placements.push_back(static_cast<Extent>(placement.index()));
+      placements.push_back(cut ? cut->dim : 0);
+      placements.push_back(cut ? cut->factor : 0);
+    }
+    RuleDescription description{
+        "mesh", {{"shape", shape_}, {"placements", placements}, {"tp_first", {order_ == MeshOrder::tp_first}}}, {}};
+    if (positions_.empty()) {
+      description.fields.push_back({"first", {first_}});
+    } else {
+      std::vector<Extent> ranks(positions_.size());
+      for (const auto& [rank, position] : positions_) ranks[static_cast<std::size_t>(position)] = to_int(rank);
+      description.fields.push_back({"ranks", std::move(ranks)});
+    }
+    return description;
+  }
+
+  [[nodiscard]] std::string to_string() const override {
+    std::string shape;
+    std::string placements;
+    for (std::size_t m = 0; m < shape_.size(); ++m) {
+      const char* comma = m == 0 ? "" : ", ";
+      shape += fmt::format("{}{}", comma, shape_[m]);
+      placements += fmt::format("{}{}", comma, text_of(placements_[m]));
+    }
+    const char* order = order_ == MeshOrder::tp_first ? " tp_first" : "";
+    const std::string ranks = !positions_.empty() ? " on listed ranks"
+                              : first_ == 0       ? ""
+                                                  : fmt::format(" from rank {}", first_);
+    return fmt::format("mesh ({}) [{}]{}{}", shape, placements, order, ranks);
+  }
+
+ private:
+  void check_parameters() {
+    if (shape_.empty() || shape_.size() > max_mesh_dims) refuse(fmt::format("{} mesh dims", shape_.size()));
+    if (placements_.size() != shape_.size()) {
+      refuse(fmt::format("{} placements for {} mesh dims", placements_.size(), shape_.size()));
+    }
+    Extent factors = 1;
+    for (std::size_t m = 0; m < shape_.size(); ++m) {
+      if (shape_[m] < 1) refuse(fmt::format("mesh dim {} has size {}", m, shape_[m]));
+      if (shape_[m] > max_mesh_ranks / count_) refuse(fmt::format("more than {} positions", max_mesh_ranks));
+      count_ *= shape_[m];
+      const auto* strided = std::get_if<StridedShard>(&placements_[m]);
+      if (strided == nullptr) continue;
+      if (strided->split_factor < 1) refuse(fmt::format("mesh dim {} has split factor {}", m, strided->split_factor));
+      if (strided->split_factor > max_intervals / factors) {
+        refuse(fmt::format("mesh dim {} has split factor {}: all together at most {}", m, strided->split_factor,
+                           max_intervals));
+      }
+      factors *= strided->split_factor;
+    }
+    highest_rank_ = count_ - 1;
+  }
+
+  // Consecutive ranks (a pipeline stage) are kept as their first one: a manifest then stays small and equal layouts
+  // compare equal however they were written.
+  void take_ranks(std::vector<Rank> ranks) {
+    if (static_cast<Extent>(ranks.size()) != count_)
+      refuse(fmt::format("{} ranks for {} positions", ranks.size(), count_));
+    std::vector<std::pair<Rank, Extent>> positions;
+    positions.reserve(ranks.size());
+    bool consecutive = true;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (to_int(ranks[i]) < 0) refuse(fmt::format("position {} has rank {}", i, to_int(ranks[i])));
+      consecutive = consecutive && to_int(ranks[i]) - to_int(ranks[0]) == static_cast<Extent>(i);
+      positions.emplace_back(ranks[i], static_cast<Extent>(i));
+    }
+    std::sort(positions.begin(), positions.end());
+    for (std::size_t i = 1; i < positions.size(); ++i) {
+      if (positions[i].first == positions[i - 1].first) {
+        refuse(fmt::format("rank {} is at positions {} and {}", to_int(positions[i].first), positions[i - 1].second,
+                           positions[i].second));
+      }
+    }
+    highest_rank_ = to_int(positions.back().first);
+    if (consecutive) {
+      first_ = to_int(ranks[0]);
+    } else {
+      positions_ = std::move(positions);
+    }
+  }
+
+  [[nodiscard]] Extent position_of(Rank rank) const {
+    if (positions_.empty()) {
+      const Extent position = to_int(rank) - first_;
+      return position >= 0 && position < count_ ? position : -1;
+    }
+    const auto found = std::lower_bound(positions_.begin(), positions_.end(), std::pair(rank, Extent{0}));
+    return found != positions_.end() && found->first == rank ? found->second : -1;
+  }
+
+  // Layout maths M2 (factor 0) and M3.
+  static Intervals shard(const Intervals& held, Extent factor, Extent parts, Extent index) {
+    const Extent extent = total_of(held);
+    Intervals out;
+    if (factor == 0) {
+      append_slice(held, chunk_of(extent, parts, index), out);
+      return out;
+    }
+    for (Extent j = 0; j < factor; ++j) {
+      const Interval piece = chunk_of(extent, factor, j);
+      if (piece.size() == 0) break;  // so are all further ones
+      const Interval part = chunk_of(piece.size(), parts, index);
+      append_slice(held, {piece.lower + part.lower, piece.lower + part.upper}, out);
+    }
+    return out;
+  }
+
+  std::vector<Extent> shape_;
+  std::vector<Placement> placements_;
+  MeshOrder order_;
+  Extent count_ = 1;                                // positions
+  Extent first_ = 0;                                // rank at position 0, when ranks are consecutive
+  std::vector<std::pair<Rank, Extent>> positions_;  // by rank, when they are not
+  Extent highest_rank_ = 0;
+};
+
+}  // namespace
+
+Layout Layout::mesh(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order,
+                    std::vector<Rank> ranks) {
+  return Layout(std::make_shared<const MeshRule>(std::move(shape), std::move(placements), order, std::move(ranks)));
+}
+
+Layout mesh_from(const RuleDescription& description) {
+  Fields fields(description);
+  const std::vector<Extent>& shape = fields.list("shape");
+  const std::vector<Extent>& flat = fields.list("placements");
+  const bool tp_first = fields.single("tp_first", 0, 1) != 0;
+  if (flat.size() % 3 != 0 || flat.size() > 3 * max_mesh_dims) refuse("placements are not triples");
+  std::vector<Placement> placements;
+  for (std::size_t i = 0; i < flat.size(); i += 3) {
+    const int dim = to_int_checked(flat[i + 1], "placement dim");
+    switch (flat[i]) {
+      case 0:
+        placements.emplace_back(Replicate{});
+        break;
+      case 1:
+        placements.emplace_back(Shard{dim});
+        break;
+      case 2:
+        placements.emplace_back(StridedShard{dim, flat[i + 2]});
+        break;
+      default:
+        refuse(fmt::format("placement {} is unknown", flat[i]));
+    }
+  }
+  std::vector<Rank> ranks;
+  if (fields.has("ranks")) {
+    const std::vector<Extent>& listed = fields.list("ranks");
+    if (listed.empty()) refuse("no ranks");
+    for (const Extent rank : listed) ranks.push_back(Rank{to_int_checked(rank, "rank")});
+    fields.finish();
+  } else {
+    const Extent first = fields.single("first", 0, std::numeric_limits<std::int32_t>::max() - max_mesh_ranks);
+    fields.finish();
+    if (first != 0) {
+      Layout::mesh(shape, placements, MeshOrder::mesh);  // refuses a size that is not worth a list
+      Extent count = 1;
+      for (const Extent size : shape) count *= size;
+      for (Extent i = 0; i < count; ++i) ranks.push_back(Rank{static_cast<std::int32_t>(first + i)});
+    }
+  }
+  return Layout::mesh(shape, std::move(placements), tp_first ? MeshOrder::tp_first : MeshOrder::mesh, std::move(ranks));
+}
+
+}  // namespace shardwire

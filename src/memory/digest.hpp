@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shardwire/layout.hpp"
+#include "shardwire/types.hpp"
+
+namespace shardwire::memory {
+
+/// XXH3-128. Finds bytes that went astray; it is no protection against somebody who forges them.
+struct Digest128 {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  bool operator==(const Digest128&) const = default;
+};
+
+/// Digest of the elements of `box` (global, inside placed.box) taken row-major, so that both ends of a move get the
+/// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
+Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
+
+}  // namespace shardwire::memory

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layout_table.hpp"
+
+#include <fmt/format.h>
+
+#include "geometry/layout_rule.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+namespace {
+
+std::size_t mix(std::size_t hash, std::size_t value) {
+  return (hash ^ value) * 0x9E3779B97F4A7C15U;
+}
+
+std::size_t hash_of(const RuleDescription& description) {
+  std::size_t hash = std::hash<std::string>{}(description.kind);
+  for (const auto& [name, values] : description.fields) {
+    hash = mix(hash, std::hash<std::string>{}(name));
+    for (const Extent value : values) hash = mix(hash, static_cast<std::size_t>(value)) ^ (hash >> 29);
+  }
+  for (const RuleDescription& inner : description.inner) hash = mix(hash, hash_of(inner));
+  return hash;
+}
+
+}  // namespace
+
+std::uint32_t LayoutTable::id_of(const Layout& layout) {
+  const auto known = by_rule_.find(&layout.rule());
+  if (known != by_rule_.end()) return known->second;
+
+  const RuleDescription description = layout.rule().describe();
+  const std::size_t hash = hash_of(description);
+  auto id = static_cast<std::uint32_t>(layouts_.size());
+  const auto [first, last] = by_content_.equal_range(hash);
+  for (auto candidate = first; candidate != last; ++candidate) {
+    if (layouts_[candidate->second].rule().describe() == description) id = candidate->second;
+  }
+  if (id == layouts_.size()) {
+    by_content_.emplace(hash, id);
+    layouts_.push_back(layout);
+  } else {
+    kept_.push_back(layout);
+  }
+  by_rule_.emplace(&layout.rule(), id);
+  return id;
+}
+
+void LayoutTable::check(const TensorLayout& tensor, int ranks) {
+  if (!checked_.insert({id_of(tensor.layout), ranks, tensor.spec.shape}).second) return;
+  try {
+    tensor.layout.check(tensor.spec.shape, ranks);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("tensor {}: {}", to_string(tensor.spec.key), error.what()));
+  }
+}
+
+}  // namespace shardwire

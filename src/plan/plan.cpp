@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shardwire/plan.hpp"
+
+#include <algorithm>
+
+namespace shardwire {
+
+JobLayout JobLayout::uniform(int ranks, std::vector<TensorLayout> tensors) {
+  Section section{std::make_shared<const Manifest>(Manifest{ranks, std::move(tensors)}), {}};
+  for (int rank = 0; rank < ranks; ++rank) section.ranks.push_back(Rank{rank});
+  return {ranks, {std::move(section)}};
+}
+
+JobLayout JobLayout::without(std::span<const Rank> lost) const {
+  std::vector<Rank> gone(lost.begin(), lost.end());
+  std::sort(gone.begin(), gone.end());
+  JobLayout rest = *this;
+  // Sections that become empty stay, so that their indices keep their meaning.
+  for (Section& section : rest.sections) {
+    std::erase_if(section.ranks, [&](Rank rank) { return std::binary_search(gone.begin(), gone.end(), rank); });
+  }
+  return rest;
+}
+
+Plan plan(const JobLayout& from, const JobLayout& to, Rank target) {
+  return Planner(from, to).plan(target);
+}
+
+ElementCount runs_of(const Box& box, const PlacedBox& held, const PlacedBox& wanted) {
+  // Grows the run by any dim whose neighbours lie one run apart on both sides, whatever the order of the dims in
+  // memory.
+  ElementCount run = 1;
+  std::uint32_t joined = 0;
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (std::size_t dim = box.dims(); dim-- > 0;) {
+      if ((joined >> dim & 1U) != 0 || box.size[dim] == 1) continue;
+      if (held.local_strides[dim] != run || wanted.local_strides[dim] != run) continue;
+      run *= box.size[dim];
+      joined |= 1U << dim;
+      grown = true;
+    }
+  }
+  return box.empty() ? 0 : box.volume() / run;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/planner_state.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+namespace {
+
+[[noreturn]] void disagree(const TensorKey& key, std::string_view what, std::string_view a, std::string_view b,
+                           std::string_view where) {
+  throw Error(ErrorCode::layout_mismatch,
+              fmt::format("tensor {} has {} {} and {} {}", to_string(key), what, a, b, where));
+}
+
+void require_same(const TensorSpec& a, const TensorSpec& b, std::string_view where) {
+  if (a.dtype != b.dtype) disagree(a.key, "dtype", to_string(a.dtype), to_string(b.dtype), where);
+  if (a.shape != b.shape) disagree(a.key, "shape", to_string(a.shape), to_string(b.shape), where);
+}
+
+void require_valid(bool holds, std::string_view side, std::string_view why) {
+  if (!holds) throw Error(ErrorCode::invalid_argument, fmt::format("the {} side: {}", side, why));
+}
+
+// Section of each rank, -1 for none.
+std::vector<std::int32_t> sections_of_ranks(const JobLayout& job, std::string_view side) {
+  require_valid(job.ranks >= 0, side, fmt::format("{} ranks", job.ranks));
+  std::vector<std::int32_t> sections(static_cast<std::size_t>(job.ranks), -1);
+  for (std::size_t i = 0; i < job.sections.size(); ++i) {
+    require_valid(job.sections[i].manifest != nullptr, side, fmt::format("section {} has no manifest", i));
+    for (const Rank rank : job.sections[i].ranks) {
+      const int r = to_int(rank);
+      require_valid(r >= 0 && r < job.ranks, side, fmt::format("section {} names rank {} of {}", i, r, job.ranks));
+      std::int32_t& section = sections[static_cast<std::size_t>(r)];
+      require_valid(section < 0, side, fmt::format("rank {} is in sections {} and {}", r, section, i));
+      section = static_cast<std::int32_t>(i);
+    }
+    const auto& ranks = job.sections[i].ranks;
+    require_valid(std::is_sorted(ranks.begin(), ranks.end()), side, fmt::format("section {} is not ascending", i));
+  }
+  return sections;
+}
+
+bool is_by_value(const TensorSpec& spec) {
+  return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
+}
+
+template <typename KeyTable>
+KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layouts) {
+  KeyTable keys;
+  std::size_t tensors = 0;
+  for (const Section& section : job.sections) tensors += section.manifest->tensors.size();
+  keys.reserve(tensors);
+  for (std::uint32_t s = 0; s < job.sections.size(); ++s) {
+    const Manifest& manifest = *job.sections[s].manifest;
+    for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
+      const TensorLayout& tensor = manifest.tensors[t];
+      if (!is_by_value(tensor.spec)) layouts.check(tensor, manifest.ranks);
+      auto& places = keys[{tensor.spec.key.fqn, tensor.spec.key.state}];
+      if (!places.empty()) {
+        const auto& first = places.front();
+        require_valid(places.back().section != s, side,
+                      fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), s));
+        require_same(job.sections[first.section].manifest->tensors[to_index(first.tensor)].spec, tensor.spec,
+                     fmt::format("in sections {} and {} of the {} side", first.section, s, side));
+      }
+      places.push_back({s, TensorId{t}});
+    }
+  }
+  return keys;
+}
+
+}  // namespace
+
+Planner::State::State(JobLayout from_side, JobLayout to_side)
+    : from(std::move(from_side)),
+      to(std::move(to_side)),
+      from_section(sections_of_ranks(from, "source")),
+      to_section(sections_of_ranks(to, "target")),
+      classes_of_section(to.sections.size()) {
+  from_keys = keys_of<KeyTable>(from, "source", layouts);
+  const KeyTable to_keys = keys_of<KeyTable>(to, "target", layouts);
+  for (const auto& [key, places] : to_keys) {
+    const auto held = from_keys.find(key);
+    if (held == from_keys.end()) continue;
+    const Place& source = held->second.front();
+    const Place& target = places.front();
+    require_same(from.sections[source.section].manifest->tensors[to_index(source.tensor)].spec,
+                 to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec,
+                 "on the source and the target side");
+  }
+}
+
+const std::vector<Planner::State::Place>& Planner::State::places_of(const TensorKey& key) const {
+  static const std::vector<Place> nowhere;
+  const auto found = from_keys.find({key.fqn, key.state});
+  return found == from_keys.end() ? nowhere : found->second;
+}
+
+const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t section) {
+  std::vector<std::uint32_t>& classes = classes_of_section[section];
+  const Manifest& manifest = *to.sections[section].manifest;
+  if (!classes.empty() || manifest.tensors.empty()) return classes;
+  classes.reserve(manifest.tensors.size());
+  for (const TensorLayout& tensor : manifest.tensors) {
+    if (is_by_value(tensor.spec)) {
+      classes.push_back(by_value);
+      continue;
+    }
+    SourceClass source{tensor.spec.shape, {}};
+    for (const Place& place : places_of(tensor.spec.key)) {
+      const TensorLayout& held = from.sections[place.section].manifest->tensors[to_index(place.tensor)];
+      source.held.emplace_back(place.section, layouts.id_of(held.layout));
+    }
+    const auto [known, fresh] =
+        source_classes.try_emplace(std::move(source), static_cast<std::uint32_t>(source_class_of.size()));
+    if (fresh) {
+      source_class_of.push_back(&known->first);
+      indices.emplace_back();
+    }
+    const TargetClass target{known->second, layouts.id_of(tensor.layout)};
+    const auto [entry, new_target] =
+        target_classes.try_emplace(target, static_cast<std::uint32_t>(target_class_of.size()));
+    if (new_target) target_class_of.push_back(target);
+    classes.push_back(entry->second);
+  }
+  return classes;
+}
+
+const SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
+  std::optional<SourceIndex>& index = indices[source_class];
+  if (!index) {
+    const SourceClass& held = *source_class_of[source_class];
+    std::vector<Source> sources;
+    for (const auto& [section, layout] : held.held) {
+      sources.push_back({&layouts.layout(layout), from.sections[section].ranks});
+    }
+    index.emplace(held.shape, sources);
+  }
+  return *index;
+}
+
+Planner::Planner(JobLayout from, JobLayout to) : state_(std::make_unique<State>(std::move(from), std::move(to))) {
+}
+Planner::~Planner() = default;
+Planner::Planner(Planner&&) noexcept = default;
+Planner& Planner::operator=(Planner&&) noexcept = default;
+
+const JobLayout& Planner::from() const {
+  return state_->from;
+}
+const JobLayout& Planner::to() const {
+  return state_->to;
+}
+
+Plan Planner::plan(Rank target) {
+  if (to_int(target) < 0 || to_int(target) >= state_->to.ranks) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("target rank {} of {}", to_int(target), state_->to.ranks));
+  }
+  Plan plan;
+  plan.target = target;
+  const std::int32_t section = state_->to_section[static_cast<std::size_t>(to_int(target))];
+  if (section < 0) return plan;
+  plan.wanted = state_->to.sections[static_cast<std::size_t>(section)].manifest;
+
+  struct Placed {
+    Shares shares;
+    std::uint32_t first_set = 0;
+  };
+  const std::vector<std::uint32_t>& classes = state_->classes_of(static_cast<std::uint32_t>(section));
+  std::vector<std::optional<Placed>> known(state_->target_class_of.size());
+  std::size_t pieces = 0;
+  for (const std::uint32_t id : classes) {
+    if (id == State::by_value) continue;
+    if (!known[id]) {
+      const State::TargetClass& target_class = state_->target_class_of[id];
+      const Extents& shape = state_->source_class_of[target_class.source_class]->shape;
+      const std::vector<PlacedBox> wanted = state_->layouts.layout(target_class.layout).boxes_of(shape, target);
+      known[id].emplace();
+      if (!wanted.empty()) known[id]->shares = state_->index_of(target_class.source_class).share_out(wanted, target);
+      known[id]->first_set = static_cast<std::uint32_t>(plan.holder_sets.size());
+      for (auto& set : known[id]->shares.holder_sets) plan.holder_sets.push_back(std::move(set));
+    }
+    pieces += known[id]->shares.shares.size();
+  }
+  plan.pieces.reserve(pieces);
+  for (std::uint32_t t = 0; t < classes.size(); ++t) {
+    if (classes[t] == State::by_value) continue;
+    const Placed& placed = *known[classes[t]];
+    for (const Share& share : placed.shares.shares) {
+      plan.pieces.push_back({TensorId{t}, share.box, placed.first_set + share.holders});
+    }
+    const TensorKey& key = plan.wanted->tensors[t].spec.key;
+    for (const Box& gap : placed.shares.gaps) plan.gaps.push_back({key.fqn, key.state, gap, target});
+  }
+  return plan;
+}
+
+}  // namespace shardwire

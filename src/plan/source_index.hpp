@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "geometry/overlap.hpp"
+#include "shardwire/layout.hpp"
+
+namespace shardwire {
+
+/// Ranks that hold a tensor under one layout.
+struct Source {
+  const Layout* layout = nullptr;
+  std::span<const Rank> ranks;
+};
+
+/// A part of a wanted box and the boxes that contain it whole (indices into SourceIndex::held).
+struct Share {
+  Box box;
+  std::uint32_t holders = 0;  ///< index into Shares::holder_sets
+};
+
+/// What one rank needs of one class of tensors, by wanted box and offset.
+struct Shares {
+  std::vector<Share> shares;
+  std::vector<std::vector<Rank>> holder_sets;
+  std::vector<Box> gaps;
+};
+
+/// Who holds which boxes of tensors of one shape, searchable.
+class SourceIndex {
+ public:
+  SourceIndex(const Extents& shape, std::span<const Source> sources);
+
+  /// Cuts each of the boxes `wanted` (disjoint) into shares and gaps. What `self` holds is cut out first and whole, so
+  /// that a rank never fetches what it has.
+  [[nodiscard]] Shares share_out(std::span<const PlacedBox> wanted, Rank self) const;
+
+ private:
+  class Cutter;
+
+  HeldBoxes held_;
+  OverlapIndex index_;
+  bool disjoint_ = true;  // no two different boxes share an element: the usual case, and far simpler
+};
+
+}  // namespace shardwire

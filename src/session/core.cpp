@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/core.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "session/restore_run.hpp"
+
+namespace shardwire {
+
+namespace {
+
+// Strangers can open connections without proving anything; what they can hold is bounded.
+constexpr std::size_t most_accepted = 65536;
+
+}  // namespace
+
+Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)) {
+  copier_ = std::make_unique<memory::Copier>(1, [this] { defer([this] { copier_->poll(); }); });
+  driver_ = std::make_unique<FabricDriver>(loop_, *setup_.fabric);
+  publisher_ = std::make_unique<Publisher>(*setup_.fabric, *copier_, setup_.options.staging_bytes,
+                                           setup_.identity.hello.host);
+  setup_.fabric->on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
+}
+
+Core::~Core() {
+  for (const auto& run : restores_) run->abandon();
+  copier_.reset();  // ends the running slices; from here on nothing writes into anybody's memory
+  setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
+  restores_.clear();
+  publisher_.reset();
+  links_.clear();
+  if (store_) store_->drop();
+  for (const auto& [id, connection] : accepted_) connection->drop();
+}
+
+void Core::defer(std::function<void()> task) {
+  loop_.post([alive = std::weak_ptr<bool>(alive_), task = std::move(task)] {
+    if (!alive.expired()) task();
+  });
+}
+
+void Core::log(LogLevel level, const std::string& text) const {
+  if (setup_.options.log) setup_.options.log(level, text);
+}
+
+// --- serving ---
+
+void Core::listen(const SocketAddress& at) {
+  listener_ = std::make_unique<Listener>(loop_, at, [this](uv_stream_t* listener) { accept(listener); });
+}
+
+void Core::accept(uv_stream_t* listener) {
+  Connection::Events events;
+  events.message = [this](Connection& connection, wire::Message& message) { serve(connection, message); };
+  events.closed = [this](Connection& connection, const Error& reason, bool orderly) {
+    log(LogLevel::debug, fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
+    publisher_->reader_closed(connection.id());
+    if (rendezvous_) rendezvous_->closed(connection, orderly);
+    accepted_.erase(connection.id());
+  };
+  try {
+    const auto connection = Connection::accept(loop_, listener, setup_.identity, std::move(events));
+    if (accepted_.size() >= most_accepted) return connection->drop();
+    accepted_.emplace(connection->id(), connection);
+  } catch (const Error& error) {
+    log(LogLevel::warning, fmt::format("a connection could not be accepted: {}", error.what()));
+  }
+}
+
+void Core::serve(Connection& connection, const wire::Message& message) {
+  std::uint64_t request = 0;
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (requires { value.request; }) request = value.request;
+      },
+      message);
+  try {
+    const auto* put = std::get_if<wire::StorePut>(&message);
+    const auto* watch = std::get_if<wire::StoreWatch>(&message);
+    if (put != nullptr || watch != nullptr) {
+      if (!rendezvous_) throw Error(ErrorCode::invalid_argument, "this member does not serve the rendezvous");
+      if (put != nullptr) rendezvous_->put(&connection, put->key, put->value);
+      if (watch != nullptr) rendezvous_->watch(&connection, watch->prefix);
+    } else {
+      publisher_->serve(connection, message);
+    }
+  } catch (const Error& error) {
+    log(LogLevel::warning, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
+    connection.send(wire::Failure{request, error.code(), error.what()});
+  }
+}
+
+void Core::payload_arrived(transport::Incoming& incoming) {
+  const std::uint64_t request = parse_payload_header(incoming.header());
+  for (const auto& run : restores_) {
+    if (run->payload(request, incoming)) return;
+  }
+  incoming.discard();
+}
+
+void Core::publish(std::shared_ptr<detail::PublicationState> publication) {
+  publisher_->add(publication);
+  manifests.emplace(publication->described.manifest_digest, publication->described.manifest);
+  const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
+                                       .incarnation = setup_.identity.hello.incarnation,
+                                       .place = to_int(publication->place),
+                                       .step = publication->step,
+                                       .generation = publication->generation,
+                                       .live = true,
+                                       .manifest = publication->described.manifest_digest,
+                                       .values = publication->described.values_digest};
+  put(publication_key(publication->name, setup_.bootstrap.rank), wire::encode_publication(record));
+}
+
+void Core::withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
+                    std::function<void(std::vector<int>)> done) {
+  if (!publication->withdrawn) {
+    const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
+                                         .incarnation = setup_.identity.hello.incarnation,
+                                         .place = to_int(publication->place),
+                                         .step = publication->step,
+                                         .generation = publication->generation,
+                                         .live = false,
+                                         .manifest = publication->described.manifest_digest,
+                                         .values = publication->described.values_digest};
+    put(publication_key(publication->name, setup_.bootstrap.rank), wire::encode_publication(record));
+    publisher_->retire(publication, loop_, timeout, std::move(done));
+  } else {
+    done({});
+  }
+}
+
+// --- restores ---
+
+void Core::start(std::unique_ptr<RestoreRun> run) {
+  restores_.push_back(std::move(run));
+  restores_.back()->start();
+}
+
+void Core::finished(RestoreRun& run) {
+  // Not at once: the run is still on the call stack.
+  defer([this, &run] { std::erase_if(restores_, [&](const auto& one) { return one.get() == &run; }); });
+}
+
+std::shared_ptr<Link> Core::link(const wire::PublicationRecord& record) {
+  auto& link = links_[{record.member, record.incarnation}];
+  if (link && !link->broken()) return link;
+  const wire::MemberRecord* member = directory_.member(record.member);
+  if (member == nullptr || member->incarnation != record.incarnation || directory_.departed(record.member)) {
+    throw Error(ErrorCode::peer_lost, fmt::format("member {} is not in the session any more", record.member),
+                std::vector<Rank>{Rank{record.member}});
+  }
+  // A broken link may be on the call stack: it goes on a later turn.
+  defer([old = std::move(link)] {});
+  link = std::make_shared<Link>(loop_, *setup_.fabric, *member, setup_.identity);
+  return link;
+}
+
+}  // namespace shardwire

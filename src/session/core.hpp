@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "memory/copier.hpp"
+#include "session/arena_table.hpp"
+#include "session/directory.hpp"
+#include "session/fabric_driver.hpp"
+#include "session/link.hpp"
+#include "session/publisher.hpp"
+#include "session/rendezvous.hpp"
+
+namespace shardwire {
+
+class RestoreRun;
+
+/// Everything of a session that lives on its loop: connections, membership, publications, running restores.
+/// Threads: made, used and destroyed on the loop's thread.
+class Core {
+ public:
+  struct Setup {
+    Bootstrap bootstrap;
+    SessionOptions options;
+    Identity identity;
+    std::shared_ptr<transport::Fabric> fabric;  // owners: see ArenaState
+    std::shared_ptr<ArenaTable> arenas;         // owners: this core and the session's handle
+  };
+  using Joined = std::function<void(std::exception_ptr)>;
+
+  Core(Loop& loop, Setup setup);
+  ~Core();
+
+  /// Calls `joined` once the rendezvous knows this member, or with what stands in the way.
+  void join(Joined joined);
+  void publish(std::shared_ptr<detail::PublicationState> publication);
+  void withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
+                std::function<void(std::vector<int>)> done);
+  void gather(const std::string& name, const Bytes& value, Duration timeout,
+              std::function<void(std::vector<Bytes>, std::exception_ptr)> done);
+  void start(std::unique_ptr<RestoreRun> run);
+  void finished(RestoreRun& run);
+  /// Says goodbye to everyone.
+  void leave();
+
+  /// Runs `task` on a later turn of the loop, unless the core is gone by then. From any thread.
+  void defer(std::function<void()> task);
+
+  // --- for restores ---
+  [[nodiscard]] Loop& loop() { return loop_; }
+  [[nodiscard]] const Directory& directory() const { return directory_; }
+  [[nodiscard]] Publisher& publisher() { return *publisher_; }
+  [[nodiscard]] memory::Copier& copier() { return *copier_; }
+  [[nodiscard]] transport::Fabric& fabric() { return *setup_.fabric; }
+  [[nodiscard]] const ArenaTable& arenas() const { return *setup_.arenas; }
+  [[nodiscard]] const Bootstrap& bootstrap() const { return setup_.bootstrap; }
+  /// The connection to a source, made when there is none. Errors: throws Error{peer_lost}.
+  std::shared_ptr<Link> link(const wire::PublicationRecord& record);
+  /// Manifests and values by digest, kept once learnt.
+  std::map<wire::Digest, std::shared_ptr<const Manifest>> manifests;  // owners: see DescribedCatalog
+  std::map<wire::Digest, std::vector<wire::NamedValue>> values;
+  void log(LogLevel level, const std::string& text) const;
+
+ private:
+  struct Gather {
+    std::string name;
+    std::function<void(std::vector<Bytes>, std::exception_ptr)> done;
+    std::unique_ptr<Timer> timer;
+  };
+
+  void listen(const SocketAddress& at);
+  void accept(uv_stream_t* listener);
+  void serve(Connection& connection, const wire::Message& message);
+  void connect_to_rendezvous();
+  void announce(const std::string& host);
+  void put(const std::string& key, const Bytes& value);
+  void watch(const std::string& prefix);
+  void learn(const wire::StoreEntry& entry);
+  void directory_changed();
+  void check_gathers();
+  void end_gather(std::size_t index, std::vector<Bytes> values, const std::exception_ptr& error);
+  void rendezvous_ended(const Error& reason, bool orderly);
+  void payload_arrived(transport::Incoming& incoming);
+
+  Loop& loop_;
+  Setup setup_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this core; deferred tasks hold weak ones
+  std::unique_ptr<memory::Copier> copier_;
+  std::unique_ptr<FabricDriver> driver_;
+  std::unique_ptr<Publisher> publisher_;
+  Directory directory_;
+  std::optional<Rendezvous> rendezvous_;      // member 0 only
+  std::shared_ptr<Connection> store_;         // owners: this core and its own callbacks; null on member 0
+  std::optional<Error> store_lost_;
+  std::unique_ptr<Listener> listener_;
+  std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight
+  // By member and incarnation. Owners: this table and restores that read from the peer.
+  std::map<std::pair<int, std::uint64_t>, std::shared_ptr<Link>> links_;
+  std::vector<Gather> gathers_;
+  std::vector<std::unique_ptr<RestoreRun>> restores_;
+  Joined joined_;
+  std::string rendezvous_host_;  // numeric
+  std::unique_ptr<Timer> join_timer_;
+  std::unique_ptr<Timer> retry_timer_;
+  std::string last_refusal_;
+};
+
+}  // namespace shardwire

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/fabric_driver.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "session/uv_error.hpp"
+
+namespace shardwire {
+
+namespace {
+
+template <typename Handle, typename Init>
+HandleOwner<Handle> make_handle(Init init, const char* operation) {
+  auto handle = std::make_unique<Handle>();
+  check_uv(init(handle.get()), operation);
+  return HandleOwner<Handle>(handle.release());
+}
+
+}  // namespace
+
+FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric)
+    : fabric_(fabric),
+      prepare_(make_handle<uv_prepare_t>([&](auto* h) { return uv_prepare_init(loop.raw(), h); }, "uv_prepare_init")),
+      idle_(make_handle<uv_idle_t>([&](auto* h) { return uv_idle_init(loop.raw(), h); }, "uv_idle_init")) {
+  if (const int descriptor = fabric.event_descriptor(); descriptor >= 0) {
+    poll_ = make_handle<uv_poll_t>([&](auto* h) { return uv_poll_init(loop.raw(), h, descriptor); }, "uv_poll_init");
+    // Waking up is all that is asked of it: the next round of the loop begins with advance().
+    check_uv(uv_poll_start(poll_.get(), UV_READABLE, [](uv_poll_t*, int, int) {}), "uv_poll_start");
+  }
+  prepare_->data = this;
+  uv_prepare_start(prepare_.get(), [](uv_prepare_t* prepare) {
+    if (prepare->data != nullptr) static_cast<FabricDriver*>(prepare->data)->advance();
+  });
+}
+
+void FabricDriver::advance() {
+  // Bounded, so that control messages and copies get their turn under constant traffic.
+  constexpr int most_rounds = 64;
+  bool busy = true;
+  for (int round = 0; round < most_rounds && busy; ++round) busy = fabric_.progress();
+  if (busy || !poll_ || !fabric_.arm()) {
+    uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
+  } else {
+    uv_idle_stop(idle_.get());
+  }
+}
+
+std::array<std::byte, payload_header_bytes> payload_header(std::uint64_t request) {
+  std::array<std::byte, payload_header_bytes> header{};
+  std::memcpy(header.data(), &request, sizeof request);
+  return header;
+}
+
+std::uint64_t parse_payload_header(transport::ByteView header) {
+  std::uint64_t request = 0;
+  if (header.size() == sizeof request) std::memcpy(&request, header.data(), sizeof request);
+  return request;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "session/loop.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire {
+
+/// Lets a fabric progress on the session's loop: the loop sleeps on the fabric's descriptor when there is nothing to do.
+/// Threads: loop thread only.
+class FabricDriver {
+ public:
+  FabricDriver(Loop& loop, transport::Fabric& fabric);
+
+ private:
+  void advance();
+
+  transport::Fabric& fabric_;
+  HandleOwner<uv_prepare_t> prepare_;
+  HandleOwner<uv_idle_t> idle_;
+  HandleOwner<uv_poll_t> poll_;  // null when the fabric has no descriptor
+};
+
+/// Header of a payload message: the request that it answers.
+inline constexpr std::size_t payload_header_bytes = 8;
+std::array<std::byte, payload_header_bytes> payload_header(std::uint64_t request);
+/// 0 for a header of another size; requests never have that number.
+std::uint64_t parse_payload_header(transport::ByteView header);
+
+}  // namespace shardwire

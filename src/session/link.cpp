@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/link.hpp"
+
+#include <fmt/core.h>
+
+namespace shardwire {
+
+namespace {
+
+// A publisher that makes a new arena for every step must not leave its old ones mapped here for ever.
+constexpr std::size_t most_cached_regions = 64;
+
+}  // namespace
+
+Link::Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& member, const Identity& identity)
+    : fabric_(fabric), member_(member), same_host_(member.host == identity.hello.host) {
+  Connection::Events events;
+  events.ready = [this](Connection& connection) {
+    if (connection.peer().incarnation != member_.incarnation) {
+      connection.drop();
+      return ended(Error(ErrorCode::peer_lost, "another process has taken its address"));
+    }
+    for (const wire::Message& message : waiting_) connection.send(message);
+    waiting_.clear();
+  };
+  events.message = [this](Connection&, wire::Message& message) { answered(message); };
+  events.closed = [this](Connection&, const Error& reason, bool) { ended(reason); };
+  connection_ = Connection::connect(loop, {member.address, member.port}, identity, std::move(events));
+}
+
+Link::~Link() { connection_->drop(); }
+
+void Link::request(std::uint64_t number, const wire::Message& message, Answer answer) {
+  by_number_[number] = std::move(answer);
+  send(message);
+}
+
+void Link::request(const wire::Digest& digest, const wire::Message& message, Answer answer) {
+  by_digest_[digest].push_back(std::move(answer));
+  send(message);
+}
+
+void Link::send(const wire::Message& message) {
+  if (broken_) return;
+  if (connection_->ready()) {
+    connection_->send(message);
+  } else {
+    waiting_.push_back(message);
+  }
+}
+
+void Link::answered(wire::Message& message) {
+  std::vector<Answer> answers;
+  std::visit(
+      [&](const auto& value) {
+        using Type = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Type, wire::ManifestReply> || std::is_same_v<Type, wire::ValuesReply>) {
+          if (auto found = by_digest_.extract(value.digest)) answers = std::move(found.mapped());
+        } else if constexpr (requires { value.request; }) {
+          if (auto found = by_number_.extract(value.request)) answers.push_back(std::move(found.mapped()));
+        }
+      },
+      message);
+  for (const Answer& answer : answers) answer(message);
+}
+
+void Link::ended(const Error& reason) {
+  if (broken_) return;
+  broken_ = Error(ErrorCode::peer_lost, fmt::format("member {} is lost: {}", member_.rank, reason.what()),
+                  std::vector<Rank>{Rank{member_.rank}});
+  const auto watchers = watchers_;  // a watcher may remove itself
+  for (const auto& [number, watcher] : watchers) watcher(*broken_);
+}
+
+std::uint64_t Link::watch(Broken broken) {
+  const std::uint64_t watcher = next_watcher_++;
+  watchers_.emplace(watcher, std::move(broken));
+  return watcher;
+}
+
+transport::Endpoint& Link::endpoint(const Bytes& address) {
+  if (!endpoint_ || address != address_) {
+    regions_.clear();
+    endpoint_.reset();
+    endpoint_ = fabric_.connect(address, same_host_);
+    address_ = address;
+  }
+  return *endpoint_;
+}
+
+std::shared_ptr<transport::RemoteRegion> Link::region(const wire::RegionHandle& handle) {
+  if (const auto found = regions_.find(handle.key); found != regions_.end()) return found->second;
+  if (regions_.size() >= most_cached_regions) {
+    std::erase_if(regions_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  }
+  std::shared_ptr<transport::RemoteRegion> region = endpoint_->import_region(handle.key, handle.size_bytes);
+  regions_.emplace(handle.key, region);
+  return region;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "session/connection.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire {
+
+/// The reading side's connection to one source: requests and their answers, and the fabric's view of the source. Kept for
+/// the life of the session, so that later restores find endpoint and mapped regions ready.
+/// Threads: loop thread only.
+class Link {
+ public:
+  using Answer = std::function<void(wire::Message&)>;   ///< a reply, or wire::Failure
+  using Broken = std::function<void(const Error&)>;     ///< the connection ended; nothing further comes
+
+  Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& member, const Identity& identity);
+  ~Link();
+
+  [[nodiscard]] const wire::MemberRecord& member() const { return member_; }
+  [[nodiscard]] bool broken() const { return broken_.has_value(); }
+  [[nodiscard]] bool same_host() const { return same_host_; }
+
+  /// Sends when the connection is ready. Messages that carry a request number get their answer by it.
+  void request(std::uint64_t number, const wire::Message& message, Answer answer);
+  /// Manifests and values are answered by digest.
+  void request(const wire::Digest& digest, const wire::Message& message, Answer answer);
+  /// Takes back interest in an answer, e.g. of a packed request whose payload has come.
+  void forget(std::uint64_t number) { by_number_.erase(number); }
+  /// Sends what needs no answer.
+  void post(const wire::Message& message) { send(message); }
+  void leave() { connection_->leave(); }
+
+  /// Watchers of this link's end, until they are removed.
+  std::uint64_t watch(Broken broken);
+  void unwatch(std::uint64_t watcher) { watchers_.erase(watcher); }
+
+  /// Endpoint to the source's fabric at `address`, made once. Errors: as Fabric::connect.
+  transport::Endpoint& endpoint(const Bytes& address);
+  /// The source's region, imported once. Errors: as Endpoint::import_region.
+  std::shared_ptr<transport::RemoteRegion> region(const wire::RegionHandle& handle);
+
+ private:
+  void send(const wire::Message& message);
+  void answered(wire::Message& message);
+  void ended(const Error& reason);
+
+  transport::Fabric& fabric_;
+  wire::MemberRecord member_;
+  bool same_host_;
+  std::optional<Error> broken_;
+  std::vector<wire::Message> waiting_;  // until the handshake is done
+  std::map<std::uint64_t, Answer> by_number_;
+  std::map<wire::Digest, std::vector<Answer>> by_digest_;  // several restores may ask for the same one
+  std::map<std::uint64_t, Broken> watchers_;
+  std::uint64_t next_watcher_ = 1;
+  Bytes address_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions_;  // owners: this cache and restores that read
+  std::shared_ptr<Connection> connection_;                             // owners: this link and its own callbacks
+};
+
+}  // namespace shardwire

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "session/arena_table.hpp"
+#include "shardwire/session.hpp"
+#include "wire/messages.hpp"
+
+namespace shardwire {
+
+/// A catalog as it travels: manifest and values with their digests. Pure: made on the caller's thread.
+struct DescribedCatalog {
+  std::shared_ptr<const Manifest> manifest;  // owners: the publication, plans and caches; immutable
+  Bytes encoded_manifest;
+  wire::Digest manifest_digest{};
+  Bytes encoded_values;
+  wire::Digest values_digest{};
+};
+std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog);
+DescribedCatalog describe(const Catalog& held);
+/// Bytes of the local array of one entry.
+ByteCount local_bytes(const Catalog::Entry& entry, Rank place);
+
+namespace detail {
+
+struct Lease {
+  std::uint64_t reader = 0;  ///< connection; 0: a restore of this process
+  int member = 0;            ///< for messages
+  bool revoked = false;
+  std::vector<wire::TensorRange> ranges;
+};
+
+/// One publication, from publish() until nobody reads it. The catalog's memory is borrowed.
+struct PublicationState {
+  std::string name;
+  Rank place{};
+  std::int64_t step = 0;
+  std::uint64_t generation = 0;
+  DescribedCatalog described;
+  struct Tensor {
+    const std::byte* data = nullptr;
+    ByteCount bytes = 0;
+    std::shared_ptr<ArenaState> arena;  // owners: see ArenaState; null: ordinary memory
+  };
+  std::vector<Tensor> tensors;            ///< in the order of the manifest
+  std::shared_ptr<ArenaState> snapshot;   ///< memory of a snapshot
+  std::map<std::uint64_t, Lease> leases;  ///< loop thread only
+  bool withdrawn = false;                 ///< loop thread only
+  int jobs = 0;                           ///< copies that read the memory now; loop thread only
+
+  /// Placed boxes of one tensor, computed on first use. Loop thread only.
+  const std::vector<PlacedBox>& placed(std::uint32_t tensor);
+
+  /// What the handle calls: withdraws and blocks until nobody reads or `timeout` has passed; returns who still reads.
+  std::function<std::vector<int>(Duration timeout)> retire;
+
+ private:
+  std::unordered_map<std::uint32_t, std::vector<PlacedBox>> placed_;
+};
+
+}  // namespace detail
+}  // namespace shardwire

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/publisher.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "memory/digest.hpp"
+#include "session/fabric_driver.hpp"
+#include "support/checked.hpp"
+
+namespace shardwire {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+}  // namespace
+
+Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host)
+    : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging_bytes, move::slot_bytes) {}
+
+void Publisher::add(std::shared_ptr<Publication> publication) {
+  const auto [entry, added] = live_.emplace(publication->name, publication);
+  if (!added) refuse(fmt::format("'{}' is already published by this member; retire it first", publication->name));
+}
+
+std::shared_ptr<detail::PublicationState> Publisher::live(const std::string& name) const {
+  const auto found = live_.find(name);
+  return found == live_.end() ? nullptr : found->second;
+}
+
+// --- leases and withdrawal ---
+
+std::uint64_t Publisher::add_lease(const std::shared_ptr<Publication>& publication, detail::Lease lease) {
+  const std::uint64_t number = next_lease_++;
+  publication->leases.emplace(number, std::move(lease));
+  by_lease_.emplace(number, publication);
+  return number;
+}
+
+std::uint64_t Publisher::lease_own(Publication& publication) {
+  const auto found = live(publication.name);
+  if (found.get() != &publication) refuse("the publication has been withdrawn");
+  return add_lease(found, {});
+}
+
+bool Publisher::release(std::uint64_t lease) {
+  const auto found = by_lease_.find(lease);
+  if (found == by_lease_.end()) return false;
+  const std::shared_ptr<Publication> publication = found->second;
+  by_lease_.erase(found);
+  const bool intact = !publication->leases.at(lease).revoked;
+  publication->leases.erase(lease);
+  settle(publication);
+  return intact;
+}
+
+void Publisher::settle(const std::shared_ptr<Publication>& publication) {
+  const auto found = std::find_if(retiring_.begin(), retiring_.end(),
+                                  [&](const Retiring& retiring) { return retiring.publication == publication; });
+  if (found == retiring_.end() || publication->jobs > 0) return;
+  if (!publication->leases.empty() && !found->expired) return;
+  std::set<int> members;
+  for (const auto& [number, lease] : publication->leases) members.insert(lease.member);
+  const auto done = std::move(found->done);
+  retiring_.erase(found);
+  done({members.begin(), members.end()});
+}
+
+void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& loop, Duration timeout,
+                       std::function<void(std::vector<int>)> done) {
+  publication->withdrawn = true;
+  if (live(publication->name) == publication) live_.erase(publication->name);
+  auto timer = std::make_unique<Timer>(loop);
+  timer->start(timeout, [this, publication] {
+    for (auto& [number, lease] : publication->leases) lease.revoked = true;
+    for (Retiring& retiring : retiring_) {
+      if (retiring.publication == publication) retiring.expired = true;
+    }
+    settle(publication);
+  });
+  retiring_.push_back({publication, std::move(timer), std::move(done)});
+  settle(publication);
+}
+
+void Publisher::reader_closed(std::uint64_t connection) {
+  std::erase_if(queue_, [&](const Packing& packing) { return packing.reader->id() == connection; });
+  readers_.erase(connection);
+  std::vector<std::uint64_t> gone;
+  for (const auto& [number, publication] : by_lease_) {
+    if (publication->leases.at(number).reader == connection) gone.push_back(number);
+  }
+  for (const std::uint64_t lease : gone) release(lease);
+  pump();  // slots of payloads that were on their way to it are free again
+}
+
+void Publisher::submit(const std::shared_ptr<Publication>& publication, memory::Copier::Job job,
+                       std::function<void()> done) {
+  ++publication->jobs;
+  copier_.submit(std::move(job), [this, publication, done = std::move(done)](const std::exception_ptr&) {
+    --publication->jobs;
+    done();
+    settle(publication);
+  });
+}
+
+std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease, std::uint64_t reader,
+                                                            const detail::Lease** found) {
+  const auto entry = by_lease_.find(lease);
+  if (entry == by_lease_.end()) refuse(fmt::format("there is no lease {}", lease));
+  const detail::Lease& held = entry->second->leases.at(lease);
+  if (held.reader != reader) refuse(fmt::format("lease {} is another reader's", lease));
+  if (held.revoked) refuse(fmt::format("lease {} on '{}' has been revoked", lease, entry->second->name));
+  *found = &held;
+  return entry->second;
+}
+
+// --- requests ---
+
+void Publisher::serve(Connection& reader, const wire::Message& message) {
+  std::visit([&](const auto& request) { serve_one(reader, request); }, message);
+}
+
+void Publisher::serve_one(Connection& reader, const wire::ManifestRequest& request) {
+  for (const auto& [name, publication] : live_) {
+    if (publication->described.manifest_digest == request.digest) {
+      return reader.send(wire::ManifestReply{request.digest, publication->described.encoded_manifest});
+    }
+  }
+  // An empty reply means: no longer here. The reader asks somebody else.
+  reader.send(wire::ManifestReply{request.digest, {}});
+}
+
+void Publisher::serve_one(Connection& reader, const wire::ValuesRequest& request) {
+  for (const auto& [name, publication] : live_) {
+    if (publication->described.values_digest == request.digest) {
+      return reader.send(wire::ValuesReply{request.digest, publication->described.encoded_values});
+    }
+  }
+  reader.send(wire::ValuesReply{request.digest, {}});
+}
+
+void Publisher::serve_one(Connection& reader, const wire::Lease& request) {
+  const auto publication = live(request.publication);
+  if (!publication || publication->generation != request.generation) {
+    refuse(fmt::format("'{}' generation {} is not published here any more", request.publication, request.generation));
+  }
+  for (const wire::TensorRange& range : request.ranges) {
+    if (range.tensor >= publication->tensors.size()) {
+      refuse(fmt::format("'{}' has no tensor {}", request.publication, range.tensor));
+    }
+  }
+  const auto number = add_lease(publication, {reader.id(), reader.peer().rank, false, request.ranges});
+  reader.send(wire::Leased{request.request, number});
+}
+
+void Publisher::serve_one(Connection& reader, const wire::Release& request) {
+  const auto found = by_lease_.find(request.lease);
+  if (found == by_lease_.end() || found->second->leases.at(request.lease).reader != reader.id()) {
+    refuse(fmt::format("there is no lease {} of this reader", request.lease));
+  }
+  reader.send(wire::Released{request.request, release(request.lease)});
+}
+
+void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
+  const detail::Lease* lease = nullptr;
+  const auto publication = leased(request.lease, reader.id(), &lease);
+  if (request.fabric != fabric_.name() || request.domain != fabric_.domain()) {
+    throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})", request.fabric,
+                                                    request.domain, fabric_.name(), fabric_.domain()));
+  }
+  wire::Bound bound{request.request, fabric_.address(), {}, {}, pool_.slot_bytes()};
+  std::map<const detail::ArenaState*, std::uint32_t> regions;
+  for (const wire::TensorRange& range : lease->ranges) {
+    const Publication::Tensor& tensor = publication->tensors.at(range.tensor);
+    wire::TensorHandle handle{range.tensor, wire::no_region, 0};
+    if (tensor.arena) {
+      const auto memory = tensor.arena->region().bytes();
+      const auto [entry, fresh] = regions.emplace(tensor.arena.get(), static_cast<std::uint32_t>(bound.regions.size()));
+      if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.size()});
+      handle.region = entry->second;
+      handle.offset_bytes = static_cast<ByteCount>(tensor.data - memory.data());
+    }
+    bound.tensors.push_back(handle);
+  }
+  Reader& entry = readers_[reader.id()];
+  if (!entry.endpoint) {
+    entry.endpoint = fabric_.connect(request.address, reader.peer().host == host_);
+  }
+  reader.send(bound);
+}
+
+std::vector<Publisher::Source> Publisher::locate(Publication& publication, const detail::Lease& lease,
+                                                 const std::vector<wire::Part>& parts, ByteCount* bytes) {
+  std::vector<Source> sources;
+  sources.reserve(parts.size());
+  for (const wire::Part& part : parts) {
+    const bool covered = std::any_of(lease.ranges.begin(), lease.ranges.end(), [&](const wire::TensorRange& range) {
+      return range.tensor == part.tensor &&
+             (range.boxes.empty() || std::any_of(range.boxes.begin(), range.boxes.end(),
+                                                 [&](const Box& box) { return contains(box, part.box); }));
+    });
+    if (!covered) refuse(fmt::format("tensor {} {} is not under the lease", part.tensor, to_string(part.box)));
+    const TensorSpec& spec = publication.described.manifest->tensors.at(part.tensor).spec;
+    const auto& placed = publication.placed(part.tensor);
+    const auto holder = std::find_if(placed.begin(), placed.end(), [&](const PlacedBox& one) {
+      return one.box.dims() == part.box.dims() && contains(one.box, part.box);
+    });
+    if (holder == placed.end()) {
+      refuse(fmt::format("{} {} is not held here", to_string(spec.key), to_string(part.box)));
+    }
+    const ByteCount item_bytes = item_size(spec.dtype);
+    *bytes = support::add(*bytes, static_cast<ByteCount>(part.box.volume()) * item_bytes, "the size of a request");
+    sources.push_back({part.box, *holder, publication.tensors[part.tensor].data, item_bytes});
+  }
+  return sources;
+}
+
+void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) {
+  const detail::Lease* lease = nullptr;
+  const auto publication = leased(request.lease, reader.id(), &lease);
+  Packing packing{reader.shared_from_this(), request, 0};
+  locate(*publication, *lease, request.parts, &packing.bytes);
+  if (packing.bytes > pool_.slot_bytes()) {
+    refuse(fmt::format("a request for {} bytes is larger than a slot of {}", packing.bytes, pool_.slot_bytes()));
+  }
+  if (!readers_.contains(reader.id())) refuse("a pack request came before bind");
+  queue_.push_back(std::move(packing));
+  pump();
+}
+
+void Publisher::pump() {
+  while (!queue_.empty() && pool_.free_slots() > 0) {
+    Packing packing = std::move(queue_.front());
+    queue_.pop_front();
+    pack(std::move(packing), pool_.acquire());
+  }
+}
+
+void Publisher::pack(Packing packing, move::Slot slot) {
+  const auto reader = packing.reader;
+  const std::uint64_t number = packing.request.request;
+  const detail::Lease* lease = nullptr;
+  std::shared_ptr<Publication> publication;
+  try {  // again: the lease may have been revoked while the request waited
+    publication = leased(packing.request.lease, reader->id(), &lease);
+  } catch (const Error& error) {
+    return reader->send(wire::Failure{number, error.code(), error.what()});
+  }
+  ByteCount bytes = 0;
+  const auto held = std::make_shared<move::Slot>(std::move(slot));  // owners: the job and what follows it
+  submit(
+      publication,
+      [sources = locate(*publication, *lease, packing.request.parts, &bytes), held] {
+        std::byte* to = held->bytes().data();
+        for (const Source& source : sources) {
+          const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);
+          copy.run_all(source.base, to);
+          to += copy.bytes();
+        }
+      },
+      [this, reader, number, held, bytes = packing.bytes] {
+        const auto entry = readers_.find(reader->id());
+        if (entry == readers_.end()) return;
+        entry->second.endpoint->send(payload_header(number), held->bytes().first(static_cast<std::size_t>(bytes)),
+                                     [this, reader, number, held](const transport::Outcome& outcome) {
+                                       *held = {};
+                                       if (outcome) reader->send(wire::Failure{number, outcome->code, outcome->message});
+                                       pump();
+                                     });
+      });
+}
+
+void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request) {
+  const detail::Lease* lease = nullptr;
+  const auto publication = leased(request.lease, reader.id(), &lease);
+  ByteCount bytes = 0;
+  const auto digests = std::make_shared<std::vector<wire::BoxDigest>>();  // owners: the job and its completion
+  submit(
+      publication,
+      [sources = locate(*publication, *lease, request.parts, &bytes), digests] {
+        for (const Source& source : sources) {
+          const auto digest = memory::digest_box(source.box, source.placed, source.base, source.item_bytes);
+          digests->push_back({digest.low, digest.high});
+        }
+      },
+      [digests, keep = reader.shared_from_this(), number = request.request] {
+        keep->send(wire::Digests{number, std::move(*digests)});
+      });
+}
+
+}  // namespace shardwire

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "memory/copier.hpp"
+#include "move/staging.hpp"
+#include "session/connection.hpp"
+#include "session/publication.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire {
+
+/// The source's side: serves manifests, leases, handles, packed payloads and digests to readers, within its own staging
+/// budget. Every request is checked against the publication before anything is touched.
+/// Threads: loop thread only.
+class Publisher {
+ public:
+  /// `host`: what this member's hello says of its host.
+  Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host);
+
+  /// Errors: throws Error{invalid_argument} when a publication of that name is still live.
+  void add(std::shared_ptr<detail::PublicationState> publication);
+  [[nodiscard]] std::shared_ptr<detail::PublicationState> live(const std::string& name) const;
+  /// Withdraws; calls `done` with the members that still hold leases: none, or those left after `timeout`, whose leases are
+  /// revoked then. When it is called, nothing here reads the publication's memory any more.
+  void retire(const std::shared_ptr<detail::PublicationState>& publication, Loop& loop, Duration timeout,
+              std::function<void(std::vector<int>)> done);
+
+  /// A lease of a restore in this process.
+  std::uint64_t lease_own(detail::PublicationState& publication);
+  /// Whether the bytes were untouched until now.
+  bool release(std::uint64_t lease);
+
+  /// Serves a reader's request; anything else is left alone. Errors: throws Error for a request that is refused; the
+  /// caller answers with it.
+  void serve(Connection& reader, const wire::Message& message);
+  void reader_closed(std::uint64_t connection);
+
+  [[nodiscard]] ByteCount staging_peak_bytes() const { return pool_.peak_bytes(); }
+  [[nodiscard]] ByteCount staging_budget_bytes() const { return pool_.budget_bytes(); }
+
+ private:
+  using Publication = detail::PublicationState;
+  struct Reader {
+    std::unique_ptr<transport::Endpoint> endpoint;
+  };
+  struct Packing {
+    std::shared_ptr<Connection> reader;  // owners: the session's table and this request
+    wire::PackRequest request;
+    ByteCount bytes = 0;
+  };
+  struct Source {  // one box of a request, found in local memory
+    Box box;
+    PlacedBox placed;
+    const std::byte* base = nullptr;
+    ByteCount item_bytes = 0;
+  };
+
+  void serve_one(Connection& reader, const wire::ManifestRequest& request);
+  void serve_one(Connection& reader, const wire::ValuesRequest& request);
+  void serve_one(Connection& reader, const wire::Lease& request);
+  void serve_one(Connection& reader, const wire::Release& request);
+  void serve_one(Connection& reader, const wire::Bind& request);
+  void serve_one(Connection& reader, const wire::PackRequest& request);
+  void serve_one(Connection& reader, const wire::DigestRequest& request);
+  template <typename Other>
+  void serve_one(Connection&, const Other&) {}
+
+  std::uint64_t add_lease(const std::shared_ptr<Publication>& publication, detail::Lease lease);
+  std::shared_ptr<Publication> leased(std::uint64_t lease, std::uint64_t reader, const detail::Lease** found);
+  std::vector<Source> locate(Publication& publication, const detail::Lease& lease, const std::vector<wire::Part>& parts,
+                             ByteCount* bytes);
+  void settle(const std::shared_ptr<Publication>& publication);
+  void submit(const std::shared_ptr<Publication>& publication, memory::Copier::Job job, std::function<void()> done);
+  void pump();
+  void pack(Packing packing, move::Slot slot);
+
+  struct Retiring {
+    std::shared_ptr<Publication> publication;  // owners: see Publication handle
+    std::unique_ptr<Timer> timer;
+    std::function<void(std::vector<int>)> done;
+    bool expired = false;
+  };
+
+  transport::Fabric& fabric_;
+  memory::Copier& copier_;
+  std::string host_;
+  move::StagingPool pool_;
+  std::map<std::string, std::shared_ptr<Publication>> live_;            // owners: see Publication handle
+  std::map<std::uint64_t, std::shared_ptr<Publication>> by_lease_;
+  std::vector<Retiring> retiring_;
+  std::map<std::uint64_t, Reader> readers_;  // by connection, once bound
+  std::deque<Packing> queue_;
+  std::uint64_t next_lease_ = 1;
+};
+
+}  // namespace shardwire

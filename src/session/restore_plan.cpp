@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "session/restore_run.hpp"
+
+namespace shardwire {
+
+namespace {
+
+// One section per distinct manifest, its ranks ascending.
+JobLayout side_of(const std::vector<wire::PublicationRecord>& records,
+                  const std::vector<std::shared_ptr<const Manifest>>& manifests) {
+  JobLayout side;
+  std::map<const Manifest*, std::size_t> sections;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const auto [entry, fresh] = sections.emplace(manifests[i].get(), side.sections.size());
+    if (fresh) side.sections.push_back({manifests[i], {}});
+    side.sections[entry->second].ranks.push_back(Rank{records[i].place});
+    side.ranks = std::max(side.ranks, manifests[i]->ranks);
+  }
+  for (Section& section : side.sections) std::sort(section.ranks.begin(), section.ranks.end());
+  return side;
+}
+
+std::string text_of(const Value& value) {
+  return std::visit(
+      [](const auto& held) -> std::string {
+        using Type = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<Type, std::monostate>) {
+          return "None";
+        } else if constexpr (std::is_same_v<Type, std::string>) {
+          return "'" + held + "'";
+        } else if constexpr (std::is_same_v<Type, Bytes>) {
+          return fmt::format("{} bytes", held.size());
+        } else if constexpr (std::is_same_v<Type, TensorValue>) {
+          return fmt::format("a {} tensor of shape {}", to_string(held.dtype), to_string(held.shape));
+        } else {
+          return fmt::format("{}", held);
+        }
+      },
+      value);
+}
+
+}  // namespace
+
+std::vector<wire::PublicationRecord> RestoreRun::sources() const {
+  auto records = core_.directory().publications(options_.from);
+  if (options_.step) std::erase_if(records, [&](const auto& record) { return record.step != *options_.step; });
+  std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
+  return records;
+}
+
+// Called whenever something became known. Plans at once when every place of the old layout has published; else once
+// nothing has changed for a while, since a cover may be complete without the missing ones.
+void RestoreRun::consider() {
+  if (planning_now_) return;
+  if (manifest_->tensors.empty() && wanted_.values().empty()) return commit();
+  const auto records = sources();
+  if (records.empty() || !learn(records)) return;
+
+  int ranks = 0;
+  for (const auto& record : records) {
+    const int theirs = core_.manifests.at(record.manifest)->ranks;
+    if (ranks != 0 && theirs != ranks) {
+      throw Error(ErrorCode::layout_mismatch,
+                  fmt::format("source rank {} speaks of {} ranks, source rank {} of {}", records.front().place, ranks,
+                              record.place, theirs),
+                  std::vector<Rank>{Rank{records.front().place}, Rank{record.place}});
+    }
+    ranks = theirs;
+  }
+  const bool one_step = std::all_of(records.begin(), records.end(),
+                                    [&](const auto& record) { return record.step == records.front().step; });
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    if (records[i].place != records[i - 1].place) continue;
+    throw Error(ErrorCode::layout_mismatch, fmt::format("members {} and {} both publish place {} of '{}'",
+                                                        records[i - 1].member, records[i].member, records[i].place,
+                                                        options_.from),
+                std::vector<Rank>{Rank{records[i].place}});
+  }
+  if (records.size() == static_cast<std::size_t>(ranks) && one_step) return make_plan(records, true);
+  if (!settled_) {
+    settle_.start(options_.settle, while_running([this] {
+                    settled_ = true;
+                    consider();
+                  }));
+    return;
+  }
+  settled_ = false;  // a later change starts the wait anew
+  if (!one_step) {
+    std::vector<std::string> steps;
+    for (const auto& record : records) steps.push_back(fmt::format("rank {} step {}", record.place, record.step));
+    throw Error(ErrorCode::layout_mismatch,
+                fmt::format("the sources of '{}' are not at one step: {}", options_.from, fmt::join(steps, ", ")));
+  }
+  make_plan(records, false);
+}
+
+template <typename Request, typename Reply>
+void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& holders,
+                       std::size_t attempt, std::function<void(const Bytes&)> keep) {
+  if (attempt >= holders.size()) {
+    asked_.erase(digest);  // a change in the directory will bring us back
+    return;
+  }
+  // Readers begin with different holders, so that nobody is asked by all.
+  const auto turn = static_cast<std::size_t>(core_.bootstrap().rank) + attempt;
+  const auto next = [this, digest, holders, attempt, keep] { fetch<Request, Reply>(digest, holders, attempt + 1, keep); };
+  const auto again = std::make_shared<bool>(false);  // owners: the two callbacks, of which only one may go on
+  std::shared_ptr<Link> link;
+  try {
+    link = core_.link(holders[turn % holders.size()]);
+  } catch (const Error&) {
+    return next();
+  }
+  const auto watcher = link->watch(while_running([again, next](const Error&) {
+    if (!std::exchange(*again, true)) next();
+  }));
+  link->request(digest, Request{digest},
+                while_running([this, again, next, digest, keep, watcher, link = link.get()](wire::Message& message) {
+                  link->unwatch(watcher);
+                  if (std::exchange(*again, true)) return;
+                  const auto* reply = std::get_if<Reply>(&message);
+                  if (reply == nullptr || reply->encoded.empty()) return next();
+                  if (!wire::same_digest(wire::digest_of(reply->encoded), digest)) {
+                    throw Error(ErrorCode::transport_failed, "a source sent a description that does not match its digest");
+                  }
+                  keep(reply->encoded);
+                  asked_.erase(digest);
+                  consider();
+                }));
+}
+
+bool RestoreRun::learn(const std::vector<wire::PublicationRecord>& records) {
+  bool complete = true;
+  std::map<wire::Digest, std::vector<wire::PublicationRecord>> by_manifest;
+  std::map<wire::Digest, std::vector<wire::PublicationRecord>> by_values;
+  for (const auto& record : records) {
+    by_manifest[record.manifest].push_back(record);
+    if (!wanted_.values().empty()) by_values[record.values].push_back(record);
+  }
+  for (const auto& [digest, holders] : by_manifest) {
+    if (core_.manifests.contains(digest)) continue;
+    complete = false;
+    if (!asked_.insert(digest).second) continue;
+    fetch<wire::ManifestRequest, wire::ManifestReply>(digest, holders, 0, [this, digest](const Bytes& encoded) {
+      core_.manifests.emplace(digest, std::make_shared<const Manifest>(wire::decode_manifest(encoded)));
+    });
+  }
+  for (const auto& [digest, holders] : by_values) {
+    if (core_.values.contains(digest)) continue;
+    complete = false;
+    if (!asked_.insert(digest).second) continue;
+    fetch<wire::ValuesRequest, wire::ValuesReply>(digest, holders, 0, [this, digest](const Bytes& encoded) {
+      core_.values.emplace(digest, wire::decode_values(encoded));
+    });
+  }
+  return complete;
+}
+
+void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody) {
+  planning_now_ = true;
+  planning_ = std::make_shared<Planning>();
+  planning_->records = records;
+  for (const auto& record : records) planning_->manifests.push_back(core_.manifests.at(record.manifest));
+  // Planning is pure and may take a while: not on the loop, which serves readers meanwhile.
+  core_.copier().submit(
+      [planning = planning_, manifest = manifest_, place = wanted_.place()] {
+        try {
+          planning->from = side_of(planning->records, planning->manifests);
+          Planner planner(planning->from, JobLayout{manifest->ranks, {{manifest, {place}}}});
+          planning->plan = planner.plan(place);
+          if (planning->plan.gaps.empty()) planning->schedule = planner.schedule(planning->plan);
+        } catch (...) {
+          planning->error = std::current_exception();
+        }
+      },
+      while_running([this, everybody](const std::exception_ptr&) { planned(everybody); }));
+}
+
+void RestoreRun::planned(bool everybody) {
+  planning_now_ = false;
+  if (planning_->error) std::rethrow_exception(planning_->error);
+  last_gaps_ = planning_->plan.gaps;
+  if (!last_gaps_.empty()) {
+    // Final when nobody is left who could still publish the missing places.
+    const auto absent = static_cast<std::size_t>(planning_->from.ranks) - planning_->records.size();
+    if (everybody || core_.directory().lost_members().size() >= absent) require_no_gaps(last_gaps_);
+    return;
+  }
+  collect_values(planning_->records);
+  bind();
+}
+
+void RestoreRun::collect_values(const std::vector<wire::PublicationRecord>& records) {
+  struct Found {
+    const Value* value;
+    int place;
+  };
+  std::map<TensorKey, Found> found;
+  if (!wanted_.values().empty()) {
+    for (const auto& record : records) {
+      for (const wire::NamedValue& named : core_.values.at(record.values)) {
+        const auto [entry, fresh] = found.emplace(named.key, Found{&named.value, record.place});
+        if (fresh || *entry->second.value == named.value) continue;
+        throw Error(ErrorCode::layout_mismatch,
+                    fmt::format("{}: source rank {} has {}, source rank {} has {}", to_string(named.key),
+                                entry->second.place, text_of(*entry->second.value), record.place, text_of(named.value)),
+                    std::vector<Rank>{Rank{entry->second.place}, Rank{record.place}});
+      }
+    }
+  }
+  std::vector<Gap> gaps;
+  for (const Catalog::ValueEntry& entry : wanted_.values()) {
+    const auto match = found.find(entry.key);
+    if (match == found.end()) {
+      gaps.push_back({entry.key.fqn, entry.key.state, Box{}, wanted_.place()});
+      continue;
+    }
+    if (entry.destination != nullptr) {
+      const auto& mine = std::get<TensorValue>(entry.value);
+      const auto* theirs = std::get_if<TensorValue>(match->second.value);
+      if (theirs == nullptr || theirs->dtype != mine.dtype || theirs->shape != mine.shape) {
+        throw Error(ErrorCode::layout_mismatch,
+                    fmt::format("{}: wanted as {}, but source rank {} has {}", to_string(entry.key), text_of(entry.value),
+                                match->second.place, text_of(*match->second.value)),
+                    std::vector<Rank>{Rank{match->second.place}});
+      }
+    }
+    values_[entry.key] = *match->second.value;
+  }
+  require_no_gaps(std::move(gaps));
+}
+
+}  // namespace shardwire

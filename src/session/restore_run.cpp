@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/restore_run.hpp"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+
+namespace shardwire {
+
+namespace {
+
+const char* name_of(int stage) {
+  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done"};
+  return names[stage];
+}
+
+// Unguessable, so that no other peer can answer a request; far from overflow.
+std::uint64_t random_request() {
+  const wire::Nonce nonce = wire::random_nonce();
+  std::uint64_t value = 0;
+  std::memcpy(&value, nonce.data(), sizeof value);
+  return (value >> 1) | 1;
+}
+
+}  // namespace
+
+RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
+                       Clock::time_point began, double join_seconds)
+    : core_(core),
+      state_(std::move(state)),
+      wanted_(std::move(wanted)),
+      options_(std::move(options)),
+      began_(began),
+      stage_began_(began),
+      deadline_(core.loop()),
+      settle_(core.loop()),
+      pace_(core.loop()),
+      progress_(core.loop()),
+      manifest_(manifest_of(wanted_)),
+      next_request_(random_request()) {
+  seconds_.join = join_seconds;
+}
+
+RestoreRun::~RestoreRun() = default;
+
+void RestoreRun::start() {
+  deadline_.start(options_.deadline - (Clock::now() - began_), [this] {
+    if (stage_ == Stage::plan && !last_gaps_.empty()) {
+      return guarded([this] { require_no_gaps(last_gaps_); });
+    }
+    fail(std::make_exception_ptr(
+        Error(ErrorCode::timed_out, fmt::format("the deadline passed in stage {}; {}", name_of(static_cast<int>(stage_)),
+                                                waiting_for()))));
+  });
+  arm_progress();
+  guarded([this] { consider(); });
+}
+
+void RestoreRun::directory_changed() {
+  if (stage_ == Stage::plan) guarded([this] { consider(); });
+}
+
+void RestoreRun::enter(Stage stage) {
+  const auto now = Clock::now();
+  *account_ += std::chrono::duration<double>(now - stage_began_).count();
+  stage_began_ = now;
+  stage_ = stage;
+  switch (stage) {
+    case Stage::plan: account_ = &seconds_.plan; break;
+    case Stage::bind: account_ = &seconds_.bind; break;
+    case Stage::move: account_ = &seconds_.move; break;
+    case Stage::verify: account_ = &seconds_.verify; break;
+    case Stage::commit: account_ = &seconds_.commit; break;
+    case Stage::stopping:
+    case Stage::done: break;  // what stopping costs belongs to the stage that failed
+  }
+}
+
+void RestoreRun::arm_progress() {
+  const auto [callback, interval] = state_->listener();
+  // Nobody may have asked yet: look again soon, since on_progress() can be called while the restore runs.
+  const Duration next = callback ? interval : Duration(std::chrono::milliseconds(50));
+  progress_.start(next, [this] {
+    report_progress(false);
+    arm_progress();
+  });
+}
+
+void RestoreRun::report_progress(bool last) {
+  const auto callback = state_->listener().first;
+  if (!callback) return;
+  Progress progress{name_of(static_cast<int>(last ? Stage::done : stage_)), 0, 0};
+  if (engine_) {
+    progress.done_bytes = engine_->tally().done_bytes();
+    progress.total_bytes = engine_->tally().expected_bytes();
+  }
+  callback(progress);
+}
+
+std::string RestoreRun::waiting_for() const {
+  if (stage_ == Stage::plan) {
+    const auto records = sources();
+    if (records.empty()) return fmt::format("nobody has published '{}'", options_.from);
+    return fmt::format("{} members have published '{}'", records.size(), options_.from);
+  }
+  std::vector<int> places;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    ByteCount expected = 0;
+    for (const move::Transfer& transfer : transfers_) {
+      if (transfer.peer == i) expected += move::bytes_of(transfer);
+    }
+    ByteCount arrived = 0;
+    if (engine_) {
+      for (const auto way : {move::WayKind::local, move::WayKind::mapped, move::WayKind::packed}) {
+        arrived += engine_->tally().peer_bytes(static_cast<std::uint32_t>(i), way);
+      }
+    }
+    if (!engine_ || arrived < expected) places.push_back(to_int(peers_[i].place));
+  }
+  return places.empty() ? std::string("all bytes are in place") : fmt::format("source ranks {} had more to give", fmt::join(places, ", "));
+}
+
+// --- the end ---
+
+void RestoreRun::fail(const std::exception_ptr& error) {
+  if (stage_ == Stage::stopping || stage_ == Stage::done) return;
+  // Which boxes did not arrive is part of the answer, whatever ended the restore.
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    error_ = reason.gaps().empty() ? std::make_exception_ptr(Error(reason.code(), reason.what(), missing(), reason.ranks()))
+                                   : error;
+  } catch (const std::exception& reason) {
+    error_ = std::make_exception_ptr(Error(ErrorCode::internal, reason.what(), missing()));
+  }
+  enter(Stage::stopping);
+  deadline_.stop();
+  settle_.stop();
+  pace_.stop();
+  if (engine_) engine_->stop();
+  if (quiet()) finish();
+}
+
+bool RestoreRun::quiet() const { return verifying_ == 0 && (!engine_ || engine_->idle()); }
+
+std::vector<Gap> RestoreRun::missing() const {
+  std::vector<Gap> gaps;
+  if (!engine_) return gaps;
+  for (std::size_t i = 0; i < planning_->plan.pieces.size(); ++i) {
+    if (engine_->tally().complete(static_cast<std::uint32_t>(i))) continue;
+    const Piece& piece = planning_->plan.pieces[i];
+    const TensorKey& key = manifest_->tensors[to_index(piece.tensor)].spec.key;
+    gaps.push_back({key.fqn, key.state, piece.box, wanted_.place()});
+  }
+  return gaps;
+}
+
+void RestoreRun::drop_peers() {
+  for (Peer& peer : peers_) {
+    if (peer.link) {
+      peer.link->unwatch(peer.watcher);
+      // Not awaited: what matters is that the source may free the memory.
+      if (peer.lease != 0) peer.link->post(wire::Release{next_request(), peer.lease});
+    } else if (peer.lease != 0) {
+      core_.publisher().release(peer.lease);
+    }
+    peer.lease = 0;
+  }
+}
+
+void RestoreRun::finish() {
+  drop_peers();
+  enter(Stage::done);
+  deadline_.stop();
+  settle_.stop();
+  pace_.stop();
+  progress_.stop();
+  alive_.reset();
+  report_progress(true);
+  state_->finish(make_report(), error_ ? std::map<TensorKey, Value>{} : std::move(values_), error_);
+  core_.finished(*this);
+}
+
+void RestoreRun::abandon() {
+  if (stage_ == Stage::done) return;
+  if (engine_) engine_->stop();
+  if (!error_) {
+    error_ = std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed", missing()));
+  }
+  alive_.reset();
+  state_->finish(make_report(), {}, error_);
+  stage_ = Stage::done;
+}
+
+bool RestoreRun::payload(std::uint64_t request, transport::Incoming& incoming) {
+  const auto peer = engine_ ? engine_->peer_of(request) : std::nullopt;
+  if (!peer) return false;
+  peers_[*peer].link->forget(request);
+  return engine_->payload(request, incoming);
+}
+
+RestoreReport RestoreRun::make_report() const {
+  RestoreReport report;
+  report.seconds = seconds_;
+  report.seconds.wall = seconds_.join + std::chrono::duration<double>(stage_began_ - began_).count();
+  report.transport = core_.fabric().version();
+  const auto registration = core_.arenas().registration();
+  report.registered_bytes = registration.bytes;
+  report.registration_seconds = registration.seconds;
+  report.staging_budget = options_.staging_bytes + core_.publisher().staging_budget_bytes();
+  report.staging_peak = core_.publisher().staging_peak_bytes();
+  if (!engine_) return report;
+  const move::Tally& tally = engine_->tally();
+  report.staging_peak += engine_->staging_peak_bytes();
+  report.needed = tally.expected_bytes();
+  report.ways.local = tally.way_bytes(move::WayKind::local);
+  report.ways.mapped = tally.way_bytes(move::WayKind::mapped);
+  report.ways.packed = tally.way_bytes(move::WayKind::packed);
+  report.local = report.ways.local;
+  report.moved = tally.done_bytes() - report.local;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const auto add = [&](move::WayKind way, const std::string& path, const std::string& detail) {
+      const ByteCount bytes = tally.peer_bytes(static_cast<std::uint32_t>(i), way);
+      if (bytes > 0) report.peers.push_back({peers_[i].place, bytes, path, detail});
+    };
+    const std::string transport(core_.fabric().name());
+    add(move::WayKind::local, "local", "this process");
+    add(move::WayKind::mapped, transport + "/mapped", peers_[i].protocol);
+    add(move::WayKind::packed, transport + "/packed", peers_[i].protocol + peers_[i].no_map_reason);
+  }
+  return report;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "move/engine.hpp"
+#include "session/core.hpp"
+#include "session/restore_state.hpp"
+
+namespace shardwire {
+
+/// One restore on the loop: plan, bind, move, verify, commit. Each stage has its own source file, restore_<stage>.cpp.
+/// Whatever ends it, finish() runs once, after the last write into the destination.
+/// Threads: loop thread only.
+class RestoreRun {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `began` and `join_seconds`: when restore() was called, and what joining cost if this is the session's first restore.
+  RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
+             Clock::time_point began, double join_seconds);
+  ~RestoreRun();
+
+  void start();
+  void directory_changed();
+  void fail(const std::exception_ptr& error);
+  /// The session ends: reports cancelled; nothing of this run may be called afterwards but its destructor.
+  void abandon();
+  /// A payload for one of this restore's requests; false when it is not.
+  bool payload(std::uint64_t request, transport::Incoming& incoming);
+
+ private:
+  enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
+
+  /// A source of this restore; place `place` of the old layout. link is null for this process itself.
+  struct Peer {
+    Rank place{};
+    wire::PublicationRecord record;
+    std::shared_ptr<const Manifest> manifest;  // owners: see DescribedCatalog
+    std::shared_ptr<Link> link;  // owners: see Core::links_
+    std::uint64_t watcher = 0;
+    std::uint64_t lease = 0;
+    std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
+    std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
+    std::vector<std::shared_ptr<transport::RemoteRegion>> regions;
+    std::vector<wire::TensorHandle> handles;  // by position in `tensors`
+    std::string protocol;
+    std::string no_map_reason;
+  };
+  struct VerifyBatch {
+    std::size_t peer = 0;
+    std::vector<std::size_t> transfers;  // indices into transfers_
+  };
+
+  // plan (restore_plan.cpp)
+  void consider();
+  [[nodiscard]] std::vector<wire::PublicationRecord> sources() const;
+  /// Asks for what is not known yet; true when nothing is missing.
+  bool learn(const std::vector<wire::PublicationRecord>& records);
+  template <typename Request, typename Reply>
+  void fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& records, std::size_t attempt,
+             std::function<void(const Bytes&)> keep);
+  void make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody);
+  void planned(bool everybody);
+  void collect_values(const std::vector<wire::PublicationRecord>& records);
+
+  // bind (restore_bind.cpp)
+  void bind();
+  void lease_from(std::size_t index);
+  void leased(std::size_t index, wire::Message& message);
+  void bound(std::size_t index, const wire::Bound& reply);
+  void peer_bound();
+  void build_transfers();
+  move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer);
+  const std::vector<PlacedBox>& placed_boxes(const TensorLayout& tensor, Rank place);
+
+  // move (restore_move.cpp)
+  void move_all();
+  void pump();
+
+  // verify and commit (restore_verify.cpp)
+  void verify();
+  void post_digests();
+  void compare(const VerifyBatch& batch, const std::vector<wire::BoxDigest>& theirs);
+  void release_all();
+  void released(std::size_t index, bool intact);
+  void commit();
+
+  // the frame (restore_run.cpp)
+  void enter(Stage stage);
+  void report_progress(bool last);
+  void arm_progress();
+  void finish();
+  void drop_peers();
+  /// No job of this restore touches the caller's memory.
+  [[nodiscard]] bool quiet() const;
+  [[nodiscard]] RestoreReport make_report() const;
+  [[nodiscard]] std::vector<Gap> missing() const;
+  [[nodiscard]] std::string waiting_for() const;
+  /// Answers of peers run through this, so that a throw ends the restore instead of the loop.
+  template <typename Body>
+  void guarded(Body body);
+  /// `body` as a callback that does nothing once the restore has ended.
+  template <typename Body>
+  auto while_running(Body body);
+  /// Checks that `message` is the answer that was asked for. Errors: throws what a wire::Failure says.
+  template <typename Reply>
+  Reply& expect(wire::Message& message, const Peer& peer);
+  std::uint64_t next_request() { return next_request_++; }
+
+  Core& core_;
+  std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle
+  Catalog wanted_;
+  RestoreOptions options_;
+  Stage stage_ = Stage::plan;
+  std::exception_ptr error_;
+
+  Clock::time_point began_;
+  Clock::time_point stage_began_;
+  StageSeconds seconds_;
+  double* account_ = &seconds_.plan;  // where the running stage's time goes
+  Timer deadline_;
+  Timer settle_;
+  Timer pace_;
+  Timer progress_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this run; callbacks hold weak ones
+
+  // plan
+  std::shared_ptr<const Manifest> manifest_;  // wanted; owners: see DescribedCatalog
+  struct Planning {
+    std::vector<wire::PublicationRecord> records;
+    std::vector<std::shared_ptr<const Manifest>> manifests;  // of records, in that order
+    JobLayout from;
+    Plan plan;
+    Schedule schedule;
+    std::exception_ptr error;
+  };
+  std::shared_ptr<Planning> planning_;  // owners: this run and the job that plans
+  bool planning_now_ = false;
+  bool settled_ = false;
+  std::vector<Gap> last_gaps_;
+  std::set<wire::Digest> asked_;
+  std::map<TensorKey, Value> values_;
+
+  // bind, move, verify
+  std::vector<Peer> peers_;
+  std::size_t pending_ = 0;  // answers awaited in this stage
+  std::vector<move::Transfer> transfers_;
+  std::vector<std::pair<std::uint32_t, ByteCount>> engine_limits_;  // most payload of a packed request, by peer
+  std::map<std::tuple<const LayoutRule*, Extents, Rank>, std::vector<PlacedBox>> placed_;
+  std::size_t verifying_ = 0;  // jobs that read the destination
+  std::unique_ptr<move::Engine> engine_;
+  std::uint64_t next_request_;
+  std::vector<VerifyBatch> batches_;
+  std::size_t next_batch_ = 0;
+};
+
+/// Implementation of the two templates above, used by every stage's file.
+template <typename Body>
+void RestoreRun::guarded(Body body) {
+  try {
+    body();
+  } catch (const std::exception&) {
+    fail(std::current_exception());
+  }
+}
+
+template <typename Body>
+auto RestoreRun::while_running(Body body) {
+  return [this, alive = std::weak_ptr<bool>(alive_), body = std::move(body)](auto&&... arguments) {
+    if (alive.expired() || stage_ == Stage::stopping) return;
+    guarded([&] { body(std::forward<decltype(arguments)>(arguments)...); });
+  };
+}
+
+template <typename Reply>
+Reply& RestoreRun::expect(wire::Message& message, const Peer& peer) {
+  if (auto* reply = std::get_if<Reply>(&message)) return *reply;
+  const std::vector<Rank> ranks{peer.place};
+  const std::string who = "source rank " + std::to_string(to_int(peer.place)) + " ";
+  if (const auto* failure = std::get_if<wire::Failure>(&message)) {
+    throw Error(failure->code, who + "refused: " + failure->message, ranks);
+  }
+  throw Error(ErrorCode::transport_failed, who + "gave an answer of another kind", ranks);
+}
+
+}  // namespace shardwire

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shardwire/session.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <fstream>
+
+#include "session/core.hpp"
+#include "session/restore_run.hpp"
+
+namespace shardwire {
+
+namespace detail {
+
+/// What the public handles share. Owns the loop; everything on it is in the core.
+class SessionState : public std::enable_shared_from_this<SessionState> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  SessionState(Bootstrap bootstrap, SessionOptions options);
+  ~SessionState() { stop(); }
+
+  void stop();
+  std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
+  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options);
+  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
+  void close(Duration timeout);
+  [[nodiscard]] Loop& running() const;
+
+  const Bootstrap bootstrap;
+  std::shared_ptr<transport::Fabric> fabric;  // owners: see ArenaState
+  std::shared_ptr<ArenaTable> arenas;         // owners: this session and its core
+
+ private:
+  struct Range {
+    const std::byte* first;
+    const std::byte* past;
+  };
+  void check_aliasing(const Catalog& wanted) const;
+
+  std::unique_ptr<Loop> loop_;  // before core_: the core lives on it
+  std::unique_ptr<Core> core_;  // loop thread only
+  std::atomic<std::uint64_t> next_generation_{1};
+  std::atomic<double> join_seconds_{0};  // until the first restore has taken it
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<PublicationState>> published_;  // guarded by mutex_
+};
+
+}  // namespace detail
+
+namespace {
+
+using detail::PublicationState;
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string link_target(const char* path) {
+  std::array<char, 256> text{};
+  const ssize_t length = readlink(path, text.data(), text.size() - 1);
+  return length < 0 ? std::string() : std::string(text.data(), static_cast<std::size_t>(length));
+}
+
+// Processes that give the same answer can map each other's memory, unless the fabric finds otherwise.
+std::string host_identity() {
+  return fmt::format("{} {} {} {}", first_line("/proc/sys/kernel/random/boot_id"), link_target("/proc/self/ns/ipc"),
+                     link_target("/proc/self/ns/pid"), getuid());
+}
+
+std::uint64_t random_number() {
+  const wire::Nonce nonce = wire::random_nonce();
+  std::uint64_t value = 0;
+  std::memcpy(&value, nonce.data(), sizeof value);
+  return value;
+}
+
+}  // namespace
+
+namespace detail {
+
+SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(std::move(from)) {
+  if (bootstrap.world_size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.world_size) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("member {} is not among {} members", bootstrap.rank, bootstrap.world_size));
+  }
+  if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  const auto began = Clock::now();
+  const transport::Transport& transport = transport::choose(options.transport);
+
+  Core::Setup setup;
+  setup.bootstrap = bootstrap;
+  setup.identity.job_key = bootstrap.job_key;
+  wire::Hello& hello = setup.identity.hello;
+  hello.capabilities = {"packed", "digest"};
+  hello.rank = bootstrap.rank;
+  hello.world_size = bootstrap.world_size;
+  hello.incarnation = random_number();
+  hello.host = host_identity();
+
+  loop_ = std::make_unique<Loop>();
+  const Duration timeout = options.join_timeout;
+  setup.options = std::move(options);
+  std::promise<void> joined;
+  loop_->call([&] {
+    fabric = transport.open();
+    arenas = std::make_shared<ArenaTable>(fabric);
+    setup.fabric = fabric;
+    setup.arenas = arenas;
+    core_ = std::make_unique<Core>(*loop_, std::move(setup));
+    core_->join([&joined](const std::exception_ptr& error) {
+      if (error) {
+        joined.set_exception(error);
+      } else {
+        joined.set_value();
+      }
+    });
+  });
+  static_cast<void>(timeout);  // the core reports by then
+  try {
+    joined.get_future().get();
+  } catch (...) {
+    stop();
+    throw;
+  }
+  join_seconds_ = std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+void SessionState::stop() {
+  if (!loop_) return;
+  loop_->call([this] { core_.reset(); });
+  loop_.reset();
+}
+
+Loop& SessionState::running() const {
+  if (!loop_) throw Error(ErrorCode::invalid_argument, "the session is closed");
+  return *loop_;
+}
+
+std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options) {
+  Loop& loop = running();
+  if (options.name.empty() || options.name.size() > 256) {
+    throw Error(ErrorCode::invalid_argument, "the name of a publication has 1 to 256 characters");
+  }
+  auto publication = std::make_shared<PublicationState>();
+  publication->name = options.name;
+  publication->place = held.place();
+  publication->step = options.step;
+  publication->generation = next_generation_++;
+  publication->described = describe(held);
+
+  ByteCount total = 0;
+  for (const Catalog::Entry& entry : held.entries()) total += local_bytes(entry, held.place());
+  std::byte* to = nullptr;
+  if (options.snapshot == Snapshot::copy) {
+    publication->snapshot = arenas->allocate(total);
+    to = publication->snapshot->region().bytes().data();
+  }
+  for (const Catalog::Entry& entry : held.entries()) {
+    PublicationState::Tensor tensor;
+    tensor.bytes = local_bytes(entry, held.place());
+    tensor.data = static_cast<const std::byte*>(entry.view.data);
+    if (to != nullptr && tensor.bytes > 0) {
+      std::memcpy(to, tensor.data, tensor.bytes);
+      tensor.data = to;
+      tensor.arena = publication->snapshot;
+      to += tensor.bytes;
+    } else if (tensor.bytes > 0) {
+      tensor.arena = arenas->find(tensor.data, tensor.bytes);
+    }
+    publication->tensors.push_back(std::move(tensor));
+  }
+  publication->retire = [session = weak_from_this(),
+                         self = std::weak_ptr<PublicationState>(publication)](Duration timeout) -> std::vector<int> {
+    const auto state = session.lock();
+    const auto own = self.lock();
+    if (!state || !own || !state->loop_) return {};
+    std::promise<std::vector<int>> readers;
+    state->loop_->post([&] {
+      state->core_->withdraw(own, timeout, [&readers](std::vector<int> left) { readers.set_value(std::move(left)); });
+    });
+    return readers.get_future().get();
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(published_, [](const auto& one) { return one.expired(); });
+    published_.push_back(publication);
+  }
+  loop.call([&] { core_->publish(publication); });
+  return publication;
+}
+
+void SessionState::check_aliasing(const Catalog& wanted) const {
+  struct Named {
+    Range range;
+    std::string what;
+  };
+  std::vector<Named> ranges;
+  const auto add = [&](const std::byte* data, ByteCount bytes, std::string what) {
+    if (bytes > 0) ranges.push_back({{data, data + bytes}, std::move(what)});
+  };
+  for (const Catalog::Entry& entry : wanted.entries()) {
+    add(static_cast<const std::byte*>(entry.view.data), local_bytes(entry, wanted.place()), "wanted " + to_string(entry.spec.key));
+  }
+  for (const Catalog::ValueEntry& entry : wanted.values()) {
+    if (entry.destination == nullptr) continue;
+    const auto bytes = std::get<TensorValue>(entry.value).bytes.size();
+    add(static_cast<const std::byte*>(entry.destination), bytes, "wanted " + to_string(entry.key));
+  }
+  const std::size_t wanted_ranges = ranges.size();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : published_) {
+      const auto publication = one.lock();
+      if (!publication || publication->snapshot) continue;
+      for (std::size_t i = 0; i < publication->tensors.size(); ++i) {
+        const auto& tensor = publication->tensors[i];
+        add(tensor.data, tensor.bytes, "published " + to_string(publication->described.manifest->tensors[i].spec.key));
+      }
+    }
+  }
+  // Published ranges may overlap one another; what is wanted may overlap nothing. Sorted by start, so a wanted range has
+  // to be compared with the furthest-reaching range before it, and every range with the last wanted one.
+  std::vector<std::size_t> order(ranges.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ranges[a].range.first < ranges[b].range.first; });
+  const Named* furthest = nullptr;
+  const Named* furthest_wanted = nullptr;
+  for (const std::size_t index : order) {
+    const Named& now = ranges[index];
+    const bool is_wanted = index < wanted_ranges;
+    const Named* other = is_wanted ? furthest : furthest_wanted;
+    if (other != nullptr && now.range.first < other->range.past) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("memory of {} overlaps memory of {}", now.what, other->what));
+    }
+    if (furthest == nullptr || now.range.past > furthest->range.past) furthest = &now;
+    if (is_wanted && (furthest_wanted == nullptr || now.range.past > furthest_wanted->range.past)) furthest_wanted = &now;
+  }
+}
+
+std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options) {
+  Loop& loop = running();
+  const auto began = Clock::now();
+  if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  check_aliasing(wanted);
+  auto state = std::make_shared<RestoreState>();
+  auto run = std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
+  state->cancel = [session = weak_from_this(), run, weak = std::weak_ptr<RestoreState>(state)] {
+    const auto owner = session.lock();
+    if (!owner || !owner->loop_) return;
+    owner->loop_->call([&] {
+      const auto still = weak.lock();
+      if (!still || still->done() || *run == nullptr) return;
+      (*run)->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
+    });
+  };
+  const double join_seconds = join_seconds_.exchange(0);
+  loop.post([this, state, run, wanted, options = std::move(options), began, join_seconds] {
+    auto made = std::make_unique<RestoreRun>(*core_, state, wanted, options, began, join_seconds);
+    *run = made.get();
+    core_->start(std::move(made));
+  });
+  return state;
+}
+
+std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
+  std::promise<std::vector<Bytes>> result;
+  running().post([&] {
+    core_->gather(name, value, timeout, [&result](std::vector<Bytes> values, const std::exception_ptr& error) {
+      if (error) {
+        result.set_exception(error);
+      } else {
+        result.set_value(std::move(values));
+      }
+    });
+  });
+  return result.get_future().get();
+}
+
+void SessionState::close(Duration timeout) {
+  if (!loop_) return;
+  std::vector<std::shared_ptr<PublicationState>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& one : published_) {
+      if (auto publication = one.lock()) left.push_back(std::move(publication));
+    }
+  }
+  const auto deadline = Clock::now() + timeout;
+  for (const auto& publication : left) publication->retire(std::max(Duration::zero(), Duration(deadline - Clock::now())));
+  loop_->call([this] { core_->leave(); });
+  stop();
+}
+
+}  // namespace detail
+
+// --- the public handle ---
+
+Session::Session(std::shared_ptr<detail::SessionState> state) : state_(std::move(state)) {}
+Session::~Session() {
+  if (state_) state_->stop();
+}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+Session Session::join(Bootstrap bootstrap, SessionOptions options) {
+  return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
+}
+
+int Session::rank() const { return state_->bootstrap.rank; }
+int Session::world_size() const { return state_->bootstrap.world_size; }
+std::string Session::transport() const { return state_->fabric->version(); }
+Arena Session::allocate(ByteCount bytes) { return Arena(state_->arenas->allocate(bytes)); }
+Publication Session::publish(const Catalog& held, PublishOptions options) {
+  return Publication(state_->publish(held, options));
+}
+Restore Session::restore(const Catalog& wanted, RestoreOptions options) {
+  return Restore(state_->restore(wanted, std::move(options)));
+}
+std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duration timeout) {
+  return state_->gather(name, std::move(value), timeout);
+}
+void Session::close(Duration timeout) { state_->close(timeout); }
+
+Restore::Restore() = default;
+Restore::Restore(std::shared_ptr<detail::RestoreState> state) : state_(std::move(state)) {}
+Restore::Restore(Restore&&) noexcept = default;
+Restore& Restore::operator=(Restore&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+Restore::~Restore() {
+  if (!state_ || state_->done()) return;
+  state_->cancel();
+  state_->wait_done();
+}
+void Restore::on_progress(std::function<void(const Progress&)> callback, Duration interval) {
+  state_->listen(std::move(callback), interval);
+}
+void Restore::wait() { state_->wait(); }
+bool Restore::poll() const { return state_->done(); }
+void Restore::cancel() { state_->cancel(); }
+const RestoreReport& Restore::report() const { return state_->report(); }
+const Value& Restore::value(const TensorKey& key) const {
+  const auto found = state_->values().find(key);
+  if (found == state_->values().end()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("no value was restored for {}", to_string(key)));
+  }
+  return found->second;
+}
+
+}  // namespace shardwire

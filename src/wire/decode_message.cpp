@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "schema/control.capnp.h"
+#include "wire/capnp_input.hpp"
+#include "wire/enums.hpp"
+
+namespace shardwire::wire {
+namespace {
+
+Hello read_hello(schema::Hello::Reader from, Input& in) {
+  Hello hello;
+  hello.version = from.getVersion();
+  hello.rank = in.at("Hello.rank").rank(from.getRank());
+  hello.world_size = in.at("Hello.worldSize").rank(from.getWorldSize());
+  hello.incarnation = from.getIncarnation();
+  for (const auto capability : in.at("Hello.capabilities").list(from.getCapabilities(), max_capabilities)) {
+    hello.capabilities.push_back(in.name(capability, max_name_bytes));
+  }
+  hello.host = in.at("Hello.host").name(from.getHost(), max_name_bytes);
+  hello.nonce = in.at("Hello.nonce").digest(from.getNonce());
+  return hello;
+}
+
+template <typename Item>
+Item read_store_item(schema::StoreItem::Reader from, Input& in) {
+  Item item;
+  item.key = in.at("StoreItem.key").name(from.getKey(), max_store_key_bytes);
+  item.value = in.at("StoreItem.value").data(from.getValue(), max_message_bytes);
+  return item;
+}
+
+template <typename Request>
+Request read_blob_request(schema::BlobRequest::Reader from, Input& in) {
+  return {.digest = in.at("BlobRequest.digest").digest(from.getDigest())};
+}
+
+template <typename Reply>
+Reply read_blob_reply(schema::BlobReply::Reader from, Input& in) {
+  Reply reply;
+  reply.digest = in.at("BlobReply.digest").digest(from.getDigest());
+  reply.encoded = in.at("BlobReply.encoded").data(from.getEncoded(), max_message_bytes);
+  return reply;
+}
+
+Lease read_lease(schema::Lease::Reader from, Input& in) {
+  Lease lease;
+  lease.request = from.getRequest();
+  lease.generation = from.getGeneration();
+  lease.publication = in.at("Lease.publication").name(from.getPublication(), max_name_bytes);
+  const auto ranges = in.at("Lease.ranges").list(from.getRanges());
+  lease.ranges.reserve(ranges.size());
+  for (const auto range : ranges) {
+    in.at("Lease.ranges", lease.ranges.size());
+    lease.ranges.push_back({range.getTensor(), in.boxes(range.getBoxes())});
+  }
+  return lease;
+}
+
+template <typename Ref>
+Ref read_lease_ref(schema::LeaseRef::Reader from) {
+  return {from.getRequest(), from.getLease()};
+}
+
+Released read_released(schema::Released::Reader from) {
+  return {from.getRequest(), from.getIntact()};
+}
+
+Bind read_bind(schema::Bind::Reader from, Input& in) {
+  Bind bind;
+  bind.request = from.getRequest();
+  bind.lease = from.getLease();
+  bind.fabric = in.at("Bind.fabric").name(from.getFabric(), max_name_bytes);
+  bind.domain = in.at("Bind.domain").name(from.getDomain(), max_name_bytes);
+  bind.address = in.at("Bind.address").data(from.getAddress(), max_address_bytes);
+  return bind;
+}
+
+Bound read_bound(schema::Bound::Reader from, Input& in) {
+  Bound bound;
+  bound.request = from.getRequest();
+  bound.max_pack_bytes = from.getMaxPackBytes();
+  bound.address = in.at("Bound.address").data(from.getAddress(), max_address_bytes);
+  const auto regions = in.at("Bound.regions").list(from.getRegions());
+  bound.regions.reserve(regions.size());
+  for (const auto region : regions) {
+    in.at("Bound.regions", bound.regions.size());
+    bound.regions.push_back({in.data(region.getKey(), max_region_key_bytes), region.getSizeBytes()});
+  }
+  const auto tensors = in.at("Bound.tensors").list(from.getTensors());
+  bound.tensors.reserve(tensors.size());
+  for (const auto tensor : tensors) {
+    in.at("Bound.tensors", bound.tensors.size());
+    const TensorHandle handle{tensor.getTensor(), tensor.getRegion(), tensor.getOffsetBytes()};
+    if (handle.region != no_region) {
+      if (handle.region >= bound.regions.size()) in.reject(fmt::format("names region {}", handle.region));
+      if (handle.offset_bytes > bound.regions[handle.region].size_bytes) in.reject("starts past the end of its region");
+    }
+    bound.tensors.push_back(handle);
+  }
+  return bound;
+}
+
+template <typename Request>
+Request read_parts(schema::PartsRequest::Reader from, Input& in) {
+  Request request;
+  request.request = from.getRequest();
+  request.lease = from.getLease();
+  const auto tensors = in.at("PartsRequest.tensors").numbers(from.getTensors(), max_boxes_per_message);
+  std::vector<Box> boxes = in.at("PartsRequest.boxes").boxes(from.getBoxes());
+  if (boxes.size() != tensors.size()) in.reject(fmt::format("are {} for {} tensors", boxes.size(), tensors.size()));
+  request.parts.reserve(boxes.size());
+  for (unsigned i = 0; i < tensors.size(); ++i) request.parts.push_back({tensors[i], boxes[i]});
+  return request;
+}
+
+Digests read_digests(schema::Digests::Reader from, Input& in) {
+  Digests digests;
+  digests.request = from.getRequest();
+  const auto words = in.at("Digests.words").numbers(from.getWords(), 2 * max_boxes_per_message);
+  if (words.size() % 2 != 0) in.reject("has an odd number of words");
+  digests.digests.reserve(words.size() / 2);
+  for (unsigned i = 0; i < words.size(); i += 2) digests.digests.push_back({words[i], words[i + 1]});
+  return digests;
+}
+
+Failure read_failure(schema::Failure::Reader from, Input& in) {
+  const auto code = static_cast<std::size_t>(from.getCode());
+  if (code >= wire_errors.size()) in.at("Failure.code").reject(fmt::format("is {}, an unknown code", code));
+  return {from.getRequest(), wire_errors[code], in.at("Failure.message").name(from.getMessage(), max_failure_bytes)};
+}
+
+Message read_message(schema::Message::Reader from, Input& in) {
+  using Which = schema::Message::Which;
+  switch (from.which()) {
+    case Which::UNSET:
+      break;
+    case Which::HELLO:
+      return read_hello(from.getHello(), in);
+    case Which::PROOF:
+      return Proof{in.at("Proof.digest").digest(from.getProof().getDigest())};
+    case Which::STORE_PUT:
+      return read_store_item<StorePut>(from.getStorePut(), in);
+    case Which::STORE_WATCH:
+      return StoreWatch{in.at("StoreWatch.prefix").name(from.getStoreWatch().getPrefix(), max_store_key_bytes)};
+    case Which::STORE_ENTRY:
+      return read_store_item<StoreEntry>(from.getStoreEntry(), in);
+    case Which::MANIFEST_REQUEST:
+      return read_blob_request<ManifestRequest>(from.getManifestRequest(), in);
+    case Which::MANIFEST_REPLY:
+      return read_blob_reply<ManifestReply>(from.getManifestReply(), in);
+    case Which::VALUES_REQUEST:
+      return read_blob_request<ValuesRequest>(from.getValuesRequest(), in);
+    case Which::VALUES_REPLY:
+      return read_blob_reply<ValuesReply>(from.getValuesReply(), in);
+    case Which::LEASE:
+      return read_lease(from.getLease(), in);
+    case Which::LEASED:
+      return read_lease_ref<Leased>(from.getLeased());
+    case Which::RELEASE:
+      return read_lease_ref<Release>(from.getRelease());
+    case Which::RELEASED:
+      return read_released(from.getReleased());
+    case Which::BIND:
+      return read_bind(from.getBind(), in);
+    case Which::BOUND:
+      return read_bound(from.getBound(), in);
+    case Which::PACK_REQUEST:
+      return read_parts<PackRequest>(from.getPackRequest(), in);
+    case Which::DIGEST_REQUEST:
+      return read_parts<DigestRequest>(from.getDigestRequest(), in);
+    case Which::DIGESTS:
+      return read_digests(from.getDigests(), in);
+    case Which::FAILURE:
+      return read_failure(from.getFailure(), in);
+    case Which::GOODBYE:
+      return Goodbye{};
+  }
+  in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
+}
+
+}  // namespace
+
+Message decode(std::span<const std::byte> bytes) {
+  return read_framed<schema::Message>("Message", bytes,
+                                      [](schema::Message::Reader from, Input& in) { return read_message(from, in); });
+}
+
+}  // namespace shardwire::wire

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "schema/control.capnp.h"
+#include "wire/capnp_output.hpp"
+#include "wire/enums.hpp"
+#include "wire/limits.hpp"
+
+namespace shardwire::wire {
+
+void write_digest(schema::Digest::Builder out, const Digest& digest) {
+  std::array<std::uint64_t, 4> parts{};
+  for (std::size_t i = 0; i < digest.size(); ++i) parts[i / 8] |= std::uint64_t(digest[i]) << (8 * (i % 8));
+  out.setA(parts[0]);
+  out.setB(parts[1]);
+  out.setC(parts[2]);
+  out.setD(parts[3]);
+}
+
+namespace {
+
+void write_hello(schema::Hello::Builder out, const Hello& hello) {
+  out.setVersion(hello.version);
+  out.setRank(hello.rank);
+  out.setWorldSize(hello.world_size);
+  out.setIncarnation(hello.incarnation);
+  auto capabilities = out.initCapabilities(static_cast<unsigned>(hello.capabilities.size()));
+  for (unsigned i = 0; i < capabilities.size(); ++i) capabilities.set(i, text_of(hello.capabilities[i]));
+  out.setHost(text_of(hello.host));
+  write_digest(out.initNonce(), hello.nonce);
+}
+
+void write_store_item(schema::StoreItem::Builder out, const std::string& key, const Bytes& value) {
+  out.setKey(text_of(key));
+  out.setValue(data_of(value));
+}
+
+void write_blob(schema::BlobReply::Builder out, const Digest& digest, const Bytes& encoded) {
+  write_digest(out.initDigest(), digest);
+  out.setEncoded(data_of(encoded));
+}
+
+template <typename Request>
+void write_parts(schema::PartsRequest::Builder out, const Request& request) {
+  out.setRequest(request.request);
+  out.setLease(request.lease);
+  auto tensors = out.initTensors(static_cast<unsigned>(request.parts.size()));
+  for (unsigned i = 0; i < tensors.size(); ++i) tensors.set(i, request.parts[i].tensor);
+  write_boxes(out.initBoxes(), request.parts.size(), [&](unsigned i) -> const Box& { return request.parts[i].box; });
+}
+
+using Builder = schema::Message::Builder;
+
+void write(Builder out, const Hello& hello) {
+  write_hello(out.initHello(), hello);
+}
+void write(Builder out, const Proof& proof) {
+  write_digest(out.initProof().initDigest(), proof.digest);
+}
+void write(Builder out, const StorePut& put) {
+  write_store_item(out.initStorePut(), put.key, put.value);
+}
+void write(Builder out, const StoreWatch& watch) {
+  out.initStoreWatch().setPrefix(text_of(watch.prefix));
+}
+void write(Builder out, const StoreEntry& entry) {
+  write_store_item(out.initStoreEntry(), entry.key, entry.value);
+}
+void write(Builder out, const ManifestRequest& request) {
+  write_digest(out.initManifestRequest().initDigest(), request.digest);
+}
+void write(Builder out, const ManifestReply& reply) {
+  write_blob(out.initManifestReply(), reply.digest, reply.encoded);
+}
+void write(Builder out, const ValuesRequest& request) {
+  write_digest(out.initValuesRequest().initDigest(), request.digest);
+}
+void write(Builder out, const ValuesReply& reply) {
+  write_blob(out.initValuesReply(), reply.digest, reply.encoded);
+}
+
+void write(Builder out, const Lease& lease) {
+  auto to = out.initLease();
+  to.setRequest(lease.request);
+  to.setGeneration(lease.generation);
+  to.setPublication(text_of(lease.publication));
+  auto ranges = to.initRanges(static_cast<unsigned>(lease.ranges.size()));
+  for (unsigned i = 0; i < ranges.size(); ++i) {
+    const TensorRange& range = lease.ranges[i];
+    ranges[i].setTensor(range.tensor);
+    if (range.boxes.empty()) continue;
+    write_boxes(ranges[i].initBoxes(), range.boxes.size(), [&](unsigned b) -> const Box& { return range.boxes[b]; });
+  }
+}
+
+void write(Builder out, const Leased& leased) {
+  auto to = out.initLeased();
+  to.setRequest(leased.request);
+  to.setLease(leased.lease);
+}
+
+void write(Builder out, const Release& release) {
+  auto to = out.initRelease();
+  to.setRequest(release.request);
+  to.setLease(release.lease);
+}
+
+void write(Builder out, const Released& released) {
+  auto to = out.initReleased();
+  to.setRequest(released.request);
+  to.setIntact(released.intact);
+}
+
+void write(Builder out, const Bind& bind) {
+  auto to = out.initBind();
+  to.setRequest(bind.request);
+  to.setLease(bind.lease);
+  to.setFabric(text_of(bind.fabric));
+  to.setDomain(text_of(bind.domain));
+  to.setAddress(data_of(bind.address));
+}
+
+void write(Builder out, const Bound& bound) {
+  auto to = out.initBound();
+  to.setRequest(bound.request);
+  to.setMaxPackBytes(bound.max_pack_bytes);
+  to.setAddress(data_of(bound.address));
+  auto regions = to.initRegions(static_cast<unsigned>(bound.regions.size()));
+  for (unsigned i = 0; i < regions.size(); ++i) {
+    regions[i].setSizeBytes(bound.regions[i].size_bytes);
+    regions[i].setKey(data_of(bound.regions[i].key));
+  }
+  auto tensors = to.initTensors(static_cast<unsigned>(bound.tensors.size()));
+  for (unsigned i = 0; i < tensors.size(); ++i) {
+    tensors[i].setTensor(bound.tensors[i].tensor);
+    tensors[i].setRegion(bound.tensors[i].region);
+    tensors[i].setOffsetBytes(bound.tensors[i].offset_bytes);
+  }
+}
+
+void write(Builder out, const PackRequest& request) {
+  write_parts(out.initPackRequest(), request);
+}
+void write(Builder out, const DigestRequest& request) {
+  write_parts(out.initDigestRequest(), request);
+}
+
+void write(Builder out, const Digests& digests) {
+  auto to = out.initDigests();
+  to.setRequest(digests.request);
+  auto words = to.initWords(2 * static_cast<unsigned>(digests.digests.size()));
+  for (unsigned i = 0; i < digests.digests.size(); ++i) {
+    words.set(2 * i, digests.digests[i].low);
+    words.set(2 * i + 1, digests.digests[i].high);
+  }
+}
+
+void write(Builder out, const Failure& failure) {
+  auto to = out.initFailure();
+  to.setRequest(failure.request);
+  to.setCode(to_wire<schema::ErrorCode>(wire_errors, failure.code));
+  // Text for people: a shortened one is worth more than none.
+  const std::size_t size = std::min(failure.message.size(), max_failure_bytes);
+  to.setMessage(text_of(failure.message.substr(0, size)));
+}
+
+void write(Builder out, const Goodbye&) {
+  out.setGoodbye();
+}
+
+}  // namespace
+
+Bytes encode(const Message& message) {
+  return encode_framed<schema::Message>(
+      "message", [&](Builder out) { std::visit([&](const auto& value) { write(out, value); }, message); });
+}
+
+Bytes canonical_hello(const Hello& hello) {
+  return encode_canonical<schema::Hello>("Hello", [&](schema::Hello::Builder out) { write_hello(out, hello); });
+}
+
+}  // namespace shardwire::wire

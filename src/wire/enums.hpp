@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "shardwire/error.hpp"
+#include "shardwire/tensor.hpp"
+
+// C++ enumerators in the order of their ordinals in the schema: reordering an enum in C++ cannot change the wire.
+namespace shardwire::wire {
+
+inline constexpr std::array wire_dtypes{DType::f64, DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2,
+                                        DType::i64, DType::i32, DType::i16, DType::i8,   DType::u8,     DType::boolean};
+inline constexpr std::array wire_errors{
+    ErrorCode::invalid_argument, ErrorCode::layout_mismatch,  ErrorCode::unsupported,
+    ErrorCode::out_of_resources, ErrorCode::peer_lost,        ErrorCode::timed_out,
+    ErrorCode::cancelled,        ErrorCode::transport_failed, ErrorCode::internal};
+
+/// Ordinal of `value`. Errors: throws Error{invalid_argument} for a number that is no enumerator.
+template <typename WireEnum, typename Enum, std::size_t Count>
+WireEnum to_wire(const std::array<Enum, Count>& table, Enum value) {
+  const auto found = std::find(table.begin(), table.end(), value);
+  if (found == table.end()) throw Error(ErrorCode::invalid_argument, "value outside of its enumeration");
+  return static_cast<WireEnum>(found - table.begin());
+}
+
+}  // namespace shardwire::wire

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// What a reader accepts besides the limits of messages.hpp. Generous for honest peers, small enough to bound the damage
+// that a dishonest one can do.
+namespace shardwire::wire {
+
+inline constexpr std::size_t max_fqn_bytes = 4096;
+inline constexpr std::size_t max_name_bytes = 256;  ///< state, publication, host, fabric, domain, capability, ..
+inline constexpr std::size_t max_store_key_bytes = 1024;
+inline constexpr std::size_t max_region_key_bytes = 4096;
+inline constexpr std::size_t max_address_bytes = 64 * 1024;
+inline constexpr std::size_t max_failure_bytes = 64 * 1024;
+inline constexpr std::size_t max_capabilities = 64;
+inline constexpr std::int32_t max_rank = 1 << 24;
+inline constexpr unsigned max_rule_depth = 8;  ///< layouts inside layouts
+
+}  // namespace shardwire::wire

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "geometry/layout_rule.hpp"
+#include "schema/manifest.capnp.h"
+#include "support/checked.hpp"
+#include "wire/capnp_input.hpp"
+#include "wire/capnp_output.hpp"
+#include "wire/enums.hpp"
+#include "wire/keys.hpp"
+
+namespace shardwire::wire {
+namespace {
+
+/// Distinct values in order of first use. References to the values must outlive the table.
+template <typename T, typename Less = std::less<T>>
+class Table {
+ public:
+  std::uint32_t index_of(const T& value) {
+    const auto [found, added] = indices_.try_emplace(value, static_cast<std::uint32_t>(values_.size()));
+    if (added) values_.push_back(&found->first);
+    return found->second;
+  }
+  [[nodiscard]] unsigned size() const { return static_cast<unsigned>(values_.size()); }
+  [[nodiscard]] const T& operator[](std::size_t index) const { return *values_[index]; }
+
+ private:
+  std::map<T, std::uint32_t, Less> indices_;  // nodes stay where they are
+  std::vector<const T*> values_;
+};
+
+struct DescriptionLess {
+  bool operator()(const RuleDescription& a, const RuleDescription& b) const {
+    if (a.kind != b.kind) return a.kind < b.kind;
+    if (a.fields != b.fields) return a.fields < b.fields;
+    return std::lexicographical_compare(a.inner.begin(), a.inner.end(), b.inner.begin(), b.inner.end(), *this);
+  }
+};
+
+void write_rule(schema::Rule::Builder out, const RuleDescription& rule) {
+  out.setKind(text_of(rule.kind));
+  auto fields = out.initFields(static_cast<unsigned>(rule.fields.size()));
+  for (unsigned i = 0; i < fields.size(); ++i) {
+    const auto& [name, values] = rule.fields[i];
+    fields[i].setName(text_of(name));
+    fill(fields[i].initValues(static_cast<unsigned>(values.size())), values);
+  }
+  auto inner = out.initInner(static_cast<unsigned>(rule.inner.size()));
+  for (unsigned i = 0; i < inner.size(); ++i) write_rule(inner[i], rule.inner[i]);
+}
+
+RuleDescription read_rule(schema::Rule::Reader from, Input& in, unsigned depth, std::size_t& size) {
+  if (depth == 0) in.reject("is nested too deep");
+  RuleDescription rule;
+  rule.kind = in.name(from.getKind(), max_name_bytes);
+  for (const auto field : in.list(from.getFields())) {
+    const auto numbers = in.numbers(field.getValues(), max_message_bytes / sizeof(Extent));
+    auto& [name, values] = rule.fields.emplace_back(in.name(field.getName(), max_name_bytes), std::vector<Extent>());
+    values.reserve(numbers.size());
+    for (const Extent number : numbers) values.push_back(number);
+    size += values.size() + 1;
+  }
+  for (const auto inner : in.list(from.getInner())) rule.inner.push_back(read_rule(inner, in, depth - 1, size));
+  return rule;
+}
+
+/// Bounds what a few long names, or a few large rules, can become when every tensor refers to them.
+class Expansion {
+ public:
+  Expansion(std::size_t encoded_bytes, std::size_t allowance) : left_(allowance + 16 * encoded_bytes) {}
+  [[nodiscard]] bool take(std::size_t amount) {
+    if (amount > left_) return false;
+    left_ -= amount;
+    return true;
+  }
+
+ private:
+  std::size_t left_;
+};
+
+struct Rule {
+  Layout layout;
+  std::size_t size = 0;  // numbers in its description: what checking it costs
+};
+
+std::vector<Rule> read_rules(schema::Manifest::Reader from, Input& in) {
+  std::vector<Rule> rules;
+  const auto encoded = in.at("Manifest.rules").list(from.getRules());
+  rules.reserve(encoded.size());
+  for (const auto rule : encoded) {
+    in.at("Manifest.rules", rules.size());
+    std::size_t size = 1;
+    const RuleDescription description = read_rule(rule, in, max_rule_depth, size);
+    rules.push_back({layout_from(description), size});
+  }
+  return rules;
+}
+
+/// Reads the tables, then the tensors that refer to them.
+class ManifestReader {
+ public:
+  ManifestReader(schema::Manifest::Reader from, Input& in)
+      : in_(in),
+        names_left_(in.words().asBytes().size(), 16u << 20),
+        checks_left_(in.words().asBytes().size(), 16u << 20) {
+    manifest_.ranks = in_.at("Manifest.ranks").rank(from.getRanks());
+    for (const auto name : in_.at("Manifest.names").list(from.getNames())) {
+      names_.push_back(in_.name(name, max_fqn_bytes));
+    }
+    for (const auto state : in_.at("Manifest.states").list(from.getStates())) {
+      states_.push_back(in_.name(state, max_name_bytes));
+    }
+    for (const auto shape : in_.at("Manifest.shapes").list(from.getShapes())) {
+      shapes_.push_back(in_.shape(shape));
+      volumes_.push_back(volume_of(shapes_.back()));
+    }
+    rules_ = read_rules(from, in_);
+    const auto tensors = in_.at("Manifest.tensors").list(from.getTensors());
+    manifest_.tensors.reserve(tensors.size());
+    for (const auto tensor : tensors) add(tensor);
+  }
+  Manifest take() { return std::move(manifest_); }
+
+ private:
+  void add(schema::Manifest::Tensor::Reader tensor) {
+    in_.at("Manifest.tensors", manifest_.tensors.size());
+    const std::uint32_t name = tensor.getName();
+    const std::uint32_t state = tensor.getState();
+    const std::uint32_t shape = tensor.getShape();
+    const std::uint32_t rule = tensor.getRule();
+    if (name >= names_.size() || state >= states_.size() || shape >= shapes_.size() || rule >= rules_.size()) {
+      in_.reject("refers past the end of a table");
+    }
+    if (!keys_.insert(std::uint64_t{name} << 32 | state).second) in_.reject("has a key that came before");
+    const DType dtype = in_.dtype(tensor.getDtype());
+    (void)support::multiply(static_cast<ByteCount>(volumes_[shape]), item_size(dtype), "size of a tensor");
+    if (!names_left_.take(names_[name].size() + states_[state].size())) in_.reject("expands to too many names");
+    if (fits_.insert(std::uint64_t{shape} << 32 | rule).second) {
+      if (!checks_left_.take(rules_[rule].size)) in_.reject("needs too many layouts checked");
+      rules_[rule].layout.check(shapes_[shape], manifest_.ranks);
+    }
+    manifest_.tensors.push_back({{{names_[name], states_[state]}, dtype, shapes_[shape]}, rules_[rule].layout});
+  }
+
+  Input& in_;
+  Expansion names_left_;
+  Expansion checks_left_;
+  Manifest manifest_;
+  std::vector<std::string> names_;
+  std::vector<std::string> states_;
+  std::vector<Extents> shapes_;
+  std::vector<ElementCount> volumes_;
+  std::vector<Rule> rules_;
+  std::set<std::uint64_t> keys_;  // ordered: a peer picks the numbers, and could pick colliding ones
+  std::set<std::uint64_t> fits_;
+};
+
+}  // namespace
+
+Bytes encode_manifest(const Manifest& manifest) {
+  struct Indices {
+    std::uint32_t name, state, shape, rule;
+  };
+  Table<std::string> names;
+  Table<std::string> states;
+  Table<Extents> shapes;
+  Table<RuleDescription, DescriptionLess> rules;
+  std::unordered_map<const LayoutRule*, std::uint32_t> known;  // most tensors share a few rule objects
+  std::vector<Indices> indices;
+  indices.reserve(manifest.tensors.size());
+  for (const auto& [spec, layout] : manifest.tensors) {
+    check_key(spec.key);
+    const auto [rule, is_new] = known.try_emplace(&layout.rule(), 0);
+    if (is_new) rule->second = rules.index_of(layout.rule().describe());
+    indices.push_back(
+        {names.index_of(spec.key.fqn), states.index_of(spec.key.state), shapes.index_of(spec.shape), rule->second});
+  }
+  if (states.size() > 0x10000) throw Error(ErrorCode::invalid_argument, "manifest of more than 65536 state names");
+
+  return encode_canonical<schema::Manifest>("manifest", [&](schema::Manifest::Builder out) {
+    out.setRanks(manifest.ranks);
+    auto to_names = out.initNames(names.size());
+    for (unsigned i = 0; i < names.size(); ++i) to_names.set(i, text_of(names[i]));
+    auto to_states = out.initStates(states.size());
+    for (unsigned i = 0; i < states.size(); ++i) to_states.set(i, text_of(states[i]));
+    auto to_shapes = out.initShapes(shapes.size());
+    for (unsigned i = 0; i < shapes.size(); ++i)
+      fill(to_shapes.init(i, static_cast<unsigned>(shapes[i].size())), shapes[i]);
+    auto to_rules = out.initRules(rules.size());
+    for (unsigned i = 0; i < rules.size(); ++i) write_rule(to_rules[i], rules[i]);
+    auto tensors = out.initTensors(static_cast<unsigned>(indices.size()));
+    for (unsigned i = 0; i < tensors.size(); ++i) {
+      tensors[i].setName(indices[i].name);
+      tensors[i].setState(static_cast<std::uint16_t>(indices[i].state));
+      tensors[i].setShape(indices[i].shape);
+      tensors[i].setRule(indices[i].rule);
+      tensors[i].setDtype(to_wire<schema::DType>(wire_dtypes, manifest.tensors[i].spec.dtype));
+    }
+  });
+}
+
+Manifest decode_manifest(std::span<const std::byte> bytes) {
+  return read_canonical<schema::Manifest>("Manifest", bytes, [&](schema::Manifest::Reader from, Input& in) {
+    Manifest manifest = ManifestReader(from, in).take();
+    // Also refuses what a newer version says and this one cannot honour: unknown fields would be lost on the way back.
+    if (!std::ranges::equal(encode_manifest(manifest), bytes)) in.at("Manifest").reject("is not in canonical form");
+    return manifest;
+  });
+}
+
+}  // namespace shardwire::wire

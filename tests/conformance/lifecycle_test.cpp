@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include "conformance/pair.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using transport::Clock;
+
+BOOST_AUTO_TEST_SUITE(lifecycle)
+
+BOOST_AUTO_TEST_CASE(two_fabrics_agree_on_name_and_domain) {
+  const Deadline deadline(30s);
+  Pair pair;
+  BOOST_TEST(pair.left->name() == transport_under_test());
+  BOOST_TEST(pair.left->domain() == pair.right->domain());
+  BOOST_TEST(!pair.left->version().empty());
+  BOOST_TEST(pair.left->address().size() <= transport::max_address_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(the_protocol_is_named_truthfully) {
+  const Deadline deadline(30s);
+  Pair pair;
+  Result sent;
+  pair.to_right->send({}, {}, sent.completion());
+  BOOST_REQUIRE(pair.until([&] { return sent.done; }));
+  const std::string protocol = pair.to_right->protocol();
+  BOOST_TEST_MESSAGE("protocol: " << protocol);
+  const char* expected = std::getenv("SHARDWIRE_TEST_PROTOCOL");
+  BOOST_TEST(protocol.find(expected == nullptr ? "threads" : expected) != std::string::npos, protocol);
+}
+
+BOOST_AUTO_TEST_CASE(garbled_addresses_are_refused) {
+  const Deadline deadline(60s);
+  Pair pair;
+  const Bytes good = pair.left->address();
+  const auto refused = [&](const Bytes& address) {
+    BOOST_CHECK_EXCEPTION(pair.right->connect(address, true), Error,
+                          [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
+  };
+  refused({});
+  refused(pattern(500));
+  for (std::size_t size = 0; size < good.size(); size += 7)
+    refused({good.begin(), good.begin() + static_cast<long>(size)});
+  refused({good.begin(), good.end() - 1});
+}
+
+BOOST_AUTO_TEST_CASE(the_descriptor_wakes_a_sleeper) {
+  const Deadline deadline(30s);
+  Pair pair;
+  if (pair.right->event_descriptor() < 0) return;
+  // Settle the connection first, so that only the message is left to wake anyone.
+  Result first;
+  pair.to_right->send({}, {}, first.completion());
+  BOOST_REQUIRE(pair.until([&] { return first.done && pair.right_mail.complete() == 1; }));
+
+  const Bytes payload = pattern(500'000);
+  for (int round = 0; round < 5; ++round) {
+    const std::size_t before = pair.right_mail.complete();
+    Result sent;
+    pair.to_right->send(text("wake"), payload, sent.completion());
+    const bool arrived = run_until(
+        [&] {
+          pair.left->progress();
+          if (pair.right->progress() || !pair.right->arm()) return;
+          pollfd entry{.fd = pair.right->event_descriptor(), .events = POLLIN, .revents = 0};
+          ::poll(&entry, 1, sent.done ? 1000 : 1);
+        },
+        [&] { return sent.done && pair.right_mail.complete() == before + 1; }, 10s);
+    BOOST_REQUIRE(arrived);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sleeping_on_both_sides_loses_no_wakeup) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const Bytes payload = pattern(300'000);
+  std::array<transport::Fabric*, 2> fabrics{pair.left.get(), pair.right.get()};
+  if (pair.right->event_descriptor() < 0) return;
+  Result sent;
+  pair.to_right->send({}, payload, sent.completion());
+  const auto started = Clock::now();
+  const bool done = run_until(
+      [&] {
+        bool idle = true;
+        for (auto* fabric : fabrics) idle = !fabric->progress() && idle;
+        for (auto* fabric : fabrics) idle = idle && fabric->arm();
+        if (!idle) return;
+        std::array<pollfd, 2> entries{};
+        for (std::size_t i = 0; i < 2; ++i)
+          entries[i] = {.fd = fabrics[i]->event_descriptor(), .events = POLLIN, .revents = 0};
+        ::poll(entries.data(), entries.size(), 5000);
+      },
+      [&] { return sent.done && pair.right_mail.complete() == 1; }, 20s);
+  BOOST_TEST(done);
+  BOOST_TEST((Clock::now() - started < 4s));
+}
+
+BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers) {
+  const Deadline deadline(30s);
+  Pair pair;
+  Result first;
+  pair.to_right->send({}, {}, first.completion());
+  BOOST_REQUIRE(pair.until([&] { return first.done && pair.right_mail.complete() == 1; }));
+  BOOST_TEST(!pair.to_right->failed());
+  const Bytes payload = pattern(1 << 20);
+  Result pending;
+  pair.to_right->send({}, payload, pending.completion());
+  pair.to_left.reset();
+  pair.right.reset();
+  BOOST_REQUIRE(pair.until([&] { return pending.done && pair.to_right->failed(); }));
+  BOOST_REQUIRE(pending.outcome.has_value());
+  BOOST_TEST((pending.outcome->code == ErrorCode::peer_lost), pending.outcome->message);
+  Result later;
+  pair.to_right->send({}, payload, later.completion());
+  BOOST_REQUIRE(pair.until([&] { return later.done; }));
+  BOOST_REQUIRE(later.outcome.has_value());
+  BOOST_TEST((later.outcome->code == ErrorCode::peer_lost));
+}
+
+BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_endpoint_never_run) {
+  const Deadline deadline(30s);
+  Pair pair;
+  bool ran = false;
+  {
+    const Bytes payload = pattern(4 << 20);
+    pair.to_right->send({}, payload, [&](const transport::Outcome&) { ran = true; });
+    const auto started = Clock::now();
+    pair.to_right.reset();
+    BOOST_TEST((Clock::now() - started < 2s));
+  }  // the payload is gone now
+  run_until([&] { pair.step(); }, [] { return false; }, 300ms);
+  BOOST_TEST(!ran);
+}
+
+BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_a_completion) {
+  const Deadline deadline(30s);
+  Pair pair;
+  bool ran = false;
+  const Bytes payload = pattern(100);
+  pair.to_right->send({}, payload, [&](const transport::Outcome&) {
+    ran = true;
+    pair.to_right.reset();
+  });
+  BOOST_REQUIRE(pair.until([&] { return ran && pair.right_mail.complete() == 1; }));
+  // And a new one takes its place.
+  pair.to_right = pair.left->connect(pair.right->address(), true);
+  Result sent;
+  pair.to_right->send({}, payload, sent.completion());
+  BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 2; }));
+}
+
+BOOST_AUTO_TEST_CASE(what_was_sent_before_closing_arrives) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const Bytes payload = pattern(4096);
+  Result sent;
+  pair.to_right->send(text("last words"), payload, sent.completion());
+  BOOST_REQUIRE(pair.until([&] { return sent.done; }));
+  pair.to_right.reset();
+  BOOST_REQUIRE(pair.until([&] { return pair.right_mail.complete() == 1; }));
+  BOOST_TEST((pair.right_mail.messages.front()->payload == payload));
+}
+
+BOOST_AUTO_TEST_CASE(closing_with_everything_under_way_is_bounded) {
+  const Deadline deadline(30s);
+  const Bytes payload = pattern(4 << 20);
+  auto pair = std::make_unique<Pair>();
+  for (int i = 0; i < 20; ++i) {
+    pair->to_right->send({}, payload, [](const transport::Outcome&) {});
+    pair->to_left->send({}, payload, [](const transport::Outcome&) {});
+    if (i == 10) pair->step();
+  }
+  const auto started = Clock::now();
+  pair.reset();
+  BOOST_TEST((Clock::now() - started < 3s));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "conformance/pair.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+
+BOOST_AUTO_TEST_SUITE(messages)
+
+BOOST_DATA_TEST_CASE(a_message_of_any_size_arrives_intact,
+                     boost::unit_test::data::make({0UL, 1UL, 4096UL, 65535UL, 65536UL, 1UL << 20, 64UL << 20}), size) {
+  const Deadline deadline(60s);
+  Pair pair;
+  const Bytes payload = pattern(size);
+  Result sent;
+  pair.to_right->send(text("header"), payload, sent.completion());
+  BOOST_TEST(!sent.done);  // never inside the call that posts
+  BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 1; }));
+  BOOST_TEST(sent.succeeded());
+  const auto& message = *pair.right_mail.messages.front();
+  BOOST_TEST((message.header == text("header")));
+  BOOST_TEST(message.result.succeeded());
+  BOOST_TEST((message.payload == payload));
+}
+
+BOOST_AUTO_TEST_CASE(headers_may_be_empty_or_as_long_as_allowed) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const Bytes longest = pattern(transport::max_header_bytes);
+  Result first;
+  Result second;
+  pair.to_right->send({}, {}, first.completion());
+  pair.to_right->send(longest, {}, second.completion());
+  BOOST_REQUIRE(pair.until([&] { return first.done && second.done && pair.right_mail.complete() == 2; }));
+  BOOST_TEST(pair.right_mail.messages[0]->header.empty());
+  BOOST_TEST((pair.right_mail.messages[1]->header == longest));
+  BOOST_CHECK_THROW(pair.to_right->send(pattern(transport::max_header_bytes + 1), {}, {}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(the_header_is_copied_by_send) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const Bytes payload = pattern(1 << 20);
+  Result sent;
+  {
+    Bytes header = text("short-lived");
+    pair.to_right->send(header, payload, sent.completion());
+    std::fill(header.begin(), header.end(), std::byte{0});
+  }
+  BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 1; }));
+  BOOST_TEST((pair.right_mail.messages.front()->header == text("short-lived")));
+}
+
+BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
+  const Deadline deadline(30s);
+  Pair pair;
+  int discarded = 0;
+  pair.right->on_message([&](transport::Incoming& incoming) {
+    ++discarded;
+    incoming.discard();
+  });
+  const Bytes small = pattern(100);
+  const Bytes large = pattern(8 << 20);
+  Result first;
+  Result second;
+  pair.to_right->send(text("small"), small, first.completion());
+  pair.to_right->send(text("large"), large, second.completion());
+  BOOST_REQUIRE(pair.until([&] { return first.done && second.done && discarded == 2; }));
+  BOOST_TEST(first.succeeded());
+  BOOST_TEST(second.succeeded());
+
+  // The fabric is none the worse for it.
+  pair.right_mail.attach(*pair.right);
+  Result third;
+  pair.to_right->send(text("next"), large, third.completion());
+  BOOST_REQUIRE(pair.until([&] { return third.done && pair.right_mail.complete() == 1; }));
+  BOOST_TEST((pair.right_mail.messages.front()->payload == large));
+}
+
+BOOST_AUTO_TEST_CASE(a_receive_buffer_of_the_wrong_size_is_refused) {
+  const Deadline deadline(30s);
+  Pair pair;
+  int refused = 0;
+  pair.right->on_message([&](transport::Incoming& incoming) {
+    Bytes into(incoming.payload_bytes() + 1);
+    try {
+      incoming.receive(into, {});
+    } catch (const Error& error) {
+      refused += error.code() == ErrorCode::invalid_argument ? 1 : 0;
+      incoming.discard();
+    }
+  });
+  const Bytes payload = pattern(1 << 20);
+  Result sent;
+  pair.to_right->send({}, payload, sent.completion());
+  BOOST_REQUIRE(pair.until([&] { return sent.done && refused == 1; }));
+}
+
+BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
+  const Deadline deadline(60s);
+  Pair pair;
+  constexpr std::size_t count = 400;
+  std::vector<Bytes> payloads;
+  for (std::size_t i = 0; i < count; ++i) payloads.push_back(pattern(i % 7 == 0 ? 300'000 : i % 5 * 3000, i));
+  std::size_t sent = 0;
+  const auto counted = [&](const transport::Outcome& outcome) {
+    BOOST_TEST(!outcome);
+    ++sent;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto header = std::as_bytes(std::span(&i, 1));
+    pair.to_right->send(header, payloads[i], counted);
+    pair.to_left->send(header, payloads[count - 1 - i], counted);
+  }
+  BOOST_REQUIRE(pair.until(
+      [&] { return sent == 2 * count && pair.left_mail.complete() == count && pair.right_mail.complete() == count; }));
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto header = std::as_bytes(std::span(&i, 1));
+    BOOST_TEST(std::ranges::equal(pair.right_mail.messages[i]->header, header));
+    BOOST_TEST((pair.right_mail.messages[i]->payload == payloads[i]));
+    BOOST_TEST(std::ranges::equal(pair.left_mail.messages[i]->header, header));
+    BOOST_TEST((pair.left_mail.messages[i]->payload == payloads[count - 1 - i]));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(handlers_and_completions_may_post) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const Bytes payload = pattern(200'000);
+  Bytes received(payload.size());
+  Result answered;
+  pair.right->on_message([&](transport::Incoming& incoming) {
+    incoming.receive(received, [&](const transport::Outcome&) {
+      pair.to_left->send(text("answer"), received, answered.completion());
+    });
+  });
+  Result sent;
+  pair.to_right->send(text("question"), payload, sent.completion());
+  BOOST_REQUIRE(pair.until([&] { return sent.done && answered.done && pair.left_mail.complete() == 1; }));
+  BOOST_TEST((pair.left_mail.messages.front()->payload == payload));
+}
+
+BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
+  const Deadline deadline(30s);
+  Mailbox mail;
+  const auto fabric = open_fabric();
+  mail.attach(*fabric);
+  const auto endpoint = fabric->connect(fabric->address(), true);
+  const Bytes payload = pattern(1 << 20);
+  Result sent;
+  endpoint->send(text("me"), payload, sent.completion());
+  BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return sent.done && mail.complete() == 1; }, 10s));
+  BOOST_TEST((mail.messages.front()->payload == payload));
+}
+
+BOOST_AUTO_TEST_CASE(a_handler_that_throws_loses_its_own_message_only) {
+  const Deadline deadline(30s);
+  Pair pair;
+  bool thrown = false;
+  pair.right->on_message([&](transport::Incoming& incoming) {
+    if (!std::exchange(thrown, true)) throw std::runtime_error("handler");
+    auto& message = *pair.right_mail.messages.emplace_back(std::make_unique<Mailbox::Message>());
+    message.payload.resize(incoming.payload_bytes());
+    incoming.receive(message.payload, message.result.completion());
+  });
+  Result first;
+  Result second;
+  const Bytes payload = pattern(4096);
+  pair.to_right->send({}, payload, first.completion());
+  pair.to_right->send({}, payload, second.completion());
+  int caught = 0;
+  const auto step = [&] {
+    try {
+      pair.step();
+    } catch (const std::runtime_error&) {
+      ++caught;
+    }
+  };
+  BOOST_REQUIRE(run_until(
+      step, [&] { return first.done && second.done && pair.right_mail.complete() == 1; }, 10s));
+  BOOST_TEST(caught == 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+
+#include "support/deadline.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire::test {
+
+using namespace std::chrono_literals;
+
+/// The transport that this run is about.
+inline std::string transport_under_test() {
+  const char* name = std::getenv("SHARDWIRE_TEST_TRANSPORT");
+  return name == nullptr ? "loopback" : name;
+}
+inline std::unique_ptr<transport::Fabric> open_fabric() {
+  return transport::choose(transport_under_test()).open();
+}
+
+/// Bytes that differ by place and by seed.
+inline Bytes pattern(std::size_t size, std::uint64_t seed = 1) {
+  Bytes out(size);
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15ULL + 1;
+  for (std::size_t i = 0; i < size; i += sizeof state) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(out.data() + i, &state, std::min(sizeof state, size - i));
+  }
+  return out;
+}
+
+inline Bytes text(std::string_view value) {
+  const auto bytes = std::as_bytes(std::span(value));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// How an operation ended, once it has.
+struct Result {
+  bool done = false;
+  transport::Outcome outcome;
+  [[nodiscard]] transport::Completion completion() {
+    return [this](const transport::Outcome& how) {
+      done = true;
+      outcome = how;
+    };
+  }
+  [[nodiscard]] bool succeeded() const { return done && !outcome; }
+};
+
+/// Receives every message into memory of its own.
+struct Mailbox {
+  struct Message {
+    Bytes header;
+    Bytes payload;
+    Result result;
+  };
+  void attach(transport::Fabric& fabric) {
+    fabric.on_message([this](transport::Incoming& incoming) {
+      auto& message = *messages.emplace_back(std::make_unique<Message>());
+      message.header.assign(incoming.header().begin(), incoming.header().end());
+      message.payload.resize(incoming.payload_bytes());
+      incoming.receive(message.payload, message.result.completion());
+    });
+  }
+  [[nodiscard]] std::size_t complete() const {
+    std::size_t count = 0;
+    for (const auto& message : messages) count += message->result.done ? 1 : 0;
+    return count;
+  }
+  std::vector<std::unique_ptr<Message>> messages;
+};
+
+/// Two fabrics of one thread, connected both ways.
+struct Pair {
+  Mailbox left_mail;
+  Mailbox right_mail;
+  std::unique_ptr<transport::Fabric> left = open_fabric();
+  std::unique_ptr<transport::Fabric> right = open_fabric();
+  std::unique_ptr<transport::Endpoint> to_right = left->connect(right->address(), true);
+  std::unique_ptr<transport::Endpoint> to_left = right->connect(left->address(), true);
+
+  Pair() {
+    left_mail.attach(*left);
+    right_mail.attach(*right);
+  }
+  void step() const {
+    if (left) left->progress();
+    if (right) right->progress();
+  }
+  template <typename Met>
+  bool until(Met met, std::chrono::milliseconds at_most = 20s) {
+    return run_until([this] { step(); }, met, at_most);
+  }
+};
+
+}  // namespace shardwire::test

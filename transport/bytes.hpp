@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstring>
+#include <optional>
+#include <type_traits>
+
+#include "transport/transport.hpp"
+
+// Fixed-size records inside addresses and keys. Both ends run the same build on the same kind of machine (the session
+// compares versions first), so a record is its own encoding.
+namespace shardwire::transport {
+
+template <typename T>
+concept Record = std::is_trivially_copyable_v<T>;
+
+template <Record T>
+void append(Bytes& out, const T& record) {
+  const std::size_t before = out.size();
+  out.resize(before + sizeof(T));
+  std::memcpy(out.data() + before, &record, sizeof(T));
+}
+
+/// Takes the record off the front of `in`; nothing when `in` is too short.
+template <Record T>
+std::optional<T> take(ByteView& in) {
+  if (in.size() < sizeof(T)) return std::nullopt;
+  T record;
+  std::memcpy(&record, in.data(), sizeof(T));
+  in = in.subspan(sizeof(T));
+  return record;
+}
+
+/// Appends a checksum of what is in `out`, and takes it off again. UCX reads its addresses and keys without knowing
+/// where they end, so a truncated or garbled one must not get that far. It is no protection from a hostile peer.
+inline std::uint64_t checksum(ByteView bytes) {
+  std::uint64_t sum = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const std::byte byte : bytes) sum = (sum ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;
+  return sum;
+}
+inline void seal(Bytes& out) {
+  append(out, checksum(out));
+}
+inline std::optional<ByteView> unseal(ByteView in) {
+  if (in.size() < sizeof(std::uint64_t)) return std::nullopt;
+  ByteView tail = in.last(sizeof(std::uint64_t));
+  const ByteView body = in.first(in.size() - tail.size());
+  if (take<std::uint64_t>(tail) != checksum(body)) return std::nullopt;
+  return body;
+}
+
+}  // namespace shardwire::transport

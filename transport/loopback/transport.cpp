@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <cstring>
+#include <map>
+
+#include "transport/bytes.hpp"
+#include "transport/loopback/handles.hpp"
+
+namespace shardwire::transport::loopback {
+namespace {
+
+constexpr std::uint64_t address_magic = 0x646461706f6f6cULL;
+
+struct Address {
+  std::uint64_t magic = address_magic;
+  std::uint64_t port = 0;
+  std::array<char, 64> domain{};
+};
+
+/// What a fabric's own thread knows of its operations. Owners: the fabric and its endpoints, which may go in any order.
+struct Core {
+  struct Pending {
+    std::uint64_t endpoint = 0;  ///< 0: belongs to the fabric
+    std::shared_ptr<Message> message;
+    std::function<void()> work;  ///< runs just before the completion
+    Completion done;
+  };
+
+  std::shared_ptr<Port> port = open_port();
+  OperationId next = 1;
+  std::map<OperationId, Pending> pending;
+
+  OperationId add(Pending operation) {
+    const OperationId id = next++;
+    pending.emplace(id, std::move(operation));
+    return id;
+  }
+  /// Posts an operation that needs nobody else: it completes in the next progress().
+  void post(Pending operation, Outcome outcome = std::nullopt) {
+    port->finish(add(std::move(operation)), std::move(outcome));
+  }
+  void complete(const Port::Finished& finished) {
+    auto found = pending.extract(finished.operation);
+    if (found.empty()) return;  // its endpoint is gone
+    if (!finished.outcome && found.mapped().work) found.mapped().work();
+    if (found.mapped().done) found.mapped().done(finished.outcome);
+  }
+  /// Gives up on what `selected` names; its memory is not read once this returns.
+  template <typename Predicate>
+  void abandon(Predicate selected) {
+    std::erase_if(pending, [&](const auto& entry) {
+      if (!selected(entry.second)) return false;
+      if (Message* message = entry.second.message.get()) {
+        const std::lock_guard lock(message->mutex);
+        message->abandoned = true;
+        message->payload = {};
+      }
+      return true;
+    });
+  }
+};
+
+class LoopbackIncoming final : public Incoming {
+ public:
+  LoopbackIncoming(Core& core, Message& message) : core_(core), message_(message) {}
+  ~LoopbackIncoming() override {
+    if (!answered_) discard();
+  }
+  LoopbackIncoming(const LoopbackIncoming&) = delete;
+  LoopbackIncoming& operator=(const LoopbackIncoming&) = delete;
+
+  [[nodiscard]] ByteView header() const override { return message_.header; }
+  [[nodiscard]] ByteCount payload_bytes() const override { return message_.payload_bytes; }
+
+  void receive(std::span<std::byte> into, Completion done) override {
+    if (into.size() != message_.payload_bytes) {
+      throw Error(ErrorCode::invalid_argument, "receive() needs a buffer of exactly the payload's size");
+    }
+    answered_ = true;
+    Outcome outcome = copy(into);
+    if (!outcome) message_.sender->finish(message_.operation, std::nullopt);
+    core_.post({.done = std::move(done)}, std::move(outcome));
+  }
+  void discard() override {
+    answered_ = true;
+    message_.sender->finish(message_.operation, std::nullopt);
+  }
+
+ private:
+  Outcome copy(std::span<std::byte> into) {
+    const std::lock_guard lock(message_.mutex);
+    if (message_.abandoned) return Fault{ErrorCode::peer_lost, "the sender gave up before its payload was received"};
+    if (!into.empty()) std::memcpy(into.data(), message_.payload.data(), into.size());
+    return std::nullopt;
+  }
+
+  Core& core_;
+  Message& message_;
+  bool answered_ = false;
+};
+
+class LoopbackEndpoint final : public Endpoint {
+ public:
+  LoopbackEndpoint(std::shared_ptr<Core> core, std::shared_ptr<Port> peer)
+      : core_(std::move(core)), peer_(std::move(peer)), id_(core_->next++) {}
+  ~LoopbackEndpoint() override {
+    core_->abandon([this](const Core::Pending& operation) { return operation.endpoint == id_; });
+  }
+  LoopbackEndpoint(const LoopbackEndpoint&) = delete;
+  LoopbackEndpoint& operator=(const LoopbackEndpoint&) = delete;
+
+  void send(ByteView header, ByteView payload, Completion done) override {
+    if (header.size() > max_header_bytes) throw Error(ErrorCode::invalid_argument, "message header is too long");
+    auto message = std::make_shared<Message>();
+    message->sender = core_->port;
+    message->header.assign(header.begin(), header.end());
+    message->payload = payload;
+    message->payload_bytes = payload.size();
+    message->operation = core_->add({.endpoint = id_, .message = message, .done = std::move(done)});
+    const OperationId operation = message->operation;
+    if (!peer_->deliver(std::move(message))) {
+      core_->port->finish(operation, Fault{ErrorCode::peer_lost, "the peer's fabric is closed"});
+    }
+  }
+
+  std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes) override {
+    return import_memory(key, size_bytes);
+  }
+
+  void read(const RemoteRegion& region, ByteCount offset_bytes, std::span<std::byte> into, Completion done) override {
+    const auto* remote = dynamic_cast<const LoopbackRemote*>(&region);
+    if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
+    if (offset_bytes > remote->bytes.size() || into.size() > remote->bytes.size() - offset_bytes) {
+      throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
+    }
+    if (failed()) {
+      return core_->post({.endpoint = id_, .done = std::move(done)}, Fault{ErrorCode::peer_lost, "the peer is gone"});
+    }
+    const auto from = remote->bytes.subspan(offset_bytes, into.size());
+    auto copy = [from, into, memory = remote->memory] {
+      if (!into.empty()) std::memcpy(into.data(), from.data(), into.size());
+    };
+    core_->post({.endpoint = id_, .work = std::move(copy), .done = std::move(done)});
+  }
+
+  [[nodiscard]] bool failed() const override { return peer_->closed(); }
+  [[nodiscard]] std::string protocol() const override { return "threads of one process"; }
+
+ private:
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<Port> peer_;
+  std::uint64_t id_;
+};
+
+class LoopbackFabric final : public Fabric {
+ public:
+  LoopbackFabric() = default;
+  ~LoopbackFabric() override {
+    close_port(*core_->port);
+    for (const auto& message : messages_) {
+      message->sender->finish(message->operation, Fault{ErrorCode::peer_lost, "the receiving fabric was closed"});
+    }
+    core_->abandon([](const Core::Pending&) { return true; });
+  }
+  LoopbackFabric(const LoopbackFabric&) = delete;
+  LoopbackFabric& operator=(const LoopbackFabric&) = delete;
+
+  [[nodiscard]] std::string_view name() const override { return "loopback"; }
+  [[nodiscard]] std::string version() const override { return "loopback 1"; }
+  [[nodiscard]] Capabilities capabilities() const override { return {.mapped = true, .one_sided_read = true}; }
+  [[nodiscard]] std::string domain() const override { return loopback::domain(); }
+
+  [[nodiscard]] Bytes address() const override {
+    Address record{.port = core_->port->id()};
+    loopback::domain().copy(record.domain.data(), record.domain.size() - 1);
+    Bytes out;
+    append(out, record);
+    return out;
+  }
+
+  std::unique_ptr<Region> allocate(ByteCount size_bytes) override { return allocate_region(size_bytes); }
+
+  std::unique_ptr<Endpoint> connect(ByteView address, bool) override {
+    auto record = take<Address>(address);
+    if (!record || record->magic != address_magic || record->domain.back() != '\0' || !address.empty()) {
+      throw Error(ErrorCode::transport_failed, "not an address of the loopback transport");
+    }
+    if (record->domain.data() != loopback::domain()) {
+      throw Error(ErrorCode::unsupported, "the loopback transport reaches threads of its own process only");
+    }
+    auto peer = find_port(record->port);
+    if (!peer) throw Error(ErrorCode::peer_lost, "the fabric at this address is closed");
+    return std::make_unique<LoopbackEndpoint>(core_, std::move(peer));
+  }
+
+  void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
+
+  bool progress() override {
+    take_arrivals();
+    const bool any = !messages_.empty() || !finished_.empty();
+    // One by one, out of members: a handler that throws loses nothing but its own message.
+    for (std::size_t left = messages_.size(); left > 0; --left) handle(*take_front(messages_));
+    for (std::size_t left = finished_.size(); left > 0; --left) core_->complete(take_front(finished_));
+    return any;
+  }
+
+  [[nodiscard]] int event_descriptor() const override { return core_->port->descriptor(); }
+  bool arm() override { return messages_.empty() && finished_.empty() && core_->port->arm(); }
+
+ private:
+  template <typename T>
+  static T take_front(std::deque<T>& queue) {
+    T front = std::move(queue.front());
+    queue.pop_front();
+    return front;
+  }
+  void take_arrivals() {
+    Port::Batch batch = core_->port->drain();
+    for (auto& message : batch.messages) messages_.push_back(std::move(message));
+    for (auto& finished : batch.finished) finished_.push_back(std::move(finished));
+  }
+  void handle(Message& message) {
+    LoopbackIncoming incoming(*core_, message);
+    if (handler_) handler_(incoming);
+  }
+
+  std::shared_ptr<Core> core_ = std::make_shared<Core>();
+  MessageHandler handler_;
+  std::deque<std::shared_ptr<Message>> messages_;
+  std::deque<Port::Finished> finished_;
+};
+
+}  // namespace
+
+std::unique_ptr<Fabric> open() {
+  return std::make_unique<LoopbackFabric>();
+}
+
+}  // namespace shardwire::transport::loopback

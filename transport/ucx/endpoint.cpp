@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/endpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/bytes.hpp"
+
+namespace shardwire::transport::ucx {
+namespace {
+
+constexpr unsigned message_id = 1;
+// From here on the receiver chooses where the payload goes; below, a copy is cheaper than asking.
+constexpr std::size_t rendezvous_bytes = 64 * 1024;
+constexpr auto parting_time = std::chrono::milliseconds(100);
+
+void on_sent(void* request, ucs_status_t status, void* user_data) noexcept {
+  auto* const operation = static_cast<Operation*>(user_data);
+  operation->worker->finish(operation, status);
+  ucp_request_free(request);
+}
+
+void await(Worker& worker, ucs_status_ptr_t request, Clock::duration at_most) {
+  if (!UCS_PTR_IS_PTR(request)) return;
+  const auto deadline = Clock::now() + at_most;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS && Clock::now() < deadline) {
+    ucp_worker_progress(worker.handle());
+  }
+  ucp_request_free(request);
+}
+
+}  // namespace
+
+Link::Link(std::shared_ptr<Worker> worker, const Bytes& address) : worker_(std::move(worker)) {
+  const Quiet quiet;
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {.cb = on_error, .arg = this};
+  check(ucp_ep_create(worker_->handle(), &params, &handle_), "connect to a peer");
+}
+
+Link::~Link() {
+  const Quiet quiet;
+  ucp_request_param_t params{};
+  if (!failed_) await(*worker_, ucp_ep_flush_nbx(handle_, &params), parting_time);
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  await(*worker_, ucp_ep_close_nbx(handle_, &params), parting_time);
+}
+
+void Link::on_error(void* self, ucp_ep_h, ucs_status_t) {
+  static_cast<Link*>(self)->failed_ = true;
+}
+
+std::string Link::lanes() const {
+  const Quiet quiet;
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* const stream = open_memstream(&text, &size);
+  if (stream == nullptr) return {};
+  ucp_ep_print_info(handle_, stream);
+  std::fclose(stream);
+  const std::string printed(text, size);
+  std::free(text);
+
+  // "#  lane[0]:  3:tcp/lo.0 md[1] -> ...": the word behind the index names transport and device.
+  std::string out;
+  for (std::size_t at = printed.find("lane["); at != std::string::npos; at = printed.find("lane[", at + 1)) {
+    const std::size_t index = printed.find(':', at);
+    const std::size_t first = printed.find(':', index + 1);
+    const std::size_t line_end = std::min(printed.find('\n', at), printed.size());
+    if (first == std::string::npos || first > line_end) continue;
+    std::string lane = printed.substr(first + 1, printed.find_first_of(" \n", first + 1) - first - 1);
+    if (const std::size_t path = lane.rfind('.'); path != std::string::npos) lane.resize(path);
+    if (out.find(lane) == std::string::npos) out += (out.empty() ? "" : ", ") + lane;
+  }
+  return out;
+}
+
+Connection::Connection(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<Link> link,
+                       std::unique_ptr<RemoteRegion> beacon)
+    : id_(id),
+      own_fabric_(own_fabric),
+      peer_(std::move(peer)),
+      worker_(link->shared_worker()),
+      link_(std::move(link)),
+      beacon_(std::move(beacon)) {
+  if (beacon_) watch_ = ProcessWatch(peer_.process);
+}
+
+bool Connection::failed() {
+  if (gone_ || !link_ || link_->failed()) return true;
+  if (!beacon_) return false;
+  const auto* beacon = reinterpret_cast<const Beacon*>(beacon_->mapped().data());
+  gone_ = beacon->open.load(std::memory_order_acquire) == 0 || watch_.gone();
+  if (gone_) link_->fail();
+  return gone_;
+}
+
+void Connection::send(ByteView header, ByteView payload, Completion done) {
+  if (header.size() > max_header_bytes) throw Error(ErrorCode::invalid_argument, "message header is too long");
+  Operation operation;
+  operation.endpoint = id_;
+  operation.name = "send a message";
+  append(operation.header, own_fabric_);
+  operation.header.insert(operation.header.end(), header.begin(), header.end());
+  operation.done = std::move(done);
+  Operation* const posted = worker_->add(std::move(operation));
+  if (failed()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));
+
+  const Quiet quiet;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.cb.send = on_sent;
+  params.user_data = posted;
+  params.flags = payload.size() >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV : 0;
+  worker_->posted(posted, ucp_am_send_nbx(link_->handle(), message_id, posted->header.data(), posted->header.size(),
+                                          payload.data(), payload.size(), &params));
+}
+
+std::unique_ptr<RemoteRegion> Connection::import_region(ByteView key, ByteCount size_bytes) {
+  return ucx::import_region(worker_, on_host() && link_ ? link_->handle() : nullptr, key, size_bytes);
+}
+
+std::string Connection::protocol() {
+  if (link_ && !link_->failed()) {
+    const std::string lanes = link_->lanes();
+    protocol_ = on_host() ? fmt::format("shared memory ({})", lanes) : lanes;
+  }
+  return protocol_;
+}
+
+void Connection::close() {
+  worker_->give_up([this](const Operation& operation) { return operation.endpoint == id_; });
+  beacon_.reset();
+  link_.reset();
+  watch_ = {};
+}
+
+}  // namespace shardwire::transport::ucx

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+
+#include "transport/ucx/peer.hpp"
+#include "transport/ucx/registration.hpp"
+
+namespace shardwire::transport::ucx {
+
+/// What a fabric tells its peers; decoded form of Fabric::address().
+struct Address {
+  std::uint64_t fabric = 0;
+  std::uint64_t host = 0;
+  ProcessId process;
+  Bytes host_worker;     ///< empty: no shared memory
+  Bytes network_worker;  ///< empty: nothing else
+  Bytes beacon_key;
+};
+Bytes encode(const Address& address);
+/// Errors: throws Error{transport_failed}.
+Address decode_address(ByteView bytes);
+
+/// One UCX endpoint. Always made so that it can be cut off at once (peer error handling), and never through a context
+/// in which a transport without that could be chosen.
+class Link {
+ public:
+  /// Errors: throws Error{unsupported} when no transport of the worker reaches the address.
+  Link(std::shared_ptr<Worker> worker, const Bytes& address);
+  /// Bounded: gives what was sent a moment to leave, then cuts.
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  [[nodiscard]] ucp_ep* handle() const { return handle_; }
+  [[nodiscard]] Worker& worker() const { return *worker_; }
+  [[nodiscard]] const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
+  [[nodiscard]] bool failed() const { return failed_; }
+  void fail() { failed_ = true; }
+  /// Transports and devices of the lanes, as UCX lists them, e.g. "tcp/lo".
+  [[nodiscard]] std::string lanes() const;
+
+ private:
+  static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
+
+  std::shared_ptr<Worker> worker_;  // owners: the fabric, its links and its remote regions
+  ucp_ep_h handle_ = nullptr;
+  bool failed_ = false;
+};
+
+/// An endpoint as the fabric sees it; the fabric and the caller's Endpoint own it together.
+class Connection {
+ public:
+  Connection(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<Link> link,
+             std::unique_ptr<RemoteRegion> beacon);
+
+  [[nodiscard]] std::uint64_t id() const { return id_; }
+  [[nodiscard]] std::uint64_t peer_fabric() const { return peer_.fabric; }
+  [[nodiscard]] Link* link() const { return link_.get(); }
+  [[nodiscard]] bool on_host() const { return beacon_ != nullptr; }
+  [[nodiscard]] int watched() const { return watch_.descriptor(); }
+  /// Looks at the process and at the beacon.
+  [[nodiscard]] bool failed();
+  void send(ByteView header, ByteView payload, Completion done);
+  std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes);
+  [[nodiscard]] std::string protocol();
+  /// Ends it from this side.
+  void close();
+
+ private:
+  std::uint64_t id_;
+  std::uint64_t own_fabric_;
+  Address peer_;
+  std::shared_ptr<Worker> worker_;
+  std::unique_ptr<Link> link_;            // null once closed
+  std::unique_ptr<RemoteRegion> beacon_;  // null for a peer on the network
+  ProcessWatch watch_;
+  bool gone_ = false;
+  std::string protocol_;
+
+ public:
+  bool departure_seen = false;  ///< the fabric's note that it has dealt with the peer's death
+};
+
+}  // namespace shardwire::transport::ucx

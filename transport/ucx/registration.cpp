@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/registration.hpp"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+
+#include <limits>
+
+#include "transport/bytes.hpp"
+#include "transport/ucx/peer.hpp"
+
+namespace shardwire::transport::ucx {
+namespace {
+
+constexpr std::uint64_t key_magic = 0x79656b2d786375ULL;
+
+struct KeyRecord {
+  std::uint64_t magic = key_magic;
+  std::uint64_t base = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+Bytes encode_unmapped(std::span<const std::byte> bytes) {
+  return encode({.base = reinterpret_cast<std::uintptr_t>(bytes.data()), .size_bytes = bytes.size(), .packed = {}});
+}
+
+class EmptyRegion final : public Region {
+ public:
+  [[nodiscard]] std::span<std::byte> bytes() const override { return {}; }
+  [[nodiscard]] Bytes key() const override { return encode_unmapped({}); }
+};
+
+class PrivateRegion final : public Region {
+ public:
+  explicit PrivateRegion(std::span<std::byte> bytes) : bytes_(bytes) {}
+  ~PrivateRegion() override { ::munmap(bytes_.data(), bytes_.size()); }
+  PrivateRegion(const PrivateRegion&) = delete;
+  PrivateRegion& operator=(const PrivateRegion&) = delete;
+  [[nodiscard]] std::span<std::byte> bytes() const override { return bytes_; }
+  [[nodiscard]] Bytes key() const override { return encode_unmapped(bytes_); }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+class SharedRegion final : public Region {
+ public:
+  SharedRegion(std::shared_ptr<Context> context, ByteCount size_bytes) : context_(std::move(context)) {
+    const Quiet quiet;
+    ucp_mem_map_params_t params{};
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+    params.length = size_bytes;
+    params.flags = UCP_MEM_MAP_ALLOCATE;
+    const std::lock_guard lock(context_->memory_mutex);
+    check(ucp_mem_map(context_->handle(), &params, &memory_), "allocate shared memory");
+    ucp_mem_attr_t attributes{};
+    attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
+    if (ucp_mem_query(memory_, &attributes) == UCS_OK && attributes.length >= size_bytes) {
+      bytes_ = {static_cast<std::byte*>(attributes.address), static_cast<std::size_t>(size_bytes)};
+    }
+  }
+  ~SharedRegion() override {
+    const Quiet quiet;
+    const std::lock_guard lock(context_->memory_mutex);
+    ucp_mem_unmap(context_->handle(), memory_);
+  }
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  [[nodiscard]] std::span<std::byte> bytes() const override { return bytes_; }
+  [[nodiscard]] Bytes key() const override {
+    const Quiet quiet;
+    void* packed = nullptr;
+    std::size_t size = 0;
+    const std::lock_guard lock(context_->memory_mutex);
+    check(ucp_rkey_pack(context_->handle(), memory_, &packed, &size), "pack the key of a region");
+    const std::unique_ptr<void, void (*)(void*)> owner(packed, ucp_rkey_buffer_release);
+    return encode({.base = reinterpret_cast<std::uintptr_t>(bytes_.data()),
+                   .size_bytes = bytes_.size(),
+                   .packed = {static_cast<const std::byte*>(packed), size}});
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+  ucp_mem_h memory_ = nullptr;
+  std::span<std::byte> bytes_;
+};
+
+class UcxRemote final : public RemoteRegion {
+ public:
+  UcxRemote() = default;
+  UcxRemote(std::shared_ptr<Worker> worker, RemoteKeyHandle key, std::span<const std::byte> bytes)
+      : worker_(std::move(worker)), key_(std::move(key)), bytes_(bytes) {}
+  [[nodiscard]] std::span<const std::byte> mapped() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<Worker> worker_;  // the key lies in a pool of the worker
+  RemoteKeyHandle key_;
+  std::span<const std::byte> bytes_;
+};
+
+ByteCount free_shared_bytes() {
+  struct statvfs info {};
+  return ::statvfs("/dev/shm", &info) == 0 ? ByteCount{info.f_bsize} * info.f_bavail : 0;
+}
+
+[[noreturn]] void refuse(ByteCount size_bytes, const std::string& why) {
+  throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes: {}", size_bytes, why));
+}
+
+}  // namespace
+
+Bytes encode(const RegionKey& key) {
+  Bytes out;
+  append(out, KeyRecord{.base = key.base, .size_bytes = key.size_bytes});
+  out.insert(out.end(), key.packed.begin(), key.packed.end());
+  seal(out);
+  return out;
+}
+
+RegionKey decode_region_key(ByteView key) {
+  auto body = unseal(key);
+  const auto record = body ? take<KeyRecord>(*body) : std::nullopt;
+  if (!record || record->magic != key_magic) {
+    throw Error(ErrorCode::transport_failed, "not a region key of the ucx transport, or a garbled one");
+  }
+  return {.base = record->base, .size_bytes = record->size_bytes, .packed = *body};
+}
+
+std::unique_ptr<Region> allocate_region(std::shared_ptr<Context> host, ByteCount size_bytes) {
+  if (size_bytes == 0) return std::make_unique<EmptyRegion>();
+  if (size_bytes > ByteCount{std::numeric_limits<std::ptrdiff_t>::max()})
+    refuse(size_bytes, "more than can be addressed");
+  if (!host) {
+    void* const data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) refuse(size_bytes, "out of memory");
+    return std::make_unique<PrivateRegion>(std::span(static_cast<std::byte*>(data), size_bytes));
+  }
+  std::unique_ptr<Region> region;
+  try {
+    region = std::make_unique<SharedRegion>(std::move(host), size_bytes);
+  } catch (const Error& error) {
+    refuse(size_bytes, fmt::format("{} ({} bytes are free in /dev/shm)", error.what(), free_shared_bytes()));
+  }
+  if (region->bytes().empty()) refuse(size_bytes, "UCX gave less than was asked for");
+  return region;
+}
+
+std::unique_ptr<RemoteRegion> import_region(std::shared_ptr<Worker> worker, ucp_ep* endpoint, ByteView key,
+                                            ByteCount size_bytes) {
+  const Quiet quiet;
+  const RegionKey region = decode_region_key(key);
+  if (size_bytes > region.size_bytes) {
+    throw Error(ErrorCode::transport_failed,
+                fmt::format("region key covers {} bytes, {} were announced", region.size_bytes, size_bytes));
+  }
+  if (endpoint == nullptr || region.packed.empty() || size_bytes == 0) return std::make_unique<UcxRemote>();
+
+  ucp_rkey_h raw = nullptr;
+  const ucs_status_t status = ucp_ep_rkey_unpack(endpoint, region.packed.data(), &raw);
+  if (status != UCS_OK) {
+    // The usual reason is that the owner has gone meanwhile.
+    throw Error(ErrorCode::transport_failed, fault_of(status, "read a region key").message);
+  }
+  RemoteKeyHandle handle(raw);
+  void* address = nullptr;
+  if (ucp_rkey_ptr(raw, region.base, &address) != UCS_OK || address == nullptr) return std::make_unique<UcxRemote>();
+  const std::span bytes(static_cast<const std::byte*>(address), static_cast<std::size_t>(size_bytes));
+  if (!is_readable(&bytes.front()) || !is_readable(&bytes.back())) {
+    throw Error(ErrorCode::transport_failed, "the peer's memory is shorter than its region key says");
+  }
+  return std::make_unique<UcxRemote>(std::move(worker), std::move(handle), bytes);
+}
+
+}  // namespace shardwire::transport::ucx

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstring>
+#include <new>
+#include <random>
+
+#include "transport/bytes.hpp"
+#include "transport/ucx/endpoint.hpp"
+
+namespace shardwire::transport::ucx {
+namespace {
+
+// What a dead peer had sent may still be in our queues; only then are receives from it hopeless.
+constexpr auto receive_grace = std::chrono::milliseconds(200);
+constexpr auto watch_interval = std::chrono::milliseconds(5);
+
+void on_received(void* request, ucs_status_t status, std::size_t size, void* user_data) noexcept {
+  auto* const operation = static_cast<Operation*>(user_data);
+  if (status == UCS_OK && size != operation->expected_bytes) status = UCS_ERR_MESSAGE_TRUNCATED;
+  operation->worker->finish(operation, status);
+  ucp_request_free(request);
+}
+
+class UcxIncoming final : public Incoming {
+ public:
+  UcxIncoming(Worker& worker, Arrival arrival) : worker_(worker), arrival_(std::move(arrival)) {}
+  ~UcxIncoming() override { worker_.release(arrival_); }
+  UcxIncoming(const UcxIncoming&) = delete;
+  UcxIncoming& operator=(const UcxIncoming&) = delete;
+
+  [[nodiscard]] ByteView header() const override {
+    return ByteView(arrival_.header).first(arrival_.header_bytes).subspan(sizeof(std::uint64_t));
+  }
+  [[nodiscard]] ByteCount payload_bytes() const override { return arrival_.payload_bytes; }
+
+  void receive(std::span<std::byte> into, Completion done) override {
+    if (into.size() != arrival_.payload_bytes) {
+      throw Error(ErrorCode::invalid_argument, "receive() needs a buffer of exactly the payload's size");
+    }
+    Operation operation;
+    ByteView sender = arrival_.header;
+    operation.peer = *take<std::uint64_t>(sender);
+    operation.name = "receive a message";
+    operation.expected_bytes = into.size();
+    operation.done = std::move(done);
+    Operation* const posted = worker_.add(std::move(operation));
+    if (!arrival_.rendezvous) {
+      const void* const from = arrival_.held ? arrival_.data : arrival_.copy.data();
+      if (!into.empty()) std::memcpy(into.data(), from, into.size());
+      return worker_.finish(posted, UCS_OK);
+    }
+    arrival_.held = false;  // UCX takes the descriptor back
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    params.cb.recv_am = on_received;
+    params.user_data = posted;
+    worker_.posted(posted, ucp_am_recv_data_nbx(worker_.handle(), arrival_.data, into.data(), into.size(), &params));
+  }
+  /// UCX then tells the sender that its message is done.
+  void discard() override { worker_.release(arrival_); }
+
+ private:
+  Worker& worker_;
+  Arrival arrival_;
+};
+
+using Connections = std::vector<std::shared_ptr<Connection>>;
+
+class UcxEndpoint final : public Endpoint {
+ public:
+  UcxEndpoint(std::shared_ptr<Connection> connection, std::shared_ptr<Connections> all)
+      : connection_(std::move(connection)), all_(std::move(all)) {}
+  ~UcxEndpoint() override {
+    connection_->close();
+    std::erase(*all_, connection_);
+  }
+  UcxEndpoint(const UcxEndpoint&) = delete;
+  UcxEndpoint& operator=(const UcxEndpoint&) = delete;
+
+  void send(ByteView header, ByteView payload, Completion done) override {
+    connection_->send(header, payload, std::move(done));
+  }
+  std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes) override {
+    return connection_->import_region(key, size_bytes);
+  }
+  void read(const RemoteRegion&, ByteCount, std::span<std::byte>, Completion) override {
+    throw Error(ErrorCode::unsupported, "the ucx transport has no one-sided reads yet");
+  }
+  [[nodiscard]] bool failed() const override { return connection_->failed(); }
+  [[nodiscard]] std::string protocol() const override { return connection_->protocol(); }
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Connections> all_;  // the fabric's list; owners: the fabric and its endpoints
+};
+
+class UcxFabric final : public Fabric {
+ public:
+  UcxFabric();
+  ~UcxFabric() override;
+  UcxFabric(const UcxFabric&) = delete;
+  UcxFabric& operator=(const UcxFabric&) = delete;
+
+  [[nodiscard]] std::string_view name() const override { return "ucx"; }
+  [[nodiscard]] std::string version() const override { return library_version(); }
+  [[nodiscard]] Capabilities capabilities() const override { return {.mapped = host_ != nullptr}; }
+  [[nodiscard]] std::string domain() const override { return domain_; }
+  [[nodiscard]] Bytes address() const override;
+  std::unique_ptr<Region> allocate(ByteCount size_bytes) override {
+    return allocate_region(host_ ? host_->shared_context() : nullptr, size_bytes);
+  }
+  std::unique_ptr<Endpoint> connect(ByteView address, bool same_host) override;
+  void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
+  bool progress() override;
+  [[nodiscard]] int event_descriptor() const override { return events_.value(); }
+  bool arm() override;
+
+ private:
+  struct Departure {
+    std::uint64_t fabric = 0;
+    Clock::time_point receives_end;
+  };
+
+  void open_workers();
+  std::shared_ptr<Connection> connect_on_host(const Address& peer);
+  void watch_peers();
+  bool run(Worker& worker);
+  void listen(int descriptor) const;
+  [[nodiscard]] std::array<Worker*, 2> workers() const { return {host_.get(), network_.get()}; }
+
+  std::uint64_t id_ = 0;
+  std::string domain_;
+  Descriptor events_;
+  std::shared_ptr<Worker> host_;     // null: no shared memory
+  std::shared_ptr<Worker> network_;  // null: shared memory only
+  std::unique_ptr<Region> beacon_region_;
+  Beacon* beacon_ = nullptr;
+  MessageHandler handler_;
+  std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
+  std::vector<Departure> departures_;
+  std::uint64_t next_connection_ = 1;
+  Clock::time_point next_watch_{};
+};
+
+void UcxFabric::open_workers() {
+  const TransportChoice choice = choose_transports();
+  std::string trouble;
+  if (!choice.shared_memory.empty()) {
+    try {
+      host_ = std::make_shared<Worker>(std::make_shared<Context>(choice.shared_memory, true));
+      beacon_region_ = allocate_region(host_->shared_context(), sizeof(Beacon));
+    } catch (const Error& error) {
+      host_.reset();  // the network will do; Capabilities says so
+      trouble = error.what();
+    }
+  }
+  if (!choice.network.empty()) {
+    try {
+      network_ = std::make_shared<Worker>(std::make_shared<Context>(choice.network, false));
+    } catch (const Error& error) {
+      trouble += (trouble.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
+  if (!host_ && !network_) throw Error(ErrorCode::unsupported, "UCX opens no transport: " + trouble);
+}
+
+UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
+  const Quiet quiet;
+  if (events_.value() < 0) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (epoll)");
+  std::random_device random;
+  id_ = (std::uint64_t{random()} << 32) | random();
+  // UCX promises nothing between versions on the wire before 1.16.
+  const std::string version = library_version();
+  domain_ = version.substr(0, version.rfind('.')) + " active messages";
+  open_workers();
+  if (beacon_region_) {
+    beacon_ = new (beacon_region_->bytes().data()) Beacon;
+    beacon_->fabric = id_;
+  }
+  for (const Worker* worker : workers()) {
+    if (worker != nullptr) listen(worker->descriptor());
+  }
+}
+
+UcxFabric::~UcxFabric() {
+  const Quiet quiet;
+  if (beacon_ != nullptr) beacon_->open.store(0, std::memory_order_release);
+  for (const auto& connection : *connections_) connection->close();
+  for (Worker* worker : workers()) {
+    if (worker == nullptr) continue;
+    worker->give_up([](const Operation&) { return true; });
+    worker->finished.clear();
+    for (Arrival& arrival : worker->arrivals) worker->release(arrival);
+    worker->arrivals.clear();
+  }
+}
+
+void UcxFabric::listen(int descriptor) const {
+  if (descriptor < 0) return;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(events_.value(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    throw Error(ErrorCode::out_of_resources, "cannot watch a descriptor (epoll)");
+  }
+}
+
+Bytes UcxFabric::address() const {
+  const Quiet quiet;
+  Address out;
+  out.fabric = id_;
+  out.host = host_identity();
+  out.process = this_process();
+  if (host_) out.host_worker = host_->address();
+  if (network_) out.network_worker = network_->address();
+  if (beacon_region_) out.beacon_key = beacon_region_->key();
+  return encode(out);
+}
+
+std::shared_ptr<Connection> UcxFabric::connect_on_host(const Address& peer) {
+  try {
+    auto link = std::make_unique<Link>(host_, peer.host_worker);
+    auto region = import_region(host_, link->handle(), peer.beacon_key, sizeof(Beacon));
+    const auto* beacon = reinterpret_cast<const Beacon*>(region->mapped().data());
+    if (beacon == nullptr || beacon->magic != Beacon::expected_magic || beacon->fabric != peer.fabric) return nullptr;
+    return std::make_shared<Connection>(next_connection_++, id_, peer, std::move(link), std::move(region));
+  } catch (const Error&) {
+    return nullptr;  // as with a peer that hides its /proc: the network is left
+  }
+}
+
+std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
+  const Quiet quiet;
+  Address peer = decode_address(address);
+  std::shared_ptr<Connection> connection;
+  if (same_host && host_ && !peer.host_worker.empty() && peer.host == host_identity()) {
+    connection = connect_on_host(peer);
+  }
+  if (!connection) {
+    if (!network_ || peer.network_worker.empty()) {
+      throw Error(ErrorCode::unsupported, "no transport of UCX reaches the peer (see UCX_TLS and UCX_NET_DEVICES)");
+    }
+    auto link = std::make_unique<Link>(network_, peer.network_worker);
+    connection = std::make_shared<Connection>(next_connection_++, id_, std::move(peer), std::move(link), nullptr);
+  }
+  listen(connection->watched());
+  connections_->push_back(connection);
+  return std::make_unique<UcxEndpoint>(std::move(connection), connections_);
+}
+
+void UcxFabric::watch_peers() {
+  const auto now = Clock::now();
+  if (now < next_watch_) return;
+  next_watch_ = now + watch_interval;
+  const Fault lost{ErrorCode::peer_lost, "the peer is gone"};
+  for (const auto& connection : *connections_) {
+    if (connection->departure_seen || !connection->failed()) continue;
+    connection->departure_seen = true;
+    if (connection->watched() >= 0) ::epoll_ctl(events_.value(), EPOLL_CTL_DEL, connection->watched(), nullptr);
+    for (Worker* worker : workers()) {
+      if (worker == nullptr) continue;
+      worker->fault([&](const Operation& operation) { return operation.endpoint == connection->id(); }, lost);
+    }
+    departures_.push_back({connection->peer_fabric(), now + receive_grace});
+  }
+  std::erase_if(departures_, [&](const Departure& departure) {
+    if (now < departure.receives_end) return false;
+    for (Worker* worker : workers()) {
+      if (worker == nullptr) continue;
+      worker->fault([&](const Operation& operation) { return operation.peer == departure.fabric; }, lost);
+    }
+    return true;
+  });
+}
+
+bool UcxFabric::run(Worker& worker) {
+  const bool any = !worker.arrivals.empty() || !worker.finished.empty();
+  // As many as are there now: handlers post, and what completes at once is for the next call.
+  for (std::size_t left = worker.arrivals.size(); left > 0; --left) {
+    Arrival arrival = std::move(worker.arrivals.front());
+    worker.arrivals.pop_front();
+    const bool ours = arrival.header_bytes >= sizeof(std::uint64_t);
+    UcxIncoming incoming(worker, std::move(arrival));
+    if (ours && handler_) handler_(incoming);
+  }
+  for (std::size_t left = worker.finished.size(); left > 0; --left) {
+    const auto operation = std::move(worker.finished.front());
+    worker.finished.pop_front();
+    if (operation->done) operation->done(operation->outcome);
+  }
+  return any;
+}
+
+bool UcxFabric::progress() {
+  const Quiet quiet;
+  bool any = false;
+  for (Worker* worker : workers()) {
+    if (worker != nullptr) any = worker->progress() || any;
+  }
+  watch_peers();
+  for (Worker* worker : workers()) {
+    if (worker != nullptr) any = run(*worker) || any;
+  }
+  return any;
+}
+
+bool UcxFabric::arm() {
+  const Quiet quiet;
+  if (!departures_.empty()) return false;  // their receives end by the clock
+  next_watch_ = {};                        // whatever wakes the caller, it may be a peer that died
+  for (Worker* worker : workers()) {
+    if (worker != nullptr && !worker->arm()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Fabric> open() {
+  return std::make_unique<UcxFabric>();
+}
+
+}  // namespace shardwire::transport::ucx

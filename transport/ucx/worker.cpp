@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/worker.hpp"
+
+#include <fmt/core.h>
+
+#include <cstring>
+
+namespace shardwire::transport::ucx {
+namespace {
+
+constexpr unsigned message_id = 1;
+
+Config read_config(const std::string& transports, bool shared_memory) {
+  ucp_config_t* raw = nullptr;
+  check(ucp_config_read(nullptr, nullptr, &raw), "read the UCX configuration");
+  Config config(raw);
+  check(ucp_config_modify(raw, "TLS", transports.c_str()), "choose UCX transports");
+  if (shared_memory) {
+    // Only these two can be mapped by peers; anything else would be taken silently when they are full.
+    check(ucp_config_modify(raw, "ALLOC_PRIO", "md:posix,md:sysv"), "choose shared memory for allocations");
+    // Endpoints that can be cut off at once. Deaths are noticed by process descriptors: UCX's own way needs 20 s.
+    check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
+  }
+  return config;
+}
+
+ContextHandle open_context(const std::string& transports, bool shared_memory) {
+  const Config config = read_config(transports, shared_memory);
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
+  // No RMA, no atomics: UCX emulates them in software where the hardware has none, and then checks no key.
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;  // regions come and go on any thread
+  params.name = shared_memory ? "shardwire-host" : "shardwire-network";
+  ucp_context_h context = nullptr;
+  check(ucp_init(&params, config.get(), &context), "open a UCX context");
+  return ContextHandle(context);
+}
+
+WorkerHandle open_worker(ucp_context* context) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one thread at a time, not always the one that opened it
+  ucp_worker_h worker = nullptr;
+  check(ucp_worker_create(context, &params, &worker), "create a UCX worker");
+  return WorkerHandle(worker);
+}
+
+}  // namespace
+
+Context::Context(const std::string& transports, bool shared_memory) : handle_(open_context(transports, shared_memory)) {
+}
+
+Worker::Worker(std::shared_ptr<Context> context)
+    : context_(std::move(context)), handle_(open_worker(context_->handle())) {
+  ucp_am_handler_param_t params{};
+  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  params.id = message_id;
+  params.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  params.cb = on_active_message;
+  params.arg = this;
+  check(ucp_worker_set_am_recv_handler(handle(), &params), "install the message handler");
+  check(ucp_worker_get_efd(handle(), &descriptor_), "get the event descriptor of a UCX worker");
+}
+
+Worker::~Worker() {
+  const Quiet quiet;
+  for (Arrival& arrival : arrivals) release(arrival);
+}
+
+Bytes Worker::address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t size = 0;
+  check(ucp_worker_get_address(handle(), &address, &size), "get the address of a UCX worker");
+  const auto* first = reinterpret_cast<const std::byte*>(address);
+  Bytes out(first, first + size);
+  ucp_worker_release_address(handle(), address);
+  return out;
+}
+
+bool Worker::progress() {
+  // Bounded, so that a stream of messages cannot keep the caller here.
+  unsigned steps = 0;
+  while (steps < 64 && ucp_worker_progress(handle()) != 0) ++steps;
+  if (trouble_) std::rethrow_exception(std::exchange(trouble_, nullptr));
+  return steps > 0;
+}
+
+bool Worker::arm() {
+  if (!arrivals.empty() || !finished.empty()) return false;
+  const ucs_status_t status = ucp_worker_arm(handle());
+  if (status == UCS_ERR_BUSY) return false;
+  check(status, "arm the event descriptor of a UCX worker");
+  return true;
+}
+
+Operation* Worker::add(Operation operation) {
+  operation.worker = this;
+  auto owned = std::make_unique<Operation>(std::move(operation));
+  Operation* const key = owned.get();
+  under_way_.emplace(key, std::move(owned));
+  return key;
+}
+
+void Worker::finish(Operation* operation, Outcome outcome) {
+  auto found = under_way_.extract(operation);
+  if (found.empty()) return;
+  operation->outcome = std::move(outcome);
+  finished.push_back(std::move(found.mapped()));
+}
+
+void Worker::finish(Operation* operation, ucs_status_t status) {
+  finish(operation, status == UCS_OK ? Outcome() : Outcome(fault_of(status, operation->name)));
+}
+
+void Worker::posted(Operation* operation, ucs_status_ptr_t request) {
+  if (!UCS_PTR_IS_PTR(request)) finish(operation, UCS_PTR_STATUS(request));
+}
+
+void Worker::release(Arrival& arrival) {
+  if (arrival.held) ucp_am_data_release(handle(), arrival.data);
+  arrival.held = false;
+}
+
+ucs_status_t Worker::on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
+                                       std::size_t payload_bytes, const ucp_am_recv_param_t* param) {
+  Worker& worker = *static_cast<Worker*>(self);
+  try {
+    Arrival arrival;
+    if (header_bytes > arrival.header.size()) return UCS_OK;  // no message of ours: dropped
+    if (header_bytes > 0) std::memcpy(arrival.header.data(), header, header_bytes);
+    arrival.header_bytes = header_bytes;
+    arrival.data = data;
+    arrival.payload_bytes = payload_bytes;
+    arrival.rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    arrival.held = arrival.rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+    if (!arrival.held && payload_bytes > 0) {
+      const auto* first = static_cast<const std::byte*>(data);
+      arrival.copy.assign(first, first + payload_bytes);
+    }
+    const bool held = arrival.held;
+    worker.arrivals.push_back(std::move(arrival));
+    return held ? UCS_INPROGRESS : UCS_OK;
+  } catch (...) {
+    worker.trouble_ = std::current_exception();
+    return UCS_OK;
+  }
+}
+
+}  // namespace shardwire::transport::ucx
