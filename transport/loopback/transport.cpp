@@ -21,9 +21,9 @@ struct Address {
 struct Core {
   struct Pending {
     std::uint64_t endpoint = 0;  ///< 0: belongs to the fabric
-    std::shared_ptr<Message> message;
-    std::function<void()> work;  ///< runs just before the completion
-    Completion done;
+    std::shared_ptr<Message> message{};
+    std::function<void()> work{};  ///< runs just before the completion
+    Completion done{};
   };
 
   std::shared_ptr<Port> port = open_port();
