@@ -46,8 +46,8 @@ std::vector<Tensor> adam(int ranks) {
 // One member of a job in which member i is place i of both layouts.
 void member_restores(int rank, int members, std::uint16_t port, bool arenas, Snapshot snapshot, Verify verify) {
   Session session = Session::join(member(rank, members, port), loopback());
-  std::vector<Shard> held;
-  std::vector<Shard> wanted;
+  std::vector<TestShard> held;
+  std::vector<TestShard> wanted;
   Catalog source(Rank{rank}, members);
   Catalog target(Rank{rank}, members);
   std::vector<Arena> memory;
@@ -68,7 +68,7 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   target.add_value({"", "step"});
   Publication publication = session.publish(source, {.name = "state", .step = 7, .snapshot = snapshot});
   if (snapshot == Snapshot::copy) {
-    for (Shard& shard : held) shard.fill(99);  // training goes on
+    for (TestShard& shard : held) shard.fill(99);  // training goes on
   }
   RestoreOptions options = within(30s);
   options.verify = verify;

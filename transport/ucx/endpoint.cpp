@@ -109,7 +109,7 @@ void Connection::send(ByteView header, ByteView payload, Completion done) {
   operation.endpoint = id_;
   operation.name = "send a message";
   append(operation.header, own_fabric_);
-  operation.header.insert(operation.header.end(), header.begin(), header.end());
+  append_bytes(operation.header, header);
   operation.done = std::move(done);
   Operation* const posted = worker_->add(std::move(operation));
   if (failed()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));

@@ -124,7 +124,7 @@ ByteCount shared_bytes_left() {
 Bytes encode(const RegionKey& key) {
   Bytes out;
   append(out, KeyRecord{.base = key.base, .size_bytes = key.size_bytes});
-  out.insert(out.end(), key.packed.begin(), key.packed.end());
+  append_bytes(out, key.packed);
   seal(out);
   return out;
 }
