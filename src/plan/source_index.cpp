@@ -30,14 +30,9 @@ class SourceIndex::Cutter {
     const auto first_share = static_cast<std::ptrdiff_t>(out_.shares.size());
     index_.index_.find(wanted, found_);
     clips_.clear();
-    ElementCount held = 0;
-    for (const std::uint32_t id : found_) {
-      const Box clip = *intersect(wanted, index_.held_.boxes[id]);
-      held += index_.disjoint_ ? clip.volume() : 0;  // disjoint parts of a box whose volume fits
-      clips_.push_back({clip, id});
-    }
-    if (index_.disjoint_ && held == wanted.volume()) {
-      for (const Clip& clip : clips_) add({clip.box, {clip.id}});
+    for (const std::uint32_t id : found_) clips_.push_back({*intersect(wanted, index_.held_.boxes[id]), id});
+    if (index_.disjoint_) {
+      take_whole(wanted);
     } else {
       carve(wanted);
     }
@@ -55,45 +50,58 @@ class SourceIndex::Cutter {
     std::vector<std::uint32_t> within;  // held boxes that contain it
   };
 
+  // Disjoint clips are the pieces; their volumes tell whether anything is missing.
+  void take_whole(const Box& wanted) {
+    ElementCount held = 0;
+    for (const Clip& clip : clips_) {
+      held += clip.box.volume();
+      add({clip.box, {clip.id}});
+    }
+    if (held == wanted.volume()) return;
+    left_.assign(1, wanted);
+    for (const Clip& clip : clips_) take(clip.box, [](const Box&) {});
+    out_.gaps.insert(out_.gaps.end(), left_.begin(), left_.end());
+  }
+
   // Takes the clips one after another out of what is left of `wanted`: own boxes first, then the large ones, which
   // leaves fewer and longer pieces.
   void carve(const Box& wanted) {
     std::stable_sort(clips_.begin(), clips_.end(), [this](const Clip& a, const Clip& b) {
       const bool own_a = is_own(a.id);
       const bool own_b = is_own(b.id);
-      if (own_a != own_b) return own_a;
-      return !index_.disjoint_ && a.box.volume() > b.box.volume();
+      return own_a != own_b ? own_a : a.box.volume() > b.box.volume();
     });
-    std::vector<Box> left{wanted};
-    std::vector<Box> still;
-    std::vector<Part> parts;
-    for (const Clip& clip : clips_) {
-      still.clear();
-      for (const Box& rest : left) {
-        if (const auto common = intersect(rest, clip.box)) {
-          parts.push_back({*common, {clip.id}});
-          subtract(rest, *common, still);
-        } else {
-          still.push_back(rest);
-        }
+    std::vector<Box> parts;
+    left_.assign(1, wanted);
+    for (const Clip& clip : clips_) take(clip.box, [&](const Box& part) { parts.push_back(part); });
+    for (const Box& part : parts) add({part, boxes_around(part)});
+    out_.gaps.insert(out_.gaps.end(), left_.begin(), left_.end());
+  }
+
+  // Moves what `clip` shares with the boxes left out of them.
+  template <typename OnPart>
+  void take(const Box& clip, OnPart on_part) {
+    still_.clear();
+    for (const Box& rest : left_) {
+      if (const auto common = intersect(rest, clip)) {
+        on_part(*common);
+        subtract(rest, *common, still_);
+      } else {
+        still_.push_back(rest);
       }
-      left.swap(still);
     }
-    for (Part& part : parts) {
-      if (!index_.disjoint_) widen(part);
-      add(part);
-    }
-    out_.gaps.insert(out_.gaps.end(), left.begin(), left.end());
+    left_.swap(still_);
   }
 
   // A part may lie inside further boxes, those of replicas that cut the tensor otherwise: each is one more rank to
   // turn to when a holder is lost.
-  void widen(Part& part) {
-    index_.index_.find(part.box, found_);
-    part.within.clear();
+  std::vector<std::uint32_t> boxes_around(const Box& part) {
+    index_.index_.find(part, found_);
+    std::vector<std::uint32_t> around;
     for (const std::uint32_t id : found_) {
-      if (contains(index_.held_.boxes[id], part.box)) part.within.push_back(id);
+      if (contains(index_.held_.boxes[id], part)) around.push_back(id);
     }
+    return around;
   }
 
   void add(const Part& part) {
@@ -123,6 +131,8 @@ class SourceIndex::Cutter {
   std::map<std::vector<std::uint32_t>, std::uint32_t> sets_;  // held boxes -> place in out_.holder_sets
   std::vector<std::uint32_t> found_;
   std::vector<Clip> clips_;
+  std::vector<Box> left_;   // of the wanted box
+  std::vector<Box> still_;  // scratch of take()
 };
 
 Shares SourceIndex::share_out(std::span<const PlacedBox> wanted, Rank self) const {
