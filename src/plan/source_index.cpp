@@ -19,7 +19,7 @@ HeldBoxes collect(const Extents& shape, std::span<const Source> sources) {
 }  // namespace
 
 SourceIndex::SourceIndex(const Extents& shape, std::span<const Source> sources)
-    : held_(collect(shape, sources)), index_(held_.boxes), disjoint_(!index_.find_overlap()) {
+    : held_(collect(shape, sources)), index_(held_.boxes) {
 }
 
 class SourceIndex::Cutter {
@@ -30,8 +30,12 @@ class SourceIndex::Cutter {
     const auto first_share = static_cast<std::ptrdiff_t>(out_.shares.size());
     index_.index_.find(wanted, found_);
     clips_.clear();
-    for (const std::uint32_t id : found_) clips_.push_back({*intersect(wanted, index_.held_.boxes[id]), id});
-    if (index_.disjoint_) {
+    clip_boxes_.clear();
+    for (const std::uint32_t id : found_) {
+      clip_boxes_.push_back(*intersect(wanted, index_.held_.boxes[id]));
+      clips_.push_back({clip_boxes_.back(), id});
+    }
+    if (!find_overlap(clip_boxes_)) {
       take_whole(wanted);
     } else {
       carve(wanted);
@@ -131,6 +135,7 @@ class SourceIndex::Cutter {
   std::map<std::vector<std::uint32_t>, std::uint32_t> sets_;  // held boxes -> place in out_.holder_sets
   std::vector<std::uint32_t> found_;
   std::vector<Clip> clips_;
+  std::vector<Box> clip_boxes_;
   std::vector<Box> left_;   // of the wanted box
   std::vector<Box> still_;  // scratch of take()
 };

@@ -44,7 +44,6 @@ class SourceIndex {
 
   HeldBoxes held_;
   OverlapIndex index_;
-  bool disjoint_ = true;  // no two different boxes share an element: the usual case, and far simpler
 };
 
 }  // namespace shardwire
