@@ -130,7 +130,7 @@ const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t secti
   return classes;
 }
 
-const SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
+SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
   std::optional<SourceIndex>& index = indices[source_class];
   if (!index) {
     const SourceClass& held = *source_class_of[source_class];
@@ -138,7 +138,7 @@ const SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
     for (const auto& [section, layout] : held.held) {
       sources.push_back({&layouts.layout(layout), from.sections[section].ranks});
     }
-    index.emplace(held.shape, sources);
+    index.emplace(held.shape, std::move(sources));
   }
   return *index;
 }

@@ -6,33 +6,50 @@
 namespace shardwire {
 namespace {
 
-HeldBoxes collect(const Extents& shape, std::span<const Source> sources) {
+// Questions answered from the boxes near the wanted ones only: a process that plans for itself alone then sorts and
+// keeps a few boxes, not those of every rank of the job.
+constexpr int asked_before_index = 2;
+
+// Smallest box around all of `boxes`, none when there are none.
+std::optional<Box> bounds_of(std::span<const PlacedBox> boxes) {
+  if (boxes.empty()) return std::nullopt;
+  Box bounds = boxes.front().box;
+  for (const PlacedBox& placed : boxes) {
+    for (std::size_t dim = 0; dim < bounds.dims(); ++dim) {
+      const Extent upper = std::max(bounds.upper(dim), placed.box.upper(dim));
+      bounds.offset[dim] = std::min(bounds.lower(dim), placed.box.lower(dim));
+      bounds.size[dim] = upper - bounds.offset[dim];
+    }
+  }
+  return bounds;
+}
+
+}  // namespace
+
+// All held boxes, or those that meet `near`.
+HeldBoxes SourceIndex::collect(const std::optional<Box>& near) const {
   std::vector<std::pair<Box, Rank>> held;
-  for (const Source& source : sources) {
+  for (const Source& source : sources_) {
     for (const Rank rank : source.ranks) {
-      for (const PlacedBox& placed : source.layout->boxes_of(shape, rank)) held.emplace_back(placed.box, rank);
+      for (const PlacedBox& placed : source.layout->boxes_of(shape_, rank)) {
+        if (!near || intersect(*near, placed.box)) held.emplace_back(placed.box, rank);
+      }
     }
   }
   return merge_replicas(std::move(held));
 }
 
-}  // namespace
-
-SourceIndex::SourceIndex(const Extents& shape, std::span<const Source> sources)
-    : held_(collect(shape, sources)), index_(held_.boxes) {
-}
-
 class SourceIndex::Cutter {
  public:
-  Cutter(const SourceIndex& index, Rank self, Shares& out) : index_(index), self_(self), out_(out) {}
+  Cutter(const Known& index, Rank self, Shares& out) : index_(index), self_(self), out_(out) {}
 
   void cut(const Box& wanted) {
     const auto first_share = static_cast<std::ptrdiff_t>(out_.shares.size());
-    index_.index_.find(wanted, found_);
+    index_.tree.find(wanted, found_);
     clips_.clear();
     clip_boxes_.clear();
     for (const std::uint32_t id : found_) {
-      clip_boxes_.push_back(*intersect(wanted, index_.held_.boxes[id]));
+      clip_boxes_.push_back(*intersect(wanted, index_.held.boxes[id]));
       clips_.push_back({clip_boxes_.back(), id});
     }
     if (!find_overlap(clip_boxes_)) {
@@ -100,10 +117,10 @@ class SourceIndex::Cutter {
   // A part may lie inside further boxes, those of replicas that cut the tensor otherwise: each is one more rank to
   // turn to when a holder is lost.
   std::vector<std::uint32_t> boxes_around(const Box& part) {
-    index_.index_.find(part, found_);
+    index_.tree.find(part, found_);
     std::vector<std::uint32_t> around;
     for (const std::uint32_t id : found_) {
-      if (contains(index_.held_.boxes[id], part)) around.push_back(id);
+      if (contains(index_.held.boxes[id], part)) around.push_back(id);
     }
     return around;
   }
@@ -113,7 +130,7 @@ class SourceIndex::Cutter {
     if (fresh) {
       std::vector<Rank>& holders = out_.holder_sets.emplace_back();
       for (const std::uint32_t id : part.within) {
-        const auto of_box = index_.held_.holders_of(id);
+        const auto of_box = index_.held.holders_of(id);
         holders.insert(holders.end(), of_box.begin(), of_box.end());
       }
       if (part.within.size() > 1) {
@@ -125,11 +142,11 @@ class SourceIndex::Cutter {
   }
 
   [[nodiscard]] bool is_own(std::uint32_t id) const {
-    const auto holders = index_.held_.holders_of(id);
+    const auto holders = index_.held.holders_of(id);
     return std::binary_search(holders.begin(), holders.end(), self_);
   }
 
-  const SourceIndex& index_;
+  const Known& index_;
   Rank self_;
   Shares& out_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> sets_;  // held boxes -> place in out_.holder_sets
@@ -140,10 +157,19 @@ class SourceIndex::Cutter {
   std::vector<Box> still_;  // scratch of take()
 };
 
-Shares SourceIndex::share_out(std::span<const PlacedBox> wanted, Rank self) const {
+Shares SourceIndex::share_out(std::span<const PlacedBox> wanted, Rank self) {
   Shares out;
-  Cutter cutter(*this, self, out);
-  for (const PlacedBox& placed : wanted) cutter.cut(placed.box);
+  const auto cut_with = [&](const Known& known) {
+    Cutter cutter(known, self, out);
+    for (const PlacedBox& placed : wanted) cutter.cut(placed.box);
+  };
+  if (wanted.empty()) return out;
+  if (!all_ && asked_++ < asked_before_index) {
+    cut_with(Known(collect(bounds_of(wanted))));
+  } else {
+    if (!all_) all_.emplace(collect(std::nullopt));
+    cut_with(*all_);
+  }
   return out;
 }
 
