@@ -11,9 +11,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions loopback() {
+SessionOptions quick() {
   SessionOptions options;
-  options.transport = "loopback";
+  options.transport = transport_under_test();
   options.staging_bytes = 64 << 10;
   options.join_timeout = 20s;
   return options;
@@ -45,7 +45,7 @@ std::vector<Tensor> adam(int ranks) {
 
 // One member of a job in which member i is place i of both layouts.
 void member_restores(int rank, int members, std::uint16_t port, bool arenas, Snapshot snapshot, Verify verify) {
-  Session session = Session::join(member(rank, members, port), loopback());
+  Session session = Session::join(member(rank, members, port), quick());
   std::vector<TestShard> held;
   std::vector<TestShard> wanted;
   Catalog source(Rank{rank}, members);
