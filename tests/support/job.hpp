@@ -24,6 +24,12 @@ inline std::string transport_under_test() {
   return name == nullptr ? "loopback" : name;
 }
 
+/// Whether peers' arenas can be mapped over it: not when UCX is held to TCP.
+inline bool maps_arenas() {
+  const char* transports = std::getenv("UCX_TLS");
+  return transports == nullptr || std::string(transports) != "tcp";
+}
+
 /// Runs `body(member)` on one thread per member and rethrows the first failure, with the member's number in front.
 void on_members(int members, const std::function<void(int)>& body);
 
