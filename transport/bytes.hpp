@@ -17,9 +17,7 @@ concept Record = std::is_trivially_copyable_v<T>;
 
 template <Record T>
 void append(Bytes& out, const T& record) {
-  const std::size_t before = out.size();
-  out.resize(before + sizeof(T));
-  std::memcpy(out.data() + before, &record, sizeof(T));
+  for (const std::byte byte : std::as_bytes(std::span(&record, 1))) out.push_back(byte);
 }
 
 /// In two steps, since GCC 12 takes an insert() behind a record for an overrun and warns.

@@ -78,7 +78,7 @@ std::string Link::lanes() const {
     if (first == std::string::npos || first > line_end) continue;
     std::string lane = printed.substr(first + 1, printed.find_first_of(" \n", first + 1) - first - 1);
     if (const std::size_t path = lane.rfind('.'); path != std::string::npos) lane.resize(path);
-    if (out.find(lane) == std::string::npos) out += (out.empty() ? "" : ", ") + lane;
+    if (out.find(lane) == std::string::npos) out.append(out.empty() ? "" : ", ").append(lane);
   }
   return out;
 }

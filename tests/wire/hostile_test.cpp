@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_NO_MAIN
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "support/seed.hpp"
+#include "wire/samples.hpp"
+
+using namespace samples;
+
+namespace {
+
+struct Target {
+  std::string name;
+  Bytes bytes;
+  std::function<void(std::span<const std::byte>)> read;  // decodes, and encodes again what it got
+};
+
+std::vector<Target> targets(Maker& maker) {
+  std::vector<Target> result;
+  for (const Message& message : maker.messages()) {
+    result.push_back(
+        {fmt::format("message {}", message.index()), encode(message), [](auto bytes) { (void)encode(decode(bytes)); }});
+  }
+  result.push_back({"member", encode_member(maker.member()), [](auto b) { (void)encode_member(decode_member(b)); }});
+  result.push_back({"publication", encode_publication(maker.publication()),
+                    [](auto bytes) { (void)encode_publication(decode_publication(bytes)); }});
+  const auto reread_manifest = [](std::span<const std::byte> bytes) {
+    const Manifest manifest = decode_manifest(bytes);
+    BOOST_CHECK(std::ranges::equal(encode_manifest(manifest), bytes));
+    for (const auto& [spec, layout] : manifest.tensors) (void)layout.boxes_of(spec.shape, Rank{0});
+  };
+  result.push_back({"manifest", encode_manifest(maker.manifest(9)), reread_manifest});
+  result.push_back({"values", encode_values(maker.values()), [](std::span<const std::byte> bytes) {
+                      BOOST_CHECK(std::ranges::equal(encode_values(decode_values(bytes)), bytes));
+                    }});
+  return result;
+}
+
+/// Reading may succeed or end in the one typed error, and must not take long.
+bool accepted(const Target& target, std::span<const std::byte> bytes) {
+  const auto start = std::chrono::steady_clock::now();
+  bool done = false;
+  try {
+    target.read(bytes);
+    done = true;
+  } catch (const Error& error) {
+    BOOST_CHECK_MESSAGE(error.code() == ErrorCode::transport_failed, target.name << ": " << error.what());
+  }
+  BOOST_CHECK_MESSAGE(std::chrono::steady_clock::now() - start < std::chrono::seconds(5), target.name << " is slow");
+  return done;
+}
+
+// --- hand-made words, for what no encoder writes ---
+using Words = std::vector<std::uint64_t>;
+
+std::uint64_t struct_pointer(std::uint64_t offset, std::uint64_t data, std::uint64_t pointers) {
+  return offset << 2 | data << 32 | pointers << 48;
+}
+enum class Width : std::uint64_t { none = 0, byte = 2, word = 5, composite = 7 };
+std::uint64_t list_pointer(std::int64_t offset, Width width, std::uint64_t count) {
+  return (static_cast<std::uint64_t>(offset) << 2 & 0xffffffff) | 1 | static_cast<std::uint64_t>(width) << 32 |
+         count << 35;
+}
+Bytes bytes_of(const Words& words) {
+  Bytes bytes(8 * words.size());
+  std::memcpy(bytes.data(), words.data(), bytes.size());
+  return bytes;
+}
+/// Message of the given kind around the words of its body; the body starts with its data words.
+Bytes framed(std::uint16_t kind, std::uint64_t data, std::uint64_t pointers, const Words& body) {
+  Words words{(3 + body.size()) << 32, struct_pointer(0, 1, 1), kind, struct_pointer(0, data, pointers)};
+  words.insert(words.end(), body.begin(), body.end());
+  return bytes_of(words);
+}
+constexpr std::uint16_t lease_kind = 10;
+constexpr std::uint16_t pack_kind = 16;
+constexpr std::uint16_t digests_kind = 18;
+constexpr std::uint64_t most = (1u << 29) - 1;
+
+void check_refused(const Bytes& bytes) {
+  const auto start = std::chrono::steady_clock::now();
+  BOOST_CHECK_EXCEPTION((void)decode(bytes), Error,
+                        [](const Error& error) { return error.code() == ErrorCode::transport_failed; });
+  BOOST_CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(hostile)
+
+BOOST_AUTO_TEST_CASE(truncation_at_every_word_is_refused_or_valid) {
+  Maker maker(test_seed());
+  for (const Target& target : targets(maker)) {
+    BOOST_CHECK_MESSAGE(accepted(target, target.bytes), target.name);
+    for (std::size_t size = 0; size < target.bytes.size(); size += 8) {
+      // Framed messages state their size; a canonical one can lose nothing without becoming another message.
+      BOOST_CHECK_MESSAGE(!accepted(target, std::span(target.bytes).first(size)), target.name << " cut to " << size);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(flipped_bits_are_refused_or_valid) {
+  Maker maker(test_seed());
+  for (int round = 0; round < 10; ++round) {
+    for (const Target& target : targets(maker)) {
+      for (int i = 0; i < 100; ++i) {
+        Bytes bytes = target.bytes;
+        for (std::uint64_t flips = 1 + maker.below(4); flips > 0; --flips) {
+          // Half of them near the front, where the pointers are.
+          const std::uint64_t range = maker.below(2) == 0 ? std::min<std::size_t>(bytes.size(), 128) : bytes.size();
+          bytes[maker.below(range)] ^= static_cast<std::byte>(1u << maker.below(8));
+        }
+        (void)accepted(target, bytes);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(random_words_are_refused_or_valid) {
+  Maker maker(test_seed());
+  for (const Target& target : targets(maker)) {
+    for (int i = 0; i < 200; ++i) {
+      Bytes bytes = target.bytes;
+      const std::size_t at = 8 * maker.below(bytes.size() / 8);
+      const std::uint64_t word = maker.word() >> maker.below(64);
+      std::memcpy(bytes.data() + at, &word, 8);
+      (void)accepted(target, bytes);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_list_longer_than_its_message_is_refused) {
+  check_refused(framed(digests_kind, 1, 1, {1, list_pointer(0, Width::word, most)}));
+  check_refused(framed(pack_kind, 2, 2, {1, 1, list_pointer(1, Width::word, most), 0}));
+}
+
+BOOST_AUTO_TEST_CASE(a_list_of_elements_without_size_is_refused) {
+  check_refused(framed(digests_kind, 1, 1, {1, list_pointer(0, Width::none, most)}));
+  // Structs of zero words: the claim costs the sender one word.
+  const std::uint64_t tag = most << 2;
+  check_refused(framed(lease_kind, 2, 2, {1, 1, 0, list_pointer(0, Width::composite, 0), tag}));
+}
+
+BOOST_AUTO_TEST_CASE(ranges_that_share_one_list_of_boxes_are_refused) {
+  const std::uint64_t ranges = 4000;
+  const std::uint64_t boxes = 8000;  // without dims: one byte each
+  Words body{1, 1, 0, list_pointer(0, Width::composite, 2 * ranges), ranges << 2 | struct_pointer(0, 1, 1)};
+  const std::size_t shared = body.size() + 2 * ranges;  // where the one Boxes struct lies
+  for (std::uint64_t i = 0; i < ranges; ++i) {
+    body.push_back(i);
+    body.push_back(struct_pointer(shared - body.size() - 1, 0, 2));
+  }
+  body.push_back(list_pointer(1, Width::byte, boxes));
+  body.push_back(0);
+  body.resize(body.size() + boxes / 8);
+  check_refused(framed(lease_kind, 2, 2, body));
+}
+
+BOOST_AUTO_TEST_CASE(rules_that_contain_themselves_are_refused) {
+  // Root of a canonical manifest: 1 data word (ranks), 5 pointers; the rules are its fourth.
+  Words words{struct_pointer(0, 1, 5), 2, 0, 0, 0, list_pointer(1, Width::composite, 3), 0};
+  words.push_back(1u << 2 | struct_pointer(0, 0, 3));                        // one rule: kind, fields, inner
+  words.insert(words.end(), {0, 0, list_pointer(-4, Width::composite, 3)});  // inner: the list that it is in
+  BOOST_CHECK_EXCEPTION((void)decode_manifest(bytes_of(words)), Error, [](const Error& error) {
+    return error.code() == ErrorCode::transport_failed && std::string(error.what()).find("Manifest.rules") < 64;
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_NO_MAIN
+#include <boost/test/unit_test.hpp>
+
+#include "support/seed.hpp"
+#include "wire/samples.hpp"
+
+using namespace samples;
+
+namespace {
+
+TensorLayout tensor(std::string fqn, Extents shape, Layout layout, DType dtype = DType::f32) {
+  return {{{std::move(fqn), "exp_avg"}, dtype, shape}, std::move(layout)};
+}
+
+void check_refused(const Manifest& manifest) {
+  BOOST_CHECK_EXCEPTION((void)decode_manifest(encode_manifest(manifest)), Error, [](const Error& error) {
+    BOOST_TEST_INFO(error.what());
+    return error.code() == ErrorCode::transport_failed && std::string(error.what()).find("Manifest.") < 64;
+  });
+}
+
+/// Names and shapes of a model of 32 layers with grouped key and value heads, three states each.
+Manifest large_model() {
+  Manifest manifest{32, {}};
+  const auto add = [&](const std::string& fqn, const Extents& shape) {
+    for (const char* state : {"master", "exp_avg", "exp_avg_sq"}) {
+      // A layout of its own for each tensor, as separate declarations make it.
+      const Layout layout = shape.size() == 1 ? Layout::replicated() : Layout::mesh({8, 4}, {Shard{0}, Replicate{}});
+      manifest.tensors.push_back({{{fqn, state}, DType::f32, shape}, layout});
+    }
+  };
+  add("model.embed_tokens.weight", {128256, 4096});
+  for (int layer = 0; layer < 32; ++layer) {
+    const std::string prefix = fmt::format("model.layers.{}.", layer);
+    add(prefix + "self_attn.q_proj.weight", {4096, 4096});
+    add(prefix + "self_attn.k_proj.weight", {1024, 4096});
+    add(prefix + "self_attn.v_proj.weight", {1024, 4096});
+    add(prefix + "self_attn.o_proj.weight", {4096, 4096});
+    add(prefix + "mlp.gate_proj.weight", {14336, 4096});
+    add(prefix + "mlp.up_proj.weight", {14336, 4096});
+    add(prefix + "mlp.down_proj.weight", {4096, 14336});
+    add(prefix + "input_layernorm.weight", {4096});
+    add(prefix + "post_attention_layernorm.weight", {4096});
+  }
+  add("model.norm.weight", {4096});
+  add("lm_head.weight", {128256, 4096});
+  return manifest;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(manifest)
+
+BOOST_AUTO_TEST_CASE(manifests_survive_a_round_trip_and_are_canonical) {
+  Maker maker(test_seed());
+  for (int round = 0; round < 100; ++round) {
+    const Manifest original = maker.manifest(maker.below(30));
+    const Bytes bytes = encode_manifest(original);
+    BOOST_CHECK_EQUAL(bytes.size() % 8, 0u);
+    const Manifest decoded = decode_manifest(bytes);
+    BOOST_CHECK(decoded == original);
+    BOOST_CHECK(encode_manifest(decoded) == bytes);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_manifest_survives_a_round_trip) {
+  BOOST_CHECK(decode_manifest(encode_manifest({})) == Manifest{});
+}
+
+BOOST_AUTO_TEST_CASE(order_and_content_change_the_bytes) {
+  Manifest one{2, {tensor("a", {4}, Layout::chunk(0, 2)), tensor("b", {4}, Layout::chunk(0, 2))}};
+  Manifest other = one;
+  std::swap(other.tensors[0], other.tensors[1]);
+  BOOST_CHECK(encode_manifest(one) != encode_manifest(other));
+  other = one;
+  other.tensors[1].layout = Layout::replicated();
+  BOOST_CHECK(encode_manifest(one) != encode_manifest(other));
+}
+
+BOOST_AUTO_TEST_CASE(the_manifest_of_a_large_model_is_small) {
+  const Manifest manifest = large_model();
+  BOOST_REQUIRE_EQUAL(manifest.tensors.size(), 873u);
+  const Bytes bytes = encode_manifest(manifest);
+  BOOST_TEST_MESSAGE("bytes of the manifest: " << bytes.size());
+  BOOST_CHECK_LT(bytes.size(), 40'000u);
+  BOOST_CHECK(decode_manifest(bytes) == manifest);
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_fit_together_is_refused) {
+  const Layout whole = Layout::replicated();
+  check_refused({2, {tensor("a", {4}, whole), tensor("a", {4}, whole)}});            // repeated key
+  check_refused({2, {tensor("a", {4}, Layout::chunk(1, 2))}});                       // no such dim
+  check_refused({2, {tensor("a", {8}, Layout::mesh({4}, {Shard{0}}))}});             // rank 3 of 2
+  check_refused({2, {tensor("a", {4}, Layout::boxes({{Rank{0}, {{{2}, {3}}}}}))}});  // past the end
+  check_refused({-1, {}});
+  check_refused({(1 << 24) + 1, {}});
+  check_refused({2, {tensor("a", {-4}, whole)}});
+  check_refused({2, {tensor("a", {Extent{1} << 32, Extent{1} << 32}, whole)}});  // volume
+  check_refused({2, {tensor("a", {Extent{1} << 62}, whole)}});                   // bytes
+}
+
+BOOST_AUTO_TEST_CASE(keys_that_no_peer_would_take_are_refused_when_encoding) {
+  const auto encodes = [](const std::string& fqn) {
+    (void)encode_manifest({1, {tensor(fqn, {4}, Layout::replicated())}});
+  };
+  encodes(std::string(4096, 'f'));
+  BOOST_CHECK_THROW(encodes(std::string(4097, 'f')), Error);
+  BOOST_CHECK_THROW(encodes(std::string("a\0b", 3)), Error);
+}
+
+BOOST_AUTO_TEST_CASE(few_names_cannot_become_many_bytes) {
+  // 100 long names times 100 states: 10,000 tensors would decode to 40 MB of names, from 600 KB.
+  Manifest manifest{1, {}};
+  for (int name = 0; name < 100; ++name) {
+    for (int state = 0; state < 100; ++state) {
+      TensorKey key{fmt::format("{:04}", name), fmt::format("{}", state)};
+      manifest.tensors.push_back({{std::move(key), DType::u8, {4}}, Layout::replicated()});
+    }
+  }
+  BOOST_CHECK(decode_manifest(encode_manifest(manifest)) == manifest);
+  for (TensorLayout& entry : manifest.tensors) entry.spec.key.fqn.append(4000, 'x');
+  check_refused(manifest);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

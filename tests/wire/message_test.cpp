@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_NO_MAIN
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstring>
+
+#include "support/seed.hpp"
+#include "wire/limits.hpp"
+#include "wire/samples.hpp"
+
+namespace data = boost::unit_test::data;
+using namespace samples;
+
+namespace {
+
+/// decode() must refuse `bytes` with a text that names `field`.
+void check_refused(const Bytes& bytes, const std::string& field) {
+  BOOST_CHECK_EXCEPTION((void)decode(bytes), Error, [&](const Error& error) {
+    BOOST_TEST_INFO(error.what());
+    BOOST_CHECK(error.code() == ErrorCode::transport_failed);
+    return std::string(error.what()).find(field) != std::string::npos;
+  });
+}
+
+template <typename Change>
+Message hello(Change change) {
+  Hello result;
+  change(result);
+  return result;
+}
+
+Message lease_of(Box box) {
+  return Lease{1, "state", 1, {{0, {std::move(box)}}}};
+}
+
+struct Refused {
+  const char* field;
+  Message message;
+};
+std::ostream& operator<<(std::ostream& out, const Refused& refused) {
+  return out << refused.field;
+}
+
+constexpr Extent huge = std::numeric_limits<Extent>::max();
+const Bound dangling{1, {}, 0, {}, {{0, 0, 0}}};
+const Bound past_end{1, {}, 0, {{{}, 16}}, {{0, 0, 17}}};
+
+// encode() writes what it is given; what is wrong with it is for the reader to find.
+const std::vector<Refused> refused{
+    {"Hello.rank", hello([](Hello& h) { h.rank = -1; })},
+    {"Hello.rank", hello([](Hello& h) { h.rank = max_rank + 1; })},
+    {"Hello.worldSize", hello([](Hello& h) { h.world_size = -5; })},
+    {"Hello.host", hello([](Hello& h) { h.host.assign(257, 'h'); })},
+    {"Hello.host", hello([](Hello& h) { h.host.assign("a\0b", 3); })},
+    {"Hello.capabilities", hello([](Hello& h) { h.capabilities.resize(65); })},
+    {"Hello.capabilities", hello([](Hello& h) { h.capabilities = {std::string(257, 'c')}; })},
+    {"StoreItem.key", StorePut{std::string(1025, 'k'), {}}},
+    {"StoreWatch.prefix", StoreWatch{std::string("p\0", 2)}},
+    {"Lease.publication", Lease{1, std::string(257, 'p'), 1, {}}},
+    {"Lease.ranges[0]", lease_of({{-1}, {4}})},
+    {"Lease.ranges[0]", lease_of({{0}, {-4}})},
+    {"Lease.ranges[0]", lease_of({{1, 2}, {4, huge}})},
+    {"Bind.fabric", Bind{1, 1, std::string(257, 'f'), "", {}}},
+    {"Bind.domain", Bind{1, 1, "", std::string(257, 'd'), {}}},
+    {"Bind.address", Bind{1, 1, "", "", Bytes(65537)}},
+    {"Bound.address", Bound{1, Bytes(65537), 0, {}, {}}},
+    {"Bound.regions[0]", Bound{1, {}, 0, {{Bytes(4097), 1}}, {}}},
+    {"Bound.tensors[0]", dangling},
+    {"Bound.tensors[0]", past_end},
+    {"PartsRequest.boxes", PackRequest{1, 1, {{0, {{huge}, {1}}}}}},
+    {"PartsRequest", DigestRequest{1, 1, std::vector<Part>(max_boxes_per_message + 1)}},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(message)
+
+BOOST_AUTO_TEST_CASE(every_message_survives_a_round_trip) {
+  Maker maker(test_seed());
+  for (int round = 0; round < 50; ++round) {
+    const std::vector<Message> messages = maker.messages();
+    BOOST_REQUIRE_EQUAL(messages.size(), std::variant_size_v<Message>);
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      BOOST_REQUIRE_EQUAL(messages[i].index(), i);
+      const Bytes bytes = encode(messages[i]);
+      BOOST_CHECK_EQUAL(bytes.size() % 8, 0u);
+      BOOST_CHECK_MESSAGE(decode(bytes) == messages[i], "message kind " << i);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(default_values_survive_a_round_trip) {
+  for (const Message& message : {Message(Hello{}), Message(Lease{}), Message(Bound{}), Message(Failure{})}) {
+    BOOST_CHECK(decode(encode(message)) == message);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(input_may_lie_at_any_address) {
+  Maker maker(test_seed());
+  for (const Message& message : maker.messages()) {
+    const Bytes bytes = encode(message);
+    for (const std::size_t shift : {1u, 4u, 7u}) {
+      Bytes moved(bytes.size() + 8);
+      std::memcpy(moved.data() + shift, bytes.data(), bytes.size());
+      BOOST_CHECK(decode(std::span(moved).subspan(shift, bytes.size())) == message);
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_field_out_of_bounds_is_refused_by_name, data::make(refused), sample) {
+  check_refused(encode(sample.message), sample.field);
+}
+
+BOOST_DATA_TEST_CASE(bytes_that_are_no_message_are_refused, data::make({0, 1, 7, 8, 9, 16, 24, 64, 4096}), size) {
+  check_refused(Bytes(static_cast<std::size_t>(size)), "Message");
+  check_refused(Bytes(static_cast<std::size_t>(size), std::byte{0xff}), "Message");
+}
+
+BOOST_AUTO_TEST_CASE(bytes_after_the_message_are_refused) {
+  Bytes bytes = encode(Goodbye{});
+  bytes.resize(bytes.size() + 8);
+  check_refused(bytes, "Message");
+}
+
+BOOST_AUTO_TEST_CASE(a_long_failure_text_is_shortened) {
+  const Message decoded = decode(encode(Failure{3, ErrorCode::internal, std::string(100'000, 'x')}));
+  BOOST_CHECK_EQUAL(std::get<Failure>(decoded).message.size(), max_failure_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(the_largest_request_decodes_in_time) {
+  PackRequest request{1, 2, std::vector<Part>(max_boxes_per_message, Part{7, {{1, 2, 3}, {4, 5, 6}}})};
+  const Message message = request;
+  const Bytes bytes = encode(message);
+  const auto start = std::chrono::steady_clock::now();
+  BOOST_CHECK(decode(bytes) == message);
+  BOOST_CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "wire/messages.hpp"
+
+// Random but valid values of everything that travels.
+namespace samples {
+
+using namespace shardwire;
+using namespace shardwire::wire;
+
+class Maker {
+ public:
+  explicit Maker(std::uint64_t seed) : random_(seed) {}
+
+  std::uint64_t below(std::uint64_t bound) { return random_() % bound; }
+  std::uint64_t word() { return below(4) == 0 ? 0 : random_(); }
+  std::int32_t rank() { return static_cast<std::int32_t>(below(4096)); }
+  Bytes bytes(std::size_t most) {
+    Bytes result(below(most + 1));
+    for (std::byte& byte : result) byte = static_cast<std::byte>(random_());
+    return result;
+  }
+  std::string text(std::size_t most) {
+    std::string result(below(most + 1), ' ');
+    for (char& c : result) c = static_cast<char>(1 + below(255));
+    return result;
+  }
+  Digest digest() {
+    Digest result{};
+    for (std::byte& byte : result) byte = static_cast<std::byte>(random_());
+    return result;
+  }
+  Box box() {
+    const std::size_t dims = below(max_dims + 1);
+    Box result{Extents::filled(dims, 0), Extents::filled(dims, 0)};
+    for (std::size_t d = 0; d < dims; ++d) {
+      result.offset[d] = static_cast<Extent>(below(1u << 30));
+      result.size[d] =
+          below(8) == 0 ? std::numeric_limits<Extent>::max() - result.offset[d] : static_cast<Extent>(below(1u << 20));
+    }
+    return result;
+  }
+  template <typename T, typename Make>
+  std::vector<T> several(std::size_t most, Make make) {
+    std::vector<T> result(below(most + 1));
+    for (T& value : result) value = make();
+    return result;
+  }
+  std::vector<Part> parts() {
+    return several<Part>(20, [&] { return Part{static_cast<std::uint32_t>(random_()), box()}; });
+  }
+  ErrorCode error() { return static_cast<ErrorCode>(below(9)); }
+
+  /// One of each alternative of Message, in its order.
+  std::vector<Message> messages() {
+    Bound bound{word(), bytes(100), word(), {}, {}};
+    bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{bytes(200), random_()}; });
+    bound.tensors = several<TensorHandle>(9, [&] {
+      TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_()};
+      if (!bound.regions.empty() && below(2) == 0) {
+        handle.region = static_cast<std::uint32_t>(below(bound.regions.size()));
+        handle.offset_bytes %= bound.regions[handle.region].size_bytes | 1;
+      }
+      return handle;
+    });
+    const auto range = [&] {
+      return TensorRange{static_cast<std::uint32_t>(random_()), several<Box>(3, [&] { return box(); })};
+    };
+    return {
+        Hello{1, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200), digest()},
+        Proof{digest()},
+        StorePut{text(300), bytes(1000)},
+        StoreWatch{text(300)},
+        StoreEntry{text(300), bytes(1000)},
+        ManifestRequest{digest()},
+        ManifestReply{digest(), bytes(3000)},
+        ValuesRequest{digest()},
+        ValuesReply{digest(), bytes(3000)},
+        Lease{word(), text(200), word(), several<TensorRange>(10, range)},
+        Leased{word(), word()},
+        Release{word(), word()},
+        Released{word(), below(2) == 0},
+        Bind{word(), word(), text(20), text(20), bytes(4000)},
+        bound,
+        PackRequest{word(), word(), parts()},
+        DigestRequest{word(), word(), parts()},
+        Digests{word(), several<BoxDigest>(30,
+                                           [&] {
+                                             return BoxDigest{random_(), random_()};
+                                           })},
+        Failure{word(), error(), text(500)},
+        Goodbye{},
+    };
+  }
+
+  MemberRecord member() {
+    return {rank(), word(), text(100), text(40), static_cast<std::uint16_t>(random_()), text(100)};
+  }
+  PublicationRecord publication() {
+    return {rank(), word(), rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+  }
+
+  Layout layout(const Extents& shape, int ranks) {
+    switch (below(4)) {
+      case 0:
+        return Layout::replicated();
+      case 1:
+        return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
+      case 2:
+        return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
+      default: {
+        std::map<Rank, std::vector<Box>> boxes;
+        for (int r = 0; r < ranks; ++r) {
+          Box box = Box::whole(shape);
+          box.size[0] = 1;
+          boxes[Rank{r}] = {box};
+        }
+        return Layout::boxes(boxes);
+      }
+    }
+  }
+  Manifest manifest(std::size_t tensors) {
+    Manifest result{static_cast<int>(2 * (1 + below(8))), {}};
+    for (std::size_t i = 0; i < tensors; ++i) {
+      const Extents shape{static_cast<Extent>(1 + below(5)), static_cast<Extent>(1 + below(100))};
+      const TensorKey key{fmt::format("layers.{}.weight", i / 3), fmt::format("state{}", i % 3)};
+      result.tensors.push_back({{key, static_cast<DType>(below(12)), shape}, layout(shape, result.ranks)});
+    }
+    return result;
+  }
+  /// Every alternative of Value at least once.
+  std::vector<NamedValue> values() {
+    const std::vector<Value> all{std::monostate{},
+                                 true,
+                                 false,
+                                 std::int64_t{-3},
+                                 std::numeric_limits<std::int64_t>::min(),
+                                 0.1,
+                                 -0.0,
+                                 std::numeric_limits<double>::infinity(),
+                                 std::string(),
+                                 std::string("a\0b", 3),
+                                 Bytes(),
+                                 bytes(40),
+                                 TensorValue{DType::f32, {}, Bytes(4, std::byte{7})},
+                                 TensorValue{DType::bf16, {1}, Bytes(2, std::byte{8})},
+                                 TensorValue{DType::i64, {0, 3}, {}}};
+    std::vector<NamedValue> result;
+    for (const Value& value : all) result.push_back({{fmt::format("group{}", below(1u << 30)), text(20)}, value});
+    return result;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+}  // namespace samples

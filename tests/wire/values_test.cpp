@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_NO_MAIN
+#include <algorithm>
+#include <bit>
+#include <boost/test/unit_test.hpp>
+
+#include "support/seed.hpp"
+#include "wire/samples.hpp"
+
+using namespace samples;
+
+BOOST_AUTO_TEST_SUITE(values)
+
+BOOST_AUTO_TEST_CASE(every_kind_of_value_survives_and_comes_back_sorted) {
+  Maker maker(test_seed());
+  std::vector<NamedValue> original = maker.values();
+  const Bytes bytes = encode_values(original);
+  std::ranges::shuffle(original, std::mt19937_64(test_seed()));
+  BOOST_CHECK(encode_values(original) == bytes);
+  std::ranges::sort(original, {}, &NamedValue::key);
+  BOOST_CHECK(decode_values(bytes) == original);
+  BOOST_CHECK(decode_values(encode_values({})).empty());
+}
+
+BOOST_AUTO_TEST_CASE(none_is_not_absence_and_kinds_stay_apart) {
+  const auto bytes_for = [](Value value) { return encode_values({{{"", "step"}, std::move(value)}}); };
+  const std::vector<Bytes> all{
+      encode_values({}),          bytes_for({}),      bytes_for(false),
+      bytes_for(std::int64_t{0}), bytes_for(0.0),     bytes_for(-0.0),
+      bytes_for(std::string()),   bytes_for(Bytes()), bytes_for(TensorValue{DType::f32, {0}, {}})};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) BOOST_CHECK_MESSAGE(all[i] != all[j], i << " and " << j);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_payload_of_a_nan_survives) {
+  const auto odd = std::bit_cast<double>(0x7ff4dead0000beefull);
+  const auto decoded = decode_values(encode_values({{{"a", "b"}, odd}}));
+  BOOST_CHECK_EQUAL(std::bit_cast<std::uint64_t>(std::get<double>(decoded.at(0).value)), 0x7ff4dead0000beefull);
+}
+
+BOOST_AUTO_TEST_CASE(a_repeated_key_is_refused) {
+  BOOST_CHECK_THROW((void)encode_values({{{"a", "b"}, true}, {{"a", "b"}, true}}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_whose_bytes_do_not_match_its_shape_is_refused) {
+  for (const Extents& shape : {Extents{3}, Extents{}, Extents{Extent{1} << 40, Extent{1} << 40}, Extents{-1}}) {
+    const Bytes bytes = encode_values({{{"a", "b"}, TensorValue{DType::f32, shape, Bytes(8)}}});
+    BOOST_CHECK_EXCEPTION((void)decode_values(bytes), Error,
+                          [](const Error& error) { return error.code() == ErrorCode::transport_failed; });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(records_survive_a_round_trip) {
+  Maker maker(test_seed());
+  for (int round = 0; round < 200; ++round) {
+    const MemberRecord member = maker.member();
+    BOOST_CHECK(decode_member(encode_member(member)) == member);
+    const PublicationRecord publication = maker.publication();
+    BOOST_CHECK(decode_publication(encode_publication(publication)) == publication);
+  }
+  BOOST_CHECK(decode_member(encode_member({})) == MemberRecord{});
+  BOOST_CHECK(decode_publication(encode_publication({})) == PublicationRecord{});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
