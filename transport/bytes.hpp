@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <type_traits>
@@ -16,9 +17,14 @@ concept Record = std::is_trivially_copyable_v<T>;
 
 template <Record T>
 void append(Bytes& out, const T& record) {
+  for (const std::byte byte : std::as_bytes(std::span(&record, 1))) out.push_back(byte);
+}
+
+/// In two steps, since GCC 12 takes an insert() behind a record for an overrun and warns.
+inline void append_bytes(Bytes& out, ByteView bytes) {
   const std::size_t before = out.size();
-  out.resize(before + sizeof(T));
-  std::memcpy(out.data() + before, &record, sizeof(T));
+  out.resize(before + bytes.size());
+  std::copy(bytes.begin(), bytes.end(), out.begin() + static_cast<std::ptrdiff_t>(before));
 }
 
 /// Takes the record off the front of `in`; nothing when `in` is too short.

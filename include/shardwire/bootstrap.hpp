@@ -14,8 +14,8 @@ struct Bootstrap {
   int world_size = 1;  ///< members expected
   std::string address = "127.0.0.1";  ///< host of member 0, which serves the rendezvous
   std::uint16_t port = 0;             ///< rendezvous port there
-  std::string interface;  ///< network interface or local address for control connections; empty: the one that reaches `address`
-  Bytes job_key;          ///< shared secret of the job's members; empty: the job is told apart, not protected
+  std::string interface{};  ///< network interface or local address for control connections; empty: the one that reaches `address`
+  Bytes job_key{};          ///< shared secret of the job's members; empty: the job is told apart, not protected
 };
 
 /// Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (as torchrun sets them), or the rank and size that Open MPI, MPICH and

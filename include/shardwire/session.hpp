@@ -82,7 +82,7 @@ struct SessionOptions {
   std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
   ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
   Duration join_timeout = std::chrono::seconds(60);
-  LogSink log;                           ///< called from the session's thread; must not block; empty: silent
+  LogSink log{};                         ///< called from the session's thread; must not block; empty: silent
 };
 
 enum class Snapshot : std::uint8_t {
@@ -128,7 +128,7 @@ enum class Verify : std::uint8_t {
 
 struct RestoreOptions {
   std::string from = "state";              ///< name of the publications to read
-  std::optional<std::int64_t> step;        ///< refuse any other step; empty: all sources must agree on one
+  std::optional<std::int64_t> step{};      ///< refuse any other step; empty: all sources must agree on one
   Duration deadline = std::chrono::seconds(60);
   ByteCount staging_bytes = 256u << 20;    ///< bound of this restore's own staging
   Verify verify = Verify::none;

@@ -17,7 +17,7 @@ class ChunkRule final : public LayoutRule {
   [[nodiscard]] std::string_view kind() const override { return "chunk"; }
 
   void check(const Extents& shape, int ranks) const override {
-    resolve_dim(dim_, shape, to_string());
+    check_dim(dim_, shape, *this);
     if (ranks_ > ranks) {
       throw Error(ErrorCode::layout_mismatch,
                   fmt::format("{} needs {} ranks, there are {}", to_string(), ranks_, ranks));
@@ -26,7 +26,7 @@ class ChunkRule final : public LayoutRule {
 
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const override {
     if (to_int(rank) < 0 || to_int(rank) >= ranks_) return {};
-    const std::size_t dim = resolve_dim(dim_, shape, to_string());
+    const std::size_t dim = resolve_dim(dim_, shape);
     const Interval part = chunk_of(shape[dim], ranks_, to_int(rank));
     PlacedBox placed{Box::whole(shape), 0, {}};
     placed.box.offset[dim] = part.lower;

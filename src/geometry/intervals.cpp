@@ -77,13 +77,11 @@ std::vector<PlacedBox> product_of(std::span<const Intervals> per_dim) {
   }
 }
 
-std::size_t resolve_dim(int dim, const Extents& shape, std::string_view what) {
+void check_dim(int dim, const Extents& shape, const LayoutRule& layout) {
   const int dims = static_cast<int>(shape.size());
-  if (dim < -dims || dim >= dims) {
-    throw Error(ErrorCode::layout_mismatch, fmt::format("{} names dim {}, but a tensor of shape {} has {} dims", what,
-                                                        dim, to_string(shape), dims));
-  }
-  return static_cast<std::size_t>(dim < 0 ? dim + dims : dim);
+  if (dim >= -dims && dim < dims) return;
+  throw Error(ErrorCode::layout_mismatch, fmt::format("{} names dim {}, but shape {} has {} dims", layout.to_string(),
+                                                      dim, to_string(shape), dims));
 }
 
 }  // namespace shardwire

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "shardwire/layout.hpp"
+#include "geometry/layout_rule.hpp"
 
 namespace shardwire {
 
@@ -34,7 +33,12 @@ void append_slice(const Intervals& held, Interval local, Intervals& out);
 /// All products of one interval per dim, placed in one row-major local array. Empty when any dim holds nothing.
 std::vector<PlacedBox> product_of(std::span<const Intervals> per_dim);
 
-/// `dim` counted from the front. Errors: throws Error{layout_mismatch} naming the dim and `what` asks for it.
-std::size_t resolve_dim(int dim, const Extents& shape, std::string_view what);
+/// Errors: throws Error{layout_mismatch} naming `layout` when `shape` has no such dim; negative ones count from the
+/// end.
+void check_dim(int dim, const Extents& shape, const LayoutRule& layout);
+/// `dim` counted from the front. Requires: check_dim passed.
+inline std::size_t resolve_dim(int dim, const Extents& shape) {
+  return dim < 0 ? shape.size() - static_cast<std::size_t>(-dim) : static_cast<std::size_t>(dim);
+}
 
 }  // namespace shardwire

@@ -57,7 +57,8 @@ class MeshRule final : public LayoutRule {
     for (std::size_t m = shape_.size(); m-- > 0;) {
       const std::optional<Cut> cut = cut_of(placements_[m]);
       if (!cut) continue;
-      const std::size_t dim = resolve_dim(cut->dim, shape, to_string());
+      check_dim(cut->dim, shape, *this);
+      const std::size_t dim = resolve_dim(cut->dim, shape);
       if (order_ == MeshOrder::tp_first && cut->factor != 0 && cut->factor != shards_after[dim]) {
         throw Error(ErrorCode::layout_mismatch,
                     fmt::format("{}: mesh dim {} has split factor {}, but later mesh dims cut dim {} into {}",
@@ -82,7 +83,7 @@ class MeshRule final : public LayoutRule {
     const auto apply = [&](std::size_t m) {
       const std::optional<Cut> cut = cut_of(placements_[m]);
       if (!cut) return;
-      Intervals& of_dim = held[resolve_dim(cut->dim, shape, "mesh layout")];
+      Intervals& of_dim = held[resolve_dim(cut->dim, shape)];
       of_dim = shard(of_dim, order_ == MeshOrder::mesh ? cut->factor : 0, shape_[m], at[m]);
     };
     if (order_ == MeshOrder::mesh) {

@@ -9,36 +9,34 @@
 namespace shardwire {
 namespace {
 
-[[noreturn]] void disagree(const TensorKey& key, std::string_view what, std::string_view a, std::string_view b,
-                           std::string_view where) {
+[[noreturn]] void disagree(const TensorSpec& a, const TensorSpec& b, std::string_view where) {
+  const auto text = [](const TensorSpec& spec) {
+    return fmt::format("{} {}", to_string(spec.dtype), to_string(spec.shape));
+  };
   throw Error(ErrorCode::layout_mismatch,
-              fmt::format("tensor {} has {} {} and {} {}", to_string(key), what, a, b, where));
+              fmt::format("tensor {} is {} and {} {}", to_string(a.key), text(a), text(b), where));
 }
 
-void require_same(const TensorSpec& a, const TensorSpec& b, std::string_view where) {
-  if (a.dtype != b.dtype) disagree(a.key, "dtype", to_string(a.dtype), to_string(b.dtype), where);
-  if (a.shape != b.shape) disagree(a.key, "shape", to_string(a.shape), to_string(b.shape), where);
-}
-
-void require_valid(bool holds, std::string_view side, std::string_view why) {
-  if (!holds) throw Error(ErrorCode::invalid_argument, fmt::format("the {} side: {}", side, why));
+[[noreturn]] void refuse(std::string_view side, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("the {} side: {}", side, why));
 }
 
 // Section of each rank, -1 for none.
 std::vector<std::int32_t> sections_of_ranks(const JobLayout& job, std::string_view side) {
-  require_valid(job.ranks >= 0, side, fmt::format("{} ranks", job.ranks));
+  if (job.ranks < 0) refuse(side, fmt::format("{} ranks", job.ranks));
   std::vector<std::int32_t> sections(static_cast<std::size_t>(job.ranks), -1);
   for (std::size_t i = 0; i < job.sections.size(); ++i) {
-    require_valid(job.sections[i].manifest != nullptr, side, fmt::format("section {} has no manifest", i));
+    if (job.sections[i].manifest == nullptr) refuse(side, fmt::format("section {} has no manifest", i));
+    int previous = -1;
     for (const Rank rank : job.sections[i].ranks) {
       const int r = to_int(rank);
-      require_valid(r >= 0 && r < job.ranks, side, fmt::format("section {} names rank {} of {}", i, r, job.ranks));
+      if (r < 0 || r >= job.ranks) refuse(side, fmt::format("section {} names rank {} of {}", i, r, job.ranks));
+      if (r <= previous) refuse(side, fmt::format("section {} names rank {} after rank {}", i, r, previous));
+      previous = r;
       std::int32_t& section = sections[static_cast<std::size_t>(r)];
-      require_valid(section < 0, side, fmt::format("rank {} is in sections {} and {}", r, section, i));
+      if (section >= 0) refuse(side, fmt::format("rank {} is in sections {} and {}", r, section, i));
       section = static_cast<std::int32_t>(i);
     }
-    const auto& ranks = job.sections[i].ranks;
-    require_valid(std::is_sorted(ranks.begin(), ranks.end()), side, fmt::format("section {} is not ascending", i));
   }
   return sections;
 }
@@ -61,10 +59,13 @@ KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layou
       auto& places = keys[{tensor.spec.key.fqn, tensor.spec.key.state}];
       if (!places.empty()) {
         const auto& first = places.front();
-        require_valid(places.back().section != s, side,
-                      fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), s));
-        require_same(job.sections[first.section].manifest->tensors[to_index(first.tensor)].spec, tensor.spec,
-                     fmt::format("in sections {} and {} of the {} side", first.section, s, side));
+        if (places.back().section == s) {
+          refuse(side, fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), s));
+        }
+        const TensorSpec& other = job.sections[first.section].manifest->tensors[to_index(first.tensor)].spec;
+        if (other != tensor.spec) {
+          disagree(other, tensor.spec, fmt::format("in sections {} and {} of the {} side", first.section, s, side));
+        }
       }
       places.push_back({s, TensorId{t}});
     }
@@ -87,9 +88,9 @@ Planner::State::State(JobLayout from_side, JobLayout to_side)
     if (held == from_keys.end()) continue;
     const Place& source = held->second.front();
     const Place& target = places.front();
-    require_same(from.sections[source.section].manifest->tensors[to_index(source.tensor)].spec,
-                 to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec,
-                 "on the source and the target side");
+    const TensorSpec& held_spec = from.sections[source.section].manifest->tensors[to_index(source.tensor)].spec;
+    const TensorSpec& wanted_spec = to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec;
+    if (held_spec != wanted_spec) disagree(held_spec, wanted_spec, "on the source and the target side");
   }
 }
 
@@ -129,7 +130,7 @@ const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t secti
   return classes;
 }
 
-const SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
+SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
   std::optional<SourceIndex>& index = indices[source_class];
   if (!index) {
     const SourceClass& held = *source_class_of[source_class];
@@ -137,7 +138,7 @@ const SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
     for (const auto& [section, layout] : held.held) {
       sources.push_back({&layouts.layout(layout), from.sections[section].ranks});
     }
-    index.emplace(held.shape, sources);
+    index.emplace(held.shape, std::move(sources));
   }
   return *index;
 }

@@ -52,7 +52,7 @@ struct Planner::State {
   [[nodiscard]] const std::vector<Place>& places_of(const TensorKey& key) const;
   /// Class of each tensor of a section of the `to` side.
   const std::vector<std::uint32_t>& classes_of(std::uint32_t section);
-  const SourceIndex& index_of(std::uint32_t source_class);
+  SourceIndex& index_of(std::uint32_t source_class);
 
   JobLayout from;
   JobLayout to;

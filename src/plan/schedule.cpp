@@ -54,6 +54,39 @@ class SourceChoice {
   std::vector<ByteCount> burden_;  // bytes this target reads from each rank
 };
 
+// Round robin over the sources, so that all links work from the start, and each target begins at another one of its
+// sources. Local pieces come last: they need no link, and copying them keeps the processor busy while remote bytes are
+// on their way.
+Schedule in_posting_order(Schedule schedule, Rank target, int source_ranks) {
+  struct Turn {
+    bool local = false;
+    std::uint32_t nth = 0;    // piece of its source
+    std::uint32_t place = 0;  // of the source in this target's order
+    std::uint32_t item = 0;
+    auto operator<=>(const Turn&) const = default;
+  };
+  constexpr std::uint32_t unused = ~0U;
+  std::vector<std::uint32_t> place(static_cast<std::size_t>(source_ranks), unused);
+  for (const ScheduledPiece& item : schedule.items) place[static_cast<std::size_t>(to_int(item.source))] = 0;
+  std::uint32_t sources = 0;
+  for (std::uint32_t& entry : place) entry = entry == unused ? unused : sources++;
+  const std::uint32_t start = sources == 0 ? 0 : static_cast<std::uint32_t>(to_int(target)) % sources;
+
+  std::vector<std::uint32_t> taken(sources);
+  std::vector<Turn> turns;
+  turns.reserve(schedule.items.size());
+  for (std::uint32_t i = 0; i < schedule.items.size(); ++i) {
+    const Rank source = schedule.items[i].source;
+    const std::uint32_t at = place[static_cast<std::size_t>(to_int(source))];
+    turns.push_back({source == target, taken[at]++, (at + sources - start) % sources, i});
+  }
+  std::sort(turns.begin(), turns.end());
+  Schedule ordered;
+  ordered.items.reserve(turns.size());
+  for (const Turn& turn : turns) ordered.items.push_back(schedule.items[turn.item]);
+  return ordered;
+}
+
 }  // namespace
 
 Schedule Planner::schedule(const Plan& plan, std::span<const Rank> lost) const {
@@ -98,30 +131,7 @@ Schedule Planner::schedule(const Plan& plan, std::span<const Rank> lost) const {
     item.held = place->tensor;
   }
 
-  // Posted round robin over the sources, so that all links work from the start; the first source is the one after the
-  // target's own rank, so that readers do not all begin at one. Local pieces come last: they need no link, and copying
-  // them keeps the processor busy while remote bytes are on their way.
-  struct Turn {
-    bool local;
-    std::uint32_t nth;
-    std::int32_t distance;
-    std::uint32_t item;
-    auto operator<=>(const Turn&) const = default;
-  };
-  std::vector<std::uint32_t> taken(static_cast<std::size_t>(std::max(state.from.ranks, 0)));
-  std::vector<Turn> turns;
-  turns.reserve(schedule.items.size());
-  for (std::uint32_t i = 0; i < schedule.items.size(); ++i) {
-    const Rank source = schedule.items[i].source;
-    const std::int32_t ahead = (to_int(source) - to_int(plan.target)) % state.from.ranks;
-    turns.push_back({source == plan.target, taken[static_cast<std::size_t>(to_int(source))]++,
-                     ahead < 0 ? ahead + state.from.ranks : ahead, i});
-  }
-  std::sort(turns.begin(), turns.end());
-  Schedule ordered;
-  ordered.items.reserve(turns.size());
-  for (const Turn& turn : turns) ordered.items.push_back(schedule.items[turn.item]);
-  return ordered;
+  return in_posting_order(std::move(schedule), plan.target, state.from.ranks);
 }
 
 }  // namespace shardwire

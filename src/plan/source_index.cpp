@@ -6,38 +6,54 @@
 namespace shardwire {
 namespace {
 
-HeldBoxes collect(const Extents& shape, std::span<const Source> sources) {
+// Questions answered from the boxes near the wanted ones only: a process that plans for itself alone then sorts and
+// keeps a few boxes, not those of every rank of the job.
+constexpr int asked_before_index = 2;
+
+// Smallest box around all of `boxes`, none when there are none.
+std::optional<Box> bounds_of(std::span<const PlacedBox> boxes) {
+  if (boxes.empty()) return std::nullopt;
+  Box bounds = boxes.front().box;
+  for (const PlacedBox& placed : boxes) {
+    for (std::size_t dim = 0; dim < bounds.dims(); ++dim) {
+      const Extent upper = std::max(bounds.upper(dim), placed.box.upper(dim));
+      bounds.offset[dim] = std::min(bounds.lower(dim), placed.box.lower(dim));
+      bounds.size[dim] = upper - bounds.offset[dim];
+    }
+  }
+  return bounds;
+}
+
+}  // namespace
+
+// All held boxes, or those that meet `near`.
+HeldBoxes SourceIndex::collect(const std::optional<Box>& near) const {
   std::vector<std::pair<Box, Rank>> held;
-  for (const Source& source : sources) {
+  for (const Source& source : sources_) {
     for (const Rank rank : source.ranks) {
-      for (const PlacedBox& placed : source.layout->boxes_of(shape, rank)) held.emplace_back(placed.box, rank);
+      for (const PlacedBox& placed : source.layout->boxes_of(shape_, rank)) {
+        if (!near || intersect(*near, placed.box)) held.emplace_back(placed.box, rank);
+      }
     }
   }
   return merge_replicas(std::move(held));
 }
 
-}  // namespace
-
-SourceIndex::SourceIndex(const Extents& shape, std::span<const Source> sources)
-    : held_(collect(shape, sources)), index_(held_.boxes), disjoint_(!index_.find_overlap()) {
-}
-
 class SourceIndex::Cutter {
  public:
-  Cutter(const SourceIndex& index, Rank self, Shares& out) : index_(index), self_(self), out_(out) {}
+  Cutter(const Known& index, Rank self, Shares& out) : index_(index), self_(self), out_(out) {}
 
   void cut(const Box& wanted) {
     const auto first_share = static_cast<std::ptrdiff_t>(out_.shares.size());
-    index_.index_.find(wanted, found_);
+    index_.tree.find(wanted, found_);
     clips_.clear();
-    ElementCount held = 0;
+    clip_boxes_.clear();
     for (const std::uint32_t id : found_) {
-      const Box clip = *intersect(wanted, index_.held_.boxes[id]);
-      held += index_.disjoint_ ? clip.volume() : 0;  // disjoint parts of a box whose volume fits
-      clips_.push_back({clip, id});
+      clip_boxes_.push_back(*intersect(wanted, index_.held.boxes[id]));
+      clips_.push_back({clip_boxes_.back(), id});
     }
-    if (index_.disjoint_ && held == wanted.volume()) {
-      for (const Clip& clip : clips_) add({clip.box, {clip.id}});
+    if (!find_overlap(clip_boxes_)) {
+      take_whole(wanted);
     } else {
       carve(wanted);
     }
@@ -55,45 +71,58 @@ class SourceIndex::Cutter {
     std::vector<std::uint32_t> within;  // held boxes that contain it
   };
 
+  // Disjoint clips are the pieces; their volumes tell whether anything is missing.
+  void take_whole(const Box& wanted) {
+    ElementCount held = 0;
+    for (const Clip& clip : clips_) {
+      held += clip.box.volume();
+      add({clip.box, {clip.id}});
+    }
+    if (held == wanted.volume()) return;
+    left_.assign(1, wanted);
+    for (const Clip& clip : clips_) take(clip.box, [](const Box&) {});
+    out_.gaps.insert(out_.gaps.end(), left_.begin(), left_.end());
+  }
+
   // Takes the clips one after another out of what is left of `wanted`: own boxes first, then the large ones, which
   // leaves fewer and longer pieces.
   void carve(const Box& wanted) {
     std::stable_sort(clips_.begin(), clips_.end(), [this](const Clip& a, const Clip& b) {
       const bool own_a = is_own(a.id);
       const bool own_b = is_own(b.id);
-      if (own_a != own_b) return own_a;
-      return !index_.disjoint_ && a.box.volume() > b.box.volume();
+      return own_a != own_b ? own_a : a.box.volume() > b.box.volume();
     });
-    std::vector<Box> left{wanted};
-    std::vector<Box> still;
-    std::vector<Part> parts;
-    for (const Clip& clip : clips_) {
-      still.clear();
-      for (const Box& rest : left) {
-        if (const auto common = intersect(rest, clip.box)) {
-          parts.push_back({*common, {clip.id}});
-          subtract(rest, *common, still);
-        } else {
-          still.push_back(rest);
-        }
+    std::vector<Box> parts;
+    left_.assign(1, wanted);
+    for (const Clip& clip : clips_) take(clip.box, [&](const Box& part) { parts.push_back(part); });
+    for (const Box& part : parts) add({part, boxes_around(part)});
+    out_.gaps.insert(out_.gaps.end(), left_.begin(), left_.end());
+  }
+
+  // Moves what `clip` shares with the boxes left out of them.
+  template <typename OnPart>
+  void take(const Box& clip, OnPart on_part) {
+    still_.clear();
+    for (const Box& rest : left_) {
+      if (const auto common = intersect(rest, clip)) {
+        on_part(*common);
+        subtract(rest, *common, still_);
+      } else {
+        still_.push_back(rest);
       }
-      left.swap(still);
     }
-    for (Part& part : parts) {
-      if (!index_.disjoint_) widen(part);
-      add(part);
-    }
-    out_.gaps.insert(out_.gaps.end(), left.begin(), left.end());
+    left_.swap(still_);
   }
 
   // A part may lie inside further boxes, those of replicas that cut the tensor otherwise: each is one more rank to
   // turn to when a holder is lost.
-  void widen(Part& part) {
-    index_.index_.find(part.box, found_);
-    part.within.clear();
+  std::vector<std::uint32_t> boxes_around(const Box& part) {
+    index_.tree.find(part, found_);
+    std::vector<std::uint32_t> around;
     for (const std::uint32_t id : found_) {
-      if (contains(index_.held_.boxes[id], part.box)) part.within.push_back(id);
+      if (contains(index_.held.boxes[id], part)) around.push_back(id);
     }
+    return around;
   }
 
   void add(const Part& part) {
@@ -101,7 +130,7 @@ class SourceIndex::Cutter {
     if (fresh) {
       std::vector<Rank>& holders = out_.holder_sets.emplace_back();
       for (const std::uint32_t id : part.within) {
-        const auto of_box = index_.held_.holders_of(id);
+        const auto of_box = index_.held.holders_of(id);
         holders.insert(holders.end(), of_box.begin(), of_box.end());
       }
       if (part.within.size() > 1) {
@@ -113,22 +142,34 @@ class SourceIndex::Cutter {
   }
 
   [[nodiscard]] bool is_own(std::uint32_t id) const {
-    const auto holders = index_.held_.holders_of(id);
+    const auto holders = index_.held.holders_of(id);
     return std::binary_search(holders.begin(), holders.end(), self_);
   }
 
-  const SourceIndex& index_;
+  const Known& index_;
   Rank self_;
   Shares& out_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> sets_;  // held boxes -> place in out_.holder_sets
   std::vector<std::uint32_t> found_;
   std::vector<Clip> clips_;
+  std::vector<Box> clip_boxes_;
+  std::vector<Box> left_;   // of the wanted box
+  std::vector<Box> still_;  // scratch of take()
 };
 
-Shares SourceIndex::share_out(std::span<const PlacedBox> wanted, Rank self) const {
+Shares SourceIndex::share_out(std::span<const PlacedBox> wanted, Rank self) {
   Shares out;
-  Cutter cutter(*this, self, out);
-  for (const PlacedBox& placed : wanted) cutter.cut(placed.box);
+  const auto cut_with = [&](const Known& known) {
+    Cutter cutter(known, self, out);
+    for (const PlacedBox& placed : wanted) cutter.cut(placed.box);
+  };
+  if (wanted.empty()) return out;
+  if (!all_ && asked_++ < asked_before_index) {
+    cut_with(Known(collect(bounds_of(wanted))));
+  } else {
+    if (!all_) all_.emplace(collect(std::nullopt));
+    cut_with(*all_);
+  }
   return out;
 }
 

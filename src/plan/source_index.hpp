@@ -33,18 +33,26 @@ struct Shares {
 /// Who holds which boxes of tensors of one shape, searchable.
 class SourceIndex {
  public:
-  SourceIndex(const Extents& shape, std::span<const Source> sources);
+  SourceIndex(const Extents& shape, std::vector<Source> sources) : shape_(shape), sources_(std::move(sources)) {}
 
   /// Cuts each of the boxes `wanted` (disjoint) into shares and gaps. What `self` holds is cut out first and whole, so
   /// that a rank never fetches what it has.
-  [[nodiscard]] Shares share_out(std::span<const PlacedBox> wanted, Rank self) const;
+  [[nodiscard]] Shares share_out(std::span<const PlacedBox> wanted, Rank self);
 
  private:
+  struct Known {
+    explicit Known(HeldBoxes boxes) : held(std::move(boxes)), tree(held.boxes) {}
+    HeldBoxes held;
+    OverlapIndex tree;
+  };
   class Cutter;
 
-  HeldBoxes held_;
-  OverlapIndex index_;
-  bool disjoint_ = true;  // no two different boxes share an element: the usual case, and far simpler
+  [[nodiscard]] HeldBoxes collect(const std::optional<Box>& near) const;
+
+  Extents shape_;
+  std::vector<Source> sources_;
+  int asked_ = 0;
+  std::optional<Known> all_;
 };
 
 }  // namespace shardwire

@@ -29,6 +29,8 @@ Core::~Core() {
   copier_.reset();  // ends the running slices; from here on nothing writes into anybody's memory
   setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
   restores_.clear();
+  store_lost_ = Error(ErrorCode::cancelled, "the session was closed");
+  check_gathers();
   publisher_.reset();
   links_.clear();
   if (store_) store_->drop();

@@ -28,9 +28,10 @@ class Loop {
   /// Runs `task` there and returns its result; exceptions come back. Must not be called on the loop's thread.
   template <typename Task>
   auto call(Task task) -> decltype(task()) {
-    std::packaged_task<decltype(task())()> packaged(std::move(task));
-    auto result = packaged.get_future();
-    post([&packaged] { packaged(); });
+    // Owners: this call and the posted task, which is still finishing when the result wakes us.
+    const auto packaged = std::make_shared<std::packaged_task<decltype(task())()>>(std::move(task));
+    auto result = packaged->get_future();
+    post([packaged] { (*packaged)(); });
     return result.get();
   }
   [[nodiscard]] uv_loop_t* raw() { return &loop_; }

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "session/core.hpp"
 #include "session/restore_run.hpp"

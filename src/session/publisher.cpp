@@ -7,6 +7,7 @@
 #include <set>
 
 #include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
 #include "session/fabric_driver.hpp"
 #include "support/checked.hpp"
 
@@ -20,6 +21,10 @@ namespace {
 
 Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host)
     : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging_bytes, move::slot_bytes) {}
+
+Publisher::~Publisher() {
+  for (const Retiring& retiring : retiring_) retiring.done({});
+}
 
 void Publisher::add(std::shared_ptr<Publication> publication) {
   const auto [entry, added] = live_.emplace(publication->name, publication);
@@ -112,7 +117,9 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
   if (entry == by_lease_.end()) refuse(fmt::format("there is no lease {}", lease));
   const detail::Lease& held = entry->second->leases.at(lease);
   if (held.reader != reader) refuse(fmt::format("lease {} is another reader's", lease));
-  if (held.revoked) refuse(fmt::format("lease {} on '{}' has been revoked", lease, entry->second->name));
+  if (held.revoked) {
+    throw Error(ErrorCode::layout_mismatch, fmt::format("'{}' was withdrawn while it was being read", entry->second->name));
+  }
   *found = &held;
   return entry->second;
 }
@@ -171,7 +178,10 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})", request.fabric,
                                                     request.domain, fabric_.name(), fabric_.domain()));
   }
-  wire::Bound bound{request.request, fabric_.address(), {}, {}, pool_.slot_bytes()};
+  wire::Bound bound;
+  bound.request = request.request;
+  bound.address = fabric_.address();
+  bound.max_pack_bytes = pool_.slot_bytes();
   std::map<const detail::ArenaState*, std::uint32_t> regions;
   for (const wire::TensorRange& range : lease->ranges) {
     const Publication::Tensor& tensor = publication->tensors.at(range.tensor);

@@ -21,6 +21,8 @@ class Publisher {
  public:
   /// `host`: what this member's hello says of its host.
   Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host);
+  /// Requires: the copier has ended. Whoever waits in retire() is let go.
+  ~Publisher();
 
   /// Errors: throws Error{invalid_argument} when a publication of that name is still live.
   void add(std::shared_ptr<detail::PublicationState> publication);

@@ -69,7 +69,7 @@ void RestoreRun::lease_from(std::size_t index) {
     peer.protocol = "this process";
     return peer_bound();
   }
-  peer.link = &core_.link(peer.record);
+  peer.link = core_.link(peer.record);
   peer.watcher = peer.link->watch(while_running([place = peer.place](const Error& reason) {
     throw Error(ErrorCode::peer_lost, fmt::format("source rank {}: {}", to_int(place), reason.what()),
                 std::vector<Rank>{place});

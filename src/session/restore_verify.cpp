@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "memory/digest.hpp"
 #include "session/restore_run.hpp"

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <future>
 
 #include "session/core.hpp"
 #include "session/restore_run.hpp"
@@ -106,26 +107,24 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
   hello.host = host_identity();
 
   loop_ = std::make_unique<Loop>();
-  const Duration timeout = options.join_timeout;
   setup.options = std::move(options);
-  std::promise<void> joined;
+  const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
   loop_->call([&] {
     fabric = transport.open();
     arenas = std::make_shared<ArenaTable>(fabric);
     setup.fabric = fabric;
     setup.arenas = arenas;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
-    core_->join([&joined](const std::exception_ptr& error) {
+    core_->join([joined](const std::exception_ptr& error) {
       if (error) {
-        joined.set_exception(error);
+        joined->set_exception(error);
       } else {
-        joined.set_value();
+        joined->set_value();
       }
     });
   });
-  static_cast<void>(timeout);  // the core reports by then
   try {
-    joined.get_future().get();
+    joined->get_future().get();
   } catch (...) {
     stop();
     throw;
@@ -182,11 +181,11 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
     const auto state = session.lock();
     const auto own = self.lock();
     if (!state || !own || !state->loop_) return {};
-    std::promise<std::vector<int>> readers;
-    state->loop_->post([&] {
-      state->core_->withdraw(own, timeout, [&readers](std::vector<int> left) { readers.set_value(std::move(left)); });
+    const auto readers = std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
+    state->loop_->call([&] {
+      state->core_->withdraw(own, timeout, [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
     });
-    return readers.get_future().get();
+    return readers->get_future().get();
   };
   {
     const std::lock_guard lock(mutex_);
@@ -272,17 +271,17 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
 }
 
 std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
-  std::promise<std::vector<Bytes>> result;
-  running().post([&] {
-    core_->gather(name, value, timeout, [&result](std::vector<Bytes> values, const std::exception_ptr& error) {
+  const auto result = std::make_shared<std::promise<std::vector<Bytes>>>();  // owners: this call and the core's callback
+  running().call([&] {
+    core_->gather(name, value, timeout, [result](std::vector<Bytes> values, const std::exception_ptr& error) {
       if (error) {
-        result.set_exception(error);
+        result->set_exception(error);
       } else {
-        result.set_value(std::move(values));
+        result->set_value(std::move(values));
       }
     });
   });
-  return result.get_future().get();
+  return result->get_future().get();
 }
 
 void SessionState::close(Duration timeout) {

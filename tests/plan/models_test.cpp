@@ -39,7 +39,7 @@ JobLayout llama(const ModelSize& model, int ranks, const Rules& rules) {
   const Extent d = model.width;
   add("model.embed_tokens.weight", {128256, d}, rules.row);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const std::string at = "model.layers." + std::to_string(layer) + ".";
+    const std::string at = std::string("model.layers.").append(std::to_string(layer)).append(".");
     add(at + "input_layernorm.weight", {d}, rules.rep);
     add(at + "self_attn.q_proj.weight", {d, d}, rules.row);
     add(at + "self_attn.k_proj.weight", {1024, d}, rules.row);

@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
       Random random(seed + round * 1'000'003);
       std::vector<TensorSpec> specs;
       for (int t = 0; t < 3; ++t) {
-        specs.push_back({{"w" + std::to_string(t / 2), t % 2 == 0 ? "exp_avg" : "master"},
+        specs.push_back({{t / 2 == 0 ? "v" : "w", t % 2 == 0 ? "exp_avg" : "master"},
                          DType::bf16,
                          t == 1 ? specs[0].shape : test::random_shape(random)});
       }

@@ -21,9 +21,9 @@ struct Address {
 struct Core {
   struct Pending {
     std::uint64_t endpoint = 0;  ///< 0: belongs to the fabric
-    std::shared_ptr<Message> message;
-    std::function<void()> work;  ///< runs just before the completion
-    Completion done;
+    Completion done{};
+    std::shared_ptr<Message> message{};
+    std::function<void()> work{};  ///< runs just before the completion
   };
 
   std::shared_ptr<Port> port = open_port();
@@ -116,7 +116,7 @@ class LoopbackEndpoint final : public Endpoint {
     message->header.assign(header.begin(), header.end());
     message->payload = payload;
     message->payload_bytes = payload.size();
-    message->operation = core_->add({.endpoint = id_, .message = message, .done = std::move(done)});
+    message->operation = core_->add({.endpoint = id_, .done = std::move(done), .message = message});
     const OperationId operation = message->operation;
     if (!peer_->deliver(std::move(message))) {
       core_->port->finish(operation, Fault{ErrorCode::peer_lost, "the peer's fabric is closed"});
@@ -140,7 +140,7 @@ class LoopbackEndpoint final : public Endpoint {
     auto copy = [from, into, memory = remote->memory] {
       if (!into.empty()) std::memcpy(into.data(), from.data(), into.size());
     };
-    core_->post({.endpoint = id_, .work = std::move(copy), .done = std::move(done)});
+    core_->post({.endpoint = id_, .done = std::move(done), .work = std::move(copy)});
   }
 
   [[nodiscard]] bool failed() const override { return peer_->closed(); }

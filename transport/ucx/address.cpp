@@ -37,7 +37,7 @@ Bytes encode(const Address& address) {
   Bytes out;
   append(out, record);
   for (const Bytes* part : {&address.host_worker, &address.network_worker, &address.beacon_key}) {
-    out.insert(out.end(), part->begin(), part->end());
+    append_bytes(out, *part);
   }
   seal(out);
   return out;

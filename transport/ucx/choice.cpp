@@ -13,8 +13,9 @@ namespace shardwire::transport::ucx {
 namespace {
 
 // Names and aliases of what stays on one host. `self` is for a rank that talks to itself.
-constexpr std::array<std::string_view, 4> mappable{"posix", "sysv", "cma", "self"};
-constexpr std::array<std::string_view, 4> host_aliases{"sm", "shm", "mm", "xpmem"};
+constexpr std::array<std::string_view, 3> preferred{"posix", "cma", "self"};  // one mapper is enough: fewer lanes
+constexpr std::array<std::string_view, 6> of_host{"posix", "sysv", "xpmem", "cma", "knem", "self"};
+constexpr std::array<std::string_view, 3> host_aliases{"sm", "shm", "mm"};
 
 template <std::size_t N>
 bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -62,7 +63,7 @@ TransportChoice exclude(const std::vector<std::string>& names) {
   std::vector<std::string> host;
   const bool all_of_host =
       std::any_of(names.begin(), names.end(), [](const auto& n) { return contains(host_aliases, n); });
-  for (const std::string_view name : mappable) {
+  for (const std::string_view name : preferred) {
     const bool wanted = std::find(names.begin(), names.end(), name) == names.end();
     if (wanted && (!all_of_host || name == "self")) host.emplace_back(name);
   }
@@ -80,7 +81,7 @@ TransportChoice pick(const std::vector<std::string>& names) {
   std::vector<std::string> network;
   for (const std::string& name : names) {
     if (name == "all") return exclude({});
-    (contains(mappable, name) || contains(host_aliases, name) ? host : network).push_back(name);
+    (contains(of_host, name) || contains(host_aliases, name) ? host : network).push_back(name);
   }
   return {join(host), join(network)};
 }

@@ -78,7 +78,7 @@ std::string Link::lanes() const {
     if (first == std::string::npos || first > line_end) continue;
     std::string lane = printed.substr(first + 1, printed.find_first_of(" \n", first + 1) - first - 1);
     if (const std::size_t path = lane.rfind('.'); path != std::string::npos) lane.resize(path);
-    if (out.find(lane) == std::string::npos) out += (out.empty() ? "" : ", ") + lane;
+    if (out.find(lane) == std::string::npos) out.append(out.empty() ? "" : ", ").append(lane);
   }
   return out;
 }
@@ -109,7 +109,7 @@ void Connection::send(ByteView header, ByteView payload, Completion done) {
   operation.endpoint = id_;
   operation.name = "send a message";
   append(operation.header, own_fabric_);
-  operation.header.insert(operation.header.end(), header.begin(), header.end());
+  append_bytes(operation.header, header);
   operation.done = std::move(done);
   Operation* const posted = worker_->add(std::move(operation));
   if (failed()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));

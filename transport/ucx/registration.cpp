@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
+#include <fstream>
 #include <limits>
 
 #include "transport/bytes.hpp"
@@ -100,9 +102,17 @@ class UcxRemote final : public RemoteRegion {
   std::span<const std::byte> bytes_;
 };
 
-ByteCount free_shared_bytes() {
+// UCX writes every page of a new segment before it maps it. That rules out a SIGBUS later, but a request that does not
+// fit fills /dev/shm to the brim first, or brings the memory killer; so it is not made.
+ByteCount shared_bytes_left() {
   struct statvfs info {};
-  return ::statvfs("/dev/shm", &info) == 0 ? ByteCount{info.f_bsize} * info.f_bavail : 0;
+  ByteCount left = ::statvfs("/dev/shm", &info) == 0 ? ByteCount{info.f_bsize} * info.f_bavail : 0;
+  std::ifstream memory("/proc/meminfo");
+  for (std::string word; memory >> word;) {
+    ByteCount kibibytes = 0;
+    if (word == "MemAvailable:" && memory >> kibibytes) left = std::min(left, kibibytes * 1024);
+  }
+  return left;
 }
 
 [[noreturn]] void refuse(ByteCount size_bytes, const std::string& why) {
@@ -114,7 +124,7 @@ ByteCount free_shared_bytes() {
 Bytes encode(const RegionKey& key) {
   Bytes out;
   append(out, KeyRecord{.base = key.base, .size_bytes = key.size_bytes});
-  out.insert(out.end(), key.packed.begin(), key.packed.end());
+  append_bytes(out, key.packed);
   seal(out);
   return out;
 }
@@ -137,11 +147,14 @@ std::unique_ptr<Region> allocate_region(std::shared_ptr<Context> host, ByteCount
     if (data == MAP_FAILED) refuse(size_bytes, "out of memory");
     return std::make_unique<PrivateRegion>(std::span(static_cast<std::byte*>(data), size_bytes));
   }
+  if (const ByteCount left = shared_bytes_left(); size_bytes > left) {
+    refuse(size_bytes, fmt::format("{} bytes of shared memory are left (in /dev/shm, or of memory at all)", left));
+  }
   std::unique_ptr<Region> region;
   try {
     region = std::make_unique<SharedRegion>(std::move(host), size_bytes);
   } catch (const Error& error) {
-    refuse(size_bytes, fmt::format("{} ({} bytes are free in /dev/shm)", error.what(), free_shared_bytes()));
+    refuse(size_bytes, error.what());
   }
   if (region->bytes().empty()) refuse(size_bytes, "UCX gave less than was asked for");
   return region;

@@ -161,7 +161,7 @@ void UcxFabric::open_workers() {
     try {
       network_ = std::make_shared<Worker>(std::make_shared<Context>(choice.network, false));
     } catch (const Error& error) {
-      trouble += (trouble.empty() ? "" : "; ") + std::string(error.what());
+      trouble.append(trouble.empty() ? "" : "; ").append(error.what());
     }
   }
   if (!host_ && !network_) throw Error(ErrorCode::unsupported, "UCX opens no transport: " + trouble);
@@ -174,7 +174,7 @@ UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
   id_ = (std::uint64_t{random()} << 32) | random();
   // UCX promises nothing between versions on the wire before 1.16.
   const std::string version = library_version();
-  domain_ = version.substr(0, version.rfind('.')) + " active messages";
+  domain_ = fmt::format("{} active messages", version.substr(0, version.rfind('.')));
   open_workers();
   if (beacon_region_) {
     beacon_ = new (beacon_region_->bytes().data()) Beacon;

@@ -16,8 +16,9 @@ Config read_config(const std::string& transports, bool shared_memory) {
   Config config(raw);
   check(ucp_config_modify(raw, "TLS", transports.c_str()), "choose UCX transports");
   if (shared_memory) {
-    // Only these two can be mapped by peers; anything else would be taken silently when they are full.
-    check(ucp_config_modify(raw, "ALLOC_PRIO", "md:posix,md:sysv"), "choose shared memory for allocations");
+    // Peers can map it, it does not outlive its users, and every page of it is there from the start. Nothing else would
+    // be noticed: UCX takes the next in its list silently.
+    check(ucp_config_modify(raw, "ALLOC_PRIO", "md:posix"), "choose shared memory for allocations");
     // Endpoints that can be cut off at once. Deaths are noticed by process descriptors: UCX's own way needs 20 s.
     check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
   }

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <thread>
+
+#include "conformance/pair.hpp"
+#include "support/child.hpp"
+
+// A peer that is killed, or that hangs. The survivor must notice or at least not be held up, and must not crash.
+using namespace shardwire;
+using namespace shardwire::test;
+using transport::Clock;
+
+namespace shardwire::test {
+
+struct Survivor {
+  Child child;
+  Mailbox mail;
+  std::unique_ptr<transport::Fabric> fabric = open_fabric();
+  std::unique_ptr<transport::Endpoint> endpoint;
+  Bytes key;
+
+  explicit Survivor(const std::string& task) : child({std::getenv("SHARDWIRE_TEST_PEER"), task}) {
+    mail.attach(*fabric);
+    const Bytes address = read_frame(child.socket());
+    key = read_frame(child.socket());
+    endpoint = fabric->connect(address, true);
+    write_frame(child.socket(), fabric->address());
+  }
+  template <typename Met>
+  bool until(Met met, std::chrono::milliseconds at_most = 10s) {
+    return run_until([this] { fabric->progress(); }, met, at_most);
+  }
+};
+
+}  // namespace shardwire::test
+
+BOOST_AUTO_TEST_SUITE(departure)
+
+BOOST_AUTO_TEST_CASE(another_process_is_reached_and_its_memory_read) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  const Bytes payload = pattern(3 << 20);
+  Result sent;
+  survivor.endpoint->send(text("hello"), payload, sent.completion());
+  BOOST_REQUIRE(survivor.until([&] { return sent.done && survivor.mail.complete() == 1; }));
+  BOOST_TEST(sent.succeeded());
+  const char* expected = std::getenv("SHARDWIRE_TEST_PROTOCOL");
+  BOOST_TEST_MESSAGE("protocol: " << survivor.endpoint->protocol());
+  BOOST_TEST(survivor.endpoint->protocol().find(expected) != std::string::npos);
+  const auto remote = survivor.endpoint->import_region(survivor.key, 1 << 20);
+  const auto mapped = remote->mapped();
+  BOOST_TEST(mapped.size() == (survivor.fabric->capabilities().mapped ? 1 << 20 : 0));
+  const Bytes content = pattern(1 << 20, 5);
+  BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));
+  survivor.child.kill();
+  survivor.child.reap();
+  BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));  // outlives its owner
+}
+
+BOOST_DATA_TEST_CASE(an_idle_peer_that_is_killed_is_noticed, boost::unit_test::data::make({true, false}), reaped) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  BOOST_REQUIRE(survivor.until([&] { return survivor.mail.complete() == 1; }));
+  BOOST_TEST(!survivor.endpoint->failed());
+  survivor.child.kill();
+  if (reaped) survivor.child.reap();
+  BOOST_REQUIRE(survivor.until([&] { return survivor.endpoint->failed(); }));
+  const Bytes payload = pattern(1 << 20);
+  for (const std::size_t size : {std::size_t{0}, payload.size()}) {
+    Result sent;
+    survivor.endpoint->send({}, std::span(payload).first(size), sent.completion());
+    BOOST_REQUIRE(survivor.until([&] { return sent.done; }));
+    BOOST_REQUIRE(sent.outcome.has_value());
+    BOOST_TEST((sent.outcome->code == ErrorCode::peer_lost), sent.outcome->message);
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_peer_killed_while_it_receives_ends_every_send, boost::unit_test::data::xrange(6), round) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  BOOST_REQUIRE(survivor.until([&] { return survivor.mail.complete() == 1; }));
+  const Bytes payload = pattern(32 << 20);
+  constexpr int count = 8;
+  int done = 0;
+  int lost = 0;
+  for (int i = 0; i < count; ++i) {
+    survivor.endpoint->send(text("bulk"), payload, [&](const transport::Outcome& outcome) {
+      ++done;
+      if (outcome && outcome->code == ErrorCode::peer_lost) ++lost;
+    });
+  }
+  const auto kill_at = Clock::now() + round * 3ms;
+  survivor.until([&] { return Clock::now() > kill_at; });
+  survivor.child.kill();
+  BOOST_REQUIRE(survivor.until([&] { return done == count; }));
+  BOOST_REQUIRE(survivor.until([&] { return survivor.endpoint->failed(); }));
+  BOOST_TEST_MESSAGE("lost " << lost << " of " << count);
+}
+
+BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::unit_test::data::xrange(6), round) {
+  const Deadline deadline(60s);
+  Survivor survivor("flood");
+  BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
+  const auto kill_at = Clock::now() + round * 3ms;
+  survivor.until([&] { return Clock::now() > kill_at; });
+  survivor.child.kill();
+  const auto killed = Clock::now();
+  BOOST_REQUIRE(survivor.until([&] { return survivor.endpoint->failed(); }));
+  // Messages that were under way end too, with bytes or with a fault.
+  std::this_thread::sleep_for(50ms);
+  BOOST_REQUIRE(survivor.until(
+      [&] { return Clock::now() - killed > 400ms && survivor.mail.complete() == survivor.mail.messages.size(); }));
+  const Bytes content = pattern(32 << 20);
+  for (const auto& message : survivor.mail.messages) {
+    if (message->result.succeeded() && !message->payload.empty()) BOOST_TEST((message->payload == content));
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_peer_that_hangs_holds_no_destructor_up, boost::unit_test::data::make({0UL, 100UL, 32UL << 20}),
+                     size) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  BOOST_REQUIRE(survivor.until([&] { return survivor.mail.complete() == 1; }));
+  survivor.child.freeze();
+  bool late = false;
+  bool destroyed = false;
+  const auto started = [&] {
+    const Bytes payload = pattern(size);
+    for (int i = 0; i < 50; ++i) {
+      survivor.endpoint->send(text("x"), payload, [&](const transport::Outcome&) { late = late || destroyed; });
+    }
+    survivor.until([] { return false; }, 50ms);
+    const auto before = Clock::now();
+    survivor.endpoint.reset();
+    return before;
+  }();  // the payload is gone now
+  destroyed = true;
+  survivor.until([] { return false; }, 100ms);
+  survivor.fabric.reset();
+  BOOST_TEST((Clock::now() - started < 3s));
+  BOOST_TEST(!late);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_leaves_in_good_order_is_noticed) {
+  const Deadline deadline(60s);
+  Survivor survivor("close");
+  BOOST_REQUIRE(survivor.until([&] { return survivor.endpoint->failed(); }));
+  BOOST_TEST(survivor.child.reap() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(other_peers_stay_usable) {
+  const Deadline deadline(60s);
+  Survivor survivor("flood");
+  Child second({std::getenv("SHARDWIRE_TEST_PEER"), "answer"});
+  const Bytes address = read_frame(second.socket());
+  read_frame(second.socket());
+  const auto other = survivor.fabric->connect(address, true);
+  write_frame(second.socket(), survivor.fabric->address());
+  BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
+  survivor.child.kill();
+  const Bytes payload = pattern(20 << 20);
+  Result sent;
+  other->send(text("still there"), payload, sent.completion());
+  BOOST_REQUIRE(survivor.until([&] { return sent.done && survivor.endpoint->failed(); }));
+  BOOST_TEST(sent.succeeded());
+  BOOST_TEST(!other->failed());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "conformance/pair.hpp"
+#include "support/child.hpp"
+
+// The other process of departure_test.cpp. Arguments: what to do, number of the socket to the test.
+// It tells its address, a region's key and its protocol, is told the test's address, and works until it is killed.
+using namespace shardwire;
+using namespace shardwire::test;
+
+namespace {
+
+constexpr std::size_t payload_bytes = 32 << 20;
+
+void tell(int socket, const Bytes& bytes) {
+  write_frame(socket, bytes);
+}
+
+int work(const std::string& task, int socket) {
+  const auto fabric = open_fabric();
+  const auto region = fabric->allocate(1 << 20);
+  std::ranges::copy(pattern(region->bytes().size(), 5), region->bytes().begin());
+  tell(socket, fabric->address());
+  tell(socket, region->key());
+  const auto endpoint = fabric->connect(read_frame(socket), true);
+
+  Bytes into(payload_bytes);
+  const Bytes payload = pattern(payload_bytes);
+  fabric->on_message([&](transport::Incoming& incoming) {
+    incoming.receive(std::span(into).first(incoming.payload_bytes()), [](const transport::Outcome&) {});
+  });
+  int under_way = 0;
+  const auto flood = [&] {
+    for (; under_way < 3; ++under_way) {
+      endpoint->send(text("flood"), payload, [&](const transport::Outcome&) { --under_way; });
+    }
+  };
+  Result ready;
+  endpoint->send(text("ready"), {}, ready.completion());
+  while (!ready.done) fabric->progress();
+  while (true) {
+    if (task == "flood") flood();
+    if (task == "close") return 0;
+    fabric->progress();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    ::alarm(60);  // whatever happens to the test
+    return argc == 3 ? work(argv[1], std::atoi(argv[2])) : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "peer: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+SessionOptions quick() {
+  SessionOptions options;
+  options.transport = transport_under_test();
+  options.staging_bytes = 64 << 10;
+  options.join_timeout = 20s;
+  return options;
+}
+
+RestoreOptions within(Duration deadline) {
+  RestoreOptions options;
+  options.deadline = deadline;
+  options.staging_bytes = 64 << 10;
+  options.settle = 100ms;
+  return options;
+}
+
+struct Tensor {
+  TensorSpec spec;
+  Layout from;
+  Layout to;
+};
+
+std::vector<Tensor> adam(int ranks) {
+  const Layout chunk = Layout::chunk(0, ranks);
+  const Layout col = Layout::mesh({ranks / 2, 2}, {Shard{0}, Shard{1}});
+  const Layout row = Layout::mesh({ranks / 2, 2}, {StridedShard{0, 2}, Shard{0}}, MeshOrder::tp_first);
+  return {{{{"w1", "exp_avg"}, DType::f32, {37, 20}}, chunk, col},
+          {{{"w2", "exp_avg"}, DType::bf16, {64, 9}}, chunk, row},
+          {{{"norm", "exp_avg"}, DType::f64, {11}}, chunk, Layout::replicated()},
+          {{{"empty", "exp_avg"}, DType::f32, {0, 4}}, chunk, chunk}};
+}
+
+// One member of a job in which member i is place i of both layouts.
+void member_restores(int rank, int members, std::uint16_t port, bool arenas, Snapshot snapshot, Verify verify) {
+  Session session = Session::join(member(rank, members, port), quick());
+  std::vector<TestShard> held;
+  std::vector<TestShard> wanted;
+  Catalog source(Rank{rank}, members);
+  Catalog target(Rank{rank}, members);
+  std::vector<Arena> memory;
+  for (const Tensor& tensor : adam(members)) {
+    held.emplace_back(tensor.spec, tensor.from, Rank{rank});
+    wanted.emplace_back(tensor.spec, tensor.to, Rank{rank});
+  }
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (arenas) {
+      memory.push_back(session.allocate(held[i].size_bytes()));
+      held[i].use(memory.back().data());
+    }
+    held[i].fill(i + 1);
+    held[i].add_to(source);
+    wanted[i].add_to(target);
+  }
+  source.add_value({"", "step"}, std::int64_t{7});
+  target.add_value({"", "step"});
+  Publication publication = session.publish(source, {.name = "state", .step = 7, .snapshot = snapshot});
+  if (snapshot == Snapshot::copy) {
+    for (TestShard& shard : held) shard.fill(99);  // training goes on
+  }
+  RestoreOptions options = within(30s);
+  options.verify = verify;
+  Restore restore = session.restore(target, options);
+  restore.wait();
+  for (std::size_t i = 0; i < wanted.size(); ++i) BOOST_REQUIRE_EQUAL(wanted[i].wrong(i + 1), 0U);
+  BOOST_REQUIRE(restore.value({"", "step"}) == Value(std::int64_t{7}));
+  const RestoreReport& report = restore.report();
+  BOOST_REQUIRE_EQUAL(report.moved + report.local, report.needed);
+  const bool direct = maps_arenas() && (arenas || snapshot == Snapshot::copy);
+  BOOST_REQUIRE_EQUAL(report.ways.mapped, direct ? report.moved : 0);
+  BOOST_REQUIRE_EQUAL(report.ways.packed, direct ? 0 : report.moved);
+  BOOST_REQUIRE_LE(report.staging_peak, report.staging_budget);
+  const StageSeconds& s = report.seconds;
+  BOOST_REQUIRE_CLOSE_FRACTION(s.join + s.plan + s.bind + s.move + s.verify + s.commit, s.wall, 0.02);
+  session.gather("done", {}, 20s);
+  publication.retire(10s);
+  session.close(10s);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(restore)
+
+BOOST_AUTO_TEST_CASE(members_pull_what_they_lack_from_arenas) {
+  const auto port = free_port();
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, true, Snapshot::none, Verify::none); });
+}
+
+BOOST_AUTO_TEST_CASE(ordinary_memory_goes_packed_through_small_slots) {
+  const auto port = free_port();
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::none, Verify::none); });
+}
+
+BOOST_AUTO_TEST_CASE(a_snapshot_keeps_the_published_bytes_while_training_goes_on) {
+  const auto port = free_port();
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::copy, Verify::none); });
+}
+
+BOOST_AUTO_TEST_CASE(digests_agree_after_an_undisturbed_restore) {
+  const auto port = free_port();
+  on_members(4, [&](int rank) { member_restores(rank, 4, port, true, Snapshot::none, Verify::digest); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
