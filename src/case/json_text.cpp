@@ -129,7 +129,8 @@ std::string path_step(std::string_view name) {
   if (!name.empty() && name.size() <= 200 && std::all_of(name.begin(), name.end(), plain))
     return std::string(1, '.').append(name);
   // dump() escapes what would break the line.
-  return "[" + Json(std::string(name.substr(0, 200))).dump(-1, ' ', true, Json::error_handler_t::replace) + "]";
+  return fmt::format("[{}]",
+                     Json(std::string(name.substr(0, 200))).dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
 }  // namespace shardwire
