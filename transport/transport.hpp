@@ -57,7 +57,8 @@ class Incoming {
   virtual ~Incoming() = default;
   [[nodiscard]] virtual ByteView header() const = 0;
   [[nodiscard]] virtual ByteCount payload_bytes() const = 0;
-  /// Requires: into.size() == payload_bytes(). `into` stays borrowed until `done` runs.
+  /// Requires: into.size() == payload_bytes(). `into` stays borrowed until `done` runs. `done` also runs when the sender
+  /// dies, as long as this fabric has an endpoint to it: keep that until what comes from there has ended.
   virtual void receive(std::span<std::byte> into, Completion done) = 0;
   virtual void discard() = 0;
 };

@@ -1,2 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-int main() { return 2; }
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <new>
+
+#include "case/case.hpp"
+#include "cli/command.hpp"
+#include "cli/environment.hpp"
+#include "shardwire/error.hpp"
+#include "shardwire/version.hpp"
+
+namespace {
+
+using namespace shardwire;
+using namespace shardwire::cli;
+
+int fail(int code, const std::string& why) {
+  std::fflush(stdout);
+  fmt::print(stderr, "shardwire: {}\n", why);
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Exchange of sharded optimizer state between trainer ranks", "shardwire"};
+  app.set_version_flag("--version", fmt::format("shardwire {}", version()));
+  app.require_subcommand(0, 1);  // so that a misspelt command is named instead of "a subcommand is required"
+  std::function<int()> chosen;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    sub->set_version_flag("--version", fmt::format("shardwire {}", version()));
+    sub->parse_complete_callback([run_command = command.declare(*sub), &chosen] { chosen = run_command; });
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail(exit_usage, fmt::format("{}\nRun with --help for more information.", error.what()));
+  }
+  if (!chosen) {
+    fmt::print(stderr, "{}", app.help());
+    return exit_usage;
+  }
+  report_unknown_environment();
+  return chosen();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const CaseError& error) {
+    return fail(exit_usage, error.what());
+  } catch (const UsageError& error) {
+    return fail(exit_usage, error.what());
+  } catch (const Error& error) {
+    return fail(exit_failed, fmt::format("{}: {}", to_string(error.code()), error.what()));
+  } catch (const std::bad_alloc&) {
+    return fail(exit_failed, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(exit_failed, error.what());
+  }
+}

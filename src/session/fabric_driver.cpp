@@ -19,8 +19,9 @@ HandleOwner<Handle> make_handle(Init init, const char* operation) {
 
 }  // namespace
 
-FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric)
+FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::function<void(const Error&)> broken)
     : fabric_(fabric),
+      broken_(std::move(broken)),
       prepare_(make_handle<uv_prepare_t>([&](auto* h) { return uv_prepare_init(loop.raw(), h); }, "uv_prepare_init")),
       idle_(make_handle<uv_idle_t>([&](auto* h) { return uv_idle_init(loop.raw(), h); }, "uv_idle_init")) {
   if (const int descriptor = fabric.event_descriptor(); descriptor >= 0) {
@@ -37,12 +38,19 @@ FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric)
 void FabricDriver::advance() {
   // Bounded, so that control messages and copies get their turn under constant traffic.
   constexpr int most_rounds = 64;
-  bool busy = true;
-  for (int round = 0; round < most_rounds && busy; ++round) busy = fabric_.progress();
-  if (busy || !poll_ || !fabric_.arm()) {
-    uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
-  } else {
+  try {
+    bool busy = true;
+    for (int round = 0; round < most_rounds && busy; ++round) busy = fabric_.progress();
+    if (busy || !poll_ || !fabric_.arm()) {
+      uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
+    } else {
+      uv_idle_stop(idle_.get());
+    }
+  } catch (const std::exception& error) {  // must not cross libuv
     uv_idle_stop(idle_.get());
+    uv_prepare_stop(prepare_.get());
+    if (poll_) uv_poll_stop(poll_.get());
+    broken_(Error(ErrorCode::transport_failed, error.what()));
   }
 }
 

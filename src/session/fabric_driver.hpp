@@ -15,12 +15,14 @@ namespace shardwire {
 /// Threads: loop thread only.
 class FabricDriver {
  public:
-  FabricDriver(Loop& loop, transport::Fabric& fabric);
+  /// `broken` runs once, when the fabric fails as a whole; it is not driven any more then.
+  FabricDriver(Loop& loop, transport::Fabric& fabric, std::function<void(const Error&)> broken);
 
  private:
   void advance();
 
   transport::Fabric& fabric_;
+  std::function<void(const Error&)> broken_;
   HandleOwner<uv_prepare_t> prepare_;
   HandleOwner<uv_idle_t> idle_;
   HandleOwner<uv_poll_t> poll_;  // null when the fabric has no descriptor

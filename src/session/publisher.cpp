@@ -117,7 +117,9 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
   if (entry == by_lease_.end()) refuse(fmt::format("there is no lease {}", lease));
   const detail::Lease& held = entry->second->leases.at(lease);
   if (held.reader != reader) refuse(fmt::format("lease {} is another reader's", lease));
-  if (held.revoked) refuse(fmt::format("lease {} on '{}' has been revoked", lease, entry->second->name));
+  if (held.revoked) {
+    throw Error(ErrorCode::layout_mismatch, fmt::format("'{}' was withdrawn while it was being read", entry->second->name));
+  }
   *found = &held;
   return entry->second;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -16,6 +17,18 @@ namespace shardwire::test {
 
 /// A loopback port that is free now.
 std::uint16_t free_port();
+
+/// TEST_TRANSPORT, or loopback.
+inline std::string transport_under_test() {
+  const char* name = std::getenv("TEST_TRANSPORT");
+  return name == nullptr ? "loopback" : name;
+}
+
+/// Whether peers' arenas can be mapped over it: not when UCX is held to TCP.
+inline bool maps_arenas() {
+  const char* transports = std::getenv("UCX_TLS");
+  return transports == nullptr || std::string(transports) != "tcp";
+}
 
 /// Runs `body(member)` on one thread per member and rethrows the first failure, with the member's number in front.
 void on_members(int members, const std::function<void(int)>& body);

@@ -89,8 +89,10 @@ std::shared_ptr<Memory> find_memory(std::uint64_t id) {
 }
 
 std::unique_ptr<Region> allocate_region(ByteCount size_bytes) {
+  // More than can be addressed would be a bad_array_new_length, or end the process in a build with sanitizers.
+  constexpr ByteCount addressable = ByteCount{1} << 46;
   auto memory = std::make_shared<Memory>();
-  memory->data.reset(new (std::nothrow) std::byte[size_bytes]);
+  if (size_bytes <= addressable) memory->data.reset(new (std::nothrow) std::byte[size_bytes]);
   if (!memory->data) {
     throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes", size_bytes));
   }

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "case/case.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "case/json_node.hpp"
+#include "case/layout_parser.hpp"
+#include "case/models.hpp"
+#include "shardwire/error.hpp"
+#include "support/checked.hpp"
+
+namespace shardwire {
+namespace {
+
+constexpr std::size_t max_file_bytes = 64u << 20;
+constexpr Extent max_extent = std::numeric_limits<Extent>::max();
+
+// The tensors of a case before states, and where each stands in the file.
+struct TensorList {
+  std::vector<CaseTensor> tensors;
+  bool of_model = false;
+  [[nodiscard]] std::string place(std::size_t index) const {
+    return of_model ? "model" : fmt::format("tensors[{}]", index);
+  }
+};
+
+void refuse_keyword(const Node& node, const std::string& name) {
+  if (is_layout_keyword(name)) node.refuse(fmt::format("'{}' is a layout keyword and cannot name a rule", name));
+}
+
+TensorList parse_model(const Node& node, const Node& root) {
+  const std::string name = node.text();
+  const Model* model = find_model(name);
+  if (model == nullptr) node.refuse("unknown model; known are " + model_names());
+  int layers = model->layers;
+  if (const auto wanted = root.find("layers")) {
+    const Extent count = wanted->integer(0, max_extent);
+    if (count > model->layers) wanted->refuse(fmt::format("{} has {} layers", model->name, model->layers));
+    layers = static_cast<int>(count);
+  }
+  const auto embeddings = root.find("embeddings");
+  return {tensors_of(*model, layers, embeddings ? embeddings->boolean() : true), true};
+}
+
+CaseTensor parse_tensor(const Node& node) {
+  node.require_fields({"fqn", "shape", "rule"});
+  CaseTensor tensor;
+  tensor.fqn = node.at("fqn").name();
+  const Node shape = node.at("shape");
+  std::vector<Extent> extents;
+  for (const Node& extent : shape.elements()) extents.push_back(extent.integer(0, max_extent));
+  if (extents.size() > max_dims)
+    shape.refuse(fmt::format("{} dims; at most {} are supported", extents.size(), max_dims));
+  tensor.shape = Extents(std::span<const Extent>(extents));
+  tensor.rule = "*";
+  if (const auto rule = node.find("rule")) {
+    tensor.rule = rule->name();
+    refuse_keyword(*rule, tensor.rule);
+  }
+  return tensor;
+}
+
+TensorList parse_tensors(const Node& root) {
+  const auto model = root.find("model");
+  const auto tensors = root.find("tensors");
+  if (model && tensors) model->refuse("model stands in place of tensors; both are given");
+  if (model) {
+    TensorList list = parse_model(*model, root);
+    if (list.tensors.empty()) root.refuse("no tensor is left of the model");
+    return list;
+  }
+  for (const char* field : {"layers", "embeddings"}) {
+    if (const auto found = root.find(field)) found->refuse("has a meaning only beside a model");
+  }
+  if (!tensors) root.refuse("one of the fields 'model' and 'tensors' is missing");
+  TensorList list;
+  std::set<std::string> names;
+  for (const Node& node : tensors->elements()) {
+    list.tensors.push_back(parse_tensor(node));
+    if (!names.insert(list.tensors.back().fqn).second) node.at("fqn").refuse("a tensor of this name stands before");
+  }
+  if (list.tensors.empty()) tensors->refuse("no tensor");
+  return list;
+}
+
+DType parse_dtype_of(const Node& node) {
+  const auto dtype = parse_dtype(node.text());
+  if (!dtype) node.refuse("unknown dtype; known are f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8, bool");
+  return *dtype;
+}
+
+std::vector<std::string> parse_states(const Node& root) {
+  const auto node = root.find("states");
+  if (!node) return {"master", "exp_avg", "exp_avg_sq"};
+  std::vector<std::string> states;
+  for (const Node& state : node->elements()) {
+    const std::string name = state.name();
+    if (std::find(states.begin(), states.end(), name) != states.end()) state.refuse("the state stands twice");
+    states.push_back(name);
+  }
+  if (states.empty()) node->refuse("no state");
+  return states;
+}
+
+// One dtype per state, in their order.
+std::vector<DType> parse_dtypes(const Node& root, const std::vector<std::string>& states) {
+  const auto common = root.find("dtype");
+  std::vector<DType> dtypes(states.size(), common ? parse_dtype_of(*common) : DType::f32);
+  const auto node = root.find("dtypes");
+  if (!node) return dtypes;
+  for (const auto& [name, value] : node->members()) {
+    const auto state = std::find(states.begin(), states.end(), name);
+    if (state == states.end()) value.refuse("unknown state");
+    dtypes[static_cast<std::size_t>(state - states.begin())] = parse_dtype_of(value);
+  }
+  return dtypes;
+}
+
+std::vector<std::pair<std::string, Value>> parse_scalars(const Node& root) {
+  std::vector<std::pair<std::string, Value>> scalars;
+  const auto node = root.find("scalars");
+  if (!node) return scalars;
+  for (const auto& [name, value] : node->members()) {
+    if (name.empty()) value.refuse("an empty name");
+    const Json& json = value.json();
+    Value parsed;
+    if (json.is_boolean()) parsed = json.get<bool>();
+    if (json.is_number_integer()) parsed = value.integer(std::numeric_limits<Extent>::min(), max_extent);
+    if (json.is_number_float()) parsed = json.get<double>();
+    if (json.is_string()) parsed = json.get<std::string>();
+    if (json.is_structured()) value.refuse("a number, text, true, false or null is expected");
+    scalars.emplace_back(name, std::move(parsed));
+  }
+  return scalars;
+}
+
+// The entries of a side's rules, each checked against every tensor it serves.
+class Rules {
+ public:
+  Rules(const Node& node, int ranks, bool of_model) : node_(node), ranks_(ranks) {
+    for (const auto& [name, entry] : node.members()) {
+      if (name.empty()) entry.refuse("an empty name");
+      refuse_keyword(entry, name);
+      const auto known = std::find(std::begin(model_rules), std::end(model_rules), name);
+      if (of_model && name != "*" && known == std::end(model_rules)) {
+        entry.refuse("the model has no tensors of this rule; it has row, col, rep, expert");
+      }
+      entries_.emplace(name, Entry{parse_layout(entry), entry, {}});
+    }
+  }
+
+  const Layout& serve(const CaseTensor& tensor, const std::string& place) {
+    auto found = entries_.find(tensor.rule);
+    if (found == entries_.end()) found = entries_.find("*");
+    if (found == entries_.end()) {
+      throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}", place, node_.place(),
+                                  path_step(tensor.rule).substr(1), Json(tensor.fqn).dump(-1, ' ', true)));
+    }
+    Entry& entry = found->second;
+    // One-element tensors travel by value, so that their dims say nothing about the layout.
+    if (volume_of(tensor.shape) != 1 && entry.checked.insert(tensor.shape).second) {
+      try {
+        entry.layout.check(tensor.shape, ranks_);
+      } catch (const Error& error) {
+        entry.node.refuse(fmt::format("{} (tensor {})", error.what(), Json(tensor.fqn).dump(-1, ' ', true)));
+      }
+    }
+    return entry.layout;
+  }
+
+ private:
+  struct Entry {
+    Layout layout;
+    Node node;
+    std::set<Extents> checked;  // shapes
+  };
+  Node node_;
+  int ranks_;
+  std::map<std::string, Entry> entries_;
+};
+
+std::vector<Rank> parse_lost(const Node& node, int ranks) {
+  std::vector<Rank> lost;
+  for (const Node& one : node.elements()) {
+    const Rank rank{static_cast<std::int32_t>(one.integer(0, ranks - 1))};
+    if (std::find(lost.begin(), lost.end(), rank) != lost.end()) one.refuse("the rank stands twice");
+    lost.push_back(rank);
+  }
+  std::sort(lost.begin(), lost.end());
+  return lost;
+}
+
+struct Shared {  // what both sides have in common
+  const TensorList& list;
+  const std::vector<std::string>& states;
+  const std::vector<DType>& dtypes;
+};
+
+CaseSide parse_side(const Node& node, const Shared& shared, bool source) {
+  if (const auto pipeline = node.find("pipeline")) pipeline->refuse("pipeline stages are not supported yet");
+  if (source) {
+    node.require_fields({"ranks", "rules", "lost"});
+  } else {
+    if (const auto lost = node.find("lost")) lost->refuse("only a source has lost ranks");
+    node.require_fields({"ranks", "rules"});
+  }
+  CaseSide side;
+  side.ranks = static_cast<int>(node.at("ranks").integer(1, max_ranks));
+  Rules rules(node.at("rules"), side.ranks, shared.list.of_model);
+  std::vector<TensorLayout> tensors;
+  for (std::size_t i = 0; i < shared.list.tensors.size(); ++i) {
+    const CaseTensor& tensor = shared.list.tensors[i];
+    const Layout& layout = rules.serve(tensor, shared.list.place(i));
+    if (volume_of(tensor.shape) == 1) continue;
+    for (std::size_t s = 0; s < shared.states.size(); ++s) {
+      tensors.push_back({{{tensor.fqn, shared.states[s]}, shared.dtypes[s], tensor.shape}, layout});
+    }
+  }
+  side.layout = JobLayout::uniform(side.ranks, std::move(tensors));
+  if (const auto lost = node.find("lost")) side.lost = parse_lost(*lost, side.ranks);
+  if (!side.lost.empty()) side.layout = side.layout.without(side.lost);
+  return side;
+}
+
+// Sizes are counted in 64 bits everywhere else.
+void check_sizes(const Shared& shared) {
+  ByteCount total = 0;
+  for (std::size_t i = 0; i < shared.list.tensors.size(); ++i) {
+    try {
+      const auto elements = static_cast<ByteCount>(volume_of(shared.list.tensors[i].shape));
+      for (const DType dtype : shared.dtypes) {
+        const ByteCount bytes = support::multiply(elements, item_size(dtype), "the size in bytes");
+        total = support::add(total, bytes, "the size of all tensors");
+      }
+    } catch (const Error& error) {
+      throw CaseError(fmt::format("{}.shape: {}", shared.list.place(i), error.what()));
+    }
+  }
+  if (total > static_cast<ByteCount>(max_extent)) throw CaseError("tensors: the size of all tensors overflows 63 bits");
+}
+
+}  // namespace
+
+Case parse_case(const std::string& text) {
+  if (text.size() > max_file_bytes) throw CaseError("1:1: a case file has at most 64 MiB");
+  const Json json = parse_json(text);
+  const Node root(json, "");
+  root.require_fields({"name", "dtype", "dtypes", "states", "scalars", "model", "layers", "embeddings", "tensors",
+                       "source", "target", "hosts"});
+  Case result;
+  if (const auto name = root.find("name")) result.name = name->text();
+  const TensorList list = parse_tensors(root);
+  result.tensors = list.tensors.size();
+  result.states = parse_states(root);
+  const std::vector<DType> dtypes = parse_dtypes(root, result.states);
+  const Shared shared{list, result.states, dtypes};
+  check_sizes(shared);
+  result.scalars = parse_scalars(root);
+  if (const auto hosts = root.find("hosts")) result.ranks_per_host = static_cast<int>(hosts->integer(1, max_ranks));
+  result.source = parse_side(root.at("source"), shared, true);
+  result.target = parse_side(root.at("target"), shared, false);
+  for (const CaseTensor& tensor : list.tensors) {
+    if (volume_of(tensor.shape) != 1) continue;
+    for (std::size_t s = 0; s < dtypes.size(); ++s) {
+      result.by_value.push_back({{tensor.fqn, result.states[s]}, dtypes[s], tensor.shape});
+    }
+  }
+  return result;
+}
+
+Case load_case(const std::string& path) {
+  const std::string shown = path == "-" ? "standard input" : path;
+  std::string text;
+  const auto read_all = [&](std::istream& in) {
+    std::vector<char> block(1u << 16);
+    while (in && text.size() <= max_file_bytes) {
+      in.read(block.data(), static_cast<std::streamsize>(block.size()));
+      text.append(block.data(), static_cast<std::size_t>(in.gcount()));
+    }
+    if (in.bad()) throw CaseError(shown + ": cannot be read");
+  };
+  if (path == "-") {
+    read_all(std::cin);
+  } else {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw CaseError(fmt::format("{}: {}", shown, std::generic_category().message(errno)));
+    read_all(file);
+  }
+  try {
+    return parse_case(text);
+  } catch (const CaseError& error) {
+    throw CaseError(fmt::format("{}: {}", shown, error.what()));
+  }
+}
+
+}  // namespace shardwire

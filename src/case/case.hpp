@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shardwire/plan.hpp"
+#include "shardwire/session.hpp"
+#include "shardwire/tensor.hpp"
+
+namespace shardwire {
+
+/// A case file that is refused. what() is one line that begins with the place: `line:column` where the text is no JSON,
+/// else a path such as `source.rules.row.placements[1]`.
+class CaseError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One side of a case.
+struct CaseSide {
+  int ranks = 0;
+  std::vector<Rank> lost;  ///< ascending; always empty for a target
+  JobLayout layout;  ///< tensors of more than one element, in file order, states innermost; without the lost ranks
+};
+
+/// A job description: what is spread how over the ranks of two sides.
+struct Case {
+  std::string name;
+  std::size_t tensors = 0;  ///< as the file lists them, before states
+  std::vector<std::string> states;
+  std::vector<TensorSpec> by_value;  ///< one-element tensors, once per state; every rank that is not lost has them
+  std::vector<std::pair<std::string, Value>> scalars;
+  int ranks_per_host = 0;  ///< 0: not given
+  CaseSide source;
+  CaseSide target;
+};
+
+/// Reads a description from JSON text. Errors: throws CaseError.
+Case parse_case(const std::string& text);
+
+/// Reads a file, or standard input for "-". Errors: throws CaseError that begins with the file's name.
+Case load_case(const std::string& path);
+
+}  // namespace shardwire

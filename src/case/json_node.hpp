@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shardwire/types.hpp"
+
+namespace shardwire {
+
+using Json = nlohmann::json;
+
+/// Parses strictly: a repeated key, an integer beyond 64 bits, a number beyond double and deep nesting are refused.
+/// Errors: throws CaseError.
+Json parse_json(const std::string& text);
+
+/// `name` as a step of a path, e.g. ".row" or "[\"a.b\"]"; never breaks a line.
+std::string path_step(std::string_view name);
+
+/// A JSON value and the path that leads to it: every refusal names its place.
+/// Ownership: borrows the value.
+class Node {
+ public:
+  Node(const Json& value, std::string place) : value_(&value), place_(std::move(place)) {}
+
+  [[noreturn]] void refuse(const std::string& why) const;
+  [[nodiscard]] const Json& json() const { return *value_; }
+  [[nodiscard]] const std::string& place() const { return place_; }
+
+  /// Refuses a value that is no object, and fields that are not listed.
+  void require_fields(std::initializer_list<std::string_view> allowed) const;
+  void require_object() const;
+  [[nodiscard]] bool has(const char* field) const { return value_->contains(field); }
+  [[nodiscard]] std::optional<Node> find(const char* field) const;
+  [[nodiscard]] Node at(const char* field) const;
+  [[nodiscard]] std::vector<std::pair<std::string, Node>> members() const;
+  [[nodiscard]] std::vector<Node> elements() const;
+
+  [[nodiscard]] Extent integer(Extent least, Extent most) const;
+  [[nodiscard]] bool boolean() const;
+  [[nodiscard]] std::string text() const;
+  /// A text that is not empty and has no NUL.
+  [[nodiscard]] std::string name() const;
+
+ private:
+  const Json* value_;
+  std::string place_;
+};
+
+}  // namespace shardwire

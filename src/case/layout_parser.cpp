@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "case/layout_parser.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+namespace {
+
+constexpr Extent any = std::numeric_limits<Extent>::max();
+
+// Runs a factory of the library; what it refuses is the file's fault.
+template <typename Make>
+Layout make(const Node& node, Make make_layout) {
+  try {
+    return make_layout();
+  } catch (const Error& error) {
+    node.refuse(error.what());
+  }
+}
+
+int dim_of(const Node& node) {
+  constexpr auto most = static_cast<Extent>(max_dims);
+  return static_cast<int>(node.integer(-most, most - 1));
+}
+
+Rank rank_of(const Node& node) {
+  return Rank{static_cast<std::int32_t>(node.integer(0, max_ranks - 1))};
+}
+
+// Takes one decimal number off the front of `text`.
+std::optional<Extent> take_number(std::string_view& text, Extent least, Extent most) {
+  Extent value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value < least || value > most) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+bool take(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+Placement parse_placement(const Node& node) {
+  const std::string whole = node.text();
+  std::string_view text = whole;
+  constexpr auto most_dim = static_cast<Extent>(max_dims);
+  if (text == "R") return Replicate{};
+  const bool strided = take(text, "SS(");
+  if (strided || take(text, "S(")) {
+    const auto dim = take_number(text, -most_dim, most_dim - 1);
+    const auto factor = dim && strided && take(text, ",") ? take_number(text, 1, any) : std::nullopt;
+    if (dim && text == ")") {
+      if (!strided) return Shard{static_cast<int>(*dim)};
+      if (factor) return StridedShard{static_cast<int>(*dim), *factor};
+    }
+  }
+  node.refuse(fmt::format("{} is no placement; known are R, S(d), SS(d,sf) with d from {} to {} and sf from 1",
+                          Json(whole.substr(0, 80)).dump(-1, ' ', true, Json::error_handler_t::replace), -most_dim,
+                          most_dim - 1));
+}
+
+Layout parse_mesh(const Node& node) {
+  node.require_fields({"mesh", "placements", "order", "ranks"});
+  const Node mesh = node.at("mesh");
+  std::vector<Extent> shape;
+  Extent positions = 1;
+  for (const Node& size : mesh.elements()) {
+    shape.push_back(size.integer(1, max_ranks));
+    positions *= shape.back();
+    if (positions > max_ranks) size.refuse(fmt::format("the mesh has more than {} positions", max_ranks));
+  }
+  if (shape.empty()) mesh.refuse("a mesh has at least one dim");
+
+  const Node list = node.at("placements");
+  std::vector<Placement> placements;
+  for (const Node& placement : list.elements()) placements.push_back(parse_placement(placement));
+  if (placements.size() != shape.size()) {
+    list.refuse(fmt::format("{} placements for {} mesh dims", placements.size(), shape.size()));
+  }
+
+  MeshOrder order = MeshOrder::mesh;
+  if (const auto named = node.find("order")) {
+    const std::string text = named->text();
+    if (text != "mesh" && text != "tp_first") named->refuse("unknown order; known are mesh, tp_first");
+    if (text == "tp_first") order = MeshOrder::tp_first;
+  }
+
+  std::vector<Rank> ranks;
+  if (const auto listed = node.find("ranks")) {
+    for (const Node& rank : listed->elements()) ranks.push_back(rank_of(rank));
+    if (static_cast<Extent>(ranks.size()) != positions) {
+      listed->refuse(fmt::format("{} ranks for {} mesh positions", ranks.size(), positions));
+    }
+  }
+  return make(node, [&] { return Layout::mesh(std::move(shape), std::move(placements), order, std::move(ranks)); });
+}
+
+Layout parse_chunk(const Node& node) {
+  node.require_fields({"chunk", "over"});
+  const int dim = dim_of(node.at("chunk"));
+  const int ranks = static_cast<int>(node.at("over").integer(1, max_ranks));
+  return make(node, [&] { return Layout::chunk(dim, ranks); });
+}
+
+Layout parse_replicated(const Node& node) {
+  node.require_fields({"replicated"});
+  const Node value = node.at("replicated");
+  if (!value.boolean()) value.refuse("only true has a meaning; {\"boxes\": {}} says that nobody holds it");
+  return Layout::replicated();
+}
+
+Extents parse_extents(const Node& node, Extent least) {
+  const std::vector<Node> numbers = node.elements();
+  if (numbers.size() > max_dims)
+    node.refuse(fmt::format("{} dims; at most {} are supported", numbers.size(), max_dims));
+  std::vector<Extent> values;
+  for (const Node& number : numbers) values.push_back(number.integer(least, any));
+  return Extents(std::span<const Extent>(values));
+}
+
+Box parse_box(const Node& node) {
+  const std::vector<Node> parts = node.elements();
+  if (parts.size() != 2) node.refuse("a box is [[offsets], [sizes]]");
+  const Box box{parse_extents(parts[0], 0), parse_extents(parts[1], 0)};
+  if (box.offset.size() != box.size.size()) {
+    node.refuse(fmt::format("{} offsets and {} sizes", box.offset.size(), box.size.size()));
+  }
+  return box;
+}
+
+Layout parse_boxes(const Node& node) {
+  node.require_fields({"boxes"});
+  std::map<Rank, std::vector<Box>> boxes;
+  for (const auto& [text, list] : node.at("boxes").members()) {
+    std::string_view rest = text;
+    const auto rank = take_number(rest, 0, max_ranks - 1);
+    if (!rank || std::to_string(*rank) != text) list.refuse("the key is no rank");
+    std::vector<Box>& of_rank = boxes[Rank{static_cast<std::int32_t>(*rank)}];
+    for (const Node& box : list.elements()) of_rank.push_back(parse_box(box));
+  }
+  return make(node.at("boxes"), [&] { return Layout::boxes(std::move(boxes)); });
+}
+
+Layout refuse_unsupported(const Node& node) {
+  node.refuse("layouts of this kind are not supported yet");
+}
+
+struct Kind {
+  std::string_view keyword;
+  Layout (*parse)(const Node& node);
+};
+
+// A further layout kind is one function and one line here.
+constexpr Kind kinds[] = {
+    {"mesh", parse_mesh},
+    {"chunk", parse_chunk},
+    {"replicated", parse_replicated},
+    {"boxes", parse_boxes},
+    {"blockcyclic", refuse_unsupported},
+    {"flat", refuse_unsupported},
+};
+
+}  // namespace
+
+bool is_layout_keyword(std::string_view name) {
+  for (const Kind& kind : kinds) {
+    if (kind.keyword == name) return true;
+  }
+  return false;
+}
+
+Layout parse_layout(const Node& node) {
+  node.require_object();
+  const Kind* named = nullptr;
+  for (const Kind& kind : kinds) {
+    if (!node.has(std::string(kind.keyword).c_str())) continue;
+    if (named != nullptr)
+      node.refuse(fmt::format("both {} and {}: a layout is of one kind", named->keyword, kind.keyword));
+    named = &kind;
+  }
+  if (named == nullptr) node.refuse("no layout; one of mesh, chunk, replicated, boxes, blockcyclic, flat is expected");
+  return named->parse(node);
+}
+
+}  // namespace shardwire

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "shardwire/layout.hpp"
+#include "shardwire/tensor.hpp"
+
+namespace shardwire {
+
+/// An element that has not the bytes it must have.
+struct ValueMismatch {
+  TensorKey key;
+  Extents index;  ///< global
+  Bytes expected;
+  Bytes found;
+};
+
+/// What a check looked at.
+struct ValueCheck {
+  ElementCount elements = 0;
+  ElementCount wrong = 0;
+  std::optional<ValueMismatch> first;
+};
+
+/// The values that every element of a tensor has in one generation: a function of its name and global index, so that any
+/// rank can make or check its part alone. An element is the low bytes of a 64-bit number, least significant first.
+class ElementValues {
+ public:
+  ElementValues(TensorSpec spec, std::uint64_t generation);
+
+  /// The number behind one element.
+  [[nodiscard]] std::uint64_t number_at(std::uint64_t index) const;
+  /// Writes the values of one box to where it lies in a rank's local buffer.
+  void fill(const PlacedBox& placed, std::byte* local) const;
+  /// Writes the bitwise complement of these values: no byte of it can pass for a right one.
+  void fill_complement(const PlacedBox& placed, std::byte* local) const;
+  /// Compares as bytes and adds to `check`.
+  void check(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const;
+
+ private:
+  template <typename Item>
+  void write(const PlacedBox& placed, std::byte* local, Item flip) const;
+  template <typename Item>
+  void compare(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const;
+
+  TensorSpec spec_;
+  std::uint64_t seed_;
+};
+
+/// "model.norm.weight:exp_avg (17) is 00000000, must be 3f449f41"
+std::string to_string(const ValueMismatch& mismatch);
+
+}  // namespace shardwire

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+
+namespace shardwire::cli {
+
+/// Exit codes that scripts rely on.
+enum Exit : int { exit_done = 0, exit_failed = 1, exit_usage = 2, exit_interrupted = 130 };
+
+/// Bad usage found after the options were read.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One subcommand.
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  /// Adds the options to `app`; what it returns runs the command with them and gives the exit code.
+  /// Errors: the run may throw CaseError and UsageError (exit 2) or any other exception (exit 1).
+  std::function<int()> (*declare)(CLI::App& app);
+};
+
+/// All commands; a new one is a file and a line in commands.cpp.
+std::span<const Command> commands();
+
+std::function<int()> declare_plan(CLI::App& app);
+
+}  // namespace shardwire::cli

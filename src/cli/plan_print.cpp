@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_print.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <stdexcept>
+
+#include "cli/text.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+void append_list(fmt::memory_buffer& buffer, const Extents& values) {
+  char opening = '[';
+  for (const Extent value : values) {
+    buffer.push_back(opening);
+    const fmt::format_int digits(value);
+    buffer.append(digits.data(), digits.data() + digits.size());
+    opening = ',';
+  }
+  if (values.empty()) buffer.push_back(opening);
+  buffer.push_back(']');
+}
+
+double percent(ByteCount part, ByteCount whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// One line "  name   min   mean   max" over ranks that want something.
+template <typename Of>
+void print_spread(const char* name, const std::vector<RankTotals>& ranks, std::string (*text)(double), Of of) {
+  double least = 0;
+  double most = 0;
+  double sum = 0;
+  std::size_t count = 0;
+  for (const RankTotals& rank : ranks) {
+    if (rank.pieces == 0) continue;
+    const auto value = static_cast<double>(of(rank));
+    least = count == 0 ? value : std::min(least, value);
+    most = std::max(most, value);
+    sum += value;
+    ++count;
+  }
+  if (count == 0) return;
+  fmt::print("    {:<12}{:>10}{:>12}{:>12}\n", name, text(least), text(sum / static_cast<double>(count)), text(most));
+}
+
+}  // namespace
+
+void JsonPieces::begin(bool with_pieces) {
+  with_pieces_ = with_pieces;
+  fmt::format_to(std::back_inserter(buffer_), "{{{}", with_pieces ? "\"pieces\":[" : "");
+}
+
+void JsonPieces::add(const Transfer& transfer) {
+  if (last_ != &transfer.key) {
+    last_key_ = fmt::format("\"fqn\":{},\"state\":{}", json_text(transfer.key.fqn), json_text(transfer.key.state));
+    last_ = &transfer.key;
+  }
+  fmt::format_to(std::back_inserter(buffer_), FMT_STRING("{}\n{{{},\"src\":{},\"dst\":{},\"offset\":"),
+                 first_ ? "" : ",", last_key_, to_int(transfer.source), to_int(transfer.target));
+  append_list(buffer_, transfer.box.offset);
+  fmt::format_to(std::back_inserter(buffer_), FMT_STRING(",\"size\":"));
+  append_list(buffer_, transfer.box.size);
+  fmt::format_to(std::back_inserter(buffer_), FMT_STRING(",\"bytes\":{}}}"), transfer.bytes);
+  first_ = false;
+  if (buffer_.size() > (1u << 16)) flush();
+}
+
+void JsonPieces::end(const PlanTotals& totals, bool one_rank) {
+  fmt::format_to(std::back_inserter(buffer_),
+                 "{}\"totals\":{{\"needed\":{},\"local\":{},\"remote\":{},\"relabelled_remote\":null,"
+                 "\"max_egress\":{},\"max_ingress\":{},\"runs\":{}}},\"labels\":null}}\n",
+                 with_pieces_ ? "],\n" : "", totals.needed, totals.local, totals.remote,
+                 one_rank ? "null" : std::to_string(totals.max_egress), totals.max_ingress, totals.runs);
+  flush();
+}
+
+void JsonPieces::flush() {
+  std::fwrite(buffer_.data(), 1, buffer_.size(), stdout);
+  buffer_.clear();
+}
+
+void print_gaps(std::span<const Gap> gaps) {
+  fmt::print(stderr, "shardwire: layout_mismatch: {} wanted region{} no holder:\n", gaps.size(),
+             gaps.size() == 1 ? " has" : "s have");
+  for (const Gap& gap : gaps) {
+    fmt::print(stderr, "  {} {} {} wanted by rank {}\n", gap.fqn, gap.state, to_string(gap.box), to_int(gap.target));
+  }
+}
+
+void print_table(const Case& job, const PlanTotals& totals, bool one_rank, bool brief) {
+  const std::string lost = job.source.lost.empty() ? "" : fmt::format(" ({} lost)", job.source.lost.size());
+  fmt::print("{}: {} tensors x {} states, {} source ranks{} -> {} target ranks\n", job.name.empty() ? "case" : job.name,
+             job.tensors, job.states.size(), job.source.ranks, lost, job.target.ranks);
+  if (one_rank) fmt::print("  only what target rank {} needs\n", to_int(totals.ranks.front().target));
+  const auto line = [&](const char* name, ByteCount bytes, const char* meaning) {
+    fmt::print("  {:<12}{:>10}{:>8.2f} %   {}\n", name, human_bytes(static_cast<double>(bytes)),
+               percent(bytes, totals.needed), meaning);
+  };
+  line("needed", totals.needed, "wanted by target ranks, replicas counted each");
+  line("local", totals.local, "a rank holds it already: copied inside the process");
+  line("remote", totals.remote, "crosses between ranks");
+  if (!one_rank) line("max egress", totals.max_egress, "most remote bytes out of one source rank");
+  line("max ingress", totals.max_ingress, "most remote bytes into one target rank");
+  std::size_t pieces = 0;
+  for (const RankTotals& rank : totals.ranks) pieces += rank.pieces;
+  const double runs = static_cast<double>(totals.runs);
+  fmt::print("  {} pieces in {} contiguous runs, {} per run on average\n", pieces, totals.runs,
+             human_bytes(totals.runs == 0 ? 0 : static_cast<double>(totals.needed) / runs));
+  if (!job.by_value.empty()) fmt::print("  {} one-element tensors go by value\n", job.by_value.size());
+
+  if (!one_rank) {
+    fmt::print("  per target rank    least        mean        most\n");
+    print_spread("pieces", totals.ranks, human_count, [](const RankTotals& rank) { return rank.pieces; });
+    print_spread("runs", totals.ranks, human_count, [](const RankTotals& rank) { return rank.runs; });
+    print_spread("needed", totals.ranks, human_bytes, [](const RankTotals& rank) { return rank.needed; });
+    print_spread("remote", totals.ranks, human_bytes, [](const RankTotals& rank) { return rank.needed - rank.local; });
+    const auto idle =
+        std::count_if(totals.ranks.begin(), totals.ranks.end(), [](const auto& r) { return r.pieces == 0; });
+    if (idle > 0) fmt::print("    {} target ranks want nothing and are left out of these\n", idle);
+  }
+  if (brief || totals.largest.empty()) return;
+  fmt::print("  largest flows\n");
+  for (const Flow& flow : totals.largest) {
+    fmt::print("    source {} -> target {}: {}\n", to_int(flow.source), to_int(flow.target),
+               human_bytes(static_cast<double>(flow.bytes)));
+  }
+}
+
+void finish_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw std::runtime_error("cannot write to standard output");
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/text.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/command.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+std::string scaled(double value, const char* const* units, std::size_t count) {
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < count) {
+    value /= 1000;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  const char* const name = units[unit];
+  return fmt::format("{:.{}f}{}{}", value, digits, *name == '\0' ? "" : " ", name);
+}
+
+}  // namespace
+
+std::string human_bytes(double bytes) {
+  static constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  return scaled(bytes, units, std::size(units));
+}
+
+std::string human_count(double count) {
+  static constexpr const char* units[] = {"", "k", "M", "G", "T"};
+  return scaled(count, units, std::size(units));
+}
+
+std::string json_text(std::string_view text) {
+  return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+ByteCount parse_bytes(std::string_view option, std::string_view text) {
+  const auto refuse = [&] {
+    throw UsageError(fmt::format("{}: '{}' is not a size; examples are 4096, 64K, 256M, 2G", option, text));
+  };
+  ByteCount value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) refuse();
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  int shift = 0;
+  if (unit == "K" || unit == "k") shift = 10;
+  if (unit == "M" || unit == "m") shift = 20;
+  if (unit == "G" || unit == "g") shift = 30;
+  if (!unit.empty() && shift == 0) refuse();
+  if (shift > 0 && value >> (63 - shift) != 0) refuse();
+  return value << shift;
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "shardwire/types.hpp"
+
+namespace shardwire::cli {
+
+/// "96.4 GB", "15.2 kB", "0 B": decimal units, three digits.
+std::string human_bytes(double bytes);
+/// "1.26 k", "570 k", "312"
+std::string human_count(double count);
+/// A JSON text with its quotes; bytes that are no UTF-8 become U+FFFD.
+std::string json_text(std::string_view text);
+/// "4096", "1K", "2G": K, M and G count by 1024. Errors: throws UsageError that names `option`.
+ByteCount parse_bytes(std::string_view option, std::string_view text);
+
+}  // namespace shardwire::cli

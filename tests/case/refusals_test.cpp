@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every refusal of a case file, with the line that a user reads.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <ostream>
+#include <string>
+
+#include "case/case.hpp"
+#include "case_text.hpp"
+
+namespace {
+
+using namespace shardwire;
+using namespace shardwire::test;
+
+struct Refusal {
+  const char* title;
+  std::string text;
+  std::string message;  ///< begins with this
+};
+std::ostream& operator<<(std::ostream& out, const Refusal& refusal) {
+  return out << refusal.title;
+}
+
+// One 2-d tensor w of rule r; `rule` is the source's entry for it.
+std::string with_rule(const std::string& rule) {
+  return with_source(R"j("ranks": 4, "rules": {"*": {"replicated": true}, "r": )j" + rule + "}");
+}
+
+const Refusal refused_files[] = {
+    {"no_json", "{\n  \"name\": ,\n}", "2:11: syntax error while parsing value"},
+    {"truncated", "{\"name\": \"a\"", "1:13: syntax error"},
+    {"text_after_the_end", "{} {}", "1:4: syntax error"},
+    {"a_comment", "{ // no\n}", "1:3: syntax error"},
+    {"no_object", "[1]", "an object is expected, this is array"},
+    {"repeated_key", R"j({"name": "a", "name": "b"})j", "name: the key stands twice"},
+    {"repeated_rule", with_source(R"j("ranks": 1, "rules": {"r": {"replicated": true}, "r": {"replicated": true}})j"),
+     "source.rules.r: the key stands twice"},
+    {"huge_integer", with_source(R"j("ranks": 99999999999999999999999, "rules": {})j"),
+     "source.ranks: the integer 99999999999999999999999 does not fit 64 bits"},
+    {"huge_number", R"j({"scalars": {"lr": 1e999}})j", "1:"},
+    {"unknown_field", with_top(R"j("colour": 1)j"), "colour: unknown field; known are name"},
+    {"unknown_side_field", with_source(R"j("ranks": 1, "rules": {}, "rank": 1)j"), "source.rank: unknown field"},
+    {"unknown_tensor_field", with_tensor(R"j("fqn": "w", "shape": [4], "dtype": "f32")j"),
+     "tensors[0].dtype: unknown field"},
+    {"missing_source", R"j({"tensors": [{"fqn": "w", "shape": [4]}], "target": {"ranks": 1, "rules": {}}})j",
+     "the field 'source' is missing"},
+    {"missing_ranks", with_source(R"j("rules": {"*": {"replicated": true}})j"), "source: the field 'ranks' is missing"},
+    {"missing_rules", with_source(R"j("ranks": 2)j"), "source: the field 'rules' is missing"},
+    {"no_rank", with_source(R"j("ranks": 0, "rules": {"*": {"replicated": true}})j"),
+     "source.ranks: 0 is not from 1 to"},
+    {"fractional_ranks", with_source(R"j("ranks": 2.0, "rules": {})j"),
+     "source.ranks: an integer is expected, this is 2.0"},
+    {"too_many_ranks", with_source(R"j("ranks": 1099511627776, "rules": {})j"),
+     "source.ranks: 1099511627776 is not from"},
+    // tensors
+    {"no_tensors", R"j({"tensors": []})j", "tensors: no tensor"},
+    {"neither_model_nor_tensors", R"j({"states": ["m"]})j", "one of the fields 'model' and 'tensors' is missing"},
+    {"model_and_tensors", R"j({"model": "llama3-8b", "tensors": []})j", "model: model stands in place of tensors"},
+    {"unknown_model", R"j({"model": "llama4"})j", "model: unknown model; known are llama3-8b"},
+    {"too_many_layers", R"j({"model": "llama3-8b", "layers": 33})j", "layers: llama3-8b has 32 layers"},
+    {"negative_layers", R"j({"model": "llama3-8b", "layers": -1})j", "layers: -1 is not from 0 to"},
+    {"nothing_left", R"j({"model": "llama3-8b", "layers": 0, "embeddings": false})j", "no tensor is left of the model"},
+    {"layers_without_model", with_top(R"j("layers": 1)j"), "layers: has a meaning only beside a model"},
+    {"embeddings_no_bool", R"j({"model": "llama3-8b", "embeddings": 0})j", "embeddings: true or false is expected"},
+    {"misspelt_model_rule",
+     R"j({"model": "llama3-8b", "layers": 1, "source": {"ranks": 1, "rules": {"*": {"replicated": true}, "rwo": {"replicated": true}}}})j",
+     "source.rules.rwo: the model has no tensors of this rule"},
+    {"repeated_tensor", with_tensors(R"j({"fqn": "w", "shape": [4]}, {"fqn": "w", "shape": [4]})j"),
+     "tensors[1].fqn: a tensor of this name stands before"},
+    {"empty_fqn", with_tensor(R"j("fqn": "", "shape": [4])j"), "tensors[0].fqn: an empty name"},
+    {"negative_extent", with_tensor(R"j("fqn": "w", "shape": [4, -1])j"), "tensors[0].shape[1]: -1 is not from 0 to"},
+    {"fractional_extent", with_tensor(R"j("fqn": "w", "shape": [4.5])j"),
+     "tensors[0].shape[0]: an integer is expected"},
+    {"nine_dims", with_tensor(R"j("fqn": "w", "shape": [1,1,1,1,1,1,1,1,1])j"), "tensors[0].shape: 9 dims"},
+    {"volume_overflow", with_tensor(R"j("fqn": "w", "shape": [4294967296, 4294967296])j"), "tensors[0].shape: "},
+    {"bytes_overflow", with_tensor(R"j("fqn": "w", "shape": [9223372036854775807])j"), "tensors[0].shape: "},
+    {"keyword_as_tensor_rule", with_tensor(R"j("fqn": "w", "shape": [4], "rule": "mesh")j"),
+     "tensors[0].rule: 'mesh' is a layout keyword"},
+    {"no_entry_for_a_tensor", with_source(R"j("ranks": 1, "rules": {"x": {"replicated": true}})j"),
+     "tensors[0]: no entry of source.rules serves rule 'r' of tensor \"w\""},
+    // states, dtypes, scalars
+    {"unknown_dtype", with_top(R"j("dtype": "f24")j"), "dtype: unknown dtype; known are f64"},
+    {"dtype_of_unknown_state", with_top(R"j("dtypes": {"v": "bf16"})j"), "dtypes.v: unknown state"},
+    {"repeated_state", R"j({"tensors": [{"fqn": "w", "shape": [4]}], "states": ["m", "m"]})j",
+     "states[1]: the state stands twice"},
+    {"no_state", R"j({"tensors": [{"fqn": "w", "shape": [4]}], "states": []})j", "states: no state"},
+    {"nested_scalar", with_top(R"j("scalars": {"betas": [0.9, 0.99]})j"), "scalars.betas: a number, text"},
+    {"huge_scalar", with_top(R"j("scalars": {"step": 18446744073709551615})j"),
+     "scalars.step: 18446744073709551615 is not from"},
+    {"no_host_ranks", with_top(R"j("hosts": 0)j"), "hosts: 0 is not from 1 to"},
+    // sides
+    {"lost_in_target", with_target(R"j("ranks": 2, "lost": [0], "rules": {"*": {"replicated": true}})j"),
+     "target.lost: only a source has lost ranks"},
+    {"lost_out_of_range", with_source(R"j("ranks": 2, "lost": [2], "rules": {"*": {"replicated": true}})j"),
+     "source.lost[0]: 2 is not from 0 to 1"},
+    {"lost_twice", with_source(R"j("ranks": 2, "lost": [1, 1], "rules": {"*": {"replicated": true}})j"),
+     "source.lost[1]: the rank stands twice"},
+    {"keyword_as_rule",
+     with_source(R"j("ranks": 2, "rules": {"*": {"replicated": true}, "boxes": {"replicated": true}})j"),
+     "source.rules.boxes: 'boxes' is a layout keyword"},
+    {"pipeline", with_source(R"j("ranks": 2, "pipeline": 2, "rules": {})j"),
+     "source.pipeline: pipeline stages are not supported yet"},
+    // layouts
+    {"no_layout", with_rule("{}"), "source.rules.r: no layout"},
+    {"two_layouts", with_rule(R"j({"mesh": [4], "chunk": 0})j"), "source.rules.r: both mesh and chunk"},
+    {"layout_of_text", with_rule(R"j("mesh")j"), "source.rules.r: an object is expected, this is string"},
+    {"flat", with_rule(R"j({"flat": [["*"]], "world": 4})j"),
+     "source.rules.r: layouts of this kind are not supported yet"},
+    {"blockcyclic", with_rule(R"j({"blockcyclic": {"block": [1], "grid": [1]}})j"),
+     "source.rules.r: layouts of this kind are not supported yet"},
+    {"mesh_without_placements", with_rule(R"j({"mesh": [4]})j"), "source.rules.r: the field 'placements' is missing"},
+    {"mesh_of_no_dims", with_rule(R"j({"mesh": [], "placements": []})j"),
+     "source.rules.r.mesh: a mesh has at least one dim"},
+    {"mesh_of_zero", with_rule(R"j({"mesh": [4, 0], "placements": ["R", "R"]})j"),
+     "source.rules.r.mesh[1]: 0 is not from 1 to"},
+    {"hostile_mesh", with_rule(R"j({"mesh": [1099511627776], "placements": ["R"]})j"),
+     "source.rules.r.mesh[0]: 1099511627776 is not"},
+    {"hostile_mesh_product", with_rule(R"j({"mesh": [65536, 65536], "placements": ["R", "R"]})j"),
+     "source.rules.r.mesh[1]: the mesh has more than"},
+    {"mesh_beyond_ranks", with_rule(R"j({"mesh": [8], "placements": ["S(0)"]})j"),
+     "source.rules.r: mesh (8) [S(0)] uses rank 7"},
+    {"placement_count", with_rule(R"j({"mesh": [2, 2], "placements": ["R"]})j"),
+     "source.rules.r.placements: 1 placements for 2 mesh dims"},
+    {"partial", with_rule(R"j({"mesh": [2, 2], "placements": ["R", "P"]})j"),
+     "source.rules.r.placements[1]: \"P\" is no placement"},
+    {"open_placement", with_rule(R"j({"mesh": [4], "placements": ["S(0"]})j"),
+     "source.rules.r.placements[0]: \"S(0\" is no placement"},
+    {"placement_and_more", with_rule(R"j({"mesh": [4], "placements": ["S(0)x"]})j"), "source.rules.r.placements[0]: "},
+    {"placement_number", with_rule(R"j({"mesh": [4], "placements": [0]})j"),
+     "source.rules.r.placements[0]: a text is expected"},
+    {"strided_without_factor", with_rule(R"j({"mesh": [4], "placements": ["SS(0)"]})j"),
+     "source.rules.r.placements[0]: "},
+    {"strided_by_zero", with_rule(R"j({"mesh": [4], "placements": ["SS(0,0)"]})j"), "source.rules.r.placements[0]: "},
+    {"hostile_factor", with_rule(R"j({"mesh": [4], "placements": ["SS(0,1099511627776)"]})j"),
+     "source.rules.r: mesh layout: "},
+    {"wrong_tp_first_factor",
+     with_rule(R"j({"mesh": [2, 2], "placements": ["SS(0,4)", "S(0)"], "order": "tp_first"})j"), "source.rules.r: "},
+    {"unknown_order", with_rule(R"j({"mesh": [4], "placements": ["R"], "order": "dp_first"})j"),
+     "source.rules.r.order: unknown order"},
+    {"too_few_mesh_ranks", with_rule(R"j({"mesh": [4], "placements": ["R"], "ranks": [0, 1]})j"),
+     "source.rules.r.ranks: 2 ranks for 4 mesh positions"},
+    {"repeated_mesh_rank", with_rule(R"j({"mesh": [2], "placements": ["R"], "ranks": [1, 1]})j"),
+     "source.rules.r: mesh layout: "},
+    {"negative_mesh_rank", with_rule(R"j({"mesh": [2], "placements": ["R"], "ranks": [0, -1]})j"),
+     "source.rules.r.ranks[1]: -1 is not"},
+    {"dim_out_of_range", with_rule(R"j({"mesh": [4], "placements": ["S(2)"]})j"), "source.rules.r: "},
+    {"negative_dim_out_of_range", with_rule(R"j({"chunk": -3, "over": 4})j"), "source.rules.r: "},
+    {"chunk_without_over", with_rule(R"j({"chunk": 0})j"), "source.rules.r: the field 'over' is missing"},
+    {"chunk_over_none", with_rule(R"j({"chunk": 0, "over": 0})j"), "source.rules.r.over: 0 is not from 1 to"},
+    {"chunk_over_too_many", with_rule(R"j({"chunk": 0, "over": 5})j"), "source.rules.r: "},
+    {"replicated_false", with_rule(R"j({"replicated": false})j"), "source.rules.r.replicated: only true has a meaning"},
+    {"replicated_and_more", with_rule(R"j({"replicated": true, "over": 4})j"), "source.rules.r.over: unknown field"},
+    {"boxes_of_no_rank", with_rule(R"j({"boxes": {"x": []}})j"), "source.rules.r.boxes.x: the key is no rank"},
+    {"boxes_of_rank_01", with_rule(R"j({"boxes": {"01": []}})j"), "source.rules.r.boxes.01: the key is no rank"},
+    {"boxes_of_foreign_rank", with_rule(R"j({"boxes": {"4": [[[0, 0], [1, 1]]]}})j"),
+     "source.rules.r: boxes layout: rank 4"},
+    {"box_of_one_list", with_rule(R"j({"boxes": {"0": [[[0, 0]]]}})j"),
+     "source.rules.r.boxes.0[0]: a box is [[offsets], [sizes]]"},
+    {"box_of_mixed_dims", with_rule(R"j({"boxes": {"0": [[[0, 0], [1]]]}})j"),
+     "source.rules.r.boxes.0[0]: 2 offsets and 1 sizes"},
+    {"box_of_other_dims", with_rule(R"j({"boxes": {"0": [[[0], [1]]]}})j"), "source.rules.r: boxes layout: "},
+    {"box_outside", with_rule(R"j({"boxes": {"0": [[[0, 0], [9, 1]]]}})j"),
+     "source.rules.r: boxes layout: box [0:9, 0:1] of rank 0 leaves"},
+    {"box_negative", with_rule(R"j({"boxes": {"0": [[[-1, 0], [1, 1]]]}})j"),
+     "source.rules.r.boxes.0[0][0][0]: -1 is not from 0 to"},
+    {"boxes_overlap", with_rule(R"j({"boxes": {"0": [[[0, 0], [2, 2]], [[1, 1], [2, 2]]]}})j"),
+     "source.rules.r: boxes layout: boxes [0:2, 0:2] and [1:3, 1:3] of rank 0 overlap"},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(refused_cases)
+
+BOOST_DATA_TEST_CASE(names_the_place, boost::unit_test::data::make(refused_files), refusal) {
+  try {
+    parse_case(refusal.text);
+    BOOST_ERROR("accepted: " << refusal.text);
+  } catch (const CaseError& error) {
+    const std::string what = error.what();
+    BOOST_TEST(what.substr(0, refusal.message.size()) == refusal.message);
+    BOOST_TEST(what.find('\n') == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_missing_file_is_named) {
+  BOOST_CHECK_EXCEPTION(load_case("/nonexistent/x.json"), CaseError, [](const CaseError& error) {
+    return std::string(error.what()) == "/nonexistent/x.json: No such file or directory";
+  });
+}
+
+BOOST_AUTO_TEST_CASE(deep_nesting_is_refused) {
+  BOOST_CHECK_THROW(parse_case(std::string(1'000'000, '[')), CaseError);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exit codes and messages that scripts and people meet before anything runs.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <ostream>
+
+#include "support/command.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using Words = std::vector<std::string>;
+
+struct Usage {
+  const char* title;
+  Words words;
+  int exit_code;
+  const char* says;  ///< somewhere on either stream
+};
+std::ostream& operator<<(std::ostream& out, const Usage& usage) {
+  return out << usage.title;
+}
+
+const Usage usages[] = {
+    {"nothing", {}, 2, "Subcommands:"},
+    {"help", {"--help"}, 0, "plan"},
+    {"version", {"--version"}, 0, "shardwire 0."},
+    {"unknown_command", {"bogus"}, 2, "bogus"},
+    {"plan_help", {"plan", "--help"}, 0, "--totals"},
+    {"plan_version", {"plan", "--version"}, 0, "shardwire 0."},
+    {"plan_without_case", {"plan"}, 2, "CASE is required"},
+    {"unknown_option", {"plan", "--bogus", "-"}, 2, "--bogus"},
+    {"rank_no_number", {"plan", "--rank", "x", "-"}, 2, "--rank"},
+    {"rank_too_large", {"plan", "--rank", "2", "-"}, 2, "--rank 2: the target has ranks 0 to 1"},
+    {"rank_negative", {"plan", "--rank", "-1", "-"}, 2, "--rank -1"},
+    {"relabel", {"plan", "--relabel", "-"}, 2, "--relabel is not supported yet"},
+    {"svg", {"plan", "--svg", "x.svg", "--tensor", "w", "-"}, 2, "--svg is not supported yet"},
+    {"fabric", {"plan", "--fabric", "x.json", "-"}, 2, "--fabric is not supported yet"},
+    {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
+    {"folder", {"plan", "/"}, 2, "shardwire: /: "},
+};
+
+const char* const two_ranks = R"j({"tensors": [{"fqn": "w", "shape": [8]}],
+  "source": {"ranks": 2, "rules": {"*": {"replicated": true}}}, "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}})j";
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(usage)
+
+BOOST_DATA_TEST_CASE(has_the_documented_exit_code, boost::unit_test::data::make(usages), sample) {
+  const CommandResult result = run_command(sample.words, two_ranks);
+  BOOST_TEST(result.exit_code == sample.exit_code);
+  BOOST_TEST((result.out + result.err).find(sample.says) != std::string::npos, result.out + result.err);
+  if (sample.exit_code == 0) BOOST_TEST(result.err == "");
+  if (sample.exit_code == 2) BOOST_TEST(result.out == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_bad_case_on_standard_input_is_refused_in_one_line) {
+  const CommandResult result = run_command({"plan", "-"}, "{\n");
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(result.err.find("shardwire: standard input: 2:1: ") == 0);
+  BOOST_TEST(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
+  const CommandResult result = run_command({"plan", "-"}, two_ranks, {{"SHARDWIRE_TRANSPROT", "ucx"}});
+  BOOST_TEST(result.exit_code == 0);
+  BOOST_TEST(result.err.find("SHARDWIRE_TRANSPROT is unknown") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include "move/pacer.hpp"
+#include "move/staging.hpp"
+
+using namespace shardwire;
+using namespace std::chrono_literals;
+
+BOOST_AUTO_TEST_SUITE(staging)
+
+BOOST_AUTO_TEST_CASE(a_pool_never_hands_out_more_than_its_budget) {
+  move::StagingPool pool(1000, 300);
+  std::vector<move::Slot> slots;
+  while (move::Slot slot = pool.acquire()) slots.push_back(std::move(slot));
+  BOOST_TEST(slots.size() == 3U);
+  BOOST_TEST(pool.peak_bytes() == 900U);
+  BOOST_TEST(pool.peak_bytes() <= pool.budget_bytes());
+  slots.pop_back();
+  BOOST_TEST(pool.free_slots() == 1U);
+  BOOST_TEST(static_cast<bool>(pool.acquire()));
+}
+
+BOOST_AUTO_TEST_CASE(a_budget_below_one_slot_makes_one_small_slot) {
+  move::StagingPool pool(10, 300);
+  BOOST_TEST(pool.slot_bytes() == 10U);
+  const move::Slot slot = pool.acquire();
+  BOOST_TEST(slot.bytes().size() == 10U);
+  BOOST_TEST(!pool.acquire());
+}
+
+BOOST_AUTO_TEST_CASE(slots_in_flight_do_not_share_memory) {
+  move::StagingPool pool(64, 32);
+  const move::Slot a = pool.acquire();
+  const move::Slot b = pool.acquire();
+  BOOST_TEST(a.bytes().data() != b.bytes().data());
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_may_outlive_its_pool) {
+  move::Slot slot;
+  {
+    move::StagingPool pool(64, 64);
+    slot = pool.acquire();
+  }
+  slot.bytes()[0] = std::byte{1};
+  BOOST_TEST((slot.bytes()[0] == std::byte{1}));
+}
+
+BOOST_AUTO_TEST_CASE(the_pacer_holds_posts_to_the_rate) {
+  move::Pacer pacer(1000);
+  const auto start = move::Pacer::Clock::now();
+  BOOST_TEST(pacer.take(500, start));
+  BOOST_TEST(!pacer.take(1, start + 499ms));
+  BOOST_TEST((pacer.retry_at() == start + 500ms));
+  BOOST_TEST(pacer.take(500, start + 500ms));
+  // A long pause earns nothing: the next post has to be paid for as usual.
+  BOOST_TEST(pacer.take(1000, start + 60s));
+  BOOST_TEST(!pacer.take(1, start + 60s + 999ms));
+}
+
+BOOST_AUTO_TEST_CASE(no_rate_means_no_limit) {
+  move::Pacer pacer(0);
+  for (int i = 0; i < 10; ++i) BOOST_TEST(pacer.take(1ULL << 40, {}));
+  BOOST_TEST(!pacer.retry_at());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <optional>
+
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Two members: 0 publishes, 1 reads slowly (paced), so that a restore can be met half-way.
+struct Pair {
+  static constexpr ByteCount bytes = 4 << 20;
+
+  Pair() {
+    SessionOptions options;
+    options.transport = transport_under_test();
+    const auto port = free_port();
+    source.emplace(Session::join(member(0, 2, port), options));
+    reader.emplace(Session::join(member(1, 2, port), options));
+    arena = source->allocate(bytes);
+    held.use(arena.data());
+    held.fill(1);
+    Catalog catalog(Rank{0}, 1);
+    held.add_to(catalog);
+    publication.emplace(source->publish(catalog));
+  }
+  Restore start() {
+    Catalog target(Rank{0}, 1);
+    wanted.add_to(target);
+    RestoreOptions options;
+    options.deadline = 30s;
+    options.ingress_bytes_per_second = bytes;  // one second
+    return reader->restore(target, options);
+  }
+
+  static constexpr Extent elements = static_cast<Extent>(bytes / 4);
+  TestShard held{{{"w", "exp_avg"}, DType::f32, {elements}}, Layout::replicated(), Rank{0}};
+  TestShard wanted{{{"w", "exp_avg"}, DType::f32, {elements}}, Layout::replicated(), Rank{0}};
+  std::optional<Session> source;
+  std::optional<Session> reader;
+  Arena arena;
+  std::optional<Publication> publication;
+};
+
+void wait_until_moving(Restore& restore) {
+  struct Seen {
+    std::promise<void> moving;
+    std::atomic<bool> once = false;
+  };
+  const auto seen = std::make_shared<Seen>();  // owners: this call and the callback, which may be running when it is taken back
+  restore.on_progress(
+      [seen](const Progress& progress) {
+        if (progress.done_bytes > 0 && !seen->once.exchange(true)) seen->moving.set_value();
+      },
+      5ms);
+  BOOST_REQUIRE(seen->moving.get_future().wait_for(20s) == std::future_status::ready);
+  restore.on_progress(nullptr);
+}
+
+ErrorCode code_of(Restore& restore) {
+  try {
+    restore.wait();
+  } catch (const Error& error) {
+    BOOST_TEST_MESSAGE(error.what());
+    return error.code();
+  }
+  BOOST_FAIL("the restore committed");
+  return ErrorCode::internal;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(lease)
+
+BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
+  Pair pair;
+  Restore restore = pair.start();
+  wait_until_moving(restore);
+  pair.publication->retire(20s);
+  restore.wait();
+  BOOST_TEST(pair.wanted.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_does_not_commit) {
+  Pair pair;
+  Restore restore = pair.start();
+  wait_until_moving(restore);
+  std::optional<Error> error;
+  try {
+    pair.publication->retire(20ms);
+  } catch (const Error& caught) {
+    error = caught;
+  }
+  BOOST_REQUIRE(error);
+  BOOST_TEST((error->code() == ErrorCode::timed_out));
+  BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
+  BOOST_TEST((code_of(restore) == ErrorCode::layout_mismatch));
+}
+
+BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
+  Pair pair;
+  Restore restore = pair.start();
+  wait_until_moving(restore);
+  pair.publication.reset();
+  pair.source.reset();
+  try {
+    restore.wait();
+    BOOST_FAIL("the restore committed");
+  } catch (const Error& error) {
+    BOOST_TEST((error.code() == ErrorCode::peer_lost));
+    BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
+    BOOST_TEST(error.gaps().size() == 1U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source) {
+  Pair pair;
+  Catalog target(Rank{0}, 1);
+  pair.wanted.add_to(target);
+  RestoreOptions options;
+  options.deadline = 300ms;
+  options.ingress_bytes_per_second = Pair::bytes / 4;
+  Restore restore = pair.reader->restore(target, options);
+  BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
+  pair.publication->retire(5s);  // the lease has gone with the restore
+}
+
+BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
+  Pair pair;
+  {
+    Restore restore = pair.start();
+    wait_until_moving(restore);
+  }
+  pair.publication->retire(5s);
+}
+
+BOOST_AUTO_TEST_CASE(the_rate_holds_remote_ingress) {
+  Pair pair;
+  Restore restore = pair.start();
+  restore.wait();
+  BOOST_TEST(restore.report().moved == Pair::bytes);
+  BOOST_TEST(restore.report().seconds.move > 0.5);  // asked for one second; faster than twice the rate is a fault
+}
+
+BOOST_AUTO_TEST_CASE(closing_the_reading_session_ends_its_restores) {
+  Pair pair;
+  Restore restore = pair.start();
+  wait_until_moving(restore);
+  pair.reader->close(1s);
+  BOOST_TEST((code_of(restore) == ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

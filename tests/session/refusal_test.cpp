@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <optional>
+
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+SessionOptions quick() {
+  SessionOptions options;
+  options.transport = transport_under_test();
+  options.join_timeout = 5s;
+  return options;
+}
+
+RestoreOptions within(Duration deadline) {
+  RestoreOptions options;
+  options.deadline = deadline;
+  options.settle = 50ms;
+  return options;
+}
+
+TensorSpec matrix(DType dtype = DType::f32, Extents shape = {12, 4}) { return {{"w", "exp_avg"}, dtype, shape}; }
+
+// What `call` throws; fails the test when it throws nothing.
+template <typename Call>
+Error failure_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  BOOST_FAIL("no error was thrown");
+  return Error(ErrorCode::internal, "");
+}
+
+bool says(const Error& error, const std::string& text) {
+  BOOST_TEST_MESSAGE(error.what());
+  return std::string(error.what()).find(text) != std::string::npos;
+}
+
+// A job of one member that holds `held` rows of 12 and wants all of them.
+struct Alone {
+  Session session = Session::join(member(0, 1, free_port()), quick());
+  TestShard held{matrix(), Layout::boxes({{Rank{0}, {{{0, 0}, {8, 4}}}}}), Rank{0}};
+  Catalog source{Rank{0}, 1};
+  Publication publication;
+
+  Publication publish() {
+    held.fill(1);
+    held.add_to(source);
+    return session.publish(source);
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(refusal)
+
+BOOST_AUTO_TEST_CASE(every_element_without_a_holder_is_named_before_any_byte_moves) {
+  Alone alone;
+  const Publication publication = alone.publish();
+  TestShard wanted(matrix(), Layout::replicated(), Rank{0});
+  Catalog target(Rank{0}, 1);
+  wanted.add_to(target);
+  std::vector<float> other(6);
+  target.add({{"absent", "exp_avg"}, DType::f32, {6}}, Layout::replicated(), View{.data = other.data()});
+  Restore restore = alone.session.restore(target, within(20s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_REQUIRE_EQUAL(error.gaps().size(), 2U);
+  BOOST_TEST((error.gaps()[0] == Gap{"w", "exp_avg", Box{{8, 0}, {4, 4}}, Rank{0}}));
+  BOOST_TEST((error.gaps()[1] == Gap{"absent", "exp_avg", Box{{0}, {6}}, Rank{0}}));
+  BOOST_TEST(restore.report().moved + restore.report().local == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(another_dtype_is_an_error_and_never_a_cast) {
+  Alone alone;
+  const Publication publication = alone.publish();
+  TestShard wanted(matrix(DType::bf16), Layout::boxes({{Rank{0}, {{{0, 0}, {8, 4}}}}}), Rank{0});
+  Catalog target(Rank{0}, 1);
+  wanted.add_to(target);
+  Restore restore = alone.session.restore(target, within(20s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_TEST(says(error, "w"));
+  BOOST_TEST(says(error, "bf16"));
+}
+
+BOOST_AUTO_TEST_CASE(nothing_published_ends_at_the_deadline_and_says_so) {
+  Alone alone;
+  TestShard wanted(matrix(), Layout::replicated(), Rank{0});
+  Catalog target(Rank{0}, 1);
+  wanted.add_to(target);
+  Restore restore = alone.session.restore(target, within(200ms));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST(says(error, "nobody has published 'state'"));
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_wants_nothing_finishes_at_once) {
+  Alone alone;
+  Restore restore = alone.session.restore(Catalog(Rank{0}, 1), within(20s));
+  restore.wait();
+  BOOST_TEST(restore.report().needed == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_cancelled_restore_throws_cancelled) {
+  Alone alone;
+  TestShard wanted(matrix(), Layout::replicated(), Rank{0});
+  Catalog target(Rank{0}, 1);
+  wanted.add_to(target);
+  Restore restore = alone.session.restore(target, within(60s));
+  restore.cancel();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(a_destination_that_overlaps_published_memory_is_refused) {
+  Alone alone;
+  const Publication publication = alone.publish();
+  Catalog target(Rank{0}, 1);
+  target.add(matrix(), Layout::boxes({{Rank{0}, {{{0, 0}, {2, 4}}}}}), View{.data = alone.held.data() + 16});
+  const Error error = failure_of([&] { alone.session.restore(target, within(20s)); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "overlaps"));
+}
+
+BOOST_AUTO_TEST_CASE(a_second_publication_of_the_same_name_is_refused_until_the_first_is_retired) {
+  Alone alone;
+  Publication first = alone.publish();
+  const Error error = failure_of([&] { alone.session.publish(alone.source); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  first.retire(5s);
+  const Publication second = alone.session.publish(alone.source);
+}
+
+BOOST_AUTO_TEST_CASE(repeated_keys_and_null_views_are_refused) {
+  Catalog catalog(Rank{0}, 2);
+  std::vector<float> memory(48);
+  catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()});
+  BOOST_TEST(says(failure_of([&] { catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()}); }),
+                  "w:exp_avg"));
+  TensorSpec other = matrix();
+  other.key.fqn = "other";
+  BOOST_TEST(says(failure_of([&] { catalog.add(other, Layout::chunk(0, 2), View{}); }), "null"));
+  BOOST_TEST(says(failure_of([&] { catalog.add(other, Layout::chunk(5, 2), View{.data = memory.data()}); }), "other"));
+}
+
+BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    Catalog held(Rank{rank}, 2);
+    held.add_value({"w", "step"}, std::int64_t{rank == 0 ? 5 : 6});
+    const Publication publication = session.publish(held);
+    Catalog wanted(Rank{rank}, 2);
+    wanted.add_value({"w", "step"});
+    Restore restore = session.restore(wanted, within(20s));
+    const Error error = failure_of([&] { restore.wait(); });
+    BOOST_REQUIRE(error.code() == ErrorCode::layout_mismatch);
+    BOOST_REQUIRE(error.ranks() == (std::vector<Rank>{Rank{0}, Rank{1}}));
+    session.gather("done", {}, 20s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(sources_at_different_steps_are_refused) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    TestShard shard(matrix(), Layout::chunk(0, 2), Rank{rank});
+    Catalog held(Rank{rank}, 2);
+    shard.add_to(held);
+    const Publication publication = session.publish(held, {.step = rank});
+    TestShard wanted(matrix(), Layout::replicated(), Rank{rank});
+    Catalog target(Rank{rank}, 2);
+    wanted.add_to(target);
+    Restore restore = session.restore(target, within(20s));
+    const Error error = failure_of([&] { restore.wait(); });
+    BOOST_REQUIRE(says(error, "step"));
+    session.gather("done", {}, 20s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(one_element_tensors_travel_by_value) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    float have = 2.5F;
+    float get = 0;
+    const TensorSpec scale{{"scale", "exp_avg"}, DType::f32, {1, 1}};
+    Catalog held(Rank{rank}, 2);
+    held.add(scale, Layout::chunk(7, 3), View{.data = &have});  // what the layout says does not matter
+    const Publication publication = session.publish(held);
+    Catalog target(Rank{rank}, 2);
+    target.add(scale, Layout::replicated(), View{.data = &get});
+    Restore restore = session.restore(target, within(20s));
+    restore.wait();
+    BOOST_REQUIRE_EQUAL(get, 2.5F);
+    BOOST_REQUIRE_EQUAL(restore.report().needed, 0U);
+    session.gather("done", {}, 20s);
+  });
+}
+
+// --- joining ---
+
+BOOST_AUTO_TEST_CASE(another_job_key_is_refused) {
+  const auto port = free_port();
+  Bootstrap zero = member(0, 2, port);
+  zero.job_key = Bytes(32, std::byte{1});
+  const Session host = Session::join(zero, quick());
+  Bootstrap one = member(1, 2, port);
+  one.job_key = Bytes(32, std::byte{2});
+  const Error error = failure_of([&] { Session::join(one, quick()); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "job key"));
+}
+
+BOOST_AUTO_TEST_CASE(another_world_size_is_refused) {
+  const auto port = free_port();
+  const Session host = Session::join(member(0, 2, port), quick());
+  const Error error = failure_of([&] { Session::join(member(1, 3, port), quick()); });
+  BOOST_TEST(says(error, "expects"));
+}
+
+BOOST_AUTO_TEST_CASE(a_member_number_that_is_taken_is_refused) {
+  const auto port = free_port();
+  const Session host = Session::join(member(0, 2, port), quick());
+  const Session one = Session::join(member(1, 2, port), quick());
+  const Error error = failure_of([&] { Session::join(member(1, 2, port), quick()); });
+  BOOST_TEST(says(error, "joined already"));
+}
+
+BOOST_AUTO_TEST_CASE(a_taken_port_is_a_clear_error) {
+  const auto port = free_port();
+  const Session host = Session::join(member(0, 1, port), quick());
+  const Error error = failure_of([&] { Session::join(member(0, 1, port), quick()); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, std::to_string(port)));
+}
+
+BOOST_AUTO_TEST_CASE(a_rendezvous_that_does_not_answer_times_out) {
+  SessionOptions options = quick();
+  options.join_timeout = 300ms;
+  const Error error = failure_of([&] { Session::join(member(1, 2, free_port()), options); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_a_gather_by_name) {
+  const auto port = free_port();
+  const Session host = Session::join(member(0, 2, port), quick());
+  std::optional<Session> one = Session::join(member(1, 2, port), quick());
+  std::thread leaver([&] {
+    std::this_thread::sleep_for(100ms);
+    one.reset();
+  });
+  Session& waiting = const_cast<Session&>(host);
+  const Error error = failure_of([&] { waiting.gather("all", {}, 20s); });
+  leaver.join();
+  BOOST_TEST((error.code() == ErrorCode::peer_lost));
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_transport_is_refused) {
+  SessionOptions options = quick();
+  options.transport = "carrier-pigeon";
+  BOOST_TEST(says(failure_of([&] { Session::join(member(0, 1, free_port()), options); }), "carrier-pigeon"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
