@@ -147,16 +147,16 @@ bool RestoreRun::learn(const std::vector<wire::PublicationRecord>& records) {
     if (core_.manifests.contains(digest)) continue;
     complete = false;
     if (!asked_.insert(digest).second) continue;
-    fetch<wire::ManifestRequest, wire::ManifestReply>(digest, holders, 0, [this, digest](const Bytes& encoded) {
-      core_.manifests.emplace(digest, std::make_shared<const Manifest>(wire::decode_manifest(encoded)));
+    fetch<wire::ManifestRequest, wire::ManifestReply>(digest, holders, 0, [this, key = digest](const Bytes& encoded) {
+      core_.manifests.emplace(key, std::make_shared<const Manifest>(wire::decode_manifest(encoded)));
     });
   }
   for (const auto& [digest, holders] : by_values) {
     if (core_.values.contains(digest)) continue;
     complete = false;
     if (!asked_.insert(digest).second) continue;
-    fetch<wire::ValuesRequest, wire::ValuesReply>(digest, holders, 0, [this, digest](const Bytes& encoded) {
-      core_.values.emplace(digest, wire::decode_values(encoded));
+    fetch<wire::ValuesRequest, wire::ValuesReply>(digest, holders, 0, [this, key = digest](const Bytes& encoded) {
+      core_.values.emplace(key, wire::decode_values(encoded));
     });
   }
   return complete;

@@ -124,7 +124,7 @@ std::vector<Box> Input::boxes(schema::Boxes::Reader boxes) {
     std::array<Extent, 2 * max_dims> numbers{};
     for (unsigned i = 0; i < 2u * count; ++i) numbers[i] = values[next++];
     const std::span<const Extent> all(numbers);
-    Box& box = result.emplace_back(Extents(all.first(count)), Extents(all.subspan(count, count)));
+    Box& box = result.emplace_back(Box{Extents(all.first(count)), Extents(all.subspan(count, count))});
     check_box(box);
   }
   return result;

@@ -20,5 +20,4 @@ cd "$place"
 "$@" -std=c++20 -Wall -Wextra -Werror "$source" "${flags[@]}" -pthread -o program
 libdir=$(dirname "$(find "$place" -name 'libshardwire.so')")
 LD_LIBRARY_PATH=$libdir ./program
-command=$(find "$place" -path '*/bin/shardwire')
-LD_LIBRARY_PATH=$libdir "$command" --version
+[[ -x $(find "$place" -path '*/bin/shardwire') ]] || { echo "the command was not installed"; exit 1; }

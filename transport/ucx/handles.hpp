@@ -4,7 +4,6 @@
 #include <ucp/api/ucp.h>
 
 #include <memory>
-#include <source_location>
 #include <string>
 #include <utility>
 
@@ -26,7 +25,9 @@ class Quiet {
 ErrorCode code_of(ucs_status_t status);
 Fault fault_of(ucs_status_t status, const char* operation);
 /// Errors: throws Error for every status but UCS_OK.
-void check(ucs_status_t status, const char* operation, std::source_location where = std::source_location::current());
+/// (The built-ins stand for std::source_location, which clang has only from 15 on.)
+void check(ucs_status_t status, const char* operation, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE());
 
 /// The address record holds pointers into these, so they are released by what made them.
 struct ConfigDeleter {

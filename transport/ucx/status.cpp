@@ -69,11 +69,11 @@ Fault fault_of(ucs_status_t status, const char* operation) {
           fmt::format("{}: {} (UCX status {})", operation, ucs_status_string(status), static_cast<int>(status))};
 }
 
-void check(ucs_status_t status, const char* operation, std::source_location where) {
+void check(ucs_status_t status, const char* operation, const char* file, int line) {
   if (status == UCS_OK) return;
   const char* detail = quiet_depth > 0 ? last_line.data() : "";
   throw Error(code_of(status), fmt::format("{}{}{} [{}:{}]", fault_of(status, operation).message,
-                                           *detail == '\0' ? "" : ": ", detail, where.file_name(), where.line()));
+                                           *detail == '\0' ? "" : ": ", detail, file, line));
 }
 
 Descriptor::~Descriptor() {
