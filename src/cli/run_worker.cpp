@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -65,10 +66,13 @@ class Worker {
   SessionOptions session_options() const {
     SessionOptions options;
     options.transport = config_.options.transport;
-    options.staging_bytes = config_.options.staging_bytes;
+    options.staging_bytes = staging_half();
     options.log = log_sink(config_.options.log, config_.role.member, leaving_);
     return options;
   }
+
+  // The budget of a rank is for both of its sides.
+  ByteCount staging_half() const { return std::max<ByteCount>(1, config_.options.staging_bytes / 2); }
 
   void say(std::string_view phase, ByteCount done = 0, ByteCount total = 0) {
     if (phase != "restore") phase_ = phase;  // progress of a restore comes from the session's thread
@@ -140,7 +144,8 @@ class Worker {
   void restore(std::uint64_t generation) {
     RestoreOptions options;
     options.deadline = config_.options.deadline;
-    options.staging_bytes = config_.options.staging_bytes;
+    options.staging_bytes = staging_half();
+    options.settle = Duration::zero();  // all that will publish have, since the members met
     options.verify = config_.options.verify;
     options.ingress_bytes_per_second = config_.options.rate_bytes_per_second;
     const Catalog wanted = wanted_->catalog(generation);
