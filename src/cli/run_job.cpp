@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -153,9 +152,6 @@ std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& option
   if (options.transport == "loopback" && members > 1) {
     throw UsageError("--transport loopback joins threads of one process, not those that a launcher starts");
   }
-  // Ends at once, without destructors: peers notice by the end of the connection.
-  for (const int one : {SIGINT, SIGTERM}) ::signal(one, [](int) { ::_exit(exit_interrupted); });
-
   std::optional<JobOutcome> outcome;
   const bool reports = bootstrap.rank == 0;
   std::optional<JobProgress> progress;

@@ -155,8 +155,13 @@ void JobReport::print() const {
   const auto bytes = [](ByteCount count) { return human_bytes(static_cast<double>(count)); };
   fmt::print("{}: {}, {} source ranks -> {} target ranks\n", name, verified_ ? "verified" : "NOT VERIFIED",
              job_.source.ranks, job_.target.ranks);
-  fmt::print("  checked    {} elements ({}), every one{}\n", elements, bytes(needed),
-             verified_ ? " as it must be" : "");
+  if (verified_) {
+    fmt::print("  checked    {} elements ({}), every one as it must be\n", elements, bytes(needed));
+  } else {
+    const auto good =
+        std::count_if(targets_.begin(), targets_.end(), [](const auto& target) { return target.verified; });
+    fmt::print("  checked    {} elements; {} of {} target ranks are verified\n", elements, good, job_.target.ranks);
+  }
   fmt::print("  bytes      {} needed = {} between ranks + {} inside a rank", bytes(needed),
              bytes(sum(&RestoreReport::moved)), bytes(sum(&RestoreReport::local)));
   if (sum(&RestoreReport::extra) > 0) fmt::print(", {} beyond need", bytes(sum(&RestoreReport::extra)));

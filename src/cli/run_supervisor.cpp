@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "cli/run_segments.hpp"
+
 namespace shardwire::cli {
 namespace {
 
@@ -61,6 +63,7 @@ class Supervisor {
   }
   ~Supervisor() {
     end_all();
+    segments_.remove();
     ::close(signals_);
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
@@ -93,6 +96,7 @@ class Supervisor {
       if (::getppid() != parent) ::_exit(1);  // it died before the line above
       // Ctrl-C reaches the whole group; who ends when is for the parent to say.
       ::signal(SIGINT, SIG_IGN);
+      ::signal(SIGTERM, SIG_DFL);
       ::signal(SIGPIPE, SIG_IGN);
       sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
       for (const Process& other : processes_) {
@@ -131,7 +135,8 @@ class Supervisor {
     }
     ::poll(fds.data(), fds.size(), 500);
     if (fds[0].revents != 0) {
-      outcome_.interrupted = true;
+      signalfd_siginfo taken{};  // else it would strike once it is no longer blocked
+      outcome_.interrupted = ::read(signals_, &taken, sizeof taken) == sizeof taken;
       return;
     }
     for (std::size_t i = 1; i < fds.size(); ++i) {
@@ -163,7 +168,10 @@ class Supervisor {
       return;
     }
     const auto phase = json.at("phase").get<std::string>();
-    if (phase != process.phase) process.phase_began = Clock::now();
+    if (phase != process.phase) {
+      process.phase_began = Clock::now();
+      segments_.note(process.pid);
+    }
     process.phase = phase;
     progress_.update(json.at("member").get<int>(), phase, json.at("repeat").get<int>(),
                      json.at("done").get<ByteCount>());
@@ -201,13 +209,16 @@ class Supervisor {
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.heard) > limit;
       if (!restoring_too_long && !last_and_silent && now - process.heard < idle_limit + limit) continue;
       process.killed_for_silence = true;
+      segments_.note(process.pid);
       ::kill(process.pid, SIGKILL);
     }
   }
 
   void end_all() {
     for (const Process& process : processes_) {
-      if (process.alive && process.pid > 0) ::kill(process.pid, SIGKILL);
+      if (!process.alive || process.pid <= 0) continue;
+      segments_.note(process.pid);
+      ::kill(process.pid, SIGKILL);
     }
     for (Process& process : processes_) {
       if (!process.alive || process.pid <= 0) continue;
@@ -224,6 +235,7 @@ class Supervisor {
   int signals_ = -1;
   std::vector<Process> processes_;
   std::optional<Clock::time_point> first_result_;
+  SharedSegments segments_;
   JobOutcome outcome_;
 };
 
