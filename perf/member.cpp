@@ -33,11 +33,12 @@ std::int64_t now_ns() {
 // What one place of one side holds or wants, in one arena.
 class Shard {
  public:
-  Shard(Session& session, const JobLayout& side, Rank place) : place_(place), catalog_(place, side.ranks) {
+  Shard(Session& session, const JobLayout& side, Rank place) : place_(place) {
     for (const Section& section : side.sections) {
       if (std::binary_search(section.ranks.begin(), section.ranks.end(), place)) manifest_ = section.manifest;
     }
     if (!manifest_) return;
+    catalog_.emplace(place, side.ranks);
     std::vector<ByteCount> offsets;
     ByteCount size = 0;
     for (const TensorLayout& tensor : manifest_->tensors) {
@@ -50,12 +51,13 @@ class Shard {
     for (std::size_t i = 0; i < offsets.size(); ++i) {
       const TensorLayout& tensor = manifest_->tensors[i];
       starts_.push_back(arena_.data() + offsets[i]);
-      catalog_.add(tensor.spec, tensor.layout, View{.data = bytes_of(tensor) > 0 ? starts_.back() : nullptr});
+      catalog_->add(tensor.spec, tensor.layout, View{.data = bytes_of(tensor) > 0 ? starts_.back() : nullptr});
     }
   }
 
   [[nodiscard]] bool takes_part() const { return manifest_ != nullptr; }
-  [[nodiscard]] const Catalog& catalog() const { return catalog_; }
+  /// Requires: takes_part().
+  [[nodiscard]] const Catalog& catalog() const { return *catalog_; }
   [[nodiscard]] std::span<std::byte> payload() const {
     return arena_.bytes().first(static_cast<std::size_t>(payload_bytes_));
   }
@@ -92,7 +94,7 @@ class Shard {
   }
 
   Rank place_;
-  Catalog catalog_;
+  std::optional<Catalog> catalog_;
   std::shared_ptr<const Manifest> manifest_;  // owners: as in Section; null: nothing held or wanted
   Arena arena_;
   std::vector<std::byte*> starts_;
