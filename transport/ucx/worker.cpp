@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace shardwire::transport::ucx {
@@ -67,6 +68,33 @@ Worker::Worker(std::shared_ptr<Context> context)
 
 Worker::~Worker() {
   const Quiet quiet;
+  for (Arrival& arrival : arrivals) release(arrival);
+  arrivals.clear();
+  cut_receives();
+  if (under_way_.empty()) return;
+  // UCX would end the process over operations that are left when a worker is destroyed. Nothing runs in a worker that
+  // nobody progresses, so leaving it behind is harmless.
+  static_cast<void>(handle_.release());
+  static_cast<void>(new std::shared_ptr<Context>(context_));
+}
+
+void Worker::cut_receives() {
+  // Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+  std::vector<ucp_ep*> replies;
+  for (const auto& [key, operation] : under_way_) {
+    if (operation->reply == nullptr) continue;
+    if (std::find(replies.begin(), replies.end(), operation->reply) == replies.end())
+      replies.push_back(operation->reply);
+  }
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  for (ucp_ep* reply : replies) {
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
   for (Arrival& arrival : arrivals) release(arrival);
 }
 
@@ -135,6 +163,7 @@ ucs_status_t Worker::on_active_message(void* self, const void* header, std::size
     arrival.data = data;
     arrival.payload_bytes = payload_bytes;
     arrival.rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) arrival.reply = param->reply_ep;
     arrival.held = arrival.rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
     if (!arrival.held && payload_bytes > 0) {
       const auto* first = static_cast<const std::byte*>(data);

@@ -41,6 +41,7 @@ struct Operation {
   std::uint64_t peer = 0;      ///< fabric whose death ends it
   const char* name = "";
   ByteCount expected_bytes = 0;
+  ucp_ep* reply = nullptr;  ///< of a rendezvous receive: the endpoint that UCX made for it
   Bytes header;
   Completion done;  ///< empty: given up
   Outcome outcome;
@@ -53,6 +54,7 @@ struct Arrival {
   void* data = nullptr;
   std::size_t payload_bytes = 0;
   bool rendezvous = false;
+  ucp_ep* reply = nullptr;
   bool held = false;  ///< data has to be released
   Bytes copy;         ///< of data that UCX does not let us hold
 };
@@ -112,6 +114,7 @@ class Worker {
   std::deque<std::unique_ptr<Operation>> finished;
 
  private:
+  void cut_receives();
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
                                         std::size_t payload_bytes, const ucp_am_recv_param_t* param);
 
