@@ -12,7 +12,6 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-constexpr unsigned message_id = 1;
 // From here on the receiver chooses where the payload goes; below, a copy is cheaper than asking.
 constexpr std::size_t rendezvous_bytes = 64 * 1024;
 constexpr auto parting_time = std::chrono::milliseconds(100);

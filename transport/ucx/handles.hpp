@@ -28,7 +28,6 @@ Fault fault_of(ucs_status_t status, const char* operation);
 /// Errors: throws Error for every status but UCS_OK.
 void check(ucs_status_t status, const char* operation, std::source_location where = std::source_location::current());
 
-/// The address record holds pointers into these, so they are released by what made them.
 struct ConfigDeleter {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
 };

@@ -9,8 +9,6 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-constexpr unsigned message_id = 1;
-
 Config read_config(const std::string& transports, bool shared_memory) {
   ucp_config_t* raw = nullptr;
   check(ucp_config_read(nullptr, nullptr, &raw), "read the UCX configuration");
@@ -48,6 +46,16 @@ WorkerHandle open_worker(ucp_context* context) {
   return WorkerHandle(worker);
 }
 
+// UCX asserts, and so ends the process, when a worker is destroyed in the middle of a handshake or of a receive.
+// Nothing runs in a worker that nobody progresses, so one that cannot be settled in time is kept instead, out of the
+// way.
+void leave_behind(WorkerHandle worker, std::shared_ptr<Context> context) {
+  static auto& mutex = *new std::mutex;
+  static auto& left = *new std::vector<std::pair<std::shared_ptr<Context>, WorkerHandle>>;
+  const std::lock_guard lock(mutex);
+  left.emplace_back(std::move(context), std::move(worker));
+}
+
 }  // namespace
 
 Context::Context(const std::string& transports, bool shared_memory) : handle_(open_context(transports, shared_memory)) {
@@ -71,11 +79,26 @@ Worker::~Worker() {
   for (Arrival& arrival : arrivals) release(arrival);
   arrivals.clear();
   cut_receives();
-  if (under_way_.empty()) return;
-  // UCX would end the process over operations that are left when a worker is destroyed. Nothing runs in a worker that
-  // nobody progresses, so leaving it behind is harmless.
-  static_cast<void>(handle_.release());
-  static_cast<void>(new std::shared_ptr<Context>(context_));
+  if (under_way_.empty() && settle()) return;
+  leave_behind(std::move(handle_), context_);
+}
+
+bool Worker::settle() {
+  // Done when a flush has nothing to wait for: progress() for an earlier one may have brought in the next handshake.
+  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  const ucp_request_param_t params{};
+  while (true) {
+    const ucs_status_ptr_t request = ucp_worker_flush_nbx(handle(), &params);
+    if (!UCS_PTR_IS_PTR(request)) return true;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && Clock::now() < deadline) {
+      ucp_worker_progress(handle());
+    }
+    const bool finished_in_time = ucp_request_check_status(request) != UCS_INPROGRESS;
+    ucp_request_free(request);
+    for (Arrival& arrival : arrivals) release(arrival);
+    arrivals.clear();
+    if (!finished_in_time) return false;
+  }
 }
 
 void Worker::cut_receives() {
@@ -96,6 +119,7 @@ void Worker::cut_receives() {
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
   for (Arrival& arrival : arrivals) release(arrival);
+  arrivals.clear();
 }
 
 Bytes Worker::address() const {

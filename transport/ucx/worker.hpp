@@ -12,6 +12,8 @@
 
 namespace shardwire::transport::ucx {
 
+inline constexpr unsigned message_id = 1;  // the one active message
+
 /// The user's UCX_TLS, split in two: what stays on the host, and what leaves it. Empty: not wanted.
 struct TransportChoice {
   std::string shared_memory;
@@ -64,6 +66,7 @@ struct Arrival {
 class Worker {
  public:
   explicit Worker(std::shared_ptr<Context> context);
+  /// Bounded, 0.4 s at most.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -115,6 +118,8 @@ class Worker {
 
  private:
   void cut_receives();
+  /// Lets what is under way on the wire end; false when it did not within its time.
+  bool settle();
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
                                         std::size_t payload_bytes, const ucp_am_recv_param_t* param);
 
