@@ -10,12 +10,13 @@ namespace shardwire {
 
 /// Where a process stands in its job and where the job's rendezvous is.
 struct Bootstrap {
-  int rank = 0;        ///< member number, 0..world_size-1; not a place in a layout
-  int world_size = 1;  ///< members expected
+  int rank = 0;                       ///< member number, 0..world_size-1; not a place in a layout
+  int world_size = 1;                 ///< members expected
   std::string address = "127.0.0.1";  ///< host of member 0, which serves the rendezvous
   std::uint16_t port = 0;             ///< rendezvous port there
-  std::string interface{};  ///< network interface or local address for control connections; empty: the one that reaches `address`
-  Bytes job_key{};          ///< shared secret of the job's members; empty: the job is told apart, not protected
+  std::string interface {
+  };  ///< network interface or local address for control connections; empty: the one that reaches `address`
+  Bytes job_key{};  ///< shared secret of the job's members; empty: the job is told apart, not protected
 };
 
 /// Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (as torchrun sets them), or the rank and size that Open MPI, MPICH and

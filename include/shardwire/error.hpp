@@ -13,15 +13,15 @@ namespace shardwire {
 
 /// Grouped by what the caller can do about it.
 enum class ErrorCode {
-  invalid_argument,   ///< the call is wrong; mend the caller
-  layout_mismatch,    ///< the two sides, or a layout and a shape, cannot be brought together
-  unsupported,        ///< legal, but not in this build or not yet
-  out_of_resources,   ///< memory, descriptors, shared memory
-  peer_lost,          ///< a member died or cut its connection; other peers stay usable
-  timed_out,          ///< the deadline of the operation passed
-  cancelled,          ///< the caller asked
-  transport_failed,   ///< a fabric or a connection reported a fault, or a peer spoke nonsense
-  internal,           ///< our bug
+  invalid_argument,  ///< the call is wrong; mend the caller
+  layout_mismatch,   ///< the two sides, or a layout and a shape, cannot be brought together
+  unsupported,       ///< legal, but not in this build or not yet
+  out_of_resources,  ///< memory, descriptors, shared memory
+  peer_lost,         ///< a member died or cut its connection; other peers stay usable
+  timed_out,         ///< the deadline of the operation passed
+  cancelled,         ///< the caller asked
+  transport_failed,  ///< a fabric or a connection reported a fault, or a peer spoke nonsense
+  internal,          ///< our bug
 };
 
 /// Stable lower-case name, e.g. "peer_lost"; used in reports.

@@ -21,7 +21,7 @@ enum class MemoryKind : std::uint8_t {
 struct View {
   void* data = nullptr;
   MemoryKind kind = MemoryKind::detect;
-  int device = -1;              ///< CUDA device ordinal, where kind is cuda
+  int device = -1;  ///< CUDA device ordinal, where kind is cuda
   Extents strides{};
   void* ready_event = nullptr;  ///< opaque event after which the bytes may be read; null: ready now
 };

@@ -57,15 +57,15 @@ struct Piece {
 /// schedule, which is remade without a new plan when a holder is lost.
 struct Plan {
   Rank target{};
-  std::shared_ptr<const Manifest> wanted;  ///< null when the target rank wants nothing; owners as in Section
-  std::vector<Piece> pieces;               ///< by tensor, then by wanted box, then by offset
+  std::shared_ptr<const Manifest> wanted;      ///< null when the target rank wants nothing; owners as in Section
+  std::vector<Piece> pieces;                   ///< by tensor, then by wanted box, then by offset
   std::vector<std::vector<Rank>> holder_sets;  ///< each ascending
-  std::vector<Gap> gaps;                   ///< wanted regions that no rank holds
+  std::vector<Gap> gaps;                       ///< wanted regions that no rank holds
 };
 
 /// A piece with its source.
 struct ScheduledPiece {
-  std::uint32_t piece = 0;    ///< index into Plan::pieces
+  std::uint32_t piece = 0;  ///< index into Plan::pieces
   Rank source{};
   std::uint32_t section = 0;  ///< of the source, in the `from` side
   TensorId held{};            ///< in the source's manifest

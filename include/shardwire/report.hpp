@@ -11,9 +11,9 @@ namespace shardwire {
 /// Seconds of one restore. The stages follow one another without overlap and sum to `wall`.
 struct StageSeconds {
   double wall = 0;
-  double join = 0;    ///< joining the session; 0 after the first restore
-  double plan = 0;    ///< waiting for publications, fetching manifests, planning
-  double bind = 0;    ///< connecting to the peers of the plan, leases, region handles
+  double join = 0;  ///< joining the session; 0 after the first restore
+  double plan = 0;  ///< waiting for publications, fetching manifests, planning
+  double bind = 0;  ///< connecting to the peers of the plan, leases, region handles
   double move = 0;
   double verify = 0;  ///< check after read (generation) and digests where asked
   double commit = 0;
@@ -30,7 +30,7 @@ struct WayBytes {
 };
 
 struct PeerReport {
-  Rank rank{};         ///< place in the source layout
+  Rank rank{};  ///< place in the source layout
   ByteCount bytes = 0;
   std::string path;    ///< "local" or "<transport>/<way>"
   std::string detail;  ///< device or protocol behind the path, and why no better path was taken
@@ -46,11 +46,19 @@ struct RestoreReport {
   WayBytes ways;
   StageSeconds seconds;
   ByteCount staging_budget = 0;
-  ByteCount staging_peak = 0;        ///< most staging in use at once in this session, as source and as target
-  ByteCount registered_bytes = 0;    ///< memory registered or allocated as arenas in this session
+  ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target
+  ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  std::string transport;             ///< name and loaded version of the fabric
-  std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
+  std::string transport;          ///< name and loaded version of the fabric
+  std::vector<PeerReport> peers;  ///< ascending by rank, one line per (peer, path)
+};
+
+/// What a session has used so far, as a source and as a target.
+struct SessionUsage {
+  ByteCount serving_budget = 0;    ///< staging that serves readers: SessionOptions::staging_bytes
+  ByteCount serving_peak = 0;      ///< most of it in use at once
+  ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas
+  double registration_seconds = 0;
 };
 
 /// State of a running restore.

@@ -82,7 +82,7 @@ struct SessionOptions {
   std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
   ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
   Duration join_timeout = std::chrono::seconds(60);
-  LogSink log{};                         ///< called from the session's thread; must not block; empty: silent
+  LogSink log{};  ///< called from the session's thread; must not block; empty: silent
 };
 
 enum class Snapshot : std::uint8_t {
@@ -127,12 +127,12 @@ enum class Verify : std::uint8_t {
 };
 
 struct RestoreOptions {
-  std::string from = "state";              ///< name of the publications to read
-  std::optional<std::int64_t> step{};      ///< refuse any other step; empty: all sources must agree on one
+  std::string from = "state";          ///< name of the publications to read
+  std::optional<std::int64_t> step{};  ///< refuse any other step; empty: all sources must agree on one
   Duration deadline = std::chrono::seconds(60);
-  ByteCount staging_bytes = 256u << 20;    ///< bound of this restore's own staging
+  ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
   Verify verify = Verify::none;
-  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  ByteCount ingress_bytes_per_second = 0;     ///< cap of remote bytes into this rank; 0: none
   Duration settle = std::chrono::seconds(2);  ///< once the cover is complete, how long to wait for further replicas
 };
 
@@ -145,8 +145,7 @@ class Restore {
   Restore& operator=(Restore&&) noexcept;
 
   /// `callback` runs on the session's thread, at most every `interval`, and once at the end; it must not block.
-  void on_progress(std::function<void(const Progress&)> callback,
-                   Duration interval = std::chrono::milliseconds(100));
+  void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
   /// Returns when every wanted element is in place and committed. Call from one thread.
   /// Errors: throws what ended the restore: Error{layout_mismatch} with all gaps before any byte moved, peer_lost naming
   ///         the source, timed_out naming what is missing, cancelled. Which boxes did not arrive is in gaps().
@@ -201,6 +200,8 @@ class Session {
   /// members 0..world_size-1. Blocks until all have called.
   /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming those that did not come.
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
+  /// For members that only serve: what a restore's report says of its own session.
+  [[nodiscard]] SessionUsage usage() const;
   /// Leaves in order: retires what is published, waits for readers. The destructor leaves at once.
   void close(Duration timeout);
 

@@ -12,12 +12,16 @@ namespace shardwire {
 /// both ranks; which side is meant is said by the object that carries it.
 enum class Rank : std::int32_t {};
 
-constexpr std::int32_t to_int(Rank rank) { return static_cast<std::int32_t>(rank); }
+constexpr std::int32_t to_int(Rank rank) {
+  return static_cast<std::int32_t>(rank);
+}
 
 /// Index of a tensor in the list of one manifest (see plan.hpp). Meaningless outside that list.
 enum class TensorId : std::uint32_t {};
 
-constexpr std::uint32_t to_index(TensorId id) { return static_cast<std::uint32_t>(id); }
+constexpr std::uint32_t to_index(TensorId id) {
+  return static_cast<std::uint32_t>(id);
+}
 
 /// Extents, offsets and volumes are signed 64-bit element counts; memory sizes are unsigned 64-bit byte counts. They are
 /// aliases, not classes, because sums of them are formed everywhere; products go through a checked multiply.

@@ -53,6 +53,14 @@ class Worker {
       fail("cancelled", fmt::format("{}: stopped after {} of {} restores, since another member failed or was lost",
                                     who(), verified_repeats_, config_.options.repeat));
     }
+    if (!config_.role.target && session_) {
+      guarded([&] {  // a restore's report says this of its own session
+        const SessionUsage usage = session_->usage();
+        result_.report.staging_peak = usage.serving_peak;
+        result_.report.registered_bytes = usage.registered_bytes;
+        result_.report.registration_seconds = usage.registration_seconds;
+      });
+    }
     result_.verified = result_.errors.empty();
     result_.peak_rss_bytes = peak_rss_bytes();
     config_.deliver(session_ ? &*session_ : nullptr, result_);

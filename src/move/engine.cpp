@@ -18,7 +18,8 @@ Engine::Engine(memory::Copier& copier, EngineOptions options, Hooks hooks)
                                               .changed = std::move(hooks.changed),
                                               .failed = std::move(hooks.failed)})),
       in_place_(make_in_place_way(shared_, shared_->pacer.slice_bytes(in_place_slice_bytes))),
-      packed_(std::make_unique<PackedWay>(shared_, pool_, options.first_request, std::move(hooks.send_pack))) {}
+      packed_(std::make_unique<PackedWay>(shared_, pool_, options.first_request, std::move(hooks.send_pack))) {
+}
 
 Engine::~Engine() = default;
 
@@ -26,12 +27,8 @@ void Engine::add(Transfer transfer) {
   shared_->tally.expect(transfer);
   switch (transfer.way) {
     case WayKind::local:
-    case WayKind::mapped:
-      in_place_->add(std::move(transfer));
-      return;
-    case WayKind::packed:
-      packed_->add(std::move(transfer));
-      return;
+    case WayKind::mapped: in_place_->add(std::move(transfer)); return;
+    case WayKind::packed: packed_->add(std::move(transfer)); return;
   }
 }
 

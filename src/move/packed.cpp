@@ -19,7 +19,8 @@ ByteCount bytes_of_box(const Box& box, ByteCount item_bytes) {
 }  // namespace
 
 PackedWay::PackedWay(std::shared_ptr<Shared> shared, StagingPool& pool, std::uint64_t first_request, Send send)
-    : shared_(std::move(shared)), pool_(pool), next_request_(first_request), send_(std::move(send)) {}
+    : shared_(std::move(shared)), pool_(pool), next_request_(first_request), send_(std::move(send)) {
+}
 
 void PackedWay::limit(std::uint32_t peer, ByteCount bytes) {
   if (queues_.size() <= peer) queues_.resize(peer + std::size_t{1});
@@ -29,8 +30,8 @@ void PackedWay::limit(std::uint32_t peer, ByteCount bytes) {
 void PackedWay::add(Transfer transfer) {
   Queue& queue = queues_.at(transfer.peer);
   if (queue.limit_bytes < transfer.item_bytes) {
-    throw Error(ErrorCode::out_of_resources, "the staging budget does not hold one element of " +
-                                                 std::to_string(transfer.item_bytes) + " bytes");
+    throw Error(ErrorCode::out_of_resources,
+                "the staging budget does not hold one element of " + std::to_string(transfer.item_bytes) + " bytes");
   }
   queue.transfers.push_back(std::move(transfer));
 }

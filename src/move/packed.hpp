@@ -56,8 +56,8 @@ class PackedWay final : public Way {
   StagingPool& pool_;
   std::uint64_t next_request_;
   Send send_;
-  std::vector<Queue> queues_;  // by peer
-  std::size_t turn_ = 0;       // peer that is served next
+  std::vector<Queue> queues_;                                   // by peer
+  std::size_t turn_ = 0;                                        // peer that is served next
   std::map<std::uint64_t, std::shared_ptr<Request>> requests_;  // owners: this map and completions in flight
   int unpacking_ = 0;
 };

@@ -22,7 +22,8 @@ Slot::~Slot() {
   }
 }
 
-Slot::Slot(Slot&& other) noexcept : memory_(std::move(other.memory_)), index_(other.index_) {}
+Slot::Slot(Slot&& other) noexcept : memory_(std::move(other.memory_)), index_(other.index_) {
+}
 
 Slot& Slot::operator=(Slot&& other) noexcept {
   std::swap(memory_, other.memory_);
@@ -40,11 +41,17 @@ StagingPool::StagingPool(ByteCount budget_bytes, ByteCount slot_bytes)
   memory_->slots = static_cast<std::size_t>(budget_bytes / memory_->slot_bytes);
 }
 
-ByteCount StagingPool::slot_bytes() const { return memory_->slot_bytes; }
+ByteCount StagingPool::slot_bytes() const {
+  return memory_->slot_bytes;
+}
 
-ByteCount StagingPool::peak_bytes() const { return memory_->peak * memory_->slot_bytes; }
+ByteCount StagingPool::peak_bytes() const {
+  return memory_->peak * memory_->slot_bytes;
+}
 
-std::size_t StagingPool::free_slots() const { return memory_->slots - memory_->in_use; }
+std::size_t StagingPool::free_slots() const {
+  return memory_->slots - memory_->in_use;
+}
 
 Slot StagingPool::acquire() {
   if (memory_->in_use == memory_->slots) return {};

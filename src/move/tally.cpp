@@ -22,6 +22,8 @@ ByteCount Tally::peer_bytes(std::uint32_t peer, WayKind way) const {
   return peer < by_peer_.size() ? by_peer_[peer][static_cast<std::size_t>(way)] : 0;
 }
 
-bool Tally::complete(std::uint32_t piece) const { return piece < missing_.size() && missing_[piece] == 0; }
+bool Tally::complete(std::uint32_t piece) const {
+  return piece < missing_.size() && missing_[piece] == 0;
+}
 
 }  // namespace shardwire::move

@@ -17,16 +17,16 @@ enum class WayKind : std::uint8_t { local, mapped, packed };
 
 /// A scheduled piece bound to addresses: all that a way needs to know.
 struct Transfer {
-  std::uint32_t piece = 0;               ///< index into the plan
-  std::uint32_t peer = 0;                ///< index into the restore's list of peers
+  std::uint32_t piece = 0;  ///< index into the plan
+  std::uint32_t peer = 0;   ///< index into the restore's list of peers
   WayKind way = WayKind::local;
-  std::uint32_t held_tensor = 0;         ///< in the peer's manifest
-  Box box;                               ///< global coordinates
-  PlacedBox held;                        ///< box of the source that contains `box`
-  PlacedBox wanted;                      ///< box of the target that contains `box`
+  std::uint32_t held_tensor = 0;  ///< in the peer's manifest
+  Box box;                        ///< global coordinates
+  PlacedBox held;                 ///< box of the source that contains `box`
+  PlacedBox wanted;               ///< box of the target that contains `box`
   ByteCount item_bytes = 0;
-  const std::byte* source = nullptr;     ///< source's local element 0 as seen from here; null for packed
-  std::byte* target = nullptr;           ///< target's local element 0
+  const std::byte* source = nullptr;  ///< source's local element 0 as seen from here; null for packed
+  std::byte* target = nullptr;        ///< target's local element 0
 };
 
 /// Payload bytes that one transfer moves.

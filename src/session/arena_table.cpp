@@ -40,9 +40,14 @@ Arena::Arena() = default;
 Arena::~Arena() = default;
 Arena::Arena(Arena&&) noexcept = default;
 Arena& Arena::operator=(Arena&&) noexcept = default;
-Arena::Arena(std::shared_ptr<detail::ArenaState> state) : state_(std::move(state)) {}
+Arena::Arena(std::shared_ptr<detail::ArenaState> state) : state_(std::move(state)) {
+}
 
-std::byte* Arena::data() const { return state_ ? state_->region().bytes().data() : nullptr; }
-ByteCount Arena::size_bytes() const { return state_ ? state_->region().bytes().size() : 0; }
+std::byte* Arena::data() const {
+  return state_ ? state_->region().bytes().data() : nullptr;
+}
+ByteCount Arena::size_bytes() const {
+  return state_ ? state_->region().bytes().size() : 0;
+}
 
 }  // namespace shardwire

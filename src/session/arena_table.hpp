@@ -47,7 +47,7 @@ class ArenaTable {
   std::shared_ptr<transport::Fabric> fabric_;  // owners: see ArenaState
   mutable std::mutex mutex_;
   std::map<const std::byte*, std::weak_ptr<detail::ArenaState>> by_address_;  // guarded by mutex_
-  Registration registration_;                                                // guarded by mutex_
+  Registration registration_;                                                 // guarded by mutex_
 };
 
 }  // namespace shardwire

@@ -24,7 +24,8 @@ int number(const char* name, const std::string& text, int least, int most) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}' is not a number from {} to {}", name, text, least, most));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}='{}' is not a number from {} to {}", name, text, least, most));
   }
   return value;
 }

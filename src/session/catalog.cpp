@@ -38,7 +38,8 @@ void Catalog::add(TensorSpec spec, Layout layout, View view) {
   if (elements == 1) {
     // Such tensors travel by value, whatever the layout says, and keep their shape.
     if (view.data == nullptr) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("{}: a one-element tensor needs memory on every rank", name));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: a one-element tensor needs memory on every rank", name));
     }
     check_new(spec.key);
     TensorValue value{spec.dtype, spec.shape, Bytes(static_cast<std::size_t>(item_size(spec.dtype)))};

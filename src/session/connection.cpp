@@ -113,8 +113,8 @@ void Connection::connected() {
 
 void Connection::read(ssize_t count, const uv_buf_t* buffer) {
   if (count < 0) {
-    return fail(Error(ErrorCode::peer_lost, count == UV_EOF ? "the peer closed its connection"
-                                                            : uv_message(static_cast<int>(count))));
+    return fail(Error(ErrorCode::peer_lost,
+                      count == UV_EOF ? "the peer closed its connection" : uv_message(static_cast<int>(count))));
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(buffer->base);
   inbox_.insert(inbox_.end(), bytes, bytes + count);
@@ -186,7 +186,8 @@ void Connection::take_hello(const wire::Message& message) {
 
 void Connection::take_proof(const wire::Message& message) {
   const auto* proof = std::get_if<wire::Proof>(&message);
-  const auto expected = initiator_ ? wire::prove(job_key_, false, mine_, peer_) : wire::prove(job_key_, true, peer_, mine_);
+  const auto expected =
+      initiator_ ? wire::prove(job_key_, false, mine_, peer_) : wire::prove(job_key_, true, peer_, mine_);
   if (proof == nullptr || !wire::same_digest(proof->digest, expected.digest)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("members {} and {} have different job keys", mine_.rank, peer_.rank));
@@ -208,7 +209,8 @@ void Connection::write(const wire::Message& message) {
   owner->bytes.resize(frame_header_bytes + encoded.size());
   std::memcpy(owner->bytes.data(), &length, sizeof length);
   std::memcpy(owner->bytes.data() + frame_header_bytes, encoded.data(), encoded.size());
-  uv_buf_t buffer = uv_buf_init(reinterpret_cast<char*>(owner->bytes.data()), static_cast<unsigned>(owner->bytes.size()));
+  uv_buf_t buffer =
+      uv_buf_init(reinterpret_cast<char*>(owner->bytes.data()), static_cast<unsigned>(owner->bytes.size()));
   owner->request.data = owner.get();
   // A failed write shows as a failed read as well, which is where the connection is ended.
   const int status = uv_write(&owner->request, reinterpret_cast<uv_stream_t*>(stream_.get()), &buffer, 1,

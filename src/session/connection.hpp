@@ -28,13 +28,14 @@ struct SocketAddress {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   struct Events {
-    std::function<void(Connection&)> ready;                 ///< both sides have proven the key
+    std::function<void(Connection&)> ready;  ///< both sides have proven the key
     std::function<void(Connection&, wire::Message&)> message;
     /// Called once, last. `orderly`: the peer said goodbye first.
     std::function<void(Connection&, const Error& reason, bool orderly)> closed;
   };
 
-  static std::shared_ptr<Connection> connect(Loop& loop, const SocketAddress& to, const Identity& identity, Events events);
+  static std::shared_ptr<Connection> connect(Loop& loop, const SocketAddress& to, const Identity& identity,
+                                             Events events);
   /// Takes one waiting connection from `listener`.
   static std::shared_ptr<Connection> accept(Loop& loop, uv_stream_t* listener, const Identity& identity, Events events);
   ~Connection();

@@ -22,8 +22,8 @@ Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)) {
     log(LogLevel::error, error.what());
     for (const auto& run : restores_) run->fail(std::make_exception_ptr(error));
   });
-  publisher_ = std::make_unique<Publisher>(*setup_.fabric, *copier_, setup_.options.staging_bytes,
-                                           setup_.identity.hello.host);
+  publisher_ =
+      std::make_unique<Publisher>(*setup_.fabric, *copier_, setup_.options.staging_bytes, setup_.identity.hello.host);
   setup_.fabric->on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
 }
 

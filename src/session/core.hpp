@@ -93,8 +93,8 @@ class Core {
   std::unique_ptr<FabricDriver> driver_;
   std::unique_ptr<Publisher> publisher_;
   Directory directory_;
-  std::optional<Rendezvous> rendezvous_;      // member 0 only
-  std::shared_ptr<Connection> store_;         // owners: this core and its own callbacks; null on member 0
+  std::optional<Rendezvous> rendezvous_;  // member 0 only
+  std::shared_ptr<Connection> store_;     // owners: this core and its own callbacks; null on member 0
   std::optional<Error> store_lost_;
   std::unique_ptr<Listener> listener_;
   std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight

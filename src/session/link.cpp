@@ -28,7 +28,9 @@ Link::Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& memb
   connection_ = Connection::connect(loop, {member.address, member.port}, identity, std::move(events));
 }
 
-Link::~Link() { connection_->drop(); }
+Link::~Link() {
+  connection_->drop();
+}
 
 void Link::request(std::uint64_t number, const wire::Message& message, Answer answer) {
   by_number_[number] = std::move(answer);

@@ -17,8 +17,8 @@ namespace shardwire {
 /// Threads: loop thread only.
 class Link {
  public:
-  using Answer = std::function<void(wire::Message&)>;   ///< a reply, or wire::Failure
-  using Broken = std::function<void(const Error&)>;     ///< the connection ended; nothing further comes
+  using Answer = std::function<void(wire::Message&)>;  ///< a reply, or wire::Failure
+  using Broken = std::function<void(const Error&)>;    ///< the connection ended; nothing further comes
 
   Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& member, const Identity& identity);
   ~Link();

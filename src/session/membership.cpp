@@ -28,9 +28,9 @@ void Core::join(Joined joined) {
       if (!joined_) return;
       const auto report = std::exchange(joined_, nullptr);
       report(std::make_exception_ptr(
-          Error(ErrorCode::timed_out, fmt::format("member {} could not join at {} port {}: {}", setup_.bootstrap.rank,
-                                                  rendezvous_host_, setup_.bootstrap.port,
-                                                  last_refusal_.empty() ? "no answer" : last_refusal_))));
+          Error(ErrorCode::timed_out,
+                fmt::format("member {} could not join at {} port {}: {}", setup_.bootstrap.rank, rendezvous_host_,
+                            setup_.bootstrap.port, last_refusal_.empty() ? "no answer" : last_refusal_))));
     });
     if (bootstrap.rank == 0) {
       rendezvous_.emplace([this](const wire::StoreEntry& entry) { learn(entry); });
@@ -116,10 +116,10 @@ void Core::directory_changed() {
 }
 
 void Core::rendezvous_ended(const Error& reason, bool orderly) {
-  store_lost_ = Error(ErrorCode::peer_lost,
-                      fmt::format("member 0, which serves the rendezvous, {}: {}", orderly ? "left" : "is lost",
-                                  reason.what()),
-                      std::vector<Rank>{Rank{0}});
+  store_lost_ =
+      Error(ErrorCode::peer_lost,
+            fmt::format("member 0, which serves the rendezvous, {}: {}", orderly ? "left" : "is lost", reason.what()),
+            std::vector<Rank>{Rank{0}});
   log(orderly ? LogLevel::debug : LogLevel::warning, store_lost_->what());
   directory_changed();
 }
@@ -148,10 +148,11 @@ void Core::gather(const std::string& name, const Bytes& value, Duration timeout,
         missing.push_back(Rank{rank});
         numbers.push_back(rank);
       }
-      return end_gather(i, {}, std::make_exception_ptr(Error(
-                                   ErrorCode::timed_out,
-                                   fmt::format("members {} did not come to '{}'", fmt::join(numbers, ", "), name),
-                                   std::move(missing))));
+      return end_gather(
+          i, {},
+          std::make_exception_ptr(Error(ErrorCode::timed_out,
+                                        fmt::format("members {} did not come to '{}'", fmt::join(numbers, ", "), name),
+                                        std::move(missing))));
     }
   });
   gathers_.push_back(std::move(gather));
@@ -178,11 +179,11 @@ void Core::check_gathers() {
     }
     for (int rank = 0; rank < setup_.bootstrap.world_size; ++rank) {
       if (gathered.contains(rank) || !directory_.departed(rank)) continue;
-      end_gather(i, {},
-                 std::make_exception_ptr(Error(ErrorCode::peer_lost,
-                                               fmt::format("member {} is lost before it came to '{}'", rank,
-                                                           gathers_[i].name),
-                                               std::vector<Rank>{Rank{rank}})));
+      end_gather(
+          i, {},
+          std::make_exception_ptr(Error(ErrorCode::peer_lost,
+                                        fmt::format("member {} is lost before it came to '{}'", rank, gathers_[i].name),
+                                        std::vector<Rank>{Rank{rank}})));
       break;
     }
   }

@@ -51,7 +51,8 @@ Publication& Publication::operator=(Publication&& other) noexcept {
   std::swap(state_, other.state_);
   return *this;
 }
-Publication::Publication(std::shared_ptr<detail::PublicationState> state) : state_(std::move(state)) {}
+Publication::Publication(std::shared_ptr<detail::PublicationState> state) : state_(std::move(state)) {
+}
 Publication::~Publication() {
   if (state_) state_->retire(Duration::zero());
 }

@@ -15,12 +15,15 @@ namespace shardwire {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
 
 }  // namespace
 
 Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host)
-    : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging_bytes, move::slot_bytes) {}
+    : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging_bytes, move::slot_bytes) {
+}
 
 Publisher::~Publisher() {
   for (const Retiring& retiring : retiring_) retiring.done({});
@@ -118,7 +121,8 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
   const detail::Lease& held = entry->second->leases.at(lease);
   if (held.reader != reader) refuse(fmt::format("lease {} is another reader's", lease));
   if (held.revoked) {
-    throw Error(ErrorCode::layout_mismatch, fmt::format("'{}' was withdrawn while it was being read", entry->second->name));
+    throw Error(ErrorCode::layout_mismatch,
+                fmt::format("'{}' was withdrawn while it was being read", entry->second->name));
   }
   *found = &held;
   return entry->second;
@@ -175,8 +179,8 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   const detail::Lease* lease = nullptr;
   const auto publication = leased(request.lease, reader.id(), &lease);
   if (request.fabric != fabric_.name() || request.domain != fabric_.domain()) {
-    throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})", request.fabric,
-                                                    request.domain, fabric_.name(), fabric_.domain()));
+    throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})",
+                                                    request.fabric, request.domain, fabric_.name(), fabric_.domain()));
   }
   wire::Bound bound;
   bound.request = request.request;
@@ -277,7 +281,8 @@ void Publisher::pack(Packing packing, move::Slot slot) {
         entry->second.endpoint->send(payload_header(number), held->bytes().first(static_cast<std::size_t>(bytes)),
                                      [this, reader, number, held](const transport::Outcome& outcome) {
                                        *held = {};
-                                       if (outcome) reader->send(wire::Failure{number, outcome->code, outcome->message});
+                                       if (outcome)
+                                         reader->send(wire::Failure{number, outcome->code, outcome->message});
                                        pump();
                                      });
       });

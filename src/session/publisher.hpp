@@ -92,7 +92,7 @@ class Publisher {
   memory::Copier& copier_;
   std::string host_;
   move::StagingPool pool_;
-  std::map<std::string, std::shared_ptr<Publication>> live_;            // owners: see Publication handle
+  std::map<std::string, std::shared_ptr<Publication>> live_;  // owners: see Publication handle
   std::map<std::uint64_t, std::shared_ptr<Publication>> by_lease_;
   std::vector<Retiring> retiring_;
   std::map<std::uint64_t, Reader> readers_;  // by connection, once bound

@@ -23,12 +23,18 @@ bool begins_with_any(const std::string& key, const std::set<std::string>& prefix
 
 }  // namespace
 
-std::string member_key(int rank) { return fmt::format("{}{}", member_prefix, rank); }
+std::string member_key(int rank) {
+  return fmt::format("{}{}", member_prefix, rank);
+}
 std::string publication_key(const std::string& name, int rank) {
   return fmt::format("{}{}/{}", publication_prefix, name, rank);
 }
-std::string lost_key(int rank) { return fmt::format("{}{}", lost_prefix, rank); }
-std::string gather_key(const std::string& name, int rank) { return fmt::format("gather/{}/{}", name, rank); }
+std::string lost_key(int rank) {
+  return fmt::format("{}{}", lost_prefix, rank);
+}
+std::string gather_key(const std::string& name, int rank) {
+  return fmt::format("gather/{}/{}", name, rank);
+}
 
 Rendezvous::Client& Rendezvous::client_of(Connection& connection) {
   Client& client = clients_[connection.id()];
@@ -47,8 +53,8 @@ void Rendezvous::check_owner(Connection* from, const std::string& key) {
 void Rendezvous::put(Connection* from, const std::string& key, const Bytes& value) {
   check_owner(from, key);
   if (value.size() > max_entry_bytes) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("the entry '{}' has {} bytes, more than {}", key, value.size(),
-                                                         max_entry_bytes));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the entry '{}' has {} bytes, more than {}", key, value.size(), max_entry_bytes));
   }
   if (from != nullptr && key == member_key(from->peer().rank)) {
     const int rank = from->peer().rank;

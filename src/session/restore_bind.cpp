@@ -22,7 +22,8 @@ std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t
 }
 
 const PlacedBox& placed_around(const std::vector<PlacedBox>& placed, const Box& box) {
-  const auto found = std::find_if(placed.begin(), placed.end(), [&](const PlacedBox& one) { return contains(one.box, box); });
+  const auto found =
+      std::find_if(placed.begin(), placed.end(), [&](const PlacedBox& one) { return contains(one.box, box); });
   if (found == placed.end()) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
   return *found;
 }
@@ -108,7 +109,8 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
   for (std::size_t i = 0; i < peer.tensors.size(); ++i) {
     const wire::TensorHandle& handle = reply.tensors[i];
     if (handle.tensor != peer.tensors[i]) nonsense("handles for other tensors than it was asked for");
-    if (handle.region != wire::no_region && handle.region >= reply.regions.size()) nonsense("a handle without a region");
+    if (handle.region != wire::no_region && handle.region >= reply.regions.size())
+      nonsense("a handle without a region");
   }
   peer.handles = reply.tensors;
   transport::Endpoint& endpoint = peer.link->endpoint(reply.address);
@@ -186,7 +188,8 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     return transfer;
   }
   // The source's word is not enough: what will be read has to lie inside what was mapped.
-  const auto span = memory::StridedCopy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes).source_span();
+  const auto span =
+      memory::StridedCopy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes).source_span();
   const ByteCount mapped = region->mapped().size();
   if (handle.offset_bytes > mapped || span.past > mapped - handle.offset_bytes) {
     throw Error(ErrorCode::transport_failed,

@@ -20,12 +20,13 @@ void RestoreRun::move_all() {
     fail(error);
     pump();
   };
-  engine_ = std::make_unique<move::Engine>(core_.copier(),
-                                           move::EngineOptions{.staging_bytes = options_.staging_bytes,
-                                                               .ingress_bytes_per_second = options_.ingress_bytes_per_second,
-                                                               // Far from our own few numbers.
-                                                               .first_request = next_request_ + (std::uint64_t{1} << 40)},
-                                           std::move(hooks));
+  engine_ =
+      std::make_unique<move::Engine>(core_.copier(),
+                                     move::EngineOptions{.staging_bytes = options_.staging_bytes,
+                                                         .ingress_bytes_per_second = options_.ingress_bytes_per_second,
+                                                         // Far from our own few numbers.
+                                                         .first_request = next_request_ + (std::uint64_t{1} << 40)},
+                                     std::move(hooks));
   for (const auto& [peer, bytes] : engine_limits_) engine_->limit_pack(peer, bytes);
   for (const move::Transfer& transfer : transfers_) engine_->add(transfer);
   pump();

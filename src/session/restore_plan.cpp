@@ -77,9 +77,9 @@ void RestoreRun::consider() {
                                     [&](const auto& record) { return record.step == records.front().step; });
   for (std::size_t i = 1; i < records.size(); ++i) {
     if (records[i].place != records[i - 1].place) continue;
-    throw Error(ErrorCode::layout_mismatch, fmt::format("members {} and {} both publish place {} of '{}'",
-                                                        records[i - 1].member, records[i].member, records[i].place,
-                                                        options_.from),
+    throw Error(ErrorCode::layout_mismatch,
+                fmt::format("members {} and {} both publish place {} of '{}'", records[i - 1].member, records[i].member,
+                            records[i].place, options_.from),
                 std::vector<Rank>{Rank{records[i].place}});
   }
   if (records.size() == static_cast<std::size_t>(ranks) && one_step) return make_plan(records, true);
@@ -109,7 +109,9 @@ void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::Publi
   }
   // Readers begin with different holders, so that nobody is asked by all.
   const auto turn = static_cast<std::size_t>(core_.bootstrap().rank) + attempt;
-  const auto next = [this, digest, holders, attempt, keep] { fetch<Request, Reply>(digest, holders, attempt + 1, keep); };
+  const auto next = [this, digest, holders, attempt, keep] {
+    fetch<Request, Reply>(digest, holders, attempt + 1, keep);
+  };
   const auto again = std::make_shared<bool>(false);  // owners: the two callbacks, of which only one may go on
   std::shared_ptr<Link> link;
   try {
@@ -127,7 +129,8 @@ void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::Publi
                   const auto* reply = std::get_if<Reply>(&message);
                   if (reply == nullptr || reply->encoded.empty()) return next();
                   if (!wire::same_digest(wire::digest_of(reply->encoded), digest)) {
-                    throw Error(ErrorCode::transport_failed, "a source sent a description that does not match its digest");
+                    throw Error(ErrorCode::transport_failed,
+                                "a source sent a description that does not match its digest");
                   }
                   keep(reply->encoded);
                   asked_.erase(digest);
@@ -226,8 +229,8 @@ void RestoreRun::collect_values(const std::vector<wire::PublicationRecord>& reco
       const auto* theirs = std::get_if<TensorValue>(match->second.value);
       if (theirs == nullptr || theirs->dtype != mine.dtype || theirs->shape != mine.shape) {
         throw Error(ErrorCode::layout_mismatch,
-                    fmt::format("{}: wanted as {}, but source rank {} has {}", to_string(entry.key), text_of(entry.value),
-                                match->second.place, text_of(*match->second.value)),
+                    fmt::format("{}: wanted as {}, but source rank {} has {}", to_string(entry.key),
+                                text_of(entry.value), match->second.place, text_of(*match->second.value)),
                     std::vector<Rank>{Rank{match->second.place}});
       }
     }

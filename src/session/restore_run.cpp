@@ -49,8 +49,8 @@ void RestoreRun::start() {
       return guarded([this] { require_no_gaps(last_gaps_); });
     }
     fail(std::make_exception_ptr(
-        Error(ErrorCode::timed_out, fmt::format("the deadline passed in stage {}; {}", name_of(static_cast<int>(stage_)),
-                                                waiting_for()))));
+        Error(ErrorCode::timed_out,
+              fmt::format("the deadline passed in stage {}; {}", name_of(static_cast<int>(stage_)), waiting_for()))));
   });
   arm_progress();
   guarded([this] { consider(); });
@@ -117,7 +117,8 @@ std::string RestoreRun::waiting_for() const {
     }
     if (!engine_ || arrived < expected) places.push_back(to_int(peers_[i].place));
   }
-  return places.empty() ? std::string("all bytes are in place") : fmt::format("source ranks {} had more to give", fmt::join(places, ", "));
+  return places.empty() ? std::string("all bytes are in place")
+                        : fmt::format("source ranks {} had more to give", fmt::join(places, ", "));
 }
 
 // --- the end ---
@@ -128,8 +129,9 @@ void RestoreRun::fail(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& reason) {
-    error_ = reason.gaps().empty() ? std::make_exception_ptr(Error(reason.code(), reason.what(), missing(), reason.ranks()))
-                                   : error;
+    error_ = reason.gaps().empty()
+                 ? std::make_exception_ptr(Error(reason.code(), reason.what(), missing(), reason.ranks()))
+                 : error;
   } catch (const std::exception& reason) {
     error_ = std::make_exception_ptr(Error(ErrorCode::internal, reason.what(), missing()));
   }
@@ -141,7 +143,9 @@ void RestoreRun::fail(const std::exception_ptr& error) {
   if (quiet()) finish();
 }
 
-bool RestoreRun::quiet() const { return verifying_ == 0 && (!engine_ || engine_->idle()); }
+bool RestoreRun::quiet() const {
+  return verifying_ == 0 && (!engine_ || engine_->idle());
+}
 
 std::vector<Gap> RestoreRun::missing() const {
   std::vector<Gap> gaps;

@@ -42,7 +42,7 @@ class RestoreRun {
     Rank place{};
     wire::PublicationRecord record;
     std::shared_ptr<const Manifest> manifest;  // owners: see DescribedCatalog
-    std::shared_ptr<Link> link;  // owners: see Core::links_
+    std::shared_ptr<Link> link;                // owners: see Core::links_
     std::uint64_t watcher = 0;
     std::uint64_t lease = 0;
     std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source

@@ -56,7 +56,8 @@ void RestoreRun::post_digests() {
     peer.link->request(request.request, request, while_running([this, &batch](wire::Message& message) {
                          const auto& reply = expect<wire::Digests>(message, peers_[batch.peer]);
                          if (reply.digests.size() != batch.transfers.size()) {
-                           throw Error(ErrorCode::transport_failed, "a source sent another number of digests than asked");
+                           throw Error(ErrorCode::transport_failed,
+                                       "a source sent another number of digests than asked");
                          }
                          compare(batch, reply.digests);
                        }));
@@ -95,12 +96,13 @@ void RestoreRun::compare(const VerifyBatch& batch, const std::vector<wire::BoxDi
               gaps.push_back({key.fqn, key.state, piece.box, wanted_.place()});
             }
             const Rank source = peers_[transfers_[wrong->front()].peer].place;
-            throw Error(ErrorCode::transport_failed,
-                        fmt::format("{} boxes differ from their source after the move, the first is {}:{} {} from source "
-                                    "rank {}",
-                                    gaps.size(), gaps.front().fqn, gaps.front().state, to_string(gaps.front().box),
-                                    to_int(source)),
-                        gaps, {source});
+            throw Error(
+                ErrorCode::transport_failed,
+                fmt::format("{} boxes differ from their source after the move, the first is {}:{} {} from source "
+                            "rank {}",
+                            gaps.size(), gaps.front().fqn, gaps.front().state, to_string(gaps.front().box),
+                            to_int(source)),
+                gaps, {source});
           }
           --pending_;
           post_digests();

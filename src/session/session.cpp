@@ -30,6 +30,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   void close(Duration timeout);
+  [[nodiscard]] SessionUsage usage() const;
   [[nodiscard]] Loop& running() const;
 
   const Bootstrap bootstrap;
@@ -181,7 +182,8 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
     const auto state = session.lock();
     const auto own = self.lock();
     if (!state || !own || !state->loop_) return {};
-    const auto readers = std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
+    const auto readers =
+        std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
     state->loop_->call([&] {
       state->core_->withdraw(own, timeout, [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
     });
@@ -206,7 +208,8 @@ void SessionState::check_aliasing(const Catalog& wanted) const {
     if (bytes > 0) ranges.push_back({{data, data + bytes}, std::move(what)});
   };
   for (const Catalog::Entry& entry : wanted.entries()) {
-    add(static_cast<const std::byte*>(entry.view.data), local_bytes(entry, wanted.place()), "wanted " + to_string(entry.spec.key));
+    add(static_cast<const std::byte*>(entry.view.data), local_bytes(entry, wanted.place()),
+        "wanted " + to_string(entry.spec.key));
   }
   for (const Catalog::ValueEntry& entry : wanted.values()) {
     if (entry.destination == nullptr) continue;
@@ -229,7 +232,8 @@ void SessionState::check_aliasing(const Catalog& wanted) const {
   // to be compared with the furthest-reaching range before it, and every range with the last wanted one.
   std::vector<std::size_t> order(ranges.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ranges[a].range.first < ranges[b].range.first; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return ranges[a].range.first < ranges[b].range.first; });
   const Named* furthest = nullptr;
   const Named* furthest_wanted = nullptr;
   for (const std::size_t index : order) {
@@ -241,7 +245,8 @@ void SessionState::check_aliasing(const Catalog& wanted) const {
                   fmt::format("memory of {} overlaps memory of {}", now.what, other->what));
     }
     if (furthest == nullptr || now.range.past > furthest->range.past) furthest = &now;
-    if (is_wanted && (furthest_wanted == nullptr || now.range.past > furthest_wanted->range.past)) furthest_wanted = &now;
+    if (is_wanted && (furthest_wanted == nullptr || now.range.past > furthest_wanted->range.past))
+      furthest_wanted = &now;
   }
 }
 
@@ -251,7 +256,8 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   check_aliasing(wanted);
   auto state = std::make_shared<RestoreState>();
-  auto run = std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
+  auto run =
+      std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
   state->cancel = [session = weak_from_this(), run, weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     if (!owner || !owner->loop_) return;
@@ -271,7 +277,8 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
 }
 
 std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
-  const auto result = std::make_shared<std::promise<std::vector<Bytes>>>();  // owners: this call and the core's callback
+  const auto result =
+      std::make_shared<std::promise<std::vector<Bytes>>>();  // owners: this call and the core's callback
   running().call([&] {
     core_->gather(name, value, timeout, [result](std::vector<Bytes> values, const std::exception_ptr& error) {
       if (error) {
@@ -284,6 +291,14 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
   return result->get_future().get();
 }
 
+SessionUsage SessionState::usage() const {
+  const auto registration = arenas->registration();
+  return running().call([&] {
+    return SessionUsage{core_->publisher().staging_budget_bytes(), core_->publisher().staging_peak_bytes(),
+                        registration.bytes, registration.seconds};
+  });
+}
+
 void SessionState::close(Duration timeout) {
   if (!loop_) return;
   std::vector<std::shared_ptr<PublicationState>> left;
@@ -294,7 +309,8 @@ void SessionState::close(Duration timeout) {
     }
   }
   const auto deadline = Clock::now() + timeout;
-  for (const auto& publication : left) publication->retire(std::max(Duration::zero(), Duration(deadline - Clock::now())));
+  for (const auto& publication : left)
+    publication->retire(std::max(Duration::zero(), Duration(deadline - Clock::now())));
   loop_->call([this] { core_->leave(); });
   stop();
 }
@@ -303,7 +319,8 @@ void SessionState::close(Duration timeout) {
 
 // --- the public handle ---
 
-Session::Session(std::shared_ptr<detail::SessionState> state) : state_(std::move(state)) {}
+Session::Session(std::shared_ptr<detail::SessionState> state) : state_(std::move(state)) {
+}
 Session::~Session() {
   if (state_) state_->stop();
 }
@@ -317,10 +334,18 @@ Session Session::join(Bootstrap bootstrap, SessionOptions options) {
   return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
 }
 
-int Session::rank() const { return state_->bootstrap.rank; }
-int Session::world_size() const { return state_->bootstrap.world_size; }
-std::string Session::transport() const { return state_->fabric->version(); }
-Arena Session::allocate(ByteCount bytes) { return Arena(state_->arenas->allocate(bytes)); }
+int Session::rank() const {
+  return state_->bootstrap.rank;
+}
+int Session::world_size() const {
+  return state_->bootstrap.world_size;
+}
+std::string Session::transport() const {
+  return state_->fabric->version();
+}
+Arena Session::allocate(ByteCount bytes) {
+  return Arena(state_->arenas->allocate(bytes));
+}
 Publication Session::publish(const Catalog& held, PublishOptions options) {
   return Publication(state_->publish(held, options));
 }
@@ -330,10 +355,16 @@ Restore Session::restore(const Catalog& wanted, RestoreOptions options) {
 std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duration timeout) {
   return state_->gather(name, std::move(value), timeout);
 }
-void Session::close(Duration timeout) { state_->close(timeout); }
+SessionUsage Session::usage() const {
+  return state_->usage();
+}
+void Session::close(Duration timeout) {
+  state_->close(timeout);
+}
 
 Restore::Restore() = default;
-Restore::Restore(std::shared_ptr<detail::RestoreState> state) : state_(std::move(state)) {}
+Restore::Restore(std::shared_ptr<detail::RestoreState> state) : state_(std::move(state)) {
+}
 Restore::Restore(Restore&&) noexcept = default;
 Restore& Restore::operator=(Restore&& other) noexcept {
   std::swap(state_, other.state_);
@@ -347,10 +378,18 @@ Restore::~Restore() {
 void Restore::on_progress(std::function<void(const Progress&)> callback, Duration interval) {
   state_->listen(std::move(callback), interval);
 }
-void Restore::wait() { state_->wait(); }
-bool Restore::poll() const { return state_->done(); }
-void Restore::cancel() { state_->cancel(); }
-const RestoreReport& Restore::report() const { return state_->report(); }
+void Restore::wait() {
+  state_->wait();
+}
+bool Restore::poll() const {
+  return state_->done();
+}
+void Restore::cancel() {
+  state_->cancel();
+}
+const RestoreReport& Restore::report() const {
+  return state_->report();
+}
 const Value& Restore::value(const TensorKey& key) const {
   const auto found = state_->values().find(key);
   if (found == state_->values().end()) {

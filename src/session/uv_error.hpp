@@ -9,7 +9,9 @@
 
 namespace shardwire {
 
-inline std::string uv_message(int status) { return uv_strerror(status); }
+inline std::string uv_message(int status) {
+  return uv_strerror(status);
+}
 
 /// libuv statuses become Errors here and nowhere else.
 inline void check_uv(int status, const char* operation) {

@@ -3,6 +3,8 @@
 
 namespace shardwire {
 
-const char* version() { return SHARDWIRE_VERSION; }
+const char* version() {
+  return SHARDWIRE_VERSION;
+}
 
 }  // namespace shardwire

@@ -23,7 +23,7 @@ using Nonce = std::array<std::byte, 32>;
 struct Hello {
   std::uint32_t version = protocol_version;
   std::vector<std::string> capabilities;
-  std::int32_t rank = 0;          ///< member number
+  std::int32_t rank = 0;  ///< member number
   std::int32_t world_size = 0;
   std::uint64_t incarnation = 0;  ///< distinguishes processes that had the same member number
   std::string host;               ///< equal on one host (boot id and IPC namespace)
@@ -58,7 +58,7 @@ struct MemberRecord {
   std::int32_t rank = 0;
   std::uint64_t incarnation = 0;
   std::string host;
-  std::string address;     ///< numeric
+  std::string address;  ///< numeric
   std::uint16_t port = 0;
   std::string local_path;  ///< Unix socket for members of the same host, abstract name; may be empty
   bool operator==(const MemberRecord&) const = default;
@@ -149,7 +149,7 @@ struct TensorHandle {
 };
 struct Bound {
   std::uint64_t request = 0;
-  Bytes address;  ///< of the source's fabric
+  Bytes address;                     ///< of the source's fabric
   std::uint64_t max_pack_bytes = 0;  ///< most payload that one PackRequest to this source may ask for
   std::vector<RegionHandle> regions;
   std::vector<TensorHandle> tensors;
@@ -199,13 +199,13 @@ struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
-using Message = std::variant<Hello, Proof, StorePut, StoreWatch, StoreEntry, ManifestRequest, ManifestReply, ValuesRequest,
-                             ValuesReply, Lease, Leased, Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests,
-                             Failure, Goodbye>;
+using Message = std::variant<Hello, Proof, StorePut, StoreWatch, StoreEntry, ManifestRequest, ManifestReply,
+                             ValuesRequest, ValuesReply, Lease, Leased, Release, Released, Bind, Bound, PackRequest,
+                             DigestRequest, Digests, Failure, Goodbye>;
 
 /// Bounds of what a reader accepts.
-inline constexpr std::size_t max_hello_bytes = 16 * 1024;         ///< before the peer has proven the job key
-inline constexpr std::size_t max_message_bytes = 256u << 20;      ///< after
+inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key
+inline constexpr std::size_t max_message_bytes = 256u << 20;  ///< after
 inline constexpr std::size_t max_boxes_per_message = 1u << 20;
 
 /// One message as bytes, without the length prefix of the connection. Always a multiple of 8 bytes.

@@ -39,6 +39,8 @@ BOOST_AUTO_TEST_CASE(a_box_within_the_limit_stays_whole) {
   BOOST_TEST((move::cut(box, 16) == std::vector<Box>{box}));
 }
 
-BOOST_AUTO_TEST_CASE(an_empty_box_has_no_parts) { BOOST_TEST(move::cut(Box{{0, 0}, {0, 4}}, 8).empty()); }
+BOOST_AUTO_TEST_CASE(an_empty_box_has_no_parts) {
+  BOOST_TEST(move::cut(Box{{0, 0}, {0, 4}}, 8).empty());
+}
 
 BOOST_AUTO_TEST_SUITE_END()

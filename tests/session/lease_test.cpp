@@ -54,7 +54,8 @@ void wait_until_moving(Restore& restore) {
     std::promise<void> moving;
     std::atomic<bool> once = false;
   };
-  const auto seen = std::make_shared<Seen>();  // owners: this call and the callback, which may be running when it is taken back
+  const auto seen =
+      std::make_shared<Seen>();  // owners: this call and the callback, which may be running when it is taken back
   restore.on_progress(
       [seen](const Progress& progress) {
         if (progress.done_bytes > 0 && !seen->once.exchange(true)) seen->moving.set_value();

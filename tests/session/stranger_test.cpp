@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
-#include <boost/test/unit_test.hpp>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <boost/test/unit_test.hpp>
 
 #include <chrono>
 #include <random>
@@ -181,9 +181,8 @@ BOOST_AUTO_TEST_CASE(requests_about_nothing_are_answered_with_their_number) {
   stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
   BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
   const std::vector<wire::Message> requests{
-      wire::Lease{7, "state", 1, {}}, wire::Release{8, 99},
-      wire::Bind{9, 99, "loopback", "", {}}, wire::PackRequest{10, 99, {{0, Box{{0}, {1}}}}},
-      wire::DigestRequest{11, 99, {{0, Box{{0}, {1}}}}}};
+      wire::Lease{7, "state", 1, {}}, wire::Release{8, 99}, wire::Bind{9, 99, "loopback", "", {}},
+      wire::PackRequest{10, 99, {{0, Box{{0}, {1}}}}}, wire::DigestRequest{11, 99, {{0, Box{{0}, {1}}}}}};
   std::uint64_t number = 7;
   for (const wire::Message& request : requests) {
     stranger.send_frame(wire::encode(request));

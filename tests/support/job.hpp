@@ -51,7 +51,8 @@ inline Bootstrap member(int rank, int members, std::uint16_t port) {
 /// A tensor's local buffer under a layout, filled by global index: element i of tensor `seed` is a mix of both.
 class TestShard {
  public:
-  TestShard(TensorSpec spec, Layout layout, Rank place) : spec_(std::move(spec)), layout_(std::move(layout)), place_(place) {
+  TestShard(TensorSpec spec, Layout layout, Rank place)
+      : spec_(std::move(spec)), layout_(std::move(layout)), place_(place) {
     const auto elements = static_cast<ByteCount>(layout_.local_elements(spec_.shape, place_));
     bytes_.assign(static_cast<std::size_t>(elements * item_size(spec_.dtype)), std::byte{0xee});
   }

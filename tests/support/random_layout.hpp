@@ -53,13 +53,9 @@ inline Layout random_mesh(Random& random, const Extents& shape, int ranks) {
     const int dim = random_dim(random, shape);
     Extent& cuts = later[static_cast<std::size_t>(dim < 0 ? dim + static_cast<int>(shape.size()) : dim)];
     switch (pick(random, 0, 3)) {
-      case 0:
-        continue;
-      case 1:
-        placements[m] = StridedShard{dim, order == MeshOrder::tp_first ? cuts : pick(random, 1, 4)};
-        break;
-      default:
-        placements[m] = Shard{dim};
+      case 0: continue;
+      case 1: placements[m] = StridedShard{dim, order == MeshOrder::tp_first ? cuts : pick(random, 1, 4)}; break;
+      default: placements[m] = Shard{dim};
     }
     cuts *= sizes[m];
   }

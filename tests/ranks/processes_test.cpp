@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real processes only: what happens when one dies, and joining processes that a launcher has started.
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "support/command.hpp"
+#include "support/job.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using Json = nlohmann::json;
+
+const char* const rows_to_columns = R"j({
+  "states": ["m"], "scalars": {"step": 7}, "tensors": [{"fqn": "w", "shape": [2000, 2000]}],
+  "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
+  "target": {"ranks": 4, "rules": {"*": {"mesh": [4], "placements": ["S(1)"]}}}
+})j";
+
+// A file in the working folder that goes with this object.
+class File {
+ public:
+  explicit File(const std::string& name) : path_("processes_test." + std::to_string(::getpid()) + "." + name) {}
+  ~File() { std::remove(path_.c_str()); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] Json json() const {
+    std::ifstream file(path_);
+    return file ? Json::parse(file) : Json();
+  }
+
+ private:
+  std::string path_;
+};
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child; file >> child;) children.push_back(child);
+  return children;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(processes)
+
+BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
+  const File text("case.json");
+  const File report("report.json");
+  std::ofstream(text.path()) << rows_to_columns;
+  RunningCommand command(
+      {command_path(), "run", text.path(), "--rate", "100K", "--deadline", "45", "--report", report.path()});
+  std::this_thread::sleep_for(std::chrono::seconds(3));  // 3 MB at 100 KB/s: in the middle of the move
+  const auto ranks = children_of(command.pid());
+  BOOST_REQUIRE_EQUAL(ranks.size(), 4U);
+  ::kill(ranks[2], SIGKILL);
+  const auto began = std::chrono::steady_clock::now();
+  const CommandResult result = command.wait();
+  BOOST_TEST(!result.timed_out);
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < std::chrono::seconds(30)));
+  BOOST_TEST(result.err.find("rank 2 was ended by signal 9") != std::string::npos, result.err);
+  const Json written = report.json();
+  BOOST_REQUIRE(written.is_object());
+  BOOST_TEST(written["verified"] == false);
+  int others = 0;
+  for (const Json& error : written["errors"]) {
+    BOOST_TEST(error["code"] == "peer_lost");
+    others += error["message"].get<std::string>().find("source rank 2") != std::string::npos ? 1 : 0;
+  }
+  BOOST_TEST(others == 3);  // each survivor says whom it lost
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_each_other_and_rank_0_reports) {
+  const File text("case.json");
+  const File report("report.json");
+  std::ofstream(text.path()) << rows_to_columns;
+  const std::string port = std::to_string(free_port());
+  std::vector<std::unique_ptr<RunningCommand>> members;
+  for (int rank = 0; rank < 4; ++rank) {
+    members.push_back(std::make_unique<RunningCommand>(
+        std::vector<std::string>{command_path(), "run", text.path(), "--report", report.path()}, "",
+        std::vector<std::pair<std::string, std::string>>{{"RANK", std::to_string(rank)},
+                                                         {"WORLD_SIZE", "4"},
+                                                         {"MASTER_ADDR", "127.0.0.1"},
+                                                         {"SHARDWIRE_PORT", port}}));
+  }
+  for (int rank = 3; rank >= 0; --rank) {
+    const CommandResult result = members[static_cast<std::size_t>(rank)]->wait();
+    BOOST_TEST(result.exit_code == 0, result.err);
+    BOOST_TEST(result.out.empty() == (rank != 0));
+  }
+  BOOST_TEST(report.json()["verified"] == true);
+  BOOST_TEST(report.json()["ranks"].size() == 4U);
+}
+
+BOOST_AUTO_TEST_CASE(another_world_size_than_the_case_takes_is_bad_usage) {
+  const CommandResult result =
+      run_command({"run", "-"}, rows_to_columns, {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}});
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(result.err.find("3 processes") != std::string::npos, result.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
