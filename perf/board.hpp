@@ -10,13 +10,14 @@
 namespace shardwire::perf {
 
 inline constexpr int most_members = 64;
-inline constexpr int most_contenders = 6;
+inline constexpr int most_contenders = 8;
 inline constexpr int most_repeats = 64;
 
 /// When one member was busy, on the clock that all processes of a host share.
 struct Span {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
+  std::int64_t cpu_ns = 0;  ///< processor time of all its threads until all members were done
 };
 
 /// Of one restore, by stage in the order of StageSeconds, and in all.

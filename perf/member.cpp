@@ -2,6 +2,7 @@
 #include "perf/member.hpp"
 
 #include <fmt/core.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,11 +25,25 @@ using namespace std::chrono_literals;
 
 constexpr auto patience = 120s;
 constexpr ByteCount alignment = 64;
-constexpr std::size_t message_sizes_mib[] = {1, 4, 16};
 
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / 1ns;
 }
+
+std::int64_t cpu_now_ns() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+// What a plain loop over TCP can choose: looking for progress all the time is quicker while there is a core for each
+// process, sleeping in between when there is not.
+struct TagStyle {
+  std::size_t mib;
+  Idle idle;
+};
+constexpr TagStyle tag_styles[] = {
+    {1, Idle::yield}, {4, Idle::yield}, {16, Idle::yield}, {1, Idle::sleep}, {4, Idle::sleep}};
 
 // What one place of one side holds or wants, in one arena.
 class Shard {
@@ -134,16 +149,20 @@ class Member {
     if (held_.takes_part()) publication = session_.publish(held_.catalog());
     std::vector<std::function<void(int)>> turns = comparison_.tcp ? tag_turns() : copy_turns();
     turns.emplace_back([this](int repeat) { restore(repeat); });
+    Span unused;
+    Span* last = &unused;
     for (int repeat = 0; repeat <= comparison_.repeats; ++repeat) {
       for (std::size_t turn = 0; turn < turns.size(); ++turn) {
         Span& span = board_.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(member_)];
-        board_.barrier.wait();
+        wait_for_all(*last);
+        last = &span;
+        span.cpu_ns = -cpu_now_ns();
         span.begin_ns = now_ns();
         turns[turn](repeat);
         span.end_ns = now_ns();
       }
     }
-    board_.barrier.wait();
+    wait_for_all(*last);
     facts_.elements = static_cast<std::uint64_t>(wanted_.check());
     if (member_ == 0) session_.transport().copy(board_.fabric.data(), board_.fabric.size() - 1);
     board_.barrier.wait();
@@ -153,6 +172,12 @@ class Member {
 
  private:
   [[nodiscard]] int sources() const { return comparison_.job.source.ranks; }
+
+  // Members without a turn of their own may have served others until then.
+  void wait_for_all(Span& span) {
+    board_.barrier.wait();
+    span.cpu_ns += cpu_now_ns();
+  }
 
   void restore(int repeat) {
     if (!wanted_.takes_part()) return;
@@ -196,12 +221,12 @@ class Member {
     const auto& theirs = board_.addresses[static_cast<std::size_t>(sends ? member_ + sources() : member_ - sources())];
     loop_->connect(std::span(theirs.bytes).first(theirs.size));
     std::vector<std::function<void(int)>> turns;
-    for (const std::size_t mib : message_sizes_mib) {
-      turns.emplace_back([this, sends, size = mib << 20](int) {
+    for (const TagStyle& style : tag_styles) {
+      turns.emplace_back([this, sends, &style](int) {
         if (sends) {
-          loop_->send(held_.payload(), size);
+          loop_->send(held_.payload(), style.mib << 20, style.idle);
         } else {
-          loop_->receive(wanted_.payload(), size);
+          loop_->receive(wanted_.payload(), style.mib << 20, style.idle);
         }
       });
     }
@@ -228,7 +253,9 @@ int Comparison::members() const {
 std::vector<std::string> Comparison::contenders() const {
   std::vector<std::string> names;
   if (tcp) {
-    for (const std::size_t mib : message_sizes_mib) names.push_back(fmt::format("tag send, {} MiB", mib));
+    for (const TagStyle& style : tag_styles) {
+      names.push_back(fmt::format("tag {} MiB, {}", style.mib, style.idle == Idle::yield ? "yield" : "sleep"));
+    }
   } else {
     for (const PlainCopy& plain : plain_copies()) names.push_back(plain.name);
   }

@@ -81,6 +81,17 @@ std::vector<double> seconds_of(const Run& run, std::size_t contender) {
   return out;
 }
 
+// Median of what all processes together used.
+double cpu_seconds_of(const Run& run, std::size_t contender) {
+  std::vector<double> out;
+  for (int repeat = 1; repeat <= run.comparison.repeats; ++repeat) {
+    std::int64_t used = 0;
+    for (const Span& span : run.board->spans[contender][static_cast<std::size_t>(repeat)]) used += span.cpu_ns;
+    out.push_back(static_cast<double>(used) * 1e-9);
+  }
+  return spread_of(out).median;
+}
+
 nlohmann::ordered_json stages_of(const Run& run) {
   nlohmann::ordered_json out;
   for (std::size_t stage = 0; stage < stage_names.size(); ++stage) {
@@ -112,9 +123,11 @@ nlohmann::ordered_json row_of(const Run& run, const Options& options) {
   Spread bound;
   std::string bound_name;
   nlohmann::ordered_json bounds;
+  nlohmann::ordered_json cpu;
   for (std::size_t i = 0; i + 1 < names.size(); ++i) {
     const Spread spread = spread_of(seconds_of(run, i));
     bounds[names[i]] = spread.median;
+    cpu[names[i]] = cpu_seconds_of(run, i);
     if (i == 0 || spread.median < bound.median) {
       bound = spread;
       bound_name = names[i];
@@ -139,6 +152,8 @@ nlohmann::ordered_json row_of(const Run& run, const Options& options) {
   row["bound_seconds_max"] = bound.most;
   row["ratio"] = bound.median / restore.median;
   row["bounds"] = bounds;
+  cpu["restore"] = cpu_seconds_of(run, names.size() - 1);
+  row["cpu_seconds"] = cpu;
   row["stages"] = stages_of(run);
   row["ways"] = {{"local", sum.local}, {"mapped", sum.mapped}, {"packed", sum.packed}};
   row["elements"] = sum.elements;
@@ -148,7 +163,8 @@ nlohmann::ordered_json row_of(const Run& run, const Options& options) {
 void print_table(const nlohmann::ordered_json& row) {
   const double bytes = row["bytes"].get<double>();
   const auto line = [&](const std::string& name, double seconds) {
-    fmt::print(stderr, "  {:<20} {:>8.4f} s {:>7.2f} GB/s\n", name, seconds, bytes / seconds * 1e-9);
+    fmt::print(stderr, "  {:<20} {:>8.4f} s {:>7.2f} GB/s {:>8.4f} s of processor time\n", name, seconds,
+               bytes / seconds * 1e-9, row["cpu_seconds"][name].get<double>());
   };
   fmt::print(stderr, "{}: {:.3f} GB, {} processes, {}\n", row["name"].get<std::string>(), bytes * 1e-9,
              row["processes"].get<int>(), row["versions"]["fabric"].get<std::string>());

@@ -15,16 +15,20 @@ namespace {
 constexpr std::size_t most_in_flight = 4;
 constexpr ucp_tag_t tag = 1;
 
-// With more processes than cores a peer has to get the core before there can be progress.
-void progress(ucp_worker* worker) {
-  if (ucp_worker_progress(worker) == 0) ::sched_yield();
+void progress(ucp_worker* worker, Idle idle) {
+  if (ucp_worker_progress(worker) != 0) return;
+  if (idle == Idle::yield) {
+    ::sched_yield();
+  } else {
+    check(ucp_worker_wait(worker), "wait for a UCX worker");
+  }
 }
 
-void finish(ucp_worker* worker, ucs_status_ptr_t request, const char* operation) {
+void finish(ucp_worker* worker, ucs_status_ptr_t request, Idle idle, const char* operation) {
   if (request == nullptr) return;
   if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), operation);
   ucs_status_t status = UCS_INPROGRESS;
-  while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) progress(worker);
+  while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) progress(worker, idle);
   ucp_request_free(request);
   check(status, operation);
 }
@@ -33,6 +37,7 @@ void finish(ucp_worker* worker, ucs_status_ptr_t request, const char* operation)
 
 struct TagLoop::Window {
   ucp_worker* worker;
+  Idle idle;
   const char* operation;
   std::deque<ucs_status_ptr_t> requests{};
 
@@ -41,7 +46,7 @@ struct TagLoop::Window {
     if (requests.size() == most_in_flight) finish_oldest();
   }
   void finish_oldest() {
-    finish(worker, requests.front(), operation);
+    finish(worker, requests.front(), idle, operation);
     requests.pop_front();
   }
   void finish_all() {
@@ -52,7 +57,7 @@ struct TagLoop::Window {
 TagLoop::TagLoop() {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_TAG;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
   check(ucp_init(&params, nullptr, &context), "open a UCX context");
   context_.reset(context);
@@ -69,7 +74,7 @@ TagLoop::~TagLoop() {
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
   ucs_status_ptr_t const request = ucp_ep_close_nbx(endpoint_, &params);
   if (!UCS_PTR_IS_PTR(request)) return;
-  while (ucp_request_check_status(request) == UCS_INPROGRESS) progress(worker_.get());
+  while (ucp_request_check_status(request) == UCS_INPROGRESS) progress(worker_.get(), Idle::yield);
   ucp_request_free(request);
 }
 
@@ -90,8 +95,8 @@ void TagLoop::connect(std::span<const std::byte> peer) {
   check(ucp_ep_create(worker_.get(), &params, &endpoint_), "make a UCX endpoint");
 }
 
-void TagLoop::send(std::span<const std::byte> buffer, std::size_t message_bytes) {
-  Window window{worker_.get(), "send a tagged message"};
+void TagLoop::send(std::span<const std::byte> buffer, std::size_t message_bytes, Idle idle) {
+  Window window{worker_.get(), idle, "send a tagged message"};
   const ucp_request_param_t params{};
   while (!buffer.empty()) {
     const auto message = buffer.first(std::min(message_bytes, buffer.size()));
@@ -101,8 +106,8 @@ void TagLoop::send(std::span<const std::byte> buffer, std::size_t message_bytes)
   window.finish_all();
 }
 
-void TagLoop::receive(std::span<std::byte> buffer, std::size_t message_bytes) {
-  Window window{worker_.get(), "receive a tagged message"};
+void TagLoop::receive(std::span<std::byte> buffer, std::size_t message_bytes, Idle idle) {
+  Window window{worker_.get(), idle, "receive a tagged message"};
   const ucp_request_param_t params{};
   while (!buffer.empty()) {
     const auto message = buffer.first(std::min(message_bytes, buffer.size()));

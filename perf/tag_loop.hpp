@@ -9,8 +9,13 @@
 
 namespace shardwire::perf {
 
-/// The plainest way to move a large buffer over UCX: tagged messages of one size, several at once, each end looking for
-/// progress all the time. It bounds what a restore over the same library can reach.
+/// What an end does while there is no progress.
+enum class Idle {
+  yield,  ///< lets others have the core, then looks again
+  sleep,  ///< until UCX has something
+};
+
+/// The plainest way to move a large buffer over UCX: tagged messages of one size, several at once. It bounds what a restore over the same library can reach.
 /// Threads: one. Errors: throws Error.
 class TagLoop {
  public:
@@ -23,8 +28,8 @@ class TagLoop {
   [[nodiscard]] std::vector<std::byte> address() const;
   void connect(std::span<const std::byte> peer);
   /// Both return when all of it has arrived at (or left) here. Both ends give the same sizes.
-  void send(std::span<const std::byte> buffer, std::size_t message_bytes);
-  void receive(std::span<std::byte> buffer, std::size_t message_bytes);
+  void send(std::span<const std::byte> buffer, std::size_t message_bytes, Idle idle);
+  void receive(std::span<std::byte> buffer, std::size_t message_bytes, Idle idle);
 
  private:
   struct Window;
