@@ -47,6 +47,11 @@ void copy_any(const std::byte* source, std::byte* target, ByteCount runs, ByteCo
   }
 }
 
+void stream_any(const std::byte* source, std::byte* target, ByteCount runs, ByteCount source_step,
+                ByteCount target_step, ByteCount size) {
+  for (ByteCount run = 0; run < runs; ++run) stream(target + run * target_step, source + run * source_step, size);
+}
+
 }  // namespace
 
 StridedCopy::StridedCopy(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes) {
@@ -106,27 +111,27 @@ void StridedCopy::check_runs(ByteCount first_run, ByteCount count) const {
   }
 }
 
-void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count) const {
+void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count,
+                      Stores stores) const {
   const ByteCount from_step = source_step();
   const ByteCount to_step = target_step();
   const ByteCount size = run_bytes_;
+  if (stores == Stores::streaming && size >= least_streamed_bytes) {
+    visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
+      stream_any(source + from, target + to, runs, from_step, to_step, size);
+    });
+    return stream_fence();
+  }
   visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
     // A memcpy of constant size becomes one load and one store: short runs are where the call would dominate.
     switch (size) {
-      case 1:
-        return copy_fixed<1>(source + from, target + to, runs, from_step, to_step);
-      case 2:
-        return copy_fixed<2>(source + from, target + to, runs, from_step, to_step);
-      case 4:
-        return copy_fixed<4>(source + from, target + to, runs, from_step, to_step);
-      case 8:
-        return copy_fixed<8>(source + from, target + to, runs, from_step, to_step);
-      case 16:
-        return copy_fixed<16>(source + from, target + to, runs, from_step, to_step);
-      case 32:
-        return copy_fixed<32>(source + from, target + to, runs, from_step, to_step);
-      default:
-        return copy_any(source + from, target + to, runs, from_step, to_step, size);
+      case 1: return copy_fixed<1>(source + from, target + to, runs, from_step, to_step);
+      case 2: return copy_fixed<2>(source + from, target + to, runs, from_step, to_step);
+      case 4: return copy_fixed<4>(source + from, target + to, runs, from_step, to_step);
+      case 8: return copy_fixed<8>(source + from, target + to, runs, from_step, to_step);
+      case 16: return copy_fixed<16>(source + from, target + to, runs, from_step, to_step);
+      case 32: return copy_fixed<32>(source + from, target + to, runs, from_step, to_step);
+      default: return copy_any(source + from, target + to, runs, from_step, to_step, size);
     }
   });
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 
+#include "memory/stream.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/types.hpp"
 
@@ -16,8 +17,7 @@ namespace shardwire::memory {
 class StridedCopy {
  public:
   /// Copies `box` (global) from the source's local buffer to the target's. Requires: both boxes contain `box`.
-  /// Errors: throws Error{invalid_argument} for a box outside of either side, a negative stride or offset, or when a
-  /// byte
+  /// Errors: throws Error{invalid_argument} for a box outside of either side, a negative stride or offset, or when a byte
   ///         offset leaves 64 bits.
   StridedCopy(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes);
 
@@ -34,8 +34,11 @@ class StridedCopy {
 
   /// Copies runs [first_run, first_run + count). `source` and `target` point at local element 0 of the buffers.
   /// Requires: the buffers do not overlap. Errors: throws Error{invalid_argument} past the last run.
-  void run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count) const;
-  void run_all(const std::byte* source, std::byte* target) const { run(source, target, 0, runs_); }
+  void run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count,
+           Stores stores = Stores::cached) const;
+  void run_all(const std::byte* source, std::byte* target, Stores stores = Stores::cached) const {
+    run(source, target, 0, runs_, stores);
+  }
 
   /// Calls visit(source_offset, target_offset, n) for groups of n runs that lie source_step() and target_step() apart,
   /// in row-major order. Divides once at the start, never per run. Requires: the runs exist.

@@ -69,10 +69,10 @@ class InPlaceWay final : public Way {
     ++in_flight_;
     const auto slices = std::make_shared<std::vector<Slice>>(std::move(batch));  // owners: the job and its completion
     shared_->copier.submit(
-        [slices] {
+        [slices, stores = shared_->stores()] {
           for (const Slice& slice : *slices) {
             const Transfer& t = *slice.transfer;
-            memory::StridedCopy(slice.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target);
+            memory::StridedCopy(slice.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
           }
         },
         [this, slices, shared = shared_](const std::exception_ptr& error) {

@@ -121,11 +121,12 @@ bool PackedWay::payload(std::uint64_t number, transport::Incoming& incoming) {
 void PackedWay::unpack(std::shared_ptr<Request> request) {
   ++unpacking_;
   shared_->copier.submit(
-      [request] {
+      [request, stores = shared_->stores()] {
         const std::byte* from = request->slot.bytes().data();
         for (const Piece& piece : request->pieces) {
           const Transfer& t = *piece.transfer;
-          memory::StridedCopy(piece.box, memory::packed(piece.box), t.wanted, t.item_bytes).run_all(from, t.target);
+          memory::StridedCopy(piece.box, memory::packed(piece.box), t.wanted, t.item_bytes)
+              .run_all(from, t.target, stores);
           from += bytes_of_box(piece.box, t.item_bytes);
         }
       },

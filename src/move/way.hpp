@@ -42,6 +42,12 @@ struct Shared {
   std::function<void()> changed;                   ///< something arrived or a slot came free
   std::function<void(std::exception_ptr)> failed;  ///< the restore cannot go on
   bool stopped = false;
+
+  /// A large restore would only push everything else out of the caches; a small one is likely to be used at once.
+  [[nodiscard]] memory::Stores stores() const {
+    constexpr ByteCount least_streamed_restore = 16u << 20;
+    return tally.expected_bytes() >= least_streamed_restore ? memory::Stores::streaming : memory::Stores::cached;
+  }
 };
 
 /// One way of moving bytes: takes transfers, posts them slice by slice, never blocks.

@@ -160,6 +160,7 @@ BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
     Catalog held(Rank{rank}, 2);
     held.add_value({"w", "step"}, std::int64_t{rank == 0 ? 5 : 6});
     const Publication publication = session.publish(held);
+    session.gather("published", {}, 20s);
     Catalog wanted(Rank{rank}, 2);
     wanted.add_value({"w", "step"});
     Restore restore = session.restore(wanted, within(20s));
@@ -178,6 +179,7 @@ BOOST_AUTO_TEST_CASE(sources_at_different_steps_are_refused) {
     Catalog held(Rank{rank}, 2);
     shard.add_to(held);
     const Publication publication = session.publish(held, {.step = rank});
+    session.gather("published", {}, 20s);
     TestShard wanted(matrix(), Layout::replicated(), Rank{rank});
     Catalog target(Rank{rank}, 2);
     wanted.add_to(target);
@@ -198,6 +200,7 @@ BOOST_AUTO_TEST_CASE(one_element_tensors_travel_by_value) {
     Catalog held(Rank{rank}, 2);
     held.add(scale, Layout::chunk(7, 3), View{.data = &have});  // what the layout says does not matter
     const Publication publication = session.publish(held);
+    session.gather("published", {}, 20s);
     Catalog target(Rank{rank}, 2);
     target.add(scale, Layout::replicated(), View{.data = &get});
     Restore restore = session.restore(target, within(20s));
