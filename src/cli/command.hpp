@@ -31,5 +31,6 @@ struct Command {
 std::span<const Command> commands();
 
 std::function<int()> declare_plan(CLI::App& app);
+std::function<int()> declare_run(CLI::App& app);
 
 }  // namespace shardwire::cli

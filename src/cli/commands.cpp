@@ -6,6 +6,7 @@ namespace shardwire::cli {
 std::span<const Command> commands() {
   static constexpr Command table[] = {
       {"plan", "Show which rank sends what to whom, without moving anything", declare_plan},
+      {"run", "Move the state of a case between real processes and check every element", declare_run},
   };
   return table;
 }

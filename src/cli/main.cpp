@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -49,6 +52,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // At once and without clean-up; a command that has something to end first takes these signals over.
+  for (const int one : {SIGINT, SIGTERM}) std::signal(one, [](int) { ::_exit(exit_interrupted); });
   try {
     return run(argc, argv);
   } catch (const CaseError& error) {

@@ -120,7 +120,7 @@ void Core::rendezvous_ended(const Error& reason, bool orderly) {
                       fmt::format("member 0, which serves the rendezvous, {}: {}", orderly ? "left" : "is lost",
                                   reason.what()),
                       std::vector<Rank>{Rank{0}});
-  log(LogLevel::warning, store_lost_->what());
+  log(orderly ? LogLevel::debug : LogLevel::warning, store_lost_->what());
   directory_changed();
 }
 

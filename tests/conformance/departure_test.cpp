@@ -21,11 +21,11 @@ struct Survivor {
   std::unique_ptr<transport::Endpoint> endpoint;
   Bytes key;
 
-  explicit Survivor(const std::string& task) : child({std::getenv("SHARDWIRE_TEST_PEER"), task}) {
+  explicit Survivor(const std::string& task, bool connects = true) : child({std::getenv("SHARDWIRE_TEST_PEER"), task}) {
     mail.attach(*fabric);
     const Bytes address = read_frame(child.socket());
     key = read_frame(child.socket());
-    endpoint = fabric->connect(address, true);
+    if (connects) endpoint = fabric->connect(address, true);
     write_frame(child.socket(), fabric->address());
   }
   template <typename Met>
@@ -115,6 +115,33 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::uni
   const Bytes content = pattern(32 << 20);
   for (const auto& message : survivor.mail.messages) {
     if (message->result.succeeded() && !message->payload.empty()) BOOST_TEST((message->payload == content));
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_sender_without_an_endpoint_back_is_killed, boost::unit_test::data::xrange(6), round) {
+  const Deadline deadline(60s);
+  Survivor survivor("flood", false);
+  BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
+  const auto kill_at = Clock::now() + round * 3ms;
+  survivor.until([&] { return Clock::now() > kill_at; });
+  survivor.child.kill();
+  survivor.until([] { return false; }, round % 2 == 0 ? 0ms : 400ms);
+  const auto started = Clock::now();
+  survivor.fabric.reset();
+  BOOST_TEST((Clock::now() - started < 3s));
+}
+
+BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up) {
+  const Deadline deadline(60s);
+  for (const bool connects : {true, false}) {
+    Survivor survivor("flood", connects);
+    BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
+    survivor.child.freeze();
+    survivor.until([] { return false; }, 50ms);
+    const auto started = Clock::now();
+    survivor.endpoint.reset();
+    survivor.fabric.reset();
+    BOOST_TEST((Clock::now() - started < 3s));
   }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
 
+#include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <thread>
 
 #include "conformance/pair.hpp"
 
@@ -108,8 +110,15 @@ BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers) {
   const Bytes payload = pattern(1 << 20);
   Result pending;
   pair.to_right->send({}, payload, pending.completion());
-  pair.to_left.reset();
-  pair.right.reset();
+  // Closing takes a word with the peer, which therefore goes on working meanwhile.
+  std::atomic<bool> closed = false;
+  std::thread closer([&] {
+    pair.to_left.reset();
+    pair.right.reset();
+    closed = true;
+  });
+  while (!closed) pair.left->progress();
+  closer.join();
   BOOST_REQUIRE(pair.until([&] { return pending.done && pair.to_right->failed(); }));
   BOOST_REQUIRE(pending.outcome.has_value());
   BOOST_TEST((pending.outcome->code == ErrorCode::peer_lost), pending.outcome->message);

@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <cmath>
 
 #include "support/job.hpp"
 
@@ -74,16 +75,17 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   options.verify = verify;
   Restore restore = session.restore(target, options);
   restore.wait();
-  for (std::size_t i = 0; i < wanted.size(); ++i) BOOST_REQUIRE_EQUAL(wanted[i].wrong(i + 1), 0U);
-  BOOST_REQUIRE(restore.value({"", "step"}) == Value(std::int64_t{7}));
+  for (std::size_t i = 0; i < wanted.size(); ++i) require(wanted[i].wrong(i + 1) == 0, "every element arrived");
+  require(restore.value({"", "step"}) == Value(std::int64_t{7}), "the step travelled");
   const RestoreReport& report = restore.report();
-  BOOST_REQUIRE_EQUAL(report.moved + report.local, report.needed);
+  require(report.moved + report.local == report.needed, "every byte moved once");
   const bool direct = maps_arenas() && (arenas || snapshot == Snapshot::copy);
-  BOOST_REQUIRE_EQUAL(report.ways.mapped, direct ? report.moved : 0);
-  BOOST_REQUIRE_EQUAL(report.ways.packed, direct ? 0 : report.moved);
-  BOOST_REQUIRE_LE(report.staging_peak, report.staging_budget);
+  require(report.ways.mapped == (direct ? report.moved : 0), "arenas were mapped");
+  require(report.ways.packed == (direct ? 0 : report.moved), "other memory was packed");
+  require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
   const StageSeconds& s = report.seconds;
-  BOOST_REQUIRE_CLOSE_FRACTION(s.join + s.plan + s.bind + s.move + s.verify + s.commit, s.wall, 0.02);
+  const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
+  require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
   session.gather("done", {}, 20s);
   publication.retire(10s);
   session.close(10s);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +33,11 @@ inline bool maps_arenas() {
 
 /// Runs `body(member)` on one thread per member and rethrows the first failure, with the member's number in front.
 void on_members(int members, const std::function<void(int)>& body);
+
+/// A check for bodies of on_members: Boost.Test's own may be used from one thread only.
+inline void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("not so: " + what);
+}
 
 /// Bootstrap of one member of a job on this host.
 inline Bootstrap member(int rank, int members, std::uint16_t port) {

@@ -12,7 +12,6 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-constexpr unsigned message_id = 1;
 // From here on the receiver chooses where the payload goes; below, a copy is cheaper than asking.
 constexpr std::size_t rendezvous_bytes = 64 * 1024;
 constexpr auto parting_time = std::chrono::milliseconds(100);
@@ -119,7 +118,7 @@ void Connection::send(ByteView header, ByteView payload, Completion done) {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.cb.send = on_sent;
   params.user_data = posted;
-  params.flags = payload.size() >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV : 0;
+  params.flags = payload.size() >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY : 0;
   worker_->posted(posted, ucp_am_send_nbx(link_->handle(), message_id, posted->header.data(), posted->header.size(),
                                           payload.data(), payload.size(), &params));
 }

@@ -67,6 +67,8 @@ class Connection {
   /// Ends it from this side.
   void close();
 
+  bool departure_seen = false;  ///< the fabric's note that it has dealt with the peer's death
+
  private:
   std::uint64_t id_;
   std::uint64_t own_fabric_;
@@ -77,9 +79,6 @@ class Connection {
   ProcessWatch watch_;
   bool gone_ = false;
   std::string protocol_;
-
- public:
-  bool departure_seen = false;  ///< the fabric's note that it has dealt with the peer's death
 };
 
 }  // namespace shardwire::transport::ucx

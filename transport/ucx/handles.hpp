@@ -29,7 +29,6 @@ Fault fault_of(ucs_status_t status, const char* operation);
 void check(ucs_status_t status, const char* operation, const char* file = __builtin_FILE(),
            int line = __builtin_LINE());
 
-/// The address record holds pointers into these, so they are released by what made them.
 struct ConfigDeleter {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
 };

@@ -52,6 +52,7 @@ class UcxIncoming final : public Incoming {
       if (!into.empty()) std::memcpy(into.data(), from, into.size());
       return worker_.finish(posted, UCS_OK);
     }
+    posted->reply = arrival_.reply;
     arrival_.held = false;  // UCX takes the descriptor back
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;

@@ -3,12 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace shardwire::transport::ucx {
 namespace {
-
-constexpr unsigned message_id = 1;
 
 Config read_config(const std::string& transports, bool shared_memory) {
   ucp_config_t* raw = nullptr;
@@ -47,6 +46,16 @@ WorkerHandle open_worker(ucp_context* context) {
   return WorkerHandle(worker);
 }
 
+// UCX asserts, and so ends the process, when a worker is destroyed in the middle of a handshake or of a receive.
+// Nothing runs in a worker that nobody progresses, so one that cannot be settled in time is kept instead, out of the
+// way.
+void leave_behind(WorkerHandle worker, std::shared_ptr<Context> context) {
+  static auto& mutex = *new std::mutex;
+  static auto& left = *new std::vector<std::pair<std::shared_ptr<Context>, WorkerHandle>>;
+  const std::lock_guard lock(mutex);
+  left.emplace_back(std::move(context), std::move(worker));
+}
+
 }  // namespace
 
 Context::Context(const std::string& transports, bool shared_memory) : handle_(open_context(transports, shared_memory)) {
@@ -68,6 +77,49 @@ Worker::Worker(std::shared_ptr<Context> context)
 Worker::~Worker() {
   const Quiet quiet;
   for (Arrival& arrival : arrivals) release(arrival);
+  arrivals.clear();
+  cut_receives();
+  if (under_way_.empty() && settle()) return;
+  leave_behind(std::move(handle_), context_);
+}
+
+bool Worker::settle() {
+  // Done when a flush has nothing to wait for: progress() for an earlier one may have brought in the next handshake.
+  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  const ucp_request_param_t params{};
+  while (true) {
+    const ucs_status_ptr_t request = ucp_worker_flush_nbx(handle(), &params);
+    if (!UCS_PTR_IS_PTR(request)) return true;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && Clock::now() < deadline) {
+      ucp_worker_progress(handle());
+    }
+    const bool finished_in_time = ucp_request_check_status(request) != UCS_INPROGRESS;
+    ucp_request_free(request);
+    for (Arrival& arrival : arrivals) release(arrival);
+    arrivals.clear();
+    if (!finished_in_time) return false;
+  }
+}
+
+void Worker::cut_receives() {
+  // Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+  std::vector<ucp_ep*> replies;
+  for (const auto& [key, operation] : under_way_) {
+    if (operation->reply == nullptr) continue;
+    if (std::find(replies.begin(), replies.end(), operation->reply) == replies.end())
+      replies.push_back(operation->reply);
+  }
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  for (ucp_ep* reply : replies) {
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
+  for (Arrival& arrival : arrivals) release(arrival);
+  arrivals.clear();
 }
 
 Bytes Worker::address() const {
@@ -135,6 +187,7 @@ ucs_status_t Worker::on_active_message(void* self, const void* header, std::size
     arrival.data = data;
     arrival.payload_bytes = payload_bytes;
     arrival.rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) arrival.reply = param->reply_ep;
     arrival.held = arrival.rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
     if (!arrival.held && payload_bytes > 0) {
       const auto* first = static_cast<const std::byte*>(data);

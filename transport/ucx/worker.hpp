@@ -12,6 +12,8 @@
 
 namespace shardwire::transport::ucx {
 
+inline constexpr unsigned message_id = 1;  // the one active message
+
 /// The user's UCX_TLS, split in two: what stays on the host, and what leaves it. Empty: not wanted.
 struct TransportChoice {
   std::string shared_memory;
@@ -41,6 +43,7 @@ struct Operation {
   std::uint64_t peer = 0;      ///< fabric whose death ends it
   const char* name = "";
   ByteCount expected_bytes = 0;
+  ucp_ep* reply = nullptr;  ///< of a rendezvous receive: the endpoint that UCX made for it
   Bytes header;
   Completion done;  ///< empty: given up
   Outcome outcome;
@@ -53,6 +56,7 @@ struct Arrival {
   void* data = nullptr;
   std::size_t payload_bytes = 0;
   bool rendezvous = false;
+  ucp_ep* reply = nullptr;
   bool held = false;  ///< data has to be released
   Bytes copy;         ///< of data that UCX does not let us hold
 };
@@ -62,6 +66,7 @@ struct Arrival {
 class Worker {
  public:
   explicit Worker(std::shared_ptr<Context> context);
+  /// Bounded, 0.4 s at most.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -112,6 +117,9 @@ class Worker {
   std::deque<std::unique_ptr<Operation>> finished;
 
  private:
+  void cut_receives();
+  /// Lets what is under way on the wire end; false when it did not within its time.
+  bool settle();
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
                                         std::size_t payload_bytes, const ucp_am_recv_param_t* param);
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace shardwire::perf {
+
+namespace {
+
+using CopyRange = void (*)(std::byte* target, const std::byte* source, std::size_t size);
+
+template <CopyRange copy_range>
+void copy_around(std::span<const std::byte> source, std::span<std::byte> target) {
+  while (!target.empty() && !source.empty()) {
+    const std::size_t size = std::min(source.size(), target.size());
+    copy_range(target.data(), source.data(), size);
+    target = target.subspan(size);
+  }
+}
+
+void copy_by_library(std::byte* target, const std::byte* source, std::size_t size) {
+  std::memcpy(target, source, size);
+}
+
+#ifdef __SSE2__
+void copy_by_streaming(std::byte* target, const std::byte* source, std::size_t size) {
+  constexpr std::size_t line = 64;
+  const std::size_t whole = size / line * line;
+  for (std::size_t at = 0; at < whole; at += line) {
+    const auto* from = reinterpret_cast<const __m128i*>(source + at);
+    auto* to = reinterpret_cast<__m128i*>(target + at);
+    // Loaded before any is stored, so that a line is written whole.
+    const __m128i a = _mm_loadu_si128(from);
+    const __m128i b = _mm_loadu_si128(from + 1);
+    const __m128i c = _mm_loadu_si128(from + 2);
+    const __m128i d = _mm_loadu_si128(from + 3);
+    _mm_stream_si128(to, a);
+    _mm_stream_si128(to + 1, b);
+    _mm_stream_si128(to + 2, c);
+    _mm_stream_si128(to + 3, d);
+  }
+  _mm_sfence();
+  std::memcpy(target + whole, source + whole, size - whole);
+}
+#endif
+
+}  // namespace
+
+const std::vector<PlainCopy>& plain_copies() {
+  static const std::vector<PlainCopy> copies{
+      {"memcpy", copy_around<copy_by_library>},
+#ifdef __SSE2__
+      {"stream", copy_around<copy_by_streaming>},
+#endif
+  };
+  return copies;
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/row.hpp"
+
+#include <fmt/core.h>
+#include <gnu/libc-version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "perf/commit.hpp"
+
+namespace shardwire::perf {
+
+namespace {
+
+std::string processor() {
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  const double median = values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return {median, values.front(), values.back()};
+}
+
+std::string machine() {
+  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return fmt::format("{}, {} cores, {:.0f} GiB", processor(), ::sysconf(_SC_NPROCESSORS_ONLN), bytes / (1 << 30));
+}
+
+nlohmann::ordered_json versions() {
+#ifdef __clang__
+  const std::string compiler = fmt::format("clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  const std::string compiler = fmt::format("gcc {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+  return {{"compiler", compiler}, {"libc", fmt::format("glibc {}", gnu_get_libc_version())}};
+}
+
+std::string commit(const std::string& given) {
+  return given.empty() ? built_from : given;
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace shardwire::perf {
+
+struct Spread {
+  double median = 0;
+  double least = 0;
+  double most = 0;
+};
+/// Requires: at least one value.
+Spread spread_of(std::vector<double> values);
+
+/// Processor, cores, memory.
+std::string machine();
+/// Compiler and C library.
+nlohmann::ordered_json versions();
+/// `given`, or the commit that this program was built from.
+std::string commit(const std::string& given);
+
+}  // namespace shardwire::perf

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "case/case.hpp"
+#include "case/values.hpp"
+#include "shardwire/session.hpp"
+
+namespace shardwire::cli {
+
+/// Bytes of an arena that holds one rank's part of a side.
+ByteCount arena_bytes(const CaseSide& side, Rank rank);
+
+/// One rank's part of one side of a case: its memory and what is declared about it.
+class SideBuffers {
+ public:
+  /// `alive` is called now and then by everything here that takes long.
+  SideBuffers(Session& session, const Case& job, const CaseSide& side, Rank rank, std::function<void()> alive);
+
+  /// Writes the values of one generation, or their complements.
+  void fill(std::uint64_t generation, bool complement);
+  /// Declares it all, in an order that all ranks share. One-element tensors are read now.
+  [[nodiscard]] Catalog catalog(std::uint64_t generation) const;
+  /// Compares every element. One-element tensors add to `values`, the others to `elements`.
+  void check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
+
+ private:
+  struct Part {
+    const TensorSpec* spec;
+    Layout layout;
+    std::byte* data;
+    std::vector<PlacedBox> boxes;
+  };
+
+  const Case* job_;
+  int ranks_;
+  Rank rank_;
+  std::function<void()> alive_;
+  Arena arena_;
+  std::vector<Part> parts_;   // in manifest order
+  std::vector<Part> values_;  // one-element tensors
+};
+
+/// The value of a scalar in one generation: integers count on, so that a stale one is seen.
+Value scalar_value(const Value& value, std::uint64_t generation);
+
+}  // namespace shardwire::cli

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/environment.hpp"
+#include "cli/run_job.hpp"
+#include "cli/run_memory.hpp"
+#include "cli/run_report.hpp"
+#include "cli/text.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+struct Words {
+  std::string path;
+  std::string transport;
+  std::string memory = "host";
+  std::string verify = "none";
+  std::string rate;
+  std::string staging;
+  std::string report;
+  std::vector<std::string> faults;
+  double deadline_seconds = 600;
+  int repeat = 1;
+  bool disjoint = false;
+  bool relabel = false;
+};
+
+LogLevel parse_log_level(const std::string& text) {
+  if (text == "debug") return LogLevel::debug;
+  if (text == "info") return LogLevel::info;
+  if (text == "warning") return LogLevel::warning;
+  if (text == "error") return LogLevel::error;
+  throw UsageError(fmt::format("SHARDWIRE_LOG: '{}' is no level; known are debug, info, warning, error", text));
+}
+
+// A transport that this build or machine lacks is bad usage, told with the reason.
+void require_transport(const std::string& name) {
+  static constexpr const char* known[] = {"auto", "ucx", "libfabric", "loopback", "nccl"};
+  if (std::find(std::begin(known), std::end(known), name) == std::end(known)) {
+    throw UsageError(
+        fmt::format("--transport: there is none named '{}'; known are auto, ucx, libfabric, loopback, nccl", name));
+  }
+  try {
+    transport::choose(name);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--transport {}: {}", name, error.what()));
+  }
+}
+
+RunOptions check(const Words& words) {
+  if (words.relabel) throw UsageError("--relabel is not supported yet");
+  if (!words.faults.empty()) throw UsageError("--fault is not supported yet");
+  if (words.memory == "cuda") throw UsageError("--memory cuda: device memory is not supported by this build");
+  if (words.memory != "host")
+    throw UsageError(fmt::format("--memory: '{}' is unknown; known are host, cuda", words.memory));
+  RunOptions options;
+  options.transport = !words.transport.empty() ? words.transport : environment("SHARDWIRE_TRANSPORT").value_or("auto");
+  require_transport(options.transport);
+  if (words.verify == "digest") {
+    options.verify = Verify::digest;
+  } else if (words.verify != "none") {
+    throw UsageError(fmt::format("--verify: '{}' is unknown; known are none, digest", words.verify));
+  }
+  if (!words.rate.empty()) {
+    options.rate_bytes_per_second = parse_bytes("--rate", words.rate);
+    if (options.rate_bytes_per_second == 0) throw UsageError("--rate: nothing would ever arrive");
+  }
+  if (!words.staging.empty()) {
+    options.staging_bytes = parse_bytes("--staging", words.staging);
+  } else if (const auto staging = environment("SHARDWIRE_STAGING_BYTES")) {
+    options.staging_bytes = parse_bytes("SHARDWIRE_STAGING_BYTES", *staging);
+  }
+  if (options.staging_bytes == 0) throw UsageError("--staging: a budget of 0 bytes moves nothing");
+  constexpr double longest = 1e9;
+  if (!(words.deadline_seconds > 0 && words.deadline_seconds <= longest)) {
+    throw UsageError("--deadline: a number of seconds above 0 is expected");
+  }
+  options.deadline = std::chrono::nanoseconds(std::llround(words.deadline_seconds * 1e9));
+  if (words.repeat < 1) throw UsageError("--repeat: at least 1 is expected");
+  options.repeat = words.repeat;
+  options.disjoint = words.disjoint;
+  if (const auto level = environment("SHARDWIRE_LOG")) options.log = parse_log_level(*level);
+  if (!words.report.empty()) require_writable(words.report);
+  return options;
+}
+
+int finish(const JobReport& report, const std::string& path) {
+  report.print();
+  if (!path.empty()) write_report(path, report.json());
+  return report.verified() ? exit_done : exit_failed;
+}
+
+int run(const Words& words) {
+  const RunOptions options = check(words);
+  const Case job = load_case(words.path);
+  if (started_by_launcher()) {
+    const std::optional<JobOutcome> outcome = run_launched(job, options);
+    if (!outcome) return exit_failed;
+    const JobReport report(job, options, outcome->results, outcome->errors);
+    if (!outcome->reports) return report.verified() ? exit_done : exit_failed;
+    return finish(report, words.report);
+  }
+  JobOutcome outcome;
+  try {
+    require_memory(job, options, options.transport != "loopback");
+    outcome = run_here(job, options);
+  } catch (const Error& error) {
+    outcome.errors.push_back({std::string(to_string(error.code())), error.what()});
+  }
+  if (outcome.interrupted) {
+    fmt::print(stderr, "shardwire: interrupted; all ranks are ended\n");
+    return exit_interrupted;
+  }
+  return finish(JobReport(job, options, std::move(outcome.results), std::move(outcome.errors)), words.report);
+}
+
+}  // namespace
+
+std::function<int()> declare_run(CLI::App& app) {
+  const auto words = std::make_shared<Words>();
+  app.add_option("CASE", words->path, "case file, or - for standard input")->required();
+  app.add_option("--transport", words->transport,
+                 "auto, ucx, libfabric, loopback or nccl (default: SHARDWIRE_TRANSPORT or auto)");
+  app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
+  app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
+  app.add_flag("--relabel", words->relabel, "run target ranks where most of their state is (not supported yet)");
+  app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
+  app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
+  app.add_option("--deadline", words->deadline_seconds, "seconds that one restore may take (default: 600)");
+  app.add_option("--staging", words->staging,
+                 "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
+  app.add_option("--repeat", words->repeat, "how often to restore, each time with new values (default: 1)");
+  app.add_option("--fault", words->faults, "kind:R@P, strike a rank on purpose (not supported yet)");
+  app.add_option("--report", words->report, "write a JSON report to this file");
+  return [words] { return run(*words); };
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_job.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sodium.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
+
+#include "cli/command.hpp"
+#include "cli/environment.hpp"
+#include "cli/run_pipe.hpp"
+#include "cli/run_worker.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+constexpr int most_members_here = 1024;
+
+[[noreturn]] void fail(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+// A loopback port for the rendezvous. The socket stays bound, without listening, until the job ends: nobody else is
+// given the port meanwhile, and member 0 may still listen on it, since both sides reuse the address.
+class PortKeeper {
+ public:
+  PortKeeper() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (socket_ < 0) fail("socket");
+    const int on = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(socket_, any, size) != 0 || ::getsockname(socket_, any, &size) != 0) fail("bind to 127.0.0.1");
+    port_ = ntohs(address.sin_port);
+  }
+  ~PortKeeper() { ::close(socket_); }
+  PortKeeper(const PortKeeper&) = delete;
+  PortKeeper& operator=(const PortKeeper&) = delete;
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+ private:
+  int socket_;
+  std::uint16_t port_ = 0;
+};
+
+Bytes random_key() {
+  if (sodium_init() < 0) throw Error(ErrorCode::internal, "libsodium does not initialise");
+  Bytes key(32);
+  randombytes_buf(key.data(), key.size());
+  return key;
+}
+
+ByteCount needed_bytes(const Case& job) {
+  ByteCount total = 0;
+  for (const Section& section : job.target.layout.sections) {
+    for (const Rank rank : section.ranks) {
+      for (const TensorLayout& tensor : section.manifest->tensors) {
+        total += static_cast<ByteCount>(tensor.layout.local_elements(tensor.spec.shape, rank)) *
+                 item_size(tensor.spec.dtype);
+      }
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+int members_of(const Case& job, const RunOptions& options) {
+  return options.disjoint ? job.source.ranks + job.target.ranks : std::max(job.source.ranks, job.target.ranks);
+}
+
+MemberRole role_of(const Case& job, const RunOptions& options, int member) {
+  MemberRole role;
+  role.member = member;
+  const int target = options.disjoint ? member - job.source.ranks : member;
+  const Rank source{member};
+  role.lost = std::binary_search(job.source.lost.begin(), job.source.lost.end(), source);
+  if (member < job.source.ranks) role.source = source;
+  if (target >= 0 && target < job.target.ranks) role.target = Rank{target};
+  return role;
+}
+
+JobOutcome run_here(const Case& job, const RunOptions& options) {
+  const int members = members_of(job, options);
+  const bool threads = options.transport == "loopback";
+  if (members > most_members_here) {
+    throw UsageError(
+        fmt::format("the case has {} ranks; at most {} are started on one host. Start them with torchrun, "
+                    "mpirun or srun instead",
+                    members, most_members_here));
+  }
+  const PortKeeper keeper;
+  Bootstrap bootstrap;
+  bootstrap.world_size = members;
+  bootstrap.port = keeper.port();
+  bootstrap.job_key = random_key();
+  const auto work = [&](int member, int descriptor) {
+    MemberPipe pipe(descriptor, member);
+    Bootstrap own = bootstrap;
+    own.rank = member;
+    run_worker({job, options, role_of(job, options, member), own, [&](const MemberProgress& p) { pipe.progress(p); },
+                [&](Session*, const MemberResult& result) { pipe.result(result); }});
+  };
+
+  std::vector<ProcessPlan> plans;
+  if (threads) {
+    ProcessPlan plan;
+    for (int member = 0; member < members; ++member) plan.members.push_back(member);
+    plan.body = [&](int descriptor) {
+      std::vector<std::jthread> pool;
+      for (int member = 0; member < members; ++member) pool.emplace_back(work, member, descriptor);
+    };
+    plans.push_back(std::move(plan));
+  } else {
+    for (int member = 0; member < members; ++member) {
+      plans.push_back({{member}, [&work, member](int descriptor) { work(member, descriptor); }});
+    }
+  }
+  JobProgress progress(members, options.repeat, needed_bytes(job));
+  return supervise(plans, options, progress);
+}
+
+bool started_by_launcher() {
+  if (environment("RANK") && environment("WORLD_SIZE")) return true;
+  if (environment("OMPI_COMM_WORLD_SIZE") || (environment("PMI_RANK") && environment("PMI_SIZE"))) return true;
+  // An allocation sets SLURM_NTASKS for a plain shell too; only a step of several tasks is a job of ours.
+  const auto tasks = environment("SLURM_NTASKS");
+  return tasks && *tasks != "1" && environment("SLURM_PROCID") && environment("SLURM_STEP_ID");
+}
+
+std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& options) {
+  Bootstrap bootstrap;
+  try {
+    bootstrap = bootstrap_from_env();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+  const int members = members_of(job, options);
+  if (bootstrap.world_size != members) {
+    throw UsageError(
+        fmt::format("the launcher started {} processes, the case takes {}", bootstrap.world_size, members));
+  }
+  if (options.transport == "loopback" && members > 1) {
+    throw UsageError("--transport loopback joins threads of one process, not those that a launcher starts");
+  }
+  std::optional<JobOutcome> outcome;
+  const bool reports = bootstrap.rank == 0;
+  std::optional<JobProgress> progress;
+  if (reports) progress.emplace(members, options.repeat, needed_bytes(job));
+  std::mutex mutex;  // the worker's thread and the session's both report
+  const auto on_progress = [&](const MemberProgress& p) {
+    const std::lock_guard lock(mutex);
+    // Only this member is seen; it stands for all.
+    if (progress) progress->update(0, std::string(p.phase), p.repeat, p.done_bytes * static_cast<ByteCount>(members));
+  };
+  const auto deliver = [&](Session* session, const MemberResult& result) {
+    outcome.emplace();
+    outcome->reports = reports;
+    outcome->results.push_back(result);
+    if (session == nullptr) return;
+    const std::string text = to_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    try {
+      const std::vector<Bytes> all = session->gather("results", {bytes, bytes + text.size()}, options.deadline + grace);
+      outcome->results.clear();
+      for (const Bytes& one : all) {
+        const std::string_view json(reinterpret_cast<const char*>(one.data()), one.size());
+        outcome->results.push_back(member_result_from(nlohmann::json::parse(json)));
+      }
+    } catch (const Error& error) {
+      outcome->errors.push_back({std::string(to_string(error.code())), error.what()});
+    }
+  };
+  run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver});
+  return outcome;
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_pipe.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace shardwire::cli {
+
+MemberPipe::MemberPipe(int descriptor, int member) : descriptor_(descriptor), member_(member) {
+  ::fcntl(descriptor_, F_SETFL, O_NONBLOCK);
+}
+
+void MemberPipe::progress(const MemberProgress& progress) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  const bool same = last_phase_ == progress.phase && last_repeat_ == progress.repeat;
+  if (same && now - last_ < std::chrono::milliseconds(100) && progress.done_bytes != progress.total_bytes) return;
+  last_ = now;
+  last_phase_ = progress.phase;
+  last_repeat_ = progress.repeat;
+  const std::string line =
+      fmt::format("{{\"member\":{},\"phase\":\"{}\",\"repeat\":{},\"done\":{},\"total\":{}}}\n", member_,
+                  progress.phase, progress.repeat, progress.done_bytes, progress.total_bytes);
+  // Shorter than PIPE_BUF: written whole or not at all.
+  [[maybe_unused]] const ssize_t written = ::write(descriptor_, line.data(), line.size());
+}
+
+void MemberPipe::result(const MemberResult& result) {
+  const std::string line = nlohmann::json{{"member", member_}, {"result", to_json(result)}}.dump(
+                               -1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
+  const std::lock_guard lock(mutex_);
+  write_all(line);
+}
+
+void MemberPipe::write_all(std::string_view line) {
+  while (!line.empty()) {
+    const ssize_t written = ::write(descriptor_, line.data(), line.size());
+    if (written > 0) {
+      line.remove_prefix(static_cast<std::size_t>(written));
+      continue;
+    }
+    if (written < 0 && errno != EAGAIN && errno != EINTR)
+      return;  // the command has gone, and this process goes with it
+    pollfd one{descriptor_, POLLOUT, 0};
+    ::poll(&one, 1, -1);
+  }
+}
+
+}  // namespace shardwire::cli

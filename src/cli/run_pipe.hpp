@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+
+#include "cli/run_worker.hpp"
+
+namespace shardwire::cli {
+
+/// The writing end of the pipe from a member to the command: JSON lines. Progress is dropped when the pipe is full, so
+/// that a slow reader never holds up a member; the result waits.
+class MemberPipe {
+ public:
+  MemberPipe(int descriptor, int member);
+
+  void progress(const MemberProgress& progress);
+  void result(const MemberResult& result);
+
+ private:
+  void write_all(std::string_view line);
+
+  int descriptor_;
+  int member_;
+  std::mutex mutex_;  // the worker's thread and the session's both report
+  std::string last_phase_;
+  int last_repeat_ = -1;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+}  // namespace shardwire::cli

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "shardwire/types.hpp"
+
+namespace shardwire::cli {
+
+/// Shows where a job of many members stands, on standard error: a bar on a terminal, else a line now and then.
+class JobProgress {
+ public:
+  JobProgress(int members, int repeats, ByteCount needed_bytes);
+  ~JobProgress() { finish(); }
+  JobProgress(const JobProgress&) = delete;
+  JobProgress& operator=(const JobProgress&) = delete;
+
+  void update(int member, const std::string& phase, int repeat, ByteCount done_bytes);
+  /// Leaves the line of the bar.
+  void finish();
+
+ private:
+  struct Member {
+    std::string phase;
+    ByteCount done_bytes = 0;
+  };
+  [[nodiscard]] std::string describe(ByteCount done) const;
+  void show(bool phase_changed);
+
+  std::vector<Member> members_;
+  int repeats_;
+  int repeat_ = 0;
+  ByteCount needed_bytes_;
+  bool terminal_;
+  bool bar_shown_ = false;
+  std::string phase_;
+  int tenths_ = -1;
+  std::chrono::steady_clock::time_point shown_{};
+};
+
+}  // namespace shardwire::cli

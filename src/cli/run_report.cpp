@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_report.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/text.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string human_rate(ByteCount bytes, double seconds) {
+  return seconds > 0 ? human_bytes(static_cast<double>(bytes) / seconds) + "/s" : "-";
+}
+
+}  // namespace
+
+JobReport::JobReport(const Case& job, const RunOptions& options, std::vector<MemberResult> results,
+                     std::vector<RunError> errors)
+    : job_(job), options_(options), errors_(std::move(errors)) {
+  std::sort(results.begin(), results.end(), [](const auto& a, const auto& b) { return a.member < b.member; });
+  bool all_fine = errors_.empty();
+  for (MemberResult& result : results) {
+    all_fine = all_fine && result.verified;
+    errors_.insert(errors_.end(), result.errors.begin(), result.errors.end());
+    staging_peak_ = std::max(staging_peak_, result.report.staging_peak);
+    registered_bytes_ += result.report.registered_bytes;
+    registration_seconds_ = std::max(registration_seconds_, result.report.registration_seconds);
+    if (transport_.empty()) transport_ = result.report.transport;
+    if (result.target) targets_.push_back(std::move(result));
+  }
+  std::sort(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) { return a.target < b.target; });
+  verified_ = all_fine && targets_.size() == static_cast<std::size_t>(job.target.ranks);
+}
+
+ByteCount JobReport::sum(ByteCount RestoreReport::*field) const {
+  ByteCount total = 0;
+  for (const MemberResult& target : targets_) total += target.report.*field;
+  return total;
+}
+
+std::vector<double> JobReport::slowest_walls() const {
+  std::vector<double> walls;
+  for (const MemberResult& target : targets_) {
+    if (walls.size() < target.walls.size()) walls.resize(target.walls.size());
+    for (std::size_t i = 0; i < target.walls.size(); ++i) walls[i] = std::max(walls[i], target.walls[i]);
+  }
+  return walls;
+}
+
+const MemberResult* JobReport::slowest() const {
+  const auto found = std::max_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
+    return a.report.seconds.wall < b.report.seconds.wall;
+  });
+  return found == targets_.end() ? nullptr : &*found;
+}
+
+Json JobReport::json() const {
+  ElementCount elements = 0;
+  WayBytes ways;
+  Json ranks = Json::array();
+  for (const MemberResult& target : targets_) {
+    const RestoreReport& report = target.report;
+    elements += target.elements;
+    ways.local += report.ways.local;
+    ways.mapped += report.ways.mapped;
+    ways.read += report.ways.read;
+    ways.packed += report.ways.packed;
+    ways.over_read += report.ways.over_read;
+    ways.grouped += report.ways.grouped;
+    Json peers = Json::array();
+    for (const PeerReport& peer : report.peers) {
+      peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}});
+    }
+    ranks.push_back({{"rank", to_int(*target.target)},
+                     {"needed", report.needed},
+                     {"moved", report.moved},
+                     {"local", report.local},
+                     {"seconds", to_json(report.seconds)},
+                     {"peak_rss", target.peak_rss_bytes},
+                     {"peers", std::move(peers)}});
+  }
+  Json errors = Json::array();
+  for (const RunError& error : errors_) errors.push_back({{"code", error.code}, {"message", error.message}});
+  const MemberResult* slow = slowest();
+  return {{"verified", verified_},
+          {"elements", elements},
+          {"bytes",
+           {{"needed", sum(&RestoreReport::needed)},
+            {"moved", sum(&RestoreReport::moved)},
+            {"local", sum(&RestoreReport::local)},
+            {"extra", sum(&RestoreReport::extra)},
+            {"again", sum(&RestoreReport::again)}}},
+          {"seconds", to_json(slow == nullptr ? StageSeconds{} : slow->report.seconds)},
+          {"repeats", slowest_walls()},
+          {"staging", {{"budget", options_.staging_bytes}, {"peak", staging_peak_}}},
+          {"registration", {{"bytes", registered_bytes_}, {"seconds", registration_seconds_}}},
+          {"ways",
+           {{"local", ways.local},
+            {"mapped", ways.mapped},
+            {"read", ways.read},
+            {"packed", ways.packed},
+            {"over_read", ways.over_read},
+            {"grouped", ways.grouped}}},
+          {"ranks", std::move(ranks)},
+          {"faults", Json::array()},
+          {"errors", std::move(errors)}};
+}
+
+void JobReport::print_paths() const {
+  struct Path {
+    ByteCount bytes = 0;
+    std::size_t links = 0;
+    std::string detail;
+  };
+  std::map<std::string, Path> paths;
+  for (const MemberResult& target : targets_) {
+    for (const PeerReport& peer : target.report.peers) {
+      Path& path = paths[peer.path];
+      path.bytes += peer.bytes;
+      ++path.links;
+      if (path.detail.empty()) path.detail = peer.detail;
+    }
+  }
+  for (const auto& [name, path] : paths) {
+    fmt::print("  path       {:<16}{:>10} over {} pair{} of ranks{}{}\n", name,
+               human_bytes(static_cast<double>(path.bytes)), path.links, path.links == 1 ? "" : "s",
+               path.detail.empty() ? "" : ": ", path.detail);
+  }
+}
+
+void JobReport::print() const {
+  const std::string name = job_.name.empty() ? "case" : job_.name;
+  constexpr std::size_t errors_shown = 8;
+  for (std::size_t i = 0; i < std::min(errors_shown, errors_.size()); ++i) {
+    fmt::print(stderr, "shardwire: {}: {}\n", errors_[i].code, errors_[i].message);
+  }
+  if (errors_.size() > errors_shown) {
+    fmt::print(stderr, "shardwire: and {} more errors\n", errors_.size() - errors_shown);
+  }
+  ElementCount elements = 0;
+  for (const MemberResult& target : targets_) elements += target.elements;
+  const ByteCount needed = sum(&RestoreReport::needed);
+  const auto bytes = [](ByteCount count) { return human_bytes(static_cast<double>(count)); };
+  fmt::print("{}: {}, {} source ranks -> {} target ranks\n", name, verified_ ? "verified" : "NOT VERIFIED",
+             job_.source.ranks, job_.target.ranks);
+  if (verified_) {
+    fmt::print("  checked    {} elements ({}), every one as it must be\n", elements, bytes(needed));
+  } else {
+    const auto good =
+        std::count_if(targets_.begin(), targets_.end(), [](const auto& target) { return target.verified; });
+    fmt::print("  checked    {} elements; {} of {} target ranks are verified\n", elements, good, job_.target.ranks);
+  }
+  fmt::print("  bytes      {} needed = {} between ranks + {} inside a rank", bytes(needed),
+             bytes(sum(&RestoreReport::moved)), bytes(sum(&RestoreReport::local)));
+  if (sum(&RestoreReport::extra) > 0) fmt::print(", {} beyond need", bytes(sum(&RestoreReport::extra)));
+  if (sum(&RestoreReport::again) > 0) fmt::print(", {} again after faults", bytes(sum(&RestoreReport::again)));
+  fmt::print("\n");
+  if (const MemberResult* slow = slowest()) {
+    const StageSeconds& s = slow->report.seconds;
+    fmt::print(
+        "  time       {:.3f} s on the slowest rank ({}): join {:.3f}, plan {:.3f}, bind {:.3f}, move {:.3f}, "
+        "verify {:.3f}, commit {:.3f}\n",
+        s.wall, to_int(*slow->target), s.join, s.plan, s.bind, s.move, s.verify, s.commit);
+    fmt::print("  speed      {} over the whole restore, {} while moving\n", human_rate(needed, s.wall),
+               human_rate(needed, s.move));
+  }
+  if (const std::vector<double> walls = slowest_walls(); walls.size() > 1) {
+    fmt::print("  repeats   ");
+    for (const double wall : walls) fmt::print(" {:.3f}", wall);
+    fmt::print(" s; best {}\n", human_rate(needed, *std::min_element(walls.begin(), walls.end())));
+  }
+  if (!transport_.empty()) fmt::print("  transport  {}\n", transport_);
+  print_paths();
+  fmt::print("  staging    {} at most in use on a rank, {} allowed\n", bytes(staging_peak_),
+             bytes(options_.staging_bytes));
+}
+
+void require_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::path(path).parent_path();
+  const bool exists = fs::exists(path, error);
+  if (fs::is_directory(path, error)) throw UsageError(fmt::format("--report {}: this is a folder", path));
+  if (!exists && !fs::is_directory(folder.empty() ? "." : folder, error)) {
+    throw UsageError(fmt::format("--report {}: there is no folder {}", path, folder.string()));
+  }
+  const std::string checked = exists ? path : folder.empty() ? "." : folder.string();
+  if (::access(checked.c_str(), exists ? W_OK : W_OK | X_OK) != 0) {
+    throw UsageError(fmt::format("--report {}: {}", path, std::generic_category().message(errno)));
+  }
+}
+
+void write_report(const std::string& path, const Json& report) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  file.close();
+  if (!file) throw std::runtime_error(fmt::format("the report could not be written to {}", path));
+}
+
+}  // namespace shardwire::cli

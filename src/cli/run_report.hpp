@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "case/case.hpp"
+#include "cli/run_options.hpp"
+#include "cli/run_result.hpp"
+
+namespace shardwire::cli {
+
+/// A job's outcome from those of its members. Bytes and seconds are of the last restore of each target rank.
+class JobReport {
+ public:
+  /// `errors` are those that no member could tell.
+  JobReport(const Case& job, const RunOptions& options, std::vector<MemberResult> results,
+            std::vector<RunError> errors);
+
+  [[nodiscard]] bool verified() const { return verified_; }
+  [[nodiscard]] nlohmann::json json() const;
+  /// On standard output, or on standard error where the job failed.
+  void print() const;
+
+ private:
+  [[nodiscard]] ByteCount sum(ByteCount RestoreReport::*field) const;
+  [[nodiscard]] std::vector<double> slowest_walls() const;
+  [[nodiscard]] const MemberResult* slowest() const;
+  void print_paths() const;
+
+  const Case& job_;
+  const RunOptions& options_;
+  std::vector<MemberResult> targets_;  // ascending by rank
+  std::vector<RunError> errors_;
+  ByteCount staging_peak_ = 0;
+  ByteCount registered_bytes_ = 0;
+  double registration_seconds_ = 0;
+  std::string transport_;
+  bool verified_ = false;
+};
+
+/// Refuses, before anything runs, a report that could not be written. Errors: throws UsageError.
+void require_writable(const std::string& path);
+/// Errors: throws std::runtime_error.
+void write_report(const std::string& path, const nlohmann::json& report);
+
+}  // namespace shardwire::cli

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cli/run_options.hpp"
+#include "cli/run_progress.hpp"
+#include "cli/run_result.hpp"
+
+namespace shardwire::cli {
+
+/// What came of a job on this host.
+struct JobOutcome {
+  bool interrupted = false;
+  bool reports = true;                ///< false in all processes but one of a launched job
+  std::vector<MemberResult> results;  ///< of members that lived to tell
+  std::vector<RunError> errors;       ///< of processes that did not
+};
+
+/// One process to be started and the members that it speaks for.
+struct ProcessPlan {
+  std::vector<int> members;
+  std::function<void(int descriptor)> body;  ///< runs in the child; reports on the descriptor
+};
+
+/// Starts the processes as direct children (without exec, so they share the case as it was read), listens to them and
+/// ends what hangs or is left when this process is told to stop.
+/// Requires: this process has one thread.
+JobOutcome supervise(const std::vector<ProcessPlan>& plans, const RunOptions& options, JobProgress& progress);
+
+}  // namespace shardwire::cli

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "cli/run_options.hpp"
+#include "cli/run_result.hpp"
+
+namespace shardwire::cli {
+
+/// One sign of life of a member.
+struct MemberProgress {
+  std::string_view phase;  ///< "join", "fill", "wait", "restore", "check"
+  int repeat = 0;
+  ByteCount done_bytes = 0;
+  ByteCount total_bytes = 0;
+};
+
+struct WorkerConfig {
+  const Case& job;
+  const RunOptions& options;
+  MemberRole role;
+  Bootstrap bootstrap;
+  /// Called from this thread and from the session's; must not block.
+  std::function<void(const MemberProgress&)> progress;
+  /// How the result leaves this process, called once while the session is still open.
+  std::function<void(Session*, const MemberResult&)> deliver;
+};
+
+/// Takes part in the whole job as one member: publishes, restores, checks, as often as asked. What goes wrong is in the
+/// result; nothing is thrown.
+MemberResult run_worker(const WorkerConfig& config);
+
+}  // namespace shardwire::cli

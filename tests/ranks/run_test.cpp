@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// `shardwire run` as its users run it: real processes, or threads over loopback.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/command.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using Json = nlohmann::json;
+
+std::string transport_under_test() {
+  const char* name = std::getenv("TEST_TRANSPORT");
+  return name == nullptr ? "loopback" : name;
+}
+
+std::string report_path() {
+  return "run_test_report." + std::to_string(::getpid()) + ".json";
+}
+
+struct Outcome {
+  CommandResult result;
+  Json report;  ///< null when none was written
+};
+
+Outcome run(const std::string& text, std::vector<std::string> more = {}) {
+  const std::string path = report_path();
+  std::remove(path.c_str());
+  std::vector<std::string> words = {"run", "-", "--transport", transport_under_test(), "--report", path};
+  words.insert(words.end(), more.begin(), more.end());
+  Outcome outcome{run_command(std::move(words), text, {{"SHARDWIRE_LOG", "error"}}), {}};
+  if (std::ifstream file(path); file) outcome.report = Json::parse(file);
+  std::remove(path.c_str());
+  return outcome;
+}
+
+// 3 ranks of rows -> 4 ranks of columns, two dtypes, values of all kinds.
+const char* const cross = R"j({
+  "name": "cross", "dtype": "bf16", "states": ["m", "v"], "dtypes": {"v": "f32"},
+  "scalars": {"step": 1000, "lr": 0.1, "none": null, "note": "x", "flag": true},
+  "tensors": [{"fqn": "w", "shape": [40, 60]}, {"fqn": "n", "shape": [1]}, {"fqn": "empty", "shape": [0, 4]}],
+  "source": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}},
+  "target": {"ranks": 4, "rules": {"*": {"mesh": [4], "placements": ["S(1)"]}}}
+})j";
+
+const char* const with_a_lost_replica = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [16, 4]}, {"fqn": "s", "shape": []}],
+  "source": {"ranks": 2, "lost": [1], "rules": {"*": {"replicated": true}}},
+  "target": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}}
+})j";
+
+const char* const with_a_gap = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [8, 4]}],
+  "source": {"ranks": 2, "lost": [1], "rules": {"*": {"chunk": 0, "over": 2}}},
+  "target": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}}
+})j";
+
+void check_sums(const Json& report) {
+  const Json& bytes = report["bytes"];
+  BOOST_TEST(bytes["moved"].get<double>() + bytes["local"].get<double>() ==
+             bytes["needed"].get<double>() + bytes["extra"].get<double>() + bytes["again"].get<double>());
+  for (const Json& rank : report["ranks"]) {
+    const Json& s = rank["seconds"];
+    double sum = 0;
+    for (const char* stage : {"join", "plan", "bind", "move", "verify", "commit"}) sum += s[stage].get<double>();
+    BOOST_TEST(std::abs(sum - s["wall"].get<double>()) <= 0.02 * s["wall"].get<double>());
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(run_command_line)
+
+BOOST_AUTO_TEST_CASE(every_element_arrives_and_the_report_adds_up) {
+  const Outcome outcome = run(cross);
+  BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
+  const Json& report = outcome.report;
+  BOOST_REQUIRE(report.is_object());
+  BOOST_TEST(report["verified"] == true);
+  BOOST_TEST(report["elements"] == 40 * 60 * 2);
+  BOOST_TEST(report["bytes"]["needed"] == 40 * 60 * 6);
+  BOOST_TEST(report["ranks"].size() == 4);
+  BOOST_TEST(report["errors"].empty());
+  BOOST_TEST(report["faults"].empty());
+  check_sums(report);
+  // What the plan calls remote is what moved.
+  const CommandResult planned = run_command({"plan", "--json", "--totals", "-"}, cross);
+  BOOST_TEST(Json::parse(planned.out)["totals"]["remote"] == report["bytes"]["moved"]);
+}
+
+BOOST_AUTO_TEST_CASE(each_repeat_moves_new_values) {
+  const Outcome outcome = run(cross, {"--repeat", "3", "--verify", "digest"});
+  BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
+  BOOST_TEST(outcome.report["repeats"].size() == 3);
+  BOOST_TEST(outcome.report["seconds"]["join"] == 0);
+  check_sums(outcome.report);
+}
+
+BOOST_AUTO_TEST_CASE(disjoint_ranks_move_everything) {
+  const Outcome outcome = run(cross, {"--disjoint"});
+  BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
+  BOOST_TEST(outcome.report["bytes"]["moved"] == outcome.report["bytes"]["needed"]);
+  BOOST_TEST(outcome.report["bytes"]["local"] == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_replica_stands_in_for_a_lost_rank) {
+  const Outcome outcome = run(with_a_lost_replica);
+  BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
+  BOOST_TEST(outcome.report["bytes"]["moved"] == 128);
+}
+
+BOOST_AUTO_TEST_CASE(a_region_without_holder_fails_the_job) {
+  const Outcome outcome = run(with_a_gap, {"--deadline", "30"});
+  BOOST_TEST(outcome.result.exit_code == 1);
+  BOOST_TEST(outcome.report["verified"] == false);
+  BOOST_REQUIRE(!outcome.report["errors"].empty());
+  BOOST_TEST(outcome.report["errors"][0]["code"] == "layout_mismatch");
+  BOOST_TEST(outcome.result.err.find("w") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--fault", "kill:0@50"},
+                                               {"--relabel"},
+                                               {"--memory", "cuda"},
+                                               {"--staging", "0"},
+                                               {"--repeat", "0"},
+                                               {"--deadline", "-1"},
+                                               {"--transport", "nccl"}}) {
+    const Outcome outcome = run(cross, more);
+    BOOST_TEST(outcome.result.exit_code == 2);
+    BOOST_TEST(outcome.report.is_null());
+    BOOST_TEST(outcome.result.out == "");
+  }
+  BOOST_TEST(run_command({"run", "-", "--report", "/nonexistent/report.json"}, cross).exit_code == 2);
+}
+
+BOOST_AUTO_TEST_CASE(an_interrupt_ends_all_ranks) {
+  // Too slow to end by itself.
+  const std::string slow = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [4000, 4000]}],
+    "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+    "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j";
+  const std::string path = report_path() + ".case";
+  std::ofstream(path) << slow;
+  RunningCommand command({command_path(), "run", path, "--transport", transport_under_test(), "--rate", "1K"});
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  command.send(SIGINT);
+  const CommandResult result = command.wait();
+  BOOST_TEST(result.exit_code == 130);
+  BOOST_TEST(!result.timed_out);
+  BOOST_TEST(result.err.find("interrupted; all ranks are ended") != std::string::npos);
+  std::remove(path.c_str());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
