@@ -158,6 +158,7 @@ BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
     Catalog held(Rank{rank}, 2);
     held.add_value({"w", "step"}, std::int64_t{rank == 0 ? 5 : 6});
     const Publication publication = session.publish(held);
+    session.gather("published", {}, 20s);  // else one may be done before the other disagrees
     Catalog wanted(Rank{rank}, 2);
     wanted.add_value({"w", "step"});
     Restore restore = session.restore(wanted, within(20s));
