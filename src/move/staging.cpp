@@ -39,6 +39,8 @@ StagingPool::StagingPool(ByteCount budget_bytes, ByteCount slot_bytes)
     : budget_bytes_(budget_bytes), memory_(std::make_shared<Slot::Memory>()) {
   memory_->slot_bytes = std::min(slot_bytes, budget_bytes);
   memory_->slots = static_cast<std::size_t>(budget_bytes / memory_->slot_bytes);
+  // Copies on other threads look slots up while further ones are made: the list must stay where it is.
+  memory_->made.reserve(memory_->slots);
 }
 
 ByteCount StagingPool::slot_bytes() const {

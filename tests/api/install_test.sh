@@ -20,4 +20,4 @@ cd "$place"
 "$@" -std=c++20 -Wall -Wextra -Werror "$source" "${flags[@]}" -pthread -o program
 libdir=$(dirname "$(find "$place" -name 'libshardwire.so')")
 LD_LIBRARY_PATH=$libdir ./program
-[[ -x $(find "$place" -path '*/bin/shardwire') ]] || { echo "the command was not installed"; exit 1; }
+LD_LIBRARY_PATH=$libdir "$(find "$place" -path '*/bin/shardwire')" --version

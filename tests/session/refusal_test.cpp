@@ -26,9 +26,7 @@ RestoreOptions within(Duration deadline) {
   return options;
 }
 
-TensorSpec matrix(DType dtype = DType::f32, Extents shape = {12, 4}) {
-  return {{"w", "exp_avg"}, dtype, shape};
-}
+TensorSpec matrix(DType dtype = DType::f32, Extents shape = {12, 4}) { return {{"w", "exp_avg"}, dtype, shape}; }
 
 // What `call` throws; fails the test when it throws nothing.
 template <typename Call>
@@ -145,8 +143,8 @@ BOOST_AUTO_TEST_CASE(repeated_keys_and_null_views_are_refused) {
   Catalog catalog(Rank{0}, 2);
   std::vector<float> memory(48);
   catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()});
-  BOOST_TEST(
-      says(failure_of([&] { catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()}); }), "w:exp_avg"));
+  BOOST_TEST(says(failure_of([&] { catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()}); }),
+                  "w:exp_avg"));
   TensorSpec other = matrix();
   other.key.fqn = "other";
   BOOST_TEST(says(failure_of([&] { catalog.add(other, Layout::chunk(0, 2), View{}); }), "null"));
@@ -160,7 +158,7 @@ BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
     Catalog held(Rank{rank}, 2);
     held.add_value({"w", "step"}, std::int64_t{rank == 0 ? 5 : 6});
     const Publication publication = session.publish(held);
-    session.gather("published", {}, 20s);
+    session.gather("published", {}, 20s);  // else one may be done before the other disagrees
     Catalog wanted(Rank{rank}, 2);
     wanted.add_value({"w", "step"});
     Restore restore = session.restore(wanted, within(20s));
