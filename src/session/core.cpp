@@ -108,33 +108,26 @@ void Core::payload_arrived(transport::Incoming& incoming) {
 void Core::publish(std::shared_ptr<detail::PublicationState> publication) {
   publisher_->add(publication);
   manifests.emplace(publication->described.manifest_digest, publication->described.manifest);
-  const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
-                                       .incarnation = setup_.identity.hello.incarnation,
-                                       .place = to_int(publication->place),
-                                       .step = publication->step,
-                                       .generation = publication->generation,
-                                       .live = true,
-                                       .manifest = publication->described.manifest_digest,
-                                       .values = publication->described.values_digest};
-  put(publication_key(publication->name, setup_.bootstrap.rank), wire::encode_publication(record));
+  announce(*publication, true);
 }
 
 void Core::withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
                     std::function<void(std::vector<int>)> done) {
-  if (!publication->withdrawn) {
-    const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
-                                         .incarnation = setup_.identity.hello.incarnation,
-                                         .place = to_int(publication->place),
-                                         .step = publication->step,
-                                         .generation = publication->generation,
-                                         .live = false,
-                                         .manifest = publication->described.manifest_digest,
-                                         .values = publication->described.values_digest};
-    put(publication_key(publication->name, setup_.bootstrap.rank), wire::encode_publication(record));
-    publisher_->retire(publication, loop_, timeout, std::move(done));
-  } else {
-    done({});
-  }
+  if (publication->withdrawn) return done({});
+  announce(*publication, false);
+  publisher_->retire(publication, loop_, timeout, std::move(done));
+}
+
+void Core::announce(const detail::PublicationState& publication, bool live) {
+  const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
+                                       .incarnation = setup_.identity.hello.incarnation,
+                                       .place = to_int(publication.place),
+                                       .step = publication.step,
+                                       .generation = publication.generation,
+                                       .live = live,
+                                       .manifest = publication.described.manifest_digest,
+                                       .values = publication.described.values_digest};
+  put(publication_key(publication.name, record.member), wire::encode_publication(record));
 }
 
 // --- restores ---

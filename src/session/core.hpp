@@ -77,6 +77,7 @@ class Core {
   void serve(Connection& connection, const wire::Message& message);
   void connect_to_rendezvous();
   void announce(const std::string& host);
+  void announce(const detail::PublicationState& publication, bool live);
   void put(const std::string& key, const Bytes& value);
   void watch(const std::string& prefix);
   void learn(const wire::StoreEntry& entry);

@@ -25,9 +25,11 @@ class Loop {
 
   /// Runs `task` on the loop's thread, in order. From any thread.
   void post(std::function<void()> task);
-  /// Runs `task` there and returns its result; exceptions come back. Must not be called on the loop's thread.
+  /// Runs `task` there and returns its result; exceptions come back. On the loop's own thread, as in a caller's callback,
+  /// it runs at once.
   template <typename Task>
   auto call(Task task) -> decltype(task()) {
+    if (std::this_thread::get_id() == thread_.get_id()) return task();
     // Owners: this call and the posted task, which is still finishing when the result wakes us.
     const auto packaged = std::make_shared<std::packaged_task<decltype(task())()>>(std::move(task));
     auto result = packaged->get_future();

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <future>
 
+#include "session/aliasing.hpp"
 #include "session/core.hpp"
 #include "session/restore_run.hpp"
 
@@ -38,11 +39,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   std::shared_ptr<ArenaTable> arenas;         // owners: this session and its core
 
  private:
-  struct Range {
-    const std::byte* first;
-    const std::byte* past;
-  };
-  void check_aliasing(const Catalog& wanted) const;
+  [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
 
   std::unique_ptr<Loop> loop_;  // before core_: the core lives on it
   std::unique_ptr<Core> core_;  // loop thread only
@@ -198,63 +195,20 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
   return publication;
 }
 
-void SessionState::check_aliasing(const Catalog& wanted) const {
-  struct Named {
-    Range range;
-    std::string what;
-  };
-  std::vector<Named> ranges;
-  const auto add = [&](const std::byte* data, ByteCount bytes, std::string what) {
-    if (bytes > 0) ranges.push_back({{data, data + bytes}, std::move(what)});
-  };
-  for (const Catalog::Entry& entry : wanted.entries()) {
-    add(static_cast<const std::byte*>(entry.view.data), local_bytes(entry, wanted.place()),
-        "wanted " + to_string(entry.spec.key));
+std::vector<std::shared_ptr<PublicationState>> SessionState::published() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<PublicationState>> result;
+  for (const auto& one : published_) {
+    if (auto publication = one.lock()) result.push_back(std::move(publication));
   }
-  for (const Catalog::ValueEntry& entry : wanted.values()) {
-    if (entry.destination == nullptr) continue;
-    const auto bytes = std::get<TensorValue>(entry.value).bytes.size();
-    add(static_cast<const std::byte*>(entry.destination), bytes, "wanted " + to_string(entry.key));
-  }
-  const std::size_t wanted_ranges = ranges.size();
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& one : published_) {
-      const auto publication = one.lock();
-      if (!publication || publication->snapshot) continue;
-      for (std::size_t i = 0; i < publication->tensors.size(); ++i) {
-        const auto& tensor = publication->tensors[i];
-        add(tensor.data, tensor.bytes, "published " + to_string(publication->described.manifest->tensors[i].spec.key));
-      }
-    }
-  }
-  // Published ranges may overlap one another; what is wanted may overlap nothing. Sorted by start, so a wanted range has
-  // to be compared with the furthest-reaching range before it, and every range with the last wanted one.
-  std::vector<std::size_t> order(ranges.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return ranges[a].range.first < ranges[b].range.first; });
-  const Named* furthest = nullptr;
-  const Named* furthest_wanted = nullptr;
-  for (const std::size_t index : order) {
-    const Named& now = ranges[index];
-    const bool is_wanted = index < wanted_ranges;
-    const Named* other = is_wanted ? furthest : furthest_wanted;
-    if (other != nullptr && now.range.first < other->range.past) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("memory of {} overlaps memory of {}", now.what, other->what));
-    }
-    if (furthest == nullptr || now.range.past > furthest->range.past) furthest = &now;
-    if (is_wanted && (furthest_wanted == nullptr || now.range.past > furthest_wanted->range.past))
-      furthest_wanted = &now;
-  }
+  return result;
 }
 
 std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options) {
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
-  check_aliasing(wanted);
+  check_aliasing(wanted, published());
   auto state = std::make_shared<RestoreState>();
   auto run =
       std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
@@ -301,15 +255,8 @@ SessionUsage SessionState::usage() const {
 
 void SessionState::close(Duration timeout) {
   if (!loop_) return;
-  std::vector<std::shared_ptr<PublicationState>> left;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& one : published_) {
-      if (auto publication = one.lock()) left.push_back(std::move(publication));
-    }
-  }
   const auto deadline = Clock::now() + timeout;
-  for (const auto& publication : left)
+  for (const auto& publication : published())
     publication->retire(std::max(Duration::zero(), Duration(deadline - Clock::now())));
   loop_->call([this] { core_->leave(); });
   stop();

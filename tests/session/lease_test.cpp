@@ -133,6 +133,14 @@ BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source)
   pair.publication->retire(5s);  // the lease has gone with the restore
 }
 
+BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) {
+  Pair pair;
+  Restore restore = pair.start();
+  restore.on_progress([&](const Progress&) { restore.cancel(); }, 5ms);
+  BOOST_TEST((code_of(restore) == ErrorCode::cancelled));
+  pair.publication->retire(5s);
+}
+
 BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
   Pair pair;
   {

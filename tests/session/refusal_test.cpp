@@ -26,7 +26,9 @@ RestoreOptions within(Duration deadline) {
   return options;
 }
 
-TensorSpec matrix(DType dtype = DType::f32, Extents shape = {12, 4}) { return {{"w", "exp_avg"}, dtype, shape}; }
+TensorSpec matrix(DType dtype = DType::f32, Extents shape = {12, 4}) {
+  return {{"w", "exp_avg"}, dtype, shape};
+}
 
 // What `call` throws; fails the test when it throws nothing.
 template <typename Call>
@@ -143,8 +145,8 @@ BOOST_AUTO_TEST_CASE(repeated_keys_and_null_views_are_refused) {
   Catalog catalog(Rank{0}, 2);
   std::vector<float> memory(48);
   catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()});
-  BOOST_TEST(says(failure_of([&] { catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()}); }),
-                  "w:exp_avg"));
+  BOOST_TEST(
+      says(failure_of([&] { catalog.add(matrix(), Layout::chunk(0, 2), View{.data = memory.data()}); }), "w:exp_avg"));
   TensorSpec other = matrix();
   other.key.fqn = "other";
   BOOST_TEST(says(failure_of([&] { catalog.add(other, Layout::chunk(0, 2), View{}); }), "null"));

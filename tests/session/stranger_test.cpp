@@ -95,6 +95,15 @@ wire::Hello hello() {
   return hello;
 }
 
+// The whole handshake, so that what follows comes from a member.
+void introduce(Stranger& stranger) {
+  const wire::Hello mine = hello();
+  stranger.send_frame(wire::encode(mine));
+  const wire::Message theirs = stranger.next();
+  stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
+  BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(stranger)
@@ -161,11 +170,7 @@ BOOST_AUTO_TEST_CASE(a_proof_replayed_from_the_other_role_is_refused) {
 BOOST_AUTO_TEST_CASE(a_member_may_not_write_the_entry_of_another) {
   const Job job;
   Stranger stranger(job.port);
-  wire::Hello mine = hello();
-  stranger.send_frame(wire::encode(mine));
-  const wire::Message theirs = stranger.next();
-  stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
-  BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
+  introduce(stranger);
   stranger.send_frame(wire::encode(wire::StorePut{"member/0", Bytes(8)}));
   const wire::Message answer = stranger.next();
   BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
@@ -175,11 +180,7 @@ BOOST_AUTO_TEST_CASE(a_member_may_not_write_the_entry_of_another) {
 BOOST_AUTO_TEST_CASE(requests_about_nothing_are_answered_with_their_number) {
   const Job job;
   Stranger stranger(job.port);
-  wire::Hello mine = hello();
-  stranger.send_frame(wire::encode(mine));
-  const wire::Message theirs = stranger.next();
-  stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
-  BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
+  introduce(stranger);
   const std::vector<wire::Message> requests{
       wire::Lease{7, "state", 1, {}}, wire::Release{8, 99}, wire::Bind{9, 99, "loopback", "", {}},
       wire::PackRequest{10, 99, {{0, Box{{0}, {1}}}}}, wire::DigestRequest{11, 99, {{0, Box{{0}, {1}}}}}};
