@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 

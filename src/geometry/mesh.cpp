@@ -239,17 +239,10 @@ Layout mesh_from(const RuleDescription& description) {
   for (std::size_t i = 0; i < flat.size(); i += 3) {
     const int dim = to_int_checked(flat[i + 1], "placement dim");
     switch (flat[i]) {
-      case 0:
-        placements.emplace_back(Replicate{});
-        break;
-      case 1:
-        placements.emplace_back(Shard{dim});
-        break;
-      case 2:
-        placements.emplace_back(StridedShard{dim, flat[i + 2]});
-        break;
-      default:
-        refuse(fmt::format("placement {} is unknown", flat[i]));
+      case 0: placements.emplace_back(Replicate{}); break;
+      case 1: placements.emplace_back(Shard{dim}); break;
+      case 2: placements.emplace_back(StridedShard{dim, flat[i + 2]}); break;
+      default: refuse(fmt::format("placement {} is unknown", flat[i]));
     }
   }
   std::vector<Rank> ranks;

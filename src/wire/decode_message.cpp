@@ -133,48 +133,28 @@ Failure read_failure(schema::Failure::Reader from, Input& in) {
 Message read_message(schema::Message::Reader from, Input& in) {
   using Which = schema::Message::Which;
   switch (from.which()) {
-    case Which::UNSET:
-      break;
-    case Which::HELLO:
-      return read_hello(from.getHello(), in);
-    case Which::PROOF:
-      return Proof{in.at("Proof.digest").digest(from.getProof().getDigest())};
-    case Which::STORE_PUT:
-      return read_store_item<StorePut>(from.getStorePut(), in);
+    case Which::UNSET: break;
+    case Which::HELLO: return read_hello(from.getHello(), in);
+    case Which::PROOF: return Proof{in.at("Proof.digest").digest(from.getProof().getDigest())};
+    case Which::STORE_PUT: return read_store_item<StorePut>(from.getStorePut(), in);
     case Which::STORE_WATCH:
       return StoreWatch{in.at("StoreWatch.prefix").name(from.getStoreWatch().getPrefix(), max_store_key_bytes)};
-    case Which::STORE_ENTRY:
-      return read_store_item<StoreEntry>(from.getStoreEntry(), in);
-    case Which::MANIFEST_REQUEST:
-      return read_blob_request<ManifestRequest>(from.getManifestRequest(), in);
-    case Which::MANIFEST_REPLY:
-      return read_blob_reply<ManifestReply>(from.getManifestReply(), in);
-    case Which::VALUES_REQUEST:
-      return read_blob_request<ValuesRequest>(from.getValuesRequest(), in);
-    case Which::VALUES_REPLY:
-      return read_blob_reply<ValuesReply>(from.getValuesReply(), in);
-    case Which::LEASE:
-      return read_lease(from.getLease(), in);
-    case Which::LEASED:
-      return read_lease_ref<Leased>(from.getLeased());
-    case Which::RELEASE:
-      return read_lease_ref<Release>(from.getRelease());
-    case Which::RELEASED:
-      return read_released(from.getReleased());
-    case Which::BIND:
-      return read_bind(from.getBind(), in);
-    case Which::BOUND:
-      return read_bound(from.getBound(), in);
-    case Which::PACK_REQUEST:
-      return read_parts<PackRequest>(from.getPackRequest(), in);
-    case Which::DIGEST_REQUEST:
-      return read_parts<DigestRequest>(from.getDigestRequest(), in);
-    case Which::DIGESTS:
-      return read_digests(from.getDigests(), in);
-    case Which::FAILURE:
-      return read_failure(from.getFailure(), in);
-    case Which::GOODBYE:
-      return Goodbye{};
+    case Which::STORE_ENTRY: return read_store_item<StoreEntry>(from.getStoreEntry(), in);
+    case Which::MANIFEST_REQUEST: return read_blob_request<ManifestRequest>(from.getManifestRequest(), in);
+    case Which::MANIFEST_REPLY: return read_blob_reply<ManifestReply>(from.getManifestReply(), in);
+    case Which::VALUES_REQUEST: return read_blob_request<ValuesRequest>(from.getValuesRequest(), in);
+    case Which::VALUES_REPLY: return read_blob_reply<ValuesReply>(from.getValuesReply(), in);
+    case Which::LEASE: return read_lease(from.getLease(), in);
+    case Which::LEASED: return read_lease_ref<Leased>(from.getLeased());
+    case Which::RELEASE: return read_lease_ref<Release>(from.getRelease());
+    case Which::RELEASED: return read_released(from.getReleased());
+    case Which::BIND: return read_bind(from.getBind(), in);
+    case Which::BOUND: return read_bound(from.getBound(), in);
+    case Which::PACK_REQUEST: return read_parts<PackRequest>(from.getPackRequest(), in);
+    case Which::DIGEST_REQUEST: return read_parts<DigestRequest>(from.getDigestRequest(), in);
+    case Which::DIGESTS: return read_digests(from.getDigests(), in);
+    case Which::FAILURE: return read_failure(from.getFailure(), in);
+    case Which::GOODBYE: return Goodbye{};
   }
   in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
 }

@@ -53,22 +53,16 @@ TensorValue read_tensor(schema::Values::Tensor::Reader from, Input& in) {
 Value read_value(schema::Values::Entry::Value::Reader from, Input& in) {
   using Which = schema::Values::Entry::Value::Which;
   switch (from.which()) {
-    case Which::NONE:
-      return std::monostate{};
-    case Which::BOOLEAN:
-      return from.getBoolean();
-    case Which::INTEGER:
-      return from.getInteger();
-    case Which::FLOAT:
-      return std::bit_cast<double>(from.getFloat());
+    case Which::NONE: return std::monostate{};
+    case Which::BOOLEAN: return from.getBoolean();
+    case Which::INTEGER: return from.getInteger();
+    case Which::FLOAT: return std::bit_cast<double>(from.getFloat());
     case Which::TEXT: {
       const auto text = from.getText();
       return std::string(reinterpret_cast<const char*>(text.begin()), text.size());
     }
-    case Which::DATA:
-      return in.data(from.getData(), max_message_bytes);
-    case Which::TENSOR:
-      return read_tensor(from.getTensor(), in);
+    case Which::DATA: return in.data(from.getData(), max_message_bytes);
+    case Which::TENSOR: return read_tensor(from.getTensor(), in);
   }
   in.reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
 }

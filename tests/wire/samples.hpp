@@ -110,12 +110,9 @@ class Maker {
 
   Layout layout(const Extents& shape, int ranks) {
     switch (below(4)) {
-      case 0:
-        return Layout::replicated();
-      case 1:
-        return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
-      case 2:
-        return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
+      case 0: return Layout::replicated();
+      case 1: return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
+      case 2: return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
       default: {
         std::map<Rank, std::vector<Box>> boxes;
         for (int r = 0; r < ranks; ++r) {

@@ -45,22 +45,17 @@ ErrorCode code_of(ucs_status_t status) {
     case UCS_ERR_NO_MEMORY:
     case UCS_ERR_NO_RESOURCE:
     case UCS_ERR_EXCEEDS_LIMIT:
-    case UCS_ERR_SHMEM_SEGMENT:
-      return ErrorCode::out_of_resources;
+    case UCS_ERR_SHMEM_SEGMENT: return ErrorCode::out_of_resources;
     case UCS_ERR_UNREACHABLE:
     case UCS_ERR_NO_DEVICE:
-    case UCS_ERR_UNSUPPORTED:
-      return ErrorCode::unsupported;
-    case UCS_ERR_CANCELED:
-      return ErrorCode::cancelled;
+    case UCS_ERR_UNSUPPORTED: return ErrorCode::unsupported;
+    case UCS_ERR_CANCELED: return ErrorCode::cancelled;
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_ENDPOINT_TIMEOUT:
     case UCS_ERR_NOT_CONNECTED:
-    case UCS_ERR_REJECTED:
-      return ErrorCode::peer_lost;
+    case UCS_ERR_REJECTED: return ErrorCode::peer_lost;
     // Not one of our enumerations: whatever else a version of UCX reports is a failure of the fabric.
-    default:
-      return ErrorCode::transport_failed;
+    default: return ErrorCode::transport_failed;
   }
 }
 
