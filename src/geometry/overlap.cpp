@@ -121,7 +121,7 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> OverlapIndex::find_overla
 }
 
 std::optional<std::pair<std::uint32_t, std::uint32_t>> find_overlap(std::span<const Box> boxes) {
-  if (boxes.size() > 2 * leaf_size) return OverlapIndex(boxes).find_overlap();
+  if (boxes.size() / 2 > leaf_size) return OverlapIndex(boxes).find_overlap();
   for (std::uint32_t i = 0; i < boxes.size(); ++i) {  // so few that a tree costs more
     for (std::uint32_t k = i + 1; k < boxes.size(); ++k) {
       if (intersect(boxes[i], boxes[k])) return std::pair(i, k);
