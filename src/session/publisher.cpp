@@ -235,8 +235,8 @@ std::vector<Publisher::Source> Publisher::locate(Publication& publication, const
 void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) {
   const detail::Lease* lease = nullptr;
   const auto publication = leased(request.lease, reader.id(), &lease);
-  Packing packing{reader.shared_from_this(), request, 0};
-  locate(*publication, *lease, request.parts, &packing.bytes);
+  Packing packing{reader.shared_from_this(), request.request, request.lease, {}, 0};
+  packing.sources = locate(*publication, *lease, request.parts, &packing.bytes);
   if (packing.bytes > pool_.slot_bytes()) {
     refuse(fmt::format("a request for {} bytes is larger than a slot of {}", packing.bytes, pool_.slot_bytes()));
   }
@@ -255,19 +255,18 @@ void Publisher::pump() {
 
 void Publisher::pack(Packing packing, move::Slot slot) {
   const auto reader = packing.reader;
-  const std::uint64_t number = packing.request.request;
+  const std::uint64_t number = packing.number;
   const detail::Lease* lease = nullptr;
   std::shared_ptr<Publication> publication;
   try {  // again: the lease may have been revoked while the request waited
-    publication = leased(packing.request.lease, reader->id(), &lease);
+    publication = leased(packing.lease, reader->id(), &lease);
   } catch (const Error& error) {
     return reader->send(wire::Failure{number, error.code(), error.what()});
   }
-  ByteCount bytes = 0;
   const auto held = std::make_shared<move::Slot>(std::move(slot));  // owners: the job and what follows it
   submit(
       publication,
-      [sources = locate(*publication, *lease, packing.request.parts, &bytes), held] {
+      [sources = std::move(packing.sources), held] {
         std::byte* to = held->bytes().data();
         for (const Source& source : sources) {
           const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);

@@ -50,16 +50,18 @@ class Publisher {
   struct Reader {
     std::unique_ptr<transport::Endpoint> endpoint;
   };
-  struct Packing {
-    std::shared_ptr<Connection> reader;  // owners: the session's table and this request
-    wire::PackRequest request;
-    ByteCount bytes = 0;
-  };
   struct Source {  // one box of a request, found in local memory
     Box box;
     PlacedBox placed;
     const std::byte* base = nullptr;
     ByteCount item_bytes = 0;
+  };
+  struct Packing {
+    std::shared_ptr<Connection> reader;  // owners: the session's table and this request
+    std::uint64_t number = 0;
+    std::uint64_t lease = 0;
+    std::vector<Source> sources;
+    ByteCount bytes = 0;
   };
 
   void serve_one(Connection& reader, const wire::ManifestRequest& request);

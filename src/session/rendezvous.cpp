@@ -68,11 +68,14 @@ void Rendezvous::put(Connection* from, const std::string& key, const Bytes& valu
     client.rank = rank;
     client.incarnation = from->peer().incarnation;
   }
-  entries_[key] = value;
-  const wire::StoreEntry entry{key, value};
-  if (begins_with_any(key, own_prefixes_)) own_(entry);
+  keep({key, value});
+}
+
+void Rendezvous::keep(const wire::StoreEntry& entry) {
+  entries_[entry.key] = entry.value;
+  if (begins_with_any(entry.key, own_prefixes_)) own_(entry);
   for (auto& [id, client] : clients_) {
-    if (begins_with_any(key, client.prefixes)) client.connection->send(entry);
+    if (begins_with_any(entry.key, client.prefixes)) client.connection->send(entry);
   }
 }
 
@@ -97,12 +100,7 @@ void Rendezvous::closed(Connection& connection, bool orderly) {
   // An orderly leave says so too: what it published is gone, but it is no fault.
   const std::string text = fmt::format("{} {}", gone.incarnation, orderly ? "left" : "lost");
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  const wire::StoreEntry entry{lost_key(gone.rank), Bytes(bytes, bytes + text.size())};
-  entries_[entry.key] = entry.value;
-  if (begins_with_any(entry.key, own_prefixes_)) own_(entry);
-  for (auto& [id, client] : clients_) {
-    if (begins_with_any(entry.key, client.prefixes)) client.connection->send(entry);
-  }
+  keep({lost_key(gone.rank), Bytes(bytes, bytes + text.size())});
 }
 
 }  // namespace shardwire

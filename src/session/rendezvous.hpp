@@ -47,6 +47,8 @@ class Rendezvous {
 
   Client& client_of(Connection& connection);
   void check_owner(Connection* from, const std::string& key);
+  /// Stores an entry and tells everybody who watches its key.
+  void keep(const wire::StoreEntry& entry);
 
   Deliver own_;
   std::set<std::string> own_prefixes_;
