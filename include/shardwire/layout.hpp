@@ -71,7 +71,7 @@ class Layout {
   /// Boxes that `rank` holds, without empty ones, in local order; never overlapping within a rank.
   /// Requires: check(shape, ..) passed.
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const;
-  /// Elements of the rank's local buffer: the sum of its boxes' volumes.
+  /// Length of the rank's local buffer, padding included: at least the sum of its boxes' volumes.
   [[nodiscard]] ElementCount local_elements(const Extents& shape, Rank rank) const;
   /// Short text for people, e.g. "mesh (4, 2) [S(0), R]".
   [[nodiscard]] std::string to_string() const;

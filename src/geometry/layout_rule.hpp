@@ -31,6 +31,8 @@ class LayoutRule {
   virtual void check(const Extents& shape, int ranks) const = 0;
   /// See Layout::boxes_of.
   [[nodiscard]] virtual std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const = 0;
+  /// See Layout::local_elements. Unless overridden: the sum of the boxes' volumes.
+  [[nodiscard]] virtual ElementCount local_elements(const Extents& shape, Rank rank) const;
   [[nodiscard]] virtual RuleDescription describe() const = 0;
   [[nodiscard]] virtual std::string to_string() const = 0;
 };
