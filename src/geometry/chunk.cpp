@@ -36,6 +36,7 @@ class ChunkRule final : public LayoutRule {
     return {placed};
   }
 
+  [[nodiscard]] bool has_local_array() const override { return true; }
   [[nodiscard]] RuleDescription describe() const override {
     return {"chunk", {{"dim", {dim_}}, {"over", {ranks_}}}, {}};
   }

@@ -40,6 +40,14 @@ ElementCount LayoutRule::local_elements(const Extents& shape, Rank rank) const {
   return elements;
 }
 
+ElementCount LayoutRule::most_boxes(const Extents&) const {
+  return 1;
+}
+
+ElementCount LayoutRule::check_cost(const Extents&) const {
+  return 1;
+}
+
 std::string Layout::to_string() const {
   return rule_->to_string();
 }
