@@ -77,6 +77,15 @@ struct Schedule {
   std::vector<ScheduledPiece> items;
 };
 
+/// Bytes from a source rank to a target rank.
+struct Flow {
+  Rank source{};
+  Rank target{};
+  ByteCount bytes = 0;
+
+  bool operator==(const Flow&) const = default;
+};
+
 /// Plans any number of target ranks of one (from, to) pair; pairs of the same shape and layouts are looked at once.
 /// One-element tensors travel by value and are left out.
 /// Threads: one thread at a time.
