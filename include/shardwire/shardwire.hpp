@@ -7,6 +7,7 @@
 #include "shardwire/layout.hpp"
 #include "shardwire/memory.hpp"
 #include "shardwire/plan.hpp"
+#include "shardwire/relabel.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/session.hpp"
 #include "shardwire/tensor.hpp"
