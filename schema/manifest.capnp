@@ -71,6 +71,22 @@ struct Values {
       text @6 :Data;     # any bytes, zeros included
       data @7 :Data;
       tensor @8 :Tensor;
+      list @9 :List(Item);
+    }
+  }
+
+  # Of a list, which may hold lists. No item is all zeros, so that each takes a word of the message.
+  struct Item {
+    union {
+      unset @0 :Void;
+      none @1 :Void;
+      boolean @2 :Bool;
+      integer @3 :Int64;
+      float @4 :UInt64;
+      text @5 :Data;
+      data @6 :Data;
+      tensor @7 :Tensor;
+      list @8 :List(Item);
     }
   }
 

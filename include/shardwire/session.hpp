@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "shardwire/bootstrap.hpp"
@@ -16,21 +15,11 @@
 #include "shardwire/memory.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/tensor.hpp"
+#include "shardwire/value.hpp"
 
 namespace shardwire {
 
 using Duration = std::chrono::nanoseconds;
-
-/// A value that travels inside the publication instead of as boxes: scalars such as `step`, None, text, and one-element
-/// tensors (which keep dtype and shape).
-struct TensorValue {
-  DType dtype{};
-  Extents shape;
-  Bytes bytes;  ///< volume * item size, little-endian
-
-  bool operator==(const TensorValue&) const = default;
-};
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Bytes, TensorValue>;
 
 /// What one rank holds or wants: tensors with layout and local memory, and values.
 /// Ownership: borrows the memory of its views.
@@ -46,7 +35,8 @@ class Catalog {
   ///         key or a null view for a rank that holds elements, Error{unsupported} for strided or device views.
   void add(TensorSpec spec, Layout layout, View view);
   /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
-  /// ignored: adding it asks for the key. Errors: throws Error{invalid_argument} on a repeated key.
+  /// ignored: adding it asks for the key.
+  /// Errors: throws Error{invalid_argument} on a repeated key, and for lists deeper than max_value_depth.
   void add_value(TensorKey key, Value value = {});
 
   struct Entry {

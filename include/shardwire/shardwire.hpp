@@ -11,4 +11,5 @@
 #include "shardwire/session.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
+#include "shardwire/value.hpp"
 #include "shardwire/version.hpp"

@@ -61,6 +61,10 @@ void Catalog::add(TensorSpec spec, Layout layout, View view) {
 }
 
 void Catalog::add_value(TensorKey key, Value value) {
+  if (depth_of(value) > max_value_depth) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: lists inside lists, more than {} deep, do not travel",
+                                                         to_string(key), max_value_depth));
+  }
   check_new(key);
   values_.push_back({std::move(key), std::move(value), nullptr});
 }

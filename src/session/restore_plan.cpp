@@ -26,25 +26,6 @@ JobLayout side_of(const std::vector<wire::PublicationRecord>& records,
   return side;
 }
 
-std::string text_of(const Value& value) {
-  return std::visit(
-      [](const auto& held) -> std::string {
-        using Type = std::decay_t<decltype(held)>;
-        if constexpr (std::is_same_v<Type, std::monostate>) {
-          return "None";
-        } else if constexpr (std::is_same_v<Type, std::string>) {
-          return "'" + held + "'";
-        } else if constexpr (std::is_same_v<Type, Bytes>) {
-          return fmt::format("{} bytes", held.size());
-        } else if constexpr (std::is_same_v<Type, TensorValue>) {
-          return fmt::format("a {} tensor of shape {}", to_string(held.dtype), to_string(held.shape));
-        } else {
-          return fmt::format("{}", held);
-        }
-      },
-      value);
-}
-
 }  // namespace
 
 std::vector<wire::PublicationRecord> RestoreRun::sources() const {
@@ -210,10 +191,11 @@ void RestoreRun::collect_values(const std::vector<wire::PublicationRecord>& reco
       for (const wire::NamedValue& named : core_.values.at(record.values)) {
         const auto [entry, fresh] = found.emplace(named.key, Found{&named.value, record.place});
         if (fresh || *entry->second.value == named.value) continue;
-        throw Error(ErrorCode::layout_mismatch,
-                    fmt::format("{}: source rank {} has {}, source rank {} has {}", to_string(named.key),
-                                entry->second.place, text_of(*entry->second.value), record.place, text_of(named.value)),
-                    std::vector<Rank>{Rank{entry->second.place}, Rank{record.place}});
+        throw Error(
+            ErrorCode::layout_mismatch,
+            fmt::format("{}: source rank {} has {}, source rank {} has {}", to_string(named.key), entry->second.place,
+                        to_string(*entry->second.value), record.place, to_string(named.value)),
+            std::vector<Rank>{Rank{entry->second.place}, Rank{record.place}});
       }
     }
   }
@@ -230,7 +212,7 @@ void RestoreRun::collect_values(const std::vector<wire::PublicationRecord>& reco
       if (theirs == nullptr || theirs->dtype != mine.dtype || theirs->shape != mine.shape) {
         throw Error(ErrorCode::layout_mismatch,
                     fmt::format("{}: wanted as {}, but source rank {} has {}", to_string(entry.key),
-                                text_of(entry.value), match->second.place, text_of(*match->second.value)),
+                                to_string(entry.value), match->second.place, to_string(*match->second.value)),
                     std::vector<Rank>{Rank{match->second.place}});
       }
     }
