@@ -47,6 +47,7 @@ struct Manifest {
   shapes @3 :List(List(Int64));
   rules @4 :List(Rule);
   tensors @5 :List(Tensor);
+  aliases @6 :List(Alias);  # ascending by alias; not set when there are none
 
   struct Tensor {
     name @0 :UInt32;
@@ -54,6 +55,11 @@ struct Manifest {
     rule @2 :UInt32;
     state @3 :UInt16;
     dtype @4 :Common.DType;
+  }
+
+  struct Alias {
+    alias @0 :Text;
+    fqn @1 :Text;
   }
 }
 

@@ -32,12 +32,19 @@ class Catalog {
   /// that declare the same tensors in the same order share one manifest, so add tensors in an order all ranks agree on.
   /// One-element tensors become values: a held one is read here and now, a wanted one is written at commit.
   /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape, Error{invalid_argument} on a repeated
-  ///         key or a null view for a rank that holds elements, Error{unsupported} for strided or device views.
+  ///         key (also under an alias) or a null view for a rank that holds elements, Error{unsupported} for strided or device views.
   void add(TensorSpec spec, Layout layout, View view);
   /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
   /// ignored: adding it asks for the key.
   /// Errors: throws Error{invalid_argument} on a repeated key, and for lists deeper than max_value_depth.
   void add_value(TensorKey key, Value value = {});
+
+  /// Declares that `alias` is a second name of the parameter `fqn`, with all its states and values. Each side may call the
+  /// parameter by any of its names: it is held once, wanted once and moved once. Every rank that has the parameter
+  /// declares its names, in any order and before or after adding it.
+  /// Errors: throws Error{invalid_argument} when `alias` is declared already, when one of the names is an alias of a third,
+  ///         or when something was added under both names.
+  void alias(std::string alias, std::string fqn);
 
   struct Entry {
     TensorSpec spec;
@@ -53,15 +60,18 @@ class Catalog {
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] const std::vector<ValueEntry>& values() const { return values_; }
+  [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
 
  private:
+  struct Keys;
   void check_new(const TensorKey& key);
+  Keys& own_keys();
 
   Rank place_;
   int ranks_;
   std::vector<Entry> entries_;
   std::vector<ValueEntry> values_;
-  struct Keys;
+  std::vector<Alias> aliases_;
   std::shared_ptr<Keys> keys_;  // owners: copies of this catalog made before a further add (copied on write)
 };
 

@@ -131,6 +131,9 @@ class Maker {
       const TensorKey key{fmt::format("layers.{}.weight", i / 3), fmt::format("state{}", i % 3)};
       result.tensors.push_back({{key, static_cast<DType>(below(12)), shape}, layout(shape, result.ranks)});
     }
+    for (std::uint64_t i = below(4); i > 0; --i) {
+      result.aliases.insert(result.aliases.begin(), {fmt::format("tied.{}", i), "layers.0.weight"});
+    }
     return result;
   }
   /// Items of every kind, lists among them.
