@@ -21,6 +21,15 @@ namespace shardwire {
 
 using Duration = std::chrono::nanoseconds;
 
+/// What to do about something wanted that no source has: whose key, under any of its names, is in no manifest and among no
+/// values. It counts once all places of the source layout have published, or RestoreOptions::settle has passed with
+/// everything else covered. A tensor of which only some elements have no holder is an error always.
+enum class Absent : std::uint8_t {
+  error,  ///< the restore ends with an error that names every such key
+  skip,   ///< the destination stays as it is
+  zero,   ///< the destination's elements become zeros at commit; tensors of more than one element only
+};
+
 /// What one rank holds or wants: tensors with layout and local memory, and values.
 /// Ownership: borrows the memory of its views.
 class Catalog {
@@ -31,13 +40,17 @@ class Catalog {
   /// Adds a tensor. `view` is where this rank's boxes lie; its data may be null when the rank holds no element. Two ranks
   /// that declare the same tensors in the same order share one manifest, so add tensors in an order all ranks agree on.
   /// One-element tensors become values: a held one is read here and now, a wanted one is written at commit.
+  /// `absent` matters on the wanting side only; Absent::zero is not for one-element tensors.
   /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape, Error{invalid_argument} on a repeated
   ///         key (also under an alias) or a null view for a rank that holds elements, Error{unsupported} for strided or device views.
-  void add(TensorSpec spec, Layout layout, View view);
+  void add(TensorSpec spec, Layout layout, View view, Absent absent = Absent::error);
   /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
-  /// ignored: adding it asks for the key.
-  /// Errors: throws Error{invalid_argument} on a repeated key, and for lists deeper than max_value_depth.
-  void add_value(TensorKey key, Value value = {});
+  /// ignored: adding it asks for the key. Where sources disagree, those count that hold an element of a tensor called fqn,
+  /// in any state; all count where no source has such a tensor, or when only others have the value. Those that count have
+  /// to be equal, None included, else the restore ends with an error that names key, ranks and values.
+  /// Errors: throws Error{invalid_argument} on a repeated key, for lists deeper than max_value_depth, and for
+  ///         Absent::zero: a step of zero would break Adam's bias correction.
+  void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error);
 
   /// Declares that `alias` is a second name of the parameter `fqn`, with all its states and values. Each side may call the
   /// parameter by any of its names: it is held once, wanted once and moved once. Every rank that has the parameter
@@ -50,11 +63,13 @@ class Catalog {
     TensorSpec spec;
     Layout layout;
     View view;
+    Absent absent = Absent::error;
   };
   struct ValueEntry {
     TensorKey key;
     Value value;
     void* destination = nullptr;  ///< where a wanted one-element tensor is written; null for plain values
+    Absent absent = Absent::error;
   };
   [[nodiscard]] Rank place() const { return place_; }
   [[nodiscard]] int ranks() const { return ranks_; }
@@ -157,8 +172,9 @@ class Restore {
   /// Valid after wait() returned or threw.
   [[nodiscard]] const RestoreReport& report() const;
   /// Value that travelled for `key`. Valid after wait() returned. Errors: throws Error{invalid_argument} for a key that the
-  /// wanted catalog does not name.
+  /// wanted catalog does not name, or that was skipped.
   [[nodiscard]] const Value& value(const TensorKey& key) const;
+  [[nodiscard]] bool has_value(const TensorKey& key) const;
 
  private:
   friend class Session;

@@ -36,6 +36,7 @@ class NameSearch {
   NameSearch(const JobLayout& from, const JobLayout& to) : held_(from), wanted_(to) {}
 
   [[nodiscard]] const NameClasses& held() const { return held_; }
+  [[nodiscard]] const NameClasses& wanted() const { return wanted_; }
   /// The name, one of held().name_of(), under which the source side has the parameter that the target side calls `fqn`:
   /// the parameter of that name if the source side has it, else the one that has another name which the target side
   /// gives it. `has(name)` says whether the source side has something under a held().name_of().

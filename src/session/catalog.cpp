@@ -23,6 +23,15 @@ namespace {
                           to_string(TensorKey{a, state}), to_string(TensorKey{b, state})));
 }
 
+void refuse_zero(const TensorKey& key, Absent absent) {
+  if (absent != Absent::zero) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: Absent::zero is not for values and one-element tensors, since a step of zero breaks Adam's "
+                  "bias correction; take Absent::error or Absent::skip",
+                  to_string(key)));
+}
+
 }  // namespace
 
 Catalog::Catalog(Rank place, int ranks) : place_(place), ranks_(ranks), keys_(std::make_shared<Keys>()) {
@@ -77,7 +86,7 @@ void Catalog::alias(std::string alias, std::string fqn) {
   aliases_.push_back({std::move(alias), std::move(fqn)});
 }
 
-void Catalog::add(TensorSpec spec, Layout layout, View view) {
+void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   const std::string name = to_string(spec.key);
   if (view.kind == MemoryKind::cuda || view.ready_event != nullptr) {
     throw Error(ErrorCode::unsupported, fmt::format("{}: device memory is not supported by this build", name));
@@ -92,10 +101,11 @@ void Catalog::add(TensorSpec spec, Layout layout, View view) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: a one-element tensor needs memory on every rank", name));
     }
+    refuse_zero(spec.key, absent);
     check_new(spec.key);
     TensorValue value{spec.dtype, spec.shape, Bytes(static_cast<std::size_t>(item_size(spec.dtype)))};
     std::memcpy(value.bytes.data(), view.data, value.bytes.size());
-    values_.push_back({std::move(spec.key), std::move(value), view.data});
+    values_.push_back({std::move(spec.key), std::move(value), view.data, absent});
     return;
   }
   try {
@@ -108,16 +118,17 @@ void Catalog::add(TensorSpec spec, Layout layout, View view) {
                 fmt::format("{}: place {} holds elements of it, but its view is null", name, to_int(place_)));
   }
   check_new(spec.key);
-  entries_.push_back({std::move(spec), std::move(layout), view});
+  entries_.push_back({std::move(spec), std::move(layout), view, absent});
 }
 
-void Catalog::add_value(TensorKey key, Value value) {
+void Catalog::add_value(TensorKey key, Value value, Absent absent) {
+  refuse_zero(key, absent);
   if (depth_of(value) > max_value_depth) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: lists inside lists, more than {} deep, do not travel",
                                                          to_string(key), max_value_depth));
   }
   check_new(key);
-  values_.push_back({std::move(key), std::move(value), nullptr});
+  values_.push_back({std::move(key), std::move(value), nullptr, absent});
 }
 
 }  // namespace shardwire

@@ -78,6 +78,15 @@ BOOST_AUTO_TEST_CASE(an_alias_that_comes_after_its_tensors_is_checked_as_well) {
   refused("embed:exp_avg and head:exp_avg are one", [&] { other.add("embed"); });
 }
 
+BOOST_AUTO_TEST_CASE(zero_is_refused_for_values_and_one_element_tensors) {
+  refused("w:lr: Absent::zero is not for values", [&] { catalog.add_value({"w", "lr"}, 0.1, Absent::zero); });
+  const TensorSpec step{{"w", "step"}, DType::f32, {1, 1}};
+  refused("w:step: Absent::zero is not for values and one-element tensors, since a step of zero breaks Adam",
+          [&] { catalog.add(step, Layout::replicated(), View{.data = memory.data()}, Absent::zero); });
+  catalog.add(step, Layout::replicated(), View{.data = memory.data()}, Absent::skip);
+  catalog.add({{"w", "exp_avg"}, DType::f32, {2}}, Layout::replicated(), View{.data = memory.data()}, Absent::zero);
+}
+
 BOOST_AUTO_TEST_CASE(copies_of_a_catalog_go_their_own_ways) {
   Catalog copy = catalog;
   copy.alias("head", "embed");
