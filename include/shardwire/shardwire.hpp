@@ -6,6 +6,7 @@
 #include "shardwire/error.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/memory.hpp"
+#include "shardwire/param_groups.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/session.hpp"
