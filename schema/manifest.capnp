@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What members put into the store or serve by digest. Manifest and Values exist in canonical form only.
+# What members tell the rendezvous or serve by digest. Manifest and Values exist in canonical form only.
 @0x972c3da5c73f3da9;
 
 using Cxx = import "/capnp/c++.capnp";
@@ -18,7 +18,7 @@ struct MemberRecord {
 struct PublicationRecord {
   member @0 :Int32;
   place @1 :Int32;
-  incarnation @2 :UInt64;
+  obsolete2 @2 :UInt64;
   step @3 :Int64;
   generation @4 :UInt64;
   withdrawn @5 :Bool;
