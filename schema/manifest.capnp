@@ -39,22 +39,14 @@ struct Rule {
 }
 
 # A job has thousands of tensors, but few shapes and fewer rules, and every parameter comes with several states: tables of
-# what is distinct, in order of first use, and 16 bytes per tensor.
+# what is distinct, in order of first use, and rows of numbers. The large ones are bytes: src/wire/manifest_tables.hpp.
 struct Manifest {
   ranks @0 :Int32;
-  names @1 :List(Text);
+  names @1 :Data;
   states @2 :List(Text);
   shapes @3 :List(List(Int64));
   rules @4 :List(Rule);
-  tensors @5 :List(Tensor);
-
-  struct Tensor {
-    name @0 :UInt32;
-    shape @1 :UInt32;
-    rule @2 :UInt32;
-    state @3 :UInt16;
-    dtype @4 :Common.DType;
-  }
+  tensors @5 :Data;
 }
 
 struct Values {

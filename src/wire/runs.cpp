@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "wire/varint.hpp"
+
 namespace shardwire::wire {
 
 namespace {
@@ -10,18 +12,6 @@ namespace {
 constexpr std::uint64_t many = 1;   // bits of a run's first number
 constexpr std::uint64_t fresh = 2;  // another group or shift than the run before
 constexpr std::int64_t past_members = std::int64_t{max_rank} + 1;
-
-std::uint64_t zigzag(std::int64_t value) {
-  return static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63);
-}
-std::int64_t unzigzag(std::uint64_t value) {
-  return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
-}
-
-void put(Bytes& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<std::byte>(value | 0x80));
-  out.push_back(static_cast<std::byte>(value));
-}
 
 /// What the next run is compared with. The shift of group 0 does not exist: the last one stays.
 struct Last {
@@ -32,49 +22,37 @@ struct Last {
 
 class RunReader {
  public:
-  RunReader(std::span<const std::byte> bytes, const Input& in) : bytes_(bytes), in_(in) {}
-  [[nodiscard]] bool done() const { return bytes_.empty(); }
+  RunReader(std::span<const std::byte> bytes, const Input& in) : bytes_(bytes, in), in_(in) {}
+  [[nodiscard]] bool done() const { return bytes_.done(); }
 
   MemberRun next() {
-    const std::uint64_t head = number();
-    const std::int64_t first = last_.past + bounded(head >> 2, past_members - last_.past, "members");
-    const std::int64_t count = (head & many) == 0 ? 1 : 2 + bounded(number(), past_members, "members");
+    const std::uint64_t head = bytes_.number();
+    const std::uint64_t gap = head >> 2;
+    if (gap > static_cast<std::uint64_t>(past_members)) in_.reject("has a run past the last member number");
+    const std::int64_t first = last_.past + static_cast<std::int64_t>(gap);
+    const std::int64_t count = (head & many) == 0 ? 1 : 2 + bytes_.number(past_members, "count");
     if (first + count > past_members) in_.reject("has a run past the last member number");
     if ((head & fresh) != 0) change();
     last_.past = first + count;
     const std::int64_t place = last_.group == 0 ? 0 : first + last_.shift;
-    if (place < 0 || (last_.group != 0 && place + count > past_members))
+    if (place < 0 || (last_.group != 0 && place + count > past_members)) {
       in_.reject(fmt::format("has the place {}", place));
+    }
     return {static_cast<std::int32_t>(first), static_cast<std::int32_t>(count), static_cast<std::int32_t>(place),
             last_.group};
   }
 
  private:
   void change() {
-    last_.group = static_cast<std::uint32_t>(bounded(number(), 0xffffffff, "groups"));
+    last_.group = static_cast<std::uint32_t>(bytes_.number(0xffffffff, "group"));
     if (last_.group == 0) return;
     // Two shifts of legal places are less than two numbers of members apart.
-    const std::int64_t by = unzigzag(number());
+    const std::int64_t by = unzigzag(bytes_.number());
     if (by < -2 * past_members || by > 2 * past_members) in_.reject("has a place that no member can have");
     last_.shift += by;
   }
-  std::int64_t bounded(std::uint64_t value, std::int64_t most, const char* what) const {
-    if (value > static_cast<std::uint64_t>(most)) in_.reject(fmt::format("has a run of {} {}", value, what));
-    return static_cast<std::int64_t>(value);
-  }
-  std::uint64_t number() {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0; shift < 56; shift += 7) {
-      if (bytes_.empty()) in_.reject("ends within a run");
-      const auto byte = std::to_integer<std::uint64_t>(bytes_.front());
-      bytes_ = bytes_.subspan(1);
-      value |= (byte & 0x7f) << shift;
-      if ((byte & 0x80) == 0) return value;
-    }
-    in_.reject("has a number of more than 56 bits");
-  }
 
-  std::span<const std::byte> bytes_;
+  VarintReader bytes_;
   const Input& in_;
   Last last_;
 };
@@ -90,12 +68,12 @@ Bytes encode_runs(std::span<const MemberRun> runs) {
     }
     const std::int64_t shift = run.group == 0 ? last.shift : std::int64_t{run.place} - run.first;
     const bool changed = run.group != last.group || shift != last.shift;
-    put(out,
-        static_cast<std::uint64_t>(run.first - last.past) << 2 | (run.count > 1 ? many : 0) | (changed ? fresh : 0));
-    if (run.count > 1) put(out, static_cast<std::uint64_t>(run.count) - 2);
+    put_varint(out, static_cast<std::uint64_t>(run.first - last.past) << 2 | (run.count > 1 ? many : 0) |
+                        (changed ? fresh : 0));
+    if (run.count > 1) put_varint(out, static_cast<std::uint64_t>(run.count) - 2);
     if (changed) {
-      put(out, run.group);
-      if (run.group != 0) put(out, zigzag(shift - last.shift));
+      put_varint(out, run.group);
+      if (run.group != 0) put_varint(out, zigzag(shift - last.shift));
     }
     last = {std::int64_t{run.first} + run.count, run.group, shift};
   }
