@@ -110,6 +110,39 @@ BOOST_AUTO_TEST_CASE(a_restore_that_has_yet_to_learn_who_publishes_ends_with_the
   BOOST_TEST((late.code() == ErrorCode::timed_out));
 }
 
+BOOST_AUTO_TEST_CASE(a_source_whose_address_was_never_needed_cannot_be_found_without_the_rendezvous) {
+  const auto port = free_port();
+  const TensorSpec spec{{"w", "m"}, DType::f32, {8, 4}};
+  std::optional<Session> host = Session::join(member(0, 4, port), quick());
+  std::vector<Session> sources;
+  std::vector<TestShard> held;
+  std::vector<Publication> publications;
+  for (int place = 0; place < 2; ++place) {
+    sources.push_back(Session::join(member(1 + place, 4, port), quick()));
+    held.emplace_back(spec, Layout::chunk(0, 2), Rank{place}).fill(1);
+    Catalog catalog(Rank{place}, 2);
+    held.back().add_to(catalog);
+    publications.push_back(sources.back().publish(catalog));
+  }
+  Session reader = Session::join(member(3, 4, port), quick());
+  const auto restore_rows = [&](Extent from) {
+    TestShard wanted(spec, Layout::boxes({{Rank{0}, {{{from, 0}, {4, 4}}}}}), Rank{0});
+    Catalog catalog(Rank{0}, 1);
+    wanted.add_to(catalog);
+    reader.restore(catalog, within(60s)).wait();
+    BOOST_TEST(wanted.wrong(1) == 0U);
+  };
+  restore_rows(4);  // an odd member asks the second holder for the manifest, and the plan names no other source
+  host.reset();
+  // Until the reader has noticed, it may still ask.
+  const auto began = std::chrono::steady_clock::now();
+  const Error error = failure_of([&] { restore_rows(0); });
+  BOOST_TEST((error.code() == ErrorCode::peer_lost));
+  BOOST_TEST(says(error, "rendezvous"));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // not the deadline
+  restore_rows(4);
+}
+
 BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
   Job job;
   job.publish(1);
