@@ -102,6 +102,7 @@ template <typename Request, typename Reply>
 void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& holders,
                        std::size_t attempt, std::function<void(const Bytes&)> keep) {
   if (attempt >= holders.size()) {
+    core_.require_rendezvous("the address of a member that can say what is published");
     asked_.erase(digest);  // a change in the directory will bring us back
     return;
   }
