@@ -42,6 +42,7 @@ class ChunkRule final : public LayoutRule {
     return true;
   }
 
+  [[nodiscard]] bool has_local_array() const override { return true; }
   [[nodiscard]] RuleDescription describe() const override {
     return {"chunk", {{"dim", {dim_}}, {"over", {ranks_}}}, {}};
   }

@@ -44,6 +44,14 @@ class LayoutRule {
     static_cast<void>(shape), static_cast<void>(region), static_cast<void>(out);
     return false;
   }
+  /// See Layout::local_elements. Unless overridden: the sum of the boxes' volumes.
+  [[nodiscard]] virtual ElementCount local_elements(const Extents& shape, Rank rank) const;
+  /// Whether the boxes of each rank fill one row-major array of its own, so that another layout can cut that array.
+  [[nodiscard]] virtual bool has_local_array() const { return false; }
+  /// No rank has more boxes of a tensor of this shape, or of a smaller one. For any shape, also one that does not fit.
+  [[nodiscard]] virtual ElementCount most_boxes(const Extents& shape) const;
+  /// About how many steps check() takes, so that a reader of hostile descriptions can add up. For any shape.
+  [[nodiscard]] virtual ElementCount check_cost(const Extents& shape) const;
   [[nodiscard]] virtual RuleDescription describe() const = 0;
   [[nodiscard]] virtual std::string to_string() const = 0;
 };

@@ -39,9 +39,12 @@ std::string text_of(const Placement& placement) {
 
 class MeshRule final : public LayoutRule {
  public:
-  MeshRule(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order, std::vector<Rank> ranks)
+  MeshRule(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order, std::vector<Rank> ranks,
+           Extent first = 0)
       : shape_(std::move(shape)), placements_(std::move(placements)), order_(order) {
     check_parameters();
+    first_ = first;
+    highest_rank_ += first;
     if (!ranks.empty()) take_ranks(std::move(ranks));
   }
 
@@ -98,6 +101,8 @@ class MeshRule final : public LayoutRule {
     return true;
   }
 
+  [[nodiscard]] bool has_local_array() const override { return true; }
+  [[nodiscard]] ElementCount most_boxes(const Extents&) const override { return factors_; }
   [[nodiscard]] RuleDescription describe() const override {
     std::vector<Extent> placements;
     for (const Placement& placement : placements_) {
@@ -139,7 +144,6 @@ class MeshRule final : public LayoutRule {
     if (placements_.size() != shape_.size()) {
       refuse(fmt::format("{} placements for {} mesh dims", placements_.size(), shape_.size()));
     }
-    Extent factors = 1;
     for (std::size_t m = 0; m < shape_.size(); ++m) {
       if (shape_[m] < 1) refuse(fmt::format("mesh dim {} has size {}", m, shape_[m]));
       if (shape_[m] > max_mesh_ranks / count_) refuse(fmt::format("more than {} positions", max_mesh_ranks));
@@ -147,11 +151,11 @@ class MeshRule final : public LayoutRule {
       const auto* strided = std::get_if<StridedShard>(&placements_[m]);
       if (strided == nullptr) continue;
       if (strided->split_factor < 1) refuse(fmt::format("mesh dim {} has split factor {}", m, strided->split_factor));
-      if (strided->split_factor > max_intervals / factors) {
+      if (strided->split_factor > max_intervals / factors_) {
         refuse(fmt::format("mesh dim {} has split factor {}: all together at most {}", m, strided->split_factor,
                            max_intervals));
       }
-      factors *= strided->split_factor;
+      factors_ *= strided->split_factor;
     }
     highest_rank_ = count_ - 1;
     order_cuts();
@@ -288,6 +292,7 @@ class MeshRule final : public LayoutRule {
   std::vector<Placement> placements_;
   MeshOrder order_;
   Extent count_ = 1;                                // positions
+  Extent factors_ = 1;                              // product of all split factors
   Extent first_ = 0;                                // rank at position 0, when ranks are consecutive
   std::vector<Rank> ranks_;                         // by position, when they are not
   std::vector<std::pair<Rank, Extent>> positions_;  // the same by rank
@@ -327,12 +332,8 @@ Layout mesh_from(const RuleDescription& description) {
   } else {
     const Extent first = fields.single("first", 0, std::numeric_limits<std::int32_t>::max() - max_mesh_ranks);
     fields.finish();
-    if (first != 0) {
-      Layout::mesh(shape, placements, MeshOrder::mesh);  // refuses a size that is not worth a list
-      Extent count = 1;
-      for (const Extent size : shape) count *= size;
-      for (Extent i = 0; i < count; ++i) ranks.push_back(Rank{static_cast<std::int32_t>(first + i)});
-    }
+    const MeshOrder order = tp_first ? MeshOrder::tp_first : MeshOrder::mesh;
+    return Layout(std::make_shared<const MeshRule>(shape, std::move(placements), order, std::move(ranks), first));
   }
   return Layout::mesh(shape, std::move(placements), tp_first ? MeshOrder::tp_first : MeshOrder::mesh, std::move(ranks));
 }

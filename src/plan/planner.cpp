@@ -62,28 +62,30 @@ bool is_by_value(const TensorSpec& spec) {
   return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
 }
 
-// Enters a side's keys, section by section, and checks each tensor. `on_key` is told the tensor and its key's first place.
-template <typename OnKey>
-void enter_keys(const JobLayout& job, std::string_view side, LayoutTable& layouts, KeyTable& keys, OnKey on_key) {
+// Enters the place of a key. Errors: throws when the key's section has it already, or another one with another spec.
+void enter_key(KeyTable& keys, std::uint32_t section, TensorId tensor, std::string_view side) {
+  const std::uint32_t first = keys.add(section, tensor);
+  const std::uint32_t before = keys.place_before_last(first);
+  if (before == KeyTable::none) return;
+  const TensorSpec& spec = keys.tensor({section, tensor}).spec;
+  if (keys.place(before).section == section) {
+    refuse(side, fmt::format("tensor {} stands twice in section {}", to_string(spec.key), section));
+  }
+  const TensorSpec& other = keys.tensor(keys.place(first)).spec;
+  if (other != spec) {
+    disagree(other, spec,
+             fmt::format("in sections {} and {} of the {} side", keys.place(first).section, section, side));
+  }
+}
+
+template <typename Visit>
+void for_each_tensor(const JobLayout& job, LayoutTable& layouts, Visit visit) {
   for (std::uint32_t s = 0; s < job.sections.size(); ++s) {
     const Manifest& manifest = *job.sections[s].manifest;
     for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
       const TensorLayout& tensor = manifest.tensors[t];
       if (!is_by_value(tensor.spec)) layouts.check(tensor, manifest.ranks);
-      const std::uint32_t first = keys.add(s, TensorId{t});
-      const std::uint32_t before = keys.place_before_last(first);
-      if (before != KeyTable::none) {
-        const KeyPlace& place = keys.place(before);
-        if (place.section == s) {
-          refuse(side, fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), s));
-        }
-        const TensorSpec& other = keys.tensor(keys.place(first)).spec;
-        if (other != tensor.spec) {
-          disagree(other, tensor.spec,
-                   fmt::format("in sections {} and {} of the {} side", keys.place(first).section, s, side));
-        }
-      }
-      on_key(s, tensor);
+      visit(s, TensorId{t}, tensor);
     }
   }
 }
@@ -101,15 +103,21 @@ Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where)
       classes_of_section(to.sections.size()),
       distinct_of_section(to.sections.size()) {
   check_topology(topology, from.ranks, to.ranks);
-  enter_keys(from, "source", layouts, from_keys, [](std::uint32_t, const TensorLayout&) {});
-  for (std::size_t s = 0; s < to.sections.size(); ++s) held_of[s].reserve(to.sections[s].manifest->tensors.size());
-  KeyTable to_keys(to);
+  for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
+    enter_key(from_keys, section, tensor, "source");
+  });
+  // A key that is held too is known by its place there; only the others need a table of their own.
+  KeyTable unheld(to);
+  std::vector<std::uint32_t> wanted_in(from_keys.size(), KeyTable::none);  // by first place: last section of `to`
   std::uint32_t near = 0;
-  enter_keys(to, "target", layouts, to_keys, [&](std::uint32_t section, const TensorLayout& tensor) {
+  for_each_tensor(to, layouts, [&](std::uint32_t section, TensorId id, const TensorLayout& tensor) {
     const std::uint32_t held = from_keys.find(tensor.spec.key, near);
     held_of[section].push_back(held);
-    if (held == KeyTable::none) return;
+    if (held == KeyTable::none) return enter_key(unheld, section, id, "target");
     near = held + 1;
+    if (std::exchange(wanted_in[held], section) == section) {
+      refuse("target", fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), section));
+    }
     const TensorSpec& held_spec = from_keys.tensor(from_keys.place(held)).spec;
     if (held_spec != tensor.spec) disagree(held_spec, tensor.spec, "on the source and the target side");
   });

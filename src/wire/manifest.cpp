@@ -85,7 +85,7 @@ class Expansion {
 
 struct Rule {
   Layout layout;
-  std::size_t size = 0;  // numbers in its description: what checking it costs
+  std::size_t size = 0;  // numbers in its description: what checking it costs at least
 };
 
 std::vector<Rule> read_rules(schema::Manifest::Reader from, Input& in) {
@@ -141,7 +141,11 @@ class ManifestReader {
     (void)support::multiply(static_cast<ByteCount>(volumes_[shape]), item_size(dtype), "size of a tensor");
     if (!names_left_.take(names_[name].size() + states_[state].size())) in_.reject("expands to too many names");
     if (fits_.insert(std::uint64_t{shape} << 32 | rule).second) {
-      if (!checks_left_.take(rules_[rule].size)) in_.reject("needs too many layouts checked");
+      // A few numbers can ask for a lot of work: layouts inside layouts are checked for every outer rank.
+      const auto cost = static_cast<std::size_t>(rules_[rule].layout.rule().check_cost(shapes_[shape]));
+      if (!checks_left_.take(rules_[rule].size) || !checks_left_.take(cost)) {
+        in_.reject("needs too many layouts checked");
+      }
       rules_[rule].layout.check(shapes_[shape], manifest_.ranks);
     }
     manifest_.tensors.push_back({{{names_[name], states_[state]}, dtype, shapes_[shape]}, rules_[rule].layout});

@@ -123,4 +123,26 @@ BOOST_AUTO_TEST_CASE(few_names_cannot_become_many_bytes) {
   check_refused(manifest);
 }
 
+BOOST_AUTO_TEST_CASE(layouts_inside_layouts_have_a_bounded_depth) {
+  Layout layout = Layout::chunk(0, 2);
+  for (int depth = 2; depth <= 8; ++depth) layout = Layout::on_ranks(layout, Rank{0}, 2);
+  const Manifest deep{2, {tensor("a", {4}, layout)}};
+  BOOST_CHECK(decode_manifest(encode_manifest(deep)) == deep);
+  check_refused({2, {tensor("a", {4}, Layout::on_ranks(layout, Rank{0}, 2))}});
+  for (int depth = 9; depth <= 2000; ++depth) layout = Layout::on_ranks(layout, Rank{0}, 2);
+  check_refused({2, {tensor("a", {4}, layout)}});
+}
+
+BOOST_AUTO_TEST_CASE(few_numbers_cannot_ask_for_much_work) {  // else this would not end
+  // 2^24 outer ranks each, and layouts that are checked for each of them.
+  const int many = 1 << 24;
+  const Layout wide = Layout::within(Layout::replicated(), many, Layout::replicated());
+  check_refused({many, {tensor("a", {4}, Layout::within(wide, many, wide))}});
+  Manifest shapes{many, {}};
+  for (Extent n = 2; n < 100; ++n) shapes.tensors.push_back(tensor(fmt::format("t{}", n), {n}, wide));
+  check_refused(shapes);
+  // 2^32 boxes.
+  check_refused({2, {tensor("a", {Extent{1} << 33}, Layout::block_cyclic({1}, {2}))}});
+}
+
 BOOST_AUTO_TEST_SUITE_END()

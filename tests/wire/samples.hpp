@@ -109,10 +109,19 @@ class Maker {
   }
 
   Layout layout(const Extents& shape, int ranks) {
-    switch (below(4)) {
+    switch (below(8)) {
       case 0: return Layout::replicated();
       case 1: return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
       case 2: return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
+      case 3: return Layout::block_cyclic({2, 5}, {1, ranks}, {0, 1});
+      case 4: return Layout::within(Layout::chunk(1, 2), 2, Layout::chunk(0, ranks / 2));
+      case 5: return Layout::on_ranks(Layout::chunk(0, ranks / 2), Rank{ranks / 2}, ranks / 2);
+      case 6: {
+        FlatMember member{shape};
+        if (below(2) == 0) member.outer = Layout::chunk(1, 2);
+        if (below(2) == 0) member.order = {1, 0};
+        return Layout::flat(std::vector{FlatMember{{3, 5}}, member}, ranks / 2, 4, 2)[1];
+      }
       default: {
         std::map<Rank, std::vector<Box>> boxes;
         for (int r = 0; r < ranks; ++r) {
@@ -120,7 +129,10 @@ class Maker {
           box.size[0] = 1;
           boxes[Rank{r}] = {box};
         }
-        return Layout::boxes(boxes);
+        if (below(2) == 0) return Layout::boxes(boxes);
+        PlacedBoxes placed;
+        for (const auto& [rank, list] : boxes) placed[rank] = {{list[0], static_cast<Extent>(below(9)), {500, 2}}};
+        return Layout::boxes(placed);
       }
     }
   }
