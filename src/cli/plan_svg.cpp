@@ -27,7 +27,7 @@ constexpr std::size_t most_boxes = 4096;   // drawn one by one in a panel
 constexpr std::size_t most_titles = 1500;  // texts for the mouse
 constexpr Extent most_cells = 96;          // per dim, where there are more boxes
 constexpr std::size_t most_parts = 4096;   // of bars
-constexpr int most_swatches = 16;
+constexpr std::size_t most_swatches = 12;
 constexpr double letter_width = 6.8;
 
 std::string human(ByteCount bytes) {
@@ -89,7 +89,7 @@ class View {
     if (!row_) return 90;
     const double natural = panel_width * static_cast<double>(rows()) / static_cast<double>(columns());
     const double most = layers == 1 ? 440 : layers == 2 ? 280 : 190;
-    return std::clamp(natural, 150.0, most);
+    return std::clamp(natural, layers == 1 ? 300.0 : 150.0, most);
   }
 
  private:
@@ -109,7 +109,11 @@ struct Fill {
 
 class Drawer {
  public:
-  explicit Drawer(const Picture& picture) : picture_(picture), view_(picture) {}
+  explicit Drawer(const Picture& picture) : picture_(picture), view_(picture) {
+    for (const auto& [box, rank] : picture.held) holders_.push_back(to_int(rank));
+    std::sort(holders_.begin(), holders_.end());
+    holders_.erase(std::unique(holders_.begin(), holders_.end()), holders_.end());
+  }
 
   std::string run() {
     heading();
@@ -145,7 +149,13 @@ class Drawer {
   void text(double x, double y, const char* kind, const std::string& words) {
     put("<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"{}\">{}</text>\n", x, y, kind, words);
   }
-  [[nodiscard]] Colour colour(Rank source) const { return colour_of(to_int(source), picture_.source_ranks); }
+  // Only ranks that hold a part have a colour: more than those of one pipeline stage are seldom seen.
+  [[nodiscard]] Colour colour(std::int32_t source) const {
+    const auto place = std::lower_bound(holders_.begin(), holders_.end(), source);
+    if (place == holders_.end() || *place != source) return {136, 136, 136};
+    return colour_of(static_cast<int>(place - holders_.begin()), static_cast<int>(holders_.size()));
+  }
+  [[nodiscard]] Colour colour(Rank source) const { return colour(to_int(source)); }
 
   void heading() {
     const TensorSpec& spec = picture_.spec;
@@ -177,20 +187,21 @@ class Drawer {
     double x = left;
     text(x, y_ + 10, "head", "source rank");
     x += 92;
-    if (picture_.source_ranks <= most_swatches) {
-      for (int rank = 0; rank < picture_.source_ranks; ++rank) {
-        put("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"13\" height=\"13\" fill=\"{}\"/>", x, y_,
-            colour_of(rank, picture_.source_ranks).hex());
-        text(x + 17, y_ + 10, "note", std::to_string(rank));
-        x += 40;
+    if (holders_.size() <= most_swatches) {
+      for (const std::int32_t rank : holders_) {
+        const std::string number = std::to_string(rank);
+        put("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"13\" height=\"13\" fill=\"{}\"/>", x, y_, colour(rank).hex());
+        text(x + 17, y_ + 10, "note", number);
+        x += 24 + letter_width * static_cast<double>(number.size());
       }
     } else {
-      put("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"320\" height=\"13\" fill=\"url(#scale)\"/>", x + 14, y_);
-      text(x, y_ + 10, "note", "0");
-      text(x + 340, y_ + 10, "note", std::to_string(picture_.source_ranks - 1));
-      x += 380;
+      const std::string first = std::to_string(holders_.front());
+      text(x, y_ + 10, "note", first);
+      x += 6 + letter_width * static_cast<double>(first.size());
+      put("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"280\" height=\"13\" fill=\"url(#scale)\"/>", x, y_);
+      text(x + 286, y_ + 10, "note", std::to_string(holders_.back()));
     }
-    x = std::max(x + 10, right);
+    x = right;
     put("<rect x=\"{0:.2f}\" y=\"{1:.2f}\" width=\"22\" height=\"13\" fill=\"#777\"/>"
         "<rect x=\"{0:.2f}\" y=\"{1:.2f}\" width=\"22\" height=\"13\" class=\"stays\"/>",
         x, y_);
@@ -314,7 +325,10 @@ class Drawer {
       const Area area = view_.area(one.flat, panel);
       const std::string label = std::to_string(to_int(one.source));
       if (area.width < 6 + 7 * static_cast<double>(label.size()) || area.height < 13) continue;
-      put("<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"mid\" fill=\"{}\">{}</text>\n", area.x + area.width / 2,
+      // A low box has no room for the name of the target rank above it.
+      const bool aside = !held && area.height < 40 && area.width > 60;
+      put("<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"mid\" fill=\"{}\">{}</text>\n",
+          aside ? area.x + area.width - 4 - 4 * static_cast<double>(label.size()) : area.x + area.width / 2,
           area.y + area.height / 2, colour(one.source).ink(), label);
     }
   }
@@ -403,8 +417,9 @@ class Drawer {
   }
 
   void loads_of(const char* what, const std::vector<Flow>& flows, const std::string& prefix) {
-    Bars out{"", "", left, y_, panel_width, 110, 0, 0, picture_.source_ranks, true, {}};
-    Bars in{"", "", right, y_, panel_width, 110, 0, 0, picture_.source_ranks, true, {}};
+    const auto colours = [this](int source) { return colour(source).hex(); };
+    Bars out{"", "", left, y_, panel_width, 110, 0, 0, colours, {}};
+    Bars in{"", "", right, y_, panel_width, 110, 0, 0, colours, {}};
     out.loads.resize(static_cast<std::size_t>(picture_.source_ranks));
     in.loads.resize(static_cast<std::size_t>(picture_.target_ranks));
     std::vector<bool> gives(out.loads.size());
@@ -424,7 +439,7 @@ class Drawer {
         in.loads[static_cast<std::size_t>(to_int(pair.first))].parts.push_back({to_int(pair.second), bytes});
       }
     } else {
-      in.coloured = false;
+      in.colour = [](int) { return std::string("#888"); };
     }
     const auto most = [](const std::vector<LinkLoad>& loads) {
       ByteCount largest = 0;
@@ -443,17 +458,22 @@ class Drawer {
     in.kind = kind_in.c_str();
     out.title = fmt::format("{}: out of source ranks, most {}", what, human(most(out.loads)));
     in.title = fmt::format("{}: into target ranks, most {}", what, human(largest_in));
-    text(
-        left, y_, "note",
-        fmt::format("{} between processes. Dashed: {}, the largest link load is at least that (busiest target, or mean "
-                    "over the sources)",
-                    human(remote), human(bound)));
+    const std::string bound_text = fmt::format(
+        "{} between processes. Dashed: {}, the largest link load is at least that (busiest target, or mean over the "
+        "sources)",
+        human(remote), human(bound));
+    text(left, y_, "note", remote == 0 ? fmt::format("{}: everything stays in its process", what) : bound_text);
+    if (remote == 0) {
+      y_ += 24;
+      return;
+    }
     out.y = in.y = y_ + 20;
     put("{}{}", draw_bars(out), draw_bars(in));
     y_ += 20 + out.height + bars_margin + 14;
   }
 
   const Picture& picture_;
+  std::vector<std::int32_t> holders_;  // ascending
   View view_;
   fmt::memory_buffer out_;
   double y_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cli/svg_text.hpp"
 #include "cli/text.hpp"
 
 namespace shardwire::cli {
@@ -54,8 +55,7 @@ std::string draw_bars(const Bars& bars) {
       fmt::format_to(to,
                      "<rect class=\"{}\" data-rank=\"{}\" data-bytes=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "
                      "height=\"{:.2f}\" fill=\"{}\"/>\n",
-                     bars.kind, i * per_bar, part.bytes, x, y, width, height,
-                     bars.coloured ? colour_of(part.source, bars.sources).hex() : "#888");
+                     bars.kind, i * per_bar, part.bytes, x, y, width, height, bars.colour(part.source));
     }
     if (x >= labelled_to) {
       const std::string rank = std::to_string(i * per_bar);

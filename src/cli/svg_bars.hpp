@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "cli/svg_text.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::cli {
@@ -26,11 +26,10 @@ struct Bars {
   double x = 0;
   double y = 0;  ///< of the title
   double width = 0;
-  double height = 0;     ///< of the largest bar
-  ByteCount full = 0;    ///< that a bar of this height stands for
-  ByteCount bound = 0;   ///< marked by a line; 0: none
-  int sources = 1;       ///< decides the colours
-  bool coloured = true;  ///< by source; a load without parts is taken to be that of its own source
+  double height = 0;                       ///< of the largest bar
+  ByteCount full = 0;                      ///< that a bar of this height stands for
+  ByteCount bound = 0;                     ///< marked by a line; 0: none
+  std::function<std::string(int)> colour;  ///< of a source; a load without parts is taken to be of its own source
   std::vector<LinkLoad> loads;
 };
 
