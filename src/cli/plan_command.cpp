@@ -2,16 +2,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <optional>
 
 #include "case/case.hpp"
 #include "case/fabric_file.hpp"
 #include "cli/command.hpp"
+#include "cli/picture.hpp"
 #include "cli/plan_fabric.hpp"
 #include "cli/plan_print.hpp"
+#include "cli/plan_svg.hpp"
 #include "cli/plan_walk.hpp"
 #include "cli/relabel.hpp"
+#include "cli/run_report.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::cli {
@@ -28,6 +32,8 @@ struct Options {
   bool totals = false;
   bool relabel = false;
   std::string fabric;
+  std::string svg;
+  std::string tensor;
 
   [[nodiscard]] bool one_rank() const { return rank_option->count() > 0; }
 };
@@ -36,6 +42,11 @@ void check_before_reading(const Options& options) {
   if (options.one_rank() && !options.fabric.empty()) {
     throw UsageError("--fabric predicts the whole job; leave out --rank");
   }
+  if (options.svg.empty() != options.tensor.empty()) {
+    throw UsageError("--svg FILE and --tensor FQN[:state] belong together");
+  }
+  if (options.one_rank() && !options.svg.empty()) throw UsageError("--svg draws all ranks; leave out --rank");
+  if (!options.svg.empty()) require_writable("--svg", options.svg);
   if (options.path == "-" && options.fabric == "-") {
     throw UsageError("--fabric -: standard input is the case already");
   }
@@ -72,13 +83,19 @@ std::optional<JobTotals> totals_of(const Options& options, PlanWalk& walk, const
   }
 }
 
-FabricForecast predict_job(const Options& options, const Case& job, const Fabric& fabric, const JobTotals& totals,
-                           const std::optional<Relabelling>& relabelling) {
-  if (!options.relabel) return forecast(job, fabric, totals.flows, {});
-  const auto processes = processes_of(relabelling->labels, std::max(job.source.ranks, job.target.ranks));
+FabricForecast predict_job(const Case& job, const Fabric& fabric, const JobTotals& totals,
+                           const std::vector<std::int32_t>& processes) {
+  if (processes.empty()) return forecast(job, fabric, totals.flows, {});
   // Which replica is near depends on where the readers are.
   Planner planner(job.source.layout, job.target.layout, topology_of(job, processes));
   return forecast(job, fabric, planner.totals().flows, processes);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw std::runtime_error(fmt::format("{} could not be written", path));
 }
 
 int run(const Options& options) {
@@ -87,19 +104,27 @@ int run(const Options& options) {
   std::optional<Fabric> fabric;
   if (!options.fabric.empty()) fabric = load_fabric(options.fabric);
   const std::vector<Rank> targets = targets_of(options, job);
+  std::optional<TensorKey> drawn;
+  if (!options.tensor.empty()) drawn = find_tensor(job, options.tensor);
 
   PlanWalk walk(job.source.layout, job.target.layout, topology_of(job));
   // Nothing is printed before all regions are known to have a holder.
   const std::optional<JobTotals> totals = totals_of(options, walk, targets);
   if (!totals) return exit_failed;
+  std::optional<Relabelling> relabelling;
+  if (wants_relabelling(options, job)) relabelling = relabel(job, walk.planner().holdings(), totals->needed);
+  std::vector<std::int32_t> processes;  // empty: target rank i is in process i
+  if (options.relabel && relabelling) {
+    processes = processes_of(relabelling->labels, std::max(job.source.ranks, job.target.ranks));
+  }
+  std::optional<FabricForecast> predicted;
+  if (fabric) predicted = predict_job(job, *fabric, *totals, processes);
+  if (drawn) write_file(options.svg, draw_svg(picture_of(job, *drawn, processes)));
+
   JsonPieces pieces;
   const bool print_pieces = options.json && !options.totals;
   if (options.json) pieces.begin(print_pieces);
   if (print_pieces) walk.pieces(targets, [&](const Transfer& transfer) { pieces.add(transfer); });
-  std::optional<Relabelling> relabelling;
-  if (wants_relabelling(options, job)) relabelling = relabel(job, walk.planner().holdings(), totals->needed);
-  std::optional<FabricForecast> predicted;
-  if (fabric) predicted = predict_job(options, job, *fabric, *totals, relabelling);
   if (options.json) {
     pieces.end(*totals, options.one_rank(), relabelling,
                predicted ? ",\n\"fabric\":" + forecast_json(*predicted) : std::string());
@@ -130,6 +155,11 @@ std::function<int()> declare_plan(CLI::App& app) {
       "(inside a process), \"host\" (between processes of a host) and \"network\" (with \"links\" per host); "
       "src/case/README.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
       "host of its own");
+  app.add_option(
+      "--svg", options->svg,
+      "draw the tensor of --tensor to this file: who holds what, who wants it from whom, and the bytes of each "
+      "link");
+  app.add_option("--tensor", options->tensor, "FQN[:state] of the tensor that --svg draws (default: its first state)");
   return [options] { return run(*options); };
 }
 

@@ -90,7 +90,7 @@ RunOptions check(const Words& words) {
   options.repeat = words.repeat;
   options.disjoint = words.disjoint;
   if (const auto level = environment("SHARDWIRE_LOG")) options.log = parse_log_level(*level);
-  if (!words.report.empty()) require_writable(words.report);
+  if (!words.report.empty()) require_writable("--report", words.report);
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 
 #include "support/command.hpp"
 
@@ -257,6 +258,36 @@ BOOST_DATA_TEST_CASE(model_cases_have_their_known_totals, boost::unit_test::data
                       known.relabelled_percent) <= 0.0051);
   BOOST_TEST(json["totals"]["needed"].get<double>() ==
              json["totals"]["local"].get<double>() + json["totals"]["remote"].get<double>());
+}
+
+// Larger ones by their totals only.
+struct LargeCase {
+  const char* name;
+  double state_bytes;
+  double remote_percent;
+  double relabelled_percent;
+};
+std::ostream& operator<<(std::ostream& out, const LargeCase& known) {
+  return out << known.name;
+}
+
+constexpr double state_405b = 405'853'388'800.0 * 12;
+const LargeCase large_cases[] = {{"r7", state_70b, 56.52, 26.51},
+                                 {"r8", state_70b, 99.36, 83.03},
+                                 {"r9", state_70b, 98.87, 60.02},
+                                 {"r10", state_405b, 93.49, 28.49},
+                                 {"r11", state_405b, 93.81, 50.40}};
+
+BOOST_DATA_TEST_CASE(large_model_cases_have_their_known_assignment, boost::unit_test::data::make(large_cases), known) {
+  const Json json = plan_json({"--totals", named_case(known.name)});
+  const auto percent = [&](const char* name) { return 100 * json["totals"][name].get<double>() / known.state_bytes; };
+  BOOST_TEST(std::abs(percent("remote") - known.remote_percent) <= 0.0051);
+  BOOST_TEST(std::abs(percent("relabelled_remote") - known.relabelled_percent) <= 0.0051);
+  std::set<int> used;
+  for (const Json& label : json["labels"]) {
+    if (label != -1) BOOST_TEST(used.insert(label.get<int>()).second);
+  }
+  BOOST_TEST(used.size() == json["labels"].size());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
