@@ -147,8 +147,9 @@ struct RestoreOptions {
   Duration deadline = std::chrono::seconds(60);
   ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
   Verify verify = Verify::none;
-  ByteCount ingress_bytes_per_second = 0;     ///< cap of remote bytes into this rank; 0: none
-  Duration settle = std::chrono::seconds(2);  ///< once the cover is complete, how long to wait for further replicas
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
+  Duration settle = std::chrono::seconds(2);
 };
 
 /// One running restore. Movable; the destructor cancels what is still running and waits until no write can follow.
