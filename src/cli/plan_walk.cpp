@@ -82,14 +82,15 @@ PlanTotals PlanWalk::totals(const std::vector<Rank>& targets, const std::functio
     std::map<Rank, ByteCount> from_source;
     for (const ScheduledPiece& item : schedule.items) {
       const Piece& piece = plan.pieces[item.piece];
+      const Box& box = schedule.box(item);
       const TensorLayout& wanted = plan.wanted->tensors[to_index(piece.tensor)];
       const TensorLayout& held = planner_.from().sections[item.section].manifest->tensors[to_index(item.held)];
-      const ByteCount bytes = static_cast<ByteCount>(piece.box.volume()) * item_size(wanted.spec.dtype);
+      const ByteCount bytes = static_cast<ByteCount>(box.volume()) * item_size(wanted.spec.dtype);
       of_rank.needed += bytes;
       from_source[item.source] += bytes;
-      of_rank.runs += runs_of(piece.box, held_boxes.holding(held, item.source, piece.box),
-                              wanted_boxes.holding(wanted, target, piece.box));
-      if (visit) visit({wanted.spec.key, item.source, target, piece.box, bytes});
+      of_rank.runs +=
+          runs_of(box, held_boxes.holding(held, item.source, box), wanted_boxes.holding(wanted, target, box));
+      if (visit) visit({wanted.spec.key, item.source, target, box, bytes});
     }
     for (const auto& [source, bytes] : from_source) {
       if (source == target) {

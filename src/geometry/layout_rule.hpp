@@ -21,6 +21,12 @@ struct RuleDescription {
   bool operator==(const RuleDescription&) const = default;
 };
 
+/// A box of one rank and where it lies there.
+struct HeldBox {
+  PlacedBox placed;
+  Rank rank{};
+};
+
 /// One layout kind: one file that implements this, and one line in the table of layout_rules.cpp.
 /// Implementations are immutable.
 class LayoutRule {
@@ -39,6 +45,13 @@ class LayoutRule {
   [[nodiscard]] virtual ElementCount most_boxes(const Extents& shape) const;
   /// About how many steps check() takes, so that a reader of hostile descriptions can add up. For any shape.
   [[nodiscard]] virtual ElementCount check_cost(const Extents& shape) const;
+  /// Appends every box, of any rank, that shares an element with `region`; in any order. Returns false, and appends
+  /// nothing, when the rule knows no better way than to ask for the boxes of every rank.
+  /// Requires: `region` is not empty and lies inside `shape`. Cost: about the number of boxes found.
+  virtual bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const {
+    static_cast<void>(shape), static_cast<void>(region), static_cast<void>(out);
+    return false;
+  }
   [[nodiscard]] virtual RuleDescription describe() const = 0;
   [[nodiscard]] virtual std::string to_string() const = 0;
 };

@@ -167,9 +167,9 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   transfer.piece = item.piece;
   transfer.peer = static_cast<std::uint32_t>(index);
   transfer.held_tensor = to_index(item.held);
-  transfer.box = piece.box;
-  transfer.wanted = placed_around(placed_boxes(wanted, wanted_.place()), piece.box);
-  transfer.held = placed_around(placed_boxes(held, peer.place), piece.box);
+  transfer.box = planning_->schedule.box(item);
+  transfer.wanted = placed_around(placed_boxes(wanted, wanted_.place()), transfer.box);
+  transfer.held = placed_around(placed_boxes(held, peer.place), transfer.box);
   transfer.item_bytes = item_size(wanted.spec.dtype);
   transfer.target = static_cast<std::byte*>(wanted_.entries()[to_index(piece.tensor)].view.data);
   if (peer.own) {

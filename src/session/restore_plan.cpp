@@ -26,6 +26,23 @@ JobLayout side_of(const std::vector<wire::PublicationRecord>& records,
   return side;
 }
 
+// Which place of the old layout this process has is known; of the others it is supposed that they kept their number
+// where this one did, and that nothing is beside them where not.
+Topology topology_of(const std::vector<wire::PublicationRecord>& records, int member, Rank place, int places) {
+  std::int32_t own = -1;
+  int source_ranks = 0;
+  for (const auto& record : records) {
+    if (record.member == member) own = record.place;
+    source_ranks = std::max(source_ranks, record.place + 1);
+  }
+  Topology topology;
+  for (std::int32_t other = 0; other < places; ++other) {
+    topology.beside.push_back(own == to_int(place) && other < source_ranks ? other : -1);
+  }
+  topology.beside[static_cast<std::size_t>(to_int(place))] = own;
+  return topology;
+}
+
 std::string text_of(const Value& value) {
   return std::visit(
       [](const auto& held) -> std::string {
@@ -172,10 +189,14 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
   for (const auto& record : records) planning_->manifests.push_back(core_.manifests.at(record.manifest));
   // Planning is pure and may take a while: not on the loop, which serves readers meanwhile.
   core_.copier().submit(
-      [planning = planning_, manifest = manifest_, place = wanted_.place()] {
+      [planning = planning_, manifest = manifest_, place = wanted_.place(), own_member = core_.bootstrap().rank] {
         try {
           planning->from = side_of(planning->records, planning->manifests);
-          Planner planner(planning->from, JobLayout{manifest->ranks, {{manifest, {place}}}});
+          // Every place of the new layout is taken to restore too: readers of replicas then share them out alike.
+          JobLayout to{manifest->ranks, {{manifest, {}}}};
+          for (int rank = 0; rank < manifest->ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
+          Planner planner(planning->from, std::move(to),
+                          topology_of(planning->records, own_member, place, manifest->ranks));
           planning->plan = planner.plan(place);
           if (planning->plan.gaps.empty()) planning->schedule = planner.schedule(planning->plan);
         } catch (...) {

@@ -154,7 +154,7 @@ std::vector<Gap> RestoreRun::missing() const {
     if (engine_->tally().complete(static_cast<std::uint32_t>(i))) continue;
     const Piece& piece = planning_->plan.pieces[i];
     const TensorKey& key = manifest_->tensors[to_index(piece.tensor)].spec.key;
-    gaps.push_back({key.fqn, key.state, piece.box, wanted_.place()});
+    gaps.push_back({key.fqn, key.state, planning_->plan.box(piece), wanted_.place()});
   }
   return gaps;
 }

@@ -93,7 +93,7 @@ void RestoreRun::compare(const VerifyBatch& batch, const std::vector<wire::BoxDi
             for (const std::size_t index : *wrong) {
               const Piece& piece = planning_->plan.pieces[transfers_[index].piece];
               const TensorKey& key = manifest_->tensors[to_index(piece.tensor)].spec.key;
-              gaps.push_back({key.fqn, key.state, piece.box, wanted_.place()});
+              gaps.push_back({key.fqn, key.state, transfers_[index].box, wanted_.place()});
             }
             const Rank source = peers_[transfers_[wrong->front()].peer].place;
             throw Error(
