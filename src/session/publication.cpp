@@ -34,11 +34,11 @@ ByteCount local_bytes(const Catalog::Entry& entry, Rank place) {
 
 namespace detail {
 
-const std::vector<PlacedBox>& PublicationState::placed(std::uint32_t tensor) {
+const PlacedBoxes& PublicationState::placed(std::uint32_t tensor) {
   const auto found = placed_.find(tensor);
   if (found != placed_.end()) return found->second;
   const TensorLayout& layout = described.manifest->tensors.at(tensor);
-  return placed_.emplace(tensor, layout.layout.boxes_of(layout.spec.shape, place)).first->second;
+  return placed_.emplace(tensor, PlacedBoxes(layout.layout.boxes_of(layout.spec.shape, place))).first->second;
 }
 
 }  // namespace detail

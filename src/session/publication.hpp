@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "geometry/placed_boxes.hpp"
 #include "session/arena_table.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
@@ -34,7 +35,7 @@ struct Lease {
   std::uint64_t reader = 0;  ///< connection; 0: a restore of this process
   int member = 0;            ///< for messages
   bool revoked = false;
-  std::vector<wire::TensorRange> ranges;
+  std::vector<wire::TensorRange> ranges;  ///< by tensor
 };
 
 /// One publication, from publish() until nobody reads it. The catalog's memory is borrowed.
@@ -56,13 +57,13 @@ struct PublicationState {
   int jobs = 0;                           ///< copies that read the memory now; loop thread only
 
   /// Placed boxes of one tensor, computed on first use. Loop thread only.
-  const std::vector<PlacedBox>& placed(std::uint32_t tensor);
+  const PlacedBoxes& placed(std::uint32_t tensor);
 
   /// What the handle calls: withdraws and blocks until nobody reads or `timeout` has passed; returns who still reads.
   std::function<std::vector<int>(Duration timeout)> retire;
 
  private:
-  std::unordered_map<std::uint32_t, std::vector<PlacedBox>> placed_;
+  std::unordered_map<std::uint32_t, PlacedBoxes> placed_;
 };
 
 }  // namespace detail

@@ -21,10 +21,9 @@ std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t
   return static_cast<std::size_t>(std::lower_bound(tensors.begin(), tensors.end(), tensor) - tensors.begin());
 }
 
-const PlacedBox& placed_around(const std::vector<PlacedBox>& placed, const Box& box) {
-  const auto found =
-      std::find_if(placed.begin(), placed.end(), [&](const PlacedBox& one) { return contains(one.box, box); });
-  if (found == placed.end()) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
+const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
+  const PlacedBox* found = placed.around(box);
+  if (found == nullptr) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
   return *found;
 }
 
@@ -151,11 +150,11 @@ void RestoreRun::build_transfers() {
   }
 }
 
-const std::vector<PlacedBox>& RestoreRun::placed_boxes(const TensorLayout& tensor, Rank place) {
+const PlacedBoxes& RestoreRun::placed_boxes(const TensorLayout& tensor, Rank place) {
   // States of one parameter and layers of one shape share their boxes.
-  auto& boxes = placed_[{&tensor.layout.rule(), tensor.spec.shape, place}];
-  if (boxes.empty()) boxes = tensor.layout.boxes_of(tensor.spec.shape, place);
-  return boxes;
+  const auto [entry, fresh] = placed_.try_emplace({&tensor.layout.rule(), tensor.spec.shape, place});
+  if (fresh) entry->second = PlacedBoxes(tensor.layout.boxes_of(tensor.spec.shape, place));
+  return entry->second;
 }
 
 move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t index) {
