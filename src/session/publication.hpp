@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "geometry/placed_boxes.hpp"
+#include "geometry/strides.hpp"
 #include "session/arena_table.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
@@ -26,8 +26,8 @@ struct DescribedCatalog {
 };
 std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog);
 DescribedCatalog describe(const Catalog& held);
-/// Bytes of the local array of one entry.
-ByteCount local_bytes(const Catalog::Entry& entry, Rank place);
+/// Where an entry's boxes lie in its view.
+const PlacedBoxes& boxes_of(const Catalog::Entry& entry, Rank place, BoxCache& cache);
 
 namespace detail {
 
@@ -46,8 +46,9 @@ struct PublicationState {
   std::uint64_t generation = 0;
   DescribedCatalog described;
   struct Tensor {
-    const std::byte* data = nullptr;
-    ByteCount bytes = 0;
+    const std::byte* data = nullptr;    ///< local element 0
+    ByteCount bytes = 0;                ///< from there to the end of the last element held
+    Extents strides;                    ///< see View
     std::shared_ptr<ArenaState> arena;  // owners: see ArenaState; null: ordinary memory
   };
   std::vector<Tensor> tensors;            ///< in the order of the manifest
@@ -58,6 +59,11 @@ struct PublicationState {
 
   /// Placed boxes of one tensor, computed on first use. Loop thread only.
   const PlacedBoxes& placed(std::uint32_t tensor);
+
+  /// Points every tensor at the caller's memory. Before anything is served.
+  void use_in_place(const Catalog& held, const ArenaTable& arenas);
+  /// Copies the elements held into an arena of its own. Tensors that share memory share it in the copy, once.
+  void copy_from(const Catalog& held, ArenaTable& arenas);
 
   /// What the handle calls: withdraws and blocks until nobody reads or `timeout` has passed; returns who still reads.
   std::function<std::vector<int>(Duration timeout)> retire;

@@ -186,6 +186,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})",
                                                     request.fabric, request.domain, fabric_.name(), fabric_.domain()));
   }
+  // A reader that has never heard of strides would take them for dense: it gets those tensors packed.
+  const auto& capabilities = reader.peer().capabilities;
+  const bool takes_strides = std::find(capabilities.begin(), capabilities.end(), "strides") != capabilities.end();
   wire::Bound bound;
   bound.request = request.request;
   bound.address = fabric_.address();
@@ -193,8 +196,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   std::map<const detail::ArenaState*, std::uint32_t> regions;
   for (const wire::TensorRange& range : lease->ranges) {
     const Publication::Tensor& tensor = publication->tensors.at(range.tensor);
-    wire::TensorHandle handle{range.tensor, wire::no_region, 0};
-    if (tensor.arena) {
+    wire::TensorHandle handle{range.tensor, wire::no_region, 0, {}};
+    if (tensor.arena && (tensor.strides.empty() || takes_strides)) {
+      handle.strides = tensor.strides;
       const auto memory = tensor.arena->region().bytes();
       const auto [entry, fresh] = regions.emplace(tensor.arena.get(), static_cast<std::uint32_t>(bound.regions.size()));
       if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.size()});
