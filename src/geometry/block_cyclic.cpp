@@ -84,6 +84,12 @@ class BlockCyclicRule final : public LayoutRule {
     return product_of(std::span(held.data(), shape.size()));
   }
 
+  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+    PlacedBox placed{region, 0, region.size};
+    find_in(shape, region, 0, 0, placed, out);
+    return true;
+  }
+
   [[nodiscard]] RuleDescription describe() const override {
     return {"blockcyclic", {{"block", block_}, {"grid", grid_}, {"source", source_}}, {}};
   }
@@ -111,6 +117,46 @@ class BlockCyclicRule final : public LayoutRule {
       held.push_back({lower, lower + std::min(block_[dim], extent - lower)});
     }
     return held;
+  }
+
+  // Elements of a dim at one grid coordinate (ScaLAPACK's numroc).
+  [[nodiscard]] Extent local_extent(std::size_t dim, Extent extent, Extent coordinate) const {
+    if (grid_[dim] == 1) return extent;
+    const Extent blocks = support::ceil_div(extent, block_[dim]);
+    const Extent first = (coordinate - source_[dim] + grid_[dim]) % grid_[dim];
+    if (first >= blocks) return 0;
+    const Extent own = support::ceil_div(blocks - first, grid_[dim]);
+    const bool last = (blocks - 1 - first) % grid_[dim] == 0;
+    return own * block_[dim] - (last ? block_[dim] - (extent - (blocks - 1) * block_[dim]) : 0);
+  }
+
+  // Every product of one block per dim that meets `region`: dims below `dim` are chosen, `position` is the rank as far
+  // as they say it. local_strides holds the local extents until all are known.
+  void find_in(const Extents& shape, const Box& region, std::size_t dim, Extent position, PlacedBox& placed,
+               std::vector<HeldBox>& out) const {
+    if (dim == shape.size()) {
+      HeldBox held{placed, Rank{static_cast<std::int32_t>(position)}};
+      held.placed.local_strides = row_major_strides(placed.local_strides);
+      held.placed.local_offset = 0;
+      for (std::size_t d = 0; d < dim; ++d) {
+        const Extent block = placed.box.lower(d) / block_[d];
+        const Extent local = grid_[d] == 1 ? 0 : block / grid_[d] * block_[d];
+        held.placed.local_offset += local * held.placed.local_strides[d];
+      }
+      return out.push_back(held);
+    }
+    const auto choose = [&](Interval interval, Extent coordinate) {
+      placed.box.offset[dim] = interval.lower;
+      placed.box.size[dim] = interval.size();
+      placed.local_strides[dim] = local_extent(dim, shape[dim], coordinate);
+      find_in(shape, region, dim + 1, position * grid_[dim] + coordinate, placed, out);
+    };
+    if (grid_[dim] == 1) return choose({0, shape[dim]}, 0);
+    const Extent last = (region.upper(dim) - 1) / block_[dim];
+    for (Extent block = region.lower(dim) / block_[dim]; block <= last; ++block) {
+      const Extent lower = block * block_[dim];
+      choose({lower, lower + std::min(block_[dim], shape[dim] - lower)}, (block + source_[dim]) % grid_[dim]);
+    }
   }
 
   std::vector<Extent> block_;

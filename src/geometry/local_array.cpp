@@ -12,17 +12,6 @@
 namespace shardwire {
 namespace {
 
-// Where a box lies in the local array that it is a part of.
-Box image_of(const PlacedBox& placed) {
-  Box image{placed.box.size, placed.box.size};
-  ElementCount rest = placed.local_offset;
-  for (std::size_t dim = 0; dim < image.dims(); ++dim) {
-    image.offset[dim] = rest / placed.local_strides[dim];
-    rest %= placed.local_strides[dim];
-  }
-  return image;
-}
-
 // `common`, a part of `inner` and of `image`, in the coordinates of the tensor.
 PlacedBox part_of(const Box& common, const Box& image, const PlacedBox& outer, const PlacedBox& inner) {
   PlacedBox part{common, inner.local_offset, inner.local_strides};
@@ -43,6 +32,16 @@ ElementCount saturating_product(ElementCount a, ElementCount b) {
 ElementCount saturating_sum(ElementCount a, ElementCount b) {
   ElementCount sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<ElementCount>::max() : sum;
+}
+
+Box image_of(const PlacedBox& placed) {
+  Box image{placed.box.size, placed.box.size};
+  ElementCount rest = placed.local_offset;
+  for (std::size_t dim = 0; dim < image.dims(); ++dim) {
+    image.offset[dim] = rest / placed.local_strides[dim];
+    rest %= placed.local_strides[dim];
+  }
+  return image;
 }
 
 Extents local_array_of(std::span<const PlacedBox> boxes, std::size_t dims) {

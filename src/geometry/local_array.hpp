@@ -15,6 +15,9 @@ inline constexpr ElementCount max_boxes_per_rank = ElementCount{1} << 18;
 ElementCount saturating_product(ElementCount a, ElementCount b);
 ElementCount saturating_sum(ElementCount a, ElementCount b);
 
+/// Where a box lies in the local array that it is a part of.
+Box image_of(const PlacedBox& placed);
+
 /// Shape of the row-major array that `boxes` of one rank fill; all zeros when there are none.
 /// Requires: they are of a rule that has_local_array().
 Extents local_array_of(std::span<const PlacedBox> boxes, std::size_t dims);

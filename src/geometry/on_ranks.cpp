@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "geometry/fields.hpp"
@@ -40,6 +41,16 @@ class OnRanksRule final : public LayoutRule {
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const override {
     if (!covers(rank)) return {};
     return layout_.boxes_of(shape, Rank{to_int(rank) - first_});
+  }
+
+  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+    const auto before = static_cast<std::ptrdiff_t>(out.size());
+    if (!layout_.rule().find(shape, region, out)) return false;
+    out.erase(
+        std::remove_if(out.begin() + before, out.end(), [&](const HeldBox& h) { return to_int(h.rank) >= count_; }),
+        out.end());
+    for (auto held = out.begin() + before; held != out.end(); ++held) held->rank = Rank{to_int(held->rank) + first_};
+    return true;
   }
 
   [[nodiscard]] ElementCount local_elements(const Extents& shape, Rank rank) const override {
