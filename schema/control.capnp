@@ -184,6 +184,7 @@ struct TensorHandle {
   tensor @0 :UInt32;
   region @1 :UInt32 = 0xffffffff;
   offsetBytes @2 :UInt64;
+  strides @3 :List(Int64);  # none: dense, as the layout says
 }
 
 struct Bound {

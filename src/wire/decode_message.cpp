@@ -84,11 +84,12 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
   bound.tensors.reserve(tensors.size());
   for (const auto tensor : tensors) {
     in.at("Bound.tensors", bound.tensors.size());
-    const TensorHandle handle{tensor.getTensor(), tensor.getRegion(), tensor.getOffsetBytes()};
+    TensorHandle handle{tensor.getTensor(), tensor.getRegion(), tensor.getOffsetBytes(), {}};
     if (handle.region != no_region) {
       if (handle.region >= bound.regions.size()) in.reject(fmt::format("names region {}", handle.region));
       if (handle.offset_bytes > bound.regions[handle.region].size_bytes) in.reject("starts past the end of its region");
     }
+    handle.strides = in.shape(tensor.getStrides());
     bound.tensors.push_back(handle);
   }
   return bound;

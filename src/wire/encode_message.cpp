@@ -122,6 +122,9 @@ void write(Builder out, const Bound& bound) {
     tensors[i].setTensor(bound.tensors[i].tensor);
     tensors[i].setRegion(bound.tensors[i].region);
     tensors[i].setOffsetBytes(bound.tensors[i].offset_bytes);
+    if (bound.tensors[i].strides.empty()) continue;
+    auto strides = tensors[i].initStrides(static_cast<unsigned>(bound.tensors[i].strides.size()));
+    for (unsigned dim = 0; dim < strides.size(); ++dim) strides.set(dim, bound.tensors[i].strides[dim]);
   }
 }
 

@@ -224,6 +224,8 @@ struct TensorHandle {
   std::uint32_t tensor = 0;
   std::uint32_t region = no_region;  ///< index into Bound::regions; no_region: served by packed messages only
   std::uint64_t offset_bytes = 0;    ///< of local element 0 in that region
+  Extents strides{};                 ///< of the local array, in elements, none negative; empty: as the layout says.
+                                     ///< Only for readers with the capability "strides"
   bool operator==(const TensorHandle&) const = default;
 };
 struct Bound {

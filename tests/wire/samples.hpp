@@ -64,7 +64,8 @@ class Maker {
     Bound bound{word(), bytes(100), word(), {}, {}};
     bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{bytes(200), random_()}; });
     bound.tensors = several<TensorHandle>(9, [&] {
-      TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_()};
+      TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_(), {}};
+      handle.strides = Extents::filled(below(max_dims + 1), static_cast<Extent>(below(1u << 30)));
       if (!bound.regions.empty() && below(2) == 0) {
         handle.region = static_cast<std::uint32_t>(below(bound.regions.size()));
         handle.offset_bytes %= bound.regions[handle.region].size_bytes | 1;
@@ -171,7 +172,7 @@ class Maker {
           boxes[Rank{r}] = {box};
         }
         if (below(2) == 0) return Layout::boxes(boxes);
-        PlacedBoxes placed;
+        PlacedBoxMap placed;
         for (const auto& [rank, list] : boxes) placed[rank] = {{list[0], static_cast<Extent>(below(9)), {500, 2}}};
         return Layout::boxes(placed);
       }
