@@ -49,7 +49,7 @@ enum class MeshOrder {
 };
 
 /// Boxes of each rank with their places.
-using PlacedBoxes = std::map<Rank, std::vector<PlacedBox>>;
+using PlacedBoxMap = std::map<Rank, std::vector<PlacedBox>>;
 
 class LayoutRule;
 struct FlatMember;
@@ -73,10 +73,10 @@ class Layout {
 
   /// The same with places: boxes of a rank may lie anywhere in its local buffer, in any order of dims, and leave room for
   /// other tensors (fused weights: several keys in one buffer). The buffer ends with the last element.
-  /// A braced list is taken for boxes without places: pass a PlacedBoxes.
+  /// A braced list is taken for boxes without places: pass a PlacedBoxMap.
   /// Errors: throws Error{invalid_argument} for a negative offset or stride, a stride that puts two elements of a box into
   ///         one place, and places beyond 64 bits.
-  template <std::same_as<PlacedBoxes> Map>
+  template <std::same_as<PlacedBoxMap> Map>
   static Layout boxes(Map boxes) {
     return placed(std::move(boxes));
   }
@@ -121,7 +121,7 @@ class Layout {
   explicit Layout(std::shared_ptr<const LayoutRule> rule) : rule_(std::move(rule)) {}
 
  private:
-  static Layout placed(PlacedBoxes boxes);
+  static Layout placed(PlacedBoxMap boxes);
 
   std::shared_ptr<const LayoutRule> rule_;  // owners: every copy of this Layout; immutable, so sharing is invisible
 };

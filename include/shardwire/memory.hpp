@@ -15,8 +15,13 @@ enum class MemoryKind : std::uint8_t {
   cuda,
 };
 
-/// Where the local part of one tensor lies.
-/// Units: strides in elements, per dim of the local array; empty means dense row-major in the order of the layout.
+/// Where the local part of one tensor lies. The layout says at which local element each of the rank's boxes starts; the
+/// view says where local element 0 is, and how the local array is strided where it is not dense row-major.
+/// Units: strides, elements and offset in elements.
+/// Strides: one per dim of the local array, in any order of dims (column-major, slices of a larger array), as torch's
+///          stride(); empty means dense. Only for layouts whose boxes lie in one n-d array: not for several explicit boxes,
+///          nor for flat ranges. Negative strides, and those under which elements share an address, are refused.
+/// Sharing: views of several tensors may lie in one buffer (fused weights, the shard of a flat parameter).
 /// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it.
 struct View {
   void* data = nullptr;
@@ -24,6 +29,8 @@ struct View {
   int device = -1;  ///< CUDA device ordinal, where kind is cuda
   Extents strides{};
   void* ready_event = nullptr;  ///< opaque event after which the bytes may be read; null: ready now
+  ElementCount elements = -1;   ///< how many the caller says the rank holds, checked against the layout; -1: not said
+  ElementCount offset = 0;      ///< local element 0 is data + offset * item size: torch's storage_offset()
 };
 
 namespace detail {

@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "geometry/placed_boxes.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::cli {
@@ -14,28 +15,26 @@ namespace {
 class BoxCache {
  public:
   const PlacedBox& holding(const TensorLayout& tensor, Rank rank, const Box& piece) {
-    std::vector<PlacedBox>& boxes = boxes_of(tensor, rank);
-    if (boxes.size() == 1) return boxes.front();
-    const auto found =
-        std::find_if(boxes.begin(), boxes.end(), [&](const PlacedBox& b) { return contains(b.box, piece); });
-    if (found == boxes.end())
-      throw Error(ErrorCode::internal, "a piece lies in no box of " + to_string(tensor.spec.key));
+    const PlacedBoxes& boxes = boxes_of(tensor, rank);
+    if (boxes.all().size() == 1) return boxes.all().front();
+    const PlacedBox* found = boxes.around(piece);
+    if (found == nullptr) throw Error(ErrorCode::internal, "a piece lies in no box of " + to_string(tensor.spec.key));
     return *found;
   }
 
  private:
-  std::vector<PlacedBox>& boxes_of(const TensorLayout& tensor, Rank rank) {
+  const PlacedBoxes& boxes_of(const TensorLayout& tensor, Rank rank) {
     std::vector<Entry>& entries = entries_[{&tensor.layout.rule(), rank}];
     for (Entry& entry : entries) {
       if (entry.shape == tensor.spec.shape) return entry.boxes;
     }
-    entries.push_back({tensor.spec.shape, tensor.layout.boxes_of(tensor.spec.shape, rank)});
+    entries.push_back({tensor.spec.shape, PlacedBoxes(tensor.layout.boxes_of(tensor.spec.shape, rank))});
     return entries.back().boxes;
   }
 
   struct Entry {
     Extents shape;
-    std::vector<PlacedBox> boxes;
+    PlacedBoxes boxes;
   };
   struct Hash {
     std::size_t operator()(const std::pair<const LayoutRule*, Rank>& key) const {

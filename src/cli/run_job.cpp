@@ -65,8 +65,9 @@ ByteCount needed_bytes(const Case& job) {
   for (const Section& section : job.target.layout.sections) {
     for (const Rank rank : section.ranks) {
       for (const TensorLayout& tensor : section.manifest->tensors) {
-        total += static_cast<ByteCount>(tensor.layout.local_elements(tensor.spec.shape, rank)) *
-                 item_size(tensor.spec.dtype);
+        for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {  // without padding
+          total += static_cast<ByteCount>(placed.box.volume()) * item_size(tensor.spec.dtype);
+        }
       }
     }
   }

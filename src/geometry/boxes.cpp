@@ -13,7 +13,7 @@ namespace {
 
 class BoxesRule final : public LayoutRule {
  public:
-  explicit BoxesRule(PlacedBoxes boxes) : boxes_(std::move(boxes)) {
+  explicit BoxesRule(PlacedBoxMap boxes) : boxes_(std::move(boxes)) {
     for (auto& [rank, list] : boxes_) {
       if (to_int(rank) < 0)
         throw Error(ErrorCode::invalid_argument, fmt::format("boxes layout: rank {}", to_int(rank)));
@@ -182,14 +182,14 @@ class BoxesRule final : public LayoutRule {
     }
   }
 
-  PlacedBoxes boxes_;
+  PlacedBoxMap boxes_;
   bool back_to_back_ = true;
 };
 
 }  // namespace
 
 Layout Layout::boxes(std::map<Rank, std::vector<Box>> boxes) {
-  PlacedBoxes placed;
+  PlacedBoxMap placed;
   for (const auto& [rank, list] : boxes) {
     std::vector<PlacedBox>& of_rank = placed[rank];
     of_rank.reserve(list.size());
@@ -203,7 +203,7 @@ Layout Layout::boxes(std::map<Rank, std::vector<Box>> boxes) {
   return Layout::placed(std::move(placed));
 }
 
-Layout Layout::placed(PlacedBoxes boxes) {
+Layout Layout::placed(PlacedBoxMap boxes) {
   return Layout(std::make_shared<const BoxesRule>(std::move(boxes)));
 }
 
@@ -227,7 +227,7 @@ Layout boxes_from(const RuleDescription& description) {
 
   require(ranks.size() == counts.size(), "ranks and counts differ in length");
   std::map<Rank, std::vector<Box>> boxes;
-  PlacedBoxes placed;
+  PlacedBoxMap placed;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto [list, fresh] = boxes.try_emplace(Rank{to_int_checked(ranks[i], "rank")});
     require(fresh, "a rank stands twice");

@@ -3,58 +3,49 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <string>
+
+#include "session/footprint.hpp"
 
 namespace shardwire {
 
-namespace {
-
-struct Range {
-  const std::byte* first = nullptr;
-  const std::byte* past = nullptr;
-  bool wanted = false;
-  std::string what;
-};
-
-void add(std::vector<Range>& ranges, const void* data, ByteCount bytes, bool wanted, const TensorKey& key) {
-  if (bytes == 0) return;
-  const auto* first = static_cast<const std::byte*>(data);
-  ranges.push_back({first, first + bytes, wanted, (wanted ? "wanted " : "published ") + to_string(key)});
-}
-
-}  // namespace
-
 void check_aliasing(const Catalog& wanted, const std::vector<std::shared_ptr<detail::PublicationState>>& published) {
-  std::vector<Range> ranges;
+  std::vector<Claim> claims;
+  std::vector<std::string> names;
+  BoxCache boxes;
+  const auto add = [&](Footprint footprint, bool written, const TensorKey& key) {
+    claims.push_back({std::move(footprint), written});
+    names.push_back(fmt::format("{} {}", written ? "wanted" : "published", to_string(key)));
+  };
   for (const Catalog::Entry& entry : wanted.entries()) {
-    add(ranges, entry.view.data, local_bytes(entry, wanted.place()), true, entry.spec.key);
+    add({entry.view.data, boxes_of(entry, wanted.place(), boxes), item_size(entry.spec.dtype)}, true, entry.spec.key);
   }
   for (const Catalog::ValueEntry& entry : wanted.values()) {
     if (entry.destination == nullptr) continue;
-    add(ranges, entry.destination, std::get<TensorValue>(entry.value).bytes.size(), true, entry.key);
+    add({entry.destination, std::get<TensorValue>(entry.value).bytes.size()}, true, entry.key);
   }
   for (const auto& publication : published) {
     if (publication->snapshot) continue;
     for (std::size_t i = 0; i < publication->tensors.size(); ++i) {
       const auto& tensor = publication->tensors[i];
-      add(ranges, tensor.data, tensor.bytes, false, publication->described.manifest->tensors[i].spec.key);
+      const auto& [spec, layout] = publication->described.manifest->tensors[i];
+      add({tensor.data, boxes.of(layout, spec.shape, publication->place, tensor.strides), item_size(spec.dtype)}, false,
+          spec.key);
     }
   }
-  // Published ranges may overlap one another; what is wanted may overlap nothing. In order of their starts, a wanted range
-  // has to clear the furthest-reaching range before it, and every range the furthest-reaching wanted one.
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
-  const Range* furthest = nullptr;
-  const Range* furthest_wanted = nullptr;
-  for (const Range& now : ranges) {
-    const Range* other = now.wanted ? furthest : furthest_wanted;
-    if (other != nullptr && now.first < other->past) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("memory of {} overlaps memory of {}", now.what, other->what));
-    }
-    if (furthest == nullptr || now.past > furthest->past) furthest = &now;
-    if (now.wanted && (furthest_wanted == nullptr || now.past > furthest_wanted->past)) furthest_wanted = &now;
-  }
+  find_conflicts(claims, [&](const Conflict& conflict) -> bool {
+    const bool source = !claims[conflict.other].written;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "place {}: memory of {} overlaps memory of {}{}: {}", to_int(wanted.place()), names[conflict.written],
+            names[conflict.other],
+            conflict.exact ? ""
+                           : fmt::format(", or interleaves with it in more than {} pieces, which are not compared",
+                                         most_compared_runs),
+            source ? "restore into other memory, publish a snapshot, retire the publication first, or use exchange()"
+                   : "give each its own memory"));
+  });
 }
 
 }  // namespace shardwire

@@ -8,9 +8,10 @@
 
 namespace shardwire {
 
-/// Refuses a restore whose destination overlaps itself or memory that this member publishes in place: a source must not
-/// be overwritten while it is being read.
-/// Errors: throws Error{invalid_argument} naming both tensors.
+/// Refuses a restore whose destination shares a byte with itself or with memory that this member publishes in place: a
+/// source must not be overwritten while it is being read. Tensors that interleave without sharing one (fused weights,
+/// ranges of one flat shard) are no conflict.
+/// Errors: throws Error{invalid_argument} naming both tensors, their rank and what to do.
 void check_aliasing(const Catalog& wanted, const std::vector<std::shared_ptr<detail::PublicationState>>& published);
 
 }  // namespace shardwire

@@ -4,10 +4,37 @@
 #include <cstring>
 #include <map>
 
+#include "geometry/strides.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/session.hpp"
+#include "support/checked.hpp"
 
 namespace shardwire {
+
+namespace {
+
+void check_declared(const std::string& name, Rank place, const View& view, ElementCount held) {
+  if (view.elements < 0 || view.elements == held) return;
+  throw Error(
+      ErrorCode::layout_mismatch,
+      fmt::format("{}: place {} declares a local buffer of {} elements, but its layout puts {} there: correct the "
+                  "layout (order, split factor, padding) or the buffer",
+                  name, to_int(place), view.elements, held));
+}
+
+// From here on data points at local element 0.
+void apply_offset(const std::string& name, View& view, ByteCount item_bytes) {
+  if (view.offset < 0) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: storage offset {} is negative", name, view.offset));
+  }
+  if (view.data != nullptr) {
+    view.data = static_cast<std::byte*>(view.data) +
+                support::multiply(static_cast<ByteCount>(view.offset), item_bytes, "a storage offset");
+  }
+  view.offset = 0;
+}
+
+}  // namespace
 
 struct Catalog::Keys {
   std::map<TensorKey, std::string> keys;          // with the parameter's name; the name it was added under
@@ -91,10 +118,9 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   if (view.kind == MemoryKind::cuda || view.ready_event != nullptr) {
     throw Error(ErrorCode::unsupported, fmt::format("{}: device memory is not supported by this build", name));
   }
-  if (!view.strides.empty()) {
-    throw Error(ErrorCode::unsupported, fmt::format("{}: strided views are not supported yet", name));
-  }
   const ElementCount elements = volume_of(spec.shape);
+  if (elements == 1) check_declared(name, place_, view, 1);
+  apply_offset(name, view, item_size(spec.dtype));
   if (elements == 1) {
     // Such tensors travel by value, whatever the layout says, and keep their shape.
     if (view.data == nullptr) {
@@ -110,9 +136,11 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   }
   try {
     layout.check(spec.shape, ranks_);
+    view.strides = check_strides(layout, spec.shape, place_, view.strides);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", name, error.what()));
+    throw Error(error.code(), fmt::format("{}, place {}: {}", name, to_int(place_), error.what()));
   }
+  if (view.elements >= 0) check_declared(name, place_, view, layout.local_elements(spec.shape, place_));
   if (view.data == nullptr && layout.local_elements(spec.shape, place_) > 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: place {} holds elements of it, but its view is null", name, to_int(place_)));

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "geometry/strides.hpp"
 #include "session/arena_table.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
@@ -25,8 +26,8 @@ struct DescribedCatalog {
 };
 std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog);
 DescribedCatalog describe(const Catalog& held);
-/// Bytes of the local array of one entry.
-ByteCount local_bytes(const Catalog::Entry& entry, Rank place);
+/// Where an entry's boxes lie in its view.
+const PlacedBoxes& boxes_of(const Catalog::Entry& entry, Rank place, BoxCache& cache);
 
 namespace detail {
 
@@ -34,7 +35,7 @@ struct Lease {
   std::uint64_t reader = 0;  ///< connection; 0: a restore of this process
   int member = 0;            ///< for messages
   bool revoked = false;
-  std::vector<wire::TensorRange> ranges;
+  std::vector<wire::TensorRange> ranges;  ///< by tensor
 };
 
 /// One publication, from publish() until nobody reads it. The catalog's memory is borrowed.
@@ -45,8 +46,9 @@ struct PublicationState {
   std::uint64_t generation = 0;
   DescribedCatalog described;
   struct Tensor {
-    const std::byte* data = nullptr;
-    ByteCount bytes = 0;
+    const std::byte* data = nullptr;    ///< local element 0
+    ByteCount bytes = 0;                ///< from there to the end of the last element held
+    Extents strides;                    ///< see View
     std::shared_ptr<ArenaState> arena;  // owners: see ArenaState; null: ordinary memory
   };
   std::vector<Tensor> tensors;            ///< in the order of the manifest
@@ -56,13 +58,18 @@ struct PublicationState {
   int jobs = 0;                           ///< copies that read the memory now; loop thread only
 
   /// Placed boxes of one tensor, computed on first use. Loop thread only.
-  const std::vector<PlacedBox>& placed(std::uint32_t tensor);
+  const PlacedBoxes& placed(std::uint32_t tensor);
+
+  /// Points every tensor at the caller's memory. Before anything is served.
+  void use_in_place(const Catalog& held, const ArenaTable& arenas);
+  /// Copies the elements held into an arena of its own. Tensors that share memory share it in the copy, once.
+  void copy_from(const Catalog& held, ArenaTable& arenas);
 
   /// What the handle calls: withdraws and blocks until nobody reads or `timeout` has passed; returns who still reads.
   std::function<std::vector<int>(Duration timeout)> retire;
 
  private:
-  std::unordered_map<std::uint32_t, std::vector<PlacedBox>> placed_;
+  std::unordered_map<std::uint32_t, PlacedBoxes> placed_;
 };
 
 }  // namespace detail

@@ -19,6 +19,8 @@ namespace {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
+constexpr auto by_tensor = [](const auto& a, const auto& b) { return a.tensor < b.tensor; };
+
 }  // namespace
 
 Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host)
@@ -163,7 +165,9 @@ void Publisher::serve_one(Connection& reader, const wire::Lease& request) {
       refuse(fmt::format("'{}' has no tensor {}", request.publication, range.tensor));
     }
   }
-  const auto number = add_lease(publication, {reader.id(), reader.peer().rank, false, request.ranges});
+  detail::Lease lease{reader.id(), reader.peer().rank, false, request.ranges};
+  std::sort(lease.ranges.begin(), lease.ranges.end(), by_tensor);
+  const auto number = add_lease(publication, std::move(lease));
   reader.send(wire::Leased{request.request, number});
 }
 
@@ -182,6 +186,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})",
                                                     request.fabric, request.domain, fabric_.name(), fabric_.domain()));
   }
+  // A reader that has never heard of strides would take them for dense: it gets those tensors packed.
+  const auto& capabilities = reader.peer().capabilities;
+  const bool takes_strides = std::find(capabilities.begin(), capabilities.end(), "strides") != capabilities.end();
   wire::Bound bound;
   bound.request = request.request;
   bound.address = fabric_.address();
@@ -189,8 +196,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   std::map<const detail::ArenaState*, std::uint32_t> regions;
   for (const wire::TensorRange& range : lease->ranges) {
     const Publication::Tensor& tensor = publication->tensors.at(range.tensor);
-    wire::TensorHandle handle{range.tensor, wire::no_region, 0};
-    if (tensor.arena) {
+    wire::TensorHandle handle{range.tensor, wire::no_region, 0, {}};
+    if (tensor.arena && (tensor.strides.empty() || takes_strides)) {
+      handle.strides = tensor.strides;
       const auto memory = tensor.arena->region().bytes();
       const auto [entry, fresh] = regions.emplace(tensor.arena.get(), static_cast<std::uint32_t>(bound.regions.size()));
       if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.size()});
@@ -211,18 +219,15 @@ std::vector<Publisher::Source> Publisher::locate(Publication& publication, const
   std::vector<Source> sources;
   sources.reserve(parts.size());
   for (const wire::Part& part : parts) {
-    const bool covered = std::any_of(lease.ranges.begin(), lease.ranges.end(), [&](const wire::TensorRange& range) {
-      return range.tensor == part.tensor &&
-             (range.boxes.empty() || std::any_of(range.boxes.begin(), range.boxes.end(),
-                                                 [&](const Box& box) { return contains(box, part.box); }));
+    const auto [first, past] = std::equal_range(lease.ranges.begin(), lease.ranges.end(), part, by_tensor);
+    const bool covered = std::any_of(first, past, [&](const wire::TensorRange& range) {
+      return range.boxes.empty() || std::any_of(range.boxes.begin(), range.boxes.end(),
+                                                [&](const Box& box) { return contains(box, part.box); });
     });
     if (!covered) refuse(fmt::format("tensor {} {} is not under the lease", part.tensor, to_string(part.box)));
     const TensorSpec& spec = publication.described.manifest->tensors.at(part.tensor).spec;
-    const auto& placed = publication.placed(part.tensor);
-    const auto holder = std::find_if(placed.begin(), placed.end(), [&](const PlacedBox& one) {
-      return one.box.dims() == part.box.dims() && contains(one.box, part.box);
-    });
-    if (holder == placed.end()) {
+    const PlacedBox* holder = publication.placed(part.tensor).around(part.box);
+    if (holder == nullptr) {
       refuse(fmt::format("{} {} is not held here", to_string(spec.key), to_string(part.box)));
     }
     const ByteCount item_bytes = item_size(spec.dtype);

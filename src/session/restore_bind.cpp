@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "session/remote_box.hpp"
 #include "session/restore_run.hpp"
 
 namespace shardwire {
@@ -21,10 +22,9 @@ std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t
   return static_cast<std::size_t>(std::lower_bound(tensors.begin(), tensors.end(), tensor) - tensors.begin());
 }
 
-const PlacedBox& placed_around(const std::vector<PlacedBox>& placed, const Box& box) {
-  const auto found =
-      std::find_if(placed.begin(), placed.end(), [&](const PlacedBox& one) { return contains(one.box, box); });
-  if (found == placed.end()) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
+const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
+  const PlacedBox* found = placed.around(box);
+  if (found == nullptr) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
   return *found;
 }
 
@@ -151,55 +151,48 @@ void RestoreRun::build_transfers() {
   }
 }
 
-const std::vector<PlacedBox>& RestoreRun::placed_boxes(const TensorLayout& tensor, Rank place) {
-  // States of one parameter and layers of one shape share their boxes.
-  auto& boxes = placed_[{&tensor.layout.rule(), tensor.spec.shape, place}];
-  if (boxes.empty()) boxes = tensor.layout.boxes_of(tensor.spec.shape, place);
-  return boxes;
-}
-
 move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t index) {
   Peer& peer = peers_[index];
   const Piece& piece = planning_->plan.pieces[item.piece];
   const TensorLayout& wanted = manifest_->tensors[to_index(piece.tensor)];
   const TensorLayout& held = peer.manifest->tensors[to_index(item.held)];
+  const View& view = wanted_.entries()[to_index(piece.tensor)].view;
   move::Transfer transfer;
   transfer.piece = item.piece;
   transfer.peer = static_cast<std::uint32_t>(index);
   transfer.held_tensor = to_index(item.held);
   transfer.box = planning_->schedule.box(item);
-  transfer.wanted = placed_around(placed_boxes(wanted, wanted_.place()), transfer.box);
-  transfer.held = placed_around(placed_boxes(held, peer.place), transfer.box);
+  transfer.wanted =
+      placed_around(placed_.of(wanted.layout, wanted.spec.shape, wanted_.place(), view.strides), transfer.box);
   transfer.item_bytes = item_size(wanted.spec.dtype);
-  transfer.target = static_cast<std::byte*>(wanted_.entries()[to_index(piece.tensor)].view.data);
+  transfer.target = static_cast<std::byte*>(view.data);
   if (peer.own) {
+    const auto& own = peer.own->tensors[transfer.held_tensor];
     transfer.way = move::WayKind::local;
-    transfer.source = peer.own->tensors[transfer.held_tensor].data;
+    transfer.held = placed_around(placed_.of(held.layout, held.spec.shape, peer.place, own.strides), transfer.box);
+    transfer.source = own.data;
     return transfer;
   }
+  use_mapped(transfer, peer, held);
+  if (transfer.way == move::WayKind::mapped) return transfer;
+  if (!way_allowed("packed")) {
+    throw Error(ErrorCode::unsupported, fmt::format("SHARDWIRE_WAY forbids every way that reaches source rank {}{}",
+                                                    to_int(peer.place), peer.no_map_reason));
+  }
+  // The source packs from its own memory: where the box lies there does not matter here.
+  transfer.held = memory::packed(transfer.box);
+  return transfer;
+}
+
+// Makes `transfer` a mapped one where the peer's memory is; else leaves it packed.
+void RestoreRun::use_mapped(move::Transfer& transfer, const Peer& peer, const TensorLayout& held) {
+  transfer.way = move::WayKind::packed;
   const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
   const auto region = handle.region == wire::no_region ? nullptr : peer.regions[handle.region];
-  if (!region) {
-    if (!way_allowed("packed")) {
-      throw Error(ErrorCode::unsupported, fmt::format("SHARDWIRE_WAY forbids every way that reaches source rank {}{}",
-                                                      to_int(peer.place), peer.no_map_reason));
-    }
-    transfer.way = move::WayKind::packed;
-    return transfer;
-  }
-  // The source's word is not enough: what will be read has to lie inside what was mapped.
-  const auto span =
-      memory::StridedCopy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes).source_span();
-  const ByteCount mapped = region->mapped().size();
-  if (handle.offset_bytes > mapped || span.past > mapped - handle.offset_bytes) {
-    throw Error(ErrorCode::transport_failed,
-                fmt::format("source rank {} gave a region of {} bytes for {} at offset {}", to_int(peer.place), mapped,
-                            to_string(held.spec.key), handle.offset_bytes),
-                std::vector<Rank>{peer.place});
-  }
+  if (!region) return;
+  transfer.held = remote_box(handle, region->mapped().size(), held, peer.place, transfer.box, placed_);
   transfer.way = move::WayKind::mapped;
   transfer.source = region->mapped().data() + handle.offset_bytes;
-  return transfer;
 }
 
 }  // namespace shardwire

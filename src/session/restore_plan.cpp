@@ -55,7 +55,11 @@ std::vector<wire::PublicationRecord> RestoreRun::sources() const {
 // Called whenever something became known. Plans at once when every place of the old layout has published; else once
 // nothing has changed for a while, since a cover may be complete without the missing ones.
 void RestoreRun::consider() {
-  if (planning_now_) return;
+  if (planning_now_) {
+    overtaken_ = true;
+    return;
+  }
+  overtaken_ = false;
   if (manifest_->tensors.empty() && wanted_.values().empty()) return commit();
   const auto records = sources();
   if (records.empty() || !learn(records)) return;
@@ -102,6 +106,7 @@ template <typename Request, typename Reply>
 void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& holders,
                        std::size_t attempt, std::function<void(const Bytes&)> keep) {
   if (attempt >= holders.size()) {
+    core_.require_rendezvous("the address of a member that can say what is published");
     asked_.erase(digest);  // a change in the directory will bring us back
     return;
   }
@@ -208,6 +213,7 @@ void RestoreRun::planned(bool everybody) {
     // Final when nobody is left who could still publish the missing places.
     const auto absent = static_cast<std::size_t>(planning_->from.ranks) - planning_->records.size();
     if (everybody || core_.directory().lost_members().size() >= absent) require_complete(last_gaps_, last_absent_);
+    if (overtaken_) consider();
     return;
   }
   if (findings.refusal) throw Error(*findings.refusal);

@@ -55,11 +55,15 @@ void RestoreRun::start() {
               fmt::format("the deadline passed in stage {}; {}", name_of(static_cast<int>(stage_)), waiting_for()))));
   });
   arm_progress();
-  guarded([this] { consider(); });
+  directory_changed();
 }
 
 void RestoreRun::directory_changed() {
-  if (stage_ == Stage::plan) guarded([this] { consider(); });
+  if (stage_ != Stage::plan) return;
+  guarded([this] {
+    if (!manifest_->tensors.empty() || !wanted_.values().empty()) core_.watch(options_.from);
+    consider();
+  });
 }
 
 void RestoreRun::enter(Stage stage) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "geometry/strides.hpp"
 #include "move/engine.hpp"
 #include "session/core.hpp"
 #include "session/restore_state.hpp"
@@ -77,7 +78,7 @@ class RestoreRun {
   void peer_bound();
   void build_transfers();
   move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer);
-  const std::vector<PlacedBox>& placed_boxes(const TensorLayout& tensor, Rank place);
+  void use_mapped(move::Transfer& transfer, const Peer& peer, const TensorLayout& held);
 
   // move (restore_move.cpp)
   void move_all();
@@ -146,6 +147,7 @@ class RestoreRun {
   };
   std::shared_ptr<Planning> planning_;  // owners: this run and the job that plans
   bool planning_now_ = false;
+  bool overtaken_ = false;  // something became known while planning ran
   bool settled_ = false;
   bool needs_values_ = false;
   std::vector<Gap> last_gaps_;
@@ -158,7 +160,7 @@ class RestoreRun {
   std::size_t pending_ = 0;  // answers awaited in this stage
   std::vector<move::Transfer> transfers_;
   std::vector<std::pair<std::uint32_t, ByteCount>> engine_limits_;  // most payload of a packed request, by peer
-  std::map<std::tuple<const LayoutRule*, Extents, Rank>, std::vector<PlacedBox>> placed_;
+  BoxCache placed_;
   std::size_t verifying_ = 0;  // jobs that read the destination, or zero it
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;

@@ -98,7 +98,7 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
   setup.bootstrap = bootstrap;
   setup.identity.job_key = bootstrap.job_key;
   wire::Hello& hello = setup.identity.hello;
-  hello.capabilities = {"packed", "digest"};
+  hello.capabilities = {"packed", "digest", "strides"};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
   hello.incarnation = random_number();
@@ -152,27 +152,10 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
   publication->step = options.step;
   publication->generation = next_generation_++;
   publication->described = describe(held);
-
-  ByteCount total = 0;
-  for (const Catalog::Entry& entry : held.entries()) total += local_bytes(entry, held.place());
-  std::byte* to = nullptr;
   if (options.snapshot == Snapshot::copy) {
-    publication->snapshot = arenas->allocate(total);
-    to = publication->snapshot->region().bytes().data();
-  }
-  for (const Catalog::Entry& entry : held.entries()) {
-    PublicationState::Tensor tensor;
-    tensor.bytes = local_bytes(entry, held.place());
-    tensor.data = static_cast<const std::byte*>(entry.view.data);
-    if (to != nullptr && tensor.bytes > 0) {
-      std::memcpy(to, tensor.data, tensor.bytes);
-      tensor.data = to;
-      tensor.arena = publication->snapshot;
-      to += tensor.bytes;
-    } else if (tensor.bytes > 0) {
-      tensor.arena = arenas->find(tensor.data, tensor.bytes);
-    }
-    publication->tensors.push_back(std::move(tensor));
+    publication->copy_from(held, *arenas);
+  } else {
+    publication->use_in_place(held, *arenas);
   }
   publication->retire = [session = weak_from_this(),
                          self = std::weak_ptr<PublicationState>(publication)](Duration timeout) -> std::vector<int> {

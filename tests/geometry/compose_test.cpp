@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(hybrid_shards_are_held_by_every_replica) {
 
 BOOST_AUTO_TEST_CASE(boxes_with_places_lie_where_they_say) {
   // A fused projection of 12 rows: query rows 0:2, 4:6 and 8:10 of this tensor are interleaved with rows of others.
-  const PlacedBoxes fused{{Rank{1}, {{{{2, 0}, {2, 3}}, 18, {3, 1}}, {{{0, 0}, {2, 3}}, 6, {3, 1}}}},
+  const PlacedBoxMap fused{{Rank{1}, {{{{2, 0}, {2, 3}}, 18, {3, 1}}, {{{0, 0}, {2, 3}}, 6, {3, 1}}}},
                           {Rank{2}, {{{{0, 0}, {4, 3}}, 5, {1, 4}}}}};
   const Layout layout = Layout::boxes(fused);
   layout.check({4, 3}, 3);
@@ -172,14 +172,14 @@ BOOST_AUTO_TEST_CASE(boxes_with_places_lie_where_they_say) {
   BOOST_TEST(layout.local_elements({4, 3}, Rank{2}) == 17);
   BOOST_TEST((layout.boxes_of({4, 3}, Rank{2})[0] == PlacedBox{{{0, 0}, {4, 3}}, 5, {1, 4}}));
   // Places that are those of boxes back to back are no places at all.
-  const PlacedBoxes dense{{Rank{0}, {{{{0, 0}, {2, 3}}, 0, {3, 1}}, {{{2, 0}, {2, 3}}, 6, {3, 1}}}}};
+  const PlacedBoxMap dense{{Rank{0}, {{{{0, 0}, {2, 3}}, 0, {3, 1}}, {{{2, 0}, {2, 3}}, 6, {3, 1}}}}};
   BOOST_TEST((Layout::boxes(dense) == Layout::boxes({{Rank{0}, {{{0, 0}, {2, 3}}, {{2, 0}, {2, 3}}}}})));
   mismatch("box [2:4, 0:3] of rank 1 leaves shape (4, 2) in dim 1", layout, {4, 2}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(places_that_make_no_sense_are_refused) {
   const auto place = [](ElementCount offset, const Extents& strides) {
-    return [=] { Layout::boxes(PlacedBoxes{{Rank{3}, {{{{0, 0}, {2, 3}}, offset, strides}}}}); };
+    return [=] { Layout::boxes(PlacedBoxMap{{Rank{3}, {{{{0, 0}, {2, 3}}, offset, strides}}}}); };
   };
   constexpr Extent huge = std::numeric_limits<Extent>::max();
   invalid("box 0 of rank 3 has the local offset -1", place(-1, {3, 1}));

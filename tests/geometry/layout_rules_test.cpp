@@ -159,7 +159,7 @@ BOOST_DATA_TEST_CASE(a_hostile_description_is_refused, boost::unit_test::data::m
 BOOST_AUTO_TEST_CASE(the_descriptions_that_the_hostile_ones_start_from_are_sound) {
   BOOST_TEST((layout_from(mesh_with({})) == Layout::mesh({2, 2}, {Shard{0}, Replicate{}})));
   BOOST_TEST((layout_from(boxes_with({3}, {1}, {1, 2, 4})) == Layout::boxes({{Rank{3}, {{{2}, {4}}}}})));
-  const PlacedBoxes placed{{Rank{0}, {{{{0}, {2}}, 7, {3}}}}};
+  const PlacedBoxMap placed{{Rank{0}, {{{{0}, {2}}, 7, {3}}}}};
   BOOST_TEST((layout_from(placed_with({7, 3})) == Layout::boxes(placed)));
   BOOST_TEST((layout_from(block_cyclic_with({2}, {3}, {1})) == Layout::block_cyclic({2}, {3}, {1})));
   BOOST_TEST((layout_from(flat_with({3, 5}, {2, 1, 0, 8})) == Layout::flat(std::vector{FlatMember{{3, 5}}}, 2)[0]));
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(a_layout_reads_well) {
   BOOST_TEST(
       Layout::flat(std::vector{FlatMember{{5}}, FlatMember{{3}, Layout::replicated(), {}}}, 4, 0, 2)[1].to_string() ==
       "flat (at 5 over 4) within replicated of 2 ranks");
-  BOOST_TEST(Layout::boxes(PlacedBoxes{{Rank{0}, {{{{0}, {2}}, 7, {1}}}}}).to_string() ==
+  BOOST_TEST(Layout::boxes(PlacedBoxMap{{Rank{0}, {{{{0}, {2}}, 7, {1}}}}}).to_string() ==
              "boxes (1 on 1 ranks, placed)");
 }
 

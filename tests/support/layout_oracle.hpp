@@ -178,7 +178,7 @@ inline Meaning mean_block_cyclic(std::vector<Extent> block, std::vector<Extent> 
   });
 }
 
-inline Meaning mean_boxes(PlacedBoxes boxes) {
+inline Meaning mean_boxes(PlacedBoxMap boxes) {
   return {[=](const Extents& shape, int rank) {
     Slots slots;
     const auto found = boxes.find(Rank{rank});

@@ -94,7 +94,7 @@ inline void cut_at_random(Random& random, const Box& box, int depth, std::vector
 /// boxes of different ranks overlap in part. Back to back, or each at a place of its own, in any order of dims.
 inline Sample random_boxes(Random& random, const Extents& shape, int ranks) {
   std::map<Rank, std::vector<Box>> boxes;
-  PlacedBoxes placed;
+  PlacedBoxMap placed;
   std::vector<Box> cut;
   cut_at_random(random, Box::whole(shape), 3, cut);
   const bool shared = pick(random, 0, 1) == 0;

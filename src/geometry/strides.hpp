@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "geometry/placed_boxes.hpp"
+
+namespace shardwire {
+
+/// Strides of a local array that is not dense row-major: one per dim, in elements. Empty strides mean what the layout
+/// says. They make sense where all of a rank's boxes lie in one n-d array (chunk, mesh, block-cyclic, replicated, a single
+/// explicit box), not where boxes or flat ranges follow one another.
+
+/// Checks the strides of a caller's array and returns them in the form that the other function takes: empty when they
+/// only repeat the layout.
+/// Errors: throws Error{layout_mismatch} for another number of dims, Error{unsupported} for a layout without one local
+///         array, Error{invalid_argument} for negative strides, for strides under which two elements share an address or
+///         dims interleave, and on overflow.
+Extents check_strides(const Layout& layout, const Extents& shape, Rank rank, const Extents& strides);
+
+/// What `rank` holds, in a local array with these strides, which may come from a hostile peer: they are checked for form
+/// and overflow, not for elements that share an address.
+/// Errors: as above.
+PlacedBoxes place_boxes(const Layout& layout, const Extents& shape, Rank rank, const Extents& strides = {});
+
+/// Remembers them: states of one parameter and layers of one shape share their boxes.
+/// Requires: the layouts outlive the cache. Threads: one at a time.
+class BoxCache {
+ public:
+  const PlacedBoxes& of(const Layout& layout, const Extents& shape, Rank rank, const Extents& strides);
+
+ private:
+  std::map<std::tuple<const LayoutRule*, Extents, Rank, Extents>, PlacedBoxes> boxes_;
+};
+
+}  // namespace shardwire
