@@ -3,6 +3,7 @@
 // cases cost. README.md says how to read it.
 #include <fmt/format.h>
 
+#include <malloc.h>
 #include <time.h>
 
 #include <CLI/CLI.hpp>
@@ -76,10 +77,12 @@ Json measure(const Options& options, const Case& job) {
   AllPairsTotals slow;
   ByteCount needed = 0;
   std::size_t pieces = 0;
+  std::size_t heap = 0;
   for (int repeat = 0; repeat <= options.repeats; ++repeat) {  // one more, which warms up
     JobLayout from_copy = from;
     JobLayout to_copy = to;
     cool_caches();
+    const std::size_t before = ::mallinfo2().uordblks;
     const auto plan_it = [&] {
       Planner planner(std::move(from_copy), std::move(to_copy));
       if (options.measure == "job") {
@@ -88,8 +91,10 @@ Json measure(const Options& options, const Case& job) {
         pieces = totals.pieces;
       } else {
         const Plan plan = planner.plan(rank);
-        pieces = plan.pieces.size();
-        if (options.measure == "schedule") pieces = planner.schedule(plan).items.size();
+        Schedule schedule;
+        if (options.measure == "schedule") schedule = planner.schedule(plan);
+        pieces = options.measure == "schedule" ? schedule.items.size() : plan.pieces.size();
+        heap = ::mallinfo2().uordblks - before;
       }
     };
     Times warm_up;
@@ -118,7 +123,10 @@ Json measure(const Options& options, const Case& job) {
   row["cpu_seconds"] = {{"measured", spread_of(ours.cpu).median}, {"bound", spread_of(theirs.cpu).median}};
   row["pieces"] = pieces;
   row["tensors"] = job.tensors * job.states.size();
-  if (options.measure != "job") row["rank"] = to_int(rank);
+  if (options.measure != "job") {
+    row["rank"] = to_int(rank);
+    row["heap_bytes"] = heap;
+  }
   return row;
 }
 
