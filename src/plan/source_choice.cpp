@@ -144,15 +144,15 @@ void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vecto
   const ElementCount row = volume / rows;
   Extent done = 0;
   const ElementCount begin = self->begin;
-  const auto take_rows = [&](Extent upto) {
+  const auto take_rows = [&](Extent past) {
     Box part = share.box;
     if (rows > 1) {
       part.offset[dim] += done;
-      part.size[dim] = upto - done;
+      part.size[dim] = past - done;
     }
-    const ElementCount middle = begin + row * done + row * (upto - done) / 2;
+    const ElementCount middle = begin + row * done + row * (past - done) / 2;
     out.push_back({part, source_at(scale(middle, count, line->total)), number});
-    done = upto;
+    done = past;
   };
   if (volume >= 2 * least_part) {
     for (ElementCount place = scale(begin, count, line->total) + 1; place < count; ++place) {

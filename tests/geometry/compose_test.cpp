@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(hybrid_shards_are_held_by_every_replica) {
 BOOST_AUTO_TEST_CASE(boxes_with_places_lie_where_they_say) {
   // A fused projection of 12 rows: query rows 0:2, 4:6 and 8:10 of this tensor are interleaved with rows of others.
   const PlacedBoxMap fused{{Rank{1}, {{{{2, 0}, {2, 3}}, 18, {3, 1}}, {{{0, 0}, {2, 3}}, 6, {3, 1}}}},
-                          {Rank{2}, {{{{0, 0}, {4, 3}}, 5, {1, 4}}}}};
+                           {Rank{2}, {{{{0, 0}, {4, 3}}, 5, {1, 4}}}}};
   const Layout layout = Layout::boxes(fused);
   layout.check({4, 3}, 3);
   BOOST_TEST(held(layout, {4, 3}, 1) == "[0:2, 0:3]@6 [2:4, 0:3]@18");
