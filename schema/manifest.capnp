@@ -47,6 +47,7 @@ struct Manifest {
   shapes @3 :List(List(Int64));
   rules @4 :List(Rule);
   tensors @5 :List(Tensor);
+  aliases @6 :List(Alias);  # ascending by alias; not set when there are none
 
   struct Tensor {
     name @0 :UInt32;
@@ -54,6 +55,11 @@ struct Manifest {
     rule @2 :UInt32;
     state @3 :UInt16;
     dtype @4 :Common.DType;
+  }
+
+  struct Alias {
+    alias @0 :Text;
+    fqn @1 :Text;
   }
 }
 
@@ -71,6 +77,22 @@ struct Values {
       text @6 :Data;     # any bytes, zeros included
       data @7 :Data;
       tensor @8 :Tensor;
+      list @9 :List(Item);
+    }
+  }
+
+  # Of a list, which may hold lists. No item is all zeros, so that each takes a word of the message.
+  struct Item {
+    union {
+      unset @0 :Void;
+      none @1 :Void;
+      boolean @2 :Bool;
+      integer @3 :Int64;
+      float @4 :UInt64;
+      text @5 :Data;
+      data @6 :Data;
+      tensor @7 :Tensor;
+      list @8 :List(Item);
     }
   }
 

@@ -41,12 +41,18 @@ std::vector<std::int32_t> sections_of_ranks(const JobLayout& job, std::string_vi
   return sections;
 }
 
+// The names may differ where one is an alias of the other.
+bool alike(const TensorSpec& a, const TensorSpec& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
 bool is_by_value(const TensorSpec& spec) {
   return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
 }
 
+// Under NameClasses, a parameter has one key whatever name a section gives it.
 template <typename KeyTable>
-KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layouts) {
+KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layouts, const NameClasses& names) {
   KeyTable keys;
   std::size_t tensors = 0;
   for (const Section& section : job.sections) tensors += section.manifest->tensors.size();
@@ -56,14 +62,18 @@ KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layou
     for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
       const TensorLayout& tensor = manifest.tensors[t];
       if (!is_by_value(tensor.spec)) layouts.check(tensor, manifest.ranks);
-      auto& places = keys[{tensor.spec.key.fqn, tensor.spec.key.state}];
+      auto& places = keys[{names.name_of(tensor.spec.key.fqn), tensor.spec.key.state}];
       if (!places.empty()) {
         const auto& first = places.front();
-        if (places.back().section == s) {
-          refuse(side, fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), s));
-        }
         const TensorSpec& other = job.sections[first.section].manifest->tensors[to_index(first.tensor)].spec;
-        if (other != tensor.spec) {
+        if (places.back().section == s) {
+          const TensorKey& twin = manifest.tensors[to_index(places.back().tensor)].spec.key;
+          refuse(side, twin == tensor.spec.key
+                           ? fmt::format("tensor {} stands twice in section {}", to_string(twin), s)
+                           : fmt::format("tensors {} and {} of section {} are one by the alias tables", to_string(twin),
+                                         to_string(tensor.spec.key), s));
+        }
+        if (!alike(other, tensor.spec)) {
           disagree(other, tensor.spec, fmt::format("in sections {} and {} of the {} side", first.section, s, side));
         }
       }
@@ -78,26 +88,28 @@ KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layou
 Planner::State::State(JobLayout from_side, JobLayout to_side)
     : from(std::move(from_side)),
       to(std::move(to_side)),
+      names(from, to),
       from_section(sections_of_ranks(from, "source")),
       to_section(sections_of_ranks(to, "target")),
       classes_of_section(to.sections.size()) {
-  from_keys = keys_of<KeyTable>(from, "source", layouts);
-  const KeyTable to_keys = keys_of<KeyTable>(to, "target", layouts);
+  from_keys = keys_of<KeyTable>(from, "source", layouts, names.held());
+  const KeyTable to_keys = keys_of<KeyTable>(to, "target", layouts, NameClasses());
   for (const auto& [key, places] : to_keys) {
-    const auto held = from_keys.find(key);
-    if (held == from_keys.end()) continue;
-    const Place& source = held->second.front();
     const Place& target = places.front();
+    const auto& held = places_of(to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec.key);
+    if (held.empty()) continue;
+    const Place& source = held.front();
     const TensorSpec& held_spec = from.sections[source.section].manifest->tensors[to_index(source.tensor)].spec;
     const TensorSpec& wanted_spec = to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec;
-    if (held_spec != wanted_spec) disagree(held_spec, wanted_spec, "on the source and the target side");
+    if (!alike(held_spec, wanted_spec)) disagree(held_spec, wanted_spec, "on the source and the target side");
   }
 }
 
 const std::vector<Planner::State::Place>& Planner::State::places_of(const TensorKey& key) const {
   static const std::vector<Place> nowhere;
-  const auto found = from_keys.find({key.fqn, key.state});
-  return found == from_keys.end() ? nowhere : found->second;
+  const auto has = [&](std::string_view name) { return from_keys.contains({name, key.state}); };
+  const auto name = names.find(key.fqn, has);
+  return name ? from_keys.find({*name, key.state})->second : nowhere;
 }
 
 const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t section) {

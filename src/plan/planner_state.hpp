@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/aliases.hpp"
 #include "plan/layout_table.hpp"
 #include "plan/source_index.hpp"
 #include "shardwire/plan.hpp"
@@ -56,8 +57,9 @@ struct Planner::State {
 
   JobLayout from;
   JobLayout to;
+  NameSearch names;
   LayoutTable layouts;
-  KeyTable from_keys;
+  KeyTable from_keys;                      ///< fqns as names.held() has them
   std::vector<std::int32_t> from_section;  ///< by rank, -1 for none
   std::vector<std::int32_t> to_section;
   std::map<SourceClass, std::uint32_t> source_classes;

@@ -101,6 +101,39 @@ std::vector<Rule> read_rules(schema::Manifest::Reader from, Input& in) {
   return rules;
 }
 
+// Every name has one parameter, and every (parameter, state) one tensor. Errors: throws Error{invalid_argument}.
+void check_aliases(const Manifest& manifest) {
+  if (manifest.aliases.empty()) return;
+  std::map<std::string_view, std::string_view> parameters;
+  const Alias* previous = nullptr;
+  for (const Alias& alias : manifest.aliases) {
+    const auto refuse = [&](const char* why) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("alias '{}' of '{}' {}", alias.alias, alias.fqn, why));
+    };
+    check_key({alias.alias, ""});
+    check_key({alias.fqn, ""});
+    if (alias.alias.empty() || alias.fqn.empty()) refuse("lacks a name");
+    if (previous != nullptr && !(previous->alias < alias.alias)) refuse("is out of order or repeated");
+    parameters.emplace(alias.alias, alias.fqn);
+    previous = &alias;
+  }
+  for (const Alias& alias : manifest.aliases) {
+    if (parameters.contains(alias.fqn)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("alias '{}' of '{}' names what is an alias itself", alias.alias, alias.fqn));
+    }
+  }
+  std::set<std::pair<std::string_view, std::string_view>> keys;
+  for (const TensorLayout& tensor : manifest.tensors) {
+    const auto parameter = parameters.find(tensor.spec.key.fqn);
+    const std::string_view fqn = parameter == parameters.end() ? tensor.spec.key.fqn : parameter->second;
+    if (!keys.emplace(fqn, tensor.spec.key.state).second) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("tensor {} stands under two names of one parameter", to_string(tensor.spec.key)));
+    }
+  }
+}
+
 /// Reads the tables, then the tensors that refer to them.
 class ManifestReader {
  public:
@@ -123,6 +156,10 @@ class ManifestReader {
     const auto tensors = in_.at("Manifest.tensors").list(from.getTensors());
     manifest_.tensors.reserve(tensors.size());
     for (const auto tensor : tensors) add(tensor);
+    for (const auto alias : in_.at("Manifest.aliases").list(from.getAliases())) {
+      manifest_.aliases.push_back({in_.name(alias.getAlias(), max_fqn_bytes), in_.name(alias.getFqn(), max_fqn_bytes)});
+    }
+    check_aliases(manifest_);
   }
   Manifest take() { return std::move(manifest_); }
 
@@ -163,6 +200,7 @@ class ManifestReader {
 }  // namespace
 
 Bytes encode_manifest(const Manifest& manifest) {
+  check_aliases(manifest);
   struct Indices {
     std::uint32_t name, state, shape, rule;
   };
@@ -200,6 +238,12 @@ Bytes encode_manifest(const Manifest& manifest) {
       tensors[i].setShape(indices[i].shape);
       tensors[i].setRule(indices[i].rule);
       tensors[i].setDtype(to_wire<schema::DType>(wire_dtypes, manifest.tensors[i].spec.dtype));
+    }
+    if (manifest.aliases.empty()) return;
+    auto aliases = out.initAliases(static_cast<unsigned>(manifest.aliases.size()));
+    for (unsigned i = 0; i < aliases.size(); ++i) {
+      aliases[i].setAlias(text_of(manifest.aliases[i].alias));
+      aliases[i].setFqn(text_of(manifest.aliases[i].fqn));
     }
   });
 }

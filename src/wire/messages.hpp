@@ -223,7 +223,8 @@ PublicationRecord decode_publication(std::span<const std::byte> bytes);
 
 /// Canonical: equal manifests give equal bytes, so their digest names them.
 Bytes encode_manifest(const Manifest& manifest);
-/// Checks every field: extents, dims, dtype, rule parameters, unique keys, and that each layout fits its tensor.
+/// Checks every field: extents, dims, dtype, rule parameters, unique keys, and that each layout fits its tensor, and the table
+/// of aliases.
 Manifest decode_manifest(std::span<const std::byte> bytes);
 
 struct NamedValue {

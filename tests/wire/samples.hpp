@@ -71,6 +71,7 @@ class Maker {
     note.writes = several<ExchangeWrite>(8, [&] {
       return ExchangeWrite{part(), random_(), several<std::uint32_t>(6, part)};
     });
+    note.aliases = several<Alias>(4, [&] { return Alias{text(30), text(30)}; });
     return note;
   }
 
@@ -147,7 +148,22 @@ class Maker {
       const TensorKey key{fmt::format("layers.{}.weight", i / 3), fmt::format("state{}", i % 3)};
       result.tensors.push_back({{key, static_cast<DType>(below(12)), shape}, layout(shape, result.ranks)});
     }
+    for (std::uint64_t i = below(4); i > 0; --i) {
+      result.aliases.insert(result.aliases.begin(), {fmt::format("tied.{}", i), "layers.0.weight"});
+    }
     return result;
+  }
+  /// Items of every kind, lists among them.
+  ValueList list(std::size_t depth) {
+    ValueList result{{std::monostate{}, true, std::int64_t{-3}, 0.1, text(5), bytes(5),
+                      TensorValue{DType::f32, {}, Bytes(4, std::byte{7})}, ValueList{}}};
+    if (depth > 0) result.items.insert(result.items.begin() + static_cast<long>(below(9)), list(depth - 1));
+    return result;
+  }
+  static Value nested(std::size_t depth) {
+    Value value;
+    for (std::size_t i = 0; i < depth; ++i) value = ValueList{{std::move(value)}};
+    return value;
   }
   /// Every alternative of Value at least once.
   std::vector<NamedValue> values() {
@@ -165,7 +181,11 @@ class Maker {
                                  bytes(40),
                                  TensorValue{DType::f32, {}, Bytes(4, std::byte{7})},
                                  TensorValue{DType::bf16, {1}, Bytes(2, std::byte{8})},
-                                 TensorValue{DType::i64, {0, 3}, {}}};
+                                 TensorValue{DType::i64, {0, 3}, {}},
+                                 ValueList{},
+                                 ValueList{{0.9, 0.95}},
+                                 list(3),
+                                 nested(max_value_depth)};
     std::vector<NamedValue> result;
     for (const Value& value : all) result.push_back({{fmt::format("group{}", below(1u << 30)), text(20)}, value});
     return result;
