@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -44,7 +48,11 @@ enum class MeshOrder {
   tp_first,  ///< plain shards left to right, then the strided ones: how FSDP2 over TP lays data out
 };
 
+/// Boxes of each rank with their places.
+using PlacedBoxMap = std::map<Rank, std::vector<PlacedBox>>;
+
 class LayoutRule;
+struct FlatMember;
 
 /// A rule or list that says which boxes of a tensor each rank holds and where each lies in the rank's local buffer.
 /// Value type: copies share one immutable rule. The same rule serves tensors of many shapes.
@@ -63,6 +71,35 @@ class Layout {
   /// Explicit boxes, any unevenness; a rank's boxes lie back to back in its local buffer, in list order, each row-major.
   static Layout boxes(std::map<Rank, std::vector<Box>> boxes);
 
+  /// The same with places: boxes of a rank may lie anywhere in its local buffer, in any order of dims, and leave room for
+  /// other tensors (fused weights: several keys in one buffer). The buffer ends with the last element.
+  /// A braced list is taken for boxes without places: pass a PlacedBoxMap.
+  /// Errors: throws Error{invalid_argument} for a negative offset or stride, a stride that puts two elements of a box into
+  ///         one place, and places beyond 64 bits.
+  template <std::same_as<PlacedBoxMap> Map>
+  static Layout boxes(Map boxes) {
+    return placed(std::move(boxes));
+  }
+  /// Blocks of `block` elements dealt out in turn over a grid of ranks (row-major), per dim: element e of a dim lies at
+  /// grid coordinate (e / block + source) mod grid; `source` owns the first block (default 0). Source: ScaLAPACK.
+  static Layout block_cyclic(std::vector<Extent> block, std::vector<Extent> grid, std::vector<Extent> source = {});
+  /// `inner` cuts the local array that `outer` gives to each of its ranks 0..outer_ranks-1, as if that were the tensor.
+  /// Rank = inner rank * outer_ranks + outer rank.
+  /// Errors: throws Error{invalid_argument} for an `outer` whose ranks have no single local array (boxes, flat).
+  static Layout within(Layout outer, int outer_ranks, Layout inner);
+  /// FSDP1 flat parameter: the members, each flattened in memory order, one after the other; cut into `world` equal
+  /// parts, the last ones padded. With `align` > 0 each member starts at a multiple of it, and the end is padded to a
+  /// multiple of `world`. Members may be slices over `outer_ranks` ranks: then each outer rank has a flat parameter of its
+  /// own, and rank = flat rank * outer_ranks + outer rank. A one-element member that its `outer` does not fit is whole on
+  /// every outer rank.
+  /// Returns one layout per member, in order, for that shape alone. All members share one local buffer per rank: places
+  /// count from the start of the rank's part, and local_elements() is its length. Padding is never read nor written.
+  /// Errors: throws Error{invalid_argument} naming the member, Error{layout_mismatch} when its `outer` does not fit.
+  static std::vector<Layout> flat(std::span<const FlatMember> members, int world, Extent align = 0,
+                                  int outer_ranks = 1);
+  /// What `layout` gives to its ranks 0..count-1, on ranks first..first+count-1; all others hold nothing. A pipeline stage.
+  static Layout on_ranks(Layout layout, Rank first, int count);
+
   /// "mesh", "chunk", ...
   [[nodiscard]] std::string_view kind() const;
   /// Says why this layout cannot hold a tensor of this shape on `ranks` ranks.
@@ -71,7 +108,7 @@ class Layout {
   /// Boxes that `rank` holds, without empty ones, in local order; never overlapping within a rank.
   /// Requires: check(shape, ..) passed.
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const;
-  /// Elements of the rank's local buffer: the sum of its boxes' volumes.
+  /// Length of the rank's local buffer, padding included: at least the sum of its boxes' volumes.
   [[nodiscard]] ElementCount local_elements(const Extents& shape, Rank rank) const;
   /// Short text for people, e.g. "mesh (4, 2) [S(0), R]".
   [[nodiscard]] std::string to_string() const;
@@ -84,7 +121,16 @@ class Layout {
   explicit Layout(std::shared_ptr<const LayoutRule> rule) : rule_(std::move(rule)) {}
 
  private:
+  static Layout placed(PlacedBoxMap boxes);
+
   std::shared_ptr<const LayoutRule> rule_;  // owners: every copy of this Layout; immutable, so sharing is invisible
+};
+
+/// One parameter of a flat parameter.
+struct FlatMember {
+  Extents shape;                  ///< global
+  std::optional<Layout> outer{};  ///< how the outer ranks slice it; empty: each has the whole
+  std::vector<int> order{};       ///< of its dims in memory, outermost first, where it is not row-major
 };
 
 }  // namespace shardwire

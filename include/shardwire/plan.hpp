@@ -47,10 +47,21 @@ struct JobLayout {
   [[nodiscard]] JobLayout without(std::span<const Rank> lost) const;
 };
 
-/// A region that one wanted box needs and that each of `holder_sets[holders]` holds whole.
+/// Where ranks run. It decides which copies stay inside a process and which replica is near, never which bytes are
+/// needed.
+struct Topology {
+  /// By target rank: the source rank in whose process it runs, -1 for none. Empty: target rank i is source rank i.
+  std::vector<std::int32_t> beside{};
+  /// Host of each rank, any numbers. Empty: unknown, then no replica is nearer than another.
+  std::vector<std::int32_t> source_host{};
+  std::vector<std::int32_t> target_host{};
+};
+
+/// A region that one wanted box needs and that each of `holder_sets[holders]` holds whole. Tensors that are cut alike
+/// share their regions and holder sets.
 struct Piece {
   TensorId tensor{};          ///< in the target rank's manifest
-  Box box;                    ///< global coordinates, never empty
+  std::uint32_t region = 0;   ///< index into Plan::regions
   std::uint32_t holders = 0;  ///< index into Plan::holder_sets
 };
 
@@ -60,47 +71,105 @@ struct Plan {
   Rank target{};
   std::shared_ptr<const Manifest> wanted;      ///< null when the target rank wants nothing; owners as in Section
   std::vector<Piece> pieces;                   ///< by tensor, then by wanted box, then by offset
+  std::vector<Box> regions;                    ///< global coordinates, never empty
   std::vector<std::vector<Rank>> holder_sets;  ///< each ascending
   std::vector<Gap> gaps;                       ///< wanted regions that no rank holds
+
+  [[nodiscard]] const Box& box(const Piece& piece) const { return regions[piece.region]; }
 };
 
-/// A piece with its source.
+/// A piece, or a part of one, with its source.
 struct ScheduledPiece {
-  std::uint32_t piece = 0;  ///< index into Plan::pieces
+  std::uint32_t piece = 0;   ///< index into Plan::pieces
+  std::uint32_t region = 0;  ///< index into Schedule::regions; the parts of one piece cover it exactly
   Rank source{};
   std::uint32_t section = 0;  ///< of the source, in the `from` side
   TensorId held{};            ///< in the source's manifest
   std::uint32_t wave = 0;     ///< pieces of a lower wave are posted first
 };
 
-/// The plan made concrete: one source per piece, in the order of posting.
+/// The plan made concrete: a source for each piece, in the order of posting. A large piece with several holders may be
+/// read in parts from more than one of them.
 struct Schedule {
   std::vector<ScheduledPiece> items;
+  std::vector<Box> regions;  ///< global coordinates, never empty
+
+  [[nodiscard]] const Box& box(const ScheduledPiece& item) const { return regions[item.region]; }
 };
 
-/// Plans any number of target ranks of one (from, to) pair; pairs of the same shape and layouts are looked at once.
-/// One-element tensors travel by value and are left out.
+/// What a source rank is read for, seen from its side.
+struct Delivery {
+  TensorId held{};  ///< in the source rank's manifest
+  Box box;          ///< global coordinates
+  Rank target{};
+  std::uint32_t section = 0;  ///< of the target, in the `to` side
+  TensorId wanted{};          ///< in the target rank's manifest
+};
+
+/// Bytes between two ranks.
+struct Flow {
+  Rank source{};
+  Rank target{};
+  ByteCount bytes = 0;
+
+  bool operator==(const Flow&) const = default;
+};
+
+struct TargetTotals {
+  ByteCount needed = 0;
+  ByteCount local = 0;       ///< of these, read inside the target's own process
+  std::uint64_t pieces = 0;  ///< scheduled ones
+  ElementCount runs = 0;     ///< contiguous on both sides
+};
+
+/// Sums over a whole job.
+struct JobTotals {
+  ByteCount needed = 0;
+  ByteCount local = 0;
+  ByteCount remote = 0;
+  ByteCount max_egress = 0;   ///< most remote bytes out of one source rank
+  ByteCount max_ingress = 0;  ///< most remote bytes into one target rank
+  std::uint64_t pieces = 0;
+  ElementCount runs = 0;
+  std::vector<TargetTotals> targets;  ///< by target rank
+  std::vector<Flow> flows;            ///< as scheduled, local ones too; by target, then by source
+};
+
+/// Plans any number of target ranks of one (from, to) pair. Tensors of the same shape and layouts form a class and are
+/// looked at once. One-element tensors travel by value and are left out.
 /// Threads: one thread at a time.
 /// Errors: the constructor throws Error{layout_mismatch} when a tensor has different dtype or shape on the two sides,
-///         or a layout does not fit its tensor; and when two sections disagree about a key.
+///         or a layout does not fit its tensor; when two sections disagree about a key; and Error{invalid_argument} when
+///         the topology speaks of other ranks.
 class Planner {
  public:
-  Planner(JobLayout from, JobLayout to);
+  Planner(JobLayout from, JobLayout to, Topology topology = {});
   ~Planner();
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
 
   /// Proves the cover: in the result every wanted element is in exactly one piece or in exactly one gap, and every piece
   /// lies inside a box of each of its holders.
-  /// Cost: O(pieces of this rank) once the classes involved are known.
+  /// Cost: O(pieces of this rank) once its tensors are sorted into classes.
   [[nodiscard]] Plan plan(Rank target);
   [[nodiscard]] const JobLayout& from() const;
   [[nodiscard]] const JobLayout& to() const;
 
-  /// Picks a source for each piece, without the `lost` ones: the target itself where it holds the piece, else spread
-  /// over the holders by a pure function of (plan, lost, target).
+  /// Picks a source for each piece, without the `lost` ones: the target's own process where it holds the piece, else a
+  /// holder on its host, else one such that all readers of a replicated box spread evenly over its holders. A pure
+  /// function of (layouts, topology, lost, target), where the readers are the ranks of the target's section.
   /// Errors: throws Error{layout_mismatch} listing every gap, also those that `lost` opens.
-  [[nodiscard]] Schedule schedule(const Plan& plan, std::span<const Rank> lost = {}) const;
+  [[nodiscard]] Schedule schedule(const Plan& plan, std::span<const Rank> lost = {});
+  /// All that is read from `source` when every target rank follows its schedule: the same plan from the other side.
+  /// By target, then by its tensors. Cost: O(pieces that overlap what `source` holds).
+  [[nodiscard]] std::vector<Delivery> deliveries(Rank source, std::span<const Rank> lost = {});
+
+  /// Sums over all target ranks' schedules, worked out per class: no single piece is listed.
+  /// Errors: throws Error{layout_mismatch} listing every gap.
+  [[nodiscard]] JobTotals totals(std::span<const Rank> lost = {});
+  /// How many of the bytes that each target rank wants each source rank holds, replicas counted with each holder: what
+  /// an assignment of target ranks to processes is judged by. By target, then by source.
+  [[nodiscard]] std::vector<Flow> holdings(std::span<const Rank> lost = {});
 
  private:
   struct State;
@@ -109,6 +178,8 @@ class Planner {
 
 /// One target rank's plan, for callers that need a single one. Errors: as Planner.
 Plan plan(const JobLayout& from, const JobLayout& to, Rank target);
+/// One source rank's side of everybody's plans. Errors: as Planner.
+std::vector<Delivery> plan_for_source(const JobLayout& from, const JobLayout& to, Rank source);
 
 /// Throws Error{layout_mismatch} with all gaps when there are any; the message names fqn, state, box and rank of the first
 /// few and counts the rest.

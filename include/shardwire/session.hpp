@@ -44,9 +44,9 @@ class Catalog {
   /// The entry keeps the view with its offset added to data, and without strides that only repeat the layout.
   /// `absent` matters on the wanting side only; Absent::zero is not for one-element tensors.
   /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape or view.elements differs from what the
-  ///         rank holds, Error{invalid_argument} on a repeated key (also under an alias), a null view for a rank that holds
-  ///         elements, or strides that are negative or let elements share an address, Error{unsupported} for device views
-  ///         and for strides on a layout without one local array.
+  ///         rank holds, Error{invalid_argument} on a repeated key (also under an alias), a null view for a rank that
+  ///         holds elements, or strides that are negative or let elements share an address, Error{unsupported} for device
+  ///         views and for strides on a layout without one local array.
   void add(TensorSpec spec, Layout layout, View view, Absent absent = Absent::error);
   /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
   /// ignored: adding it asks for the key. Where sources disagree, those count that hold an element of a tensor called fqn,
@@ -152,8 +152,9 @@ struct RestoreOptions {
   Duration deadline = std::chrono::seconds(60);
   ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
   Verify verify = Verify::none;
-  ByteCount ingress_bytes_per_second = 0;     ///< cap of remote bytes into this rank; 0: none
-  Duration settle = std::chrono::seconds(2);  ///< once the cover is complete, how long to wait for further replicas
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
+  Duration settle = std::chrono::seconds(2);
 };
 
 /// One running restore. Movable; the destructor cancels what is still running and waits until no write can follow.

@@ -8,6 +8,7 @@
 #include "shardwire/memory.hpp"
 #include "shardwire/param_groups.hpp"
 #include "shardwire/plan.hpp"
+#include "shardwire/relabel.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/session.hpp"
 #include "shardwire/tensor.hpp"

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
-#include <map>
 #include <set>
 
 #include "case/json_node.hpp"
 #include "case/layout_parser.hpp"
 #include "case/models.hpp"
+#include "case/side.hpp"
+#include "case/text_file.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
@@ -20,15 +19,6 @@ namespace {
 
 constexpr std::size_t max_file_bytes = 64u << 20;
 constexpr Extent max_extent = std::numeric_limits<Extent>::max();
-
-// The tensors of a case before states, and where each stands in the file.
-struct TensorList {
-  std::vector<CaseTensor> tensors;
-  bool of_model = false;
-  [[nodiscard]] std::string place(std::size_t index) const {
-    return of_model ? "model" : fmt::format("tensors[{}]", index);
-  }
-};
 
 void refuse_keyword(const Node& node, const std::string& name) {
   if (is_layout_keyword(name)) node.refuse(fmt::format("'{}' is a layout keyword and cannot name a rule", name));
@@ -45,7 +35,7 @@ TensorList parse_model(const Node& node, const Node& root) {
     layers = static_cast<int>(count);
   }
   const auto embeddings = root.find("embeddings");
-  return {tensors_of(*model, layers, embeddings ? embeddings->boolean() : true), true};
+  return {tensors_of(*model, layers, embeddings ? embeddings->boolean() : true), true, layers};
 }
 
 CaseTensor parse_tensor(const Node& node) {
@@ -140,94 +130,6 @@ std::vector<std::pair<std::string, Value>> parse_scalars(const Node& root) {
   return scalars;
 }
 
-// The entries of a side's rules, each checked against every tensor it serves.
-class Rules {
- public:
-  Rules(const Node& node, int ranks, bool of_model) : node_(node), ranks_(ranks) {
-    for (const auto& [name, entry] : node.members()) {
-      if (name.empty()) entry.refuse("an empty name");
-      refuse_keyword(entry, name);
-      const auto known = std::find(std::begin(model_rules), std::end(model_rules), name);
-      if (of_model && name != "*" && known == std::end(model_rules)) {
-        entry.refuse("the model has no tensors of this rule; it has row, col, rep, expert");
-      }
-      entries_.emplace(name, Entry{parse_layout(entry), entry, {}});
-    }
-  }
-
-  const Layout& serve(const CaseTensor& tensor, const std::string& place) {
-    auto found = entries_.find(tensor.rule);
-    if (found == entries_.end()) found = entries_.find("*");
-    if (found == entries_.end()) {
-      throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}", place, node_.place(),
-                                  path_step(tensor.rule).substr(1), Json(tensor.fqn).dump(-1, ' ', true)));
-    }
-    Entry& entry = found->second;
-    // One-element tensors travel by value, so that their dims say nothing about the layout.
-    if (volume_of(tensor.shape) != 1 && entry.checked.insert(tensor.shape).second) {
-      try {
-        entry.layout.check(tensor.shape, ranks_);
-      } catch (const Error& error) {
-        entry.node.refuse(fmt::format("{} (tensor {})", error.what(), Json(tensor.fqn).dump(-1, ' ', true)));
-      }
-    }
-    return entry.layout;
-  }
-
- private:
-  struct Entry {
-    Layout layout;
-    Node node;
-    std::set<Extents> checked;  // shapes
-  };
-  Node node_;
-  int ranks_;
-  std::map<std::string, Entry> entries_;
-};
-
-std::vector<Rank> parse_lost(const Node& node, int ranks) {
-  std::vector<Rank> lost;
-  for (const Node& one : node.elements()) {
-    const Rank rank{static_cast<std::int32_t>(one.integer(0, ranks - 1))};
-    if (std::find(lost.begin(), lost.end(), rank) != lost.end()) one.refuse("the rank stands twice");
-    lost.push_back(rank);
-  }
-  std::sort(lost.begin(), lost.end());
-  return lost;
-}
-
-struct Shared {  // what both sides have in common
-  const TensorList& list;
-  const std::vector<std::string>& states;
-  const std::vector<DType>& dtypes;
-};
-
-CaseSide parse_side(const Node& node, const Shared& shared, bool source) {
-  if (const auto pipeline = node.find("pipeline")) pipeline->refuse("pipeline stages are not supported yet");
-  if (source) {
-    node.require_fields({"ranks", "rules", "lost"});
-  } else {
-    if (const auto lost = node.find("lost")) lost->refuse("only a source has lost ranks");
-    node.require_fields({"ranks", "rules"});
-  }
-  CaseSide side;
-  side.ranks = static_cast<int>(node.at("ranks").integer(1, max_ranks));
-  Rules rules(node.at("rules"), side.ranks, shared.list.of_model);
-  std::vector<TensorLayout> tensors;
-  for (std::size_t i = 0; i < shared.list.tensors.size(); ++i) {
-    const CaseTensor& tensor = shared.list.tensors[i];
-    const Layout& layout = rules.serve(tensor, shared.list.place(i));
-    if (volume_of(tensor.shape) == 1) continue;
-    for (std::size_t s = 0; s < shared.states.size(); ++s) {
-      tensors.push_back({{{tensor.fqn, shared.states[s]}, shared.dtypes[s], tensor.shape}, layout});
-    }
-  }
-  side.layout = JobLayout::uniform(side.ranks, std::move(tensors));
-  if (const auto lost = node.find("lost")) side.lost = parse_lost(*lost, side.ranks);
-  if (!side.lost.empty()) side.layout = side.layout.without(side.lost);
-  return side;
-}
-
 // Sizes are counted in 64 bits everywhere else.
 void check_sizes(const Shared& shared) {
   ByteCount total = 0;
@@ -275,27 +177,11 @@ Case parse_case(const std::string& text) {
 }
 
 Case load_case(const std::string& path) {
-  const std::string shown = path == "-" ? "standard input" : path;
-  std::string text;
-  const auto read_all = [&](std::istream& in) {
-    std::vector<char> block(1u << 16);
-    while (in && text.size() <= max_file_bytes) {
-      in.read(block.data(), static_cast<std::streamsize>(block.size()));
-      text.append(block.data(), static_cast<std::size_t>(in.gcount()));
-    }
-    if (in.bad()) throw CaseError(shown + ": cannot be read");
-  };
-  if (path == "-") {
-    read_all(std::cin);
-  } else {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw CaseError(fmt::format("{}: {}", shown, std::generic_category().message(errno)));
-    read_all(file);
-  }
+  const std::string text = read_text(path, max_file_bytes);
   try {
     return parse_case(text);
   } catch (const CaseError& error) {
-    throw CaseError(fmt::format("{}: {}", shown, error.what()));
+    throw CaseError(fmt::format("{}: {}", shown_name(path), error.what()));
   }
 }
 

@@ -24,7 +24,11 @@ class CaseError : public std::runtime_error {
 struct CaseSide {
   int ranks = 0;
   std::vector<Rank> lost;  ///< ascending; always empty for a target
-  JobLayout layout;  ///< tensors of more than one element, in file order, states innermost; without the lost ranks
+  /// A section per pipeline stage; tensors of more than one element, in file order, states innermost; without the lost
+  /// ranks.
+  JobLayout layout;
+  /// By section and tensor: number of the local buffer that the tensor lies in. Members of a flat parameter share one.
+  std::vector<std::vector<std::uint32_t>> buffers;
 };
 
 /// A job description: what is spread how over the ranks of two sides.

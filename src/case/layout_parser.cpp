@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -61,9 +62,15 @@ Placement parse_placement(const Node& node) {
       if (factor) return StridedShard{static_cast<int>(*dim), *factor};
     }
   }
-  node.refuse(fmt::format("{} is no placement; known are R, S(d), SS(d,sf) with d from {} to {} and sf from 1",
-                          Json(whole.substr(0, 80)).dump(-1, ' ', true, Json::error_handler_t::replace), -most_dim,
-                          most_dim - 1));
+  const std::string shown = Json(whole.substr(0, 80)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (whole.starts_with("P") || whole.starts_with("_P") || whole.starts_with("partial")) {
+    node.refuse(
+        fmt::format("{} is a partial sum, which no rank holds as values: reduce it before the state is moved, "
+                    "then say R or S(d)",
+                    shown));
+  }
+  node.refuse(fmt::format("{} is no placement; known are R, S(d), SS(d,sf) with d from {} to {} and sf from 1", shown,
+                          -most_dim, most_dim - 1));
 }
 
 Layout parse_mesh(const Node& node) {
@@ -148,8 +155,30 @@ Layout parse_boxes(const Node& node) {
   return make(node.at("boxes"), [&] { return Layout::boxes(std::move(boxes)); });
 }
 
-Layout refuse_unsupported(const Node& node) {
-  node.refuse("layouts of this kind are not supported yet");
+std::vector<Extent> parse_numbers(const Node& node, Extent least) {
+  std::vector<Extent> numbers;
+  for (const Node& number : node.elements()) numbers.push_back(number.integer(least, any));
+  return numbers;
+}
+
+Layout parse_block_cyclic(const Node& node) {
+  node.require_fields({"blockcyclic"});
+  const Node inside = node.at("blockcyclic");
+  inside.require_fields({"block", "grid", "source"});
+  std::vector<Extent> block = parse_numbers(inside.at("block"), 1);
+  std::vector<Extent> grid = parse_numbers(inside.at("grid"), 1);
+  const auto listed = inside.find("source");
+  // An empty list would mean the default.
+  if (listed && listed->elements().size() != grid.size()) {
+    listed->refuse(fmt::format("{} first owners for {} dims", listed->elements().size(), grid.size()));
+  }
+  std::vector<Extent> source = listed ? parse_numbers(*listed, 0) : std::vector<Extent>();
+  return make(inside, [&] { return Layout::block_cyclic(std::move(block), std::move(grid), std::move(source)); });
+}
+
+// Its members are names of tensors, see FlatEntry.
+Layout refuse_flat(const Node& node) {
+  node.refuse("a flat layout cannot stand inside another one");
 }
 
 struct Kind {
@@ -163,8 +192,8 @@ constexpr Kind kinds[] = {
     {"chunk", parse_chunk},
     {"replicated", parse_replicated},
     {"boxes", parse_boxes},
-    {"blockcyclic", refuse_unsupported},
-    {"flat", refuse_unsupported},
+    {"blockcyclic", parse_block_cyclic},
+    {"flat", refuse_flat},
 };
 
 }  // namespace
@@ -176,16 +205,26 @@ bool is_layout_keyword(std::string_view name) {
   return false;
 }
 
-Layout parse_layout(const Node& node) {
-  node.require_object();
-  const Kind* named = nullptr;
+bool names_layout(const Node& node) {
+  return std::any_of(std::begin(kinds), std::end(kinds),
+                     [&](const Kind& kind) { return node.has(std::string(kind.keyword).c_str()); });
+}
+
+void require_one_kind(const Node& node) {
+  std::string_view named;
   for (const Kind& kind : kinds) {
     if (!node.has(std::string(kind.keyword).c_str())) continue;
-    if (named != nullptr)
-      node.refuse(fmt::format("both {} and {}: a layout is of one kind", named->keyword, kind.keyword));
-    named = &kind;
+    if (!named.empty()) node.refuse(fmt::format("both {} and {}: a layout is of one kind", named, kind.keyword));
+    named = kind.keyword;
   }
-  if (named == nullptr) node.refuse("no layout; one of mesh, chunk, replicated, boxes, blockcyclic, flat is expected");
+  if (named.empty()) node.refuse("no layout; one of mesh, chunk, replicated, boxes, blockcyclic, flat is expected");
+}
+
+Layout parse_layout(const Node& node) {
+  node.require_object();
+  require_one_kind(node);
+  const auto* named = std::find_if(std::begin(kinds), std::end(kinds),
+                                   [&](const Kind& kind) { return node.has(std::string(kind.keyword).c_str()); });
   return named->parse(node);
 }
 

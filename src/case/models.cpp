@@ -82,16 +82,17 @@ std::string model_names() {
 
 std::vector<CaseTensor> tensors_of(const Model& model, int layers, bool embeddings) {
   std::vector<CaseTensor> tensors;
-  if (embeddings) tensors.push_back({"model.embed_tokens.weight", {model.vocabulary, model.width}, "row"});
+  if (embeddings) tensors.push_back({"model.embed_tokens.weight", {model.vocabulary, model.width}, "row", -1});
   for (int index = 0; index < layers; ++index) {
     for (CaseTensor& tensor : model.layer(model, index)) {
+      tensor.layer = index;
       tensor.fqn = fmt::format("model.layers.{}.{}", index, tensor.fqn);
       tensors.push_back(std::move(tensor));
     }
   }
   if (embeddings) {
-    tensors.push_back({"model.norm.weight", {model.width}, "rep"});
-    tensors.push_back({"lm_head.weight", {model.vocabulary, model.width}, "row"});
+    tensors.push_back({"model.norm.weight", {model.width}, "rep", layers});
+    tensors.push_back({"lm_head.weight", {model.vocabulary, model.width}, "row", layers});
   }
   return tensors;
 }

@@ -14,6 +14,7 @@ struct CaseTensor {
   std::string fqn;
   Extents shape;
   std::string rule;
+  int layer = 0;  ///< of a model: -1 stands before all layers, the number of layers after them
 };
 
 struct Model {

@@ -1,22 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_buffers.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "geometry/placed_boxes.hpp"
+#include "session/footprint.hpp"
+#include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
 namespace shardwire::cli {
 namespace {
 
-constexpr ByteCount alignment = 64;  // of each tensor in the arena: a cache line, and more than any element
+constexpr ByteCount alignment = 64;  // of each buffer in the arena: a cache line, and more than any element
+constexpr int poison = 0xFF;         // all bytes so: a NaN in every float type
 
 ByteCount aligned(ByteCount bytes) {
   return support::ceil_div(bytes, alignment) * alignment;
 }
 
-const Manifest* manifest_of(const CaseSide& side, Rank rank) {
-  for (const Section& section : side.layout.sections) {
-    if (std::binary_search(section.ranks.begin(), section.ranks.end(), rank)) return section.manifest.get();
+// What one rank has of a side, and in which of its buffers each tensor lies.
+struct Share {
+  const Manifest* manifest = nullptr;  // null: nothing
+  const std::vector<std::uint32_t>* buffers = nullptr;
+};
+
+Share share_of(const CaseSide& side, Rank rank) {
+  for (std::size_t s = 0; s < side.layout.sections.size(); ++s) {
+    const Section& section = side.layout.sections[s];
+    if (std::binary_search(section.ranks.begin(), section.ranks.end(), rank)) {
+      return {section.manifest.get(), &side.buffers[s]};
+    }
   }
-  return nullptr;
+  return {};
 }
 
 ByteCount bytes_of(const TensorLayout& tensor, Rank rank) {
@@ -24,13 +43,27 @@ ByteCount bytes_of(const TensorLayout& tensor, Rank rank) {
   return support::multiply(elements, item_size(tensor.spec.dtype), "a tensor's local size");
 }
 
+// Calls visit(tensor, bytes, fresh): fresh for the first tensor of each buffer. Members of a flat parameter, which share
+// a buffer, all state its length.
+template <typename Visit>
+void for_each_tensor(const Share& share, Rank rank, Visit visit) {
+  if (share.manifest == nullptr) return;
+  std::vector<bool> seen;
+  for (std::size_t t = 0; t < share.manifest->tensors.size(); ++t) {
+    const std::uint32_t buffer = (*share.buffers)[t];
+    if (buffer >= seen.size()) seen.resize(buffer + 1);
+    visit(share.manifest->tensors[t], buffer, bytes_of(share.manifest->tensors[t], rank), !seen[buffer]);
+    seen[buffer] = true;
+  }
+}
+
 }  // namespace
 
 ByteCount arena_bytes(const CaseSide& side, Rank rank) {
   ByteCount total = 0;
-  const Manifest* manifest = manifest_of(side, rank);
-  if (manifest == nullptr) return total;
-  for (const TensorLayout& tensor : manifest->tensors) total += aligned(bytes_of(tensor, rank));
+  for_each_tensor(share_of(side, rank), rank, [&](const TensorLayout&, std::uint32_t, ByteCount bytes, bool fresh) {
+    if (fresh) total = support::add(total, aligned(bytes), "the arena");
+  });
   return total;
 }
 
@@ -40,18 +73,47 @@ SideBuffers::SideBuffers(Session& session, const Case& job, const CaseSide& side
   const ByteCount by_value = aligned(sizeof(std::uint64_t)) * job.by_value.size();
   arena_ = session.allocate(support::add(arena_bytes(side, rank), by_value, "the arena"));
   std::byte* next = arena_.data();
-  if (const Manifest* manifest = manifest_of(side, rank)) {
-    for (const TensorLayout& tensor : manifest->tensors) {
-      const ByteCount bytes = bytes_of(tensor, rank);
-      parts_.push_back(
-          {&tensor.spec, tensor.layout, bytes == 0 ? nullptr : next, tensor.layout.boxes_of(tensor.spec.shape, rank)});
+  std::map<std::uint32_t, Buffer> buffers;
+  const auto add = [&](const TensorLayout& tensor, std::uint32_t number, ByteCount bytes, bool fresh) {
+    Buffer& buffer = buffers[number];
+    if (fresh) {
+      buffer = {bytes == 0 ? nullptr : next, bytes, {}};
       next += aligned(bytes);
     }
-  }
+    buffer.parts.push_back(parts_.size());
+    parts_.push_back({&tensor.spec, tensor.layout, buffer.data, tensor.layout.boxes_of(tensor.spec.shape, rank)});
+  };
+  for_each_tensor(share_of(side, rank), rank, add);
+  for (const auto& [number, buffer] : buffers) find_padding(buffer);
   for (const TensorSpec& spec : job.by_value) {
     const Extents& shape = spec.shape;
     values_.push_back({&spec, Layout::replicated(), next, {{Box::whole(shape), 0, row_major_strides(shape)}}});
     next += alignment;
+  }
+}
+
+// What no box of the buffer's tensors lies on.
+void SideBuffers::find_padding(const Buffer& buffer) {
+  using Range = Footprint::Range;
+  ByteCount covered = 0;
+  for (const std::size_t part : buffer.parts) {
+    for (const PlacedBox& placed : parts_[part].boxes) {
+      covered += static_cast<ByteCount>(placed.box.volume()) * item_size(parts_[part].spec->dtype);
+    }
+  }
+  if (covered == buffer.bytes) return;
+  std::vector<Range> runs;
+  for (const std::size_t part : buffer.parts) {
+    const Footprint footprint(buffer.data, PlacedBoxes(parts_[part].boxes), item_size(parts_[part].spec->dtype));
+    footprint.each_run([&](Range run) { runs.push_back(run); });
+  }
+  std::sort(runs.begin(), runs.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  const auto start = reinterpret_cast<std::uintptr_t>(buffer.data);
+  runs.push_back({start + buffer.bytes, start + buffer.bytes});
+  std::uintptr_t past = start;
+  for (const Range& run : runs) {
+    if (run.first > past) padding_.push_back({buffer.data + (past - start), run.first - past, buffer.parts.front()});
+    past = std::max(past, run.past);
   }
 }
 
@@ -65,6 +127,7 @@ void SideBuffers::fill(std::uint64_t generation, bool complement) {
       alive_();
     }
   }
+  for (const Padding& padding : padding_) std::memset(padding.data, poison, padding.bytes);
 }
 
 Catalog SideBuffers::catalog(std::uint64_t generation) const {
@@ -86,6 +149,15 @@ void SideBuffers::check(std::uint64_t generation, ValueCheck& elements, ValueChe
       }
       alive_();
     }
+  }
+  for (const Padding& padding : padding_) {
+    const std::byte* const first = padding.data;
+    const std::byte* const end = first + padding.bytes;
+    const std::byte* const found = std::find_if(first, end, [](std::byte byte) { return byte != std::byte{poison}; });
+    if (found == end) continue;
+    const Part& part = parts_[padding.part];
+    throw Error(ErrorCode::internal, fmt::format("padding of the buffer of {} was written to, at byte {}",
+                                                 to_string(part.spec->key), found - part.data));
   }
 }
 

@@ -19,11 +19,12 @@ class SideBuffers {
   /// `alive` is called now and then by everything here that takes long.
   SideBuffers(Session& session, const Case& job, const CaseSide& side, Rank rank, std::function<void()> alive);
 
-  /// Writes the values of one generation, or their complements.
+  /// Writes the values of one generation, or their complements; and NaN bytes into all padding.
   void fill(std::uint64_t generation, bool complement);
   /// Declares it all, in an order that all ranks share. One-element tensors are read now.
   [[nodiscard]] Catalog catalog(std::uint64_t generation) const;
   /// Compares every element. One-element tensors add to `values`, the others to `elements`.
+  /// Errors: throws Error{internal} when padding is not as fill() left it.
   void check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
 
  private:
@@ -34,6 +35,19 @@ class SideBuffers {
     std::vector<PlacedBox> boxes;
   };
 
+  struct Buffer {
+    std::byte* data = nullptr;
+    ByteCount bytes = 0;
+    std::vector<std::size_t> parts;  // of parts_
+  };
+  struct Padding {
+    std::byte* data;
+    ByteCount bytes;
+    std::size_t part;  // one that shares the buffer, to name it
+  };
+
+  void find_padding(const Buffer& buffer);
+
   const Case* job_;
   int ranks_;
   Rank rank_;
@@ -41,6 +55,7 @@ class SideBuffers {
   Arena arena_;
   std::vector<Part> parts_;   // in manifest order
   std::vector<Part> values_;  // one-element tensors
+  std::vector<Padding> padding_;
 };
 
 /// The value of a scalar in one generation: integers count on, so that a stale one is seen.

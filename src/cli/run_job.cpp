@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -64,8 +65,9 @@ ByteCount needed_bytes(const Case& job) {
   for (const Section& section : job.target.layout.sections) {
     for (const Rank rank : section.ranks) {
       for (const TensorLayout& tensor : section.manifest->tensors) {
-        total += static_cast<ByteCount>(tensor.layout.local_elements(tensor.spec.shape, rank)) *
-                 item_size(tensor.spec.dtype);
+        for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {  // without padding
+          total += static_cast<ByteCount>(placed.box.volume()) * item_size(tensor.spec.dtype);
+        }
       }
     }
   }
@@ -81,10 +83,14 @@ int members_of(const Case& job, const RunOptions& options) {
 MemberRole role_of(const Case& job, const RunOptions& options, int member) {
   MemberRole role;
   role.member = member;
-  const int target = options.disjoint ? member - job.source.ranks : member;
   const Rank source{member};
   role.lost = std::binary_search(job.source.lost.begin(), job.source.lost.end(), source);
   if (member < job.source.ranks) role.source = source;
+  int target = options.disjoint ? member - job.source.ranks : member;
+  if (!options.processes.empty()) {
+    const auto place = std::find(options.processes.begin(), options.processes.end(), member);
+    target = static_cast<int>(place - options.processes.begin());  // past the last rank: none
+  }
   if (target >= 0 && target < job.target.ranks) role.target = Rank{target};
   return role;
 }

@@ -4,6 +4,7 @@
 #include "geometry/fields.hpp"
 #include "geometry/intervals.hpp"
 #include "shardwire/error.hpp"
+#include "support/checked.hpp"
 
 namespace shardwire {
 namespace {
@@ -26,14 +27,20 @@ class ChunkRule final : public LayoutRule {
 
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const override {
     if (to_int(rank) < 0 || to_int(rank) >= ranks_) return {};
-    const std::size_t dim = resolve_dim(dim_, shape);
-    const Interval part = chunk_of(shape[dim], ranks_, to_int(rank));
-    PlacedBox placed{Box::whole(shape), 0, {}};
-    placed.box.offset[dim] = part.lower;
-    placed.box.size[dim] = part.size();
+    const PlacedBox placed = part_of(shape, to_int(rank));
     if (placed.box.empty()) return {};
-    placed.local_strides = row_major_strides(placed.box.size);
     return {placed};
+  }
+
+  [[nodiscard]] bool has_local_array() const override { return true; }
+  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+    const std::size_t dim = resolve_dim(dim_, shape);
+    const Extent step = support::ceil_div(shape[dim], Extent{ranks_});
+    const Extent last = (region.upper(dim) - 1) / step;
+    for (Extent index = region.lower(dim) / step; index <= last; ++index) {
+      out.push_back({part_of(shape, index), Rank{static_cast<std::int32_t>(index)}});
+    }
+    return true;
   }
 
   [[nodiscard]] RuleDescription describe() const override {
@@ -43,6 +50,16 @@ class ChunkRule final : public LayoutRule {
   [[nodiscard]] std::string to_string() const override { return fmt::format("chunk(dim {}, over {})", dim_, ranks_); }
 
  private:
+  [[nodiscard]] PlacedBox part_of(const Extents& shape, Extent index) const {
+    const std::size_t dim = resolve_dim(dim_, shape);
+    const Interval part = chunk_of(shape[dim], ranks_, index);
+    PlacedBox placed{Box::whole(shape), 0, {}};
+    placed.box.offset[dim] = part.lower;
+    placed.box.size[dim] = part.size();
+    if (!placed.box.empty()) placed.local_strides = row_major_strides(placed.box.size);
+    return placed;
+  }
+
   int dim_;
   int ranks_;
 };

@@ -36,12 +36,13 @@ Extent Fields::single(std::string_view name, Extent lowest, Extent highest) {
   return values[0];
 }
 
-void Fields::finish() const {
+void Fields::finish(std::size_t inner) const {
   for (std::size_t i = 0; i < taken_.size(); ++i) {
     if (!taken_[i]) refuse(description_.fields[i].first, "is unknown");
   }
-  if (!description_.inner.empty()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("a {} layout has no inner layout", description_.kind));
+  if (description_.inner.size() != inner) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("description of a {} layout: {} inner layouts instead of {}",
+                                                         description_.kind, description_.inner.size(), inner));
   }
 }
 

@@ -18,8 +18,8 @@ class Fields {
   const std::vector<Extent>& list(std::string_view name);
   /// The only value of a list.
   Extent single(std::string_view name, Extent lowest, Extent highest);
-  /// To be called last: whatever was not taken is unknown, and rules that are made of no others have no `inner`.
-  void finish() const;
+  /// To be called last: whatever was not taken is unknown, and the rule is made of `inner` others.
+  void finish(std::size_t inner = 0) const;
 
  private:
   [[noreturn]] void refuse(std::string_view name, std::string_view why) const;

@@ -29,11 +29,23 @@ std::vector<PlacedBox> Layout::boxes_of(const Extents& shape, Rank rank) const {
 }
 
 ElementCount Layout::local_elements(const Extents& shape, Rank rank) const {
+  return rule_->local_elements(shape, rank);
+}
+
+ElementCount LayoutRule::local_elements(const Extents& shape, Rank rank) const {
   ElementCount elements = 0;
   for (const PlacedBox& placed : boxes_of(shape, rank)) {
     elements = support::add(elements, placed.box.volume(), "the local size of a tensor");
   }
   return elements;
+}
+
+ElementCount LayoutRule::most_boxes(const Extents&) const {
+  return 1;
+}
+
+ElementCount LayoutRule::check_cost(const Extents&) const {
+  return 1;
 }
 
 std::string Layout::to_string() const {

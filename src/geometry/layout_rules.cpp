@@ -9,10 +9,14 @@
 namespace shardwire {
 
 // Each is defined in the file of its kind.
+Layout block_cyclic_from(const RuleDescription& description);
 Layout boxes_from(const RuleDescription& description);
 Layout chunk_from(const RuleDescription& description);
+Layout flat_from(const RuleDescription& description);
 Layout mesh_from(const RuleDescription& description);
+Layout on_ranks_from(const RuleDescription& description);
 Layout replicated_from(const RuleDescription& description);
+Layout within_from(const RuleDescription& description);
 
 namespace {
 
@@ -23,10 +27,14 @@ struct Kind {
 
 // The only list of layout kinds.
 constexpr std::array kinds{
+    Kind{"blockcyclic", block_cyclic_from},
     Kind{"boxes", boxes_from},
     Kind{"chunk", chunk_from},
+    Kind{"flat", flat_from},
     Kind{"mesh", mesh_from},
+    Kind{"on_ranks", on_ranks_from},
     Kind{"replicated", replicated_from},
+    Kind{"within", within_from},
 };
 
 }  // namespace

@@ -39,9 +39,12 @@ std::string text_of(const Placement& placement) {
 
 class MeshRule final : public LayoutRule {
  public:
-  MeshRule(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order, std::vector<Rank> ranks)
+  MeshRule(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order, std::vector<Rank> ranks,
+           Extent first = 0)
       : shape_(std::move(shape)), placements_(std::move(placements)), order_(order) {
     check_parameters();
+    first_ = first;
+    highest_rank_ += first;
     if (!ranks.empty()) take_ranks(std::move(ranks));
   }
 
@@ -80,25 +83,24 @@ class MeshRule final : public LayoutRule {
     for (std::size_t dim = 0; dim < shape.size(); ++dim) {
       if (shape[dim] > 0) held[dim] = {{0, shape[dim]}};
     }
-    const auto apply = [&](std::size_t m) {
+    for (const std::size_t m : cut_order_) {
       const std::optional<Cut> cut = cut_of(placements_[m]);
-      if (!cut) return;
+      if (!cut) continue;
       Intervals& of_dim = held[resolve_dim(cut->dim, shape)];
-      of_dim = shard(of_dim, order_ == MeshOrder::mesh ? cut->factor : 0, shape_[m], at[m]);
-    };
-    if (order_ == MeshOrder::mesh) {
-      for (std::size_t m = 0; m < shape_.size(); ++m) apply(m);
-    } else {
-      // Plain shards left to right, then the strided ones from the innermost outwards: a split factor counts the cuts
-      // of all mesh dims further right, so those are made first.
-      for (std::size_t m = 0; m < shape_.size(); ++m) {
-        if (!std::holds_alternative<StridedShard>(placements_[m])) apply(m);
-      }
-      for (std::size_t m = shape_.size(); m-- > 0;) {
-        if (std::holds_alternative<StridedShard>(placements_[m])) apply(m);
-      }
+      of_dim = shard(of_dim, factor_of(*cut), shape_[m], at[m]);
     }
     return product_of(std::span(held.data(), shape.size()));
+  }
+
+  [[nodiscard]] bool has_local_array() const override { return true; }
+  [[nodiscard]] ElementCount most_boxes(const Extents&) const override { return factors_; }
+  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+    Search search{shape, region, {}, {}, out};
+    for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+      if (shape[dim] > 0) search.held[dim] = {{0, shape[dim]}};
+    }
+    descend(search, 0);
+    return true;
   }
 
   [[nodiscard]] RuleDescription describe() const override {
@@ -114,8 +116,8 @@ class MeshRule final : public LayoutRule {
     if (positions_.empty()) {
       description.fields.push_back({"first", {first_}});
     } else {
-      std::vector<Extent> ranks(positions_.size());
-      for (const auto& [rank, position] : positions_) ranks[static_cast<std::size_t>(position)] = to_int(rank);
+      std::vector<Extent> ranks;
+      for (const Rank rank : ranks_) ranks.push_back(to_int(rank));
       description.fields.push_back({"ranks", std::move(ranks)});
     }
     return description;
@@ -142,7 +144,6 @@ class MeshRule final : public LayoutRule {
     if (placements_.size() != shape_.size()) {
       refuse(fmt::format("{} placements for {} mesh dims", placements_.size(), shape_.size()));
     }
-    Extent factors = 1;
     for (std::size_t m = 0; m < shape_.size(); ++m) {
       if (shape_[m] < 1) refuse(fmt::format("mesh dim {} has size {}", m, shape_[m]));
       if (shape_[m] > max_mesh_ranks / count_) refuse(fmt::format("more than {} positions", max_mesh_ranks));
@@ -150,14 +151,33 @@ class MeshRule final : public LayoutRule {
       const auto* strided = std::get_if<StridedShard>(&placements_[m]);
       if (strided == nullptr) continue;
       if (strided->split_factor < 1) refuse(fmt::format("mesh dim {} has split factor {}", m, strided->split_factor));
-      if (strided->split_factor > max_intervals / factors) {
+      if (strided->split_factor > max_intervals / factors_) {
         refuse(fmt::format("mesh dim {} has split factor {}: all together at most {}", m, strided->split_factor,
                            max_intervals));
       }
-      factors *= strided->split_factor;
+      factors_ *= strided->split_factor;
     }
     highest_rank_ = count_ - 1;
+    order_cuts();
   }
+
+  void order_cuts() {
+    if (order_ == MeshOrder::mesh) {
+      for (std::size_t m = 0; m < shape_.size(); ++m) cut_order_.push_back(m);
+      return;
+    }
+    // Plain shards left to right, then the strided ones from the innermost outwards: a split factor counts the cuts of
+    // all mesh dims further right, so those are made first.
+    for (std::size_t m = 0; m < shape_.size(); ++m) {
+      if (!std::holds_alternative<StridedShard>(placements_[m])) cut_order_.push_back(m);
+    }
+    for (std::size_t m = shape_.size(); m-- > 0;) {
+      if (std::holds_alternative<StridedShard>(placements_[m])) cut_order_.push_back(m);
+    }
+  }
+
+  // In tp_first order a strided shard is a plain one that comes late.
+  [[nodiscard]] Extent factor_of(const Cut& cut) const { return order_ == MeshOrder::mesh ? cut.factor : 0; }
 
   // Consecutive ranks (a pipeline stage) are kept as their first one: a manifest then stays small and equal layouts
   // compare equal however they were written.
@@ -184,7 +204,62 @@ class MeshRule final : public LayoutRule {
       first_ = to_int(ranks[0]);
     } else {
       positions_ = std::move(positions);
+      ranks_ = std::move(ranks);
     }
+  }
+
+  // Walks the mesh as a tree, one level per cut, and leaves a branch as soon as it holds nothing of the region.
+  struct Search {
+    const Extents& shape;
+    const Box& region;
+    std::array<Intervals, max_dims> held;
+    std::array<Extent, max_mesh_dims> at;
+    std::vector<HeldBox>& out;
+  };
+
+  void descend(Search& search, std::size_t level) const {
+    if (level == cut_order_.size()) return arrive(search);
+    const std::size_t m = cut_order_[level];
+    Extent& at = search.at[m];
+    const std::optional<Cut> cut = cut_of(placements_[m]);
+    if (!cut) {
+      for (at = 0; at < shape_[m]; ++at) descend(search, level + 1);
+      return;
+    }
+    const std::size_t dim = resolve_dim(cut->dim, search.shape);
+    const Interval wanted{search.region.lower(dim), search.region.upper(dim)};
+    const Intervals whole = search.held[dim];
+    Extent last = shape_[m] - 1;
+    at = 0;
+    if (whole.size() == 1 && factor_of(*cut) == 0) {  // one interval, cut evenly: the ranks follow by division
+      const Extent step = support::ceil_div(whole[0].size(), shape_[m]);
+      at = std::max(wanted.lower - whole[0].lower, Extent{0}) / step;
+      last = std::min(last, (std::min(wanted.upper, whole[0].upper) - 1 - whole[0].lower) / step);
+    }
+    for (; at <= last; ++at) {
+      search.held[dim] = shard(whole, factor_of(*cut), shape_[m], at);
+      if (meets(search.held[dim], wanted)) descend(search, level + 1);
+    }
+    search.held[dim] = whole;
+  }
+
+  void arrive(Search& search) const {
+    Extent position = 0;
+    for (std::size_t m = 0; m < shape_.size(); ++m) position = position * shape_[m] + search.at[m];
+    const Rank rank = rank_at(position);
+    for (const PlacedBox& placed : product_of(std::span(search.held.data(), search.shape.size()))) {
+      if (intersect(placed.box, search.region)) search.out.push_back({placed, rank});
+    }
+  }
+
+  static bool meets(const Intervals& held, const Interval& wanted) {
+    return std::any_of(held.begin(), held.end(),
+                       [&](const Interval& one) { return one.lower < wanted.upper && wanted.lower < one.upper; });
+  }
+
+  [[nodiscard]] Rank rank_at(Extent position) const {
+    return positions_.empty() ? Rank{static_cast<std::int32_t>(first_ + position)}
+                              : ranks_[static_cast<std::size_t>(position)];
   }
 
   [[nodiscard]] Extent position_of(Rank rank) const {
@@ -217,8 +292,11 @@ class MeshRule final : public LayoutRule {
   std::vector<Placement> placements_;
   MeshOrder order_;
   Extent count_ = 1;                                // positions
+  Extent factors_ = 1;                              // product of all split factors
   Extent first_ = 0;                                // rank at position 0, when ranks are consecutive
-  std::vector<std::pair<Rank, Extent>> positions_;  // by rank, when they are not
+  std::vector<Rank> ranks_;                         // by position, when they are not
+  std::vector<std::pair<Rank, Extent>> positions_;  // the same by rank
+  std::vector<std::size_t> cut_order_;              // mesh dims in the order in which they cut
   Extent highest_rank_ = 0;
 };
 
@@ -254,12 +332,8 @@ Layout mesh_from(const RuleDescription& description) {
   } else {
     const Extent first = fields.single("first", 0, std::numeric_limits<std::int32_t>::max() - max_mesh_ranks);
     fields.finish();
-    if (first != 0) {
-      Layout::mesh(shape, placements, MeshOrder::mesh);  // refuses a size that is not worth a list
-      Extent count = 1;
-      for (const Extent size : shape) count *= size;
-      for (Extent i = 0; i < count; ++i) ranks.push_back(Rank{static_cast<std::int32_t>(first + i)});
-    }
+    const MeshOrder order = tp_first ? MeshOrder::tp_first : MeshOrder::mesh;
+    return Layout(std::make_shared<const MeshRule>(shape, std::move(placements), order, std::move(ranks), first));
   }
   return Layout::mesh(shape, std::move(placements), tp_first ? MeshOrder::tp_first : MeshOrder::mesh, std::move(ranks));
 }

@@ -13,6 +13,7 @@ class ReplicatedRule final : public LayoutRule {
     if (whole.empty()) return {};
     return {{whole, 0, row_major_strides(shape)}};
   }
+  [[nodiscard]] bool has_local_array() const override { return true; }
   [[nodiscard]] RuleDescription describe() const override { return {"replicated", {}, {}}; }
   [[nodiscard]] std::string to_string() const override { return "replicated"; }
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "geometry/layout_rule.hpp"
 #include "support/checked.hpp"
 
 namespace shardwire {
@@ -49,8 +50,11 @@ Extents local_shape_of(const Layout& layout, const PlacedBoxes& placed) {
     refuse(ErrorCode::unsupported,
            fmt::format("strides do not go with {}, {}: give its memory without strides", layout.to_string(), why));
   };
-  if (layout.kind() == "flat") no_array("whose ranges follow one another");
-  if (layout.kind() == "boxes" && placed.all().size() > 1) no_array("whose boxes follow one another");
+  if (layout.kind() == "boxes") {
+    if (placed.all().size() > 1) no_array("whose boxes follow one another");
+  } else if (!layout.rule().has_local_array()) {
+    no_array("whose ranges follow one another");
+  }
   const Extents& strides = placed.all().front().local_strides;
   Extents shape = strides;
   ElementCount volume = placed.elements();

@@ -57,6 +57,7 @@ NameClasses::NameClasses(const JobLayout& side) {
 }
 
 std::string_view NameClasses::name_of(std::string_view fqn) const {
+  if (class_of_.empty()) return fqn;
   const auto found = class_of_.find(fqn);
   return found == class_of_.end() ? fqn : classes_[found->second].front();
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "shardwire/plan.hpp"
+#include "plan/planner_state.hpp"
 
 namespace shardwire {
 
@@ -18,6 +18,22 @@ void require_no_gaps(std::vector<Gap> gaps) {
   }
   if (gaps.size() > named) fmt::format_to(std::back_inserter(message), "; and {} more", gaps.size() - named);
   throw Error(ErrorCode::layout_mismatch, message, std::move(gaps));
+}
+
+std::vector<Gap> gaps_without(const Plan& plan, std::span<const Rank> lost) {
+  std::vector<Gap> gaps = plan.gaps;
+  if (lost.empty()) return gaps;
+  std::vector<bool> gone;
+  for (const std::vector<Rank>& set : plan.holder_sets) {
+    gone.push_back(std::all_of(set.begin(), set.end(),
+                               [&](Rank rank) { return std::binary_search(lost.begin(), lost.end(), rank); }));
+  }
+  for (const Piece& piece : plan.pieces) {
+    if (!gone[piece.holders]) continue;
+    const TensorKey& key = plan.wanted->tensors[to_index(piece.tensor)].spec.key;
+    gaps.push_back({key.fqn, key.state, plan.box(piece), plan.target});
+  }
+  return gaps;
 }
 
 }  // namespace shardwire

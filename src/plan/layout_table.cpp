@@ -25,10 +25,30 @@ std::size_t hash_of(const RuleDescription& description) {
 
 }  // namespace
 
-std::uint32_t LayoutTable::id_of(const Layout& layout) {
-  const auto known = by_rule_.find(&layout.rule());
-  if (known != by_rule_.end()) return known->second;
+std::size_t LayoutTable::ShapeHash::operator()(const Extents& shape) const {
+  std::size_t hash = shape.size();
+  for (const Extent extent : shape) hash = mix(hash, static_cast<std::size_t>(extent)) ^ (hash >> 29);
+  return hash ^ (hash >> 32);
+}
 
+std::size_t LayoutTable::CheckedHash::operator()(const Checked& key) const {
+  return mix(static_cast<std::size_t>(key.ranks), key.layout_and_shape) >> 7;
+}
+
+std::uint32_t LayoutTable::id_of(const Extents& shape) {
+  // States of one parameter follow one another.
+  if (last_shape_ < shapes_.size() && shapes_[last_shape_] == shape) return last_shape_;
+  const auto [known, fresh] = by_shape_.try_emplace(shape, static_cast<std::uint32_t>(shapes_.size()));
+  if (fresh) shapes_.push_back(shape);
+  return last_shape_ = known->second;
+}
+
+std::uint32_t LayoutTable::id_of(const Layout& layout) {
+  if (last_rule_.first == &layout.rule()) return last_rule_.second;
+  if (const auto known = by_rule_.find(&layout.rule()); known != by_rule_.end()) {
+    last_rule_ = *known;
+    return known->second;
+  }
   const RuleDescription description = layout.rule().describe();
   const std::size_t hash = hash_of(description);
   auto id = static_cast<std::uint32_t>(layouts_.size());
@@ -47,7 +67,8 @@ std::uint32_t LayoutTable::id_of(const Layout& layout) {
 }
 
 void LayoutTable::check(const TensorLayout& tensor, int ranks) {
-  if (!checked_.insert({id_of(tensor.layout), ranks, tensor.spec.shape}).second) return;
+  const std::uint64_t pair = (std::uint64_t{id_of(tensor.layout)} << 32U) | id_of(tensor.spec.shape);
+  if (!checked_.insert({pair, ranks}).second) return;
   try {
     tensor.layout.check(tensor.spec.shape, ranks);
   } catch (const Error& error) {

@@ -26,6 +26,10 @@ Plan plan(const JobLayout& from, const JobLayout& to, Rank target) {
   return Planner(from, to).plan(target);
 }
 
+std::vector<Delivery> plan_for_source(const JobLayout& from, const JobLayout& to, Rank source) {
+  return Planner(from, to).deliveries(source);
+}
+
 ElementCount runs_of(const Box& box, const PlacedBox& held, const PlacedBox& wanted) {
   // Grows the run by any dim whose neighbours lie one run apart on both sides, whatever the order of the dims in
   // memory.

@@ -41,6 +41,23 @@ std::vector<std::int32_t> sections_of_ranks(const JobLayout& job, std::string_vi
   return sections;
 }
 
+void check_size(const std::vector<std::int32_t>& list, int ranks, std::string_view what) {
+  if (list.empty() || std::ssize(list) == ranks) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the topology's {} has {} entries for {} ranks", what, list.size(), ranks));
+}
+
+void check_topology(const Topology& topology, int source_ranks, int target_ranks) {
+  check_size(topology.beside, target_ranks, "beside");
+  check_size(topology.source_host, source_ranks, "source_host");
+  check_size(topology.target_host, target_ranks, "target_host");
+  for (const std::int32_t rank : topology.beside) {
+    if (rank >= -1 && rank < source_ranks) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the topology puts a target beside source rank {} of {}", rank, source_ranks));
+  }
+}
+
 // The names may differ where one is an alias of the other.
 bool alike(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
@@ -50,112 +67,164 @@ bool is_by_value(const TensorSpec& spec) {
   return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
 }
 
-// Under NameClasses, a parameter has one key whatever name a section gives it.
-template <typename KeyTable>
-KeyTable keys_of(const JobLayout& job, std::string_view side, LayoutTable& layouts, const NameClasses& names) {
-  KeyTable keys;
-  std::size_t tensors = 0;
-  for (const Section& section : job.sections) tensors += section.manifest->tensors.size();
-  keys.reserve(tensors);
+// Enters the place of a key. Errors: throws when the key's section has it already, or another one with another spec.
+void enter_key(KeyTable& keys, std::uint32_t section, TensorId tensor, std::string_view side) {
+  const std::uint32_t first = keys.add(section, tensor);
+  const std::uint32_t before = keys.place_before_last(first);
+  if (before == KeyTable::none) return;
+  const TensorSpec& spec = keys.tensor({section, tensor}).spec;
+  if (keys.place(before).section == section) {
+    const TensorKey& twin = keys.tensor(keys.place(before)).spec.key;
+    refuse(side, twin == spec.key ? fmt::format("tensor {} stands twice in section {}", to_string(twin), section)
+                                  : fmt::format("tensors {} and {} of section {} are one by the alias tables",
+                                                to_string(twin), to_string(spec.key), section));
+  }
+  const TensorSpec& other = keys.tensor(keys.place(first)).spec;
+  if (!alike(other, spec)) {
+    disagree(other, spec,
+             fmt::format("in sections {} and {} of the {} side", keys.place(first).section, section, side));
+  }
+}
+
+template <typename Visit>
+void for_each_tensor(const JobLayout& job, LayoutTable& layouts, Visit visit) {
   for (std::uint32_t s = 0; s < job.sections.size(); ++s) {
     const Manifest& manifest = *job.sections[s].manifest;
     for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
       const TensorLayout& tensor = manifest.tensors[t];
       if (!is_by_value(tensor.spec)) layouts.check(tensor, manifest.ranks);
-      auto& places = keys[{names.name_of(tensor.spec.key.fqn), tensor.spec.key.state}];
-      if (!places.empty()) {
-        const auto& first = places.front();
-        const TensorSpec& other = job.sections[first.section].manifest->tensors[to_index(first.tensor)].spec;
-        if (places.back().section == s) {
-          const TensorKey& twin = manifest.tensors[to_index(places.back().tensor)].spec.key;
-          refuse(side, twin == tensor.spec.key
-                           ? fmt::format("tensor {} stands twice in section {}", to_string(twin), s)
-                           : fmt::format("tensors {} and {} of section {} are one by the alias tables", to_string(twin),
-                                         to_string(tensor.spec.key), s));
-        }
-        if (!alike(other, tensor.spec)) {
-          disagree(other, tensor.spec, fmt::format("in sections {} and {} of the {} side", first.section, s, side));
-        }
-      }
-      places.push_back({s, TensorId{t}});
+      visit(s, TensorId{t}, tensor);
     }
   }
-  return keys;
 }
 
 }  // namespace
 
-Planner::State::State(JobLayout from_side, JobLayout to_side)
+Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where)
     : from(std::move(from_side)),
       to(std::move(to_side)),
+      topology(std::move(where)),
       names(from, to),
       from_section(sections_of_ranks(from, "source")),
       to_section(sections_of_ranks(to, "target")),
-      classes_of_section(to.sections.size()) {
-  from_keys = keys_of<KeyTable>(from, "source", layouts, names.held());
-  const KeyTable to_keys = keys_of<KeyTable>(to, "target", layouts, NameClasses());
-  for (const auto& [key, places] : to_keys) {
-    const Place& target = places.front();
-    const auto& held = places_of(to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec.key);
-    if (held.empty()) continue;
-    const Place& source = held.front();
-    const TensorSpec& held_spec = from.sections[source.section].manifest->tensors[to_index(source.tensor)].spec;
-    const TensorSpec& wanted_spec = to.sections[target.section].manifest->tensors[to_index(target.tensor)].spec;
-    if (!alike(held_spec, wanted_spec)) disagree(held_spec, wanted_spec, "on the source and the target side");
-  }
+      from_keys(from, names.held()),
+      held_of(to.sections.size()),
+      classes_of_section(to.sections.size()),
+      distinct_of_section(to.sections.size()) {
+  check_topology(topology, from.ranks, to.ranks);
+  for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
+    enter_key(from_keys, section, tensor, "source");
+  });
+  // A key that is held under the same name is known by its place there; only the others need a table of their own.
+  const NameClasses no_names;
+  KeyTable others(to, no_names);
+  std::vector<std::uint32_t> wanted_in(from_keys.size(), KeyTable::none);  // by first place: last section of `to`
+  std::uint32_t near = 0;
+  for_each_tensor(to, layouts, [&](std::uint32_t section, TensorId id, const TensorLayout& tensor) {
+    const TensorKey& key = tensor.spec.key;
+    const std::uint32_t held = find_held(key, near);
+    held_of[section].push_back(held);
+    if (held == KeyTable::none) return enter_key(others, section, id, "target");
+    near = held + 1;
+    const TensorSpec& held_spec = from_keys.tensor(from_keys.place(held)).spec;
+    if (held_spec.key != key) {
+      enter_key(others, section, id, "target");
+    } else if (std::exchange(wanted_in[held], section) == section) {
+      refuse("target", fmt::format("tensor {} stands twice in section {}", to_string(key), section));
+    }
+    if (!alike(held_spec, tensor.spec)) disagree(held_spec, tensor.spec, "on the source and the target side");
+  });
 }
 
-const std::vector<Planner::State::Place>& Planner::State::places_of(const TensorKey& key) const {
-  static const std::vector<Place> nowhere;
-  const auto has = [&](std::string_view name) { return from_keys.contains({name, key.state}); };
-  const auto name = names.find(key.fqn, has);
-  return name ? from_keys.find({*name, key.state})->second : nowhere;
+std::uint32_t Planner::State::find_held(const TensorKey& key, std::uint32_t near) const {
+  std::uint32_t found = KeyTable::none;
+  const auto name = names.find(key.fqn, [&](std::string_view fqn) {
+    found = from_keys.find(fqn, key.state, near);
+    return found != KeyTable::none;
+  });
+  return name ? from_keys.find(*name, key.state, found) : KeyTable::none;
 }
 
 const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t section) {
-  std::vector<std::uint32_t>& classes = classes_of_section[section];
+  std::vector<std::uint32_t>& ids = classes_of_section[section];
   const Manifest& manifest = *to.sections[section].manifest;
-  if (!classes.empty() || manifest.tensors.empty()) return classes;
-  classes.reserve(manifest.tensors.size());
-  for (const TensorLayout& tensor : manifest.tensors) {
+  if (!ids.empty() || manifest.tensors.empty()) return ids;
+  ids.reserve(manifest.tensors.size());
+  SourceClass held;
+  for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
+    const TensorLayout& tensor = manifest.tensors[t];
     if (is_by_value(tensor.spec)) {
-      classes.push_back(by_value);
+      ids.push_back(by_value);
       continue;
     }
-    SourceClass source{tensor.spec.shape, {}};
-    for (const Place& place : places_of(tensor.spec.key)) {
-      const TensorLayout& held = from.sections[place.section].manifest->tensors[to_index(place.tensor)];
-      source.held.emplace_back(place.section, layouts.id_of(held.layout));
+    held.shape = layouts.id_of(tensor.spec.shape);
+    held.layouts.clear();
+    for (std::uint32_t p = held_of[section][t]; p != KeyTable::none; p = from_keys.place(p).next) {
+      const KeyPlace& place = from_keys.place(p);
+      held.layouts.emplace_back(place.section, layouts.id_of(from_keys.tensor(place).layout));
     }
-    const auto [known, fresh] =
-        source_classes.try_emplace(std::move(source), static_cast<std::uint32_t>(source_class_of.size()));
-    if (fresh) {
-      source_class_of.push_back(&known->first);
-      indices.emplace_back();
+    const auto [known, fresh] = source_classes.try_emplace(held, static_cast<std::uint32_t>(source_classes.size()));
+    if (fresh) searches.emplace_back();
+    const std::uint32_t layout = layouts.id_of(tensor.layout);
+    const auto [id, fresh_class] =
+        class_ids.try_emplace({known->second, section, layout}, static_cast<std::uint32_t>(classes.size()));
+    if (fresh_class) {
+      classes.push_back({&known->first, known->second, section, layout, 0, 0, nullptr});
+      distinct_of_section[section].push_back(id->second);
     }
-    const TargetClass target{known->second, layouts.id_of(tensor.layout)};
-    const auto [entry, new_target] =
-        target_classes.try_emplace(target, static_cast<std::uint32_t>(target_class_of.size()));
-    if (new_target) target_class_of.push_back(target);
-    classes.push_back(entry->second);
+    Class& of_tensor = classes[id->second];
+    ++of_tensor.tensors;
+    of_tensor.item_bytes += item_size(tensor.spec.dtype);
+    ids.push_back(id->second);
   }
-  return classes;
+  return ids;
 }
 
-SourceIndex& Planner::State::index_of(std::uint32_t source_class) {
-  std::optional<SourceIndex>& index = indices[source_class];
-  if (!index) {
-    const SourceClass& held = *source_class_of[source_class];
-    std::vector<Source> sources;
-    for (const auto& [section, layout] : held.held) {
-      sources.push_back({&layouts.layout(layout), from.sections[section].ranks});
+void Planner::State::share_out(std::uint32_t id, Rank target, Shares& out) {
+  const Class& of_tensor = classes[id];
+  const Extents& shape = shape_of(id);
+  out.clear();
+  out.wanted = layouts.layout(of_tensor.layout).boxes_of(shape, target);
+  if (out.wanted.empty()) return;
+  std::vector<LayoutSearch>& sources = searches[of_tensor.held_class];
+  if (sources.empty()) {
+    for (const auto& [section, layout] : of_tensor.held->layouts) {
+      sources.emplace_back(layouts.layout(layout), shape, from.sections[section].ranks);
     }
-    index.emplace(held.shape, std::move(sources));
   }
-  return *index;
+  cutter.cut(sources, beside(target), out);
 }
 
-Planner::Planner(JobLayout from, JobLayout to) : state_(std::make_unique<State>(std::move(from), std::move(to))) {
+SourceChoice Planner::State::choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost) {
+  Class& of_tensor = classes[id];
+  const Surroundings where{topology, from.ranks};
+  if (of_tensor.readers == nullptr) {
+    of_tensor.readers = std::make_unique<ReplicaReaders>(
+        LayoutSearch(layouts.layout(of_tensor.layout), shape_of(id), to.sections[of_tensor.section].ranks), where);
+  }
+  return {*of_tensor.readers, where, target, lost};
+}
+
+std::int32_t Planner::State::beside(Rank target) const {
+  return Surroundings{topology, from.ranks}.beside(target);
+}
+
+TensorId Planner::State::held_tensor(std::uint32_t to_section_number, TensorId tensor,
+                                     std::uint32_t from_section_number) const {
+  std::uint32_t p = held_of[to_section_number][to_index(tensor)];
+  while (from_keys.place(p).section != from_section_number) p = from_keys.place(p).next;
+  return from_keys.place(p).tensor;
+}
+
+std::vector<Rank> sorted(std::span<const Rank> ranks) {
+  std::vector<Rank> list(ranks.begin(), ranks.end());
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+  return list;
+}
+
+Planner::Planner(JobLayout from, JobLayout to, Topology topology)
+    : state_(std::make_unique<State>(std::move(from), std::move(to), std::move(topology))) {
 }
 Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;
@@ -174,39 +243,46 @@ Plan Planner::plan(Rank target) {
   }
   Plan plan;
   plan.target = target;
-  const std::int32_t section = state_->to_section[static_cast<std::size_t>(to_int(target))];
+  const std::int32_t section = state_->to_section_of(target);
   if (section < 0) return plan;
   plan.wanted = state_->to.sections[static_cast<std::size_t>(section)].manifest;
 
-  struct Placed {
-    Shares shares;
-    std::uint32_t first_set = 0;
+  struct OfClass {  // in plan.regions, and the holder set of each
+    std::uint32_t first_region = 0;
+    std::vector<std::uint32_t> holders;
+    std::vector<Box> gaps;
   };
-  const std::vector<std::uint32_t>& classes = state_->classes_of(static_cast<std::uint32_t>(section));
-  std::vector<std::optional<Placed>> known(state_->target_class_of.size());
+  const std::vector<std::uint32_t>& ids = state_->classes_of(static_cast<std::uint32_t>(section));
+  std::unordered_map<std::uint32_t, OfClass> known;
+  std::map<std::vector<Rank>, std::uint32_t> sets;
   std::size_t pieces = 0;
-  for (const std::uint32_t id : classes) {
-    if (id == State::by_value) continue;
-    if (!known[id]) {
-      const State::TargetClass& target_class = state_->target_class_of[id];
-      const Extents& shape = state_->source_class_of[target_class.source_class]->shape;
-      const std::vector<PlacedBox> wanted = state_->layouts.layout(target_class.layout).boxes_of(shape, target);
-      known[id].emplace();
-      if (!wanted.empty()) known[id]->shares = state_->index_of(target_class.source_class).share_out(wanted, target);
-      known[id]->first_set = static_cast<std::uint32_t>(plan.holder_sets.size());
-      for (auto& set : known[id]->shares.holder_sets) plan.holder_sets.push_back(std::move(set));
+  Shares shares;
+  for (const std::uint32_t id : state_->distinct_classes_of(static_cast<std::uint32_t>(section))) {
+    state_->share_out(id, target, shares);
+    OfClass& entry = known[id];
+    entry.first_region = static_cast<std::uint32_t>(plan.regions.size());
+    entry.gaps = shares.gaps;
+    for (const Share& share : shares.shares) {
+      plan.regions.push_back(share.box);
+      std::vector<Rank> ranks;
+      for (const HeldBox& held : shares.holders_of(share)) ranks.push_back(held.rank);
+      const auto [set, fresh] = sets.try_emplace(ranks, static_cast<std::uint32_t>(plan.holder_sets.size()));
+      if (fresh) plan.holder_sets.push_back(std::move(ranks));
+      entry.holders.push_back(set->second);
     }
-    pieces += known[id]->shares.shares.size();
+    pieces += entry.holders.size() * state_->classes[id].tensors;
   }
   plan.pieces.reserve(pieces);
-  for (std::uint32_t t = 0; t < classes.size(); ++t) {
-    if (classes[t] == State::by_value) continue;
-    const Placed& placed = *known[classes[t]];
-    for (const Share& share : placed.shares.shares) {
-      plan.pieces.push_back({TensorId{t}, share.box, placed.first_set + share.holders});
+  std::pair<std::uint32_t, const OfClass*> last{State::by_value, nullptr};
+  for (std::uint32_t t = 0; t < ids.size(); ++t) {
+    if (ids[t] == State::by_value) continue;
+    if (ids[t] != last.first) last = {ids[t], &known.at(ids[t])};
+    const OfClass& entry = *last.second;
+    for (std::uint32_t i = 0; i < entry.holders.size(); ++i) {
+      plan.pieces.push_back({TensorId{t}, entry.first_region + i, entry.holders[i]});
     }
     const TensorKey& key = plan.wanted->tensors[t].spec.key;
-    for (const Box& gap : placed.shares.gaps) plan.gaps.push_back({key.fqn, key.state, gap, target});
+    for (const Box& gap : entry.gaps) plan.gaps.push_back({key.fqn, key.state, gap, target});
   }
   return plan;
 }

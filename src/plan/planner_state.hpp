@@ -2,72 +2,91 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "plan/aliases.hpp"
+#include "plan/key_table.hpp"
 #include "plan/layout_table.hpp"
-#include "plan/source_index.hpp"
+#include "plan/shares.hpp"
+#include "plan/source_choice.hpp"
 #include "shardwire/plan.hpp"
 
 namespace shardwire {
 
 /// What the files of this folder share of a Planner.
 struct Planner::State {
-  State(JobLayout from_side, JobLayout to_side);
+  State(JobLayout from_side, JobLayout to_side, Topology where);
 
-  struct KeyView {
-    std::string_view fqn;
-    std::string_view state;
-    bool operator==(const KeyView&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const KeyView& key) const {
-      const std::hash<std::string_view> hash;
-      return hash(key.fqn) * 31 + hash(key.state);
-    }
-  };
-  struct Place {  // of a key in one section
-    std::uint32_t section = 0;
-    TensorId tensor{};
-  };
-  using KeyTable = std::unordered_map<KeyView, std::vector<Place>, KeyHash>;
-
-  /// Tensors that are cut and held alike: same shape, same layouts of the same ranks.
+  /// Tensors that are held alike: same shape, same layouts of the same ranks.
   struct SourceClass {
-    Extents shape;
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> held;  ///< section, layout number; by section
-    bool operator<(const SourceClass& other) const { return std::tie(shape, held) < std::tie(other.shape, other.held); }
+    std::uint32_t shape = 0;                                       ///< number
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> layouts;  ///< section, number of the layout; by section
+    auto operator<=>(const SourceClass&) const = default;
   };
-  struct TargetClass {
-    std::uint32_t source_class = 0;
-    std::uint32_t layout = 0;
-    auto operator<=>(const TargetClass&) const = default;
+  /// Tensors that are held alike and wanted alike by the ranks of one section. Everything is worked out once per class;
+  /// single tensors come in only when somebody wants a list of pieces.
+  struct Class {
+    const SourceClass* held = nullptr;
+    std::uint32_t held_class = 0;
+    std::uint32_t section = 0;  ///< of the `to` side
+    std::uint32_t layout = 0;   ///< number, of the `to` side
+    std::uint64_t tensors = 0;
+    ByteCount item_bytes = 0;  ///< sum over all its tensors
+    std::unique_ptr<ReplicaReaders> readers;
   };
   static constexpr std::uint32_t by_value = ~0U;  ///< class of a tensor that is no piece
 
-  /// Places of `key` in the `from` side; none when nobody has it.
-  [[nodiscard]] const std::vector<Place>& places_of(const TensorKey& key) const;
-  /// Class of each tensor of a section of the `to` side.
+  /// First place of what the target side calls `key`; none. `near`: as for KeyTable::find.
+  [[nodiscard]] std::uint32_t find_held(const TensorKey& key, std::uint32_t near) const;
+  /// Class of each tensor of a section of the `to` side, filled when first asked for.
   const std::vector<std::uint32_t>& classes_of(std::uint32_t section);
-  SourceIndex& index_of(std::uint32_t source_class);
+  /// Classes of a section, each once, by first tensor. Requires: classes_of(section) was called.
+  [[nodiscard]] const std::vector<std::uint32_t>& distinct_classes_of(std::uint32_t section) const {
+    return distinct_of_section[section];
+  }
+  /// What `target` needs of the tensors of a class.
+  void share_out(std::uint32_t id, Rank target, Shares& out);
+  /// Sources without the `lost` ones for shares of this class; `lost` ascending.
+  SourceChoice choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost);
+  [[nodiscard]] const Extents& shape_of(std::uint32_t id) const { return layouts.shape(classes[id].held->shape); }
+
+  /// Source rank in whose process a target rank runs; -1 none.
+  [[nodiscard]] std::int32_t beside(Rank target) const;
+  [[nodiscard]] std::int32_t from_section_of(Rank rank) const {
+    return from_section[static_cast<std::size_t>(to_int(rank))];
+  }
+  [[nodiscard]] std::int32_t to_section_of(Rank rank) const {
+    return to_section[static_cast<std::size_t>(to_int(rank))];
+  }
+  /// Place of a tensor of the `to` side in a section of the `from` side. Requires: that section has it.
+  [[nodiscard]] TensorId held_tensor(std::uint32_t to_section_number, TensorId tensor,
+                                     std::uint32_t from_section_number) const;
 
   JobLayout from;
   JobLayout to;
+  Topology topology;
   NameSearch names;
   LayoutTable layouts;
-  KeyTable from_keys;                      ///< fqns as names.held() has them
   std::vector<std::int32_t> from_section;  ///< by rank, -1 for none
   std::vector<std::int32_t> to_section;
+  KeyTable from_keys;
+  std::vector<std::vector<std::uint32_t>> held_of;  ///< by `to` section and tensor: first place in from_keys, or none
   std::map<SourceClass, std::uint32_t> source_classes;
-  std::vector<const SourceClass*> source_class_of;  ///< by number; keys of source_classes
-  std::vector<std::optional<SourceIndex>> indices;  ///< by source class, built when first asked for
-  std::map<TargetClass, std::uint32_t> target_classes;
-  std::vector<TargetClass> target_class_of;                    ///< by number
-  std::vector<std::vector<std::uint32_t>> classes_of_section;  ///< filled when first asked for
+  std::vector<std::vector<LayoutSearch>> searches;  ///< by source class, made when first asked for
+  std::vector<Class> classes;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t>
+      class_ids;  ///< source class, section, layout
+  std::vector<std::vector<std::uint32_t>> classes_of_section;
+  std::vector<std::vector<std::uint32_t>> distinct_of_section;
+  ShareCutter cutter;
 };
+
+/// Gaps of the plan, and what the `lost` ranks (ascending) alone hold.
+std::vector<Gap> gaps_without(const Plan& plan, std::span<const Rank> lost);
+/// A list of ranks in ascending order, each once.
+std::vector<Rank> sorted(std::span<const Rank> ranks);
 
 }  // namespace shardwire

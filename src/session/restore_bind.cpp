@@ -161,15 +161,15 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   transfer.piece = item.piece;
   transfer.peer = static_cast<std::uint32_t>(index);
   transfer.held_tensor = to_index(item.held);
-  transfer.box = piece.box;
+  transfer.box = planning_->schedule.box(item);
   transfer.wanted =
-      placed_around(placed_.of(wanted.layout, wanted.spec.shape, wanted_.place(), view.strides), piece.box);
+      placed_around(placed_.of(wanted.layout, wanted.spec.shape, wanted_.place(), view.strides), transfer.box);
   transfer.item_bytes = item_size(wanted.spec.dtype);
   transfer.target = static_cast<std::byte*>(view.data);
   if (peer.own) {
     const auto& own = peer.own->tensors[transfer.held_tensor];
     transfer.way = move::WayKind::local;
-    transfer.held = placed_around(placed_.of(held.layout, held.spec.shape, peer.place, own.strides), piece.box);
+    transfer.held = placed_around(placed_.of(held.layout, held.spec.shape, peer.place, own.strides), transfer.box);
     transfer.source = own.data;
     return transfer;
   }
@@ -180,7 +180,7 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
                                                     to_int(peer.place), peer.no_map_reason));
   }
   // The source packs from its own memory: where the box lies there does not matter here.
-  transfer.held = memory::packed(piece.box);
+  transfer.held = memory::packed(transfer.box);
   return transfer;
 }
 

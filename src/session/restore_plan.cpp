@@ -26,6 +26,23 @@ JobLayout side_of(const std::vector<wire::PublicationRecord>& records,
   return side;
 }
 
+// Which place of the old layout this process has is known; of the others it is supposed that they kept their number
+// where this one did, and that nothing is beside them where not.
+Topology topology_of(const std::vector<wire::PublicationRecord>& records, int member, Rank place, int places) {
+  std::int32_t own = -1;
+  int source_ranks = 0;
+  for (const auto& record : records) {
+    if (record.member == member) own = record.place;
+    source_ranks = std::max(source_ranks, record.place + 1);
+  }
+  Topology topology;
+  for (std::int32_t other = 0; other < places; ++other) {
+    topology.beside.push_back(own == to_int(place) && other < source_ranks ? other : -1);
+  }
+  topology.beside[static_cast<std::size_t>(to_int(place))] = own;
+  return topology;
+}
+
 }  // namespace
 
 std::vector<wire::PublicationRecord> RestoreRun::sources() const {
@@ -38,7 +55,11 @@ std::vector<wire::PublicationRecord> RestoreRun::sources() const {
 // Called whenever something became known. Plans at once when every place of the old layout has published; else once
 // nothing has changed for a while, since a cover may be complete without the missing ones.
 void RestoreRun::consider() {
-  if (planning_now_) return;
+  if (planning_now_) {
+    overtaken_ = true;
+    return;
+  }
+  overtaken_ = false;
   if (manifest_->tensors.empty() && wanted_.values().empty()) return commit();
   const auto records = sources();
   if (records.empty() || !learn(records)) return;
@@ -85,6 +106,7 @@ template <typename Request, typename Reply>
 void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& holders,
                        std::size_t attempt, std::function<void(const Bytes&)> keep) {
   if (attempt >= holders.size()) {
+    core_.require_rendezvous("the address of a member that can say what is published");
     asked_.erase(digest);  // a change in the directory will bring us back
     return;
   }
@@ -159,10 +181,14 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
   }
   // Planning is pure and may take a while: not on the loop, which serves readers meanwhile.
   core_.copier().submit(
-      [planning = planning_, manifest = manifest_, catalog = catalog_] {
+      [planning = planning_, manifest = manifest_, catalog = catalog_, own_member = core_.bootstrap().rank] {
         try {
           planning->from = side_of(planning->records, planning->manifests);
-          Planner planner(planning->from, JobLayout{manifest->ranks, {{manifest, {catalog->place()}}}});
+          // Every place of the new layout is taken to restore too: readers of replicas then share them out alike.
+          JobLayout to{manifest->ranks, {{manifest, {}}}};
+          for (int rank = 0; rank < manifest->ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
+          Planner planner(planning->from, std::move(to),
+                          topology_of(planning->records, own_member, catalog->place(), manifest->ranks));
           planning->plan = planner.plan(catalog->place());
           planning->findings = find_values(*catalog, planning->from, planning->plan, planning->values);
           if (planning->plan.gaps.empty()) planning->schedule = planner.schedule(planning->plan);
@@ -187,6 +213,7 @@ void RestoreRun::planned(bool everybody) {
     // Final when nobody is left who could still publish the missing places.
     const auto absent = static_cast<std::size_t>(planning_->from.ranks) - planning_->records.size();
     if (everybody || core_.directory().lost_members().size() >= absent) require_complete(last_gaps_, last_absent_);
+    if (overtaken_) consider();
     return;
   }
   if (findings.refusal) throw Error(*findings.refusal);

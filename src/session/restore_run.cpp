@@ -55,11 +55,15 @@ void RestoreRun::start() {
               fmt::format("the deadline passed in stage {}; {}", name_of(static_cast<int>(stage_)), waiting_for()))));
   });
   arm_progress();
-  guarded([this] { consider(); });
+  directory_changed();
 }
 
 void RestoreRun::directory_changed() {
-  if (stage_ == Stage::plan) guarded([this] { consider(); });
+  if (stage_ != Stage::plan) return;
+  guarded([this] {
+    if (!manifest_->tensors.empty() || !wanted_.values().empty()) core_.watch(options_.from);
+    consider();
+  });
 }
 
 void RestoreRun::enter(Stage stage) {
@@ -156,7 +160,7 @@ std::vector<Gap> RestoreRun::missing() const {
     if (engine_->tally().complete(static_cast<std::uint32_t>(i))) continue;
     const Piece& piece = planning_->plan.pieces[i];
     const TensorKey& key = manifest_->tensors[to_index(piece.tensor)].spec.key;
-    gaps.push_back({key.fqn, key.state, piece.box, wanted_.place()});
+    gaps.push_back({key.fqn, key.state, planning_->plan.box(piece), wanted_.place()});
   }
   return gaps;
 }

@@ -147,6 +147,7 @@ class RestoreRun {
   };
   std::shared_ptr<Planning> planning_;  // owners: this run and the job that plans
   bool planning_now_ = false;
+  bool overtaken_ = false;  // something became known while planning ran
   bool settled_ = false;
   bool needs_values_ = false;
   std::vector<Gap> last_gaps_;

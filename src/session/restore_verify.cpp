@@ -101,7 +101,7 @@ void RestoreRun::compare(const VerifyBatch& batch, const std::vector<wire::BoxDi
             for (const std::size_t index : *wrong) {
               const Piece& piece = planning_->plan.pieces[transfers_[index].piece];
               const TensorKey& key = manifest_->tensors[to_index(piece.tensor)].spec.key;
-              gaps.push_back({key.fqn, key.state, piece.box, wanted_.place()});
+              gaps.push_back({key.fqn, key.state, transfers_[index].box, wanted_.place()});
             }
             const Rank source = peers_[transfers_[wrong->front()].peer].place;
             throw Error(
@@ -167,8 +167,8 @@ void RestoreRun::commit() {
 void RestoreRun::zero(const TensorLayout& tensor, const Catalog::Entry& entry) {
   ++verifying_;
   core_.copier().submit(
-      [boxes = boxes_of(entry, wanted_.place(), placed_).all(), to = static_cast<std::byte*>(entry.view.data),
-       item_bytes = item_size(tensor.spec.dtype)] {
+      [boxes = placed_.of(tensor.layout, tensor.spec.shape, wanted_.place(), entry.view.strides).all(),
+       to = static_cast<std::byte*>(entry.view.data), item_bytes = item_size(tensor.spec.dtype)] {
         for (const PlacedBox& placed : boxes) fill_zeros(placed, to, item_bytes);
       },
       [this, alive = std::weak_ptr<bool>(alive_)](const std::exception_ptr& error) {

@@ -119,6 +119,94 @@ BOOST_AUTO_TEST_CASE(edges_of_the_format) {
       R"j("ranks": 4, "rules": {"r": {"boxes": {"0": [[[0, 0], [2, 2]]], "1": [[[0, 0], [2, 2]], [[2, 0], [6, 4]]]}}})j")));
 }
 
+BOOST_AUTO_TEST_CASE(a_flat_list_is_one_flat_parameter_in_one_buffer) {
+  const char* const tensors = R"j({"fqn": "a", "shape": [9, 5]}, {"fqn": "s", "shape": [1]}, {"fqn": "b", "shape": [5]},
+    {"fqn": "c", "shape": [6]})j";
+  const Case job = parse_case(case_text(
+      tensors, R"j("ranks": 2, "rules": {"*": {"flat": [["*"]], "world": 2, "align": 4}})j",
+      R"j("ranks": 2, "rules": {"*": {"flat": [["c", "s"], ["b", "a"]], "world": 2}})j", R"j("dtype": "bf16")j"));
+  const auto& source = job.source.layout.sections.at(0).manifest->tensors;
+  BOOST_REQUIRE(source.size() == 3U);  // the one-element tensor travels by value, and has its place all the same
+  const std::vector<FlatMember> all{{{9, 5}}, {{1}}, {{5}}, {{6}}};
+  const auto layouts = Layout::flat(all, 2, 4);
+  BOOST_CHECK(source[0].layout == layouts[0]);
+  BOOST_CHECK(source[1].layout == layouts[2]);
+  BOOST_CHECK(source[2].layout == layouts[3]);
+  BOOST_TEST((job.source.buffers == std::vector<std::vector<std::uint32_t>>{{0, 0, 0}}));
+  const auto& target = job.target.layout.sections.at(0).manifest->tensors;
+  BOOST_CHECK(target[0].layout == Layout::flat(std::vector<FlatMember>{{{5}}, {{9, 5}}}, 2)[1]);
+  BOOST_CHECK(target[2].layout == Layout::flat(std::vector<FlatMember>{{{6}}, {{1}}}, 2)[0]);
+  BOOST_TEST((job.target.buffers == std::vector<std::vector<std::uint32_t>>{{0, 0, 1}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_flat_parameter_over_tensor_parallel_slices) {
+  const Case job = parse_case(R"j({"model": "llama3-8b", "layers": 1, "embeddings": false, "states": ["m", "v"],
+    "source": {"ranks": 4, "rules": {"*": {"flat": [["*"]], "world": 2, "within": {
+      "row": {"chunk": 0, "over": 2}, "col": {"mesh": [2], "placements": ["S(1)"]},
+      "rep": {"mesh": [2], "placements": ["R"]}}}}},
+    "target": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}}})j");
+  const auto& tensors = job.source.layout.sections.at(0).manifest->tensors;
+  BOOST_REQUIRE(tensors.size() == 18U);
+  ElementCount slice = 0;
+  for (std::size_t i = 0; i < tensors.size(); i += 2) {
+    const ElementCount all = volume_of(tensors[i].spec.shape);
+    slice += tensors[i].spec.shape.size() == 1 ? all : all / 2;
+  }
+  BOOST_TEST(tensors[0].layout.local_elements(tensors[0].spec.shape, Rank{3}) == slice / 2);
+  BOOST_TEST(job.source.buffers.at(0).at(16) == 0U);  // one buffer per state
+  BOOST_TEST(job.source.buffers.at(0).at(17) == 1U);
+  BOOST_TEST(job.target.buffers.at(0).at(17) == 17U);
+}
+
+BOOST_AUTO_TEST_CASE(pipeline_stages_have_their_layers_and_ranks) {
+  const Case job = parse_case(R"j({"model": "llama3-8b", "layers": 5, "states": ["m"],
+    "source": {"ranks": 6, "lost": [3], "pipeline": 3, "rules": {
+      "*": {"mesh": [2], "placements": ["S(0)"], "ranks": [1, 0]}, "rep": {"replicated": true}}},
+    "target": {"ranks": 4, "pipeline": 2, "rules": {
+      "*": {"flat": [["*"]], "world": 2}, "rep": {"blockcyclic": {"block": [8], "grid": [2]}}}}})j");
+  const auto& sections = job.source.layout.sections;
+  BOOST_REQUIRE(sections.size() == 3U);
+  BOOST_TEST((sections[1].ranks == std::vector<Rank>{Rank{2}}));
+  BOOST_TEST((sections[2].ranks == std::vector<Rank>{Rank{4}, Rank{5}}));
+  BOOST_TEST(sections[0].manifest->ranks == 6);
+  const auto names = [](const Section& section) {
+    const auto& tensors = section.manifest->tensors;
+    return tensors.front().spec.key.fqn + " .. " + tensors.back().spec.key.fqn;
+  };
+  BOOST_TEST(names(sections[0]) == "model.embed_tokens.weight .. model.layers.1.mlp.down_proj.weight");
+  BOOST_TEST(names(sections[1]) == "model.layers.2.input_layernorm.weight .. model.layers.3.mlp.down_proj.weight");
+  BOOST_TEST(names(sections[2]) == "model.layers.4.input_layernorm.weight .. lm_head.weight");
+  const TensorLayout& norm = sections[1].manifest->tensors.at(0);
+  const TensorLayout& query = sections[1].manifest->tensors.at(1);
+  for (int rank = 0; rank < 6; ++rank) {
+    BOOST_TEST(norm.layout.boxes_of({4096}, Rank{rank}).size() == (rank / 2 == 1 ? 1U : 0U));
+  }
+  BOOST_TEST(query.layout.boxes_of({4096, 4096}, Rank{2}).at(0).box.lower(0) == 2048);
+  BOOST_TEST(query.layout.boxes_of({4096, 4096}, Rank{3}).at(0).box.lower(0) == 0);
+  // A stage has flat parameters of its own.
+  const auto& last = job.target.layout.sections.at(1).manifest->tensors;
+  ElementCount elements = 0;
+  for (const TensorLayout& tensor : last) {
+    if (tensor.spec.shape.size() == 2) elements += volume_of(tensor.spec.shape);
+  }
+  BOOST_TEST(last.at(1).layout.local_elements(last[1].spec.shape, Rank{2}) == elements / 2);
+  BOOST_TEST(last.at(1).layout.local_elements(last[1].spec.shape, Rank{1}) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(one_element_tensors_fit_every_rule) {
+  const char* const tensors =
+      R"j({"fqn": "a", "shape": [4, 4]}, {"fqn": "s", "shape": []}, {"fqn": "t", "shape": [1, 1, 1]})j";
+  for (const char* rule : {R"j({"chunk": 1, "over": 2})j", R"j({"mesh": [2], "placements": ["S(1)"]})j",
+                           R"j({"blockcyclic": {"block": [2, 2], "grid": [1, 2]}})j",
+                           R"j({"flat": [["*"]], "world": 1, "within": {"chunk": 1, "over": 2}})j",
+                           R"j({"boxes": {"0": [[[0, 0], [4, 4]]]}})j"}) {
+    const Case job = parse_case(
+        case_text(tensors, std::string(R"j("ranks": 2, "rules": {"*": )j").append(rule).append("}"), whole_side));
+    BOOST_TEST(job.by_value.size() == 2U);
+    BOOST_TEST(job.source.layout.sections.at(0).manifest->tensors.size() == 1U);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(mangled_text_is_accepted_or_refused_but_never_worse) {
   const unsigned seed = std::random_device{}();
   BOOST_TEST_MESSAGE("seed " << seed);

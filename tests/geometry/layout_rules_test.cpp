@@ -36,6 +36,23 @@ std::vector<Extent> zeros(std::size_t count) {
   return std::vector<Extent>(count, 0);
 }
 
+// One box of two elements.
+RuleDescription placed_with(std::vector<Extent> places) {
+  RuleDescription boxes = boxes_with({0}, {1}, {1, 0, 2});
+  boxes.fields.emplace_back("places", std::move(places));
+  return boxes;
+}
+
+RuleDescription block_cyclic_with(std::vector<Extent> block, std::vector<Extent> grid, std::vector<Extent> source) {
+  return {"blockcyclic", {{"block", std::move(block)}, {"grid", std::move(grid)}, {"source", std::move(source)}}, {}};
+}
+
+RuleDescription flat_with(std::vector<Extent> shape, std::vector<Extent> place) {
+  return {"flat", {{"shape", std::move(shape)}, {"place", std::move(place)}}, {}};
+}
+
+const RuleDescription replicated{"replicated", {}, {}};
+
 const std::vector<RuleDescription> hostile{
     {"flatt", {}, {}},
     {"", {}, {}},
@@ -81,6 +98,46 @@ const std::vector<RuleDescription> hostile{
     boxes_with({0, 0}, {0, 0}, {}),
     boxes_with({-1}, {0}, {}),
     boxes_with({huge}, {0}, {}),
+    placed_with({0}),        // no strides
+    placed_with({0, 1, 0}),  // a number left
+    placed_with({-1, 1}),    // negative offset
+    placed_with({0, -1}),    // negative stride
+    placed_with({0, 0}),     // two elements in one place
+    placed_with({huge, 1}),  // the last place
+    placed_with({0, huge}),  // and by the stride
+    block_cyclic_with({2}, {2, 1}, {0}),
+    block_cyclic_with({0}, {2}, {0}),
+    block_cyclic_with({2}, {0}, {0}),
+    block_cyclic_with({2}, {2}, {2}),
+    block_cyclic_with({2}, {2}, {-1}),
+    block_cyclic_with({2, 2}, {1 << 20, 1 << 20}, {0, 0}),
+    block_cyclic_with(zeros(9), zeros(9), zeros(9)),
+    {"within", {{"outer_ranks", {2}}}, {}},
+    {"within", {{"outer_ranks", {2}}}, {replicated}},
+    {"within", {{"outer_ranks", {0}}}, {replicated, replicated}},
+    {"within", {{"outer_ranks", {huge}}}, {replicated, replicated}},
+    {"within", {{"outer_ranks", {2}}}, {boxes_with({0}, {0}, {}), replicated}},
+    {"within", {{"outer_ranks", {2}}}, {replicated, {"flatt", {}, {}}}},
+    {"on_ranks", {{"ranks", {0}}}, {replicated}},
+    {"on_ranks", {{"ranks", {0, 2}}}, {}},
+    {"on_ranks", {{"ranks", {-1, 2}}}, {replicated}},
+    {"on_ranks", {{"ranks", {0, -1}}}, {replicated}},
+    {"on_ranks", {{"ranks", {2, std::numeric_limits<std::int32_t>::max()}}}, {replicated}},
+    {"on_ranks", {{"ranks", {huge, 2}}}, {replicated}},
+    flat_with({3, 5}, {2, 1, 0}),           // no part
+    flat_with({3, 5}, {2, 3, 0, 8, 0, 8}),  // two places for three outer ranks
+    flat_with({3, 5}, {0, 1, 0, 8}),
+    flat_with({3, 5}, {2, 0, 0, 8}),
+    flat_with({3, 5}, {1 << 20, 1 << 20, 0, 8}),
+    flat_with({3, 5}, {huge, 1, 0, 8}),
+    flat_with({3, 5}, {2, 1, -1, 8}),
+    flat_with({3, 5}, {2, 1, 0, -8}),
+    flat_with({3, 5}, {2, 1, 0, huge}),
+    flat_with(zeros(9), {2, 1, 0, 8}),
+    {"flat", {{"shape", {3, 5}}, {"place", {2, 1, 0, 8}}, {"order", {0, 0}}}, {}},
+    {"flat", {{"shape", {3, 5}}, {"place", {2, 1, 0, 8}}, {"order", {0, huge}}}, {}},
+    {"flat", {{"shape", {3, 5}}, {"place", {2, 1, 0, 8}}}, {replicated, replicated}},
+    {"flat", {{"shape", {3, 5}}, {"place", {2, 1, 0, 8}}}, {boxes_with({0}, {0}, {})}},
 };
 
 }  // namespace
@@ -102,6 +159,10 @@ BOOST_DATA_TEST_CASE(a_hostile_description_is_refused, boost::unit_test::data::m
 BOOST_AUTO_TEST_CASE(the_descriptions_that_the_hostile_ones_start_from_are_sound) {
   BOOST_TEST((layout_from(mesh_with({})) == Layout::mesh({2, 2}, {Shard{0}, Replicate{}})));
   BOOST_TEST((layout_from(boxes_with({3}, {1}, {1, 2, 4})) == Layout::boxes({{Rank{3}, {{{2}, {4}}}}})));
+  const PlacedBoxMap placed{{Rank{0}, {{{{0}, {2}}, 7, {3}}}}};
+  BOOST_TEST((layout_from(placed_with({7, 3})) == Layout::boxes(placed)));
+  BOOST_TEST((layout_from(block_cyclic_with({2}, {3}, {1})) == Layout::block_cyclic({2}, {3}, {1})));
+  BOOST_TEST((layout_from(flat_with({3, 5}, {2, 1, 0, 8})) == Layout::flat(std::vector{FlatMember{{3, 5}}}, 2)[0]));
 }
 
 BOOST_AUTO_TEST_CASE(a_layout_survives_its_description) {
@@ -117,6 +178,23 @@ BOOST_AUTO_TEST_CASE(a_layout_survives_its_description) {
       BOOST_TEST((copy.boxes_of(shape, Rank{rank}) == layout.boxes_of(shape, Rank{rank})));
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(consecutive_ranks_are_never_listed) {
+  // A thousand meshes of 2^24 ranks each, from rank 1 on: as lists they would not fit memory for long.
+  std::vector<Layout> layouts;
+  for (int i = 0; i < 1000; ++i)
+    layouts.push_back(layout_from(mesh_with({{"shape", {1 << 12, 1 << 12}}, {"first", {1}}})));
+  BOOST_TEST(layouts[999].boxes_of({1 << 12}, Rank{1 << 24})[0].box.lower(0) == (1 << 12) - 1);
+  BOOST_TEST(layouts[999].boxes_of({1 << 12}, Rank{0}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_manifest_of_a_flat_model_says_little_per_tensor) {
+  const auto layouts =
+      Layout::flat(std::vector<FlatMember>(3, FlatMember{{4096, 4096}, Layout::chunk(0, 8), {}}), 4, 0, 8);
+  const RuleDescription description = layouts[2].rule().describe();
+  BOOST_TEST(description.fields.size() == 2U);
+  BOOST_TEST(description.fields[1].second.size() == 4U);  // one place for all outer ranks, which are cut alike
 }
 
 BOOST_AUTO_TEST_CASE(layouts_are_equal_when_kind_and_parameters_are) {
@@ -135,6 +213,17 @@ BOOST_AUTO_TEST_CASE(a_layout_reads_well) {
              "mesh (4, 2) [SS(0,2), R] tp_first");
   BOOST_TEST(Layout::mesh({2}, {Shard{-1}}, MeshOrder::mesh, {Rank{4}, Rank{5}}).to_string() ==
              "mesh (2) [S(-1)] from rank 4");
+  BOOST_TEST(Layout::block_cyclic({2, 3}, {2, 2}, {0, 1}).to_string() ==
+             "blockcyclic (block (2, 3), grid (2, 2), source (0, 1))");
+  BOOST_TEST(Layout::within(Layout::chunk(0, 2), 2, Layout::chunk(1, 3)).to_string() ==
+             "chunk(dim 1, over 3) within chunk(dim 0, over 2) of 2 ranks");
+  BOOST_TEST(Layout::on_ranks(Layout::chunk(0, 2), Rank{4}, 2).to_string() ==
+             "chunk(dim 0, over 2) on 2 ranks from rank 4");
+  BOOST_TEST(
+      Layout::flat(std::vector{FlatMember{{5}}, FlatMember{{3}, Layout::replicated(), {}}}, 4, 0, 2)[1].to_string() ==
+      "flat (at 5 over 4) within replicated of 2 ranks");
+  BOOST_TEST(Layout::boxes(PlacedBoxMap{{Rank{0}, {{{{0}, {2}}, 7, {1}}}}}).to_string() ==
+             "boxes (1 on 1 ranks, placed)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

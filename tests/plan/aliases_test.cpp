@@ -41,7 +41,7 @@ bool says(const Error& error, const std::string& text) {
 std::pair<ElementCount, ElementCount> covered(const JobLayout& from, const JobLayout& to) {
   const Plan plan = shardwire::plan(from, to, Rank{0});
   std::pair<ElementCount, ElementCount> result{0, 0};
-  for (const Piece& piece : plan.pieces) result.first += piece.box.volume();
+  for (const Piece& piece : plan.pieces) result.first += plan.box(piece).volume();
   for (const Gap& gap : plan.gaps) result.second += gap.box.volume();
   return result;
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
+#include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
 #include "support/random_layout.hpp"
 
@@ -89,6 +91,7 @@ struct Seen {
   int gaps = 0;
   int local = 0;
   int replicated = 0;
+  int whole_jobs = 0;
 };
 
 void check_plan(const JobLayout& from, const Plan& plan, Seen& seen) {
@@ -107,12 +110,12 @@ void check_plan(const JobLayout& from, const Plan& plan, Seen& seen) {
       Ranks set = 0;
       for (const Rank rank : plan.holder_sets[piece.holders]) {
         set |= bit(rank);
-        BOOST_REQUIRE(in_one_box(from, spec, rank, piece.box));
+        BOOST_REQUIRE(in_one_box(from, spec, rank, plan.box(piece)));
       }
       BOOST_REQUIRE(static_cast<std::size_t>(std::popcount(set)) == plan.holder_sets[piece.holders].size());
       BOOST_REQUIRE(set != 0);
-      BOOST_REQUIRE(!piece.box.empty());
-      for_each_element(spec.shape, piece.box, [&](std::size_t element) {
+      BOOST_REQUIRE(!plan.box(piece).empty());
+      for_each_element(spec.shape, plan.box(piece), [&](std::size_t element) {
         --open[element];
         BOOST_REQUIRE((holders[element] & bit(plan.target)) == (set & bit(plan.target)));  // own data first
       });
@@ -134,21 +137,20 @@ void check_plan(const JobLayout& from, const Plan& plan, Seen& seen) {
   }
 }
 
-void check_schedule(const Planner& planner, Plan plan, const std::vector<Rank>& lost) {
+void check_schedule(Planner& planner, Plan plan, const std::vector<Rank>& lost) {
   plan.gaps.clear();
   const auto is_lost = [&](Rank rank) { return std::find(lost.begin(), lost.end(), rank) != lost.end(); };
   std::vector<Box> orphans;
   for (const Piece& piece : plan.pieces) {
     const auto& set = plan.holder_sets[piece.holders];
-    if (std::all_of(set.begin(), set.end(), is_lost)) orphans.push_back(piece.box);
+    if (std::all_of(set.begin(), set.end(), is_lost)) orphans.push_back(plan.box(piece));
   }
   try {
     const Schedule schedule = planner.schedule(plan, lost);
     BOOST_REQUIRE(orphans.empty());
-    std::vector<bool> done(plan.pieces.size());
+    std::vector<std::vector<Box>> parts(plan.pieces.size());
     for (const ScheduledPiece& item : schedule.items) {
-      BOOST_REQUIRE(!done[item.piece]);
-      done[item.piece] = true;
+      parts[item.piece].push_back(schedule.box(item));
       const Piece& piece = plan.pieces[item.piece];
       const auto& set = plan.holder_sets[piece.holders];
       BOOST_REQUIRE(std::binary_search(set.begin(), set.end(), item.source));
@@ -160,13 +162,90 @@ void check_schedule(const Planner& planner, Plan plan, const std::vector<Rank>& 
       BOOST_REQUIRE(
           (section.manifest->tensors[to_index(item.held)].spec == plan.wanted->tensors[to_index(piece.tensor)].spec));
     }
-    BOOST_REQUIRE(schedule.items.size() == plan.pieces.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) BOOST_REQUIRE(covers_exactly(plan.box(plan.pieces[i]), parts[i]));
   } catch (const Error& error) {
     BOOST_REQUIRE((error.code() == ErrorCode::layout_mismatch));
     std::vector<Box> reported;
     for (const Gap& gap : error.gaps()) reported.push_back(gap.box);
     BOOST_REQUIRE((!orphans.empty() && reported == orphans));
   }
+}
+
+using Delivered = std::map<std::tuple<Rank, Rank, TensorKey>, std::vector<Box>>;  // by source, target and tensor
+
+// The job seen as a whole, from the sources' side and from a planner that plans one rank only: all the same.
+void check_job(Planner& planner, const std::vector<Rank>& lost, const Topology& topology, Seen& seen) {
+  JobTotals totals;
+  try {
+    totals = planner.totals(lost);
+  } catch (const Error& error) {
+    BOOST_REQUIRE((error.code() == ErrorCode::layout_mismatch && !error.gaps().empty()));
+    return;
+  }
+  ++seen.whole_jobs;
+  Delivered read;
+  std::map<std::pair<Rank, Rank>, ByteCount> flows;  // by target and source
+  std::map<std::pair<Rank, Rank>, ByteCount> holdings;
+  for (int r = 0; r < planner.to().ranks; ++r) {
+    const Rank target{r};
+    const Plan plan = planner.plan(target);
+    const Schedule schedule = planner.schedule(plan, lost);
+    Planner alone(planner.from(), planner.to(), topology);
+    const Schedule same = alone.schedule(alone.plan(target), lost);
+    BOOST_REQUIRE(same.items.size() == schedule.items.size());
+    BOOST_REQUIRE(totals.targets[static_cast<std::size_t>(r)].pieces == schedule.items.size());
+    for (std::size_t i = 0; i < schedule.items.size(); ++i) {
+      const ScheduledPiece& item = schedule.items[i];
+      BOOST_REQUIRE((same.items[i].source == item.source && same.box(same.items[i]) == schedule.box(item)));
+      const TensorSpec& spec = plan.wanted->tensors[to_index(plan.pieces[item.piece].tensor)].spec;
+      const Box& box = schedule.box(item);
+      read[{item.source, target, spec.key}].push_back(box);
+      flows[{target, item.source}] += static_cast<ByteCount>(box.volume()) * item_size(spec.dtype);
+    }
+    for (const Piece& piece : plan.pieces) {
+      const TensorSpec& spec = plan.wanted->tensors[to_index(piece.tensor)].spec;
+      for (const Rank source : plan.holder_sets[piece.holders]) {
+        if (std::find(lost.begin(), lost.end(), source) != lost.end()) continue;
+        holdings[{target, source}] += static_cast<ByteCount>(plan.box(piece).volume()) * item_size(spec.dtype);
+      }
+    }
+  }
+  const auto same_flows = [](const std::vector<Flow>& listed, const auto& expected) {
+    auto next = expected.begin();
+    for (const Flow& flow : listed) {
+      if (next == expected.end() || next->first != std::pair(flow.target, flow.source)) return false;
+      if ((next++)->second != flow.bytes) return false;
+    }
+    return next == expected.end();
+  };
+  BOOST_REQUIRE(same_flows(totals.flows, flows));
+  BOOST_REQUIRE(same_flows(planner.holdings(lost), holdings));
+  BOOST_REQUIRE(totals.needed == totals.local + totals.remote);
+
+  Delivered given;
+  for (int r = 0; r < planner.from().ranks; ++r) {
+    for (const Delivery& delivery : planner.deliveries(Rank{r}, lost)) {
+      const TensorSpec& spec =
+          planner.to().sections[delivery.section].manifest->tensors[to_index(delivery.wanted)].spec;
+      given[{Rank{r}, delivery.target, spec.key}].push_back(delivery.box);
+    }
+  }
+  for (Delivered* side : {&read, &given}) {
+    for (auto& [key, boxes] : *side) std::sort(boxes.begin(), boxes.end());
+  }
+  BOOST_REQUIRE((read == given));
+}
+
+Topology random_topology(Random& random, int source_ranks, int target_ranks) {
+  Topology topology;
+  if (pick(random, 0, 1) == 0) {
+    for (int r = 0; r < target_ranks; ++r) topology.beside.push_back(pick(random, -1, source_ranks - 1));
+  }
+  if (pick(random, 0, 1) == 0) {
+    for (int r = 0; r < target_ranks; ++r) topology.target_host.push_back(pick(random, 0, 2));
+    for (int r = 0; r < source_ranks; ++r) topology.source_host.push_back(pick(random, 0, 2));
+  }
+  return topology;
 }
 
 }  // namespace
@@ -196,6 +275,10 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
         check_schedule(planner, plan, {});
         check_schedule(planner, plan, {Rank{pick(random, 0, from.ranks - 1)}, Rank{target}});
       }
+      const Topology topology = random_topology(random, from.ranks, planner.to().ranks);
+      Planner placed(from, planner.to(), topology);
+      check_job(placed, {}, topology, seen);
+      check_job(placed, {Rank{pick(random, 0, from.ranks - 1)}}, topology, seen);
     }
   }
   // The cases mean nothing unless all of these came up.
@@ -203,6 +286,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
   BOOST_TEST(seen.gaps > 1'000);
   BOOST_TEST(seen.local > 1'000);
   BOOST_TEST(seen.replicated > 1'000);
+  BOOST_TEST(seen.whole_jobs > 500);
   BOOST_TEST_MESSAGE(seen.pieces << " pieces, " << seen.gaps << " gaps");
 }
 

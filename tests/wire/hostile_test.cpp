@@ -24,9 +24,6 @@ std::vector<Target> targets(Maker& maker) {
     result.push_back(
         {fmt::format("message {}", message.index()), encode(message), [](auto bytes) { (void)encode(decode(bytes)); }});
   }
-  result.push_back({"member", encode_member(maker.member()), [](auto b) { (void)encode_member(decode_member(b)); }});
-  result.push_back({"publication", encode_publication(maker.publication()),
-                    [](auto bytes) { (void)encode_publication(decode_publication(bytes)); }});
   const auto reread_manifest = [](std::span<const std::byte> bytes) {
     const Manifest manifest = decode_manifest(bytes);
     BOOST_CHECK(std::ranges::equal(encode_manifest(manifest), bytes));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_NO_MAIN
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "support/seed.hpp"
@@ -83,7 +84,16 @@ BOOST_AUTO_TEST_CASE(the_manifest_of_a_large_model_is_small) {
   BOOST_REQUIRE_EQUAL(manifest.tensors.size(), 873u);
   const Bytes bytes = encode_manifest(manifest);
   BOOST_TEST_MESSAGE("bytes of the manifest: " << bytes.size());
-  BOOST_CHECK_LT(bytes.size(), 40'000u);
+  BOOST_CHECK_LT(bytes.size(), 9'000u);
+  BOOST_CHECK(decode_manifest(bytes) == manifest);
+}
+
+BOOST_AUTO_TEST_CASE(state_after_state_is_small_as_well) {
+  Manifest manifest = large_model();
+  std::ranges::stable_sort(manifest.tensors, {}, [](const auto& tensor) { return tensor.spec.key.state; });
+  const Bytes bytes = encode_manifest(manifest);
+  BOOST_TEST_MESSAGE("bytes of the manifest: " << bytes.size());
+  BOOST_CHECK_LT(bytes.size(), 12'000u);
   BOOST_CHECK(decode_manifest(bytes) == manifest);
 }
 
@@ -178,6 +188,28 @@ BOOST_AUTO_TEST_CASE(few_names_cannot_become_many_bytes) {
   BOOST_CHECK(decode_manifest(encode_manifest(manifest)) == manifest);
   for (TensorLayout& entry : manifest.tensors) entry.spec.key.fqn.append(4000, 'x');
   check_refused(manifest);
+}
+
+BOOST_AUTO_TEST_CASE(layouts_inside_layouts_have_a_bounded_depth) {
+  Layout layout = Layout::chunk(0, 2);
+  for (int depth = 2; depth <= 8; ++depth) layout = Layout::on_ranks(layout, Rank{0}, 2);
+  const Manifest deep{2, {tensor("a", {4}, layout)}};
+  BOOST_CHECK(decode_manifest(encode_manifest(deep)) == deep);
+  check_refused({2, {tensor("a", {4}, Layout::on_ranks(layout, Rank{0}, 2))}});
+  for (int depth = 9; depth <= 2000; ++depth) layout = Layout::on_ranks(layout, Rank{0}, 2);
+  check_refused({2, {tensor("a", {4}, layout)}});
+}
+
+BOOST_AUTO_TEST_CASE(few_numbers_cannot_ask_for_much_work) {  // else this would not end
+  // 2^24 outer ranks each, and layouts that are checked for each of them.
+  const int many = 1 << 24;
+  const Layout wide = Layout::within(Layout::replicated(), many, Layout::replicated());
+  check_refused({many, {tensor("a", {4}, Layout::within(wide, many, wide))}});
+  Manifest shapes{many, {}};
+  for (Extent n = 2; n < 100; ++n) shapes.tensors.push_back(tensor(fmt::format("t{}", n), {n}, wide));
+  check_refused(shapes);
+  // 2^32 boxes.
+  check_refused({2, {tensor("a", {Extent{1} << 33}, Layout::block_cyclic({1}, {2}))}});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

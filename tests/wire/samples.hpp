@@ -92,11 +92,9 @@ class Maker {
       return TensorRange{static_cast<std::uint32_t>(random_()), several<Box>(3, [&] { return box(); })};
     };
     return {
-        Hello{1, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200), digest()},
+        Hello{protocol_version, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200),
+              digest()},
         Proof{digest()},
-        StorePut{text(300), bytes(1000)},
-        StoreWatch{text(300)},
-        StoreEntry{text(300), bytes(1000)},
         ManifestRequest{digest()},
         ManifestReply{digest(), bytes(3000)},
         ValuesRequest{digest()},
@@ -115,6 +113,22 @@ class Maker {
                                            })},
         Failure{word(), error(), text(500)},
         Goodbye{},
+        Join{member()},
+        Joined{static_cast<std::uint32_t>(random_())},
+        Publish{text(200), publication()},
+        Watch{text(200)},
+        roster(),
+        Departures{runs(3)},
+        Lookup{members()},
+        Addresses{several<Addresses::Entry>(9,
+                                            [&] {
+                                              return Addresses::Entry{static_cast<std::uint32_t>(random_()), member()};
+                                            }),
+                  members()},
+        Gather{word(), text(300), bytes(1000)},
+        Gathered{text(300), several<Bytes>(9, [&] { return bytes(100); })},
+        GatherQuit{text(300)},
+        GatherAbsent{text(300), below(2) == 0, members()},
     };
   }
 
@@ -122,14 +136,50 @@ class Maker {
     return {rank(), word(), text(100), text(40), static_cast<std::uint16_t>(random_()), text(100)};
   }
   PublicationRecord publication() {
-    return {rank(), word(), rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+    return {rank(), 0, rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+  }
+  std::vector<std::int32_t> members() {
+    std::vector<std::int32_t> result;
+    for (std::int32_t next = rank(); below(8) != 0; next += 1 + rank()) result.push_back(next);
+    return result;
+  }
+  /// Ascending and disjoint, of groups below `groups`.
+  std::vector<MemberRun> runs(std::uint64_t groups) {
+    std::vector<MemberRun> result;
+    std::int32_t past = 0;
+    while (below(12) != 0) {
+      MemberRun run{past + (below(2) == 0 ? 0 : rank()), below(2) == 0 ? 1 : 1 + rank(), rank(),
+                    static_cast<std::uint32_t>(below(groups))};
+      if (run.group == 0) run.place = 0;
+      past = run.first + run.count;
+      result.push_back(run);
+    }
+    return result;
+  }
+  Roster roster() {
+    Roster result{text(200), below(2) == 0, {}, runs(1u << below(32))};
+    const std::vector<Digest> digests{digest(), digest(), digest()};
+    for (const std::int32_t number : members()) {
+      result.groups.push_back({static_cast<std::uint32_t>(number) + 1, static_cast<std::uint32_t>(random_()),
+                               static_cast<std::int64_t>(random_()), word(), digests[below(3)], digests[below(3)]});
+    }
+    return result;
   }
 
   Layout layout(const Extents& shape, int ranks) {
-    switch (below(4)) {
+    switch (below(8)) {
       case 0: return Layout::replicated();
       case 1: return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
       case 2: return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
+      case 3: return Layout::block_cyclic({2, 5}, {1, ranks}, {0, 1});
+      case 4: return Layout::within(Layout::chunk(1, 2), 2, Layout::chunk(0, ranks / 2));
+      case 5: return Layout::on_ranks(Layout::chunk(0, ranks / 2), Rank{ranks / 2}, ranks / 2);
+      case 6: {
+        FlatMember member{shape};
+        if (below(2) == 0) member.outer = Layout::chunk(1, 2);
+        if (below(2) == 0) member.order = {1, 0};
+        return Layout::flat(std::vector{FlatMember{{3, 5}}, member}, ranks / 2, 4, 2)[1];
+      }
       default: {
         std::map<Rank, std::vector<Box>> boxes;
         for (int r = 0; r < ranks; ++r) {
@@ -137,7 +187,10 @@ class Maker {
           box.size[0] = 1;
           boxes[Rank{r}] = {box};
         }
-        return Layout::boxes(boxes);
+        if (below(2) == 0) return Layout::boxes(boxes);
+        PlacedBoxMap placed;
+        for (const auto& [rank, list] : boxes) placed[rank] = {{list[0], static_cast<Extent>(below(9)), {500, 2}}};
+        return Layout::boxes(placed);
       }
     }
   }

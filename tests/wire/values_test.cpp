@@ -83,16 +83,4 @@ BOOST_AUTO_TEST_CASE(a_tensor_whose_bytes_do_not_match_its_shape_is_refused) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(records_survive_a_round_trip) {
-  Maker maker(test_seed());
-  for (int round = 0; round < 200; ++round) {
-    const MemberRecord member = maker.member();
-    BOOST_CHECK(decode_member(encode_member(member)) == member);
-    const PublicationRecord publication = maker.publication();
-    BOOST_CHECK(decode_publication(encode_publication(publication)) == publication);
-  }
-  BOOST_CHECK(decode_member(encode_member({})) == MemberRecord{});
-  BOOST_CHECK(decode_publication(encode_publication({})) == PublicationRecord{});
-}
-
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long planning takes, beside a planner that compares every wanted box with every held one, and what the published
+// cases cost. README.md says how to read it.
+#include <fmt/format.h>
+
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <iostream>
+
+#include "case/case.hpp"
+#include "perf/all_pairs.hpp"
+#include "perf/link_bound.hpp"
+#include "perf/row.hpp"
+#include "shardwire/plan.hpp"
+
+namespace shardwire::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> cases;
+  std::string target;
+  std::string measure = "job";
+  int rank = -1;
+  int repeats = 7;
+  std::string commit;
+};
+
+struct Times {
+  std::vector<double> wall;
+  std::vector<double> cpu;
+};
+
+double now(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Planning is one thread's work without a wait: where the two differ, the machine was busy with something else.
+void time_of(const std::function<void()>& work, Times& times) {
+  const double wall = now(CLOCK_MONOTONIC);
+  const double cpu = now(CLOCK_THREAD_CPUTIME_ID);
+  work();
+  times.cpu.push_back(now(CLOCK_THREAD_CPUTIME_ID) - cpu);
+  times.wall.push_back(now(CLOCK_MONOTONIC) - wall);
+}
+
+// Other data takes the place of whatever the last repeat left in the caches.
+void cool_caches() {
+  static std::vector<std::uint64_t> other(std::size_t{16} << 20);  // 128 MiB
+  for (std::size_t i = 0; i < other.size(); i += 8) other[i] += i;
+}
+
+Json spread_fields(const char* name, const Spread& spread) {
+  const std::string key(name);
+  return {{key, spread.median}, {key + "_min", spread.least}, {key + "_max", spread.most}};
+}
+
+// A rank in the middle: the first and the last ones often have less to do.
+Rank measured_rank(const Options& options, const JobLayout& to) {
+  return Rank{options.rank >= 0 ? options.rank : to.ranks / 2};
+}
+
+Json measure(const Options& options, const Case& job) {
+  const JobLayout& from = job.source.layout;
+  const JobLayout& to = job.target.layout;
+  const Rank rank = measured_rank(options, to);
+  Times ours;
+  Times theirs;
+  AllPairsTotals slow;
+  ByteCount needed = 0;
+  std::size_t pieces = 0;
+  for (int repeat = 0; repeat <= options.repeats; ++repeat) {  // one more, which warms up
+    JobLayout from_copy = from;
+    JobLayout to_copy = to;
+    cool_caches();
+    const auto plan_it = [&] {
+      Planner planner(std::move(from_copy), std::move(to_copy));
+      if (options.measure == "job") {
+        const JobTotals totals = planner.totals();
+        needed = totals.needed;
+        pieces = totals.pieces;
+      } else {
+        const Plan plan = planner.plan(rank);
+        pieces = plan.pieces.size();
+        if (options.measure == "schedule") pieces = planner.schedule(plan).items.size();
+      }
+    };
+    Times warm_up;
+    time_of(plan_it, repeat == 0 ? warm_up : ours);
+    const bool whole = options.measure == "job";
+    // Whole jobs take it seconds, so that two repeats have to do.
+    if (repeat >= (whole ? 3 : options.repeats + 1)) continue;
+    cool_caches();
+    time_of([&] { slow = whole ? all_pairs(from, to) : all_pairs(from, to, rank); }, repeat == 0 ? warm_up : theirs);
+  }
+  if (options.measure == "job" && needed != slow.bytes) {
+    throw std::runtime_error(fmt::format("{}: {} bytes planned, all pairs find {}", job.name, needed, slow.bytes));
+  }
+  const Spread fast = spread_of(ours.wall);
+  const Spread pairs = spread_of(theirs.wall);
+  Json row{{"name", "plan-" + options.measure + " " + job.name},
+           {"target", options.target},
+           {"commit", commit(options.commit)},
+           {"machine", machine()},
+           {"versions", versions()},
+           {"repeats", options.repeats}};
+  row.update(spread_fields("seconds", fast));
+  row["bound"] = "all pairs";
+  row.update(spread_fields("bound_seconds", pairs));
+  row["ratio"] = pairs.median / fast.median;
+  row["cpu_seconds"] = {{"measured", spread_of(ours.cpu).median}, {"bound", spread_of(theirs.cpu).median}};
+  row["pieces"] = pieces;
+  row["tensors"] = job.tensors * job.states.size();
+  if (options.measure != "job") row["rank"] = to_int(rank);
+  return row;
+}
+
+// Link loads when every rank follows its schedule, over the least that any choice of sources could reach.
+Json balance(const Options& options, const Case& job) {
+  Planner planner(job.source.layout, job.target.layout);
+  const JobTotals totals = planner.totals();
+  const double bound = link_bound(planner);
+  const auto load = static_cast<double>(std::max(totals.max_egress, totals.max_ingress));
+  return {{"name", "links " + job.name},
+          {"target", options.target},
+          {"commit", commit(options.commit)},
+          {"max_egress", totals.max_egress},
+          {"max_ingress", totals.max_ingress},
+          {"bound_bytes", bound},
+          {"ratio", bound == 0 ? 1.0 : load / bound},
+          {"pieces", totals.pieces}};
+}
+
+int run(const Options& options) {
+  for (const std::string& path : options.cases) {
+    const Case job = load_case(path);
+    std::cout << (options.measure == "links" ? balance(options, job) : measure(options, job)).dump() << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shardwire::perf
+
+int main(int argc, char** argv) {
+  shardwire::perf::Options options;
+  CLI::App app("Planning time beside an all-pairs planner, and link loads beside their bound; one JSON row per case.");
+  app.add_option("CASE", options.cases, "case files")->required();
+  app.add_option("--measure", options.measure,
+                 "job: totals of all ranks; rank: one rank's plan; schedule: and its schedule; links")
+      ->check(CLI::IsMember({"job", "rank", "schedule", "links"}));
+  app.add_option("--rank", options.rank, "the rank that is planned (default: the middle one)");
+  app.add_option("--target", options.target, "T4, .. for the row");
+  app.add_option("--repeats", options.repeats, "timed repeats")->check(CLI::Range(1, 1000));
+  app.add_option("--commit", options.commit, "commit for the row (default: the one that was built)");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return shardwire::perf::run(options);
+  } catch (const std::exception& error) {
+    std::cerr << "perf_plan: " << error.what() << "\n";
+    return 1;
+  }
+}

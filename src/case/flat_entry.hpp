@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "case/json_node.hpp"
+#include "case/models.hpp"
+#include "shardwire/layout.hpp"
+
+namespace shardwire {
+
+/// A `flat` entry of a side's rules. What it lists are names, so that its layouts are known only with the tensors.
+class FlatEntry {
+ public:
+  /// Errors: throws CaseError.
+  explicit FlatEntry(const Node& node);
+
+  struct Member {
+    Layout layout;
+    std::uint32_t list = 0;  ///< which flat parameter it is in
+  };
+  /// Layouts of `served`, the tensors of one pipeline stage that this entry serves, in their order. `elsewhere` names
+  /// those of other stages: these may stand in a list and are passed over.
+  /// Errors: throws CaseError for a tensor that is in no list or in two, and for names that are of none.
+  [[nodiscard]] std::vector<Member> layouts_of(std::span<const CaseTensor* const> served,
+                                               const std::set<std::string>& elsewhere) const;
+
+ private:
+  struct Outer {
+    Layout layout;
+    int ranks = 1;
+  };
+  void parse_within(const Node& within);
+  [[nodiscard]] static Outer parse_outer(const Node& node);
+  [[nodiscard]] FlatMember member_of(const CaseTensor& tensor) const;
+
+  Node node_;
+  std::vector<std::vector<Node>> lists_;
+  int world_ = 1;
+  Extent align_ = 0;
+  int outer_ranks_ = 1;
+  std::map<std::string, Outer> outer_;  ///< by tensor rule name; "*" for all others; empty without `within`
+};
+
+}  // namespace shardwire

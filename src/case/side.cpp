@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "case/side.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <variant>
+
+#include "case/flat_entry.hpp"
+#include "case/layout_parser.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+namespace {
+
+std::string quoted(const std::string& name) {
+  return Json(name).dump(-1, ' ', true);
+}
+
+// A run of ranks that hold the same tensors: a pipeline stage, or all.
+struct Stage {
+  int first = 0;
+  int ranks = 0;
+  std::vector<std::size_t> tensors;  // indices into the list
+};
+
+std::vector<Stage> stages_of(const Node& node, int ranks, const TensorList& list) {
+  int count = 1;
+  if (const auto pipeline = node.find("pipeline")) {
+    if (!list.of_model) pipeline->refuse("has a meaning only beside a model");
+    count = static_cast<int>(pipeline->integer(1, max_ranks));
+    if (count > 1 && count > list.layers) {
+      pipeline->refuse(fmt::format("{} stages for {} layers; each needs one at least", count, list.layers));
+    }
+    if (ranks % count != 0) pipeline->refuse(fmt::format("{} ranks do not make {} stages of equal size", ranks, count));
+  }
+  std::vector<Stage> stages(static_cast<std::size_t>(count));
+  std::vector<std::size_t> stage_of_layer;  // the first `layers mod count` stages have one more
+  for (int s = 0; s < count; ++s) {
+    stages[static_cast<std::size_t>(s)].first = s * (ranks / count);
+    stages[static_cast<std::size_t>(s)].ranks = ranks / count;
+    const int layers = list.layers / count + (s < list.layers % count ? 1 : 0);
+    stage_of_layer.insert(stage_of_layer.end(), static_cast<std::size_t>(layers), static_cast<std::size_t>(s));
+  }
+  for (std::size_t i = 0; i < list.tensors.size(); ++i) {
+    const int layer = list.tensors[i].layer;
+    const std::size_t stage = layer < 0              ? 0
+                              : layer >= list.layers ? stages.size() - 1
+                                                     : stage_of_layer[static_cast<std::size_t>(layer)];
+    stages[stage].tensors.push_back(i);
+  }
+  return stages;
+}
+
+// The entries of a side's rules, and which of them serves which tensor.
+class Rules {
+ public:
+  Rules(const Node& node, const TensorList& list) : list_(list) {
+    for (const auto& [name, entry] : node.members()) {
+      if (name.empty()) entry.refuse("an empty name");
+      refuse_keyword(entry, name);
+      const auto known = std::find(std::begin(model_rules), std::end(model_rules), name);
+      if (list.of_model && name != "*" && known == std::end(model_rules)) {
+        entry.refuse("the model has no tensors of this rule; it has row, col, rep, expert");
+      }
+      entries_.emplace(name, Entry{parse_entry(entry), entry, {}, {}});
+    }
+    for (std::size_t i = 0; i < list.tensors.size(); ++i) {
+      const CaseTensor& tensor = list.tensors[i];
+      auto found = entries_.find(tensor.rule);
+      if (found == entries_.end()) found = entries_.find("*");
+      if (found == entries_.end()) {
+        throw CaseError(fmt::format("{}: no entry of {} serves rule '{}' of tensor {}", list.place(i), node.place(),
+                                    path_step(tensor.rule).substr(1), quoted(tensor.fqn)));
+      }
+      entry_of_.push_back(&found->second);
+      found->second.names.insert(tensor.fqn);
+    }
+  }
+
+  struct Served {
+    Layout layout;
+    std::uint32_t buffer = 0;  ///< equal for tensors of the stage that share a local buffer
+  };
+  /// Layouts of a stage's tensors, in their order, as if its ranks were all; each checked.
+  std::vector<Served> serve(const Stage& stage) {
+    std::map<const Entry*, std::vector<const CaseTensor*>> flat;
+    for (const std::size_t i : stage.tensors) {
+      if (std::holds_alternative<FlatEntry>(entry_of_[i]->rule)) flat[entry_of_[i]].push_back(&list_.tensors[i]);
+    }
+    std::map<const CaseTensor*, FlatEntry::Member> members;
+    for (const auto& [entry, tensors] : flat) {
+      const auto layouts = std::get<FlatEntry>(entry->rule).layouts_of(tensors, entry->names);
+      for (std::size_t i = 0; i < tensors.size(); ++i) members.emplace(tensors[i], layouts[i]);
+    }
+    std::vector<Served> served;
+    std::uint32_t buffers = 0;
+    std::map<std::pair<const Entry*, std::uint32_t>, std::uint32_t> buffer_of_list;
+    for (const std::size_t i : stage.tensors) {
+      const CaseTensor& tensor = list_.tensors[i];
+      Entry& entry = *entry_of_[i];
+      const auto member = members.find(&tensor);
+      const Layout& layout = member == members.end() ? std::get<Layout>(entry.rule) : member->second.layout;
+      // One-element tensors travel by value, so that their dims say nothing about the layout.
+      const bool fresh = member != members.end() || entry.checked.insert({tensor.shape, stage.ranks}).second;
+      if (volume_of(tensor.shape) != 1 && fresh) check(layout, tensor, entry.node, stage.ranks);
+      if (member == members.end()) {
+        served.push_back({layout, buffers++});
+        continue;
+      }
+      const auto [buffer, first] = buffer_of_list.try_emplace({&entry, member->second.list}, buffers);
+      if (first) ++buffers;
+      served.push_back({layout, buffer->second});
+    }
+    return served;
+  }
+
+ private:
+  using Rule = std::variant<Layout, FlatEntry>;
+  struct Entry {
+    Rule rule;
+    Node node;
+    std::set<std::string> names;                // of the tensors that it serves
+    std::set<std::pair<Extents, int>> checked;  // shapes, ranks
+  };
+
+  static void refuse_keyword(const Node& node, const std::string& name) {
+    if (is_layout_keyword(name)) node.refuse(fmt::format("'{}' is a layout keyword and cannot name a rule", name));
+  }
+
+  static Rule parse_entry(const Node& entry) {
+    entry.require_object();
+    if (entry.has("flat")) {
+      require_one_kind(entry);
+      return FlatEntry(entry);
+    }
+    return parse_layout(entry);
+  }
+
+  static void check(const Layout& layout, const CaseTensor& tensor, const Node& node, int ranks) {
+    try {
+      layout.check(tensor.shape, ranks);
+    } catch (const Error& error) {
+      node.refuse(fmt::format("{} (tensor {})", error.what(), quoted(tensor.fqn)));
+    }
+  }
+
+  const TensorList& list_;
+  std::map<std::string, Entry> entries_;
+  std::vector<Entry*> entry_of_;  // by tensor
+};
+
+std::vector<Rank> parse_lost(const Node& node, int ranks) {
+  std::vector<Rank> lost;
+  for (const Node& one : node.elements()) {
+    const Rank rank{static_cast<std::int32_t>(one.integer(0, ranks - 1))};
+    if (std::find(lost.begin(), lost.end(), rank) != lost.end()) one.refuse("the rank stands twice");
+    lost.push_back(rank);
+  }
+  std::sort(lost.begin(), lost.end());
+  return lost;
+}
+
+// Moves layouts to the ranks of a stage; tensors of one rule keep sharing one.
+class Placer {
+ public:
+  Placer(const Stage& stage, int ranks) : stage_(stage), all_(stage.ranks == ranks) {}
+  Layout place(const Layout& layout) {
+    if (all_) return layout;
+    const auto known = placed_.find(&layout.rule());
+    if (known != placed_.end()) return known->second;
+    return placed_.emplace(&layout.rule(), Layout::on_ranks(layout, Rank{stage_.first}, stage_.ranks)).first->second;
+  }
+
+ private:
+  const Stage& stage_;
+  bool all_;
+  std::map<const LayoutRule*, Layout> placed_;
+};
+
+}  // namespace
+
+std::string TensorList::place(std::size_t index) const {
+  return of_model ? "model" : fmt::format("tensors[{}]", index);
+}
+
+CaseSide parse_side(const Node& node, const Shared& shared, bool source) {
+  if (source) {
+    node.require_fields({"ranks", "rules", "pipeline", "lost"});
+  } else {
+    if (const auto lost = node.find("lost")) lost->refuse("only a source has lost ranks");
+    node.require_fields({"ranks", "rules", "pipeline"});
+  }
+  CaseSide side;
+  side.ranks = static_cast<int>(node.at("ranks").integer(1, max_ranks));
+  side.layout.ranks = side.ranks;
+  const std::vector<Stage> stages = stages_of(node, side.ranks, shared.list);
+  Rules rules(node.at("rules"), shared.list);
+  const auto states = static_cast<std::uint32_t>(shared.states.size());
+  for (const Stage& stage : stages) {
+    const std::vector<Rules::Served> served = rules.serve(stage);
+    Placer placer(stage, side.ranks);
+    Manifest manifest{side.ranks, {}};
+    std::vector<std::uint32_t>& buffers = side.buffers.emplace_back();
+    for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
+      const CaseTensor& tensor = shared.list.tensors[stage.tensors[i]];
+      if (volume_of(tensor.shape) == 1) continue;
+      const Layout layout = placer.place(served[i].layout);
+      for (std::uint32_t s = 0; s < states; ++s) {
+        manifest.tensors.push_back({{{tensor.fqn, shared.states[s]}, shared.dtypes[s], tensor.shape}, layout});
+        buffers.push_back(served[i].buffer * states + s);
+      }
+    }
+    Section section{std::make_shared<const Manifest>(std::move(manifest)), {}};
+    for (int rank = 0; rank < stage.ranks; ++rank) section.ranks.push_back(Rank{stage.first + rank});
+    side.layout.sections.push_back(std::move(section));
+  }
+  if (const auto lost = node.find("lost")) side.lost = parse_lost(*lost, side.ranks);
+  if (!side.lost.empty()) side.layout = side.layout.without(side.lost);
+  return side;
+}
+
+}  // namespace shardwire

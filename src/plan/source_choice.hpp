@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "plan/shares.hpp"
+#include "shardwire/plan.hpp"
+
+namespace shardwire {
+
+/// A region that a target reads from one source.
+struct Part {
+  Box box;
+  const HeldBox* source = nullptr;  ///< borrowed from the shares
+  std::uint32_t share = 0;
+};
+
+/// Where ranks run, with defaults filled in. Ownership: borrows.
+struct Surroundings {
+  const Topology& topology;
+  int source_ranks = 0;
+
+  /// Source rank in the process of a target rank; -1 none.
+  [[nodiscard]] std::int32_t beside(Rank target) const;
+  [[nodiscard]] bool hosts_known() const { return !topology.source_host.empty() && !topology.target_host.empty(); }
+  [[nodiscard]] bool same_host(Rank source, Rank target) const;
+};
+
+/// Who reads boxes that several ranks hold, for the ranks of one target section and one class of tensors: the answer is
+/// the same for everybody who asks, so that readers spread over replicas without a word between them.
+class ReplicaReaders {
+ public:
+  ReplicaReaders(LayoutSearch wanted, Surroundings where) : wanted_(std::move(wanted)), where_(where) {}
+
+  /// All readers of one held box that choose among the same sources, on a line by offset and rank; the line is cut into
+  /// as many equal parts as there are sources.
+  struct Line {
+    struct Reader {
+      Extents offset;
+      Rank rank{};
+      ElementCount begin = 0;
+    };
+    std::vector<Reader> readers;
+    ElementCount total = 0;
+  };
+  /// `holders`: surviving holders of `held`; `candidates`: those of them that a reader would choose among.
+  const Line& line(const Box& held, const std::vector<Rank>& holders, const std::vector<Rank>& candidates);
+  /// Those of `holders` that `target` chooses among: the ones on its host, else all.
+  [[nodiscard]] std::vector<Rank> candidates_of(const std::vector<Rank>& holders, Rank target) const;
+
+ private:
+  LayoutSearch wanted_;
+  Surroundings where_;
+  std::map<std::tuple<Box, std::vector<Rank>, std::vector<Rank>>, Line> lines_;
+  std::vector<HeldBox> found_;
+};
+
+/// Chooses sources: a pure function of the layouts, the topology, the lost ranks and the target (layouts and target are
+/// in the shares).
+class SourceChoice {
+ public:
+  /// `lost`: ascending.
+  SourceChoice(ReplicaReaders& readers, Surroundings where, Rank target, std::span<const Rank> lost)
+      : readers_(readers), where_(where), target_(target), lost_(lost) {}
+
+  /// Appends the parts of one share, in order of their offsets: one, or several when replicas serve a large share
+  /// together. None when every holder is lost.
+  void choose(const Shares& shares, std::uint32_t share, std::vector<Part>& out);
+
+ private:
+  void spread(const Shares& shares, std::uint32_t share, std::vector<Part>& out);
+  [[nodiscard]] const HeldBox* holder(std::span<const HeldBox> holders, Rank rank) const;
+
+  ReplicaReaders& readers_;
+  Surroundings where_;
+  Rank target_;
+  std::span<const Rank> lost_;
+  std::vector<Rank> survivors_;
+};
+
+}  // namespace shardwire

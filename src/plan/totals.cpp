@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+
+#include "plan/planner_state.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+namespace {
+
+// Bytes by source, of one target at a time.
+class SourceSums {
+ public:
+  explicit SourceSums(int ranks) : bytes_(static_cast<std::size_t>(std::max(ranks, 0))) {}
+
+  void add(Rank source, ByteCount bytes) {
+    ByteCount& sum = bytes_[static_cast<std::size_t>(to_int(source))];
+    if (sum == 0) touched_.push_back(source);
+    sum += bytes;
+  }
+  // Appends the sums by source and forgets them.
+  void flush(Rank target, std::vector<Flow>& out) {
+    std::sort(touched_.begin(), touched_.end());
+    for (const Rank source : touched_) {
+      out.push_back({source, target, std::exchange(bytes_[static_cast<std::size_t>(to_int(source))], 0)});
+    }
+    touched_.clear();
+  }
+
+ private:
+  std::vector<ByteCount> bytes_;  // by source rank
+  std::vector<Rank> touched_;
+};
+
+void finish(JobTotals& totals, const std::vector<ByteCount>& egress) {
+  for (const TargetTotals& target : totals.targets) {
+    totals.needed += target.needed;
+    totals.local += target.local;
+    totals.pieces += target.pieces;
+    totals.runs += target.runs;
+    totals.max_ingress = std::max(totals.max_ingress, target.needed - target.local);
+  }
+  totals.remote = totals.needed - totals.local;
+  if (!egress.empty()) totals.max_egress = *std::max_element(egress.begin(), egress.end());
+}
+
+}  // namespace
+
+JobTotals Planner::totals(std::span<const Rank> lost_ranks) {
+  State& state = *state_;
+  const std::vector<Rank> lost = sorted(lost_ranks);
+  JobTotals totals;
+  totals.targets.resize(static_cast<std::size_t>(state.to.ranks));
+  std::vector<ByteCount> egress(static_cast<std::size_t>(state.from.ranks));
+  SourceSums sums(state.from.ranks);
+  Shares shares;
+  std::vector<Part> parts;
+  bool gaps = false;
+  for (std::int32_t r = 0; r < state.to.ranks; ++r) {
+    const Rank target{r};
+    const std::int32_t section = state.to_section_of(target);
+    if (section < 0) continue;
+    state.classes_of(static_cast<std::uint32_t>(section));
+    TargetTotals& own = totals.targets[static_cast<std::size_t>(r)];
+    for (const std::uint32_t id : state.distinct_classes_of(static_cast<std::uint32_t>(section))) {
+      state.share_out(id, target, shares);
+      if (shares.wanted.empty()) continue;
+      const State::Class& of_tensor = state.classes[id];
+      parts.clear();
+      SourceChoice choice = state.choice_for(id, target, lost);
+      for (std::uint32_t i = 0; i < shares.shares.size(); ++i) {
+        const std::size_t before = parts.size();
+        choice.choose(shares, i, parts);
+        gaps = gaps || parts.size() == before;
+      }
+      gaps = gaps || !shares.gaps.empty();
+      for (const Part& part : parts) {
+        const ByteCount bytes = static_cast<ByteCount>(part.box.volume()) * of_tensor.item_bytes;
+        own.needed += bytes;
+        sums.add(part.source->rank, bytes);
+        own.runs += runs_of(part.box, part.source->placed, shares.wanted[shares.shares[part.share].wanted]) *
+                    static_cast<ElementCount>(of_tensor.tensors);
+      }
+      own.pieces += parts.size() * of_tensor.tensors;
+    }
+    const std::size_t first = totals.flows.size();
+    sums.flush(target, totals.flows);
+    const std::int32_t beside = state.beside(target);
+    for (std::size_t i = first; i < totals.flows.size(); ++i) {
+      const Flow& flow = totals.flows[i];
+      if (to_int(flow.source) == beside) {
+        own.local += flow.bytes;
+      } else {
+        egress[static_cast<std::size_t>(to_int(flow.source))] += flow.bytes;
+      }
+    }
+  }
+  if (gaps) {  // rare: now list them one by one
+    std::vector<Gap> all;
+    for (std::int32_t r = 0; r < state.to.ranks; ++r) {
+      const Plan with_gaps = plan(Rank{r});
+      std::vector<Gap> of_rank = gaps_without(with_gaps, lost);
+      std::move(of_rank.begin(), of_rank.end(), std::back_inserter(all));
+    }
+    require_no_gaps(std::move(all));
+  }
+  finish(totals, egress);
+  return totals;
+}
+
+std::vector<Flow> Planner::holdings(std::span<const Rank> lost_ranks) {
+  State& state = *state_;
+  const std::vector<Rank> lost = sorted(lost_ranks);
+  std::vector<Flow> holdings;
+  SourceSums sums(state.from.ranks);
+  Shares shares;
+  for (std::int32_t r = 0; r < state.to.ranks; ++r) {
+    const std::int32_t section = state.to_section_of(Rank{r});
+    if (section < 0) continue;
+    state.classes_of(static_cast<std::uint32_t>(section));
+    for (const std::uint32_t id : state.distinct_classes_of(static_cast<std::uint32_t>(section))) {
+      state.share_out(id, Rank{r}, shares);
+      for (const Share& share : shares.shares) {
+        const ByteCount bytes = static_cast<ByteCount>(share.box.volume()) * state.classes[id].item_bytes;
+        for (const HeldBox& held : shares.holders_of(share)) {
+          if (!std::binary_search(lost.begin(), lost.end(), held.rank)) sums.add(held.rank, bytes);
+        }
+      }
+    }
+    sums.flush(Rank{r}, holdings);
+  }
+  return holdings;
+}
+
+}  // namespace shardwire
