@@ -12,12 +12,17 @@ struct ExchangeNote {
   message @2 :Text;
   parts @3 :List(Part);
   writes @4 :List(Write);
+  aliases @5 :List(Alias);
 
   struct Part {
     fqn @0 :Text;
     state @1 :Text;
     index @2 :UInt32;
     count @3 :UInt32;
+  }
+  struct Alias {
+    alias @0 :Text;
+    fqn @1 :Text;
   }
   struct Write {
     part @0 :UInt32;

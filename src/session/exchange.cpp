@@ -162,7 +162,6 @@ class Exchange {
   void prepare() {
     if (options_.staging_bytes < 4) throw Error(ErrorCode::invalid_argument, "the staging budget is under 4 bytes");
     calls_.check_aliasing(wanted_);
-    for (const Catalog::Entry& entry : wanted_.entries()) entries_.emplace(entry.spec.key, &entry);
     if (!held_.entries().empty() || !held_.values().empty()) {
       publication_ = calls_.publish(held_, {.name = publication_name, .step = step(), .snapshot = Snapshot::none});
     }
@@ -173,7 +172,7 @@ class Exchange {
   [[nodiscard]] ByteCount part_budget() const { return options_.staging_bytes - message_budget(); }
 
   [[nodiscard]] std::uint32_t slices_of(const TensorKey& key) const {
-    const auto found = slices_.find(key);
+    const auto found = slices_.find(names_.of(key));
     return found == slices_.end() ? 1 : found->second;
   }
 
@@ -183,7 +182,14 @@ class Exchange {
     std::vector<Claim> claims;
     std::vector<std::uint32_t> part_of;  // by claim
     std::map<ExchangePart, std::uint32_t> known;
-    std::map<std::uint32_t, ByteCount> bytes;  // of wanted parts
+    struct Wanted {
+      ByteCount bytes = 0;
+      const Catalog::Entry* entry = nullptr;
+    };
+    std::map<std::uint32_t, Wanted> wanted_parts;
+    for (const Catalog* catalog : {&held_, &wanted_}) {
+      note.aliases.insert(note.aliases.end(), catalog->aliases().begin(), catalog->aliases().end());
+    }
     const auto claim_all = [&](const Catalog& catalog, bool written) {
       for (const Catalog::Entry& entry : catalog.entries()) {
         const PlacedBoxes& boxes = boxes_of(entry, catalog.place(), boxes_);
@@ -195,7 +201,7 @@ class Exchange {
           const auto next = static_cast<std::uint32_t>(known.size());
           const auto [found, fresh] = known.emplace(part, next);
           if (fresh) note.parts.push_back(part);
-          if (written) bytes[found->second] = static_cast<ByteCount>(inside.elements()) * item_bytes;
+          if (written) wanted_parts[found->second] = {static_cast<ByteCount>(inside.elements()) * item_bytes, &entry};
           claims.push_back({Footprint(entry.view.data, inside, item_bytes), written});
           part_of.push_back(found->second);
         }
@@ -210,9 +216,9 @@ class Exchange {
     });
     // A tensor with any part in the way of something is ordered whole; the others are read at once.
     aliased_.clear();
-    for (const auto& [part, others] : destroys) aliased_.insert(note.parts[part].key);
-    for (const auto& [part, size] : bytes) {
-      if (aliased_.contains(note.parts[part].key)) note.writes.push_back({part, size, std::move(destroys[part])});
+    for (const auto& [part, others] : destroys) aliased_.insert(wanted_parts.at(part).entry);
+    for (const auto& [part, what] : wanted_parts) {
+      if (aliased_.contains(what.entry)) note.writes.push_back({part, what.bytes, std::move(destroys[part])});
     }
     return compact(std::move(note));
   }
@@ -241,7 +247,11 @@ class Exchange {
   ExchangePlan agree_on_plan() {
     std::optional<ExchangePlan::Shortage> whole;  // what to tell when slices do not help either
     while (true) {
-      const std::vector<ExchangeNote> notes = agree(make_note());
+      std::vector<ExchangeNote> notes = agree(make_note());
+      names_ = OneName(notes);
+      use_one_name(notes, names_);
+      entries_.clear();
+      for (const Catalog::Entry& entry : wanted_.entries()) entries_.emplace(names_.of(entry.spec.key), &entry);
       ExchangePlan plan = plan_exchange(notes, part_budget(), calls_.member);
       if (!plan.shortage) return plan;
       if (!whole) whole = plan.shortage;
@@ -290,7 +300,8 @@ class Exchange {
         while (i < named.size() && named[i].contains(key)) ++i;
         if (i == named.size()) {
           named.emplace_back();
-          catalogs.emplace_back(wanted_.place(), wanted_.ranks());
+          Catalog& catalog = catalogs.emplace_back(wanted_.place(), wanted_.ranks());
+          for (const Alias& alias : wanted_.aliases()) catalog.alias(alias.alias, alias.fqn);
         }
         named[i].insert(key);
         return catalogs[i];
@@ -302,7 +313,7 @@ class Exchange {
         const ExchangePart& part = plan.parts[read.part];
         const Catalog::Entry& entry = *entries_.at(part.key);
         if (!read.staged) {
-          catalog_for(part.key).add(entry.spec, entry.layout, entry.view);
+          catalog_for(part.key).add(entry.spec, entry.layout, entry.view, entry.absent);
           continue;
         }
         Staged& place = staged[read.part];
@@ -315,14 +326,14 @@ class Exchange {
         std::vector<Box> plain;
         for (const PlacedBox& box : place.places.all()) plain.push_back(box.box);
         catalog_for(part.key).add(entry.spec, Layout::boxes({{wanted_.place(), std::move(plain)}}),
-                                  View{.data = place.bytes.get()});
+                                  View{.data = place.bytes.get()}, entry.absent);
       }
       for (const Catalog& catalog : catalogs) restore(catalog, staged_bytes);
       agree({});  // nobody reads any more what may be overwritten now
       const auto began = Clock::now();
       for (const std::uint32_t part : now.writes) {
         const auto found = staged.find(part);
-        write_out(found->second);
+        if (!skipped_.contains(found->second.entry->spec.key)) write_out(found->second);
         staged_bytes -= bytes_of(found->second);
         staged.erase(found);
       }
@@ -339,18 +350,18 @@ class Exchange {
   template <typename CatalogFor>
   void add_direct(CatalogFor catalog_for) {
     for (const Catalog::Entry& entry : wanted_.entries()) {
-      if (aliased_.contains(entry.spec.key)) continue;
-      catalog_for(entry.spec.key).add(entry.spec, entry.layout, entry.view);
+      if (aliased_.contains(&entry)) continue;
+      catalog_for(names_.of(entry.spec.key)).add(entry.spec, entry.layout, entry.view, entry.absent);
     }
     for (const Catalog::ValueEntry& entry : wanted_.values()) {
       if (entry.destination == nullptr) {
-        catalog_for(entry.key).add_value(entry.key);
+        catalog_for(entry.key).add_value(entry.key, {}, entry.absent);
         continue;
       }
       const auto& tensor = std::get<TensorValue>(entry.value);
-      Bytes& bytes = one_element_.emplace_back(entry.destination, tensor.bytes).second;
+      Bytes& bytes = one_element_.emplace_back(&entry, tensor.bytes).second;
       catalog_for(entry.key).add({entry.key, tensor.dtype, tensor.shape}, Layout::replicated(),
-                                 View{.data = bytes.data()});
+                                 View{.data = bytes.data()}, entry.absent);
     }
   }
 
@@ -366,13 +377,19 @@ class Exchange {
     Restore running = calls_.restore(catalog, options);
     running.wait();
     add_report(running.report(), staged_bytes);
-    for (const Catalog::ValueEntry& entry : catalog.values()) result_.values[entry.key] = running.value(entry.key);
+    for (const Catalog::ValueEntry& entry : catalog.values()) {
+      if (running.has_value(entry.key)) result_.values[entry.key] = running.value(entry.key);
+    }
   }
 
   // --- the end ---
 
   void finish() {
-    for (const auto& [destination, bytes] : one_element_) std::memcpy(destination, bytes.data(), bytes.size());
+    for (const auto& [entry, bytes] : one_element_) {
+      if (!skipped_.contains(entry->key)) std::memcpy(entry->destination, bytes.data(), bytes.size());
+    }
+    result_.report.skipped.assign(skipped_.begin(), skipped_.end());
+    result_.report.zeroed.assign(zeroed_.begin(), zeroed_.end());
     publication_.retire(std::max<Duration>(left(), std::chrono::seconds(1)));
     RestoreReport& report = result_.report;
     report.staging_budget += options_.staging_bytes;
@@ -385,6 +402,8 @@ class Exchange {
 
   void add_report(const RestoreReport& one, ByteCount staged_bytes) {
     RestoreReport& sum = result_.report;
+    skipped_.insert(one.skipped.begin(), one.skipped.end());
+    zeroed_.insert(one.zeroed.begin(), one.zeroed.end());
     sum.needed += one.needed;
     sum.moved += one.moved;
     sum.local += one.local;
@@ -423,14 +442,17 @@ class Exchange {
   const ExchangeOptions& options_;
   const ExchangeCalls& calls_;
   const Clock::time_point began_ = Clock::now();
-  std::map<TensorKey, const Catalog::Entry*> entries_;  // wanted
+  OneName names_;
+  std::map<TensorKey, const Catalog::Entry*> entries_;  // wanted, by their one name
   BoxCache boxes_;
   Publication publication_;
   int round_ = 0;
   bool told_ = false;  // the others know, or will find out by themselves, that this member goes no further
   std::map<TensorKey, std::uint32_t> slices_;
-  std::set<TensorKey> aliased_;                       // wanted tensors that lie on held ones here
-  std::vector<std::pair<void*, Bytes>> one_element_;  // where wanted ones belong, and what they are
+  std::set<const Catalog::Entry*> aliased_;  // wanted tensors that lie on held ones here
+  std::set<TensorKey> skipped_;
+  std::set<TensorKey> zeroed_;
+  std::vector<std::pair<const Catalog::ValueEntry*, Bytes>> one_element_;
   double write_seconds_ = 0;
   ExchangeResult result_;
 };

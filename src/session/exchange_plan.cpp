@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/exchange_plan.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <deque>
 #include <queue>
@@ -207,6 +209,44 @@ ExchangePlan Simulation::run() {
 }
 
 }  // namespace
+
+OneName::OneName(std::span<const wire::ExchangeNote> notes) {
+  std::map<std::string, std::string> toward;  // each name's next one on the way to the least
+  const auto root = [&](std::string name) {
+    for (auto next = toward.find(name); next != toward.end(); next = toward.find(name)) name = next->second;
+    return name;
+  };
+  for (const wire::ExchangeNote& note : notes) {
+    for (const Alias& alias : note.aliases) {
+      const auto [least, other] = std::minmax({root(alias.alias), root(alias.fqn)});
+      if (least != other) toward[other] = least;
+    }
+  }
+  for (const auto& [name, next] : toward) names_[name] = root(next);
+}
+
+const std::string& OneName::of(const std::string& fqn) const {
+  const auto found = names_.find(fqn);
+  return found == names_.end() ? fqn : found->second;
+}
+
+void use_one_name(std::span<wire::ExchangeNote> notes, const OneName& names) {
+  for (std::size_t member = 0; member < notes.size(); ++member) {
+    wire::ExchangeNote& note = notes[member];
+    std::map<wire::ExchangePart, TensorKey> written;
+    for (const wire::ExchangeWrite& write : note.writes) {
+      const wire::ExchangePart& part = note.parts[write.part];
+      const auto [other, fresh] =
+          written.emplace(wire::ExchangePart{names.of(part.key), part.index, part.count}, part.key);
+      if (fresh) continue;
+      throw Error(ErrorCode::layout_mismatch,
+                  fmt::format("member {} wants {} and {} apart, but another member declares them one: declare the same "
+                              "aliases on all members",
+                              member, to_string(other->second), to_string(part.key)));
+    }
+    for (wire::ExchangePart& part : note.parts) part.key = names.of(part.key);
+  }
+}
 
 ExchangePlan plan_exchange(std::span<const wire::ExchangeNote> notes, ByteCount budget_bytes, int member) {
   return Simulation(notes, budget_bytes, member).run();

@@ -1,13 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "wire/exchange_note.hpp"
 
 namespace shardwire {
+
+/// One name for each parameter, by the alias tables of all members together.
+class OneName {
+ public:
+  OneName() = default;
+  explicit OneName(std::span<const wire::ExchangeNote> notes);
+  [[nodiscard]] const std::string& of(const std::string& fqn) const;
+  [[nodiscard]] TensorKey of(const TensorKey& key) const { return {of(key.fqn), key.state}; }
+
+ private:
+  std::map<std::string, std::string> names_;  // the least of all that mean the same
+};
+
+/// Calls every part by its one name.
+/// Errors: throws Error{layout_mismatch} when one member wants two tensors that another calls one.
+void use_one_name(std::span<wire::ExchangeNote> notes, const OneName& names);
 
 /// What one member does between two barriers of an exchange.
 struct ExchangeWave {
@@ -39,7 +57,7 @@ struct ExchangePlan {
 /// more than `budget_bytes` of parts that it has read and may not write yet. Parts that nobody's write destroys something
 /// for are read as soon as they can be; a part that would destroy others waits in staging until those have been read.
 /// A pure function: every member that is given the same notes finds the same waves. `notes` are by member.
-/// Requires: the parts of each note are distinct.
+/// Requires: the parts that a note writes are distinct.
 ExchangePlan plan_exchange(std::span<const wire::ExchangeNote> notes, ByteCount budget_bytes, int member);
 
 }  // namespace shardwire

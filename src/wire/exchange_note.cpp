@@ -56,6 +56,11 @@ Bytes encode_exchange_note(const ExchangeNote& note) {
       writes[i].setBytes(write.bytes);
       fill(writes[i].initDestroys(static_cast<unsigned>(write.destroys.size())), write.destroys);
     }
+    auto aliases = out.initAliases(static_cast<unsigned>(note.aliases.size()));
+    for (unsigned i = 0; i < aliases.size(); ++i) {
+      aliases[i].setAlias(text_of(note.aliases[i].alias));
+      aliases[i].setFqn(text_of(note.aliases[i].fqn));
+    }
   });
 }
 
@@ -79,6 +84,10 @@ ExchangeNote decode_exchange_note(std::span<const std::byte> bytes) {
     for (const auto write : in.at("ExchangeNote.writes").list(from.getWrites())) {
       in.at("ExchangeNote.writes", note.writes.size());
       note.writes.push_back(read_write(write, note.parts.size(), left, in));
+    }
+    for (const auto alias : in.at("ExchangeNote.aliases").list(from.getAliases())) {
+      in.at("ExchangeNote.aliases", note.aliases.size());
+      note.aliases.push_back({in.name(alias.getAlias(), max_fqn_bytes), in.name(alias.getFqn(), max_fqn_bytes)});
     }
     return note;
   });

@@ -39,6 +39,7 @@ struct ExchangeNote {
   std::optional<Failure> failure{};
   std::vector<ExchangePart> parts{};
   std::vector<ExchangeWrite> writes{};
+  std::vector<Alias> aliases{};  ///< second names of parameters, as this member's catalogs have them
   bool operator==(const ExchangeNote&) const = default;
 };
 

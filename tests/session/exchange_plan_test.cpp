@@ -165,6 +165,22 @@ BOOST_AUTO_TEST_CASE(what_nobody_orders_is_read_in_the_first_wave_and_not_overwr
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_parameter_is_one_under_all_names_that_any_member_gives_it) {
+  std::vector<ExchangeNote> notes(3);
+  notes[0].aliases = {{"d", "c"}, {"b", "a"}};
+  notes[2].aliases = {{"c", "b"}};
+  notes[1].parts = {{{"d", "m"}, 0, 1}, {{"x", "m"}, 0, 1}};
+  notes[1].writes = {{0, 8, {1}}, {1, 8, {0}}};
+  const OneName names(notes);
+  for (const char* name : {"a", "b", "c", "d"}) BOOST_TEST(names.of(std::string(name)) == "a");
+  BOOST_TEST(names.of(std::string("x")) == "x");
+  use_one_name(notes, names);
+  BOOST_TEST((notes[1].parts[0].key == TensorKey{"a", "m"}));
+  notes[1].parts[1].key.fqn = "b";
+  BOOST_CHECK_EXCEPTION(use_one_name(notes, names), Error,
+                        [](const Error& error) { return error.code() == ErrorCode::layout_mismatch; });
+}
+
 BOOST_AUTO_TEST_CASE(random_exchanges_keep_every_rule_and_every_budget) {
   std::mt19937_64 random(test_seed());
   const auto below = [&](std::uint64_t count) { return random() % count; };

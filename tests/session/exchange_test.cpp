@@ -284,6 +284,61 @@ BOOST_AUTO_TEST_CASE(one_element_tensors_may_lie_on_held_memory) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(a_tensor_is_not_overwritten_before_it_is_read_under_its_other_name) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    // Two tensors swap their memory. What is held as "head" is wanted as "embedding", on one member only.
+    std::vector<std::byte> memory(2 * 200 * 4);
+    const Layout rows = Layout::chunk(0, 2);
+    const Layout whole = Layout::replicated();
+    TestShard w(named("w", {200}), rows, Rank{rank});
+    TestShard head(named("head", {200}), rows, Rank{rank});
+    w.use(memory.data());
+    head.use(memory.data() + 400);
+    w.fill(1);
+    head.fill(2);
+    Catalog held(Rank{rank}, 2);
+    w.add_to(held);
+    head.add_to(held);
+    held.alias("embedding", "head");
+    TestShard to_w(named("w", {200}), rank == 0 ? whole : rows, Rank{rank});
+    TestShard to_embedding(named("embedding", {200}), rank == 0 ? rows : whole, Rank{rank});
+    to_embedding.use(memory.data());
+    to_w.use(memory.data() + (rank == 0 ? 400 : 800));
+    Catalog wanted(Rank{rank}, 2);
+    to_embedding.add_to(wanted);
+    to_w.add_to(wanted);
+    // Room for one part at a time, so that the order matters.
+    session.exchange(held, wanted, with(4 * 800 / 3 + 4));
+    require(to_w.wrong(1) == 0, "w arrived");
+    require(to_embedding.wrong(2) == 0, "the shared tensor arrived");
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(what_no_source_has_is_skipped_or_zeroed_as_asked_although_its_memory_is_held) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    std::vector<float> memory(100, 7);
+    Catalog held(Rank{rank}, 2);
+    held.add(named("old", {200}), Layout::chunk(0, 2), View{.data = memory.data()});
+    float one = 3;
+    Catalog wanted(Rank{rank}, 2);
+    wanted.add(named("skipped", {40}), Layout::replicated(), View{.data = memory.data()}, Absent::skip);
+    wanted.add(named("zeroed", {40}), Layout::replicated(), View{.data = memory.data() + 50}, Absent::zero);
+    wanted.add(named("one", {1}), Layout::replicated(), View{.data = &one}, Absent::skip);
+    const ExchangeResult result = session.exchange(held, wanted, with(64 << 10));
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      require(memory[i] == (i >= 50 && i < 90 ? 0.0F : 7.0F), "element " + std::to_string(i));
+    }
+    require(one == 3, "the skipped value is as it was");
+    require(result.report.skipped.size() == 2 && result.report.zeroed.size() == 1, "the report says so");
+    session.close(10s);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(exchanges_follow_one_another_in_one_session) {
   auto tensors = layers(2, 3);
   const std::size_t room = pack(tensors, 3, 100);

@@ -71,6 +71,7 @@ class Maker {
     note.writes = several<ExchangeWrite>(8, [&] {
       return ExchangeWrite{part(), random_(), several<std::uint32_t>(6, part)};
     });
+    note.aliases = several<Alias>(4, [&] { return Alias{text(30), text(30)}; });
     return note;
   }
 
