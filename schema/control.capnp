@@ -4,6 +4,7 @@
 
 using Cxx = import "/capnp/c++.capnp";
 using Common = import "common.capnp";
+using Store = import "manifest.capnp";
 $Cxx.namespace("shardwire::schema");
 
 struct Message {
@@ -11,9 +12,9 @@ struct Message {
     unset @0 :Void;  # what a message of all zeros says: always refused
     hello @1 :Hello;
     proof @2 :Proof;
-    storePut @3 :StoreItem;
-    storeWatch @4 :StoreWatch;
-    storeEntry @5 :StoreItem;
+    obsolete3 @3 :Void;  # 3 to 5: the store of version 1, which gave every entry to everybody
+    obsolete4 @4 :Void;
+    obsolete5 @5 :Void;
     manifestRequest @6 :BlobRequest;
     manifestReply @7 :BlobReply;
     valuesRequest @8 :BlobRequest;
@@ -29,6 +30,18 @@ struct Message {
     digests @18 :Digests;
     failure @19 :Failure;
     goodbye @20 :Void;
+    join @21 :Store.MemberRecord;
+    joined @22 :Joined;
+    publish @23 :Publish;
+    watch @24 :Watch;
+    roster @25 :Roster;
+    departures @26 :Departures;
+    lookup @27 :Lookup;
+    addresses @28 :Addresses;
+    gather @29 :Gather;
+    gathered @30 :Gathered;
+    gatherQuit @31 :GatherQuit;
+    gatherAbsent @32 :GatherAbsent;
   }
 }
 
@@ -46,13 +59,81 @@ struct Proof {
   digest @0 :Common.Digest;
 }
 
-struct StoreItem {
-  key @0 :Text;
-  value @1 :Data;
+struct Joined {
+  turn @0 :UInt32;
 }
 
-struct StoreWatch {
-  prefix @0 :Text;
+struct Publish {
+  publication @0 :Text;
+  record @1 :Store.PublicationRecord;
+}
+
+struct Watch {
+  publication @0 :Text;
+}
+
+# Who publishes what under one name, or what has changed of it. Thousands of members differ in their numbers only: groups
+# of equal publications, and runs of members that belong to them. Digests that repeat are sent once.
+struct Roster {
+  publication @0 :Text;
+  whole @1 :Bool;
+  digests @2 :List(Common.Digest);
+  groups @3 :List(Group);  # only those that the receiver does not know yet
+  runs @4 :Data;           # see src/wire/runs.hpp
+
+  struct Group {
+    number @0 :UInt32;  # not 0, which means: publishes nothing
+    turn @1 :UInt32;
+    step @2 :Int64;
+    generation @3 :UInt64;
+    manifest @4 :UInt32;  # of digests
+    values @5 :UInt32;
+  }
+}
+
+struct Departures {
+  runs @0 :Data;  # groups are 0: is there (again), 1: left, 2: lost
+}
+
+struct Lookup {
+  members @0 :List(Int32);  # ascending
+}
+
+struct Addresses {
+  hosts @0 :List(Text);
+  members @1 :List(Address);
+  absent @2 :List(Int32);  # asked for, but not there; ascending
+
+  struct Address {
+    rank @0 :Int32;
+    turn @1 :UInt32;
+    incarnation @2 :UInt64;
+    host @3 :UInt32;  # of hosts
+    port @4 :UInt16;
+    address @5 :Text;
+    localPath @6 :Text;
+  }
+}
+
+struct Gather {
+  request @0 :UInt64;
+  name @1 :Text;
+  value @2 :Data;
+}
+
+struct Gathered {
+  name @0 :Text;
+  values @1 :List(Data);  # of members 0, 1, ..
+}
+
+struct GatherQuit {
+  name @0 :Text;
+}
+
+struct GatherAbsent {
+  name @0 :Text;
+  lost @1 :Bool;
+  members @2 :List(Int32);  # ascending
 }
 
 struct BlobRequest {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What members put into the store or serve by digest. Manifest and Values exist in canonical form only.
+# What members tell the rendezvous or serve by digest. Manifest and Values exist in canonical form only.
 @0x972c3da5c73f3da9;
 
 using Cxx = import "/capnp/c++.capnp";
@@ -18,7 +18,7 @@ struct MemberRecord {
 struct PublicationRecord {
   member @0 :Int32;
   place @1 :Int32;
-  incarnation @2 :UInt64;
+  obsolete2 @2 :UInt64;
   step @3 :Int64;
   generation @4 :UInt64;
   withdrawn @5 :Bool;
@@ -39,21 +39,19 @@ struct Rule {
 }
 
 # A job has thousands of tensors, but few shapes and fewer rules, and every parameter comes with several states: tables of
-# what is distinct, in order of first use, and 16 bytes per tensor.
+# what is distinct, in order of first use, and rows of numbers. The large ones are bytes: src/wire/manifest_tables.hpp.
 struct Manifest {
   ranks @0 :Int32;
-  names @1 :List(Text);
+  names @1 :Data;
   states @2 :List(Text);
   shapes @3 :List(List(Int64));
   rules @4 :List(Rule);
-  tensors @5 :List(Tensor);
+  tensors @5 :Data;
+  aliases @6 :List(Alias);  # ascending by alias; not set when there are none
 
-  struct Tensor {
-    name @0 :UInt32;
-    shape @1 :UInt32;
-    rule @2 :UInt32;
-    state @3 :UInt16;
-    dtype @4 :Common.DType;
+  struct Alias {
+    alias @0 :Text;
+    fqn @1 :Text;
   }
 }
 
@@ -71,6 +69,22 @@ struct Values {
       text @6 :Data;     # any bytes, zeros included
       data @7 :Data;
       tensor @8 :Tensor;
+      list @9 :List(Item);
+    }
+  }
+
+  # Of a list, which may hold lists. No item is all zeros, so that each takes a word of the message.
+  struct Item {
+    union {
+      unset @0 :Void;
+      none @1 :Void;
+      boolean @2 :Bool;
+      integer @3 :Int64;
+      float @4 :UInt64;
+      text @5 :Data;
+      data @6 :Data;
+      tensor @7 :Tensor;
+      list @8 :List(Item);
     }
   }
 

@@ -19,11 +19,12 @@ struct TensorLayout {
   bool operator==(const TensorLayout&) const = default;
 };
 
-/// What every rank that declares the same catalog declares: the tensors in a fixed order (TensorId is the index) and how
-/// many ranks their layouts speak of. Immutable once shared.
+/// What every rank that declares the same catalog declares: the tensors in a fixed order (TensorId is the index), how
+/// many ranks their layouts speak of, and which names mean the same parameter. Immutable once shared.
 struct Manifest {
   int ranks = 0;
   std::vector<TensorLayout> tensors;
+  std::vector<Alias> aliases{};  ///< ascending by alias, each once; no fqn of one is the alias of another
 
   bool operator==(const Manifest&) const = default;
 };

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire {
@@ -49,8 +50,10 @@ struct RestoreReport {
   ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  std::string transport;          ///< name and loaded version of the fabric
-  std::vector<PeerReport> peers;  ///< ascending by rank, one line per (peer, path)
+  std::string transport;           ///< name and loaded version of the fabric
+  std::vector<PeerReport> peers;   ///< ascending by rank, one line per (peer, path)
+  std::vector<TensorKey> skipped;  ///< elements or values wanted with Absent::skip that no source has
+  std::vector<TensorKey> zeroed;   ///< the same with Absent::zero
 };
 
 /// What a session has used so far, as a source and as a target.

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "shardwire/bootstrap.hpp"
@@ -16,21 +15,20 @@
 #include "shardwire/memory.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/tensor.hpp"
+#include "shardwire/value.hpp"
 
 namespace shardwire {
 
 using Duration = std::chrono::nanoseconds;
 
-/// A value that travels inside the publication instead of as boxes: scalars such as `step`, None, text, and one-element
-/// tensors (which keep dtype and shape).
-struct TensorValue {
-  DType dtype{};
-  Extents shape;
-  Bytes bytes;  ///< volume * item size, little-endian
-
-  bool operator==(const TensorValue&) const = default;
+/// What to do about something wanted that no source has: whose key, under any of its names, is in no manifest and among no
+/// values. It counts once all places of the source layout have published, or RestoreOptions::settle has passed with
+/// everything else covered. A tensor of which only some elements have no holder is an error always.
+enum class Absent : std::uint8_t {
+  error,  ///< the restore ends with an error that names every such key
+  skip,   ///< the destination stays as it is
+  zero,   ///< the destination's elements become zeros at commit; tensors of more than one element only
 };
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Bytes, TensorValue>;
 
 /// What one rank holds or wants: tensors with layout and local memory, and values.
 /// Ownership: borrows the memory of its views.
@@ -43,38 +41,55 @@ class Catalog {
   /// that declare the same tensors in the same order share one manifest, so add tensors in an order all ranks agree on.
   /// One-element tensors become values: a held one is read here and now, a wanted one is written at commit.
   /// The entry keeps the view with its offset added to data, and without strides that only repeat the layout.
+  /// `absent` matters on the wanting side only; Absent::zero is not for one-element tensors.
   /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape or view.elements differs from what the
-  ///         rank holds, Error{invalid_argument} on a repeated key, a null view for a rank that holds elements, or
-  ///         strides that are negative or let elements share an address, Error{unsupported} for device views and for
-  ///         strides on a layout without one local array.
-  void add(TensorSpec spec, Layout layout, View view);
+  ///         rank holds, Error{invalid_argument} on a repeated key (also under an alias), a null view for a rank that
+  ///         holds elements, or strides that are negative or let elements share an address, Error{unsupported} for device
+  ///         views and for strides on a layout without one local array.
+  void add(TensorSpec spec, Layout layout, View view, Absent absent = Absent::error);
   /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
-  /// ignored: adding it asks for the key. Errors: throws Error{invalid_argument} on a repeated key.
-  void add_value(TensorKey key, Value value = {});
+  /// ignored: adding it asks for the key. Where sources disagree, those count that hold an element of a tensor called fqn,
+  /// in any state; all count where no source has such a tensor, or when only others have the value. Those that count have
+  /// to be equal, None included, else the restore ends with an error that names key, ranks and values.
+  /// Errors: throws Error{invalid_argument} on a repeated key, for lists deeper than max_value_depth, and for
+  ///         Absent::zero: a step of zero would break Adam's bias correction.
+  void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error);
+
+  /// Declares that `alias` is a second name of the parameter `fqn`, with all its states and values. Each side may call the
+  /// parameter by any of its names: it is held once, wanted once and moved once. Every rank that has the parameter
+  /// declares its names, in any order and before or after adding it.
+  /// Errors: throws Error{invalid_argument} when `alias` is declared already, when one of the names is an alias of a third,
+  ///         or when something was added under both names.
+  void alias(std::string alias, std::string fqn);
 
   struct Entry {
     TensorSpec spec;
     Layout layout;
     View view;
+    Absent absent = Absent::error;
   };
   struct ValueEntry {
     TensorKey key;
     Value value;
     void* destination = nullptr;  ///< where a wanted one-element tensor is written; null for plain values
+    Absent absent = Absent::error;
   };
   [[nodiscard]] Rank place() const { return place_; }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] const std::vector<ValueEntry>& values() const { return values_; }
+  [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
 
  private:
+  struct Keys;
   void check_new(const TensorKey& key);
+  Keys& own_keys();
 
   Rank place_;
   int ranks_;
   std::vector<Entry> entries_;
   std::vector<ValueEntry> values_;
-  struct Keys;
+  std::vector<Alias> aliases_;
   std::shared_ptr<Keys> keys_;  // owners: copies of this catalog made before a further add (copied on write)
 };
 
@@ -135,8 +150,9 @@ struct RestoreOptions {
   Duration deadline = std::chrono::seconds(60);
   ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
   Verify verify = Verify::none;
-  ByteCount ingress_bytes_per_second = 0;     ///< cap of remote bytes into this rank; 0: none
-  Duration settle = std::chrono::seconds(2);  ///< once the cover is complete, how long to wait for further replicas
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
+  Duration settle = std::chrono::seconds(2);
 };
 
 /// One running restore. Movable; the destructor cancels what is still running and waits until no write can follow.
@@ -160,8 +176,9 @@ class Restore {
   /// Valid after wait() returned or threw.
   [[nodiscard]] const RestoreReport& report() const;
   /// Value that travelled for `key`. Valid after wait() returned. Errors: throws Error{invalid_argument} for a key that the
-  /// wanted catalog does not name.
+  /// wanted catalog does not name, or that was skipped.
   [[nodiscard]] const Value& value(const TensorKey& key) const;
+  [[nodiscard]] bool has_value(const TensorKey& key) const;
 
  private:
   friend class Session;

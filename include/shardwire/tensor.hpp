@@ -31,6 +31,15 @@ struct TensorKey {
 /// "layers.3.mlp.down_proj.weight:exp_avg"
 std::string to_string(const TensorKey& key);
 
+/// A second name of a parameter, with all its states: `alias` is `fqn`. Shared parameters (lm_head tied to embed_tokens)
+/// have several names and are held, and moved, once.
+struct Alias {
+  std::string alias;
+  std::string fqn;
+
+  bool operator==(const Alias&) const = default;
+};
+
 /// What all ranks agree on about a tensor. `shape` is the global shape.
 struct TensorSpec {
   TensorKey key;

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <set>
 
 #include "case/json_node.hpp"
 #include "case/layout_parser.hpp"
 #include "case/models.hpp"
 #include "case/side.hpp"
+#include "case/text_file.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
@@ -178,27 +177,11 @@ Case parse_case(const std::string& text) {
 }
 
 Case load_case(const std::string& path) {
-  const std::string shown = path == "-" ? "standard input" : path;
-  std::string text;
-  const auto read_all = [&](std::istream& in) {
-    std::vector<char> block(1u << 16);
-    while (in && text.size() <= max_file_bytes) {
-      in.read(block.data(), static_cast<std::streamsize>(block.size()));
-      text.append(block.data(), static_cast<std::size_t>(in.gcount()));
-    }
-    if (in.bad()) throw CaseError(shown + ": cannot be read");
-  };
-  if (path == "-") {
-    read_all(std::cin);
-  } else {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw CaseError(fmt::format("{}: {}", shown, std::generic_category().message(errno)));
-    read_all(file);
-  }
+  const std::string text = read_text(path, max_file_bytes);
   try {
     return parse_case(text);
   } catch (const CaseError& error) {
-    throw CaseError(fmt::format("{}: {}", shown, error.what()));
+    throw CaseError(fmt::format("{}: {}", shown_name(path), error.what()));
   }
 }
 

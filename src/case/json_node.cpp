@@ -69,6 +69,13 @@ Extent Node::integer(Extent least, Extent most) const {
   return value_->get<Extent>();
 }
 
+double Node::number(double least, double most) const {
+  if (!value_->is_number()) refuse(fmt::format("a number is expected, this is {}", value_->type_name()));
+  const auto value = value_->get<double>();
+  if (!(value >= least && value <= most)) refuse(fmt::format("{} is not from {} to {}", value_->dump(), least, most));
+  return value;
+}
+
 bool Node::boolean() const {
   if (!value_->is_boolean()) refuse(fmt::format("true or false is expected, this is {}", value_->type_name()));
   return value_->get<bool>();

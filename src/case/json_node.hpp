@@ -42,6 +42,7 @@ class Node {
   [[nodiscard]] std::vector<Node> elements() const;
 
   [[nodiscard]] Extent integer(Extent least, Extent most) const;
+  [[nodiscard]] double number(double least, double most) const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::string text() const;
   /// A text that is not empty and has no NUL.

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <span>
+#include <string>
 
 #include "case/case.hpp"
 #include "cli/plan_walk.hpp"
+#include "cli/relabel.hpp"
 
 namespace shardwire::cli {
 
@@ -16,8 +19,10 @@ class JsonPieces {
   /// Opens the object, and its list of pieces where asked.
   void begin(bool with_pieces);
   void add(const Transfer& transfer);
-  /// Closes the object. `one_rank`: facts of the whole job are null.
-  void end(const PlanTotals& totals, bool one_rank);
+  /// Closes the object. Without `relabelling` its facts are null; `one_rank`: facts of the whole job are. `more`: further
+  /// fields, each after a comma.
+  void end(const JobTotals& totals, bool one_rank, const std::optional<Relabelling>& relabelling,
+           std::string_view more);
 
  private:
   void flush();
@@ -31,8 +36,15 @@ class JsonPieces {
 
 /// Lists regions without a holder on standard error.
 void print_gaps(std::span<const Gap> gaps);
-/// For people. `brief`: without single flows.
-void print_table(const Case& job, const PlanTotals& totals, bool one_rank, bool brief);
+/// What the table for people shows beside totals.
+struct TableOptions {
+  std::optional<Rank> rank;  ///< the only one that is shown
+  bool brief = false;        ///< without single flows
+  bool labels = false;       ///< which process takes which target rank
+};
+/// For people.
+void print_table(const Case& job, const JobTotals& totals, const std::optional<Relabelling>& relabelling,
+                 const TableOptions& options);
 /// Errors: throws when standard output took not everything.
 void finish_output();
 

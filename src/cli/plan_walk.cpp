@@ -2,7 +2,6 @@
 #include "cli/plan_walk.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <unordered_map>
 
@@ -11,8 +10,6 @@
 
 namespace shardwire::cli {
 namespace {
-
-constexpr std::size_t flows_kept = 10;
 
 // Remembers the boxes of ranks: all layers and states of a model share a few (rule, shape) pairs.
 class BoxCache {
@@ -47,69 +44,57 @@ class BoxCache {
   std::unordered_map<std::pair<const LayoutRule*, Rank>, std::vector<Entry>, Hash> entries_;
 };
 
-void keep_largest(std::vector<Flow>& flows, std::size_t count) {
-  const auto larger = [](const Flow& a, const Flow& b) {
-    return std::tuple(b.bytes, a.target, a.source) < std::tuple(a.bytes, b.target, b.source);
-  };
-  const auto end = flows.begin() + static_cast<std::ptrdiff_t>(std::min(count, flows.size()));
-  std::partial_sort(flows.begin(), end, flows.end(), larger);
-  flows.erase(end, flows.end());
-}
-
 }  // namespace
 
-std::vector<Gap> PlanWalk::gaps(const std::vector<Rank>& targets) {
-  std::vector<Gap> all;
-  for (const Rank target : targets) {
-    Plan plan = planner_.plan(target);
-    std::move(plan.gaps.begin(), plan.gaps.end(), std::back_inserter(all));
+template <typename Visit>
+void PlanWalk::walk(Rank target, Visit visit) {
+  const Plan plan = planner_.plan(target);
+  const Schedule schedule = planner_.schedule(plan);
+  for (const ScheduledPiece& item : schedule.items) {
+    const TensorLayout& wanted = plan.wanted->tensors[to_index(plan.pieces[item.piece].tensor)];
+    const TensorLayout& held = planner_.from().sections[item.section].manifest->tensors[to_index(item.held)];
+    const Box& box = schedule.box(item);
+    const ByteCount bytes = static_cast<ByteCount>(box.volume()) * item_size(wanted.spec.dtype);
+    visit(Transfer{wanted.spec.key, item.source, target, box, bytes}, held, wanted);
   }
-  return all;
 }
 
-PlanTotals PlanWalk::totals(const std::vector<Rank>& targets, const std::function<void(const Transfer&)>& visit) {
-  PlanTotals totals;
+void PlanWalk::pieces(const std::vector<Rank>& targets, const std::function<void(const Transfer&)>& visit) {
+  for (const Rank target : targets) {
+    walk(target, [&](const Transfer& transfer, const TensorLayout&, const TensorLayout&) { visit(transfer); });
+  }
+}
+
+JobTotals PlanWalk::totals(Rank target) {
   BoxCache held_boxes;
   BoxCache wanted_boxes;
-  std::vector<ByteCount> egress(static_cast<std::size_t>(planner_.from().ranks));
-  for (const Rank target : targets) {
-    const Plan plan = planner_.plan(target);
-    const Schedule schedule = planner_.schedule(plan);
-    RankTotals of_rank;
-    of_rank.target = target;
-    of_rank.pieces = schedule.items.size();
-    std::map<Rank, ByteCount> from_source;
-    for (const ScheduledPiece& item : schedule.items) {
-      const Piece& piece = plan.pieces[item.piece];
-      const Box& box = schedule.box(item);
-      const TensorLayout& wanted = plan.wanted->tensors[to_index(piece.tensor)];
-      const TensorLayout& held = planner_.from().sections[item.section].manifest->tensors[to_index(item.held)];
-      const ByteCount bytes = static_cast<ByteCount>(box.volume()) * item_size(wanted.spec.dtype);
-      of_rank.needed += bytes;
-      from_source[item.source] += bytes;
-      of_rank.runs +=
-          runs_of(box, held_boxes.holding(held, item.source, box), wanted_boxes.holding(wanted, target, box));
-      if (visit) visit({wanted.spec.key, item.source, target, box, bytes});
-    }
-    for (const auto& [source, bytes] : from_source) {
-      if (source == target) {
-        of_rank.local = bytes;
-        continue;
-      }
-      egress[static_cast<std::size_t>(to_int(source))] += bytes;
-      totals.largest.push_back({source, target, bytes});
-    }
-    if (totals.largest.size() > 4096) keep_largest(totals.largest, flows_kept);
-    totals.needed += of_rank.needed;
-    totals.local += of_rank.local;
-    totals.runs += of_rank.runs;
-    totals.max_ingress = std::max(totals.max_ingress, of_rank.needed - of_rank.local);
-    totals.ranks.push_back(of_rank);
+  TargetTotals sums;
+  std::map<Rank, ByteCount> from_source;
+  walk(target, [&](const Transfer& transfer, const TensorLayout& held, const TensorLayout& wanted) {
+    ++sums.pieces;
+    sums.needed += transfer.bytes;
+    from_source[transfer.source] += transfer.bytes;
+    sums.runs += runs_of(transfer.box, held_boxes.holding(held, transfer.source, transfer.box),
+                         wanted_boxes.holding(wanted, target, transfer.box));
+  });
+  JobTotals totals;
+  for (const auto& [source, bytes] : from_source) {
+    totals.flows.push_back({source, target, bytes});
+    if (source == target) sums.local = bytes;
   }
-  totals.remote = totals.needed - totals.local;
-  if (!egress.empty()) totals.max_egress = *std::max_element(egress.begin(), egress.end());
-  keep_largest(totals.largest, flows_kept);
+  totals.needed = sums.needed;
+  totals.local = sums.local;
+  totals.remote = totals.max_ingress = sums.needed - sums.local;
+  totals.pieces = sums.pieces;
+  totals.runs = sums.runs;
+  totals.targets.push_back(sums);
   return totals;
+}
+
+std::vector<Rank> ranks_of(const JobLayout& side) {
+  std::vector<Rank> ranks;
+  for (std::int32_t rank = 0; rank < side.ranks; ++rank) ranks.push_back(Rank{rank});
+  return ranks;
 }
 
 }  // namespace shardwire::cli

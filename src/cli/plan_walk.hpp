@@ -18,44 +18,28 @@ struct Transfer {
   ByteCount bytes;
 };
 
-struct RankTotals {
-  Rank target{};
-  std::size_t pieces = 0;
-  ElementCount runs = 0;
-  ByteCount needed = 0;
-  ByteCount local = 0;
-};
-
-struct Flow {
-  Rank source{};
-  Rank target{};
-  ByteCount bytes = 0;
-};
-
-/// Totals over the target ranks walked. needed == local + remote.
-struct PlanTotals {
-  ByteCount needed = 0;
-  ByteCount local = 0;
-  ByteCount remote = 0;
-  ByteCount max_egress = 0;
-  ByteCount max_ingress = 0;
-  ElementCount runs = 0;
-  std::vector<RankTotals> ranks;
-  std::vector<Flow> largest;  ///< largest remote flows, largest first
-};
-
-/// Walks the plans of some target ranks. Works rank by rank, so that a job of millions of pieces needs little memory.
+/// Walks the plans of a job. Works rank by rank, so that a job of millions of pieces needs little memory.
 class PlanWalk {
  public:
-  PlanWalk(JobLayout from, JobLayout to) : planner_(std::move(from), std::move(to)) {}
+  PlanWalk(JobLayout from, JobLayout to, Topology topology = {})
+      : planner_(std::move(from), std::move(to), std::move(topology)) {}
 
-  /// Wanted regions that nobody holds, of all `targets`.
-  std::vector<Gap> gaps(const std::vector<Rank>& targets);
-  /// Calls `visit` (may be empty) for every piece. Requires: gaps(targets) is empty.
-  PlanTotals totals(const std::vector<Rank>& targets, const std::function<void(const Transfer&)>& visit);
+  /// Wanted regions of one target rank that nobody holds.
+  std::vector<Gap> gaps(Rank target) { return planner_.plan(target).gaps; }
+  /// Calls `visit` for every scheduled piece of these target ranks. Requires: they have no gaps.
+  void pieces(const std::vector<Rank>& targets, const std::function<void(const Transfer&)>& visit);
+  /// Sums over one target rank; max_egress is 0. Requires: it has no gaps.
+  JobTotals totals(Rank target);
+  Planner& planner() { return planner_; }
 
  private:
+  template <typename Visit>
+  void walk(Rank target, Visit visit);
+
   Planner planner_;
 };
+
+/// All ranks of a side, ascending.
+std::vector<Rank> ranks_of(const JobLayout& side);
 
 }  // namespace shardwire::cli

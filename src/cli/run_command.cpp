@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
+#include "cli/relabel.hpp"
 #include "cli/run_job.hpp"
 #include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
@@ -55,7 +56,9 @@ void require_transport(const std::string& name) {
 }
 
 RunOptions check(const Words& words) {
-  if (words.relabel) throw UsageError("--relabel is not supported yet");
+  if (words.relabel && words.disjoint) {
+    throw UsageError("--relabel: with --disjoint no target rank runs in the process of a source rank");
+  }
   if (!words.faults.empty()) throw UsageError("--fault is not supported yet");
   if (words.memory == "cuda") throw UsageError("--memory cuda: device memory is not supported by this build");
   if (words.memory != "host")
@@ -87,7 +90,7 @@ RunOptions check(const Words& words) {
   options.repeat = words.repeat;
   options.disjoint = words.disjoint;
   if (const auto level = environment("SHARDWIRE_LOG")) options.log = parse_log_level(*level);
-  if (!words.report.empty()) require_writable(words.report);
+  if (!words.report.empty()) require_writable("--report", words.report);
   return options;
 }
 
@@ -97,9 +100,20 @@ int finish(const JobReport& report, const std::string& path) {
   return report.verified() ? exit_done : exit_failed;
 }
 
+// Which member each target rank is. Every process of a job works this out alike.
+std::vector<std::int32_t> best_processes(const Case& job, const RunOptions& options) {
+  try {
+    return processes_of(relabel(job).labels, members_of(job, options));
+  } catch (const Error& error) {
+    if (error.gaps().empty()) throw;
+    return {};  // no restore can succeed; the ranks say what is missing
+  }
+}
+
 int run(const Words& words) {
-  const RunOptions options = check(words);
+  RunOptions options = check(words);
   const Case job = load_case(words.path);
+  if (words.relabel) options.processes = best_processes(job, options);
   if (started_by_launcher()) {
     const std::optional<JobOutcome> outcome = run_launched(job, options);
     if (!outcome) return exit_failed;
@@ -130,7 +144,8 @@ std::function<int()> declare_run(CLI::App& app) {
                  "auto, ucx, libfabric, loopback or nccl (default: SHARDWIRE_TRANSPORT or auto)");
   app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
-  app.add_flag("--relabel", words->relabel, "run target ranks where most of their state is (not supported yet)");
+  app.add_flag("--relabel", words->relabel,
+               "run target ranks in the processes where the fewest bytes cross, as plan --relabel shows");
   app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
   app.add_option("--deadline", words->deadline_seconds, "seconds that one restore may take (default: 600)");

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -82,10 +83,14 @@ int members_of(const Case& job, const RunOptions& options) {
 MemberRole role_of(const Case& job, const RunOptions& options, int member) {
   MemberRole role;
   role.member = member;
-  const int target = options.disjoint ? member - job.source.ranks : member;
   const Rank source{member};
   role.lost = std::binary_search(job.source.lost.begin(), job.source.lost.end(), source);
   if (member < job.source.ranks) role.source = source;
+  int target = options.disjoint ? member - job.source.ranks : member;
+  if (!options.processes.empty()) {
+    const auto place = std::find(options.processes.begin(), options.processes.end(), member);
+    target = static_cast<int>(place - options.processes.begin());  // past the last rank: none
+  }
   if (target >= 0 && target < job.target.ranks) role.target = Rank{target};
   return role;
 }

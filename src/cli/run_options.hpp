@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "case/case.hpp"
 #include "shardwire/session.hpp"
@@ -19,6 +20,7 @@ struct RunOptions {
   Verify verify = Verify::none;
   int repeat = 1;
   bool disjoint = false;
+  std::vector<std::int32_t> processes{};  ///< member that each target rank is; empty: the one of its own number
   LogLevel log = LogLevel::warning;
 };
 

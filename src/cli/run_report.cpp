@@ -187,18 +187,18 @@ void JobReport::print() const {
              bytes(options_.staging_bytes));
 }
 
-void require_writable(const std::string& path) {
+void require_writable(std::string_view option, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::path(path).parent_path();
   const bool exists = fs::exists(path, error);
-  if (fs::is_directory(path, error)) throw UsageError(fmt::format("--report {}: this is a folder", path));
+  if (fs::is_directory(path, error)) throw UsageError(fmt::format("{} {}: this is a folder", option, path));
   if (!exists && !fs::is_directory(folder.empty() ? "." : folder, error)) {
-    throw UsageError(fmt::format("--report {}: there is no folder {}", path, folder.string()));
+    throw UsageError(fmt::format("{} {}: there is no folder {}", option, path, folder.string()));
   }
   const std::string checked = exists ? path : folder.empty() ? "." : folder.string();
   if (::access(checked.c_str(), exists ? W_OK : W_OK | X_OK) != 0) {
-    throw UsageError(fmt::format("--report {}: {}", path, std::generic_category().message(errno)));
+    throw UsageError(fmt::format("{} {}: {}", option, path, std::generic_category().message(errno)));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "case/case.hpp"
@@ -41,7 +42,7 @@ class JobReport {
 };
 
 /// Refuses, before anything runs, a report that could not be written. Errors: throws UsageError.
-void require_writable(const std::string& path);
+void require_writable(std::string_view option, const std::string& path);
 /// Errors: throws std::runtime_error.
 void write_report(const std::string& path, const nlohmann::json& report);
 

@@ -7,7 +7,7 @@
 
 namespace shardwire {
 
-KeyTable::KeyTable(const JobLayout& job) : job_(&job) {
+KeyTable::KeyTable(const JobLayout& job, const NameClasses& names) : job_(&job), names_(&names) {
   std::size_t tensors = 0;
   for (const Section& section : job.sections) tensors += section.manifest->tensors.size();
   slots_.resize(std::bit_ceil(2 * tensors + 1));
@@ -17,14 +17,18 @@ KeyTable::KeyTable(const JobLayout& job) : job_(&job) {
   before_last_.reserve(tensors);
 }
 
-KeyTable::Hashed KeyTable::look_up(const TensorKey& key) const {
-  const XXH64_hash_t hash =
-      XXH3_64bits_withSeed(key.fqn.data(), key.fqn.size(), XXH3_64bits(key.state.data(), key.state.size()));
+bool KeyTable::is_at(std::uint32_t number, std::string_view fqn, std::string_view state) const {
+  const TensorKey& key = tensor(places_[number]).spec.key;
+  return key.state == state && names_->name_of(key.fqn) == fqn;
+}
+
+KeyTable::Hashed KeyTable::look_up(std::string_view fqn, std::string_view state) const {
+  const XXH64_hash_t hash = XXH3_64bits_withSeed(fqn.data(), fqn.size(), XXH3_64bits(state.data(), state.size()));
   const auto tag = static_cast<std::uint32_t>(hash >> 32U);
   const std::size_t mask = slots_.size() - 1;
   std::size_t slot = hash & mask;
   for (; slots_[slot].number != none; slot = (slot + 1) & mask) {
-    if (slots_[slot].tag == tag && tensor(places_[slots_[slot].number]).spec.key == key) break;
+    if (slots_[slot].tag == tag && is_at(slots_[slot].number, fqn, state)) break;
   }
   return {slot, tag};
 }
@@ -34,7 +38,8 @@ std::uint32_t KeyTable::add(std::uint32_t section, TensorId tensor) {
   places_.push_back({section, tensor, none});
   last_.push_back(number);
   before_last_.push_back(none);
-  const Hashed found = look_up(this->tensor(places_.back()).spec.key);
+  const TensorKey& key = this->tensor(places_.back()).spec.key;
+  const Hashed found = look_up(names_->name_of(key.fqn), key.state);
   const std::uint32_t first = slots_[found.slot].number;
   first_.push_back(first == none);
   if (first == none) {
@@ -47,9 +52,9 @@ std::uint32_t KeyTable::add(std::uint32_t section, TensorId tensor) {
   return first;
 }
 
-std::uint32_t KeyTable::find(const TensorKey& key, std::uint32_t near) const {
-  if (near < places_.size() && first_[near] && tensor(places_[near]).spec.key == key) return near;
-  return slots_[look_up(key).slot].number;
+std::uint32_t KeyTable::find(std::string_view fqn, std::string_view state, std::uint32_t near) const {
+  if (near < places_.size() && first_[near] && is_at(near, fqn, state)) return near;
+  return slots_[look_up(fqn, state).slot].number;
 }
 
 }  // namespace shardwire

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/aliases.hpp"
 #include "shardwire/plan.hpp"
 
 namespace shardwire {
@@ -15,18 +16,19 @@ struct KeyPlace {
   std::uint32_t next = ~0U;  ///< number of the same key's next place, by section; KeyTable::none
 };
 
-/// The keys of one side of a job: a hash table without a node per key, because a model of experts has 10^5 of them.
-/// Ownership: borrows `job`.
+/// The keys of one side of a job, a parameter of several names under one of them: a hash table without a node per key, because a model of experts has 10^5 of them.
+/// Ownership: borrows `job` and `names`.
 class KeyTable {
  public:
   static constexpr std::uint32_t none = ~0U;
 
-  explicit KeyTable(const JobLayout& job);
+  explicit KeyTable(const JobLayout& job, const NameClasses& names);
 
   /// Enters the next place; the number of the key's first place. Places are entered by section, then by tensor.
   std::uint32_t add(std::uint32_t section, TensorId tensor);
-  /// Number of the first place of a key; none. `near`: where it may be, usually right after the key looked up before.
-  [[nodiscard]] std::uint32_t find(const TensorKey& key, std::uint32_t near = none) const;
+  /// Number of the first place of a key; none. `fqn`: one of names.name_of(). `near`: where the key may be, usually right
+  /// after the one looked up before.
+  [[nodiscard]] std::uint32_t find(std::string_view fqn, std::string_view state, std::uint32_t near = none) const;
   /// The place entered before the last one of a key; none when it has one place.
   [[nodiscard]] std::uint32_t place_before_last(std::uint32_t first) const { return before_last_[first]; }
   [[nodiscard]] std::size_t size() const { return places_.size(); }
@@ -46,9 +48,11 @@ class KeyTable {
   };
 
   /// The slot of the key, or the free one where it belongs.
-  [[nodiscard]] Hashed look_up(const TensorKey& key) const;
+  [[nodiscard]] Hashed look_up(std::string_view fqn, std::string_view state) const;
+  [[nodiscard]] bool is_at(std::uint32_t number, std::string_view fqn, std::string_view state) const;
 
   const JobLayout* job_;
+  const NameClasses* names_;
   std::vector<Slot> slots_;  // a power of two of them
   std::vector<KeyPlace> places_;
   std::vector<std::uint32_t> last_;         // by first place: the key's last place

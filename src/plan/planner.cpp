@@ -58,6 +58,11 @@ void check_topology(const Topology& topology, int source_ranks, int target_ranks
   }
 }
 
+// The names may differ where one is an alias of the other.
+bool alike(const TensorSpec& a, const TensorSpec& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
 bool is_by_value(const TensorSpec& spec) {
   return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
 }
@@ -69,10 +74,13 @@ void enter_key(KeyTable& keys, std::uint32_t section, TensorId tensor, std::stri
   if (before == KeyTable::none) return;
   const TensorSpec& spec = keys.tensor({section, tensor}).spec;
   if (keys.place(before).section == section) {
-    refuse(side, fmt::format("tensor {} stands twice in section {}", to_string(spec.key), section));
+    const TensorKey& twin = keys.tensor(keys.place(before)).spec.key;
+    refuse(side, twin == spec.key ? fmt::format("tensor {} stands twice in section {}", to_string(twin), section)
+                                  : fmt::format("tensors {} and {} of section {} are one by the alias tables",
+                                                to_string(twin), to_string(spec.key), section));
   }
   const TensorSpec& other = keys.tensor(keys.place(first)).spec;
-  if (other != spec) {
+  if (!alike(other, spec)) {
     disagree(other, spec,
              fmt::format("in sections {} and {} of the {} side", keys.place(first).section, section, side));
   }
@@ -96,9 +104,10 @@ Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where)
     : from(std::move(from_side)),
       to(std::move(to_side)),
       topology(std::move(where)),
+      names(from, to),
       from_section(sections_of_ranks(from, "source")),
       to_section(sections_of_ranks(to, "target")),
-      from_keys(from),
+      from_keys(from, names.held()),
       held_of(to.sections.size()),
       classes_of_section(to.sections.size()),
       distinct_of_section(to.sections.size()) {
@@ -106,21 +115,34 @@ Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where)
   for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
     enter_key(from_keys, section, tensor, "source");
   });
-  // A key that is held too is known by its place there; only the others need a table of their own.
-  KeyTable unheld(to);
+  // A key that is held under the same name is known by its place there; only the others need a table of their own.
+  const NameClasses no_names;
+  KeyTable others(to, no_names);
   std::vector<std::uint32_t> wanted_in(from_keys.size(), KeyTable::none);  // by first place: last section of `to`
   std::uint32_t near = 0;
   for_each_tensor(to, layouts, [&](std::uint32_t section, TensorId id, const TensorLayout& tensor) {
-    const std::uint32_t held = from_keys.find(tensor.spec.key, near);
+    const TensorKey& key = tensor.spec.key;
+    const std::uint32_t held = find_held(key, near);
     held_of[section].push_back(held);
-    if (held == KeyTable::none) return enter_key(unheld, section, id, "target");
+    if (held == KeyTable::none) return enter_key(others, section, id, "target");
     near = held + 1;
-    if (std::exchange(wanted_in[held], section) == section) {
-      refuse("target", fmt::format("tensor {} stands twice in section {}", to_string(tensor.spec.key), section));
-    }
     const TensorSpec& held_spec = from_keys.tensor(from_keys.place(held)).spec;
-    if (held_spec != tensor.spec) disagree(held_spec, tensor.spec, "on the source and the target side");
+    if (held_spec.key != key) {
+      enter_key(others, section, id, "target");
+    } else if (std::exchange(wanted_in[held], section) == section) {
+      refuse("target", fmt::format("tensor {} stands twice in section {}", to_string(key), section));
+    }
+    if (!alike(held_spec, tensor.spec)) disagree(held_spec, tensor.spec, "on the source and the target side");
   });
+}
+
+std::uint32_t Planner::State::find_held(const TensorKey& key, std::uint32_t near) const {
+  std::uint32_t found = KeyTable::none;
+  const auto name = names.find(key.fqn, [&](std::string_view fqn) {
+    found = from_keys.find(fqn, key.state, near);
+    return found != KeyTable::none;
+  });
+  return name ? from_keys.find(*name, key.state, found) : KeyTable::none;
 }
 
 const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t section) {

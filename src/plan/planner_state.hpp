@@ -39,6 +39,8 @@ struct Planner::State {
   };
   static constexpr std::uint32_t by_value = ~0U;  ///< class of a tensor that is no piece
 
+  /// First place of what the target side calls `key`; none. `near`: as for KeyTable::find.
+  [[nodiscard]] std::uint32_t find_held(const TensorKey& key, std::uint32_t near) const;
   /// Class of each tensor of a section of the `to` side, filled when first asked for.
   const std::vector<std::uint32_t>& classes_of(std::uint32_t section);
   /// Classes of a section, each once, by first tensor. Requires: classes_of(section) was called.
@@ -66,6 +68,7 @@ struct Planner::State {
   JobLayout from;
   JobLayout to;
   Topology topology;
+  NameSearch names;
   LayoutTable layouts;
   std::vector<std::int32_t> from_section;  ///< by rank, -1 for none
   std::vector<std::int32_t> to_section;

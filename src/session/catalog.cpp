@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
-#include <set>
+#include <map>
 
 #include "geometry/strides.hpp"
 #include "shardwire/error.hpp"
@@ -37,8 +37,29 @@ void apply_offset(const std::string& name, View& view, ByteCount item_bytes) {
 }  // namespace
 
 struct Catalog::Keys {
-  std::set<TensorKey> keys;
+  std::map<TensorKey, std::string> keys;          // with the parameter's name; the name it was added under
+  std::map<std::string, std::string> parameters;  // by alias
+  std::map<std::string, std::string> alias_of;    // one alias of each parameter that has some
 };
+
+namespace {
+
+[[noreturn]] void refuse_twins(const std::string& a, const std::string& b, const std::string& state) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} and {} are one by the alias table; add a shared parameter once",
+                          to_string(TensorKey{a, state}), to_string(TensorKey{b, state})));
+}
+
+void refuse_zero(const TensorKey& key, Absent absent) {
+  if (absent != Absent::zero) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: Absent::zero is not for values and one-element tensors, since a step of zero breaks Adam's "
+                  "bias correction; take Absent::error or Absent::skip",
+                  to_string(key)));
+}
+
+}  // namespace
 
 Catalog::Catalog(Rank place, int ranks) : place_(place), ranks_(ranks), keys_(std::make_shared<Keys>()) {
   if (ranks < 1 || to_int(place) < 0 || to_int(place) >= ranks) {
@@ -46,14 +67,53 @@ Catalog::Catalog(Rank place, int ranks) : place_(place), ranks_(ranks), keys_(st
   }
 }
 
-void Catalog::check_new(const TensorKey& key) {
+Catalog::Keys& Catalog::own_keys() {
   if (keys_.use_count() > 1) keys_ = std::make_shared<Keys>(*keys_);
-  if (!keys_->keys.insert(key).second) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} is in the catalog already", to_string(key)));
-  }
+  return *keys_;
 }
 
-void Catalog::add(TensorSpec spec, Layout layout, View view) {
+void Catalog::check_new(const TensorKey& key) {
+  Keys& known = own_keys();
+  const auto alias = known.parameters.find(key.fqn);
+  const TensorKey own{alias == known.parameters.end() ? key.fqn : alias->second, key.state};
+  const auto [entry, fresh] = known.keys.emplace(own, key.fqn);
+  if (fresh) return;
+  if (entry->second == key.fqn) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is in the catalog already", to_string(key)));
+  }
+  refuse_twins(key.fqn, entry->second, key.state);
+}
+
+void Catalog::alias(std::string alias, std::string fqn) {
+  Keys& known = own_keys();
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("alias '{}' of '{}': {}", alias, fqn, why));
+  };
+  if (alias.empty() || fqn.empty()) refuse("both names have to be given");
+  if (alias == fqn) refuse("they are one name");
+  if (const auto other = known.parameters.find(alias); other != known.parameters.end()) {
+    refuse(fmt::format("it is declared already, as an alias of '{}'", other->second));
+  }
+  if (const auto other = known.parameters.find(fqn); other != known.parameters.end()) {
+    refuse(fmt::format("'{}' is itself an alias of '{}'; declare both as aliases of that", fqn, other->second));
+  }
+  if (const auto other = known.alias_of.find(alias); other != known.alias_of.end()) {
+    refuse(fmt::format("'{}' has the alias '{}'; declare both as aliases of '{}'", alias, other->second, fqn));
+  }
+  const auto under_alias = known.keys.lower_bound({alias, ""});
+  auto past = under_alias;
+  for (; past != known.keys.end() && past->first.fqn == alias; ++past) {
+    const auto twin = known.keys.find({fqn, past->first.state});
+    if (twin != known.keys.end()) refuse_twins(alias, twin->second, past->first.state);
+  }
+  for (auto entry = under_alias; entry != past; ++entry) known.keys.emplace(TensorKey{fqn, entry->first.state}, alias);
+  known.keys.erase(under_alias, past);
+  known.parameters.emplace(alias, fqn);
+  known.alias_of.emplace(fqn, alias);
+  aliases_.push_back({std::move(alias), std::move(fqn)});
+}
+
+void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   const std::string name = to_string(spec.key);
   if (view.kind == MemoryKind::cuda || view.ready_event != nullptr) {
     throw Error(ErrorCode::unsupported, fmt::format("{}: device memory is not supported by this build", name));
@@ -67,10 +127,11 @@ void Catalog::add(TensorSpec spec, Layout layout, View view) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: a one-element tensor needs memory on every rank", name));
     }
+    refuse_zero(spec.key, absent);
     check_new(spec.key);
     TensorValue value{spec.dtype, spec.shape, Bytes(static_cast<std::size_t>(item_size(spec.dtype)))};
     std::memcpy(value.bytes.data(), view.data, value.bytes.size());
-    values_.push_back({std::move(spec.key), std::move(value), view.data});
+    values_.push_back({std::move(spec.key), std::move(value), view.data, absent});
     return;
   }
   try {
@@ -85,12 +146,17 @@ void Catalog::add(TensorSpec spec, Layout layout, View view) {
                 fmt::format("{}: place {} holds elements of it, but its view is null", name, to_int(place_)));
   }
   check_new(spec.key);
-  entries_.push_back({std::move(spec), std::move(layout), view});
+  entries_.push_back({std::move(spec), std::move(layout), view, absent});
 }
 
-void Catalog::add_value(TensorKey key, Value value) {
+void Catalog::add_value(TensorKey key, Value value, Absent absent) {
+  refuse_zero(key, absent);
+  if (depth_of(value) > max_value_depth) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: lists inside lists, more than {} deep, do not travel",
+                                                         to_string(key), max_value_depth));
+  }
   check_new(key);
-  values_.push_back({std::move(key), std::move(value), nullptr});
+  values_.push_back({std::move(key), std::move(value), nullptr, absent});
 }
 
 }  // namespace shardwire

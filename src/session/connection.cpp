@@ -202,8 +202,15 @@ void Connection::send(const wire::Message& message) {
   if (state_ == State::open) write(message);
 }
 
+void Connection::send_encoded(const Bytes& encoded) {
+  if (state_ == State::open) write_frame(encoded);
+}
+
 void Connection::write(const wire::Message& message) {
-  const Bytes encoded = wire::encode(message);
+  write_frame(wire::encode(message));
+}
+
+void Connection::write_frame(const Bytes& encoded) {
   auto owner = std::make_unique<Write>();
   const std::uint64_t length = encoded.size();
   owner->bytes.resize(frame_header_bytes + encoded.size());

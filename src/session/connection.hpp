@@ -41,6 +41,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void send(const wire::Message& message);
+  /// The same for a message that is encoded already, because it goes to many.
+  void send_encoded(const Bytes& encoded);
   /// Says goodbye, flushes and closes; no further events.
   void leave();
   /// Closes without a word; `closed` does not run.
@@ -63,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_hello(const wire::Message& message);
   void take_proof(const wire::Message& message);
   void write(const wire::Message& message);
+  void write_frame(const Bytes& encoded);
   void fail(const Error& reason);
   void close_stream();
 

@@ -16,7 +16,7 @@ constexpr std::size_t most_accepted = 65536;
 
 }  // namespace
 
-Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)) {
+Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)), directory_(setup_.bootstrap.world_size) {
   copier_ = std::make_unique<memory::Copier>(1, [this] { defer([this] { copier_->poll(); }); });
   driver_ = std::make_unique<FabricDriver>(loop_, *setup_.fabric, [this](const Error& error) {
     log(LogLevel::error, error.what());
@@ -32,8 +32,7 @@ Core::~Core() {
   copier_.reset();  // ends the running slices; from here on nothing writes into anybody's memory
   setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
   restores_.clear();
-  store_lost_ = Error(ErrorCode::cancelled, "the session was closed");
-  check_gathers();
+  end_all_gathers(Error(ErrorCode::cancelled, "the session was closed"));
   publisher_.reset();
   links_.clear();
   if (store_) store_->drop();
@@ -62,8 +61,10 @@ void Core::accept(uv_stream_t* listener) {
   events.closed = [this](Connection& connection, const Error& reason, bool orderly) {
     log(LogLevel::debug, fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
     publisher_->reader_closed(connection.id());
-    if (rendezvous_) rendezvous_->closed(connection, orderly);
     accepted_.erase(connection.id());
+    if (!rendezvous_) return;
+    rendezvous_->closed(connection.id(), orderly);
+    flush_rendezvous();
   };
   try {
     const auto connection = Connection::accept(loop_, listener, setup_.identity, std::move(events));
@@ -82,12 +83,10 @@ void Core::serve(Connection& connection, const wire::Message& message) {
       },
       message);
   try {
-    const auto* put = std::get_if<wire::StorePut>(&message);
-    const auto* watch = std::get_if<wire::StoreWatch>(&message);
-    if (put != nullptr || watch != nullptr) {
+    if (Rendezvous::serves(message)) {
       if (!rendezvous_) throw Error(ErrorCode::invalid_argument, "this member does not serve the rendezvous");
-      if (put != nullptr) rendezvous_->put(&connection, put->key, put->value);
-      if (watch != nullptr) rendezvous_->watch(&connection, watch->prefix);
+      rendezvous_->take(connection.id(), connection.peer(), message);
+      flush_rendezvous();
     } else {
       publisher_->serve(connection, message);
     }
@@ -120,14 +119,13 @@ void Core::withdraw(const std::shared_ptr<detail::PublicationState>& publication
 
 void Core::announce(const detail::PublicationState& publication, bool live) {
   const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
-                                       .incarnation = setup_.identity.hello.incarnation,
                                        .place = to_int(publication.place),
                                        .step = publication.step,
                                        .generation = publication.generation,
                                        .live = live,
                                        .manifest = publication.described.manifest_digest,
                                        .values = publication.described.values_digest};
-  put(publication_key(publication.name, record.member), wire::encode_publication(record));
+  tell_rendezvous(wire::Publish{publication.name, record});
 }
 
 // --- restores ---
@@ -143,16 +141,22 @@ void Core::finished(RestoreRun& run) {
 }
 
 std::shared_ptr<Link> Core::link(const wire::PublicationRecord& record) {
-  auto& link = links_[{record.member, record.incarnation}];
+  auto& link = links_[{record.member, record.turn}];
   if (link && !link->broken()) return link;
-  const wire::MemberRecord* member = directory_.member(record.member);
-  if (member == nullptr || member->incarnation != record.incarnation || directory_.departed(record.member)) {
+  if (directory_.presence(record.member) != wire::Presence::there) {
     throw Error(ErrorCode::peer_lost, fmt::format("member {} is not in the session any more", record.member),
                 std::vector<Rank>{Rank{record.member}});
   }
+  const wire::MemberRecord* address = directory_.address(record.member, record.turn);
+  if (address == nullptr) require_rendezvous(fmt::format("the address of member {}", record.member));
   // A broken link may be on the call stack: it goes on a later turn.
   defer([old = std::move(link)] {});
-  link = std::make_shared<Link>(loop_, *setup_.fabric, *member, setup_.identity);
+  link = std::make_shared<Link>(*setup_.fabric, record.member);
+  if (address != nullptr) {
+    link->connect(loop_, *address, setup_.identity);
+  } else {
+    look_up(record, link);
+  }
   return link;
 }
 

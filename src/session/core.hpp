@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "memory/copier.hpp"
@@ -58,7 +59,12 @@ class Core {
   [[nodiscard]] transport::Fabric& fabric() { return *setup_.fabric; }
   [[nodiscard]] const ArenaTable& arenas() const { return *setup_.arenas; }
   [[nodiscard]] const Bootstrap& bootstrap() const { return setup_.bootstrap; }
-  /// The connection to a source, made when there is none. Errors: throws Error{peer_lost}.
+  /// Has the roster of `name` kept up to date. Errors: throws Error{peer_lost} when it is not known and the rendezvous is
+  /// lost.
+  void watch(const std::string& name);
+  /// Errors: throws Error{peer_lost} saying that `what` can no longer be had, when the rendezvous is lost.
+  void require_rendezvous(const std::string& what) const;
+  /// The connection to a source, made when there is none, once its address has come. Errors: throws Error{peer_lost}.
   std::shared_ptr<Link> link(const wire::PublicationRecord& record);
   /// Manifests and values by digest, kept once learnt.
   std::map<wire::Digest, std::shared_ptr<const Manifest>> manifests;  // owners: see DescribedCatalog
@@ -68,8 +74,10 @@ class Core {
  private:
   struct Gather {
     std::string name;
+    std::uint64_t request;
     std::function<void(std::vector<Bytes>, std::exception_ptr)> done;
     std::unique_ptr<Timer> timer;
+    bool quitting = false;  // the rendezvous was asked who is missing
   };
 
   void listen(const SocketAddress& at);
@@ -78,12 +86,27 @@ class Core {
   void connect_to_rendezvous();
   void announce(const std::string& host);
   void announce(const detail::PublicationState& publication, bool live);
-  void put(const std::string& key, const Bytes& value);
-  void watch(const std::string& prefix);
-  void learn(const wire::StoreEntry& entry);
+  void tell_rendezvous(const wire::Message& message);
+  /// Sends what the rendezvous in this process has for others, now or when it is due.
+  void flush_rendezvous();
+  void deliver(std::span<const Rendezvous::ClientId> clients, const wire::Message& message);
+  void hear(const wire::Message& message);
+  void joined_as(const wire::Joined& joined);
   void directory_changed();
-  void check_gathers();
-  void end_gather(std::size_t index, std::vector<Bytes> values, const std::exception_ptr& error);
+  void look_up(const wire::PublicationRecord& record, const std::shared_ptr<Link>& link);
+  void send_lookup();
+  /// Connects the links that wait for this member's address, or ends them when it is `absent`.
+  void connect_waiting(int member, const Error* absent);
+  void gather_times_out(std::uint64_t request);
+  void absent_from_gather(const wire::GatherAbsent& absent);
+  void gather_refused(const wire::Failure& failure);
+  std::vector<Gather>::iterator find_gather(std::uint64_t request);
+  void end_gather(std::vector<Gather>::iterator gather, const std::vector<Bytes>& gathered,
+                  const std::exception_ptr& error);
+  /// Ends every gather of that name, or those of them that have timed out.
+  void end_gathers(const std::string& name, const std::vector<Bytes>& gathered, const std::exception_ptr& error,
+                   bool quitting_only = false);
+  void end_all_gathers(const Error& error);
   void rendezvous_ended(const Error& reason, bool orderly);
   void payload_arrived(transport::Incoming& incoming);
 
@@ -97,11 +120,17 @@ class Core {
   std::optional<Rendezvous> rendezvous_;  // member 0 only
   std::shared_ptr<Connection> store_;     // owners: this core and its own callbacks; null on member 0
   std::optional<Error> store_lost_;
+  std::unique_ptr<Timer> flush_timer_;  // with rendezvous_
+  std::set<std::string> watched_;
+  // Links that wait for the address of a member in some turn. Owners: the links' owners.
+  std::map<int, std::vector<std::pair<std::uint32_t, std::weak_ptr<Link>>>> unresolved_;
+  std::vector<std::int32_t> to_look_up_;
   std::unique_ptr<Listener> listener_;
   std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight
-  // By member and incarnation. Owners: this table and restores that read from the peer.
-  std::map<std::pair<int, std::uint64_t>, std::shared_ptr<Link>> links_;
+  // By member and turn. Owners: this table and restores that read from the peer.
+  std::map<std::pair<int, std::uint32_t>, std::shared_ptr<Link>> links_;
   std::vector<Gather> gathers_;
+  std::uint64_t next_gather_ = 1;
   std::vector<std::unique_ptr<RestoreRun>> restores_;
   Joined joined_;
   std::string rendezvous_host_;  // numeric

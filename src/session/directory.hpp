@@ -1,41 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "session/roster_table.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire {
 
-/// What this member knows of the others, from the store's entries. What it has learnt it keeps.
+/// What this member knows of the others, from what the rendezvous said: rosters of the names it watches, addresses of the
+/// members it asked for, and who has gone. What it has learnt it keeps.
 /// Threads: loop thread only.
 class Directory {
  public:
-  enum class Departure : std::uint8_t { left, lost };
+  /// `members`: size of the job; a message that names others is refused.
+  explicit Directory(std::int32_t members) : members_(members) {}
 
-  /// Errors: throws Error{transport_failed} for an entry that cannot be read.
-  void apply(const wire::StoreEntry& entry);
+  /// Errors: throws Error{transport_failed} for what cannot be true; nothing changes then.
+  void apply(const wire::Roster& roster);
+  void apply(const wire::Departures& departures);
+  void apply(const wire::Addresses& addresses);
 
-  [[nodiscard]] const wire::MemberRecord* member(int rank) const;
-  /// Set once the present incarnation of a member has gone.
-  [[nodiscard]] std::optional<Departure> departed(int rank) const;
+  /// Address of the process that has a member number in its turn; null when it was not asked for.
+  [[nodiscard]] const wire::MemberRecord* address(int member, std::uint32_t turn) const;
+  /// Presence::there for a member that never joined, too.
+  [[nodiscard]] wire::Presence presence(int member) const;
+  /// Whether the roster of `name` has come.
+  [[nodiscard]] bool knows(const std::string& name) const { return rosters_.contains(name); }
   /// Live publications under `name`, by member; those of departed members left out.
   [[nodiscard]] std::vector<wire::PublicationRecord> publications(const std::string& name) const;
-  /// Values that came for a gather, by member.
-  [[nodiscard]] const std::map<int, Bytes>& gathered(const std::string& name) const;
-  void forget_gather(const std::string& name) { gathers_.erase(name); }
-  /// Members that departed under any incarnation and have not come back.
+  /// Members that were lost and have not come back.
   [[nodiscard]] std::vector<int> lost_members() const;
 
  private:
-  std::map<int, wire::MemberRecord> members_;
-  std::map<int, std::pair<std::uint64_t, Departure>> departed_;
-  std::map<std::string, std::map<int, wire::PublicationRecord>> publications_;
-  std::map<std::string, std::map<int, Bytes>> gathers_;
+  std::int32_t members_;
+  std::map<std::string, RosterTable> rosters_;
+  std::map<int, wire::Presence> departed_;
+  std::map<int, wire::Addresses::Entry> addresses_;
 };
 
 }  // namespace shardwire

@@ -12,11 +12,11 @@ constexpr std::size_t most_cached_regions = 64;
 
 }  // namespace
 
-Link::Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& member, const Identity& identity)
-    : fabric_(fabric), member_(member), same_host_(member.host == identity.hello.host) {
+void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity) {
+  same_host_ = member.host == identity.hello.host;
   Connection::Events events;
-  events.ready = [this](Connection& connection) {
-    if (connection.peer().incarnation != member_.incarnation) {
+  events.ready = [this, incarnation = member.incarnation](Connection& connection) {
+    if (connection.peer().incarnation != incarnation) {
       connection.drop();
       return ended(Error(ErrorCode::peer_lost, "another process has taken its address"));
     }
@@ -29,7 +29,7 @@ Link::Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& memb
 }
 
 Link::~Link() {
-  connection_->drop();
+  if (connection_) connection_->drop();
 }
 
 void Link::request(std::uint64_t number, const wire::Message& message, Answer answer) {
@@ -44,7 +44,7 @@ void Link::request(const wire::Digest& digest, const wire::Message& message, Ans
 
 void Link::send(const wire::Message& message) {
   if (broken_) return;
-  if (connection_->ready()) {
+  if (connection_ && connection_->ready()) {
     connection_->send(message);
   } else {
     waiting_.push_back(message);
@@ -68,8 +68,8 @@ void Link::answered(wire::Message& message) {
 
 void Link::ended(const Error& reason) {
   if (broken_) return;
-  broken_ = Error(ErrorCode::peer_lost, fmt::format("member {} is lost: {}", member_.rank, reason.what()),
-                  std::vector<Rank>{Rank{member_.rank}});
+  broken_ = Error(ErrorCode::peer_lost, fmt::format("member {} is lost: {}", rank_, reason.what()),
+                  std::vector<Rank>{Rank{rank_}});
   const auto watchers = watchers_;  // a watcher may remove itself
   for (const auto& [number, watcher] : watchers) watcher(*broken_);
 }

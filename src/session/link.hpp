@@ -20,12 +20,14 @@ class Link {
   using Answer = std::function<void(wire::Message&)>;  ///< a reply, or wire::Failure
   using Broken = std::function<void(const Error&)>;    ///< the connection ended; nothing further comes
 
-  Link(Loop& loop, transport::Fabric& fabric, const wire::MemberRecord& member, const Identity& identity);
+  /// To a member whose address is not known yet: what is asked waits for connect().
+  Link(transport::Fabric& fabric, int rank) : fabric_(fabric), rank_(rank) {}
   ~Link();
 
-  [[nodiscard]] const wire::MemberRecord& member() const { return member_; }
+  void connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity);
+  /// Gives up: the member has no address to connect to.
+  void fail(const Error& reason) { ended(reason); }
   [[nodiscard]] bool broken() const { return broken_.has_value(); }
-  [[nodiscard]] bool same_host() const { return same_host_; }
 
   /// Sends when the connection is ready. Messages that carry a request number get their answer by it.
   void request(std::uint64_t number, const wire::Message& message, Answer answer);
@@ -35,7 +37,9 @@ class Link {
   void forget(std::uint64_t number) { by_number_.erase(number); }
   /// Sends what needs no answer.
   void post(const wire::Message& message) { send(message); }
-  void leave() { connection_->leave(); }
+  void leave() {
+    if (connection_) connection_->leave();
+  }
 
   /// Watchers of this link's end, until they are removed.
   std::uint64_t watch(Broken broken);
@@ -52,8 +56,8 @@ class Link {
   void ended(const Error& reason);
 
   transport::Fabric& fabric_;
-  wire::MemberRecord member_;
-  bool same_host_;
+  int rank_;
+  bool same_host_ = false;
   std::optional<Error> broken_;
   std::vector<wire::Message> waiting_;  // until the handshake is done
   std::map<std::uint64_t, Answer> by_number_;
@@ -63,7 +67,7 @@ class Link {
   Bytes address_;
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions_;  // owners: this cache and restores that read
-  std::shared_ptr<Connection> connection_;                             // owners: this link and its own callbacks
+  std::shared_ptr<Connection> connection_;  // owners: this link and its own callbacks; null until connect()
 };
 
 }  // namespace shardwire

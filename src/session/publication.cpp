@@ -16,6 +16,8 @@ std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog) {
   manifest->ranks = catalog.ranks();
   manifest->tensors.reserve(catalog.entries().size());
   for (const Catalog::Entry& entry : catalog.entries()) manifest->tensors.push_back({entry.spec, entry.layout});
+  manifest->aliases = catalog.aliases();
+  std::ranges::sort(manifest->aliases, {}, &Alias::alias);
   return manifest;
 }
 

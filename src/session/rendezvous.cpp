@@ -3,104 +3,232 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
-#include <vector>
+#include <algorithm>
 
 namespace shardwire {
 
 namespace {
 
-// Bounds what one member can make member 0 hold.
-constexpr std::size_t max_entry_bytes = 64u << 20;
-constexpr std::size_t max_key_bytes = 1024;
+constexpr std::chrono::microseconds time_per_message(30);
+constexpr std::chrono::milliseconds longest_wait(500);
+// A gather's result goes out as one message; this much of it is for what is not values.
+constexpr std::size_t gather_margin_bytes = 1u << 20;
 
-bool begins_with_any(const std::string& key, const std::set<std::string>& prefixes) {
-  for (const std::string& prefix : prefixes) {
-    if (key.starts_with(prefix)) return true;
-  }
-  return false;
+std::chrono::milliseconds wait_after(std::size_t messages) {
+  // Less than a timer's grain is nothing: small jobs hear of everything at once.
+  const auto wait = std::chrono::floor<std::chrono::milliseconds>(time_per_message * messages);
+  return std::min(wait, longest_wait);
 }
 
 }  // namespace
 
-std::string member_key(int rank) {
-  return fmt::format("{}{}", member_prefix, rank);
-}
-std::string publication_key(const std::string& name, int rank) {
-  return fmt::format("{}{}/{}", publication_prefix, name, rank);
-}
-std::string lost_key(int rank) {
-  return fmt::format("{}{}", lost_prefix, rank);
-}
-std::string gather_key(const std::string& name, int rank) {
-  return fmt::format("gather/{}/{}", name, rank);
+bool Rendezvous::serves(const wire::Message& message) {
+  return std::visit(
+      []<typename Type>(const Type&) {
+        return std::is_same_v<Type, wire::Join> || std::is_same_v<Type, wire::Publish> ||
+               std::is_same_v<Type, wire::Watch> || std::is_same_v<Type, wire::Lookup> ||
+               std::is_same_v<Type, wire::Gather> || std::is_same_v<Type, wire::GatherQuit>;
+      },
+      message);
 }
 
-Rendezvous::Client& Rendezvous::client_of(Connection& connection) {
-  Client& client = clients_[connection.id()];
-  if (!client.connection) client.connection = connection.shared_from_this();
-  return client;
+void Rendezvous::take(ClientId from, const wire::Hello& peer, const wire::Message& message) {
+  std::visit(
+      [&]<typename Type>(const Type& value) {
+        if constexpr (std::is_same_v<Type, wire::Join>) join(from, peer, value.member);
+        if constexpr (std::is_same_v<Type, wire::Publish>) publish(from, value);
+        if constexpr (std::is_same_v<Type, wire::Watch>) watch(from, value.publication);
+        if constexpr (std::is_same_v<Type, wire::Lookup>) look_up(from, value.members);
+        if constexpr (std::is_same_v<Type, wire::Gather>) gather(from, value);
+        if constexpr (std::is_same_v<Type, wire::GatherQuit>) quit_gather(from, value.name);
+      },
+      message);
 }
 
-void Rendezvous::check_owner(Connection* from, const std::string& key) {
-  const int rank = from == nullptr ? 0 : from->peer().rank;
-  const std::string own = fmt::format("/{}", rank);
-  if (key.size() > max_key_bytes || !key.ends_with(own)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("member {} may not write the entry '{}'", rank, key));
-  }
+Rendezvous::Client& Rendezvous::member_of(ClientId from) {
+  const auto found = clients_.find(from);
+  if (found == clients_.end()) throw Error(ErrorCode::invalid_argument, "a member must join first");
+  return found->second;
 }
 
-void Rendezvous::put(Connection* from, const std::string& key, const Bytes& value) {
-  check_owner(from, key);
-  if (value.size() > max_entry_bytes) {
+// --- membership ---
+
+void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member) {
+  if (member.rank != peer.rank || member.incarnation != peer.incarnation || member.rank >= members_) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("the entry '{}' has {} bytes, more than {}", key, value.size(), max_entry_bytes));
+                fmt::format("member {} of {} may not join as member {}", peer.rank, members_, member.rank));
   }
-  if (from != nullptr && key == member_key(from->peer().rank)) {
-    const int rank = from->peer().rank;
-    for (const auto& [id, other] : clients_) {
-      if (other.rank == rank && id != from->id()) {
-        throw Error(ErrorCode::invalid_argument, fmt::format("a member {} has joined already and is alive", rank));
-      }
-    }
-    if (rank == 0) throw Error(ErrorCode::invalid_argument, "a member 0 has joined already and is alive");
-    Client& client = client_of(*from);
-    client.rank = rank;
-    client.incarnation = from->peer().incarnation;
+  const auto taken = seats_.find(member.rank);
+  if (clients_.contains(from) || (taken != seats_.end() && taken->second.presence == wire::Presence::there)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("a member {} has joined already and is alive", member.rank));
   }
-  keep({key, value});
+  Seat& seat = seats_[member.rank];
+  if (seat.presence != wire::Presence::there) moved_.insert(member.rank);
+  seat = {seat.turn + 1, wire::Presence::there, from, member};
+  clients_[from].rank = member.rank;
+  send_({&from, 1}, wire::Joined{seat.turn});
+  if (const auto gone = departures(); !gone.runs.empty()) send_({&from, 1}, gone);
 }
 
-void Rendezvous::keep(const wire::StoreEntry& entry) {
-  entries_[entry.key] = entry.value;
-  if (begins_with_any(entry.key, own_prefixes_)) own_(entry);
-  for (auto& [id, client] : clients_) {
-    if (begins_with_any(entry.key, client.prefixes)) client.connection->send(entry);
-  }
-}
-
-void Rendezvous::watch(Connection* from, const std::string& prefix) {
-  (from == nullptr ? own_prefixes_ : client_of(*from).prefixes).insert(prefix);
-  for (const auto& [key, value] : entries_) {
-    if (!key.starts_with(prefix)) continue;
-    if (from == nullptr) {
-      own_({key, value});
-    } else {
-      from->send(wire::StoreEntry{key, value});
-    }
-  }
-}
-
-void Rendezvous::closed(Connection& connection, bool orderly) {
-  const auto found = clients_.find(connection.id());
+void Rendezvous::closed(ClientId client, bool orderly) {
+  const auto found = clients_.find(client);
   if (found == clients_.end()) return;
-  const Client gone = found->second;
+  const Client gone = std::move(found->second);
   clients_.erase(found);
-  if (gone.rank < 0) return;
+  for (const std::string& name : gone.watched) std::erase(names_.at(name).watchers, client);
   // An orderly leave says so too: what it published is gone, but it is no fault.
-  const std::string text = fmt::format("{} {}", gone.incarnation, orderly ? "left" : "lost");
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  keep({lost_key(gone.rank), Bytes(bytes, bytes + text.size())});
+  seats_.at(gone.rank).presence = orderly ? wire::Presence::left : wire::Presence::lost;
+  moved_.insert(gone.rank);
+  for (auto& [name, roster] : names_) {
+    if (roster.sent.has(gone.rank) || roster.changes.contains(gone.rank)) set(name, roster, gone.rank, std::nullopt);
+  }
+  std::erase_if(names_, [](const auto& name) { return name.second.idle(); });
+  for (auto& [name, gathering] : gathers_) {
+    std::erase(gathering.waiting, client);
+    check_gather(name, gathering);
+  }
+}
+
+void Rendezvous::look_up(ClientId from, const std::vector<std::int32_t>& members) {
+  member_of(from);
+  wire::Addresses answer;
+  for (const std::int32_t member : members) {
+    const auto found = seats_.find(member);
+    if (found == seats_.end() || found->second.presence != wire::Presence::there) {
+      answer.absent.push_back(member);
+    } else {
+      answer.members.push_back({found->second.turn, found->second.member});
+    }
+  }
+  send_({&from, 1}, answer);
+}
+
+wire::Departures Rendezvous::departures() const {
+  RunBuilder runs;
+  for (const auto& [rank, seat] : seats_) {
+    if (seat.presence != wire::Presence::there) runs.add(rank, rank, static_cast<std::uint32_t>(seat.presence));
+  }
+  return {runs.take()};
+}
+
+// --- publications ---
+
+void Rendezvous::publish(ClientId from, const wire::Publish& publish) {
+  const std::int32_t rank = member_of(from).rank;
+  if (publish.record.member != rank) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("member {} may not publish for member {}", rank, publish.record.member));
+  }
+  wire::PublicationRecord record = publish.record;
+  record.turn = seats_.at(rank).turn;
+  Name& roster = names_[publish.publication];
+  set(publish.publication, roster, rank, record.live ? std::optional(record) : std::nullopt);
+  if (roster.idle()) names_.erase(publish.publication);
+}
+
+void Rendezvous::set(const std::string& name, Name& roster, std::int32_t rank,
+                     const std::optional<wire::PublicationRecord>& record) {
+  if (!roster.watchers.empty()) {
+    roster.changes[rank] = record;
+    changed_.insert(name);
+    return;
+  }
+  // Nobody listens: publications wait for the first watcher, so that they are grouped once.
+  roster.changes.erase(rank);
+  if (record) {
+    roster.changes[rank] = record;
+  } else if (roster.sent.has(rank)) {
+    roster.sent.apply(roster.sent.message_for({{rank, std::nullopt}}), members_);
+  }
+}
+
+void Rendezvous::watch(ClientId from, const std::string& name) {
+  if (!member_of(from).watched.insert(name).second) return;
+  Name& roster = names_[name];
+  if (roster.watchers.empty()) {
+    roster.sent.apply(roster.sent.message_for(roster.changes), members_);
+    roster.changes.clear();
+    changed_.erase(name);
+  }
+  roster.watchers.push_back(from);
+  wire::Roster whole = roster.sent.whole();
+  whole.publication = name;
+  send_({&from, 1}, whole);
+}
+
+std::optional<Rendezvous::Clock::time_point> Rendezvous::flush(Clock::time_point now) {
+  if (moved_.empty() && changed_.empty()) return std::nullopt;
+  if (now < next_) return next_;
+  std::size_t messages = 0;
+  if (!moved_.empty()) {
+    RunBuilder runs;
+    for (const std::int32_t rank : moved_) {
+      runs.add(rank, rank, static_cast<std::uint32_t>(seats_.at(rank).presence));
+    }
+    moved_.clear();
+    std::vector<ClientId> everybody;
+    for (const auto& [client, is] : clients_) everybody.push_back(client);
+    send_(everybody, wire::Departures{runs.take()});
+    messages += everybody.size();
+  }
+  for (const std::string& name : changed_) {
+    const auto found = names_.find(name);
+    if (found == names_.end()) continue;  // forgotten since
+    Name& roster = found->second;
+    wire::Roster message = roster.sent.message_for(roster.changes);
+    message.publication = name;
+    roster.changes.clear();
+    if (message.runs.empty()) continue;
+    roster.sent.apply(message, members_);
+    send_(roster.watchers, message);
+    messages += roster.watchers.size();
+  }
+  changed_.clear();
+  next_ = now + wait_after(messages);
+  return std::nullopt;
+}
+
+// --- gather ---
+
+void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
+  const std::int32_t rank = member_of(from).rank;
+  Gathering& gathering = gathers_[gather.name];
+  const std::size_t bytes = gathering.bytes + gather.value.size() + 2 * sizeof(std::uint64_t);
+  if (bytes > wire::max_message_bytes - gather_margin_bytes) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the values of '{}' are too large for one message of {} bytes: member {} adds {}",
+                            gather.name, wire::max_message_bytes, rank, gather.value.size()));
+  }
+  gathering.bytes = bytes;
+  gathering.values[rank] = gather.value;
+  gathering.waiting.push_back(from);
+  if (gathering.values.size() < static_cast<std::size_t>(members_)) return check_gather(gather.name, gathering);
+  auto done = gathers_.extract(gather.name);
+  wire::Gathered result{gather.name, {}};
+  for (auto& [member, value] : done.mapped().values) result.values.push_back(std::move(value));
+  send_(done.mapped().waiting, result);
+}
+
+void Rendezvous::check_gather(const std::string& name, Gathering& gathering) {
+  wire::GatherAbsent absent{name, true, {}};
+  for (const auto& [rank, seat] : seats_) {
+    if (seat.presence != wire::Presence::there && !gathering.values.contains(rank)) absent.members.push_back(rank);
+  }
+  if (absent.members.empty() || gathering.waiting.empty()) return;
+  send_(gathering.waiting, absent);
+  gathering.waiting.clear();
+}
+
+void Rendezvous::quit_gather(ClientId from, const std::string& name) {
+  member_of(from);
+  const auto found = gathers_.find(name);
+  if (found == gathers_.end()) return;  // its end is on the way
+  std::erase(found->second.waiting, from);
+  wire::GatherAbsent absent{name, false, {}};
+  for (std::int32_t rank = 0; rank < members_; ++rank) {
+    if (!found->second.values.contains(rank)) absent.members.push_back(rank);
+  }
+  send_({&from, 1}, absent);
 }
 
 }  // namespace shardwire

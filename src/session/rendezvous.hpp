@@ -1,59 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "session/connection.hpp"
+#include "session/roster_table.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire {
 
-/// Keys of the store.
-std::string member_key(int rank);
-std::string publication_key(const std::string& name, int rank);
-std::string lost_key(int rank);
-std::string gather_key(const std::string& name, int rank);
-inline constexpr const char* member_prefix = "member/";
-inline constexpr const char* publication_prefix = "publication/";
-inline constexpr const char* lost_prefix = "lost/";
-
-/// The key-value store inside member 0. A member's connection that ends without goodbye leaves a "lost/<rank>" entry.
-/// Threads: loop thread only.
+/// What member 0 keeps for the job: who is there and where, who publishes what under which name, gathers under way. Every
+/// member is told who departs, and the roster of each name that it watches; addresses go to those who ask.
+///
+/// Changes that everybody hears of are sent together: after a message to n members the next one waits n * 30 us, at most
+/// half a second, so that sending takes a bounded share of this member's time, and a job whose members publish one by one
+/// costs each of them a few bytes per publication. Up to 33 members hear everything at once.
+///
+/// Knows no connections: clients are numbers, and messages to them leave through a function. Threads: loop thread only.
 class Rendezvous {
  public:
-  using Deliver = std::function<void(const wire::StoreEntry&)>;
+  using Clock = std::chrono::steady_clock;
+  using ClientId = std::uint64_t;
+  /// Must not call back before it has returned. Clients that are gone are passed over.
+  using Send = std::function<void(std::span<const ClientId> to, const wire::Message& message)>;
 
-  /// Entries for member 0 itself go to `own`.
-  explicit Rendezvous(Deliver own) : own_(std::move(own)) {}
+  Rendezvous(std::int32_t members, Send send) : members_(members), send_(std::move(send)) {}
 
-  /// From a connection; null: member 0 itself. Errors: throws Error{invalid_argument} when a member of that number is there
-  /// already, or when a member writes an entry of another one.
-  void put(Connection* from, const std::string& key, const Bytes& value);
-  void watch(Connection* from, const std::string& prefix);
-  void closed(Connection& connection, bool orderly);
+  /// Whether a message is one for the rendezvous.
+  static bool serves(const wire::Message& message);
+  /// Errors: throws Error{invalid_argument} for what a member may not do, such as joining under a number that is taken.
+  void take(ClientId from, const wire::Hello& peer, const wire::Message& message);
+  void closed(ClientId client, bool orderly);
+  /// Sends the changes that are due. Returns when to be called again; call it after take() and closed() as well.
+  std::optional<Clock::time_point> flush(Clock::time_point now);
 
  private:
   struct Client {
-    std::shared_ptr<Connection> connection;  // owners: the session's table of connections and this entry
-    std::set<std::string> prefixes;
-    int rank = -1;  // once it has put its member record
-    std::uint64_t incarnation = 0;
+    std::int32_t rank = 0;
+    std::set<std::string> watched;
+  };
+  struct Seat {
+    std::uint32_t turn = 0;
+    wire::Presence presence = wire::Presence::there;
+    ClientId client = 0;
+    wire::MemberRecord member;
+  };
+  struct Name {
+    RosterTable sent;  // what all watchers have
+    RosterTable::Changes changes;
+    std::vector<ClientId> watchers;
+    [[nodiscard]] bool idle() const { return watchers.empty() && changes.empty() && sent.empty(); }
+  };
+  struct Gathering {
+    std::map<std::int32_t, Bytes> values;
+    std::size_t bytes = 0;
+    std::vector<ClientId> waiting;
   };
 
-  Client& client_of(Connection& connection);
-  void check_owner(Connection* from, const std::string& key);
-  /// Stores an entry and tells everybody who watches its key.
-  void keep(const wire::StoreEntry& entry);
+  void join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member);
+  void publish(ClientId from, const wire::Publish& publish);
+  void set(const std::string& name, Name& roster, std::int32_t rank,
+           const std::optional<wire::PublicationRecord>& record);
+  void watch(ClientId from, const std::string& name);
+  void look_up(ClientId from, const std::vector<std::int32_t>& members);
+  void gather(ClientId from, const wire::Gather& gather);
+  void quit_gather(ClientId from, const std::string& name);
+  /// Ends a gather that a departed member has not come to.
+  void check_gather(const std::string& name, Gathering& gathering);
+  [[nodiscard]] wire::Departures departures() const;
+  Client& member_of(ClientId from);
 
-  Deliver own_;
-  std::set<std::string> own_prefixes_;
-  std::map<std::string, Bytes> entries_;
-  std::map<std::uint64_t, Client> clients_;  // by connection
+  std::int32_t members_;
+  Send send_;
+  std::map<ClientId, Client> clients_;  // those that have joined
+  std::map<std::int32_t, Seat> seats_;
+  std::set<std::int32_t> moved_;  // members whose departure or return was not sent yet
+  std::map<std::string, Name> names_;
+  std::set<std::string> changed_;  // names with changes
+  std::map<std::string, Gathering> gathers_;
+  Clock::time_point next_{};
 };
 
 }  // namespace shardwire

@@ -43,25 +43,6 @@ Topology topology_of(const std::vector<wire::PublicationRecord>& records, int me
   return topology;
 }
 
-std::string text_of(const Value& value) {
-  return std::visit(
-      [](const auto& held) -> std::string {
-        using Type = std::decay_t<decltype(held)>;
-        if constexpr (std::is_same_v<Type, std::monostate>) {
-          return "None";
-        } else if constexpr (std::is_same_v<Type, std::string>) {
-          return "'" + held + "'";
-        } else if constexpr (std::is_same_v<Type, Bytes>) {
-          return fmt::format("{} bytes", held.size());
-        } else if constexpr (std::is_same_v<Type, TensorValue>) {
-          return fmt::format("a {} tensor of shape {}", to_string(held.dtype), to_string(held.shape));
-        } else {
-          return fmt::format("{}", held);
-        }
-      },
-      value);
-}
-
 }  // namespace
 
 std::vector<wire::PublicationRecord> RestoreRun::sources() const {
@@ -74,7 +55,11 @@ std::vector<wire::PublicationRecord> RestoreRun::sources() const {
 // Called whenever something became known. Plans at once when every place of the old layout has published; else once
 // nothing has changed for a while, since a cover may be complete without the missing ones.
 void RestoreRun::consider() {
-  if (planning_now_) return;
+  if (planning_now_) {
+    overtaken_ = true;
+    return;
+  }
+  overtaken_ = false;
   if (manifest_->tensors.empty() && wanted_.values().empty()) return commit();
   const auto records = sources();
   if (records.empty() || !learn(records)) return;
@@ -121,6 +106,7 @@ template <typename Request, typename Reply>
 void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& holders,
                        std::size_t attempt, std::function<void(const Bytes&)> keep) {
   if (attempt >= holders.size()) {
+    core_.require_rendezvous("the address of a member that can say what is published");
     asked_.erase(digest);  // a change in the directory will bring us back
     return;
   }
@@ -161,7 +147,7 @@ bool RestoreRun::learn(const std::vector<wire::PublicationRecord>& records) {
   std::map<wire::Digest, std::vector<wire::PublicationRecord>> by_values;
   for (const auto& record : records) {
     by_manifest[record.manifest].push_back(record);
-    if (!wanted_.values().empty()) by_values[record.values].push_back(record);
+    if (needs_values_) by_values[record.values].push_back(record);
   }
   for (const auto& [digest, holders] : by_manifest) {
     if (core_.manifests.contains(digest)) continue;
@@ -187,17 +173,24 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
   planning_ = std::make_shared<Planning>();
   planning_->records = records;
   for (const auto& record : records) planning_->manifests.push_back(core_.manifests.at(record.manifest));
+  if (needs_values_) {
+    planning_->values.emplace();
+    for (const auto& record : records) {
+      planning_->values->push_back({Rank{record.place}, &core_.values.at(record.values)});
+    }
+  }
   // Planning is pure and may take a while: not on the loop, which serves readers meanwhile.
   core_.copier().submit(
-      [planning = planning_, manifest = manifest_, place = wanted_.place(), own_member = core_.bootstrap().rank] {
+      [planning = planning_, manifest = manifest_, catalog = catalog_, own_member = core_.bootstrap().rank] {
         try {
           planning->from = side_of(planning->records, planning->manifests);
           // Every place of the new layout is taken to restore too: readers of replicas then share them out alike.
           JobLayout to{manifest->ranks, {{manifest, {}}}};
           for (int rank = 0; rank < manifest->ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
           Planner planner(planning->from, std::move(to),
-                          topology_of(planning->records, own_member, place, manifest->ranks));
-          planning->plan = planner.plan(place);
+                          topology_of(planning->records, own_member, catalog->place(), manifest->ranks));
+          planning->plan = planner.plan(catalog->place());
+          planning->findings = find_values(*catalog, planning->from, planning->plan, planning->values);
           if (planning->plan.gaps.empty()) planning->schedule = planner.schedule(planning->plan);
         } catch (...) {
           planning->error = std::current_exception();
@@ -209,55 +202,23 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
 void RestoreRun::planned(bool everybody) {
   planning_now_ = false;
   if (planning_->error) std::rethrow_exception(planning_->error);
+  Findings& findings = planning_->findings;
   last_gaps_ = planning_->plan.gaps;
+  last_absent_ = findings.absent;
+  if (findings.values_unknown) {
+    needs_values_ = true;  // what is absent as a tensor may be there as a value
+    return consider();
+  }
   if (!last_gaps_.empty()) {
     // Final when nobody is left who could still publish the missing places.
     const auto absent = static_cast<std::size_t>(planning_->from.ranks) - planning_->records.size();
-    if (everybody || core_.directory().lost_members().size() >= absent) require_no_gaps(last_gaps_);
+    if (everybody || core_.directory().lost_members().size() >= absent) require_complete(last_gaps_, last_absent_);
+    if (overtaken_) consider();
     return;
   }
-  collect_values(planning_->records);
+  if (findings.refusal) throw Error(*findings.refusal);
+  values_ = std::move(findings.values);
   bind();
-}
-
-void RestoreRun::collect_values(const std::vector<wire::PublicationRecord>& records) {
-  struct Found {
-    const Value* value;
-    int place;
-  };
-  std::map<TensorKey, Found> found;
-  if (!wanted_.values().empty()) {
-    for (const auto& record : records) {
-      for (const wire::NamedValue& named : core_.values.at(record.values)) {
-        const auto [entry, fresh] = found.emplace(named.key, Found{&named.value, record.place});
-        if (fresh || *entry->second.value == named.value) continue;
-        throw Error(ErrorCode::layout_mismatch,
-                    fmt::format("{}: source rank {} has {}, source rank {} has {}", to_string(named.key),
-                                entry->second.place, text_of(*entry->second.value), record.place, text_of(named.value)),
-                    std::vector<Rank>{Rank{entry->second.place}, Rank{record.place}});
-      }
-    }
-  }
-  std::vector<Gap> gaps;
-  for (const Catalog::ValueEntry& entry : wanted_.values()) {
-    const auto match = found.find(entry.key);
-    if (match == found.end()) {
-      gaps.push_back({entry.key.fqn, entry.key.state, Box{}, wanted_.place()});
-      continue;
-    }
-    if (entry.destination != nullptr) {
-      const auto& mine = std::get<TensorValue>(entry.value);
-      const auto* theirs = std::get_if<TensorValue>(match->second.value);
-      if (theirs == nullptr || theirs->dtype != mine.dtype || theirs->shape != mine.shape) {
-        throw Error(ErrorCode::layout_mismatch,
-                    fmt::format("{}: wanted as {}, but source rank {} has {}", to_string(entry.key),
-                                text_of(entry.value), match->second.place, text_of(*match->second.value)),
-                    std::vector<Rank>{Rank{match->second.place}});
-      }
-    }
-    values_[entry.key] = *match->second.value;
-  }
-  require_no_gaps(std::move(gaps));
 }
 
 }  // namespace shardwire

@@ -28,7 +28,8 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
                        Clock::time_point began, double join_seconds)
     : core_(core),
       state_(std::move(state)),
-      wanted_(std::move(wanted)),
+      catalog_(std::make_shared<const Catalog>(std::move(wanted))),
+      wanted_(*catalog_),
       options_(std::move(options)),
       began_(began),
       stage_began_(began),
@@ -37,6 +38,7 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       pace_(core.loop()),
       progress_(core.loop()),
       manifest_(manifest_of(wanted_)),
+      needs_values_(!wanted_.values().empty()),
       next_request_(random_request()) {
   seconds_.join = join_seconds;
 }
@@ -46,18 +48,22 @@ RestoreRun::~RestoreRun() = default;
 void RestoreRun::start() {
   deadline_.start(options_.deadline - (Clock::now() - began_), [this] {
     if (stage_ == Stage::plan && !last_gaps_.empty()) {
-      return guarded([this] { require_no_gaps(last_gaps_); });
+      return guarded([this] { require_complete(last_gaps_, last_absent_); });
     }
     fail(std::make_exception_ptr(
         Error(ErrorCode::timed_out,
               fmt::format("the deadline passed in stage {}; {}", name_of(static_cast<int>(stage_)), waiting_for()))));
   });
   arm_progress();
-  guarded([this] { consider(); });
+  directory_changed();
 }
 
 void RestoreRun::directory_changed() {
-  if (stage_ == Stage::plan) guarded([this] { consider(); });
+  if (stage_ != Stage::plan) return;
+  guarded([this] {
+    if (!manifest_->tensors.empty() || !wanted_.values().empty()) core_.watch(options_.from);
+    consider();
+  });
 }
 
 void RestoreRun::enter(Stage stage) {
@@ -213,6 +219,12 @@ RestoreReport RestoreRun::make_report() const {
   report.registration_seconds = registration.seconds;
   report.staging_budget = options_.staging_bytes + core_.publisher().staging_budget_bytes();
   report.staging_peak = core_.publisher().staging_peak_bytes();
+  if (planning_ && !error_) {
+    report.skipped = planning_->findings.skipped;
+    for (const TensorId id : planning_->findings.zeroed) {
+      report.zeroed.push_back(manifest_->tensors[to_index(id)].spec.key);
+    }
+  }
   if (!engine_) return report;
   const move::Tally& tally = engine_->tally();
   report.staging_peak += engine_->staging_peak_bytes();

@@ -12,6 +12,7 @@
 #include "move/engine.hpp"
 #include "session/core.hpp"
 #include "session/restore_state.hpp"
+#include "session/restore_values.hpp"
 
 namespace shardwire {
 
@@ -68,7 +69,6 @@ class RestoreRun {
              std::function<void(const Bytes&)> keep);
   void make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody);
   void planned(bool everybody);
-  void collect_values(const std::vector<wire::PublicationRecord>& records);
 
   // bind (restore_bind.cpp)
   void bind();
@@ -91,6 +91,7 @@ class RestoreRun {
   void release_all();
   void released(std::size_t index, bool intact);
   void commit();
+  void zero(const TensorLayout& tensor, const Catalog::Entry& entry);
 
   // the frame (restore_run.cpp)
   void enter(Stage stage);
@@ -116,7 +117,8 @@ class RestoreRun {
 
   Core& core_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle
-  Catalog wanted_;
+  std::shared_ptr<const Catalog> catalog_;       // owners: this run and the job that plans
+  const Catalog& wanted_;                        // *catalog_
   RestoreOptions options_;
   Stage stage_ = Stage::plan;
   std::exception_ptr error_;
@@ -136,15 +138,20 @@ class RestoreRun {
   struct Planning {
     std::vector<wire::PublicationRecord> records;
     std::vector<std::shared_ptr<const Manifest>> manifests;  // of records, in that order
+    std::optional<std::vector<ValueSource>> values;          // the same; empty while values are not needed
     JobLayout from;
     Plan plan;
+    Findings findings;
     Schedule schedule;
     std::exception_ptr error;
   };
   std::shared_ptr<Planning> planning_;  // owners: this run and the job that plans
   bool planning_now_ = false;
+  bool overtaken_ = false;  // something became known while planning ran
   bool settled_ = false;
+  bool needs_values_ = false;
   std::vector<Gap> last_gaps_;
+  std::vector<TensorKey> last_absent_;  // those of them that no source has at all
   std::set<wire::Digest> asked_;
   std::map<TensorKey, Value> values_;
 
@@ -154,7 +161,7 @@ class RestoreRun {
   std::vector<move::Transfer> transfers_;
   std::vector<std::pair<std::uint32_t, ByteCount>> engine_limits_;  // most payload of a packed request, by peer
   BoxCache placed_;
-  std::size_t verifying_ = 0;  // jobs that read the destination
+  std::size_t verifying_ = 0;  // jobs that read the destination, or zero it
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
   std::vector<VerifyBatch> batches_;

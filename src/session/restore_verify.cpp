@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
 #include "session/restore_run.hpp"
 
 namespace shardwire {
@@ -15,6 +16,13 @@ namespace {
 constexpr std::size_t most_parts_per_batch = 1024;
 constexpr ByteCount most_bytes_per_batch = 64u << 20;
 constexpr std::size_t most_batches_in_flight = 8;
+
+void fill_zeros(const PlacedBox& placed, std::byte* local, ByteCount item_bytes) {
+  const memory::StridedCopy rows(placed.box, memory::packed(placed.box), placed, item_bytes);
+  rows.visit_rows(0, rows.runs(), [&](ByteCount, ByteCount at, ByteCount count) {
+    for (ByteCount i = 0; i < count; ++i) std::memset(local + at + i * rows.target_step(), 0, rows.run_bytes());
+  });
+}
 
 }  // namespace
 
@@ -142,11 +150,34 @@ void RestoreRun::released(std::size_t index, bool intact) {
 void RestoreRun::commit() {
   enter(Stage::commit);
   for (const Catalog::ValueEntry& entry : wanted_.values()) {
-    if (entry.destination == nullptr) continue;
-    const auto& value = std::get<TensorValue>(values_.at(entry.key));
+    const auto found = values_.find(entry.key);
+    if (entry.destination == nullptr || found == values_.end()) continue;  // the latter was skipped
+    const auto& value = std::get<TensorValue>(found->second);
     std::memcpy(entry.destination, value.bytes.data(), value.bytes.size());
   }
-  finish();
+  if (planning_) {
+    for (const TensorId id : planning_->findings.zeroed) {
+      zero(manifest_->tensors[to_index(id)], wanted_.entries()[to_index(id)]);
+    }
+  }
+  if (verifying_ == 0) finish();
+}
+
+// Writes zeros over this rank's boxes of a tensor that no source has; the last one ends the restore.
+void RestoreRun::zero(const TensorLayout& tensor, const Catalog::Entry& entry) {
+  ++verifying_;
+  core_.copier().submit(
+      [boxes = placed_boxes(tensor, wanted_.place()), to = static_cast<std::byte*>(entry.view.data),
+       item_bytes = item_size(tensor.spec.dtype)] {
+        for (const PlacedBox& placed : boxes) fill_zeros(placed, to, item_bytes);
+      },
+      [this, alive = std::weak_ptr<bool>(alive_)](const std::exception_ptr& error) {
+        if (alive.expired()) return;
+        --verifying_;
+        if (stage_ == Stage::stopping) return pump();
+        if (error) return fail(error);
+        if (verifying_ == 0) finish();
+      });
 }
 
 }  // namespace shardwire

@@ -320,6 +320,9 @@ void Restore::cancel() {
 const RestoreReport& Restore::report() const {
   return state_->report();
 }
+bool Restore::has_value(const TensorKey& key) const {
+  return state_->values().contains(key);
+}
 const Value& Restore::value(const TensorKey& key) const {
   const auto found = state_->values().find(key);
   if (found == state_->values().end()) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -30,7 +31,8 @@ capnp::ReaderOptions Input::options() const {
   // Pointers may overlap, so that a small message can describe a large tree. Ours never do: twice the size covers one
   // pass.
   options.traversalLimitInWords = 2 * words_.size() + 64;
-  options.nestingLimit = 2 * static_cast<int>(max_rule_depth) + 16;
+  // A rule in a rule takes two steps, and so does a list in a list.
+  options.nestingLimit = 2 * static_cast<int>(std::max<std::size_t>(max_rule_depth, max_value_depth)) + 16;
   return options;
 }
 

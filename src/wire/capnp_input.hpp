@@ -41,6 +41,11 @@ class Input {
   [[nodiscard]] std::vector<Box> boxes(schema::Boxes::Reader boxes);
   void check_box(const Box& box) const;
 
+  /// Passes anything on: names the field before its getter runs.
+  template <typename Reader>
+  [[nodiscard]] Reader pass(Reader reader) const {
+    return reader;
+  }
   /// Passes a list of structs or pointers on when its length can be true: each element takes a word at least.
   template <typename List>
   [[nodiscard]] List list(List list, std::size_t max_count = max_boxes_per_message) const {

@@ -4,6 +4,7 @@
 #include "schema/control.capnp.h"
 #include "wire/capnp_input.hpp"
 #include "wire/enums.hpp"
+#include "wire/rendezvous_messages.hpp"
 
 namespace shardwire::wire {
 namespace {
@@ -20,14 +21,6 @@ Hello read_hello(schema::Hello::Reader from, Input& in) {
   hello.host = in.at("Hello.host").name(from.getHost(), max_name_bytes);
   hello.nonce = in.at("Hello.nonce").digest(from.getNonce());
   return hello;
-}
-
-template <typename Item>
-Item read_store_item(schema::StoreItem::Reader from, Input& in) {
-  Item item;
-  item.key = in.at("StoreItem.key").name(from.getKey(), max_store_key_bytes);
-  item.value = in.at("StoreItem.value").data(from.getValue(), max_message_bytes);
-  return item;
 }
 
 template <typename Request>
@@ -137,10 +130,9 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::UNSET: break;
     case Which::HELLO: return read_hello(from.getHello(), in);
     case Which::PROOF: return Proof{in.at("Proof.digest").digest(from.getProof().getDigest())};
-    case Which::STORE_PUT: return read_store_item<StorePut>(from.getStorePut(), in);
-    case Which::STORE_WATCH:
-      return StoreWatch{in.at("StoreWatch.prefix").name(from.getStoreWatch().getPrefix(), max_store_key_bytes)};
-    case Which::STORE_ENTRY: return read_store_item<StoreEntry>(from.getStoreEntry(), in);
+    case Which::OBSOLETE3:
+    case Which::OBSOLETE4:
+    case Which::OBSOLETE5: break;
     case Which::MANIFEST_REQUEST: return read_blob_request<ManifestRequest>(from.getManifestRequest(), in);
     case Which::MANIFEST_REPLY: return read_blob_reply<ManifestReply>(from.getManifestReply(), in);
     case Which::VALUES_REQUEST: return read_blob_request<ValuesRequest>(from.getValuesRequest(), in);
@@ -156,6 +148,18 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::DIGESTS: return read_digests(from.getDigests(), in);
     case Which::FAILURE: return read_failure(from.getFailure(), in);
     case Which::GOODBYE: return Goodbye{};
+    case Which::JOIN:
+    case Which::JOINED:
+    case Which::PUBLISH:
+    case Which::WATCH:
+    case Which::ROSTER:
+    case Which::DEPARTURES:
+    case Which::LOOKUP:
+    case Which::ADDRESSES:
+    case Which::GATHER:
+    case Which::GATHERED:
+    case Which::GATHER_QUIT:
+    case Which::GATHER_ABSENT: return read_rendezvous_message(from, in);
   }
   in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
 }

@@ -5,6 +5,7 @@
 #include "wire/capnp_output.hpp"
 #include "wire/enums.hpp"
 #include "wire/limits.hpp"
+#include "wire/rendezvous_messages.hpp"
 
 namespace shardwire::wire {
 
@@ -30,11 +31,6 @@ void write_hello(schema::Hello::Builder out, const Hello& hello) {
   write_digest(out.initNonce(), hello.nonce);
 }
 
-void write_store_item(schema::StoreItem::Builder out, const std::string& key, const Bytes& value) {
-  out.setKey(text_of(key));
-  out.setValue(data_of(value));
-}
-
 void write_blob(schema::BlobReply::Builder out, const Digest& digest, const Bytes& encoded) {
   write_digest(out.initDigest(), digest);
   out.setEncoded(data_of(encoded));
@@ -56,15 +52,6 @@ void write(Builder out, const Hello& hello) {
 }
 void write(Builder out, const Proof& proof) {
   write_digest(out.initProof().initDigest(), proof.digest);
-}
-void write(Builder out, const StorePut& put) {
-  write_store_item(out.initStorePut(), put.key, put.value);
-}
-void write(Builder out, const StoreWatch& watch) {
-  out.initStoreWatch().setPrefix(text_of(watch.prefix));
-}
-void write(Builder out, const StoreEntry& entry) {
-  write_store_item(out.initStoreEntry(), entry.key, entry.value);
 }
 void write(Builder out, const ManifestRequest& request) {
   write_digest(out.initManifestRequest().initDigest(), request.digest);

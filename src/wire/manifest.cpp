@@ -13,6 +13,7 @@
 #include "wire/capnp_output.hpp"
 #include "wire/enums.hpp"
 #include "wire/keys.hpp"
+#include "wire/manifest_tables.hpp"
 
 namespace shardwire::wire {
 namespace {
@@ -28,6 +29,7 @@ class Table {
   }
   [[nodiscard]] unsigned size() const { return static_cast<unsigned>(values_.size()); }
   [[nodiscard]] const T& operator[](std::size_t index) const { return *values_[index]; }
+  [[nodiscard]] const std::vector<const T*>& values() const { return values_; }
 
  private:
   std::map<T, std::uint32_t, Less> indices_;  // nodes stay where they are
@@ -69,20 +71,6 @@ RuleDescription read_rule(schema::Rule::Reader from, Input& in, unsigned depth, 
   return rule;
 }
 
-/// Bounds what a few long names, or a few large rules, can become when every tensor refers to them.
-class Expansion {
- public:
-  Expansion(std::size_t encoded_bytes, std::size_t allowance) : left_(allowance + 16 * encoded_bytes) {}
-  [[nodiscard]] bool take(std::size_t amount) {
-    if (amount > left_) return false;
-    left_ -= amount;
-    return true;
-  }
-
- private:
-  std::size_t left_;
-};
-
 struct Rule {
   Layout layout;
   std::size_t size = 0;  // numbers in its description: what checking it costs at least
@@ -101,6 +89,39 @@ std::vector<Rule> read_rules(schema::Manifest::Reader from, Input& in) {
   return rules;
 }
 
+// Every name has one parameter, and every (parameter, state) one tensor. Errors: throws Error{invalid_argument}.
+void check_aliases(const Manifest& manifest) {
+  if (manifest.aliases.empty()) return;
+  std::map<std::string_view, std::string_view> parameters;
+  const Alias* previous = nullptr;
+  for (const Alias& alias : manifest.aliases) {
+    const auto refuse = [&](const char* why) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("alias '{}' of '{}' {}", alias.alias, alias.fqn, why));
+    };
+    check_key({alias.alias, ""});
+    check_key({alias.fqn, ""});
+    if (alias.alias.empty() || alias.fqn.empty()) refuse("lacks a name");
+    if (previous != nullptr && !(previous->alias < alias.alias)) refuse("is out of order or repeated");
+    parameters.emplace(alias.alias, alias.fqn);
+    previous = &alias;
+  }
+  for (const Alias& alias : manifest.aliases) {
+    if (parameters.contains(alias.fqn)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("alias '{}' of '{}' names what is an alias itself", alias.alias, alias.fqn));
+    }
+  }
+  std::set<std::pair<std::string_view, std::string_view>> keys;
+  for (const TensorLayout& tensor : manifest.tensors) {
+    const auto parameter = parameters.find(tensor.spec.key.fqn);
+    const std::string_view fqn = parameter == parameters.end() ? tensor.spec.key.fqn : parameter->second;
+    if (!keys.emplace(fqn, tensor.spec.key.state).second) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("tensor {} stands under two names of one parameter", to_string(tensor.spec.key)));
+    }
+  }
+}
+
 /// Reads the tables, then the tensors that refer to them.
 class ManifestReader {
  public:
@@ -109,9 +130,7 @@ class ManifestReader {
         names_left_(in.words().asBytes().size(), 16u << 20),
         checks_left_(in.words().asBytes().size(), 16u << 20) {
     manifest_.ranks = in_.at("Manifest.ranks").rank(from.getRanks());
-    for (const auto name : in_.at("Manifest.names").list(from.getNames())) {
-      names_.push_back(in_.name(name, max_fqn_bytes));
-    }
+    names_ = decode_names(bytes_of(in_.at("Manifest.names").pass(from.getNames())), in_, names_left_);
     for (const auto state : in_.at("Manifest.states").list(from.getStates())) {
       states_.push_back(in_.name(state, max_name_bytes));
     }
@@ -120,24 +139,29 @@ class ManifestReader {
       volumes_.push_back(volume_of(shapes_.back()));
     }
     rules_ = read_rules(from, in_);
-    const auto tensors = in_.at("Manifest.tensors").list(from.getTensors());
+    const TableSizes sizes{names_.size(), states_.size(), shapes_.size(), rules_.size(), wire_dtypes.size()};
+    const auto encoded = in_.at("Manifest.tensors").pass(from.getTensors());
+    const auto tensors = decode_rows(bytes_of(encoded), sizes, in_, "Manifest.tensors");
     manifest_.tensors.reserve(tensors.size());
-    for (const auto tensor : tensors) add(tensor);
+    for (const TensorRow& tensor : tensors) add(tensor);
+    for (const auto alias : in_.at("Manifest.aliases").list(from.getAliases())) {
+      manifest_.aliases.push_back({in_.name(alias.getAlias(), max_fqn_bytes), in_.name(alias.getFqn(), max_fqn_bytes)});
+    }
+    check_aliases(manifest_);
   }
   Manifest take() { return std::move(manifest_); }
 
  private:
-  void add(schema::Manifest::Tensor::Reader tensor) {
+  static std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
+    return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
+  }
+
+  // The row's numbers are within their tables.
+  void add(const TensorRow& row) {
     in_.at("Manifest.tensors", manifest_.tensors.size());
-    const std::uint32_t name = tensor.getName();
-    const std::uint32_t state = tensor.getState();
-    const std::uint32_t shape = tensor.getShape();
-    const std::uint32_t rule = tensor.getRule();
-    if (name >= names_.size() || state >= states_.size() || shape >= shapes_.size() || rule >= rules_.size()) {
-      in_.reject("refers past the end of a table");
-    }
+    const auto& [name, state, shape, rule, ordinal] = row;
     if (!keys_.insert(std::uint64_t{name} << 32 | state).second) in_.reject("has a key that came before");
-    const DType dtype = in_.dtype(tensor.getDtype());
+    const DType dtype = wire_dtypes[ordinal];
     (void)support::multiply(static_cast<ByteCount>(volumes_[shape]), item_size(dtype), "size of a tensor");
     if (!names_left_.take(names_[name].size() + states_[state].size())) in_.reject("expands to too many names");
     if (fits_.insert(std::uint64_t{shape} << 32 | rule).second) {
@@ -167,29 +191,27 @@ class ManifestReader {
 }  // namespace
 
 Bytes encode_manifest(const Manifest& manifest) {
-  struct Indices {
-    std::uint32_t name, state, shape, rule;
-  };
+  check_aliases(manifest);
   Table<std::string> names;
   Table<std::string> states;
   Table<Extents> shapes;
   Table<RuleDescription, DescriptionLess> rules;
   std::unordered_map<const LayoutRule*, std::uint32_t> known;  // most tensors share a few rule objects
-  std::vector<Indices> indices;
-  indices.reserve(manifest.tensors.size());
+  std::vector<TensorRow> rows;
+  rows.reserve(manifest.tensors.size());
   for (const auto& [spec, layout] : manifest.tensors) {
     check_key(spec.key);
     const auto [rule, is_new] = known.try_emplace(&layout.rule(), 0);
     if (is_new) rule->second = rules.index_of(layout.rule().describe());
-    indices.push_back(
-        {names.index_of(spec.key.fqn), states.index_of(spec.key.state), shapes.index_of(spec.shape), rule->second});
+    const auto dtype = to_wire<std::uint32_t>(wire_dtypes, spec.dtype);
+    rows.push_back({names.index_of(spec.key.fqn), states.index_of(spec.key.state), shapes.index_of(spec.shape),
+                    rule->second, dtype});
   }
   if (states.size() > 0x10000) throw Error(ErrorCode::invalid_argument, "manifest of more than 65536 state names");
 
   return encode_canonical<schema::Manifest>("manifest", [&](schema::Manifest::Builder out) {
     out.setRanks(manifest.ranks);
-    auto to_names = out.initNames(names.size());
-    for (unsigned i = 0; i < names.size(); ++i) to_names.set(i, text_of(names[i]));
+    out.setNames(data_of(encode_names(names.values())));
     auto to_states = out.initStates(states.size());
     for (unsigned i = 0; i < states.size(); ++i) to_states.set(i, text_of(states[i]));
     auto to_shapes = out.initShapes(shapes.size());
@@ -197,13 +219,13 @@ Bytes encode_manifest(const Manifest& manifest) {
       fill(to_shapes.init(i, static_cast<unsigned>(shapes[i].size())), shapes[i]);
     auto to_rules = out.initRules(rules.size());
     for (unsigned i = 0; i < rules.size(); ++i) write_rule(to_rules[i], rules[i]);
-    auto tensors = out.initTensors(static_cast<unsigned>(indices.size()));
-    for (unsigned i = 0; i < tensors.size(); ++i) {
-      tensors[i].setName(indices[i].name);
-      tensors[i].setState(static_cast<std::uint16_t>(indices[i].state));
-      tensors[i].setShape(indices[i].shape);
-      tensors[i].setRule(indices[i].rule);
-      tensors[i].setDtype(to_wire<schema::DType>(wire_dtypes, manifest.tensors[i].spec.dtype));
+    const TableSizes sizes{names.size(), states.size(), shapes.size(), rules.size(), wire_dtypes.size()};
+    out.setTensors(data_of(encode_rows(rows, sizes)));
+    if (manifest.aliases.empty()) return;
+    auto aliases = out.initAliases(static_cast<unsigned>(manifest.aliases.size()));
+    for (unsigned i = 0; i < aliases.size(); ++i) {
+      aliases[i].setAlias(text_of(manifest.aliases[i].alias));
+      aliases[i].setFqn(text_of(manifest.aliases[i].fqn));
     }
   });
 }

@@ -15,7 +15,7 @@
 // Values that cross between members, free of any encoding. encode()/decode() are the only way to bytes and back.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 using Digest = std::array<std::byte, 32>;
 using Nonce = std::array<std::byte, 32>;
 
@@ -36,37 +36,21 @@ struct Proof {
   bool operator==(const Proof&) const = default;
 };
 
-// --- rendezvous: a key-value store inside member 0 ---
-struct StorePut {
-  std::string key;
-  Bytes value;
-  bool operator==(const StorePut&) const = default;
-};
-/// Asks for every present and future entry whose key starts with `prefix`.
-struct StoreWatch {
-  std::string prefix;
-  bool operator==(const StoreWatch&) const = default;
-};
-struct StoreEntry {
-  std::string key;
-  Bytes value;
-  bool operator==(const StoreEntry&) const = default;
-};
-
-/// Store value: how to reach a member.
+// --- rendezvous: member 0 knows who is there and who publishes what ---
+/// How to reach a member. Given to the rendezvous on joining, and by it to those who ask.
 struct MemberRecord {
   std::int32_t rank = 0;
   std::uint64_t incarnation = 0;
-  std::string host;
-  std::string address;  ///< numeric
+  std::string host{};
+  std::string address{};  ///< numeric
   std::uint16_t port = 0;
-  std::string local_path;  ///< Unix socket for members of the same host, abstract name; may be empty
+  std::string local_path{};  ///< Unix socket for members of the same host, abstract name; may be empty
   bool operator==(const MemberRecord&) const = default;
 };
-/// Store value: what a member publishes under a name.
+/// What a member publishes under a name.
 struct PublicationRecord {
   std::int32_t member = 0;
-  std::uint64_t incarnation = 0;
+  std::uint32_t turn = 0;  ///< see Joined; does not travel with Publish
   std::int32_t place = 0;  ///< rank in the layouts of the manifest
   std::int64_t step = 0;
   std::uint64_t generation = 0;
@@ -74,6 +58,101 @@ struct PublicationRecord {
   Digest manifest{};
   Digest values{};
   bool operator==(const PublicationRecord&) const = default;
+};
+
+struct Join {
+  MemberRecord member;
+  bool operator==(const Join&) const = default;
+};
+/// Answer to Join. Incarnations are random and do not compress; a turn tells the same processes apart in a small number.
+struct Joined {
+  std::uint32_t turn = 0;  ///< how many processes have had this member number, this one included
+  bool operator==(const Joined&) const = default;
+};
+/// Announces or, when not live, withdraws.
+struct Publish {
+  std::string publication;
+  PublicationRecord record;
+  bool operator==(const Publish&) const = default;
+};
+/// Asks for the roster of one name, now and whenever it changes.
+struct Watch {
+  std::string publication;
+  bool operator==(const Watch&) const = default;
+};
+
+/// `count` members from `first` on, which belong to one group; member first + i has place `place` + i.
+struct MemberRun {
+  std::int32_t first = 0;
+  std::int32_t count = 1;
+  std::int32_t place = 0;   ///< 0 for group 0
+  std::uint32_t group = 0;  ///< 0: none
+  bool operator==(const MemberRun&) const = default;
+};
+/// What publications of many members have in common.
+struct RosterGroup {
+  std::uint32_t number = 0;  ///< not 0; the receiver knows it until no member belongs to it
+  std::uint32_t turn = 0;
+  std::int64_t step = 0;
+  std::uint64_t generation = 0;
+  Digest manifest{};
+  Digest values{};
+  bool operator==(const RosterGroup&) const = default;
+};
+/// Who publishes what under a name, or what has changed since the last roster of that name.
+struct Roster {
+  std::string publication;
+  bool whole = false;  ///< forget what came before
+  std::vector<RosterGroup> groups;
+  std::vector<MemberRun> runs;  ///< ascending, disjoint; sets these members and leaves the others as they were
+  bool operator==(const Roster&) const = default;
+};
+
+enum class Presence : std::uint32_t { there, left, lost };
+/// Members that went or came back, in the form of Roster::runs: the group is a Presence, the place 0 or the member.
+struct Departures {
+  std::vector<MemberRun> runs;
+  bool operator==(const Departures&) const = default;
+};
+
+struct Lookup {
+  std::vector<std::int32_t> members;  ///< ascending
+  bool operator==(const Lookup&) const = default;
+};
+/// Each member asked for is in one of the two.
+struct Addresses {
+  struct Entry {
+    std::uint32_t turn = 0;
+    MemberRecord member;
+    bool operator==(const Entry&) const = default;
+  };
+  std::vector<Entry> members;
+  std::vector<std::int32_t> absent;  ///< not there; ascending
+  bool operator==(const Addresses&) const = default;
+};
+
+struct Gather {
+  std::uint64_t request = 0;  ///< for a Failure only
+  std::string name;
+  Bytes value;
+  bool operator==(const Gather&) const = default;
+};
+/// All have come.
+struct Gathered {
+  std::string name;
+  std::vector<Bytes> values;  ///< by member
+  bool operator==(const Gathered&) const = default;
+};
+/// The sender waits no longer; the answer says who is missing.
+struct GatherQuit {
+  std::string name;
+  bool operator==(const GatherQuit&) const = default;
+};
+struct GatherAbsent {
+  std::string name;
+  bool lost = false;                  ///< these members have gone, so that the gather cannot end otherwise
+  std::vector<std::int32_t> members;  ///< ascending
+  bool operator==(const GatherAbsent&) const = default;
 };
 
 // --- between a reader (restore) and a source (publication) ---
@@ -201,9 +280,10 @@ struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
-using Message = std::variant<Hello, Proof, StorePut, StoreWatch, StoreEntry, ManifestRequest, ManifestReply,
-                             ValuesRequest, ValuesReply, Lease, Leased, Release, Released, Bind, Bound, PackRequest,
-                             DigestRequest, Digests, Failure, Goodbye>;
+using Message =
+    std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
+                 Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
+                 Watch, Roster, Departures, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent>;
 
 /// Bounds of what a reader accepts.
 inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key
@@ -216,14 +296,10 @@ Bytes encode(const Message& message);
 /// other effect, whatever the bytes are. Bounded in time and memory by the size of `bytes`.
 Message decode(std::span<const std::byte> bytes);
 
-Bytes encode_member(const MemberRecord& record);
-MemberRecord decode_member(std::span<const std::byte> bytes);
-Bytes encode_publication(const PublicationRecord& record);
-PublicationRecord decode_publication(std::span<const std::byte> bytes);
-
 /// Canonical: equal manifests give equal bytes, so their digest names them.
 Bytes encode_manifest(const Manifest& manifest);
-/// Checks every field: extents, dims, dtype, rule parameters, unique keys, and that each layout fits its tensor.
+/// Checks every field: extents, dims, dtype, rule parameters, unique keys, and that each layout fits its tensor, and the table
+/// of aliases.
 Manifest decode_manifest(std::span<const std::byte> bytes);
 
 struct NamedValue {

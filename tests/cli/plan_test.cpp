@@ -4,9 +4,12 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 
 #include "support/command.hpp"
 
@@ -20,6 +23,22 @@ std::string named_case(const std::string& name) {
   BOOST_REQUIRE(folder != nullptr);
   return std::string(folder) + "/" + name + ".json";
 }
+
+// A file in the working folder that goes with this object.
+class TextFile {
+ public:
+  TextFile(const std::string& name, const std::string& text)
+      : path_("plan_test." + std::to_string(::getpid()) + "." + name) {
+    std::ofstream(path_) << text;
+  }
+  ~TextFile() { std::remove(path_.c_str()); }
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 CommandResult plan(std::vector<std::string> arguments, std::string input = {}) {
   arguments.insert(arguments.begin(), "plan");
@@ -61,8 +80,8 @@ BOOST_AUTO_TEST_CASE(totals_of_a_small_case_are_those_worked_out_by_hand) {
   BOOST_TEST(json["totals"]["max_egress"] == 16);
   BOOST_TEST(json["totals"]["max_ingress"] == 16);  // target 2 holds nothing
   BOOST_TEST(json["totals"]["runs"] == 12);
-  BOOST_TEST(json["totals"]["relabelled_remote"].is_null());
-  BOOST_TEST(json["labels"].is_null());
+  BOOST_TEST(json["totals"]["relabelled_remote"] == 32);  // any two targets share 8 bytes with two sources
+  BOOST_TEST(json["labels"] == Json::parse("[0, 1, -1]"));
   BOOST_REQUIRE(json["pieces"].size() == 6);
   for (const Json& piece : json["pieces"]) {
     BOOST_TEST(piece["fqn"] == "w");
@@ -81,6 +100,9 @@ BOOST_AUTO_TEST_CASE(one_rank_has_no_facts_of_the_whole_job) {
   BOOST_TEST(json["totals"]["needed"] == 16);
   BOOST_TEST(json["totals"]["remote"] == 8);
   BOOST_TEST(json["totals"]["max_egress"].is_null());
+  BOOST_TEST(json["totals"]["relabelled_remote"].is_null());
+  BOOST_TEST(json["labels"].is_null());
+  BOOST_TEST(plan_json({"--rank", "1", "--relabel", "-"}, small)["labels"].is_null());
   BOOST_TEST(json["totals"]["max_ingress"] == 8);
   BOOST_TEST(json["totals"]["runs"] == 4);
 }
@@ -115,6 +137,92 @@ BOOST_AUTO_TEST_CASE(a_job_whose_tensors_all_go_by_value_has_no_pieces) {
   BOOST_TEST(json["totals"]["needed"] == 0);
 }
 
+// 4 -> 3 row shards of 12 rows: 4 rows for each target. 0 has 3 in source 0, 1 has 2 in sources 1 and 2, 2 has 3 in 3.
+const char* const four_to_three = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}], "hosts": 2,
+  "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
+  "target": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}}
+})j";
+
+const char* const fabric_text = R"j({"name": "slow",
+  "copy": {"latency_microseconds": 0, "gigabytes_per_second": 1},
+  "host": {"latency_microseconds": 1, "gigabytes_per_second": 0.008},
+  "network": {"latency_microseconds": 2, "gigabytes_per_second": 0.008, "links": 1}})j";
+
+BOOST_AUTO_TEST_CASE(the_best_assignment_is_shown) {
+  const Json json = plan_json({"--totals", "-"}, four_to_three);
+  BOOST_TEST(json["totals"]["remote"] == 48);             // 6 of 12 rows stay
+  BOOST_TEST(json["totals"]["relabelled_remote"] == 32);  // 8 of 12 stay
+  BOOST_TEST(json["labels"] == Json::parse("[0, 1, 3]"));
+  const CommandResult result = plan({"--relabel", "-"}, four_to_three);
+  BOOST_TEST(result.exit_code == 0);
+  BOOST_TEST(result.out.find("relabelled") != std::string::npos);
+  BOOST_TEST(result.out.find("best assignment: target ranks 0-1 in 0-1, 2 in 3\n") != std::string::npos, result.out);
+}
+
+// 4,097 source ranks of two elements each -> 2 target ranks.
+BOOST_AUTO_TEST_CASE(beyond_4096_ranks_the_best_assignment_is_for_those_who_ask) {
+  const std::string many = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [8194]}],
+    "source": {"ranks": 4097, "rules": {"*": {"chunk": 0, "over": 4097}}},
+    "target": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}}})j";
+  const Json unasked = plan_json({"--totals", "-"}, many);
+  BOOST_TEST(unasked["totals"]["relabelled_remote"].is_null());
+  BOOST_TEST(unasked["labels"].is_null());
+  const Json asked = plan_json({"--totals", "--relabel", "-"}, many);
+  BOOST_TEST(asked["totals"]["relabelled_remote"] == 4 * (8194 - 4));
+  BOOST_TEST(asked["labels"][0] == 0);
+  BOOST_TEST(asked["labels"][1].get<int>() >= 2048);
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_process_is_not_chosen) {
+  std::string text = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [8]}],
+    "source": {"ranks": 2, "lost": [0], "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}}})j";
+  const Json json = plan_json({"--totals", "-"}, text);
+  BOOST_TEST(json["totals"]["relabelled_remote"] == 16);
+  BOOST_TEST((json["labels"] == Json::parse("[-1, 1]") || json["labels"] == Json::parse("[1, -1]")));
+}
+
+BOOST_AUTO_TEST_CASE(the_time_on_a_fabric_is_predicted) {
+  const TextFile fabric("fabric.json", fabric_text);
+  const Json json = plan_json({"--fabric", fabric.path(), "--totals", "-"}, four_to_three);
+  // Rows of 8 bytes, 2 ranks per host: host 0 has sources and targets 0 and 1, host 1 source 2 and 3 and target 2.
+  // 1 -> 0 8 bytes, 2 -> 1 16 bytes, 3 -> 2 24 bytes, 2 -> 2 8 bytes; a link takes 1 us for 8 bytes.
+  const Json& forecast = json["fabric"];
+  BOOST_TEST(forecast["hosts"] == 2);
+  BOOST_TEST(forecast["hosts_given"] == true);
+  BOOST_TEST(forecast["bytes"] == Json::parse(R"j({"in_processes": 48, "within_hosts": 32, "between_hosts": 16})j"));
+  BOOST_CHECK_CLOSE_FRACTION(forecast["seconds"].get<double>(), 4e-6, 1e-9);
+  BOOST_CHECK_CLOSE_FRACTION(forecast["bound_seconds"].get<double>(), 4e-6, 1e-9);
+  BOOST_TEST(json["totals"]["remote"] == 48);
+
+  const Json moved = plan_json({"--fabric", fabric.path(), "--relabel", "--totals", "-"}, four_to_three)["fabric"];
+  // 1 -> 0 8 bytes, 2 -> 1 16 bytes, 2 -> 3 8 bytes.
+  BOOST_TEST(moved["relabelled"] == true);
+  BOOST_TEST(moved["bytes"] == Json::parse(R"j({"in_processes": 64, "within_hosts": 16, "between_hosts": 16})j"));
+  const CommandResult table = plan({"--fabric", fabric.path(), "-"}, four_to_three);
+  BOOST_TEST(table.out.find("fabric slow: 2 hosts of 2 ranks\n") != std::string::npos, table.out);
+  BOOST_TEST(table.out.find("4 us   1.000 of the bound") != std::string::npos, table.out);
+  BOOST_TEST(table.out.find("host 1 -> host 0: 16 B") != std::string::npos, table.out);
+}
+
+BOOST_AUTO_TEST_CASE(without_hosts_every_rank_is_one) {
+  const TextFile fabric("fabric.json", fabric_text);
+  const Json json = plan_json({"--fabric", fabric.path(), "-"}, small);
+  BOOST_TEST(json["fabric"]["hosts_given"] == false);
+  BOOST_TEST(json["fabric"]["bytes"]["within_hosts"] == 0);
+  BOOST_TEST(json["fabric"]["bytes"]["between_hosts"] == 32);
+  BOOST_TEST(plan({"--fabric", fabric.path(), "-"}, small).out.find("the case names no hosts") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_bad_fabric_file_is_bad_usage) {
+  const TextFile fabric("fabric.json", R"j({"copy": {"latency_microseconds": "fast"}})j");
+  const CommandResult result = plan({"--fabric", fabric.path(), "-"}, small);
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(result.out == "");
+  BOOST_TEST(result.err.find(fabric.path() + ": copy.latency_microseconds: a number is expected") != std::string::npos);
+}
+
 // The model cases, whole. Percentages are of the model's state, means over ranks that hold something.
 struct Known {
   const char* name;
@@ -123,6 +231,7 @@ struct Known {
   double runs;
   double runs_within;
   double remote_percent;
+  double relabelled_percent;
 };
 std::ostream& operator<<(std::ostream& out, const Known& known) {
   return out << known.name;
@@ -131,9 +240,9 @@ std::ostream& operator<<(std::ostream& out, const Known& known) {
 constexpr double state_8b = 8'030'261'248.0 * 12;
 constexpr double state_70b = 70'553'706'496.0 * 12;
 const Known known_cases[] = {
-    {"r1", state_8b, 1890, 1890, 0.5, 75.02},  {"r2", state_8b, 873, 873, 0.5, 93.75},
-    {"r3", state_8b, 1805, 1805, 0.5, 93.96},  {"r4", state_8b, 3582, 788e3, 500, 26.35},
-    {"r5", state_8b, 1260, 197e3, 500, 67.48}, {"r6", state_70b, 8910, 497e3, 500, 87.51},
+    {"r1", state_8b, 1890, 1890, 0.5, 75.02, 33.31},  {"r2", state_8b, 873, 873, 0.5, 93.75, 50.00},
+    {"r3", state_8b, 1805, 1805, 0.5, 93.96, 33.38},  {"r4", state_8b, 3582, 788e3, 500, 26.35, 26.35},
+    {"r5", state_8b, 1260, 197e3, 500, 67.48, 26.33}, {"r6", state_70b, 8910, 497e3, 500, 87.51, 33.72},
 };
 
 BOOST_DATA_TEST_CASE(model_cases_have_their_known_totals, boost::unit_test::data::make(known_cases), known) {
@@ -145,8 +254,40 @@ BOOST_DATA_TEST_CASE(model_cases_have_their_known_totals, boost::unit_test::data
   BOOST_TEST(std::abs(json["totals"]["runs"].get<double>() / holding - known.runs) <= known.runs_within);
   BOOST_TEST(std::abs(100 * json["totals"]["remote"].get<double>() / known.state_bytes - known.remote_percent) <=
              0.0051);
+  BOOST_TEST(std::abs(100 * json["totals"]["relabelled_remote"].get<double>() / known.state_bytes -
+                      known.relabelled_percent) <= 0.0051);
   BOOST_TEST(json["totals"]["needed"].get<double>() ==
              json["totals"]["local"].get<double>() + json["totals"]["remote"].get<double>());
+}
+
+// Larger ones by their totals only.
+struct LargeCase {
+  const char* name;
+  double state_bytes;
+  double remote_percent;
+  double relabelled_percent;
+};
+std::ostream& operator<<(std::ostream& out, const LargeCase& known) {
+  return out << known.name;
+}
+
+constexpr double state_405b = 405'853'388'800.0 * 12;
+const LargeCase large_cases[] = {{"r7", state_70b, 56.52, 26.51},
+                                 {"r8", state_70b, 99.36, 83.03},
+                                 {"r9", state_70b, 98.87, 60.02},
+                                 {"r10", state_405b, 93.49, 28.49},
+                                 {"r11", state_405b, 93.81, 50.40}};
+
+BOOST_DATA_TEST_CASE(large_model_cases_have_their_known_assignment, boost::unit_test::data::make(large_cases), known) {
+  const Json json = plan_json({"--totals", named_case(known.name)});
+  const auto percent = [&](const char* name) { return 100 * json["totals"][name].get<double>() / known.state_bytes; };
+  BOOST_TEST(std::abs(percent("remote") - known.remote_percent) <= 0.0051);
+  BOOST_TEST(std::abs(percent("relabelled_remote") - known.relabelled_percent) <= 0.0051);
+  std::set<int> used;
+  for (const Json& label : json["labels"]) {
+    if (label != -1) BOOST_TEST(used.insert(label.get<int>()).second);
+  }
+  BOOST_TEST(used.size() == json["labels"].size());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -34,9 +34,9 @@ const Usage usages[] = {
     {"rank_no_number", {"plan", "--rank", "x", "-"}, 2, "--rank"},
     {"rank_too_large", {"plan", "--rank", "2", "-"}, 2, "--rank 2: the target has ranks 0 to 1"},
     {"rank_negative", {"plan", "--rank", "-1", "-"}, 2, "--rank -1"},
-    {"relabel", {"plan", "--relabel", "-"}, 2, "--relabel is not supported yet"},
-    {"svg", {"plan", "--svg", "x.svg", "--tensor", "w", "-"}, 2, "--svg is not supported yet"},
-    {"fabric", {"plan", "--fabric", "x.json", "-"}, 2, "--fabric is not supported yet"},
+    {"fabric_of_one_rank", {"plan", "--rank", "0", "--fabric", "x.json", "-"}, 2, "leave out --rank"},
+    {"fabric_twice_standard_input", {"plan", "--fabric", "-", "-"}, 2, "standard input is the case already"},
+    {"fabric_missing", {"plan", "--fabric", "/nonexistent/x.json", "-"}, 2, "/nonexistent/x.json: No such file"},
     {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
     {"folder", {"plan", "/"}, 2, "shardwire: /: "},
 };

@@ -109,6 +109,46 @@ BOOST_AUTO_TEST_CASE(disjoint_ranks_move_everything) {
   BOOST_TEST(outcome.report["bytes"]["local"] == 0);
 }
 
+// FSDP 4 -> 3 of tensors with 12 and 20 rows.
+const char* const four_to_three = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 50]}, {"fqn": "u", "shape": [20, 8]}, {"fqn": "n", "shape": [1]}],
+  "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
+  "target": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}}
+})j";
+
+// Rank 1's process is there and free; there are more targets than source ranks. Two replicas of each row.
+const char* const relabelled_onto_new_processes = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [8, 30]}],
+  "source": {"ranks": 4, "lost": [1], "rules": {"*": {"mesh": [2, 2], "placements": ["R", "S(0)"]}}},
+  "target": {"ranks": 5, "rules": {"*": {"boxes": {"4": [[[0, 0], [4, 30]]], "0": [[[4, 0], [2, 30]]],
+                                                   "2": [[[6, 0], [2, 30]]], "1": [[[0, 0], [1, 30]]]}}}}
+})j";
+
+BOOST_AUTO_TEST_CASE(relabelled_ranks_move_what_the_plan_says) {
+  for (const char* text : {four_to_three, relabelled_onto_new_processes, cross}) {
+    const CommandResult planned = run_command({"plan", "--json", "--totals", "-"}, text);
+    const Json totals = Json::parse(planned.out)["totals"];
+    const Outcome outcome = run(text, {"--relabel", "--repeat", "2", "--verify", "digest"});
+    BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
+    BOOST_REQUIRE(outcome.report.is_object());
+    BOOST_TEST(outcome.report["verified"] == true);
+    BOOST_TEST(outcome.report["bytes"]["moved"] == totals["relabelled_remote"]);
+    BOOST_TEST(outcome.report["bytes"]["needed"] == totals["needed"]);
+    check_sums(outcome.report);
+    for (std::size_t t = 0; t < outcome.report["ranks"].size(); ++t)
+      BOOST_TEST(outcome.report["ranks"][t]["rank"] == t);
+  }
+  const Json totals = Json::parse(run_command({"plan", "--json", "--totals", "-"}, four_to_three).out)["totals"];
+  BOOST_TEST(totals["relabelled_remote"].get<int>() < totals["remote"].get<int>());
+}
+
+BOOST_AUTO_TEST_CASE(relabelling_a_case_with_gaps_tells_of_the_gaps) {
+  const Outcome outcome = run(with_a_gap, {"--relabel", "--deadline", "30"});
+  BOOST_TEST(outcome.result.exit_code == 1);
+  BOOST_REQUIRE(!outcome.report["errors"].empty());
+  BOOST_TEST(outcome.report["errors"][0]["code"] == "layout_mismatch");
+}
+
 BOOST_AUTO_TEST_CASE(a_replica_stands_in_for_a_lost_rank) {
   const Outcome outcome = run(with_a_lost_replica);
   BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
@@ -126,7 +166,7 @@ BOOST_AUTO_TEST_CASE(a_region_without_holder_fails_the_job) {
 
 BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--fault", "kill:0@50"},
-                                               {"--relabel"},
+                                               {"--relabel", "--disjoint"},
                                                {"--memory", "cuda"},
                                                {"--staging", "0"},
                                                {"--repeat", "0"},

@@ -80,17 +80,35 @@ BOOST_AUTO_TEST_CASE(every_element_without_a_holder_is_named_before_any_byte_mov
   BOOST_TEST(restore.report().moved + restore.report().local == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(another_dtype_is_an_error_and_never_a_cast) {
+BOOST_AUTO_TEST_CASE(another_dtype_or_shape_is_an_error_that_names_both_and_never_a_cast) {
   Alone alone;
   const Publication publication = alone.publish();
-  TestShard wanted(matrix(DType::bf16), Layout::boxes({{Rank{0}, {{{0, 0}, {8, 4}}}}}), Rank{0});
+  const auto refused = [&](const TensorSpec& spec, const std::string& part) {
+    TestShard wanted(spec, Layout::replicated(), Rank{0});
+    Catalog target(Rank{0}, 1);
+    target.add(spec, Layout::replicated(), View{.data = wanted.data()}, Absent::skip);  // not what skip is for
+    Restore restore = alone.session.restore(target, within(20s));
+    const Error error = failure_of([&] { restore.wait(); });
+    BOOST_TEST_INFO(error.what());
+    BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+    BOOST_TEST(says(error, "w:exp_avg is f32 (12, 4) and " + part));
+  };
+  refused(matrix(DType::bf16), "bf16 (12, 4)");
+  refused(matrix(DType::i32), "i32 (12, 4)");
+  refused(matrix(DType::f32, {12, 5}), "f32 (12, 5)");
+  refused(matrix(DType::f32, {48}), "f32 (48,)");
+  refused(matrix(DType::f32, {12, 4, 1}), "f32 (12, 4, 1)");
+}
+
+BOOST_AUTO_TEST_CASE(a_value_wanted_where_there_is_a_tensor_is_refused) {
+  Alone alone;
+  const Publication publication = alone.publish();
   Catalog target(Rank{0}, 1);
-  wanted.add_to(target);
+  target.add_value({"w", "exp_avg"});
   Restore restore = alone.session.restore(target, within(20s));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
-  BOOST_TEST(says(error, "w"));
-  BOOST_TEST(says(error, "bf16"));
+  BOOST_TEST(says(error, "w:exp_avg: wanted as a value, but it is a f32 tensor of shape (12, 4) on source rank 0"));
 }
 
 BOOST_AUTO_TEST_CASE(nothing_published_ends_at_the_deadline_and_says_so) {

@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(requests_before_the_proof_are_refused) {
   const Job job;
   Stranger stranger(job.port);
   stranger.send_frame(wire::encode(hello()));
-  stranger.send_frame(wire::encode(wire::StoreWatch{""}));
+  stranger.send_frame(wire::encode(wire::Watch{"state"}));
   BOOST_TEST(std::holds_alternative<wire::Hello>(stranger.next()));
   const wire::Message answer = stranger.next();
   BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
@@ -167,14 +167,21 @@ BOOST_AUTO_TEST_CASE(a_proof_replayed_from_the_other_role_is_refused) {
   job.still_works();
 }
 
-BOOST_AUTO_TEST_CASE(a_member_may_not_write_the_entry_of_another) {
+BOOST_AUTO_TEST_CASE(a_member_may_not_join_or_publish_for_another) {
+  const std::vector<wire::Message> forbidden{
+      wire::Join{wire::MemberRecord{.rank = 0}},
+      wire::Publish{"state", wire::PublicationRecord{.member = 1}},  // it has not joined
+      wire::Watch{"state"}, wire::Lookup{{0}}, wire::GatherQuit{"all"}};
   const Job job;
-  Stranger stranger(job.port);
-  introduce(stranger);
-  stranger.send_frame(wire::encode(wire::StorePut{"member/0", Bytes(8)}));
-  const wire::Message answer = stranger.next();
-  BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
-  BOOST_TEST((std::get<wire::Failure>(answer).code == ErrorCode::invalid_argument));
+  for (const wire::Message& message : forbidden) {
+    Stranger stranger(job.port);
+    introduce(stranger);
+    stranger.send_frame(wire::encode(message));
+    const wire::Message answer = stranger.next();
+    BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
+    BOOST_TEST((std::get<wire::Failure>(answer).code == ErrorCode::invalid_argument));
+  }
+  job.still_works();
 }
 
 BOOST_AUTO_TEST_CASE(requests_about_nothing_are_answered_with_their_number) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_NO_MAIN
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "support/seed.hpp"
@@ -83,7 +84,16 @@ BOOST_AUTO_TEST_CASE(the_manifest_of_a_large_model_is_small) {
   BOOST_REQUIRE_EQUAL(manifest.tensors.size(), 873u);
   const Bytes bytes = encode_manifest(manifest);
   BOOST_TEST_MESSAGE("bytes of the manifest: " << bytes.size());
-  BOOST_CHECK_LT(bytes.size(), 40'000u);
+  BOOST_CHECK_LT(bytes.size(), 9'000u);
+  BOOST_CHECK(decode_manifest(bytes) == manifest);
+}
+
+BOOST_AUTO_TEST_CASE(state_after_state_is_small_as_well) {
+  Manifest manifest = large_model();
+  std::ranges::stable_sort(manifest.tensors, {}, [](const auto& tensor) { return tensor.spec.key.state; });
+  const Bytes bytes = encode_manifest(manifest);
+  BOOST_TEST_MESSAGE("bytes of the manifest: " << bytes.size());
+  BOOST_CHECK_LT(bytes.size(), 12'000u);
   BOOST_CHECK(decode_manifest(bytes) == manifest);
 }
 
@@ -107,6 +117,63 @@ BOOST_AUTO_TEST_CASE(keys_that_no_peer_would_take_are_refused_when_encoding) {
   encodes(std::string(4096, 'f'));
   BOOST_CHECK_THROW(encodes(std::string(4097, 'f')), Error);
   BOOST_CHECK_THROW(encodes(std::string("a\0b", 3)), Error);
+}
+
+BOOST_AUTO_TEST_CASE(aliases_travel_and_change_the_bytes) {
+  Manifest plain{2, {tensor("embed", {4}, Layout::replicated())}};
+  Manifest tied = plain;
+  tied.aliases = {{"head", "embed"}, {"top", "embed"}};
+  BOOST_CHECK(decode_manifest(encode_manifest(tied)) == tied);
+  BOOST_CHECK(encode_manifest(tied) != encode_manifest(plain));
+  BOOST_CHECK(decode_manifest(encode_manifest({1, {}, {{"a", "b"}}})) == (Manifest{1, {}, {{"a", "b"}}}));
+}
+
+BOOST_AUTO_TEST_CASE(aliases_that_say_nothing_clear_are_refused_on_both_sides) {
+  const std::vector<TensorLayout> tensors{tensor("bbbb", {4}, Layout::replicated())};
+  const auto refused = [&](std::vector<Alias> aliases, const std::string& part) {
+    BOOST_CHECK_EXCEPTION((void)encode_manifest({2, tensors, std::move(aliases)}), Error, [&](const Error& error) {
+      BOOST_TEST_INFO(error.what());
+      return error.code() == ErrorCode::invalid_argument && std::string(error.what()).find(part) != std::string::npos;
+    });
+  };
+  refused({{"a", "a"}}, "alias itself");
+  refused({{"a", "b"}, {"b", "c"}}, "alias itself");
+  refused({{"b", "x"}, {"a", "x"}}, "out of order or repeated");
+  refused({{"a", "x"}, {"a", "y"}}, "out of order or repeated");
+  refused({{"", "x"}}, "lacks a name");
+  refused({{"a", ""}}, "lacks a name");
+  refused({{std::string(5000, 'a'), "x"}}, "too long");
+
+  // The same from a peer: one name becomes another of the same length in the bytes of a good manifest.
+  const Bytes good = encode_manifest({2, {tensors[0]}, {{"aaaa", "cccc"}, {"dddd", "cccc"}}});
+  const auto with = [&](const std::string& name, const std::string& other) {
+    Bytes bytes = good;
+    auto at = std::search(bytes.begin(), bytes.end(), std::as_bytes(std::span(name)).begin(),
+                          std::as_bytes(std::span(name)).end());
+    BOOST_REQUIRE(at != bytes.end());
+    std::ranges::copy(std::as_bytes(std::span(other)), at);
+    return bytes;
+  };
+  const auto refused_by_peers = [](const Bytes& bytes) {
+    BOOST_CHECK_EXCEPTION((void)decode_manifest(bytes), Error, [](const Error& error) {
+      BOOST_TEST_INFO(error.what());
+      return error.code() == ErrorCode::transport_failed &&
+             std::string(error.what()).find("Manifest.aliases") != std::string::npos;
+    });
+  };
+  BOOST_CHECK((decode_manifest(with("aaaa", "abab")).aliases[0] == Alias{"abab", "cccc"}));
+  refused_by_peers(with("aaaa", "dddd"));  // twice
+  refused_by_peers(with("aaaa", "eeee"));  // out of order
+  refused_by_peers(with("cccc", "aaaa"));  // of itself
+  refused_by_peers(with("cccc", "dddd"));  // of an alias
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_under_two_names_of_one_parameter_is_refused) {
+  const Manifest manifest{
+      2, {tensor("embed", {4}, Layout::replicated()), tensor("head", {4}, Layout::replicated())}, {{"head", "embed"}}};
+  BOOST_CHECK_EXCEPTION((void)encode_manifest(manifest), Error, [](const Error& error) {
+    return std::string(error.what()).find("head:exp_avg stands under two names") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_CASE(few_names_cannot_become_many_bytes) {

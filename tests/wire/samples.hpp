@@ -76,11 +76,9 @@ class Maker {
       return TensorRange{static_cast<std::uint32_t>(random_()), several<Box>(3, [&] { return box(); })};
     };
     return {
-        Hello{1, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200), digest()},
+        Hello{protocol_version, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200),
+              digest()},
         Proof{digest()},
-        StorePut{text(300), bytes(1000)},
-        StoreWatch{text(300)},
-        StoreEntry{text(300), bytes(1000)},
         ManifestRequest{digest()},
         ManifestReply{digest(), bytes(3000)},
         ValuesRequest{digest()},
@@ -99,6 +97,22 @@ class Maker {
                                            })},
         Failure{word(), error(), text(500)},
         Goodbye{},
+        Join{member()},
+        Joined{static_cast<std::uint32_t>(random_())},
+        Publish{text(200), publication()},
+        Watch{text(200)},
+        roster(),
+        Departures{runs(3)},
+        Lookup{members()},
+        Addresses{several<Addresses::Entry>(9,
+                                            [&] {
+                                              return Addresses::Entry{static_cast<std::uint32_t>(random_()), member()};
+                                            }),
+                  members()},
+        Gather{word(), text(300), bytes(1000)},
+        Gathered{text(300), several<Bytes>(9, [&] { return bytes(100); })},
+        GatherQuit{text(300)},
+        GatherAbsent{text(300), below(2) == 0, members()},
     };
   }
 
@@ -106,7 +120,34 @@ class Maker {
     return {rank(), word(), text(100), text(40), static_cast<std::uint16_t>(random_()), text(100)};
   }
   PublicationRecord publication() {
-    return {rank(), word(), rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+    return {rank(), 0, rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+  }
+  std::vector<std::int32_t> members() {
+    std::vector<std::int32_t> result;
+    for (std::int32_t next = rank(); below(8) != 0; next += 1 + rank()) result.push_back(next);
+    return result;
+  }
+  /// Ascending and disjoint, of groups below `groups`.
+  std::vector<MemberRun> runs(std::uint64_t groups) {
+    std::vector<MemberRun> result;
+    std::int32_t past = 0;
+    while (below(12) != 0) {
+      MemberRun run{past + (below(2) == 0 ? 0 : rank()), below(2) == 0 ? 1 : 1 + rank(), rank(),
+                    static_cast<std::uint32_t>(below(groups))};
+      if (run.group == 0) run.place = 0;
+      past = run.first + run.count;
+      result.push_back(run);
+    }
+    return result;
+  }
+  Roster roster() {
+    Roster result{text(200), below(2) == 0, {}, runs(1u << below(32))};
+    const std::vector<Digest> digests{digest(), digest(), digest()};
+    for (const std::int32_t number : members()) {
+      result.groups.push_back({static_cast<std::uint32_t>(number) + 1, static_cast<std::uint32_t>(random_()),
+                               static_cast<std::int64_t>(random_()), word(), digests[below(3)], digests[below(3)]});
+    }
+    return result;
   }
 
   Layout layout(const Extents& shape, int ranks) {
@@ -144,7 +185,22 @@ class Maker {
       const TensorKey key{fmt::format("layers.{}.weight", i / 3), fmt::format("state{}", i % 3)};
       result.tensors.push_back({{key, static_cast<DType>(below(12)), shape}, layout(shape, result.ranks)});
     }
+    for (std::uint64_t i = below(4); i > 0; --i) {
+      result.aliases.insert(result.aliases.begin(), {fmt::format("tied.{}", i), "layers.0.weight"});
+    }
     return result;
+  }
+  /// Items of every kind, lists among them.
+  ValueList list(std::size_t depth) {
+    ValueList result{{std::monostate{}, true, std::int64_t{-3}, 0.1, text(5), bytes(5),
+                      TensorValue{DType::f32, {}, Bytes(4, std::byte{7})}, ValueList{}}};
+    if (depth > 0) result.items.insert(result.items.begin() + static_cast<long>(below(9)), list(depth - 1));
+    return result;
+  }
+  static Value nested(std::size_t depth) {
+    Value value;
+    for (std::size_t i = 0; i < depth; ++i) value = ValueList{{std::move(value)}};
+    return value;
   }
   /// Every alternative of Value at least once.
   std::vector<NamedValue> values() {
@@ -162,7 +218,11 @@ class Maker {
                                  bytes(40),
                                  TensorValue{DType::f32, {}, Bytes(4, std::byte{7})},
                                  TensorValue{DType::bf16, {1}, Bytes(2, std::byte{8})},
-                                 TensorValue{DType::i64, {0, 3}, {}}};
+                                 TensorValue{DType::i64, {0, 3}, {}},
+                                 ValueList{},
+                                 ValueList{{0.9, 0.95}},
+                                 list(3),
+                                 nested(max_value_depth)};
     std::vector<NamedValue> result;
     for (const Value& value : all) result.push_back({{fmt::format("group{}", below(1u << 30)), text(20)}, value});
     return result;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "plan/fabric_model.hpp"
+
+namespace shardwire {
+
+/// Reads a fabric from JSON text; README.md has the format. Errors: throws CaseError.
+Fabric parse_fabric(const std::string& text);
+
+/// Reads a file, or standard input for "-". Errors: throws CaseError that begins with the file's name.
+Fabric load_fabric(const std::string& path);
+
+}  // namespace shardwire

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "case/case.hpp"
+#include "plan/fabric_model.hpp"
+
+namespace shardwire::cli {
+
+/// What a job would take on a fabric.
+struct FabricForecast {
+  std::string name;  ///< of the fabric
+  int ranks_per_host = 1;
+  bool hosts_given = false;  ///< by the case
+  bool relabelled = false;
+  Prediction prediction;
+};
+
+/// `processes`: of each target rank; empty: that of its own number. Without hosts in the case every rank is a host.
+FabricForecast forecast(const Case& job, const Fabric& fabric, std::span<const Flow> flows,
+                        std::span<const std::int32_t> processes);
+
+/// For people: the busiest links and host pairs only.
+void print_forecast(const FabricForecast& forecast);
+/// All links and host pairs, as a JSON object.
+std::string forecast_json(const FabricForecast& forecast);
+
+}  // namespace shardwire::cli

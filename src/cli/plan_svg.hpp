@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "cli/picture.hpp"
+
+namespace shardwire::cli {
+
+/// A self-contained SVG: who holds what on the left, who wants it on the right in the colour of its source, and below
+/// how many bytes leave and reach each rank. Its size is bounded whatever the number of ranks and pieces: beyond a few
+/// thousand boxes a side is drawn as cells.
+std::string draw_svg(const Picture& picture);
+
+}  // namespace shardwire::cli

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shardwire/types.hpp"
+
+namespace shardwire::cli {
+
+/// Bytes of one rank's link that come from, or go, elsewhere; in parts where it is known who sends.
+struct LinkLoad {
+  struct Part {
+    int source = 0;
+    ByteCount bytes = 0;
+  };
+  ByteCount bytes = 0;
+  std::vector<Part> parts;  ///< may be empty; else their sum is `bytes`
+};
+
+/// One bar per rank, from left to right.
+struct Bars {
+  const char* kind = "";  ///< class of the elements
+  std::string title;
+  double x = 0;
+  double y = 0;  ///< of the title
+  double width = 0;
+  double height = 0;                       ///< of the largest bar
+  ByteCount full = 0;                      ///< that a bar of this height stands for
+  ByteCount bound = 0;                     ///< marked by a line; 0: none
+  std::function<std::string(int)> colour;  ///< of a source; a load without parts is taken to be of its own source
+  std::vector<LinkLoad> loads;
+};
+
+/// Ranks that have a bar each; beyond that a bar is the busiest of several.
+inline constexpr std::size_t most_bars = 512;
+/// Height of a drawing of bars beyond that of its largest bar.
+inline constexpr double bars_margin = 48;
+
+std::string draw_bars(const Bars& bars);
+
+}  // namespace shardwire::cli

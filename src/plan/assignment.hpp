@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace shardwire {
+
+/// Worth of giving a source to a target.
+struct Offer {
+  std::uint32_t source = 0;
+  std::uint64_t weight = 0;  ///< above 0, below 2^62
+};
+
+/// Offers by target: those of target t are offers[first[t]] .. offers[first[t + 1]], one per source at most.
+struct Offers {
+  std::uint32_t sources = 0;
+  std::vector<std::uint32_t> first{0};
+  std::vector<Offer> offers;
+
+  [[nodiscard]] std::uint32_t targets() const { return static_cast<std::uint32_t>(first.size()) - 1; }
+};
+
+inline constexpr std::uint32_t unassigned = ~0U;
+
+/// A matching of greatest total weight and the prices that prove it: for every offer
+/// target_price + source_price >= weight, with equality for those taken; whoever is unassigned has price 0.
+struct Assignment {
+  std::vector<std::uint32_t> source_of;  ///< by target
+  std::vector<std::uint64_t> target_price;
+  std::vector<std::uint64_t> source_price;
+};
+
+/// Shortest augmenting paths over reduced costs, after Jonker and Volgenant; sparse, exact, deterministic.
+Assignment assign(const Offers& offers);
+
+}  // namespace shardwire

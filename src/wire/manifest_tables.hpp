@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "wire/capnp_input.hpp"
+
+// The two large tables of a manifest as bytes. Names of neighbours begin alike, and each parameter comes with the same
+// states: as text and structs they take several times the room.
+namespace shardwire::wire {
+
+/// Bounds what little input can become when it is read.
+class Expansion {
+ public:
+  Expansion(std::size_t encoded_bytes, std::size_t allowance) : left_(allowance + 16 * encoded_bytes) {}
+  [[nodiscard]] bool take(std::size_t amount) {
+    if (amount > left_) return false;
+    left_ -= amount;
+    return true;
+  }
+
+ private:
+  std::size_t left_;
+};
+
+/// Each name is the number of bytes that it shares with the one before, the number of its other bytes, and those.
+Bytes encode_names(const std::vector<const std::string*>& names);
+/// Errors: in.reject() for names too long, with zero bytes, or more than `left` allows.
+std::vector<std::string> decode_names(std::span<const std::byte> bytes, const Input& in, Expansion left);
+
+/// A tensor of a manifest as indices into its tables.
+struct TensorRow {
+  std::uint32_t name = 0;
+  std::uint32_t state = 0;
+  std::uint32_t shape = 0;
+  std::uint32_t rule = 0;
+  std::uint32_t dtype = 0;  ///< ordinal
+  bool operator==(const TensorRow&) const = default;
+};
+/// Sizes of those tables.
+struct TableSizes {
+  std::size_t names = 0;
+  std::size_t states = 0;
+  std::size_t shapes = 0;
+  std::size_t rules = 0;
+  std::size_t dtypes = 0;
+};
+
+/// Each row is a byte that says which of its five numbers are not as foreseen, and those. Foreseen are the next state, the
+/// next name after the last state, shape and rule that the name had in another state, else those of the row before, and the
+/// dtype that the state had before.
+Bytes encode_rows(std::span<const TensorRow> rows, const TableSizes& sizes);
+/// Errors: in.reject() for rows that refer past the end of a table, and for more than a message may have.
+std::vector<TensorRow> decode_rows(std::span<const std::byte> bytes, const TableSizes& sizes, Input& in,
+                                   const char* field);
+
+}  // namespace shardwire::wire

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire/rendezvous_messages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+#include "wire/capnp_output.hpp"
+#include "wire/runs.hpp"
+
+namespace shardwire::wire {
+
+namespace {
+
+using Builder = schema::Message::Builder;
+
+/// Distinct values in order of first use. References to the values must outlive the table.
+template <typename T>
+class Table {
+ public:
+  std::uint32_t index_of(const T& value) {
+    const auto [found, added] = indices_.try_emplace(value, static_cast<std::uint32_t>(values_.size()));
+    if (added) values_.push_back(&found->first);
+    return found->second;
+  }
+  [[nodiscard]] unsigned size() const { return static_cast<unsigned>(values_.size()); }
+  [[nodiscard]] const T& operator[](std::size_t index) const { return *values_[index]; }
+
+ private:
+  std::map<T, std::uint32_t> indices_;  // nodes stay where they are
+  std::vector<const T*> values_;
+};
+
+std::vector<std::int32_t> read_members(capnp::List<std::int32_t>::Reader from, Input& in) {
+  std::vector<std::int32_t> members;
+  const auto numbers = in.numbers(from, max_boxes_per_message);
+  members.reserve(numbers.size());
+  for (const std::int32_t member : numbers) {
+    if (!members.empty() && in.rank(member) <= members.back()) in.reject("is not ascending");
+    members.push_back(in.rank(member));
+  }
+  return members;
+}
+
+std::vector<MemberRun> read_runs(capnp::Data::Reader from, Input& in) {
+  return decode_runs({reinterpret_cast<const std::byte*>(from.begin()), from.size()}, in);
+}
+
+Join read_join(schema::MemberRecord::Reader from, Input& in) {
+  MemberRecord record;
+  record.rank = in.at("Join.rank").rank(from.getRank());
+  record.port = from.getPort();
+  record.incarnation = from.getIncarnation();
+  record.host = in.at("Join.host").name(from.getHost(), max_name_bytes);
+  record.address = in.at("Join.address").name(from.getAddress(), max_name_bytes);
+  record.local_path = in.at("Join.localPath").name(from.getLocalPath(), max_name_bytes);
+  return {std::move(record)};
+}
+
+Publish read_publish(schema::Publish::Reader from, Input& in) {
+  Publish publish;
+  publish.publication = in.at("Publish.publication").name(from.getPublication(), max_name_bytes);
+  const auto record = in.at("Publish.record").pass(from.getRecord());
+  publish.record.member = in.at("Publish.record.member").rank(record.getMember());
+  publish.record.place = in.at("Publish.record.place").rank(record.getPlace());
+  publish.record.step = record.getStep();
+  publish.record.generation = record.getGeneration();
+  publish.record.live = !record.getWithdrawn();
+  publish.record.manifest = in.at("Publish.record.manifest").digest(record.getManifest());
+  publish.record.values = in.at("Publish.record.values").digest(record.getValues());
+  return publish;
+}
+
+Roster read_roster(schema::Roster::Reader from, Input& in) {
+  Roster roster;
+  roster.publication = in.at("Roster.publication").name(from.getPublication(), max_name_bytes);
+  roster.whole = from.getWhole();
+  std::vector<Digest> digests;
+  for (const auto digest : in.at("Roster.digests").list(from.getDigests())) digests.push_back(in.digest(digest));
+  const auto groups = in.at("Roster.groups").list(from.getGroups());
+  roster.groups.reserve(groups.size());
+  std::unordered_set<std::uint32_t> numbers;
+  for (const auto group : groups) {
+    in.at("Roster.groups", roster.groups.size());
+    if (group.getNumber() == 0 || !numbers.insert(group.getNumber()).second) {
+      in.reject(fmt::format("has the number {}, which is taken", group.getNumber()));
+    }
+    if (group.getManifest() >= digests.size() || group.getValues() >= digests.size()) {
+      in.reject("refers past the end of the digests");
+    }
+    roster.groups.push_back({group.getNumber(), group.getTurn(), group.getStep(), group.getGeneration(),
+                             digests[group.getManifest()], digests[group.getValues()]});
+  }
+  roster.runs = read_runs(in.at("Roster.runs").pass(from.getRuns()), in);
+  return roster;
+}
+
+Departures read_departures(schema::Departures::Reader from, Input& in) {
+  Departures departures{read_runs(in.at("Departures.runs").pass(from.getRuns()), in)};
+  for (const MemberRun& run : departures.runs) {
+    if (run.group > static_cast<std::uint32_t>(Presence::lost)) in.reject(fmt::format("has the group {}", run.group));
+  }
+  return departures;
+}
+
+Addresses read_addresses(schema::Addresses::Reader from, Input& in) {
+  std::vector<std::string> hosts;
+  for (const auto host : in.at("Addresses.hosts").list(from.getHosts())) hosts.push_back(in.name(host, max_name_bytes));
+  Addresses addresses;
+  const auto members = in.at("Addresses.members").list(from.getMembers());
+  addresses.members.reserve(members.size());
+  for (const auto member : members) {
+    in.at("Addresses.members", addresses.members.size());
+    if (member.getHost() >= hosts.size()) in.reject("refers past the end of the hosts");
+    Addresses::Entry entry;
+    entry.turn = member.getTurn();
+    entry.member.rank = in.rank(member.getRank());
+    entry.member.incarnation = member.getIncarnation();
+    entry.member.host = hosts[member.getHost()];
+    entry.member.port = member.getPort();
+    entry.member.address = in.name(member.getAddress(), max_name_bytes);
+    entry.member.local_path = in.name(member.getLocalPath(), max_name_bytes);
+    addresses.members.push_back(std::move(entry));
+  }
+  addresses.absent = read_members(in.at("Addresses.absent").pass(from.getAbsent()), in);
+  return addresses;
+}
+
+Gather read_gather(schema::Gather::Reader from, Input& in) {
+  Gather gather;
+  gather.request = from.getRequest();
+  gather.name = in.at("Gather.name").name(from.getName(), max_store_key_bytes);
+  gather.value = in.at("Gather.value").data(from.getValue(), max_message_bytes);
+  return gather;
+}
+
+Gathered read_gathered(schema::Gathered::Reader from, Input& in) {
+  Gathered gathered;
+  gathered.name = in.at("Gathered.name").name(from.getName(), max_store_key_bytes);
+  const auto values = in.at("Gathered.values").list(from.getValues(), static_cast<std::size_t>(max_rank) + 1);
+  gathered.values.reserve(values.size());
+  for (const auto value : values) gathered.values.push_back(in.data(value, max_message_bytes));
+  return gathered;
+}
+
+GatherAbsent read_gather_absent(schema::GatherAbsent::Reader from, Input& in) {
+  GatherAbsent absent;
+  absent.name = in.at("GatherAbsent.name").name(from.getName(), max_store_key_bytes);
+  absent.lost = from.getLost();
+  absent.members = read_members(in.at("GatherAbsent.members").pass(from.getMembers()), in);
+  return absent;
+}
+
+}  // namespace
+
+void write(Builder out, const Join& join) {
+  auto to = out.initJoin();
+  to.setRank(join.member.rank);
+  to.setPort(join.member.port);
+  to.setIncarnation(join.member.incarnation);
+  to.setHost(text_of(join.member.host));
+  to.setAddress(text_of(join.member.address));
+  to.setLocalPath(text_of(join.member.local_path));
+}
+
+void write(Builder out, const Joined& joined) {
+  out.initJoined().setTurn(joined.turn);
+}
+
+void write(Builder out, const Publish& publish) {
+  auto to = out.initPublish();
+  to.setPublication(text_of(publish.publication));
+  auto record = to.initRecord();
+  record.setMember(publish.record.member);
+  record.setPlace(publish.record.place);
+  record.setStep(publish.record.step);
+  record.setGeneration(publish.record.generation);
+  record.setWithdrawn(!publish.record.live);
+  write_digest(record.initManifest(), publish.record.manifest);
+  write_digest(record.initValues(), publish.record.values);
+}
+
+void write(Builder out, const Watch& watch) {
+  out.initWatch().setPublication(text_of(watch.publication));
+}
+
+void write(Builder out, const Roster& roster) {
+  Table<Digest> digests;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> indices;
+  for (const RosterGroup& group : roster.groups) {
+    const std::uint32_t manifest = digests.index_of(group.manifest);
+    indices.emplace_back(manifest, digests.index_of(group.values));
+  }
+  auto to = out.initRoster();
+  to.setPublication(text_of(roster.publication));
+  to.setWhole(roster.whole);
+  auto to_digests = to.initDigests(digests.size());
+  for (unsigned i = 0; i < digests.size(); ++i) write_digest(to_digests[i], digests[i]);
+  auto groups = to.initGroups(static_cast<unsigned>(roster.groups.size()));
+  for (unsigned i = 0; i < groups.size(); ++i) {
+    groups[i].setNumber(roster.groups[i].number);
+    groups[i].setTurn(roster.groups[i].turn);
+    groups[i].setStep(roster.groups[i].step);
+    groups[i].setGeneration(roster.groups[i].generation);
+    groups[i].setManifest(indices[i].first);
+    groups[i].setValues(indices[i].second);
+  }
+  to.setRuns(data_of(encode_runs(roster.runs)));
+}
+
+void write(Builder out, const Departures& departures) {
+  out.initDepartures().setRuns(data_of(encode_runs(departures.runs)));
+}
+
+void write(Builder out, const Lookup& lookup) {
+  fill(out.initLookup().initMembers(static_cast<unsigned>(lookup.members.size())), lookup.members);
+}
+
+void write(Builder out, const Addresses& addresses) {
+  Table<std::string> hosts;
+  std::vector<std::uint32_t> indices;
+  for (const Addresses::Entry& entry : addresses.members) indices.push_back(hosts.index_of(entry.member.host));
+  auto to = out.initAddresses();
+  auto to_hosts = to.initHosts(hosts.size());
+  for (unsigned i = 0; i < hosts.size(); ++i) to_hosts.set(i, text_of(hosts[i]));
+  auto members = to.initMembers(static_cast<unsigned>(addresses.members.size()));
+  for (unsigned i = 0; i < members.size(); ++i) {
+    const auto& [turn, member] = addresses.members[i];
+    members[i].setRank(member.rank);
+    members[i].setTurn(turn);
+    members[i].setIncarnation(member.incarnation);
+    members[i].setHost(indices[i]);
+    members[i].setPort(member.port);
+    members[i].setAddress(text_of(member.address));
+    members[i].setLocalPath(text_of(member.local_path));
+  }
+  fill(to.initAbsent(static_cast<unsigned>(addresses.absent.size())), addresses.absent);
+}
+
+void write(Builder out, const Gather& gather) {
+  auto to = out.initGather();
+  to.setRequest(gather.request);
+  to.setName(text_of(gather.name));
+  to.setValue(data_of(gather.value));
+}
+
+void write(Builder out, const Gathered& gathered) {
+  auto to = out.initGathered();
+  to.setName(text_of(gathered.name));
+  auto values = to.initValues(static_cast<unsigned>(gathered.values.size()));
+  for (unsigned i = 0; i < values.size(); ++i) values.set(i, data_of(gathered.values[i]));
+}
+
+void write(Builder out, const GatherQuit& quit) {
+  out.initGatherQuit().setName(text_of(quit.name));
+}
+
+void write(Builder out, const GatherAbsent& absent) {
+  auto to = out.initGatherAbsent();
+  to.setName(text_of(absent.name));
+  to.setLost(absent.lost);
+  fill(to.initMembers(static_cast<unsigned>(absent.members.size())), absent.members);
+}
+
+Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
+  using Which = schema::Message::Which;
+  switch (from.which()) {
+    case Which::JOIN: return read_join(in.at("Join").pass(from.getJoin()), in);
+    case Which::JOINED: return Joined{in.at("Joined").pass(from.getJoined()).getTurn()};
+    case Which::PUBLISH: return read_publish(in.at("Publish").pass(from.getPublish()), in);
+    case Which::WATCH: return Watch{in.at("Watch.publication").name(from.getWatch().getPublication(), max_name_bytes)};
+    case Which::ROSTER: return read_roster(in.at("Roster").pass(from.getRoster()), in);
+    case Which::DEPARTURES: return read_departures(in.at("Departures").pass(from.getDepartures()), in);
+    case Which::LOOKUP: return Lookup{read_members(in.at("Lookup.members").pass(from.getLookup().getMembers()), in)};
+    case Which::ADDRESSES: return read_addresses(in.at("Addresses").pass(from.getAddresses()), in);
+    case Which::GATHER: return read_gather(in.at("Gather").pass(from.getGather()), in);
+    case Which::GATHERED: return read_gathered(in.at("Gathered").pass(from.getGathered()), in);
+    case Which::GATHER_QUIT:
+      return GatherQuit{in.at("GatherQuit.name").name(from.getGatherQuit().getName(), max_store_key_bytes)};
+    case Which::GATHER_ABSENT: return read_gather_absent(in.at("GatherAbsent").pass(from.getGatherAbsent()), in);
+    default: in.at("Message").reject("is not for the rendezvous");
+  }
+}
+
+}  // namespace shardwire::wire

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <bit>
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <limits>
+
+#include "shardwire/value.hpp"
+
+using namespace shardwire;
+
+BOOST_AUTO_TEST_SUITE(value)
+
+BOOST_AUTO_TEST_CASE(floats_are_equal_when_their_bits_are) {
+  const Value nan(std::numeric_limits<double>::quiet_NaN());
+  const Value other(std::bit_cast<double>(std::uint64_t{0x7ff8000000000001}));
+  BOOST_TEST((nan == nan));
+  BOOST_TEST((nan != other));
+  BOOST_TEST((Value(0.0) != Value(-0.0)));
+  BOOST_TEST((Value(ValueList{{nan}}) == Value(ValueList{{nan}})));
+  BOOST_TEST((Value(ValueList{{0.0}}) != Value(ValueList{{-0.0}})));
+}
+
+BOOST_AUTO_TEST_CASE(kinds_never_convert_into_one_another) {
+  const std::vector<Value> all{Value(),
+                               false,
+                               std::int64_t{0},
+                               0.0,
+                               std::string(),
+                               Bytes(),
+                               TensorValue{},
+                               ValueList{},
+                               ValueList{{0.0}},
+                               ValueList{{Value()}},
+                               ValueList{{ValueList{}}}};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < all.size(); ++j) BOOST_TEST((all[i] == all[j]) == (i == j));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(text_tells_values_apart) {
+  BOOST_TEST(to_string(Value()) == "None");
+  BOOST_TEST(to_string(Value(true)) == "true");
+  BOOST_TEST(to_string(Value(std::int64_t{1})) == "1");
+  BOOST_TEST(to_string(Value(1.0)) == "1.0");
+  BOOST_TEST(to_string(Value(-0.0)) == "-0.0");
+  BOOST_TEST(to_string(Value(std::bit_cast<double>(std::uint64_t{0x7ff8000000000001}))) == "nan 0x7ff8000000000001");
+  BOOST_TEST(to_string(Value(std::string("a\nb"))) == "'a?b'");
+  BOOST_TEST(to_string(Value(Bytes(3, std::byte{0xab}))) == "3 bytes 0xababab");
+  BOOST_TEST(to_string(Value(ValueList{{0.9, 0.95}})) == "[0.9, 0.95]");
+  BOOST_TEST(to_string(Value(ValueList{{Value(), ValueList{{std::string("x")}}}})) == "[None, ['x']]");
+  TensorValue step{DType::f32, {1, 1}, Bytes(4)};
+  const float number = 2.5F;
+  std::memcpy(step.bytes.data(), &number, 4);
+  BOOST_TEST(to_string(Value(step)) == "f32 (1, 1) 2.5");
+  BOOST_TEST(to_string(Value(TensorValue{DType::bf16, {}, Bytes(2, std::byte{1})})) == "bf16 () 0x0101");
+}
+
+BOOST_AUTO_TEST_CASE(text_of_large_values_is_short) {
+  BOOST_TEST(to_string(Value(std::string(10'000, 'x'))).size() < 100U);
+  BOOST_TEST(to_string(Value(Bytes(10'000))).size() < 100U);
+  Value wide(ValueList{std::vector<Value>(10'000, std::string(50, 'y'))});
+  BOOST_TEST(to_string(wide).size() < 1000U);
+  for (int i = 0; i < 10; ++i) wide = ValueList{{wide, std::string("z")}};
+  BOOST_TEST(to_string(wide).size() < 5000U);
+}
+
+BOOST_AUTO_TEST_CASE(depth_counts_lists_inside_lists) {
+  BOOST_TEST(depth_of(Value(1.0)) == 0U);
+  BOOST_TEST(depth_of(Value(ValueList{})) == 1U);
+  Value value(ValueList{{0.9, ValueList{{Value()}}}});
+  BOOST_TEST(depth_of(value) == 2U);
+  for (int i = 0; i < 100; ++i) value = ValueList{{value}};
+  BOOST_TEST(depth_of(value) == max_value_depth + 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

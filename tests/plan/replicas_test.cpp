@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which holder of a replicated box is read.
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+
+#include "geometry/overlap.hpp"
+#include "shardwire/plan.hpp"
+
+using namespace shardwire;
+
+namespace {
+
+const Extents shape{4096, 512};
+constexpr ByteCount item = 4;
+constexpr ByteCount whole = 4096 * 512 * item;
+
+JobLayout side(int ranks, const Layout& layout, const Extents& of = shape) {
+  return JobLayout::uniform(ranks, {{{{"w", "exp_avg"}, DType::f32, of}, layout}});
+}
+
+Layout hsdp(Extent replicas, Extent shards) {
+  return Layout::mesh({replicas, shards}, {Replicate{}, Shard{0}});
+}
+
+Topology apart(int targets) {  // no target runs beside a source
+  Topology topology;
+  topology.beside.assign(static_cast<std::size_t>(targets), -1);
+  return topology;
+}
+
+std::map<Rank, ByteCount> egress_of(const JobTotals& totals) {
+  std::map<Rank, ByteCount> egress;
+  for (const Flow& flow : totals.flows) egress[flow.source] += flow.bytes;
+  return egress;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(replicas)
+
+BOOST_AUTO_TEST_CASE(many_readers_of_one_box_share_out_its_holders) {
+  // 32 new ranks read a tensor that 8 ranks hold whole: the first holder must not serve them all.
+  Planner planner(side(8, Layout::replicated()), side(32, Layout::chunk(0, 32)), apart(32));
+  for (const auto& [source, bytes] : egress_of(planner.totals())) BOOST_TEST(bytes == whole / 8);
+  Planner copies(side(8, Layout::replicated()), side(32, Layout::replicated()), apart(32));
+  const auto egress = egress_of(copies.totals());
+  BOOST_TEST(egress.size() == 8U);
+  for (const auto& [source, bytes] : egress) BOOST_TEST(bytes == 4 * whole);
+}
+
+BOOST_AUTO_TEST_CASE(a_large_piece_is_read_from_several_holders_at_once) {
+  Planner planner(side(4, Layout::replicated()), side(1, Layout::replicated()), apart(1));
+  const Plan plan = planner.plan(Rank{0});
+  BOOST_TEST(plan.pieces.size() == 1U);
+  const Schedule schedule = planner.schedule(plan);
+  BOOST_TEST(schedule.items.size() == 4U);
+  BOOST_TEST(covers_exactly(Box::whole(shape), schedule.regions));
+  for (const auto& [source, bytes] : egress_of(planner.totals())) BOOST_TEST(bytes == whole / 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_small_piece_is_not_split) {
+  const Extents small{64, 64};
+  Planner planner(side(4, Layout::replicated(), small), side(2, Layout::chunk(0, 2), small), apart(2));
+  for (int target = 0; target < 2; ++target) {
+    BOOST_TEST(planner.schedule(planner.plan(Rank{target})).items.size() == 1U);
+  }
+  BOOST_TEST(egress_of(planner.totals()).size() == 2U);  // not both from one
+}
+
+BOOST_AUTO_TEST_CASE(readers_that_hold_the_box_leave_their_part_to_others) {
+  // Ranks 0..7 keep their place; each of 4 shards has 2 holders and, of 16 new ranks, 4 readers less those that hold it.
+  Planner planner(side(8, hsdp(2, 4)), side(16, Layout::chunk(0, 16)));
+  const JobTotals totals = planner.totals();
+  std::map<Rank, ByteCount> egress;
+  for (const Flow& flow : totals.flows) {
+    if (flow.source != flow.target) egress[flow.source] += flow.bytes;
+  }
+  ByteCount most = 0;
+  for (const auto& [source, bytes] : egress) most = std::max(most, bytes);
+  BOOST_TEST(most <= 2 * whole / 16);  // 4 readers for 2 holders
+  BOOST_TEST(totals.max_egress == most);
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_replica_leaves_its_load_to_the_others) {
+  const std::vector<Rank> lost{Rank{1}, Rank{6}};
+  Planner planner(side(12, hsdp(3, 4)), side(24, Layout::chunk(0, 24)), apart(24));
+  const auto egress = egress_of(planner.totals(lost));
+  BOOST_TEST(!egress.contains(Rank{1}));
+  BOOST_TEST(!egress.contains(Rank{6}));
+  // Shards 1 and 2 have two holders left, 0 and 3 all three.
+  for (const auto& [source, bytes] : egress) {
+    const ByteCount shard = whole / 4;
+    const int of = to_int(source) % 4;
+    const ByteCount fair = of == 1 || of == 2 ? shard / 2 : shard / 3;
+    BOOST_TEST(bytes <= fair * 1.05);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_holder_on_the_same_host_is_preferred) {
+  Topology topology = apart(8);
+  for (int rank = 0; rank < 8; ++rank) {
+    topology.source_host.push_back(rank / 4);
+    topology.target_host.push_back(rank < 6 ? rank / 3 : 7);  // the last two have no source on their host
+  }
+  Planner planner(side(8, hsdp(2, 4)), side(8, Layout::chunk(0, 8)), topology);
+  for (const Flow& flow : planner.totals().flows) {
+    const int host = topology.target_host[static_cast<std::size_t>(to_int(flow.target))];
+    if (host != 7) BOOST_TEST(topology.source_host[static_cast<std::size_t>(to_int(flow.source))] == host);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_target_takes_what_lies_in_its_own_process) {
+  Topology topology;
+  topology.beside = {3, -1, 0, 1};
+  Planner planner(side(4, Layout::replicated()), side(4, Layout::chunk(0, 4)), topology);
+  const JobTotals totals = planner.totals();
+  BOOST_TEST(totals.local == 3 * whole / 4);
+  BOOST_TEST(totals.remote == whole / 4);
+  for (const Flow& flow : totals.flows) {
+    if (flow.target == Rank{0}) BOOST_TEST((flow.source == Rank{3}));
+  }
+  Topology wrong = topology;
+  wrong.beside = {0};
+  BOOST_CHECK_THROW(Planner(side(4, Layout::replicated()), side(4, Layout::chunk(0, 4)), wrong), Error);
+  wrong.beside = {4, 0, 0, 0};
+  BOOST_CHECK_THROW(Planner(side(4, Layout::replicated()), side(4, Layout::chunk(0, 4)), wrong), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_source_sees_who_reads_from_it) {
+  const JobLayout from = side(4, hsdp(2, 2));
+  const JobLayout to = side(3, Layout::chunk(0, 3));
+  ByteCount seen = 0;
+  for (int source = 0; source < 4; ++source) {
+    for (const Delivery& delivery : plan_for_source(from, to, Rank{source})) {
+      BOOST_TEST(to_index(delivery.held) == 0U);
+      BOOST_TEST(to_index(delivery.wanted) == 0U);
+      seen += static_cast<ByteCount>(delivery.box.volume()) * item;
+    }
+  }
+  BOOST_TEST(seen == whole);
+  BOOST_CHECK_THROW(plan_for_source(from, to, Rank{4}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_with_gaps_has_no_totals) {
+  Planner planner(side(2, Layout::chunk(0, 2)), side(2, Layout::replicated()));
+  const std::vector<Rank> lost{Rank{1}};
+  BOOST_CHECK_EXCEPTION(static_cast<void>(planner.totals(lost)), Error, [](const Error& error) {
+    return error.gaps().size() == 2 && std::string(error.what()).find("[2048:4096, 0:512]") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
