@@ -84,35 +84,10 @@ class BlockCyclicRule final : public LayoutRule {
     return product_of(std::span(held.data(), shape.size()));
   }
 
-  // Each combination of one block per dim is one box of one rank.
   bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
-    std::array<std::vector<Block>, max_dims> blocks;
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) blocks[dim] = blocks_in(dim, shape[dim], region);
-    std::array<std::size_t, max_dims> at{};
-    while (true) {
-      HeldBox& held = out.emplace_back();
-      held.placed.box = region;
-      Extents local_shape = shape;
-      Extent rank = 0;
-      for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-        const Block& block = blocks[dim][at[dim]];
-        held.placed.box.offset[dim] = block.global.lower;
-        held.placed.box.size[dim] = block.global.size();
-        local_shape[dim] = block.local_extent;
-        rank = rank * grid_[dim] + block.owner;
-      }
-      held.rank = Rank{static_cast<std::int32_t>(rank)};
-      held.placed.local_strides = row_major_strides(local_shape);
-      for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-        held.placed.local_offset += blocks[dim][at[dim]].local * held.placed.local_strides[dim];
-      }
-      std::size_t dim = shape.size();
-      while (dim-- > 0) {
-        if (++at[dim] < blocks[dim].size()) break;
-        at[dim] = 0;
-      }
-      if (dim > shape.size()) return true;  // wrapped below zero: all combinations were met
-    }
+    PlacedBox placed{region, 0, region.size};
+    find_in(shape, region, 0, 0, placed, out);
+    return true;
   }
 
   [[nodiscard]] RuleDescription describe() const override {
@@ -130,34 +105,6 @@ class BlockCyclicRule final : public LayoutRule {
     return shardwire::to_string(Extents(std::span<const Extent>(numbers)));
   }
 
-  struct Block {
-    Interval global;
-    Extent owner = 0;         // grid coordinate
-    Extent local = 0;         // where it starts there
-    Extent local_extent = 0;  // of the owner's local array
-  };
-
-  [[nodiscard]] std::vector<Block> blocks_in(std::size_t dim, Extent extent, const Box& region) const {
-    if (grid_[dim] == 1) return {{{0, extent}, 0, 0, extent}};
-    std::vector<Block> found;
-    const Extent size = block_[dim];
-    for (Extent block = region.lower(dim) / size; block * size < region.upper(dim); ++block) {
-      const Extent owner = (block + source_[dim]) % grid_[dim];
-      const Interval global{block * size, block * size + std::min(size, extent - block * size)};
-      found.push_back({global, owner, block / grid_[dim] * size, held_of(dim, extent, owner)});
-    }
-    return found;
-  }
-
-  // Elements of one dim that a grid coordinate holds: ScaLAPACK's numroc.
-  [[nodiscard]] Extent held_of(std::size_t dim, Extent extent, Extent coordinate) const {
-    const Extent whole = extent / block_[dim];
-    const Extent turn = (coordinate - source_[dim] + grid_[dim]) % grid_[dim];
-    const Extent held = whole / grid_[dim] * block_[dim];
-    if (turn < whole % grid_[dim]) return held + block_[dim];
-    return turn == whole % grid_[dim] ? held + extent % block_[dim] : held;
-  }
-
   // Layout maths M10.
   [[nodiscard]] Intervals blocks_of(std::size_t dim, Extent extent, Extent coordinate) const {
     if (extent == 0) return {};
@@ -170,6 +117,46 @@ class BlockCyclicRule final : public LayoutRule {
       held.push_back({lower, lower + std::min(block_[dim], extent - lower)});
     }
     return held;
+  }
+
+  // Elements of a dim at one grid coordinate (ScaLAPACK's numroc).
+  [[nodiscard]] Extent local_extent(std::size_t dim, Extent extent, Extent coordinate) const {
+    if (grid_[dim] == 1) return extent;
+    const Extent blocks = support::ceil_div(extent, block_[dim]);
+    const Extent first = (coordinate - source_[dim] + grid_[dim]) % grid_[dim];
+    if (first >= blocks) return 0;
+    const Extent own = support::ceil_div(blocks - first, grid_[dim]);
+    const bool last = (blocks - 1 - first) % grid_[dim] == 0;
+    return own * block_[dim] - (last ? block_[dim] - (extent - (blocks - 1) * block_[dim]) : 0);
+  }
+
+  // Every product of one block per dim that meets `region`: dims below `dim` are chosen, `position` is the rank as far
+  // as they say it. local_strides holds the local extents until all are known.
+  void find_in(const Extents& shape, const Box& region, std::size_t dim, Extent position, PlacedBox& placed,
+               std::vector<HeldBox>& out) const {
+    if (dim == shape.size()) {
+      HeldBox held{placed, Rank{static_cast<std::int32_t>(position)}};
+      held.placed.local_strides = row_major_strides(placed.local_strides);
+      held.placed.local_offset = 0;
+      for (std::size_t d = 0; d < dim; ++d) {
+        const Extent block = placed.box.lower(d) / block_[d];
+        const Extent local = grid_[d] == 1 ? 0 : block / grid_[d] * block_[d];
+        held.placed.local_offset += local * held.placed.local_strides[d];
+      }
+      return out.push_back(held);
+    }
+    const auto choose = [&](Interval interval, Extent coordinate) {
+      placed.box.offset[dim] = interval.lower;
+      placed.box.size[dim] = interval.size();
+      placed.local_strides[dim] = local_extent(dim, shape[dim], coordinate);
+      find_in(shape, region, dim + 1, position * grid_[dim] + coordinate, placed, out);
+    };
+    if (grid_[dim] == 1) return choose({0, shape[dim]}, 0);
+    const Extent last = (region.upper(dim) - 1) / block_[dim];
+    for (Extent block = region.lower(dim) / block_[dim]; block <= last; ++block) {
+      const Extent lower = block * block_[dim];
+      choose({lower, lower + std::min(block_[dim], shape[dim] - lower)}, (block + source_[dim]) % grid_[dim]);
+    }
   }
 
   std::vector<Extent> block_;

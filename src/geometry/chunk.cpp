@@ -32,6 +32,7 @@ class ChunkRule final : public LayoutRule {
     return {placed};
   }
 
+  [[nodiscard]] bool has_local_array() const override { return true; }
   bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
     const std::size_t dim = resolve_dim(dim_, shape);
     const Extent step = support::ceil_div(shape[dim], Extent{ranks_});
@@ -42,7 +43,6 @@ class ChunkRule final : public LayoutRule {
     return true;
   }
 
-  [[nodiscard]] bool has_local_array() const override { return true; }
   [[nodiscard]] RuleDescription describe() const override {
     return {"chunk", {{"dim", {dim_}}, {"over", {ranks_}}}, {}};
   }

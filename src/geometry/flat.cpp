@@ -124,19 +124,18 @@ class FlatRule final : public LayoutRule {
     return member_.outer ? through(slice, inner) : inner;
   }
 
-  // The region lies between two places of each outer rank's flattening, and the ranks between these are looked at.
-  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+  // The range of the flattening that the region reaches over says which parts to look at.
+  bool find(const Extents&, const Box& region, std::vector<HeldBox>& out) const override {
     for (int outer = 0; outer < outer_ranks_; ++outer) {
       const std::vector<PlacedBox> slice = slice_of(outer);
-      const auto image = image_around(slice, region);
-      if (!image) continue;
       const Place& place = place_of(outer);
-      const FlatRange range = range_around(slice_shape(slice), *image);
-      const ElementCount last = (place.start + range.upper - 1) / place.part;
-      for (ElementCount flat = (place.start + range.lower) / place.part; flat <= last; ++flat) {
-        const Rank rank{static_cast<std::int32_t>(flat) * outer_ranks_ + outer};
-        for (const PlacedBox& placed : boxes_of(shape, rank)) {
-          if (intersect(placed.box, region)) out.push_back({placed, rank});
+      if (const auto reach = reach_of(slice, region)) {
+        const ElementCount last = (place.start + reach->upper - 1) / place.part;
+        for (ElementCount r = (place.start + reach->lower) / place.part; r <= last; ++r) {
+          const Rank rank{static_cast<std::int32_t>(r * outer_ranks_ + outer)};
+          for (const PlacedBox& placed : boxes_of(member_.shape, rank)) {
+            if (intersect(placed.box, region)) out.push_back({placed, rank});
+          }
         }
       }
     }
@@ -198,31 +197,42 @@ class FlatRule final : public LayoutRule {
     return slice.empty() ? Extents{0} : local_array_of(slice, member_.shape.size());
   }
 
-  [[nodiscard]] std::size_t dim_at(std::size_t i) const {  // i-th dim in the order of memory
-    return member_.order.empty() ? i : static_cast<std::size_t>(member_.order[i]);
+  [[nodiscard]] std::size_t dim_at(std::size_t place) const {
+    return member_.order.empty() ? place : static_cast<std::size_t>(member_.order[place]);
   }
 
-  [[nodiscard]] Extents in_memory_order(const Extents& shape) const {
-    Extents ordered = shape;
-    for (std::size_t i = 0; i < shape.size(); ++i) ordered[i] = shape[dim_at(i)];
-    return ordered;
+  // Strides of an array of this shape in memory order.
+  [[nodiscard]] Extents strides_of(const Extents& shape) const {
+    Extents in_memory = shape;
+    for (std::size_t i = 0; i < shape.size(); ++i) in_memory[i] = shape[dim_at(i)];
+    return row_major_strides(in_memory);
   }
 
-  // From the first to past the last element of `box` in the flattening of an array of this shape.
-  [[nodiscard]] FlatRange range_around(const Extents& shape, const Box& box) const {
-    const Extents strides = row_major_strides(in_memory_order(shape));
-    FlatRange range{0, 1};
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      range.lower += box.lower(dim_at(i)) * strides[i];
-      range.upper += (box.upper(dim_at(i)) - 1) * strides[i];
+  // From the first to the last flattened element of a slice that lies in `region`.
+  [[nodiscard]] std::optional<FlatRange> reach_of(const std::vector<PlacedBox>& slice, const Box& region) const {
+    std::optional<FlatRange> reach;
+    if (slice.empty()) return reach;
+    const Extents strides = strides_of(slice_shape(slice));
+    for (const PlacedBox& placed : slice) {
+      const auto common = intersect(placed.box, region);
+      if (!common) continue;
+      const Box image = image_of(placed);
+      FlatRange range{0, 1};
+      for (std::size_t i = 0; i < strides.size(); ++i) {
+        const std::size_t dim = dim_at(i);
+        const Extent lower = image.offset[dim] + (common->lower(dim) - placed.box.lower(dim));
+        range.lower += lower * strides[i];
+        range.upper += (lower + common->size[dim] - 1) * strides[i];
+      }
+      reach = reach ? FlatRange{std::min(reach->lower, range.lower), std::max(reach->upper, range.upper)} : range;
     }
-    return range;
+    return reach;
   }
 
   // Boxes of an array of this shape; its element 0 has the local place `shift`, which may be negative.
   [[nodiscard]] std::vector<PlacedBox> range_boxes(const Extents& shape, FlatRange range, ElementCount shift) const {
     const std::size_t dims = shape.size();
-    const Extents strides = row_major_strides(in_memory_order(shape));
+    const Extents strides = strides_of(shape);
     Box whole{Extents::filled(dims, 0), Extents::filled(dims, 0)};
     std::vector<Box> cut;
     cut_range(strides, 0, range, whole, cut);

@@ -37,13 +37,6 @@ class LayoutRule {
   virtual void check(const Extents& shape, int ranks) const = 0;
   /// See Layout::boxes_of.
   [[nodiscard]] virtual std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const = 0;
-  /// Appends every box, of any rank, that shares an element with `region`; in any order. Returns false, and appends
-  /// nothing, when the rule knows no better way than to ask for the boxes of every rank.
-  /// Requires: `region` is not empty and lies inside `shape`. Cost: about the number of boxes found.
-  virtual bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const {
-    static_cast<void>(shape), static_cast<void>(region), static_cast<void>(out);
-    return false;
-  }
   /// See Layout::local_elements. Unless overridden: the sum of the boxes' volumes.
   [[nodiscard]] virtual ElementCount local_elements(const Extents& shape, Rank rank) const;
   /// Whether the boxes of each rank fill one row-major array of its own, so that another layout can cut that array.
@@ -52,6 +45,13 @@ class LayoutRule {
   [[nodiscard]] virtual ElementCount most_boxes(const Extents& shape) const;
   /// About how many steps check() takes, so that a reader of hostile descriptions can add up. For any shape.
   [[nodiscard]] virtual ElementCount check_cost(const Extents& shape) const;
+  /// Appends every box, of any rank, that shares an element with `region`; in any order. Returns false, and appends
+  /// nothing, when the rule knows no better way than to ask for the boxes of every rank.
+  /// Requires: `region` is not empty and lies inside `shape`. Cost: about the number of boxes found.
+  virtual bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const {
+    static_cast<void>(shape), static_cast<void>(region), static_cast<void>(out);
+    return false;
+  }
   [[nodiscard]] virtual RuleDescription describe() const = 0;
   [[nodiscard]] virtual std::string to_string() const = 0;
 };

@@ -12,17 +12,6 @@
 namespace shardwire {
 namespace {
 
-// Where a box lies in the local array that it is a part of.
-Box image_of(const PlacedBox& placed) {
-  Box image{placed.box.size, placed.box.size};
-  ElementCount rest = placed.local_offset;
-  for (std::size_t dim = 0; dim < image.dims(); ++dim) {
-    image.offset[dim] = rest / placed.local_strides[dim];
-    rest %= placed.local_strides[dim];
-  }
-  return image;
-}
-
 // `common`, a part of `inner` and of `image`, in the coordinates of the tensor.
 PlacedBox part_of(const Box& common, const Box& image, const PlacedBox& outer, const PlacedBox& inner) {
   PlacedBox part{common, inner.local_offset, inner.local_strides};
@@ -43,6 +32,16 @@ ElementCount saturating_product(ElementCount a, ElementCount b) {
 ElementCount saturating_sum(ElementCount a, ElementCount b) {
   ElementCount sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<ElementCount>::max() : sum;
+}
+
+Box image_of(const PlacedBox& placed) {
+  Box image{placed.box.size, placed.box.size};
+  ElementCount rest = placed.local_offset;
+  for (std::size_t dim = 0; dim < image.dims(); ++dim) {
+    image.offset[dim] = rest / placed.local_strides[dim];
+    rest %= placed.local_strides[dim];
+  }
+  return image;
 }
 
 Extents local_array_of(std::span<const PlacedBox> boxes, std::size_t dims) {
@@ -70,26 +69,6 @@ std::vector<PlacedBox> through(std::span<const PlacedBox> outer, std::span<const
   std::stable_sort(parts.begin(), parts.end(),
                    [](const PlacedBox& a, const PlacedBox& b) { return a.local_offset < b.local_offset; });
   return parts;
-}
-
-std::optional<Box> image_around(std::span<const PlacedBox> outer, const Box& region) {
-  std::optional<Box> around;
-  for (const PlacedBox& placed : outer) {
-    const auto common = intersect(placed.box, region);
-    if (!common) continue;
-    Box image = image_of(placed);
-    for (std::size_t dim = 0; dim < image.dims(); ++dim) {
-      image.offset[dim] += common->offset[dim] - placed.box.offset[dim];
-      image.size[dim] = common->size[dim];
-    }
-    if (!around) around = image;
-    for (std::size_t dim = 0; dim < image.dims(); ++dim) {
-      const Extent upper = std::max(around->upper(dim), image.upper(dim));
-      around->offset[dim] = std::min(around->offset[dim], image.offset[dim]);
-      around->size[dim] = upper - around->offset[dim];
-    }
-  }
-  return around;
 }
 
 void require_local_array(const Layout& outer) {

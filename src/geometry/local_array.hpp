@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +15,9 @@ inline constexpr ElementCount max_boxes_per_rank = ElementCount{1} << 18;
 ElementCount saturating_product(ElementCount a, ElementCount b);
 ElementCount saturating_sum(ElementCount a, ElementCount b);
 
+/// Where a box lies in the local array that it is a part of.
+Box image_of(const PlacedBox& placed);
+
 /// Shape of the row-major array that `boxes` of one rank fill; all zeros when there are none.
 /// Requires: they are of a rule that has_local_array().
 Extents local_array_of(std::span<const PlacedBox> boxes, std::size_t dims);
@@ -23,9 +25,6 @@ Extents local_array_of(std::span<const PlacedBox> boxes, std::size_t dims);
 /// Where `inner`, boxes of the local array that `outer` fills, lie in the tensor: split where the array comes from
 /// different boxes, in local order. Their local places are those of `inner`.
 std::vector<PlacedBox> through(std::span<const PlacedBox> outer, std::span<const PlacedBox> inner);
-
-/// Smallest box of the local array that `outer` fills around all that it holds of `region`; none when it holds nothing.
-std::optional<Box> image_around(std::span<const PlacedBox> outer, const Box& region);
 
 /// Errors: throws Error{invalid_argument} naming the kind when no other layout can cut what a rank holds under `outer`.
 void require_local_array(const Layout& outer);

@@ -92,6 +92,8 @@ class MeshRule final : public LayoutRule {
     return product_of(std::span(held.data(), shape.size()));
   }
 
+  [[nodiscard]] bool has_local_array() const override { return true; }
+  [[nodiscard]] ElementCount most_boxes(const Extents&) const override { return factors_; }
   bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
     Search search{shape, region, {}, {}, out};
     for (std::size_t dim = 0; dim < shape.size(); ++dim) {
@@ -101,8 +103,6 @@ class MeshRule final : public LayoutRule {
     return true;
   }
 
-  [[nodiscard]] bool has_local_array() const override { return true; }
-  [[nodiscard]] ElementCount most_boxes(const Extents&) const override { return factors_; }
   [[nodiscard]] RuleDescription describe() const override {
     std::vector<Extent> placements;
     for (const Placement& placement : placements_) {

@@ -46,10 +46,10 @@ class OnRanksRule final : public LayoutRule {
   bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
     const auto before = static_cast<std::ptrdiff_t>(out.size());
     if (!layout_.rule().find(shape, region, out)) return false;
-    for (auto held = out.begin() + before; held != out.end(); ++held) held->rank = Rank{to_int(held->rank) + first_};
     out.erase(
-        std::remove_if(out.begin() + before, out.end(), [this](const HeldBox& held) { return !covers(held.rank); }),
+        std::remove_if(out.begin() + before, out.end(), [&](const HeldBox& h) { return to_int(h.rank) >= count_; }),
         out.end());
+    for (auto held = out.begin() + before; held != out.end(); ++held) held->rank = Rank{to_int(held->rank) + first_};
     return true;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "geometry/fields.hpp"
@@ -67,24 +68,32 @@ class WithinRule final : public LayoutRule {
   }
 
   bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
-    const std::size_t before = out.size();
     std::vector<HeldBox> found;
-    for (int rank = 0; rank < outer_ranks_; ++rank) {
+    for (const int rank : outer_ranks_with(shape, region)) {
       const std::vector<PlacedBox> slice = outer_.boxes_of(shape, Rank{rank});
-      const auto image = image_around(slice, region);
-      if (!image) continue;
-      found.clear();
-      if (!inner_.rule().find(local_array_of(slice, shape.size()), *image, found)) {
-        out.resize(before);
-        return false;
+      const Extents array = local_array_of(slice, shape.size());
+      std::vector<HeldBox> inner;
+      for (const PlacedBox& placed : slice) {
+        auto part = intersect(placed.box, region);
+        if (!part) continue;
+        const Box image = image_of(placed);
+        for (std::size_t dim = 0; dim < shape.size(); ++dim)
+          part->offset[dim] += image.lower(dim) - placed.box.lower(dim);
+        if (!inner_.rule().find(array, *part, inner)) return false;
       }
-      for (const HeldBox& inner : found) {
-        for (const PlacedBox& placed : through(slice, {&inner.placed, 1})) {
-          if (!intersect(placed.box, region)) continue;
-          out.push_back({placed, Rank{to_int(inner.rank) * outer_ranks_ + rank}});
+      // One box of the array may have been found from several boxes of the slice.
+      const auto place = [](const HeldBox& held) { return std::pair(held.rank, held.placed.local_offset); };
+      std::sort(inner.begin(), inner.end(), [&](const HeldBox& a, const HeldBox& b) { return place(a) < place(b); });
+      inner.erase(std::unique(inner.begin(), inner.end(),
+                              [&](const HeldBox& a, const HeldBox& b) { return place(a) == place(b); }),
+                  inner.end());
+      for (const HeldBox& held : inner) {
+        for (const PlacedBox& placed : through(slice, {&held.placed, 1})) {
+          if (intersect(placed.box, region)) found.push_back({placed, Rank{to_int(held.rank) * outer_ranks_ + rank}});
         }
       }
     }
+    out.insert(out.end(), found.begin(), found.end());
     return true;
   }
 
@@ -104,6 +113,20 @@ class WithinRule final : public LayoutRule {
   }
 
  private:
+  // Outer ranks that hold something of `region`, ascending.
+  [[nodiscard]] std::vector<int> outer_ranks_with(const Extents& shape, const Box& region) const {
+    std::vector<int> ranks;
+    std::vector<HeldBox> held;
+    if (outer_.rule().find(shape, region, held)) {
+      for (const HeldBox& one : held) ranks.push_back(to_int(one.rank));
+      std::sort(ranks.begin(), ranks.end());
+      ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    } else {
+      for (int rank = 0; rank < outer_ranks_; ++rank) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
   Layout outer_;
   int outer_ranks_;
   Layout inner_;
