@@ -15,6 +15,7 @@
 #include "perf/link_bound.hpp"
 #include "perf/row.hpp"
 #include "shardwire/plan.hpp"
+#include "shardwire/relabel.hpp"
 
 namespace shardwire::perf {
 namespace {
@@ -137,10 +138,44 @@ Json balance(const Options& options, const Case& job) {
           {"pieces", totals.pieces}};
 }
 
+// The best assignment of target ranks to processes, from what ranks hold.
+Json relabel(const Options& options, const Case& job) {
+  Planner planner(job.source.layout, job.target.layout);
+  const ByteCount needed = planner.totals().needed;
+  const std::vector<Flow> holdings = planner.holdings();
+  std::vector<std::int32_t> labels;
+  Times times;
+  for (int repeat = 0; repeat <= options.repeats; ++repeat) {
+    cool_caches();
+    Times warm_up;
+    const auto assign = [&] {
+      labels = best_assignment(job.source.ranks, job.target.ranks, holdings, job.source.lost);
+    };
+    time_of(assign, repeat == 0 ? warm_up : times);
+  }
+  ByteCount remote = needed;
+  for (const Flow& flow : holdings) {
+    if (labels[static_cast<std::size_t>(to_int(flow.target))] == to_int(flow.source)) remote -= flow.bytes;
+  }
+  Json row{{"name", "relabel " + job.name}, {"target", options.target}, {"commit", commit(options.commit)},
+           {"machine", machine()},          {"versions", versions()},   {"repeats", options.repeats}};
+  row.update(spread_fields("seconds", spread_of(times.wall)));
+  row["pairs"] = holdings.size();
+  row["relabelled_remote"] = remote;
+  row["relabelled_percent"] = needed == 0 ? 0.0 : 100 * static_cast<double>(remote) / static_cast<double>(needed);
+  return row;
+}
+
+Json row_of(const Options& options, const Case& job) {
+  if (options.measure == "links") return balance(options, job);
+  if (options.measure == "relabel") return relabel(options, job);
+  return measure(options, job);
+}
+
 int run(const Options& options) {
   for (const std::string& path : options.cases) {
     const Case job = load_case(path);
-    std::cout << (options.measure == "links" ? balance(options, job) : measure(options, job)).dump() << std::endl;
+    std::cout << row_of(options, job).dump() << std::endl;
   }
   return 0;
 }
@@ -153,8 +188,8 @@ int main(int argc, char** argv) {
   CLI::App app("Planning time beside an all-pairs planner, and link loads beside their bound; one JSON row per case.");
   app.add_option("CASE", options.cases, "case files")->required();
   app.add_option("--measure", options.measure,
-                 "job: totals of all ranks; rank: one rank's plan; schedule: and its schedule; links")
-      ->check(CLI::IsMember({"job", "rank", "schedule", "links"}));
+                 "job: totals of all ranks; rank: one rank's plan; schedule: and its schedule; links; relabel")
+      ->check(CLI::IsMember({"job", "rank", "schedule", "links", "relabel"}));
   app.add_option("--rank", options.rank, "the rank that is planned (default: the middle one)");
   app.add_option("--target", options.target, "T4, .. for the row");
   app.add_option("--repeats", options.repeats, "timed repeats")->check(CLI::Range(1, 1000));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -135,6 +136,7 @@ class Publication {
 
  private:
   friend class Session;
+  friend class detail::SessionState;
   explicit Publication(std::shared_ptr<detail::PublicationState> state);
   std::shared_ptr<detail::PublicationState> state_;  // owners: this handle and the session
 };
@@ -182,8 +184,22 @@ class Restore {
 
  private:
   friend class Session;
+  friend class detail::SessionState;
   explicit Restore(std::shared_ptr<detail::RestoreState> state);
   std::shared_ptr<detail::RestoreState> state_;  // owners: this handle and the session's thread while it runs
+};
+
+struct ExchangeOptions {
+  Duration deadline = std::chrono::seconds(60);
+  ByteCount staging_bytes = 256u << 20;  ///< bound of all that this member keeps aside at once
+  Verify verify = Verify::none;
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+};
+
+/// What an exchange has brought besides the tensors.
+struct ExchangeResult {
+  RestoreReport report;
+  std::map<TensorKey, Value> values;  ///< those that the wanted catalog names
 };
 
 /// Membership of one process in a job. Joining is no barrier: members may come and go at any time.
@@ -216,6 +232,20 @@ class Session {
   /// Errors: throws Error{invalid_argument} when destination memory overlaps memory that this member publishes or
   ///         itself; everything else surfaces in wait().
   Restore restore(const Catalog& wanted, RestoreOptions options = {});
+  /// The collective form of publish and restore, for callers that all change layout at once: every member of the session
+  /// calls it, as its n-th exchange, with what it holds and what it wants (either may be empty).
+  /// Aliasing:  wanted memory may share bytes with held memory in any way, on any number of members; nothing is
+  ///            overwritten before its last reader on any of them. Wanted tensors may not share a byte with one another
+  ///            nor with other publications of this member.
+  /// Staging:   tensors go through staging where their place is still being read. What that takes depends on the order in
+  ///            which tensors are in each other's way; all members agree on one that fits every budget, cutting tensors
+  ///            into slices where that helps. A quarter of the budget is for messages on their way.
+  /// Ownership: borrows the memory of both catalogs until it returns; held memory is the caller's again then.
+  /// Errors:    throws Error{out_of_resources} on every member, before any byte is written, naming tensors, bytes and
+  ///            budget when no order fits. What fails on one member ends the exchange on all, at the latest at its
+  ///            deadline; a member that dies is Error{peer_lost}. After any error that names a later stage, destination
+  ///            and source bytes are unspecified wherever the two share memory.
+  ExchangeResult exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
   /// Exchanges one small value per member under a name used once, e.g. to agree that all are done: returns the values of
   /// members 0..world_size-1. Blocks until all have called.
   /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming those that did not come.

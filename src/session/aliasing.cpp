@@ -25,7 +25,7 @@ void check_aliasing(const Catalog& wanted, const std::vector<std::shared_ptr<det
     add({entry.destination, std::get<TensorValue>(entry.value).bytes.size()}, true, entry.key);
   }
   for (const auto& publication : published) {
-    if (publication->snapshot) continue;
+    if (publication->snapshot || publication->retired) continue;
     for (std::size_t i = 0; i < publication->tensors.size(); ++i) {
       const auto& tensor = publication->tensors[i];
       const auto& [spec, layout] = publication->described.manifest->tensors[i];

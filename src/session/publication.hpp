@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -55,6 +56,7 @@ struct PublicationState {
   std::shared_ptr<ArenaState> snapshot;   ///< memory of a snapshot
   std::map<std::uint64_t, Lease> leases;  ///< loop thread only
   bool withdrawn = false;                 ///< loop thread only
+  std::atomic<bool> retired = false;      ///< the memory is the caller's again
   int jobs = 0;                           ///< copies that read the memory now; loop thread only
 
   /// Placed boxes of one tensor, computed on first use. Loop thread only.

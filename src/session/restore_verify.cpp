@@ -167,8 +167,8 @@ void RestoreRun::commit() {
 void RestoreRun::zero(const TensorLayout& tensor, const Catalog::Entry& entry) {
   ++verifying_;
   core_.copier().submit(
-      [boxes = placed_boxes(tensor, wanted_.place()), to = static_cast<std::byte*>(entry.view.data),
-       item_bytes = item_size(tensor.spec.dtype)] {
+      [boxes = placed_.of(tensor.layout, tensor.spec.shape, wanted_.place(), entry.view.strides).all(),
+       to = static_cast<std::byte*>(entry.view.data), item_bytes = item_size(tensor.spec.dtype)] {
         for (const PlacedBox& placed : boxes) fill_zeros(placed, to, item_bytes);
       },
       [this, alive = std::weak_ptr<bool>(alive_)](const std::exception_ptr& error) {

@@ -12,6 +12,7 @@
 
 #include "session/aliasing.hpp"
 #include "session/core.hpp"
+#include "session/exchange.hpp"
 #include "session/restore_run.hpp"
 
 namespace shardwire {
@@ -28,7 +29,9 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
 
   void stop();
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
-  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options);
+  enum class Aliasing : std::uint8_t { refused, checked_before };
+  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing);
+  ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   void close(Duration timeout);
   [[nodiscard]] SessionUsage usage() const;
@@ -44,6 +47,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   std::unique_ptr<Loop> loop_;  // before core_: the core lives on it
   std::unique_ptr<Core> core_;  // loop thread only
   std::atomic<std::uint64_t> next_generation_{1};
+  std::atomic<std::uint64_t> next_exchange_{1};
   std::atomic<double> join_seconds_{0};  // until the first restore has taken it
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<PublicationState>> published_;  // guarded by mutex_
@@ -167,7 +171,9 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
     state->loop_->call([&] {
       state->core_->withdraw(own, timeout, [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
     });
-    return readers->get_future().get();
+    auto left = readers->get_future().get();
+    own->retired = true;
+    return left;
   };
   {
     const std::lock_guard lock(mutex_);
@@ -187,11 +193,11 @@ std::vector<std::shared_ptr<PublicationState>> SessionState::published() const {
   return result;
 }
 
-std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options) {
+std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing) {
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
-  check_aliasing(wanted, published());
+  if (aliasing == Aliasing::refused) check_aliasing(wanted, published());
   auto state = std::make_shared<RestoreState>();
   auto run =
       std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
@@ -211,6 +217,23 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
     core_->start(std::move(made));
   });
   return state;
+}
+
+ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
+  ExchangeCalls calls;
+  calls.member = bootstrap.rank;
+  calls.number = next_exchange_++;
+  calls.gather = [this](const std::string& name, Bytes value, Duration timeout) {
+    return gather(name, std::move(value), timeout);
+  };
+  calls.check_aliasing = [this](const Catalog& catalog) { check_aliasing(catalog, published()); };
+  calls.publish = [this](const Catalog& catalog, const PublishOptions& how) {
+    return Publication(publish(catalog, how));
+  };
+  calls.restore = [this](const Catalog& catalog, RestoreOptions how) {
+    return Restore(restore(catalog, std::move(how), Aliasing::checked_before));
+  };
+  return shardwire::exchange(held, wanted, options, calls);
 }
 
 std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
@@ -280,7 +303,10 @@ Publication Session::publish(const Catalog& held, PublishOptions options) {
   return Publication(state_->publish(held, options));
 }
 Restore Session::restore(const Catalog& wanted, RestoreOptions options) {
-  return Restore(state_->restore(wanted, std::move(options)));
+  return Restore(state_->restore(wanted, std::move(options), detail::SessionState::Aliasing::refused));
+}
+ExchangeResult Session::exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options) {
+  return state_->exchange(held, wanted, options);
 }
 std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duration timeout) {
   return state_->gather(name, std::move(value), timeout);

@@ -44,6 +44,31 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
+// Starts four processes as a launcher does; the report is rank 0's.
+Json run_launched(const char* text, const std::vector<std::string>& more) {
+  const File file("case.json");
+  const File report("report.json");
+  std::ofstream(file.path()) << text;
+  const std::string port = std::to_string(free_port());
+  std::vector<std::unique_ptr<RunningCommand>> members;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::vector<std::string> words = {command_path(), "run", file.path(), "--report", report.path()};
+    words.insert(words.end(), more.begin(), more.end());
+    members.push_back(std::make_unique<RunningCommand>(
+        std::move(words), "",
+        std::vector<std::pair<std::string, std::string>>{{"RANK", std::to_string(rank)},
+                                                         {"WORLD_SIZE", "4"},
+                                                         {"MASTER_ADDR", "127.0.0.1"},
+                                                         {"SHARDWIRE_PORT", port}}));
+  }
+  for (int rank = 3; rank >= 0; --rank) {
+    const CommandResult result = members[static_cast<std::size_t>(rank)]->wait();
+    BOOST_TEST(result.exit_code == 0, result.err);
+    BOOST_TEST(result.out.empty() == (rank != 0));
+  }
+  return report.json();
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(processes)
@@ -76,26 +101,21 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
 }
 
 BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_each_other_and_rank_0_reports) {
-  const File text("case.json");
-  const File report("report.json");
-  std::ofstream(text.path()) << rows_to_columns;
-  const std::string port = std::to_string(free_port());
-  std::vector<std::unique_ptr<RunningCommand>> members;
-  for (int rank = 0; rank < 4; ++rank) {
-    members.push_back(std::make_unique<RunningCommand>(
-        std::vector<std::string>{command_path(), "run", text.path(), "--report", report.path()}, "",
-        std::vector<std::pair<std::string, std::string>>{{"RANK", std::to_string(rank)},
-                                                         {"WORLD_SIZE", "4"},
-                                                         {"MASTER_ADDR", "127.0.0.1"},
-                                                         {"SHARDWIRE_PORT", port}}));
-  }
-  for (int rank = 3; rank >= 0; --rank) {
-    const CommandResult result = members[static_cast<std::size_t>(rank)]->wait();
-    BOOST_TEST(result.exit_code == 0, result.err);
-    BOOST_TEST(result.out.empty() == (rank != 0));
-  }
-  BOOST_TEST(report.json()["verified"] == true);
-  BOOST_TEST(report.json()["ranks"].size() == 4U);
+  const Json report = run_launched(rows_to_columns, {});
+  BOOST_TEST(report["verified"] == true);
+  BOOST_TEST(report["ranks"].size() == 4U);
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_a_launcher_take_the_ranks_that_suit_them) {
+  const char* const four_to_three = R"j({
+    "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}],
+    "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
+    "target": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}}
+  })j";
+  const Json report = run_launched(four_to_three, {"--relabel"});
+  BOOST_TEST(report["verified"] == true);
+  BOOST_TEST(report["bytes"]["moved"] == 32);  // 48 with rank i in process i
+  BOOST_TEST(report["bytes"]["local"] == 64);
 }
 
 BOOST_AUTO_TEST_CASE(another_world_size_than_the_case_takes_is_bad_usage) {

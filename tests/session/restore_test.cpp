@@ -110,6 +110,34 @@ BOOST_AUTO_TEST_CASE(a_snapshot_keeps_the_published_bytes_while_training_goes_on
   on_members(4, [&](int rank) { member_restores(rank, 4, port, false, Snapshot::copy, Verify::none); });
 }
 
+BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {
+  // A reader keeps what it has mapped; the next snapshot may get the address and the descriptor of the last one.
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {1000}};
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      TestShard shard(spec, Layout::replicated(), Rank{0});
+      Catalog catalog(Rank{0}, 1);
+      shard.add_to(catalog);
+      Publication publication;
+      if (rank == 0) {
+        shard.fill(step);
+        publication = session.publish(
+            catalog, {.name = "state", .step = static_cast<std::int64_t>(step), .snapshot = Snapshot::copy});
+      } else {
+        RestoreOptions options = within(30s);
+        options.step = static_cast<std::int64_t>(step);
+        session.restore(catalog, options).wait();
+        require(shard.wrong(step) == 0, "the bytes are those of step " + std::to_string(step));
+      }
+      session.gather("read " + std::to_string(step), {}, 20s);
+      if (rank == 0) publication.retire(10s);
+    }
+    session.close(10s);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(digests_agree_after_an_undisturbed_restore) {
   const auto port = free_port();
   on_members(4, [&](int rank) { member_restores(rank, 4, port, true, Snapshot::none, Verify::digest); });

@@ -33,6 +33,8 @@ std::vector<Target> targets(Maker& maker) {
   result.push_back({"values", encode_values(maker.values()), [](std::span<const std::byte> bytes) {
                       BOOST_CHECK(std::ranges::equal(encode_values(decode_values(bytes)), bytes));
                     }});
+  result.push_back({"exchange note", encode_exchange_note(maker.exchange_note()),
+                    [](std::span<const std::byte> bytes) { (void)encode_exchange_note(decode_exchange_note(bytes)); }});
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/exchange_note.hpp"
 #include "wire/messages.hpp"
 
 // Random but valid values of everything that travels.
@@ -58,6 +59,20 @@ class Maker {
     return several<Part>(20, [&] { return Part{static_cast<std::uint32_t>(random_()), box()}; });
   }
   ErrorCode error() { return static_cast<ErrorCode>(below(9)); }
+
+  ExchangeNote exchange_note() {
+    ExchangeNote note;
+    if (below(3) == 0) note.failure = {error(), text(200)};
+    for (std::uint64_t i = 1 + below(8); i > 0; --i) {
+      const auto count = static_cast<std::uint32_t>(1 + below(9));
+      note.parts.push_back({{text(40), text(20)}, static_cast<std::uint32_t>(below(count)), count});
+    }
+    const auto part = [&] { return static_cast<std::uint32_t>(below(note.parts.size())); };
+    note.writes = several<ExchangeWrite>(8, [&] {
+      return ExchangeWrite{part(), random_(), several<std::uint32_t>(6, part)};
+    });
+    return note;
+  }
 
   /// One of each alternative of Message, in its order.
   std::vector<Message> messages() {

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <limits>
 
@@ -21,10 +22,19 @@ struct KeyRecord {
   std::uint64_t magic = key_magic;
   std::uint64_t base = 0;
   std::uint64_t size_bytes = 0;
+  std::uint64_t serial = 0;
 };
 
+// UCX names shared memory by its descriptor and address, and the next region may get those of one that is gone. Readers
+// keep what they have mapped by key, so without this they would go on reading the old memory.
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 Bytes encode_unmapped(std::span<const std::byte> bytes) {
-  return encode({.base = reinterpret_cast<std::uintptr_t>(bytes.data()), .size_bytes = bytes.size(), .packed = {}});
+  return encode(
+      {.base = reinterpret_cast<std::uintptr_t>(bytes.data()), .size_bytes = bytes.size(), .serial = 0, .packed = {}});
 }
 
 class EmptyRegion final : public Region {
@@ -80,11 +90,13 @@ class SharedRegion final : public Region {
     const std::unique_ptr<void, void (*)(void*)> owner(packed, ucp_rkey_buffer_release);
     return encode({.base = reinterpret_cast<std::uintptr_t>(bytes_.data()),
                    .size_bytes = bytes_.size(),
+                   .serial = serial_,
                    .packed = {static_cast<const std::byte*>(packed), size}});
   }
 
  private:
   std::shared_ptr<Context> context_;
+  std::uint64_t serial_ = next_serial();
   ucp_mem_h memory_ = nullptr;
   std::span<std::byte> bytes_;
 };
@@ -123,7 +135,7 @@ ByteCount shared_bytes_left() {
 
 Bytes encode(const RegionKey& key) {
   Bytes out;
-  append(out, KeyRecord{.base = key.base, .size_bytes = key.size_bytes});
+  append(out, KeyRecord{.base = key.base, .size_bytes = key.size_bytes, .serial = key.serial});
   append_bytes(out, key.packed);
   seal(out);
   return out;
@@ -135,7 +147,7 @@ RegionKey decode_region_key(ByteView key) {
   if (!record || record->magic != key_magic) {
     throw Error(ErrorCode::transport_failed, "not a region key of the ucx transport, or a garbled one");
   }
-  return {.base = record->base, .size_bytes = record->size_bytes, .packed = *body};
+  return {.base = record->base, .size_bytes = record->size_bytes, .serial = record->serial, .packed = *body};
 }
 
 std::unique_ptr<Region> allocate_region(std::shared_ptr<Context> host, ByteCount size_bytes) {

@@ -9,7 +9,8 @@ namespace shardwire::transport::ucx {
 struct RegionKey {
   std::uint64_t base = 0;
   std::uint64_t size_bytes = 0;
-  ByteView packed;  ///< UCX's own key; empty: cannot be mapped
+  std::uint64_t serial = 0;  ///< of the region in its process: two regions never have the same key
+  ByteView packed;           ///< UCX's own key; empty: cannot be mapped
 };
 Bytes encode(const RegionKey& key);
 /// Errors: throws Error{transport_failed}. The result points into `key`.

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# What members of an exchange tell each other at its barriers. Meanings: src/wire/exchange_note.hpp.
+@0xb7c1d5a2e94f3a68;
+
+using Cxx = import "/capnp/c++.capnp";
+using Control = import "control.capnp";
+$Cxx.namespace("shardwire::schema");
+
+struct ExchangeNote {
+  failed @0 :Bool;
+  code @1 :Control.ErrorCode;  # with `failed` only
+  message @2 :Text;
+  parts @3 :List(Part);
+  writes @4 :List(Write);
+
+  struct Part {
+    fqn @0 :Text;
+    state @1 :Text;
+    index @2 :UInt32;
+    count @3 :UInt32;
+  }
+  struct Write {
+    part @0 :UInt32;
+    bytes @1 :UInt64;
+    destroys @2 :List(UInt32);
+  }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire/exchange_note.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "schema/exchange.capnp.h"
+#include "wire/capnp_input.hpp"
+#include "wire/capnp_output.hpp"
+#include "wire/enums.hpp"
+#include "wire/keys.hpp"
+
+namespace shardwire::wire {
+
+namespace {
+
+using Reader = schema::ExchangeNote::Reader;
+
+ExchangeWrite read_write(schema::ExchangeNote::Write::Reader from, std::size_t parts, std::size_t& left, Input& in) {
+  ExchangeWrite write{from.getPart(), from.getBytes(), {}};
+  if (write.part >= parts) in.reject(fmt::format("names part {}", write.part));
+  // Lists may share memory in a hostile message: their lengths are drawn from one budget.
+  const auto destroys = in.numbers(from.getDestroys(), left);
+  left -= destroys.size();
+  write.destroys.reserve(destroys.size());
+  for (const std::uint32_t part : destroys) {
+    if (part >= parts) in.reject(fmt::format("names part {}", part));
+    write.destroys.push_back(part);
+  }
+  return write;
+}
+
+}  // namespace
+
+Bytes encode_exchange_note(const ExchangeNote& note) {
+  for (const ExchangePart& part : note.parts) check_key(part.key);
+  return encode_framed<schema::ExchangeNote>("note of an exchange", [&](schema::ExchangeNote::Builder out) {
+    if (note.failure) {
+      out.setFailed(true);
+      out.setCode(to_wire<schema::ErrorCode>(wire_errors, note.failure->code));
+      const std::size_t size = std::min(note.failure->message.size(), max_failure_bytes);
+      out.setMessage(text_of(note.failure->message.substr(0, size)));
+    }
+    auto parts = out.initParts(static_cast<unsigned>(note.parts.size()));
+    for (unsigned i = 0; i < parts.size(); ++i) {
+      parts[i].setFqn(text_of(note.parts[i].key.fqn));
+      parts[i].setState(text_of(note.parts[i].key.state));
+      parts[i].setIndex(note.parts[i].index);
+      parts[i].setCount(note.parts[i].count);
+    }
+    auto writes = out.initWrites(static_cast<unsigned>(note.writes.size()));
+    for (unsigned i = 0; i < writes.size(); ++i) {
+      const ExchangeWrite& write = note.writes[i];
+      writes[i].setPart(write.part);
+      writes[i].setBytes(write.bytes);
+      fill(writes[i].initDestroys(static_cast<unsigned>(write.destroys.size())), write.destroys);
+    }
+  });
+}
+
+ExchangeNote decode_exchange_note(std::span<const std::byte> bytes) {
+  return read_framed<schema::ExchangeNote>("ExchangeNote", bytes, [](Reader from, Input& in) {
+    ExchangeNote note;
+    if (from.getFailed()) {
+      const auto code = static_cast<std::size_t>(from.getCode());
+      if (code >= wire_errors.size()) in.at("ExchangeNote.code").reject(fmt::format("is {}, an unknown code", code));
+      note.failure = {wire_errors[code], in.at("ExchangeNote.message").name(from.getMessage(), max_failure_bytes)};
+    }
+    for (const auto part : in.at("ExchangeNote.parts").list(from.getParts())) {
+      in.at("ExchangeNote.parts", note.parts.size());
+      TensorKey key{in.name(part.getFqn(), max_fqn_bytes), in.name(part.getState(), max_name_bytes)};
+      if (part.getIndex() >= part.getCount()) {
+        in.reject(fmt::format("is slice {} of {}", part.getIndex(), part.getCount()));
+      }
+      note.parts.push_back({std::move(key), part.getIndex(), part.getCount()});
+    }
+    std::size_t left = 8 * in.words().size();
+    for (const auto write : in.at("ExchangeNote.writes").list(from.getWrites())) {
+      in.at("ExchangeNote.writes", note.writes.size());
+      note.writes.push_back(read_write(write, note.parts.size(), left, in));
+    }
+    return note;
+  });
+}
+
+}  // namespace shardwire::wire

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shardwire/error.hpp"
+#include "shardwire/tensor.hpp"
+
+namespace shardwire::wire {
+
+/// Slice `index` of a tensor that is cut into `count`.
+struct ExchangePart {
+  TensorKey key;
+  std::uint32_t index = 0;
+  std::uint32_t count = 1;
+  bool operator==(const ExchangePart&) const = default;
+  auto operator<=>(const ExchangePart&) const = default;
+};
+
+/// What writing one part into this member's memory does there.
+struct ExchangeWrite {
+  std::uint32_t part = 0;               ///< index into ExchangeNote::parts
+  ByteCount bytes = 0;                  ///< staging that it takes here until it can be written
+  std::vector<std::uint32_t> destroys;  ///< parts whose bytes, held here, it overwrites; may contain itself
+  bool operator==(const ExchangeWrite&) const = default;
+};
+
+/// One member's word at a barrier of an exchange.
+struct ExchangeNote {
+  struct Failure {
+    ErrorCode code{};
+    std::string message;
+    bool operator==(const Failure&) const = default;
+  };
+  std::optional<Failure> failure{};
+  std::vector<ExchangePart> parts{};
+  std::vector<ExchangeWrite> writes{};
+  bool operator==(const ExchangeNote&) const = default;
+};
+
+Bytes encode_exchange_note(const ExchangeNote& note);
+/// Errors: throws Error{transport_failed} naming the field, as the readers of messages.hpp do.
+ExchangeNote decode_exchange_note(std::span<const std::byte> bytes);
+
+}  // namespace shardwire::wire

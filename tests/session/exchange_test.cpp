@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <random>
+
+#include "support/job.hpp"
+#include "support/seed.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+SessionOptions quick() {
+  SessionOptions options;
+  options.transport = transport_under_test();
+  options.staging_bytes = 64 << 10;
+  options.join_timeout = 20s;
+  return options;
+}
+
+// A tensor of a job, and where its local buffers lie in each member's arena on either side.
+struct Placed {
+  TensorSpec spec;
+  Layout from;
+  Layout to;
+  std::vector<std::size_t> from_at;  // bytes, by member; where it holds nothing of no meaning
+  std::vector<std::size_t> to_at;
+};
+
+std::size_t local_bytes(const TensorSpec& spec, const Layout& layout, int rank) {
+  return static_cast<std::size_t>(static_cast<ByteCount>(layout.local_elements(spec.shape, Rank{rank})) *
+                                  item_size(spec.dtype));
+}
+
+TensorSpec named(const std::string& fqn, const Extents& shape, DType dtype = DType::f32) {
+  return {{fqn, "exp_avg"}, dtype, shape};
+}
+
+struct Outcome {
+  RestoreReport report;
+  bool good = false;
+};
+
+// Exchanges in one buffer per member. `in_arena`: peers can map it. Every wanted byte is checked, and that no other byte
+// of the buffer has changed.
+Outcome exchange_in_place(Session& session, const std::vector<Placed>& tensors, std::size_t room, int members,
+                          bool in_arena, const ExchangeOptions& options) {
+  const int rank = session.rank();
+  const Arena arena = session.allocate(in_arena ? room : 0);
+  std::vector<std::byte> own(in_arena ? 0 : room);
+  std::byte* const memory = in_arena ? arena.data() : own.data();
+  std::fill(memory, memory + room, std::byte{0x5a});
+  Catalog held(Rank{rank}, members);
+  Catalog wanted(Rank{rank}, members);
+  std::vector<TestShard> targets;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TestShard source(tensors[i].spec, tensors[i].from, Rank{rank});
+    source.use(memory + tensors[i].from_at[static_cast<std::size_t>(rank)]);
+    source.fill(i + 1);
+    source.add_to(held);
+    targets.emplace_back(tensors[i].spec, tensors[i].to, Rank{rank});
+    targets.back().use(memory + tensors[i].to_at[static_cast<std::size_t>(rank)]);
+    targets.back().add_to(wanted);
+  }
+  held.add_value({"", "step"}, std::int64_t{11});
+  wanted.add_value({"", "step"});
+  std::vector<std::byte> expected(memory, memory + room);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TestShard target(tensors[i].spec, tensors[i].to, Rank{rank});
+    target.use(expected.data() + tensors[i].to_at[static_cast<std::size_t>(rank)]);
+    target.fill(i + 1);
+  }
+  const ExchangeResult result = session.exchange(held, wanted, options);
+  Outcome outcome{result.report, true};
+  for (std::size_t i = 0; i < tensors.size(); ++i) outcome.good = outcome.good && targets[i].wrong(i + 1) == 0;
+  outcome.good = outcome.good && std::equal(expected.begin(), expected.end(), memory);
+  require(result.values.at({"", "step"}) == Value(std::int64_t{11}), "the step travelled");
+  return outcome;
+}
+
+// Packs the tensors one behind the other on each side; targets begin `shift` bytes after the start.
+std::size_t pack(std::vector<Placed>& tensors, int members, std::size_t shift) {
+  std::size_t room = 0;
+  for (Placed& tensor : tensors)
+    tensor.from_at = tensor.to_at = std::vector<std::size_t>(static_cast<std::size_t>(members));
+  for (int rank = 0; rank < members; ++rank) {
+    std::size_t from = 0;
+    std::size_t to = shift;
+    for (Placed& tensor : tensors) {
+      tensor.from_at[static_cast<std::size_t>(rank)] = from;
+      tensor.to_at[static_cast<std::size_t>(rank)] = to;
+      from += local_bytes(tensor.spec, tensor.from, rank);
+      to += local_bytes(tensor.spec, tensor.to, rank);
+    }
+    room = std::max({room, from, to});
+  }
+  return room;
+}
+
+std::vector<Placed> layers(int count, int members) {
+  std::vector<Placed> tensors;
+  const Layout rows = Layout::chunk(0, members);
+  const Layout columns = Layout::chunk(1, members);
+  for (int i = 0; i < count; ++i) {
+    const std::string name = "layers." + std::to_string(i);
+    tensors.push_back({named(name + ".up", {48, 36}), rows, columns, {}, {}});
+    tensors.push_back({named(name + ".down", {30, 44}, DType::bf16), rows, columns, {}, {}});
+    tensors.push_back({named(name + ".norm", {13}), rows, Layout::chunk(0, 3), {}, {}});
+  }
+  return tensors;
+}
+
+ExchangeOptions with(ByteCount staging_bytes, Verify verify = Verify::none) {
+  ExchangeOptions options;
+  options.deadline = 60s;
+  options.staging_bytes = staging_bytes;
+  options.verify = verify;
+  return options;
+}
+
+void check_report(const RestoreReport& report) {
+  require(report.moved + report.local == report.needed, "every byte moved once");
+  require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
+  const StageSeconds& s = report.seconds;
+  const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
+  require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
+}
+
+// The same exchange on `members` members.
+void all_exchange(int members, const std::vector<Placed>& tensors, std::size_t room, ExchangeOptions options) {
+  for (const bool in_arena : {true, false}) {
+    const auto port = free_port();
+    on_members(members, [&](int rank) {
+      Session session = Session::join(member(rank, members, port), quick());
+      const Outcome outcome = exchange_in_place(session, tensors, room, members, in_arena, options);
+      require(outcome.good, "every byte is as expected");
+      check_report(outcome.report);
+      session.close(10s);
+    });
+  }
+}
+
+template <typename Call>
+Error failure_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("no error was thrown");
+}
+
+bool says(const Error& error, const std::string& text) {
+  return std::string(error.what()).find(text) != std::string::npos;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(exchange)
+
+BOOST_AUTO_TEST_CASE(rows_become_columns_in_the_same_memory_on_all_members) {
+  auto tensors = layers(6, 4);
+  const std::size_t room = pack(tensors, 4, 0);
+  all_exchange(4, tensors, room, with(64 << 10));
+}
+
+BOOST_AUTO_TEST_CASE(digests_are_compared_before_anything_is_overwritten) {
+  auto tensors = layers(3, 4);
+  const std::size_t room = pack(tensors, 4, 0);
+  all_exchange(4, tensors, room, with(16 << 10, Verify::digest));
+}
+
+BOOST_AUTO_TEST_CASE(a_partial_overlap_shifted_by_some_bytes_is_no_trouble) {
+  auto tensors = layers(4, 3);
+  const std::size_t room = pack(tensors, 3, 300);
+  all_exchange(3, tensors, room, with(24 << 10));
+}
+
+BOOST_AUTO_TEST_CASE(destination_memory_apart_from_the_source_needs_no_staging) {
+  auto tensors = layers(2, 3);
+  const std::size_t half = pack(tensors, 3, 0);
+  const std::size_t room = pack(tensors, 3, half);
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), quick());
+    const Outcome outcome = exchange_in_place(session, tensors, room, 3, true, with(64));
+    require(outcome.good, "every byte is as expected");
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(two_tensors_that_swap_their_memory_fit_into_staging_for_one) {
+  const Layout rows = Layout::chunk(0, 2);
+  std::vector<Placed> tensors{{named("a", {40, 10}), rows, rows, {}, {}}, {named("b", {40, 10}), rows, rows, {}, {}}};
+  const std::size_t room = pack(tensors, 2, 0);
+  std::swap(tensors[0].to_at, tensors[1].to_at);
+  all_exchange(2, tensors, room, with(4 * 800 / 3 + 4));  // three quarters are for parts, of 800 bytes each
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_larger_than_the_staging_goes_in_slices) {
+  // Growing shards: each member's new rows begin where they began before, a few more each.
+  std::vector<Placed> tensors{{named("w", {192, 64}), Layout::chunk(0, 4), Layout::chunk(0, 3), {}, {}}};
+  const std::size_t room = pack(tensors, 4, 0);
+  const std::size_t largest = 192 / 3 * 64 * 4;
+  all_exchange(4, tensors, room, with(largest / 2));
+}
+
+BOOST_AUTO_TEST_CASE(too_small_a_budget_is_refused_on_every_member_before_anything_is_written) {
+  // Both tensors lie on both: neither can be written before the other is read, in any slices.
+  const Layout columns = Layout::chunk(1, 2);
+  const Layout rows = Layout::chunk(0, 2);
+  const TensorSpec spec = named("w", {64, 64});
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    TestShard source(spec, rows, Rank{rank});
+    source.fill(1);
+    Catalog held(Rank{rank}, 2);
+    source.add_to(held);
+    Catalog wanted(Rank{rank}, 2);
+    wanted.add(spec, columns, View{.data = source.data()});
+    const Error error = failure_of([&] { session.exchange(held, wanted, with(400)); });
+    require(error.code() == ErrorCode::out_of_resources, error.what());
+    for (const char* part : {"w:exp_avg", "8192", "400"}) require(says(error, part), error.what());
+    require(source.wrong(1) == 0, "nothing was written");
+    // The session goes on, and with room enough the same exchange works.
+    TestShard target(spec, columns, Rank{rank});
+    target.use(source.data());
+    session.exchange(held, wanted, with(64 << 10));
+    require(target.wrong(1) == 0, "every element arrived");
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(members_that_only_hold_or_only_want_take_part) {
+  const auto port = free_port();
+  const TensorSpec spec = named("w", {30, 8});
+  on_members(4, [&](int rank) {
+    Session session = Session::join(member(rank, 4, port), quick());
+    // Places 0 and 1 of the old layout are members 0 and 1, those of the new one members 1 to 3.
+    Catalog held(Rank{rank < 2 ? rank : 0}, 2);
+    Catalog wanted(Rank{rank == 0 ? 0 : rank - 1}, 3);
+    std::vector<std::byte> memory(30 * 8 * 4);
+    TestShard source(spec, Layout::chunk(0, 2), held.place());
+    source.use(memory.data());
+    TestShard target(spec, Layout::chunk(0, 3), wanted.place());
+    target.use(memory.data() + 16);
+    if (rank < 2) {
+      source.fill(1);
+      source.add_to(held);
+    }
+    if (rank > 0) target.add_to(wanted);
+    session.exchange(held, wanted, with(64 << 10));
+    require(rank == 0 || target.wrong(1) == 0, "every element arrived");
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(one_element_tensors_may_lie_on_held_memory) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    const TensorSpec spec = named("w", {64});
+    const TensorSpec scale = named("scale", {1});
+    TestShard source(spec, Layout::chunk(0, 2), Rank{rank});
+    source.fill(1);
+    float value = 4.5F;
+    Catalog held(Rank{rank}, 2);
+    source.add_to(held);
+    held.add(scale, Layout::replicated(), View{.data = &value});
+    TestShard target(spec, Layout::replicated(), Rank{rank});
+    Catalog wanted(Rank{rank}, 2);
+    target.add_to(wanted);
+    wanted.add(scale, Layout::replicated(), View{.data = source.data()});  // on the first element held
+    session.exchange(held, wanted, with(64 << 10));
+    require(target.wrong(1) == 0, "the tensor was read first");
+    float arrived = 0;
+    std::memcpy(&arrived, source.data(), sizeof arrived);
+    require(arrived == 4.5F, "then the value was written");
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(exchanges_follow_one_another_in_one_session) {
+  auto tensors = layers(2, 3);
+  const std::size_t room = pack(tensors, 3, 100);
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), quick());
+    for (int turn = 0; turn < 5; ++turn) {
+      require(exchange_in_place(session, tensors, room, 3, turn % 2 == 0, with(32 << 10)).good, "every byte");
+    }
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(what_fails_on_one_member_ends_the_exchange_on_all) {
+  auto tensors = layers(1, 3);
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), quick());
+    std::vector<float> memory(100);
+    Catalog held(Rank{rank}, 3);
+    held.add(named("w", {30}), Layout::chunk(0, 3), View{.data = memory.data()});
+    Catalog wanted(Rank{rank}, 3);
+    wanted.add(named("w", {30}), Layout::replicated(), View{.data = memory.data()});
+    if (rank == 1) wanted.add(named("v", {30}), Layout::replicated(), View{.data = memory.data() + 29});
+    const Error error = failure_of([&] { session.exchange(held, wanted, with(64 << 10)); });
+    require(error.code() == ErrorCode::invalid_argument, error.what());
+    require(says(error, "v:exp_avg") && says(error, "w:exp_avg"), error.what());
+    require(says(error, "member 1") == (rank != 1), error.what());
+    // And the session goes on.
+    Catalog good(Rank{rank}, 3);
+    good.add(named("w", {30}), Layout::replicated(), View{.data = memory.data()});
+    session.exchange(held, good, with(64 << 10));
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_without_a_holder_on_one_member_ends_the_exchange_on_all) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    std::vector<float> memory(100);
+    Catalog held(Rank{rank}, 2);
+    held.add(named("w", {30}), Layout::chunk(0, 2), View{.data = memory.data()});
+    Catalog wanted(Rank{rank}, 2);
+    wanted.add(named("w", {30}), Layout::replicated(), View{.data = memory.data()});
+    if (rank == 0) wanted.add(named("absent", {7}), Layout::replicated(), View{.data = memory.data() + 50});
+    const Error error = failure_of([&] { session.exchange(held, wanted, with(64 << 10)); });
+    require(error.code() == ErrorCode::layout_mismatch, error.what());
+    require(says(error, "absent"), error.what());
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_the_exchange_by_name) {
+  const auto port = free_port();
+  std::atomic<int> joined = 0;
+  std::atomic<int> seen = 0;
+  on_members(3, [&](int rank) {
+    std::optional<Session> session = Session::join(member(rank, 3, port), quick());
+    ++joined;
+    while (joined < 3) std::this_thread::sleep_for(1ms);
+    if (rank == 2) return session.reset();
+    std::vector<float> memory(100);
+    Catalog held(Rank{rank}, 3);
+    held.add(named("w", {30}), Layout::chunk(0, 3), View{.data = memory.data()});
+    Catalog wanted(Rank{rank}, 3);
+    wanted.add(named("w", {30}), Layout::chunk(0, 3), View{.data = memory.data() + 1});
+    const Error error = failure_of([&] { session->exchange(held, wanted, with(64 << 10)); });
+    require(error.code() == ErrorCode::peer_lost, error.what());
+    require(error.ranks() == std::vector<Rank>{Rank{2}}, error.what());
+    ++seen;
+    while (seen < 2) std::this_thread::sleep_for(1ms);  // both have to find the same reason, not each other gone
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_does_not_come_ends_the_exchange_at_the_deadline) {
+  const auto port = free_port();
+  std::atomic<bool> over = false;
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    if (rank == 1) {
+      while (!over) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    ExchangeOptions options = with(64 << 10);
+    options.deadline = 300ms;
+    const Error error = failure_of([&] { session.exchange(Catalog(Rank{0}, 2), Catalog(Rank{0}, 2), options); });
+    over = true;
+    require(error.code() == ErrorCode::timed_out, error.what());
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_still_refuses_what_an_exchange_allows_until_the_publication_is_retired) {
+  Session session = Session::join(member(0, 1, free_port()), quick());
+  TestShard source(named("w", {30}), Layout::replicated(), Rank{0});
+  source.fill(1);
+  Catalog held(Rank{0}, 1);
+  source.add_to(held);
+  Publication publication = session.publish(held);
+  const Error error = failure_of([&] { session.restore(held); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "exchange"));
+  BOOST_TEST(says(failure_of([&] { session.exchange(held, held); }), "overlaps"));  // somebody may read 'state'
+  publication.retire(5s);
+  session.exchange(held, held);
+  BOOST_TEST(source.wrong(1) == 0U);
+  RestoreOptions soon;
+  soon.deadline = 50ms;
+  Restore restore = session.restore(held, soon);  // the memory is ours: what is missing is a source
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::timed_out));
+}
+
+BOOST_AUTO_TEST_CASE(random_placements_in_random_memory_are_right_to_the_last_byte) {
+  std::mt19937_64 random(test_seed());
+  const auto below = [&](std::uint64_t count) { return static_cast<std::size_t>(random() % count); };
+  int done = 0;
+  int refused = 0;
+  for (int round = 0; round < 25; ++round) {
+    const int members = 1 + static_cast<int>(below(4));
+    std::vector<Placed> tensors;
+    for (std::size_t i = 1 + below(7); i > 0; --i) {
+      const Extents shape{static_cast<Extent>(2 + below(30)), static_cast<Extent>(1 + below(20))};
+      const auto layout = [&]() -> Layout {
+        switch (below(4)) {
+          case 0: return Layout::replicated();
+          case 1: return Layout::chunk(1, members);
+          case 2: return Layout::mesh({members}, {StridedShard{0, 2}});
+          default: return Layout::chunk(0, members);
+        }
+      };
+      tensors.push_back(
+          {named(std::to_string(i), shape, below(2) == 0 ? DType::f32 : DType::bf16), layout(), layout(), {}, {}});
+      tensors.back().from_at.resize(static_cast<std::size_t>(members));
+      tensors.back().to_at.resize(static_cast<std::size_t>(members));
+    }
+    // On each member and side the tensors lie in another order, with gaps.
+    std::size_t room = 1;
+    for (int rank = 0; rank < members; ++rank) {
+      for (const bool source : {true, false}) {
+        std::vector<std::size_t> order(tensors.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        std::shuffle(order.begin(), order.end(), random);
+        std::size_t at = below(200);
+        for (const std::size_t i : order) {
+          (source ? tensors[i].from_at : tensors[i].to_at)[static_cast<std::size_t>(rank)] = at;
+          at += local_bytes(tensors[i].spec, source ? tensors[i].from : tensors[i].to, rank) + below(2) * below(100);
+        }
+        room = std::max(room, at);
+      }
+    }
+    const ExchangeOptions options = with(64 + below(6000), below(2) == 0 ? Verify::none : Verify::digest);
+    const bool in_arena = below(2) == 0;
+    const auto port = free_port();
+    std::atomic<int> no_room = 0;
+    on_members(members, [&](int rank) {
+      Session session = Session::join(member(rank, members, port), quick());
+      try {
+        const Outcome outcome = exchange_in_place(session, tensors, room, members, in_arena, options);
+        require(outcome.good, "every byte is as expected, round " + std::to_string(round));
+        check_report(outcome.report);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::out_of_resources) throw;
+        ++no_room;
+      }
+      session.gather("done", {}, 20s);
+      session.close(10s);
+    });
+    BOOST_TEST((no_room == 0 || no_room == members));
+    ++(no_room == 0 ? done : refused);
+  }
+  BOOST_TEST_MESSAGE(done << " exchanged, " << refused << " had no room");
+  BOOST_TEST(done >= 10);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
