@@ -5,6 +5,8 @@
 #include <limits>
 #include <set>
 
+#include "geometry/local_array.hpp"
+#include "geometry/overlap.hpp"
 #include "support/checked.hpp"
 
 namespace shardwire {
@@ -91,13 +93,45 @@ bool compare(std::span<const Claim> claims, const std::vector<std::size_t>& clus
   return sweep.over(std::move(runs), exact);
 }
 
+// Whether the boxes are parts of one row-major array, no two the same part.
+bool share_an_array(const std::vector<PlacedBox>& boxes) {
+  const Extents& strides = boxes.front().local_strides;
+  if (std::any_of(strides.begin(), strides.end(), [](Extent stride) { return stride < 1; })) return false;
+  std::vector<Box> images;
+  for (const PlacedBox& placed : boxes) {
+    if (placed.local_strides != strides) return false;
+    images.push_back(image_of(placed));
+  }
+  for (std::size_t dim = 1; dim < strides.size(); ++dim) {
+    for (const Box& image : images) {
+      if (image.upper(dim) > strides[dim - 1] / strides[dim]) return false;  // two places would have one address
+    }
+  }
+  return !find_overlap(images);
+}
+
+// Whether the boxes fill their buffer from its start to its end, each element once.
+bool is_dense(const PlacedBoxes& boxes) {
+  if (boxes.elements() != boxes.local_past()) return false;
+  const std::vector<PlacedBox>& all = boxes.all();
+  if (all.size() <= 1) return true;
+  ElementCount past = 0;
+  for (const PlacedBox& placed : all) {  // back to back
+    if (placed.local_offset != past || placed.local_strides != row_major_strides(placed.box.size)) {
+      return share_an_array(all);
+    }
+    past += placed.box.volume();
+  }
+  return true;
+}
+
 }  // namespace
 
 Footprint::Footprint(const void* data, const PlacedBoxes& boxes, ByteCount item_bytes) {
   const ByteCount past = bytes_for(boxes.local_past(), item_bytes);
   if (past == 0) return;
   (void)support::add(static_cast<ByteCount>(address_of(data)), past, what);
-  if (boxes.elements() == boxes.local_past()) {  // as many as fit: there is nothing in between
+  if (is_dense(boxes)) {
     add({address_of(data), past, 0, {}, {}});
     return;
   }
