@@ -10,40 +10,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
-  options.join_timeout = 20s;
-  return options;
-}
-
-RestoreOptions within(Duration deadline) {
-  RestoreOptions options;
-  options.deadline = deadline;
-  options.settle = 50ms;
-  return options;
-}
-
 TensorSpec weight(std::string fqn, Extents shape = {12, 4}) {
   return {{std::move(fqn), "exp_avg"}, DType::f32, shape};
 }
 
 Layout rows(Extent first, Extent count, int rank) {
   return Layout::boxes({{Rank{rank}, {{{first, 0}, {count, 4}}}}});
-}
-
-template <typename Call>
-Error failure_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no error was thrown");
-}
-
-bool says(const Error& error, const std::string& text) {
-  return std::string(error.what()).find(text) != std::string::npos;
 }
 
 using Keys = std::vector<TensorKey>;

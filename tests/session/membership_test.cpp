@@ -14,20 +14,6 @@ namespace {
 
 constexpr int members = 3;
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
-  options.join_timeout = 10s;
-  return options;
-}
-
-RestoreOptions within(Duration deadline) {
-  RestoreOptions options;
-  options.deadline = deadline;
-  options.settle = 50ms;
-  return options;
-}
-
 /// Members 0, 1 and 2: 0 serves the rendezvous, 1 publishes, 2 reads.
 struct Job {
   static constexpr Extent rows = 4096;
@@ -52,20 +38,6 @@ struct Job {
     return reader.restore(catalog, options);
   }
 };
-
-template <typename Call>
-Error failure_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no error was thrown");
-}
-
-bool says(const Error& error, const std::string& text) {
-  return std::string(error.what()).find(text) != std::string::npos;
-}
 
 }  // namespace
 

@@ -10,20 +10,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
-  options.join_timeout = 20s;
-  return options;
-}
-
-RestoreOptions within(Duration deadline) {
-  RestoreOptions options;
-  options.deadline = deadline;
-  options.settle = 50ms;
-  return options;
-}
-
 using Ids = std::vector<std::int64_t>;
 using Options = std::map<std::string, Value>;
 
@@ -33,20 +19,6 @@ Options adamw(double lr, Value decay) {
           {"weight_decay", std::move(decay)},
           {"amsgrad", false},
           {"foreach", Value()}};
-}
-
-template <typename Call>
-Error failure_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no error was thrown");
-}
-
-bool says(const Error& error, const std::string& text) {
-  return std::string(error.what()).find(text) != std::string::npos;
 }
 
 /// A job of one member that publishes `held` and restores `wanted`.

@@ -12,17 +12,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
+SessionOptions hasty() {
+  SessionOptions options = quick();
   options.join_timeout = 5s;
-  return options;
-}
-
-RestoreOptions within(Duration deadline) {
-  RestoreOptions options;
-  options.deadline = deadline;
-  options.settle = 50ms;
   return options;
 }
 
@@ -30,24 +22,9 @@ TensorSpec matrix(DType dtype = DType::f32, Extents shape = {12, 4}) {
   return {{"w", "exp_avg"}, dtype, shape};
 }
 
-// What `call` throws; fails the test when it throws nothing.
-template <typename Call>
-Error failure_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no error was thrown");
-}
-
-bool says(const Error& error, const std::string& text) {
-  return std::string(error.what()).find(text) != std::string::npos;
-}
-
 // A job of one member that holds `held` rows of 12 and wants all of them.
 struct Alone {
-  Session session = Session::join(member(0, 1, free_port()), quick());
+  Session session = Session::join(member(0, 1, free_port()), hasty());
   TestShard held{matrix(), Layout::boxes({{Rank{0}, {{{0, 0}, {8, 4}}}}}), Rank{0}};
   Catalog source{Rank{0}, 1};
   Publication publication;
@@ -174,7 +151,7 @@ BOOST_AUTO_TEST_CASE(repeated_keys_and_null_views_are_refused) {
 BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
   const auto port = free_port();
   on_members(2, [&](int rank) {
-    Session session = Session::join(member(rank, 2, port), quick());
+    Session session = Session::join(member(rank, 2, port), hasty());
     Catalog held(Rank{rank}, 2);
     held.add_value({"w", "step"}, std::int64_t{rank == 0 ? 5 : 6});
     const Publication publication = session.publish(held);
@@ -192,7 +169,7 @@ BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
 BOOST_AUTO_TEST_CASE(sources_at_different_steps_are_refused) {
   const auto port = free_port();
   on_members(2, [&](int rank) {
-    Session session = Session::join(member(rank, 2, port), quick());
+    Session session = Session::join(member(rank, 2, port), hasty());
     TestShard shard(matrix(), Layout::chunk(0, 2), Rank{rank});
     Catalog held(Rank{rank}, 2);
     shard.add_to(held);
@@ -211,7 +188,7 @@ BOOST_AUTO_TEST_CASE(sources_at_different_steps_are_refused) {
 BOOST_AUTO_TEST_CASE(one_element_tensors_travel_by_value) {
   const auto port = free_port();
   on_members(2, [&](int rank) {
-    Session session = Session::join(member(rank, 2, port), quick());
+    Session session = Session::join(member(rank, 2, port), hasty());
     float have = 2.5F;
     float get = 0;
     const TensorSpec scale{{"scale", "exp_avg"}, DType::f32, {1, 1}};
@@ -235,39 +212,39 @@ BOOST_AUTO_TEST_CASE(another_job_key_is_refused) {
   const auto port = free_port();
   Bootstrap zero = member(0, 2, port);
   zero.job_key = Bytes(32, std::byte{1});
-  const Session host = Session::join(zero, quick());
+  const Session host = Session::join(zero, hasty());
   Bootstrap one = member(1, 2, port);
   one.job_key = Bytes(32, std::byte{2});
-  const Error error = failure_of([&] { Session::join(one, quick()); });
+  const Error error = failure_of([&] { Session::join(one, hasty()); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
   BOOST_TEST(says(error, "job key"));
 }
 
 BOOST_AUTO_TEST_CASE(another_world_size_is_refused) {
   const auto port = free_port();
-  const Session host = Session::join(member(0, 2, port), quick());
-  const Error error = failure_of([&] { Session::join(member(1, 3, port), quick()); });
+  const Session host = Session::join(member(0, 2, port), hasty());
+  const Error error = failure_of([&] { Session::join(member(1, 3, port), hasty()); });
   BOOST_TEST(says(error, "expects"));
 }
 
 BOOST_AUTO_TEST_CASE(a_member_number_that_is_taken_is_refused) {
   const auto port = free_port();
-  const Session host = Session::join(member(0, 2, port), quick());
-  const Session one = Session::join(member(1, 2, port), quick());
-  const Error error = failure_of([&] { Session::join(member(1, 2, port), quick()); });
+  const Session host = Session::join(member(0, 2, port), hasty());
+  const Session one = Session::join(member(1, 2, port), hasty());
+  const Error error = failure_of([&] { Session::join(member(1, 2, port), hasty()); });
   BOOST_TEST(says(error, "joined already"));
 }
 
 BOOST_AUTO_TEST_CASE(a_taken_port_is_a_clear_error) {
   const auto port = free_port();
-  const Session host = Session::join(member(0, 1, port), quick());
-  const Error error = failure_of([&] { Session::join(member(0, 1, port), quick()); });
+  const Session host = Session::join(member(0, 1, port), hasty());
+  const Error error = failure_of([&] { Session::join(member(0, 1, port), hasty()); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
   BOOST_TEST(says(error, std::to_string(port)));
 }
 
 BOOST_AUTO_TEST_CASE(a_rendezvous_that_does_not_answer_times_out) {
-  SessionOptions options = quick();
+  SessionOptions options = hasty();
   options.join_timeout = 300ms;
   const Error error = failure_of([&] { Session::join(member(1, 2, free_port()), options); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
@@ -275,8 +252,8 @@ BOOST_AUTO_TEST_CASE(a_rendezvous_that_does_not_answer_times_out) {
 
 BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_a_gather_by_name) {
   const auto port = free_port();
-  const Session host = Session::join(member(0, 2, port), quick());
-  std::optional<Session> one = Session::join(member(1, 2, port), quick());
+  const Session host = Session::join(member(0, 2, port), hasty());
+  std::optional<Session> one = Session::join(member(1, 2, port), hasty());
   std::thread leaver([&] {
     std::this_thread::sleep_for(100ms);
     one.reset();
@@ -289,7 +266,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_a_gather_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_transport_is_refused) {
-  SessionOptions options = quick();
+  SessionOptions options = hasty();
   options.transport = "carrier-pigeon";
   BOOST_TEST(says(failure_of([&] { Session::join(member(0, 1, free_port()), options); }), "carrier-pigeon"));
 }

@@ -12,19 +12,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
+SessionOptions tight() {
+  SessionOptions options = quick();
   options.staging_bytes = 64 << 10;
-  options.join_timeout = 20s;
   return options;
 }
 
-RestoreOptions within(Duration deadline) {
-  RestoreOptions options;
-  options.deadline = deadline;
+RestoreOptions tight_within(Duration deadline) {
+  RestoreOptions options = within(deadline);
   options.staging_bytes = 64 << 10;
-  options.settle = 100ms;
   return options;
 }
 
@@ -46,7 +42,7 @@ std::vector<Tensor> adam(int ranks) {
 
 // One member of a job in which member i is place i of both layouts.
 void member_restores(int rank, int members, std::uint16_t port, bool arenas, Snapshot snapshot, Verify verify) {
-  Session session = Session::join(member(rank, members, port), quick());
+  Session session = Session::join(member(rank, members, port), tight());
   std::vector<TestShard> held;
   std::vector<TestShard> wanted;
   Catalog source(Rank{rank}, members);
@@ -71,7 +67,7 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   if (snapshot == Snapshot::copy) {
     for (TestShard& shard : held) shard.fill(99);  // training goes on
   }
-  RestoreOptions options = within(30s);
+  RestoreOptions options = tight_within(30s);
   options.verify = verify;
   Restore restore = session.restore(target, options);
   restore.wait();
@@ -114,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {
   // A reader keeps what it has mapped; the next snapshot may get the address and the descriptor of the last one.
   const auto port = free_port();
   on_members(2, [&](int rank) {
-    Session session = Session::join(member(rank, 2, port), quick());
+    Session session = Session::join(member(rank, 2, port), tight());
     const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {1000}};
     for (std::uint64_t step = 1; step <= 4; ++step) {
       TestShard shard(spec, Layout::replicated(), Rank{0});
@@ -126,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {
         publication = session.publish(
             catalog, {.name = "state", .step = static_cast<std::int64_t>(step), .snapshot = Snapshot::copy});
       } else {
-        RestoreOptions options = within(30s);
+        RestoreOptions options = tight_within(30s);
         options.step = static_cast<std::int64_t>(step);
         session.restore(catalog, options).wait();
         require(shard.wrong(step) == 0, "the bytes are those of step " + std::to_string(step));

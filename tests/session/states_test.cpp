@@ -13,13 +13,6 @@ namespace {
 
 constexpr int members = 4;
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
-  options.join_timeout = 20s;
-  return options;
-}
-
 RestoreOptions checked() {
   RestoreOptions options;
   options.deadline = 30s;

@@ -13,34 +13,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions quick() {
-  SessionOptions options;
-  options.transport = transport_under_test();
+SessionOptions tight() {
+  SessionOptions options = quick();
   options.staging_bytes = 64 << 10;
-  options.join_timeout = 20s;
   return options;
 }
 
-RestoreOptions within(Duration deadline) {
-  RestoreOptions options;
-  options.deadline = deadline;
+RestoreOptions tight_within(Duration deadline) {
+  RestoreOptions options = within(deadline);
   options.staging_bytes = 64 << 10;
-  options.settle = 100ms;
   return options;
-}
-
-template <typename Call>
-Error failure_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no error was thrown");
-}
-
-bool says(const Error& error, const std::string& text) {
-  return std::string(error.what()).find(text) != std::string::npos;
 }
 
 const Extents shape{10, 6};
@@ -95,7 +77,7 @@ constexpr std::size_t room = 400;
 
 // Two tensors, each under a view of its own on either side; everything that no view names must stay as it was.
 void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot, Verify verify) {
-  Session session = Session::join(member(rank, 2, port), quick());
+  Session session = Session::join(member(rank, 2, port), tight());
   Arena memory = session.allocate(arena ? room * sizeof(float) : 0);
   std::vector<float> own(arena ? 0 : room, -1);
   float* const held = arena ? reinterpret_cast<float*>(memory.data()) : own.data();
@@ -124,7 +106,7 @@ void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot
   target.add(named("a"), Layout::replicated(), to_a.view(wanted.data()));
   target.add(named("b"), Layout::replicated(), to_b.view(wanted.data()));
   target.add(named("c"), Layout::chunk(0, 3), to_c.view(wanted.data()));
-  RestoreOptions options = within(30s);
+  RestoreOptions options = tight_within(30s);
   options.verify = verify;
   Restore restore = session.restore(target, options);
   restore.wait();
@@ -166,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_of_strided_views_keeps_their_elements) {
 }
 
 BOOST_AUTO_TEST_CASE(tensors_that_share_a_buffer_are_copied_once_into_a_snapshot) {
-  Session session = Session::join(member(0, 1, free_port()), quick());
+  Session session = Session::join(member(0, 1, free_port()), tight());
   std::vector<float> fused(60 * 8, 1);
   const auto before = session.usage().registered_bytes;
   Catalog source(Rank{0}, 1);
@@ -180,7 +162,7 @@ BOOST_AUTO_TEST_CASE(tensors_that_share_a_buffer_are_copied_once_into_a_snapshot
 }
 
 BOOST_AUTO_TEST_CASE(a_storage_offset_holds_for_one_element_tensors) {
-  Session session = Session::join(member(0, 1, free_port()), quick());
+  Session session = Session::join(member(0, 1, free_port()), tight());
   float values[]{1, 2, 3};
   float wanted[]{0, 0, 0};
   const TensorSpec scale{{"scale", "exp_avg"}, DType::f32, {1}};
@@ -193,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_storage_offset_holds_for_one_element_tensors) {
   Catalog target(Rank{0}, 1);
   target.add(scale, Layout::replicated(), to);
   const Publication publication = session.publish(source);
-  session.restore(target, within(20s)).wait();
+  session.restore(target, tight_within(20s)).wait();
   BOOST_TEST((wanted[0] == 0 && wanted[1] == 3 && wanted[2] == 0));
 }
 
@@ -233,7 +215,7 @@ BOOST_AUTO_TEST_CASE(views_that_cannot_be_are_refused_by_tensor_and_place) {
 }
 
 BOOST_AUTO_TEST_CASE(destinations_may_interleave_but_not_share_a_byte) {
-  Session session = Session::join(member(0, 1, free_port()), quick());
+  Session session = Session::join(member(0, 1, free_port()), tight());
   std::vector<float> held(60, 1);
   std::vector<float> fused(600);
   Catalog source(Rank{0}, 1);
@@ -247,12 +229,12 @@ BOOST_AUTO_TEST_CASE(destinations_may_interleave_but_not_share_a_byte) {
     catalog.add(named("b"), Layout::replicated(), view);
     return catalog;
   };
-  const Error error = failure_of([&] { session.restore(target(5), within(20s)); });
+  const Error error = failure_of([&] { session.restore(target(5), tight_within(20s)); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
   for (const char* part : {"wanted a:exp_avg", "wanted b:exp_avg", "place 0", "its own memory"}) {
     BOOST_TEST(says(error, part), error.what());
   }
-  Restore restore = session.restore(target(6), within(20s));
+  Restore restore = session.restore(target(6), tight_within(20s));
   BOOST_TEST(says(failure_of([&] { restore.wait(); }), "b:exp_avg"));  // nobody holds b: the memory was accepted
 }
 

@@ -48,6 +48,35 @@ inline Bootstrap member(int rank, int members, std::uint16_t port) {
   return bootstrap;
 }
 
+/// Options of a session and of a restore in a test on one host.
+inline SessionOptions quick() {
+  SessionOptions options;
+  options.transport = transport_under_test();
+  options.join_timeout = std::chrono::seconds(20);
+  return options;
+}
+inline RestoreOptions within(Duration deadline) {
+  RestoreOptions options;
+  options.deadline = deadline;
+  options.settle = std::chrono::milliseconds(50);
+  return options;
+}
+
+/// What `call` throws; fails the test when it throws nothing.
+template <typename Call>
+Error failure_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("no error was thrown");
+}
+
+inline bool says(const Error& error, const std::string& text) {
+  return std::string(error.what()).find(text) != std::string::npos;
+}
+
 /// A tensor's local buffer under a layout, filled by global index: element i of tensor `seed` is a mix of both.
 class TestShard {
  public:
