@@ -179,7 +179,7 @@ struct Run {
       tell(order[i], wire::Publish{"state", job.publication_of(order[i])});
     }
     if (!scenario.watch_first) watch();
-    pass_to(now + std::chrono::seconds(2));
+    pass_to(now + std::chrono::seconds(2) + scenario.publishing / 16);
     for (int rank = 0; rank < job.readers(); ++rank) {
       wire::Lookup lookup;
       for (const auto& [section, holder] : job.asks(rank)) lookup.members.push_back(holder);

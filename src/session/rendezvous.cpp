@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::chrono::microseconds time_per_message(30);
 constexpr std::chrono::milliseconds longest_wait(500);
+constexpr std::chrono::seconds stretch_unit(16);  // publications that go on for this long wait once more as long
+constexpr std::chrono::seconds quiet(30);         // without a roster: what comes next is a new stretch
 // A gather's result goes out as one message; this much of it is for what is not values.
 constexpr std::size_t gather_margin_bytes = 1u << 20;
 
@@ -157,20 +159,33 @@ void Rendezvous::watch(ClientId from, const std::string& name) {
 }
 
 std::optional<Rendezvous::Clock::time_point> Rendezvous::flush(Clock::time_point now) {
-  if (moved_.empty() && changed_.empty()) return std::nullopt;
-  if (now < next_) return next_;
-  std::size_t messages = 0;
-  if (!moved_.empty()) {
-    RunBuilder runs;
-    for (const std::int32_t rank : moved_) {
-      runs.add(rank, rank, static_cast<std::uint32_t>(seats_.at(rank).presence));
-    }
-    moved_.clear();
-    std::vector<ClientId> everybody;
-    for (const auto& [client, is] : clients_) everybody.push_back(client);
-    send_(everybody, wire::Departures{runs.take()});
-    messages += everybody.size();
+  if (!moved_.empty() && now >= next_departures_) next_departures_ = now + wait_after(send_departures());
+  if (!changed_.empty() && now >= next_rosters_) {
+    const Duration wait = wait_after(send_rosters());
+    if (now - last_rosters_ > quiet) stretch_began_ = now;
+    last_rosters_ = now;
+    next_rosters_ = now + wait + wait * ((now - stretch_began_) / stretch_unit);
   }
+  std::optional<Clock::time_point> due;
+  if (!moved_.empty()) due = next_departures_;
+  if (!changed_.empty()) due = due ? std::min(*due, next_rosters_) : next_rosters_;
+  return due;
+}
+
+std::size_t Rendezvous::send_departures() {
+  RunBuilder runs;
+  for (const std::int32_t rank : moved_) {
+    runs.add(rank, rank, static_cast<std::uint32_t>(seats_.at(rank).presence));
+  }
+  moved_.clear();
+  std::vector<ClientId> everybody;
+  for (const auto& [client, is] : clients_) everybody.push_back(client);
+  send_(everybody, wire::Departures{runs.take()});
+  return everybody.size();
+}
+
+std::size_t Rendezvous::send_rosters() {
+  std::size_t messages = 0;
   for (const std::string& name : changed_) {
     const auto found = names_.find(name);
     if (found == names_.end()) continue;  // forgotten since
@@ -184,8 +199,7 @@ std::optional<Rendezvous::Clock::time_point> Rendezvous::flush(Clock::time_point
     messages += roster.watchers.size();
   }
   changed_.clear();
-  next_ = now + wait_after(messages);
-  return std::nullopt;
+  return messages;
 }
 
 // --- gather ---

@@ -21,7 +21,9 @@ namespace shardwire {
 ///
 /// Changes that everybody hears of are sent together: after a message to n members the next one waits n * 30 us, at most
 /// half a second, so that sending takes a bounded share of this member's time, and a job whose members publish one by one
-/// costs each of them a few bytes per publication. Up to 33 members hear everything at once.
+/// costs each of them a few bytes per publication. Up to 33 members hear everything at once. Rosters wait longer the
+/// longer publications have been coming, in all a thirtieth of that time at most: a job that publishes for ten minutes
+/// would else hear of it in a thousand messages.
 ///
 /// Knows no connections: clients are numbers, and messages to them leave through a function. Threads: loop thread only.
 class Rendezvous {
@@ -75,6 +77,9 @@ class Rendezvous {
   /// Ends a gather that a departed member has not come to.
   void check_gather(const std::string& name, Gathering& gathering);
   [[nodiscard]] wire::Departures departures() const;
+  /// Each sends what has changed and returns the number of messages.
+  std::size_t send_departures();
+  std::size_t send_rosters();
   Client& member_of(ClientId from);
 
   std::int32_t members_;
@@ -85,7 +90,10 @@ class Rendezvous {
   std::map<std::string, Name> names_;
   std::set<std::string> changed_;  // names with changes
   std::map<std::string, Gathering> gathers_;
-  Clock::time_point next_{};
+  Clock::time_point next_departures_{};
+  Clock::time_point next_rosters_{};
+  Clock::time_point last_rosters_{};
+  Clock::time_point stretch_began_{};
 };
 
 }  // namespace shardwire

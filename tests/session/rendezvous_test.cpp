@@ -230,13 +230,42 @@ BOOST_AUTO_TEST_CASE(a_large_job_hears_of_the_first_change_at_once_and_of_the_ne
   BOOST_TEST(messages() == before + 3);  // nothing was sent lately
   // A late watcher is as far as the others, and hears the rest with them.
   job.publish(ids[601], 7);
-  job.close(ids[2], false);
-  const auto late = job.join(2);
+  job.close(ids[700], false);
+  const auto late = job.join(700);
   job.tell(late, wire::Watch{"state"});
   BOOST_TEST((job.publishers(late) == job.publishers(ids[0])));
   job.pass(500ms);
   BOOST_TEST((job.publishers(late) == job.publishers(ids[0])));
-  BOOST_TEST(job.publishers(late).size() == 401U);
+  BOOST_TEST(job.publishers(late).size() == 402U);
+}
+
+BOOST_AUTO_TEST_CASE(rosters_of_a_job_that_publishes_for_long_come_less_often_and_departures_do_not) {
+  constexpr int members = 1000;
+  Job job(members);
+  std::vector<Rendezvous::ClientId> ids;
+  for (int rank = 0; rank < members; ++rank) {
+    ids.push_back(job.join(rank));
+    job.tell(ids.back(), wire::Watch{"state"});
+  }
+  std::chrono::milliseconds longest{};
+  for (int rank = 0; rank < 600; ++rank) {  // one each second
+    job.publish(ids[static_cast<std::size_t>(rank)], 7);
+    if (job.due) longest = std::max(longest, std::chrono::ceil<std::chrono::milliseconds>(*job.due - job.now));
+    job.pass(1s);
+  }
+  BOOST_TEST((longest > 500ms && longest < 1500ms));  // 30 ms a message, and as much again for each 16 s
+  job.publish(ids[700], 7);
+  job.publish(ids[701], 7);  // waits for its turn
+  const std::size_t before = job.clients.at(ids[0]).messages;
+  job.close(ids[800], false);
+  BOOST_TEST(job.clients.at(ids[0]).messages == before + 1);
+  job.pass(60s);
+  BOOST_TEST(job.publishers(ids[0]).size() == 602U);
+  job.pass(60s);
+  job.publish(ids[702], 7);
+  job.publish(ids[703], 7);
+  BOOST_REQUIRE(job.due.has_value());
+  BOOST_TEST((*job.due - job.now < 31ms));  // after a quiet minute all begins anew
 }
 
 BOOST_AUTO_TEST_CASE(any_order_of_events_ends_with_what_is_there) {
