@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "geometry/placed_boxes.hpp"
 #include "plan/planner_state.hpp"
 #include "shardwire/error.hpp"
 
@@ -193,6 +194,30 @@ void Planner::State::share_out(std::uint32_t id, Rank target, Shares& out) {
     }
   }
   cutter.cut(sources, beside(target), out);
+  for (const Share& share : out.shares) classes[id].replicated = classes[id].replicated || share.holders > 1;
+}
+
+void Planner::State::share_out_locally(std::uint32_t id, Rank target, std::span<const Rank> lost, Shares& out) {
+  const Class& of_tensor = classes[id];
+  const std::int32_t own = beside(target);
+  if (!of_tensor.replicated || own < 0 || std::binary_search(lost.begin(), lost.end(), Rank{own})) {
+    return share_out(id, target, out);
+  }
+  const auto& held = of_tensor.held->layouts;
+  const std::int32_t section = from_section_of(Rank{own});
+  const auto layout =
+      std::find_if(held.begin(), held.end(), [&](const auto& one) { return static_cast<int>(one.first) == section; });
+  if (layout == held.end()) return share_out(id, target, out);
+  const Extents& shape = shape_of(id);
+  out.clear();
+  out.wanted = layouts.layout(of_tensor.layout).boxes_of(shape, target);
+  const PlacedBoxes own_boxes(layouts.layout(layout->second).boxes_of(shape, Rank{own}));
+  for (std::uint32_t i = 0; i < out.wanted.size(); ++i) {
+    const PlacedBox* around = own_boxes.around(out.wanted[i].box);
+    if (around == nullptr) return share_out(id, target, out);
+    out.shares.push_back({out.wanted[i].box, i, static_cast<std::uint32_t>(out.holders.size()), 1, true});
+    out.holders.push_back({*around, Rank{own}});
+  }
 }
 
 SourceChoice Planner::State::choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost) {

@@ -36,6 +36,7 @@ struct Planner::State {
     std::uint64_t tensors = 0;
     ByteCount item_bytes = 0;  ///< sum over all its tensors
     std::unique_ptr<ReplicaReaders> readers;
+    bool replicated = false;  ///< a share with several holders was seen
   };
   static constexpr std::uint32_t by_value = ~0U;  ///< class of a tensor that is no piece
 
@@ -49,6 +50,9 @@ struct Planner::State {
   }
   /// What `target` needs of the tensors of a class.
   void share_out(std::uint32_t id, Rank target, Shares& out);
+  /// The same, but where the target's own process (which is not lost) holds all that it wants, that is the only holder
+  /// named: with thousands of replicas, listing them is all the work there is.
+  void share_out_locally(std::uint32_t id, Rank target, std::span<const Rank> lost, Shares& out);
   /// Sources without the `lost` ones for shares of this class; `lost` ascending.
   SourceChoice choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost);
   [[nodiscard]] const Extents& shape_of(std::uint32_t id) const { return layouts.shape(classes[id].held->shape); }

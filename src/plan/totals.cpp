@@ -63,7 +63,7 @@ JobTotals Planner::totals(std::span<const Rank> lost_ranks) {
     state.classes_of(static_cast<std::uint32_t>(section));
     TargetTotals& own = totals.targets[static_cast<std::size_t>(r)];
     for (const std::uint32_t id : state.distinct_classes_of(static_cast<std::uint32_t>(section))) {
-      state.share_out(id, target, shares);
+      state.share_out_locally(id, target, lost, shares);
       if (shares.wanted.empty()) continue;
       const State::Class& of_tensor = state.classes[id];
       parts.clear();
