@@ -149,15 +149,15 @@ std::shared_ptr<Link> Core::link(const wire::PublicationRecord& record) {
   }
   const wire::MemberRecord* address = directory_.address(record.member, record.turn);
   if (address == nullptr) require_rendezvous(fmt::format("the address of member {}", record.member));
-  // A broken link may be on the call stack: it goes on a later turn.
-  defer([old = std::move(link)] {});
-  link = std::make_shared<Link>(*setup_.fabric, record.member);
+  auto fresh = std::make_shared<Link>(*setup_.fabric, record.member);
   if (address != nullptr) {
-    link->connect(loop_, *address, setup_.identity);
+    fresh->connect(loop_, *address, setup_.identity);  // throws: nothing is kept, the next one tries again
   } else {
-    look_up(record, link);
+    look_up(record, fresh);
   }
-  return link;
+  // A broken link may be on the call stack: it goes on a later turn.
+  defer([old = std::exchange(link, fresh)] {});
+  return fresh;
 }
 
 }  // namespace shardwire

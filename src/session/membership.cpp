@@ -6,6 +6,7 @@
 
 #include "session/core.hpp"
 #include "session/restore_run.hpp"
+#include "support/list_of.hpp"
 
 namespace shardwire {
 
@@ -248,7 +249,8 @@ void Core::gather_times_out(std::uint64_t request) {
 }
 
 void Core::absent_from_gather(const wire::GatherAbsent& absent) {
-  const auto names = fmt::format("member{} {}", absent.members.size() == 1 ? "" : "s", fmt::join(absent.members, ", "));
+  const auto names =
+      fmt::format("member{} {}", absent.members.size() == 1 ? "" : "s", support::list_of(absent.members));
   const Error lost(
       ErrorCode::peer_lost,
       fmt::format("{} {} lost before coming to '{}'", names, absent.members.size() == 1 ? "is" : "are", absent.name),

@@ -8,6 +8,7 @@
 
 #include "memory/strided_copy.hpp"
 #include "support/checked.hpp"
+#include "support/list_of.hpp"
 
 namespace shardwire {
 
@@ -134,7 +135,7 @@ void Publication::retire(Duration timeout) {
   for (const int reader : readers) ranks.push_back(Rank{reader});
   throw Error(ErrorCode::timed_out,
               fmt::format("'{}' was retired while members {} still read it; their leases are revoked", state_->name,
-                          fmt::join(readers, ", ")),
+                          support::list_of(readers)),
               std::move(ranks));
 }
 

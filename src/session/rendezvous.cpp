@@ -66,6 +66,7 @@ void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::Member
   }
   Seat& seat = seats_[member.rank];
   if (seat.presence != wire::Presence::there) moved_.insert(member.rank);
+  departed_.erase(member.rank);
   seat = {seat.turn + 1, wire::Presence::there, from, member};
   clients_[from].rank = member.rank;
   send_({&from, 1}, wire::Joined{seat.turn});
@@ -81,6 +82,7 @@ void Rendezvous::closed(ClientId client, bool orderly) {
   // An orderly leave says so too: what it published is gone, but it is no fault.
   seats_.at(gone.rank).presence = orderly ? wire::Presence::left : wire::Presence::lost;
   moved_.insert(gone.rank);
+  departed_.insert(gone.rank);
   for (auto& [name, roster] : names_) {
     if (roster.sent.has(gone.rank) || roster.changes.contains(gone.rank)) set(name, roster, gone.rank, std::nullopt);
   }
@@ -107,8 +109,8 @@ void Rendezvous::look_up(ClientId from, const std::vector<std::int32_t>& members
 
 wire::Departures Rendezvous::departures() const {
   RunBuilder runs;
-  for (const auto& [rank, seat] : seats_) {
-    if (seat.presence != wire::Presence::there) runs.add(rank, rank, static_cast<std::uint32_t>(seat.presence));
+  for (const std::int32_t rank : departed_) {
+    runs.add(rank, rank, static_cast<std::uint32_t>(seats_.at(rank).presence));
   }
   return {runs.take()};
 }
@@ -216,17 +218,21 @@ void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
   gathering.bytes = bytes;
   gathering.values[rank] = gather.value;
   gathering.waiting.push_back(from);
+  gathering.absent.reset();
   if (gathering.values.size() < static_cast<std::size_t>(members_)) return check_gather(gather.name, gathering);
   auto done = gathers_.extract(gather.name);
   wire::Gathered result{gather.name, {}};
   for (auto& [member, value] : done.mapped().values) result.values.push_back(std::move(value));
+  // Whoever hears that all have come may rely on what they did before: a publication must not come after it.
+  if (!moved_.empty()) send_departures();
+  if (!changed_.empty()) send_rosters();
   send_(done.mapped().waiting, result);
 }
 
 void Rendezvous::check_gather(const std::string& name, Gathering& gathering) {
   wire::GatherAbsent absent{name, true, {}};
-  for (const auto& [rank, seat] : seats_) {
-    if (seat.presence != wire::Presence::there && !gathering.values.contains(rank)) absent.members.push_back(rank);
+  for (const std::int32_t rank : departed_) {
+    if (!gathering.values.contains(rank)) absent.members.push_back(rank);
   }
   if (absent.members.empty() || gathering.waiting.empty()) return;
   send_(gathering.waiting, absent);
@@ -238,11 +244,14 @@ void Rendezvous::quit_gather(ClientId from, const std::string& name) {
   const auto found = gathers_.find(name);
   if (found == gathers_.end()) return;  // its end is on the way
   std::erase(found->second.waiting, from);
-  wire::GatherAbsent absent{name, false, {}};
-  for (std::int32_t rank = 0; rank < members_; ++rank) {
-    if (!found->second.values.contains(rank)) absent.members.push_back(rank);
+  auto& absent = found->second.absent;  // many quit at once
+  if (!absent) {
+    absent = wire::GatherAbsent{name, false, {}};
+    for (std::int32_t rank = 0; rank < members_; ++rank) {
+      if (!found->second.values.contains(rank)) absent->members.push_back(rank);
+    }
   }
-  send_({&from, 1}, absent);
+  send_({&from, 1}, *absent);
 }
 
 }  // namespace shardwire

@@ -64,6 +64,7 @@ class Rendezvous {
     std::map<std::int32_t, Bytes> values;
     std::size_t bytes = 0;
     std::vector<ClientId> waiting;
+    std::optional<wire::GatherAbsent> absent;  // for those who quit, until the next value comes
   };
 
   void join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member);
@@ -86,7 +87,8 @@ class Rendezvous {
   Send send_;
   std::map<ClientId, Client> clients_;  // those that have joined
   std::map<std::int32_t, Seat> seats_;
-  std::set<std::int32_t> moved_;  // members whose departure or return was not sent yet
+  std::set<std::int32_t> departed_;  // members that are not there
+  std::set<std::int32_t> moved_;     // members whose departure or return was not sent yet
   std::map<std::string, Name> names_;
   std::set<std::string> changed_;  // names with changes
   std::map<std::string, Gathering> gathers_;

@@ -12,6 +12,9 @@ namespace shardwire {
 
 namespace {
 
+// Most messages that one piece may come in: each takes memory here before it is asked for.
+constexpr ByteCount most_requests = 1u << 18;
+
 // SHARDWIRE_WAY forces one way wherever it is possible; for tests and for looking into a problem.
 bool way_allowed(std::string_view way) {
   const char* forced = std::getenv("SHARDWIRE_WAY");
@@ -132,6 +135,7 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
       }
     }
   }
+  peer.max_pack_bytes = reply.max_pack_bytes;
   engine_limits_.emplace_back(static_cast<std::uint32_t>(index), reply.max_pack_bytes);
   peer_bound();
 }
@@ -178,6 +182,13 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   if (!way_allowed("packed")) {
     throw Error(ErrorCode::unsupported, fmt::format("SHARDWIRE_WAY forbids every way that reaches source rank {}{}",
                                                     to_int(peer.place), peer.no_map_reason));
+  }
+  const ByteCount bytes = static_cast<ByteCount>(transfer.box.volume()) * transfer.item_bytes;
+  if (bytes / most_requests > peer.max_pack_bytes) {
+    throw Error(ErrorCode::transport_failed,
+                fmt::format("source rank {} would send {} bytes of {} in messages of {}", to_int(peer.place), bytes,
+                            to_string(held.spec.key), peer.max_pack_bytes),
+                std::vector<Rank>{peer.place});
   }
   // The source packs from its own memory: where the box lies there does not matter here.
   transfer.held = memory::packed(transfer.box);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "session/restore_run.hpp"
+#include "support/list_of.hpp"
 
 namespace shardwire {
 
@@ -52,6 +53,15 @@ std::vector<wire::PublicationRecord> RestoreRun::sources() const {
   return records;
 }
 
+bool RestoreRun::still_published(const std::vector<wire::PublicationRecord>& records) const {
+  const auto now = sources();
+  return std::all_of(records.begin(), records.end(), [&](const wire::PublicationRecord& record) {
+    const auto found = std::lower_bound(now.begin(), now.end(), record.place,
+                                        [](const auto& one, std::int32_t place) { return one.place < place; });
+    return found != now.end() && *found == record;
+  });
+}
+
 // Called whenever something became known. Plans at once when every place of the old layout has published; else once
 // nothing has changed for a while, since a cover may be complete without the missing ones.
 void RestoreRun::consider() {
@@ -94,49 +104,79 @@ void RestoreRun::consider() {
   }
   settled_ = false;  // a later change starts the wait anew
   if (!one_step) {
-    std::vector<std::string> steps;
-    for (const auto& record : records) steps.push_back(fmt::format("rank {} step {}", record.place, record.step));
+    std::map<std::int64_t, std::vector<int>> steps;
+    for (const auto& record : records) steps[record.step].push_back(record.place);
+    std::vector<std::string> text;
+    for (const auto& [step, ranks_at] : steps)
+      text.push_back(fmt::format("step {}: rank {}", step, support::list_of(ranks_at)));
     throw Error(ErrorCode::layout_mismatch,
-                fmt::format("the sources of '{}' are not at one step: {}", options_.from, fmt::join(steps, ", ")));
+                fmt::format("the sources of '{}' are not at one step: {}", options_.from, fmt::join(text, "; ")));
   }
   make_plan(records, false);
 }
 
+struct RestoreRun::Fetch {
+  wire::Digest digest;
+  wire::Digest wire::PublicationRecord::*field;  // which of a publication's digests it is
+  std::vector<wire::PublicationRecord> holders;
+  std::size_t attempt = 0;
+  std::set<std::pair<std::int32_t, std::uint32_t>> tried;  // members and their turns
+  std::function<void(const Bytes&)> keep;
+};
+
 template <typename Request, typename Reply>
-void RestoreRun::fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& holders,
-                       std::size_t attempt, std::function<void(const Bytes&)> keep) {
-  if (attempt >= holders.size()) {
-    core_.require_rendezvous("the address of a member that can say what is published");
-    asked_.erase(digest);  // a change in the directory will bring us back
-    return;
+void RestoreRun::fetch(const std::shared_ptr<Fetch>& fetch) {
+  for (;; ++fetch->attempt) {
+    if (fetch->attempt == fetch->holders.size() && !find_more_holders(*fetch)) return;
+    // Readers begin with different holders, so that nobody is asked by all.
+    const auto turn = static_cast<std::size_t>(core_.bootstrap().rank) + fetch->attempt;
+    const wire::PublicationRecord& holder = fetch->holders[turn % fetch->holders.size()];
+    fetch->tried.emplace(holder.member, holder.turn);
+    try {
+      return ask<Request, Reply>(fetch, core_.link(holder), holder.place);
+    } catch (const Error&) {
+      continue;  // this one cannot be reached
+    }
   }
-  // Readers begin with different holders, so that nobody is asked by all.
-  const auto turn = static_cast<std::size_t>(core_.bootstrap().rank) + attempt;
-  const auto next = [this, digest, holders, attempt, keep] {
-    fetch<Request, Reply>(digest, holders, attempt + 1, keep);
-  };
+}
+
+// Holders that published while the others were asked; where there are none, a change in the directory will bring us back.
+bool RestoreRun::find_more_holders(Fetch& fetch) {
+  auto records = sources();
+  std::erase_if(records, [&](const wire::PublicationRecord& record) {
+    return record.*fetch.field != fetch.digest || fetch.tried.contains({record.member, record.turn});
+  });
+  fetch.holders = std::move(records);
+  fetch.attempt = 0;
+  if (!fetch.holders.empty()) return true;
+  core_.require_rendezvous("the address of a member that can say what is published");
+  asked_.erase(fetch.digest);
+  return false;
+}
+
+template <typename Request, typename Reply>
+void RestoreRun::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<Link>& link, int place) {
   const auto again = std::make_shared<bool>(false);  // owners: the two callbacks, of which only one may go on
-  std::shared_ptr<Link> link;
-  try {
-    link = core_.link(holders[turn % holders.size()]);
-  } catch (const Error&) {
-    return next();
-  }
+  const auto next = [this, fetch] {
+    ++fetch->attempt;
+    this->fetch<Request, Reply>(fetch);
+  };
   const auto watcher = link->watch(while_running([again, next](const Error&) {
     if (!std::exchange(*again, true)) next();
   }));
-  link->request(digest, Request{digest},
-                while_running([this, again, next, digest, keep, watcher, link = link.get()](wire::Message& message) {
+  link->request(fetch->digest, Request{fetch->digest},
+                while_running([this, again, next, fetch, place, watcher, link = link.get()](wire::Message& message) {
                   link->unwatch(watcher);
                   if (std::exchange(*again, true)) return;
                   const auto* reply = std::get_if<Reply>(&message);
                   if (reply == nullptr || reply->encoded.empty()) return next();
-                  if (!wire::same_digest(wire::digest_of(reply->encoded), digest)) {
+                  if (!wire::same_digest(wire::digest_of(reply->encoded), fetch->digest)) {
                     throw Error(ErrorCode::transport_failed,
-                                "a source sent a description that does not match its digest");
+                                fmt::format("source rank {} sent a description that does not match its digest", place),
+                                std::vector<Rank>{Rank{place}});
                   }
-                  keep(reply->encoded);
-                  asked_.erase(digest);
+                  fetch->keep(reply->encoded);
+                  asked_.erase(fetch->digest);
                   consider();
                 }));
 }
@@ -153,17 +193,21 @@ bool RestoreRun::learn(const std::vector<wire::PublicationRecord>& records) {
     if (core_.manifests.contains(digest)) continue;
     complete = false;
     if (!asked_.insert(digest).second) continue;
-    fetch<wire::ManifestRequest, wire::ManifestReply>(digest, holders, 0, [this, key = digest](const Bytes& encoded) {
+    const auto keep = [this, key = digest](const Bytes& encoded) {
       core_.manifests.emplace(key, std::make_shared<const Manifest>(wire::decode_manifest(encoded)));
-    });
+    };
+    fetch<wire::ManifestRequest, wire::ManifestReply>(
+        std::make_shared<Fetch>(Fetch{digest, &wire::PublicationRecord::manifest, holders, 0, {}, keep}));
   }
   for (const auto& [digest, holders] : by_values) {
     if (core_.values.contains(digest)) continue;
     complete = false;
     if (!asked_.insert(digest).second) continue;
-    fetch<wire::ValuesRequest, wire::ValuesReply>(digest, holders, 0, [this, key = digest](const Bytes& encoded) {
+    const auto keep = [this, key = digest](const Bytes& encoded) {
       core_.values.emplace(key, wire::decode_values(encoded));
-    });
+    };
+    fetch<wire::ValuesRequest, wire::ValuesReply>(
+        std::make_shared<Fetch>(Fetch{digest, &wire::PublicationRecord::values, holders, 0, {}, keep}));
   }
   return complete;
 }
@@ -202,11 +246,13 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
 void RestoreRun::planned(bool everybody) {
   planning_now_ = false;
   if (planning_->error) std::rethrow_exception(planning_->error);
+  if (overtaken_ && !still_published(planning_->records)) return consider();  // the plan names what is gone
   Findings& findings = planning_->findings;
   last_gaps_ = planning_->plan.gaps;
   last_absent_ = findings.absent;
   if (findings.values_unknown) {
-    needs_values_ = true;  // what is absent as a tensor may be there as a value
+    needs_values_ = true;   // what is absent as a tensor may be there as a value
+    settled_ = !everybody;  // that wait is over
     return consider();
   }
   if (!last_gaps_.empty()) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
+#include "support/list_of.hpp"
 
 namespace shardwire {
 
@@ -124,7 +125,7 @@ std::string RestoreRun::waiting_for() const {
     if (!engine_ || arrived < expected) places.push_back(to_int(peers_[i].place));
   }
   return places.empty() ? std::string("all bytes are in place")
-                        : fmt::format("source ranks {} had more to give", fmt::join(places, ", "));
+                        : fmt::format("source ranks {} had more to give", support::list_of(places));
 }
 
 // --- the end ---

@@ -53,6 +53,7 @@ class RestoreRun {
     std::vector<wire::TensorHandle> handles;  // by position in `tensors`
     std::string protocol;
     std::string no_map_reason;
+    ByteCount max_pack_bytes = 0;  // most payload of one packed request
   };
   struct VerifyBatch {
     std::size_t peer = 0;
@@ -64,9 +65,14 @@ class RestoreRun {
   [[nodiscard]] std::vector<wire::PublicationRecord> sources() const;
   /// Asks for what is not known yet; true when nothing is missing.
   bool learn(const std::vector<wire::PublicationRecord>& records);
+  /// A description under way: asked of one holder after the other.
+  struct Fetch;
   template <typename Request, typename Reply>
-  void fetch(const wire::Digest& digest, const std::vector<wire::PublicationRecord>& records, std::size_t attempt,
-             std::function<void(const Bytes&)> keep);
+  void fetch(const std::shared_ptr<Fetch>& fetch);
+  template <typename Request, typename Reply>
+  void ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<Link>& link, int place);
+  bool find_more_holders(Fetch& fetch);
+  [[nodiscard]] bool still_published(const std::vector<wire::PublicationRecord>& records) const;
   void make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody);
   void planned(bool everybody);
 
