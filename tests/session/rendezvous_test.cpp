@@ -268,6 +268,19 @@ BOOST_AUTO_TEST_CASE(rosters_of_a_job_that_publishes_for_long_come_less_often_an
   BOOST_TEST((*job.due - job.now < 31ms));  // after a quiet minute all begins anew
 }
 
+BOOST_AUTO_TEST_CASE(who_hears_that_all_came_to_a_gather_has_heard_what_they_published_before) {
+  constexpr int members = 200;  // so many that rosters wait
+  Job job(members);
+  std::vector<Rendezvous::ClientId> ids;
+  for (int rank = 0; rank < members; ++rank) ids.push_back(job.join(rank));
+  job.tell(ids[0], wire::Watch{"state"});
+  for (int rank = 0; rank < members; ++rank) {
+    job.publish(ids[static_cast<std::size_t>(rank)], 7);
+    job.tell(ids[static_cast<std::size_t>(rank)], wire::Gather{0, "published", {}});
+  }
+  BOOST_TEST(job.publishers(ids[0]).size() == 200U);  // and no time has passed
+}
+
 BOOST_AUTO_TEST_CASE(any_order_of_events_ends_with_what_is_there) {
   std::mt19937_64 random(test_seed());
   constexpr int members = 60;
