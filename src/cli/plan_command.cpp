@@ -77,10 +77,19 @@ std::optional<JobTotals> totals_of(const Options& options, PlanWalk& walk, const
   try {
     return walk.planner().totals();
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_argument) throw CaseError(fmt::format("{}: {}", options.path, error.what()));
     if (error.gaps().empty()) throw;
     print_gaps(error.gaps());
     return std::nullopt;
   }
+}
+
+// Nothing where nobody asked for it and there is nothing to gain, or more than the assignment can count.
+std::optional<Relabelling> relabelling_of(const Options& options, const Case& job, PlanWalk& walk,
+                                          const JobTotals& totals) {
+  constexpr ByteCount most_bytes = ByteCount{1} << 62U;
+  if (!wants_relabelling(options, job) || (!options.relabel && totals.needed >= most_bytes)) return std::nullopt;
+  return relabel(job, walk.planner().holdings(), totals.needed);
 }
 
 FabricForecast predict_job(const Case& job, const Fabric& fabric, const JobTotals& totals,
@@ -111,8 +120,7 @@ int run(const Options& options) {
   // Nothing is printed before all regions are known to have a holder.
   const std::optional<JobTotals> totals = totals_of(options, walk, targets);
   if (!totals) return exit_failed;
-  std::optional<Relabelling> relabelling;
-  if (wants_relabelling(options, job)) relabelling = relabel(job, walk.planner().holdings(), totals->needed);
+  const std::optional<Relabelling> relabelling = relabelling_of(options, job, walk, *totals);
   std::vector<std::int32_t> processes;  // empty: target rank i is in process i
   if (options.relabel && relabelling) {
     processes = processes_of(relabelling->labels, std::max(job.source.ranks, job.target.ranks));

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cli/text.hpp"
+#include "support/checked.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -49,7 +50,9 @@ FabricForecast forecast(const Case& job, const Fabric& fabric, std::span<const F
   result.hosts_given = job.ranks_per_host > 0;
   result.ranks_per_host = std::max(job.ranks_per_host, 1);
   result.relabelled = !processes.empty();
-  result.prediction = predict(fabric, result.ranks_per_host, flows, processes);
+  Fabric cluster = fabric;
+  cluster.hosts = support::ceil_div(std::max(job.source.ranks, job.target.ranks), result.ranks_per_host);
+  result.prediction = predict(cluster, result.ranks_per_host, flows, processes);
   return result;
 }
 

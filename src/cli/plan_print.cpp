@@ -29,6 +29,12 @@ void append_list(fmt::memory_buffer& buffer, const Extents& values) {
   buffer.push_back(']');
 }
 
+// One line each, and nothing that a terminal would take for a command.
+std::string printable(const std::string& name) {
+  const bool plain = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
+  return plain ? name : json_text(name);
+}
+
 double percent(ByteCount part, ByteCount whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -117,7 +123,8 @@ void print_gaps(std::span<const Gap> gaps) {
   fmt::print(stderr, "shardwire: layout_mismatch: {} wanted region{} no holder:\n", gaps.size(),
              gaps.size() == 1 ? " has" : "s have");
   for (const Gap& gap : gaps) {
-    fmt::print(stderr, "  {} {} {} wanted by rank {}\n", gap.fqn, gap.state, to_string(gap.box), to_int(gap.target));
+    fmt::print(stderr, "  {} {} {} wanted by rank {}\n", printable(gap.fqn), printable(gap.state), to_string(gap.box),
+               to_int(gap.target));
   }
 }
 

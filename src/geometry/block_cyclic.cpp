@@ -62,6 +62,7 @@ class BlockCyclicRule final : public LayoutRule {
 
   [[nodiscard]] ElementCount most_boxes(const Extents& shape) const override {
     ElementCount most = 1;
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return most;
     for (std::size_t dim = 0; dim < std::min(shape.size(), block_.size()); ++dim) {
       if (grid_[dim] == 1) continue;  // all blocks are neighbours
       const Extent blocks = support::ceil_div(shape[dim], block_[dim]);

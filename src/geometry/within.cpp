@@ -27,6 +27,10 @@ class WithinRule final : public LayoutRule {
   [[nodiscard]] std::string_view kind() const override { return "within"; }
 
   void check(const Extents& shape, int ranks) const override {
+    if (ranks < outer_ranks_) {
+      throw Error(ErrorCode::layout_mismatch,
+                  fmt::format("{} needs {} ranks, there are {}", to_string(), outer_ranks_, ranks));
+    }
     outer_.check(shape, outer_ranks_);
     if (const ElementCount most = most_boxes(shape); most > max_boxes_per_rank) {
       throw Error(ErrorCode::layout_mismatch,

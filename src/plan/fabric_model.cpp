@@ -35,7 +35,7 @@ class Cluster {
     for (const Flow& flow : flows) {
       last_process = std::max({last_process, to_int(flow.source), process_of(flow.target)});
     }
-    out_.hosts = (last_process + ranks_per_host) / ranks_per_host;
+    out_.hosts = std::max(fabric.hosts, (last_process + ranks_per_host) / ranks_per_host);
     for (const Flow& flow : flows) {
       if (flow.bytes > 0) add(to_int(flow.source), process_of(flow.target), flow.bytes);
     }

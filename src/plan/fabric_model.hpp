@@ -25,6 +25,7 @@ struct Fabric {
   double network_latency_seconds = 0;  ///< between hosts
   std::vector<double> nics;            ///< bytes per second of each network link of a host, each way
   double oversubscription = 1;         ///< all network links of all hosts over what the core carries; 1: no limit there
+  std::int32_t hosts = 0;              ///< at least so many; what the core carries depends on them
 };
 
 enum class LinkKind : std::uint8_t { copy, host_out, host_in, host_total, nic_out, nic_in, core };

@@ -181,19 +181,21 @@ const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t secti
   return ids;
 }
 
-void Planner::State::share_out(std::uint32_t id, Rank target, Shares& out) {
-  const Class& of_tensor = classes[id];
-  const Extents& shape = shape_of(id);
-  out.clear();
-  out.wanted = layouts.layout(of_tensor.layout).boxes_of(shape, target);
-  if (out.wanted.empty()) return;
-  std::vector<LayoutSearch>& sources = searches[of_tensor.held_class];
+std::vector<LayoutSearch>& Planner::State::sources_of(std::uint32_t id) {
+  std::vector<LayoutSearch>& sources = searches[classes[id].held_class];
   if (sources.empty()) {
-    for (const auto& [section, layout] : of_tensor.held->layouts) {
-      sources.emplace_back(layouts.layout(layout), shape, from.sections[section].ranks);
+    for (const auto& [section, layout] : classes[id].held->layouts) {
+      sources.emplace_back(layouts.layout(layout), shape_of(id), from.sections[section].ranks);
     }
   }
-  cutter.cut(sources, beside(target), out);
+  return sources;
+}
+
+void Planner::State::share_out(std::uint32_t id, Rank target, Shares& out) {
+  out.clear();
+  out.wanted = wanted_boxes(id, target);
+  if (out.wanted.empty()) return;
+  cutter.cut(sources_of(id), beside(target), out);
   for (const Share& share : out.shares) classes[id].replicated = classes[id].replicated || share.holders > 1;
 }
 
@@ -210,7 +212,7 @@ void Planner::State::share_out_locally(std::uint32_t id, Rank target, std::span<
   if (layout == held.end()) return share_out(id, target, out);
   const Extents& shape = shape_of(id);
   out.clear();
-  out.wanted = layouts.layout(of_tensor.layout).boxes_of(shape, target);
+  out.wanted = wanted_boxes(id, target);
   const PlacedBoxes own_boxes(layouts.layout(layout->second).boxes_of(shape, Rank{own}));
   for (std::uint32_t i = 0; i < out.wanted.size(); ++i) {
     const PlacedBox* around = own_boxes.around(out.wanted[i].box);

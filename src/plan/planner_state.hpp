@@ -48,6 +48,11 @@ struct Planner::State {
   [[nodiscard]] const std::vector<std::uint32_t>& distinct_classes_of(std::uint32_t section) const {
     return distinct_of_section[section];
   }
+  [[nodiscard]] std::vector<PlacedBox> wanted_boxes(std::uint32_t id, Rank target) const {
+    return layouts.layout(classes[id].layout).boxes_of(shape_of(id), target);
+  }
+  /// One search for each section that holds tensors of a class.
+  std::vector<LayoutSearch>& sources_of(std::uint32_t id);
   /// What `target` needs of the tensors of a class.
   void share_out(std::uint32_t id, Rank target, Shares& out);
   /// The same, but where the target's own process (which is not lost) holds all that it wants, that is the only holder

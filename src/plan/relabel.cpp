@@ -74,6 +74,10 @@ Offers offers_of(int sources, int targets, const std::vector<Flow>& flows) {
 
 std::vector<std::int32_t> best_assignment(int sources, int targets, std::span<const Flow> holdings,
                                           std::span<const Rank> lost) {
+  if (sources < 0 || targets < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("relabelling: {} source and {} target ranks", sources, targets));
+  }
   std::vector<bool> used(static_cast<std::size_t>(std::max(sources, 0)));
   for (const Rank rank : lost) {
     if (to_int(rank) >= 0 && to_int(rank) < sources) used[static_cast<std::size_t>(to_int(rank))] = true;

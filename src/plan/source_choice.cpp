@@ -7,7 +7,7 @@ namespace shardwire {
 namespace {
 
 // A share is not split into parts smaller than this: a message more costs more than the balance gains.
-constexpr ElementCount least_part = 1 << 15;
+constexpr ElementCount least_part = 1 << 12;
 
 std::uint64_t mix(std::uint64_t value) {  // finaliser of splitmix64: neighbours end up far apart
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U;

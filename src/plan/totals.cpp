@@ -4,9 +4,16 @@
 
 #include "plan/planner_state.hpp"
 #include "shardwire/error.hpp"
+#include "support/checked.hpp"
 
 namespace shardwire {
 namespace {
+
+constexpr const char* overflowing = "the sum over all target ranks";
+
+ByteCount bytes_of(const Box& box, ByteCount item_bytes) {
+  return support::multiply(static_cast<ByteCount>(box.volume()), item_bytes, overflowing);
+}
 
 // Bytes by source, of one target at a time.
 class SourceSums {
@@ -16,7 +23,7 @@ class SourceSums {
   void add(Rank source, ByteCount bytes) {
     ByteCount& sum = bytes_[static_cast<std::size_t>(to_int(source))];
     if (sum == 0) touched_.push_back(source);
-    sum += bytes;
+    sum = support::add(sum, bytes, overflowing);
   }
   // Appends the sums by source and forgets them.
   void flush(Rank target, std::vector<Flow>& out) {
@@ -34,10 +41,10 @@ class SourceSums {
 
 void finish(JobTotals& totals, const std::vector<ByteCount>& egress) {
   for (const TargetTotals& target : totals.targets) {
-    totals.needed += target.needed;
+    totals.needed = support::add(totals.needed, target.needed, overflowing);
     totals.local += target.local;
     totals.pieces += target.pieces;
-    totals.runs += target.runs;
+    totals.runs = support::add(totals.runs, target.runs, overflowing);
     totals.max_ingress = std::max(totals.max_ingress, target.needed - target.local);
   }
   totals.remote = totals.needed - totals.local;
@@ -75,8 +82,8 @@ JobTotals Planner::totals(std::span<const Rank> lost_ranks) {
       }
       gaps = gaps || !shares.gaps.empty();
       for (const Part& part : parts) {
-        const ByteCount bytes = static_cast<ByteCount>(part.box.volume()) * of_tensor.item_bytes;
-        own.needed += bytes;
+        const ByteCount bytes = bytes_of(part.box, of_tensor.item_bytes);
+        own.needed = support::add(own.needed, bytes, overflowing);
         sums.add(part.source->rank, bytes);
         own.runs += runs_of(part.box, part.source->placed, shares.wanted[shares.shares[part.share].wanted]) *
                     static_cast<ElementCount>(of_tensor.tensors);
@@ -113,17 +120,19 @@ std::vector<Flow> Planner::holdings(std::span<const Rank> lost_ranks) {
   const std::vector<Rank> lost = sorted(lost_ranks);
   std::vector<Flow> holdings;
   SourceSums sums(state.from.ranks);
-  Shares shares;
+  std::vector<HeldBox> found;
   for (std::int32_t r = 0; r < state.to.ranks; ++r) {
     const std::int32_t section = state.to_section_of(Rank{r});
     if (section < 0) continue;
     state.classes_of(static_cast<std::uint32_t>(section));
     for (const std::uint32_t id : state.distinct_classes_of(static_cast<std::uint32_t>(section))) {
-      state.share_out(id, Rank{r}, shares);
-      for (const Share& share : shares.shares) {
-        const ByteCount bytes = static_cast<ByteCount>(share.box.volume()) * state.classes[id].item_bytes;
-        for (const HeldBox& held : shares.holders_of(share)) {
-          if (!std::binary_search(lost.begin(), lost.end(), held.rank)) sums.add(held.rank, bytes);
+      // Not by shares: a rank may hold a part of one, which it would take from itself.
+      for (const PlacedBox& wanted : state.wanted_boxes(id, Rank{r})) {
+        found.clear();
+        for (LayoutSearch& source : state.sources_of(id)) source.find(wanted.box, found);
+        for (const HeldBox& held : found) {
+          if (std::binary_search(lost.begin(), lost.end(), held.rank)) continue;
+          sums.add(held.rank, bytes_of(*intersect(wanted.box, held.placed.box), state.classes[id].item_bytes));
         }
       }
     }

@@ -214,6 +214,13 @@ BOOST_AUTO_TEST_CASE(equal_layouts_may_be_many_objects) {
   BOOST_TEST(plan.holder_sets.size() == 3U);  // one class: the sets are not repeated per tensor
 }
 
+BOOST_AUTO_TEST_CASE(sums_beyond_64_bits_are_refused) {
+  const Extents shape{Extent{1} << 60};
+  Planner planner(job(1, {tensor(shape, Layout::replicated())}), job(16, {tensor(shape, Layout::replicated())}));
+  refused(ErrorCode::invalid_argument, "the sum over all target ranks overflows",
+          [&] { static_cast<void>(planner.totals()); });
+}
+
 BOOST_AUTO_TEST_CASE(tensors_beyond_31_and_40_bits_are_planned) {
   for (const Extent rows : {(Extent{1} << 31) + 11, (Extent{1} << 41) + 5}) {
     const Extents shape{rows, 3};

@@ -202,11 +202,18 @@ void check_job(Planner& planner, const std::vector<Rank>& lost, const Topology& 
       read[{item.source, target, spec.key}].push_back(box);
       flows[{target, item.source}] += static_cast<ByteCount>(box.volume()) * item_size(spec.dtype);
     }
-    for (const Piece& piece : plan.pieces) {
-      const TensorSpec& spec = plan.wanted->tensors[to_index(piece.tensor)].spec;
-      for (const Rank source : plan.holder_sets[piece.holders]) {
-        if (std::find(lost.begin(), lost.end(), source) != lost.end()) continue;
-        holdings[{target, source}] += static_cast<ByteCount>(plan.box(piece).volume()) * item_size(spec.dtype);
+    for (std::size_t t = 0; plan.wanted != nullptr && t < plan.wanted->tensors.size(); ++t) {
+      const TensorLayout& tensor = plan.wanted->tensors[t];
+      if (volume_of(tensor.spec.shape) == 1) continue;
+      const std::vector<Ranks> holders = holders_of(planner.from(), tensor.spec);
+      for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, target)) {
+        for_each_element(tensor.spec.shape, placed.box, [&](std::size_t element) {
+          for (int source = 0; source < planner.from().ranks; ++source) {
+            if ((holders[element] & bit(Rank{source})) == 0) continue;
+            if (std::find(lost.begin(), lost.end(), Rank{source}) != lost.end()) continue;
+            holdings[{target, Rank{source}}] += item_size(tensor.spec.dtype);
+          }
+        });
       }
     }
   }
