@@ -248,7 +248,8 @@ class Session {
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
   /// Exchanges one small value per member under a name used once, e.g. to agree that all are done: returns the values of
   /// members 0..world_size-1. Blocks until all have called.
-  /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming those that did not come.
+  /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming those that did not come,
+  ///         Error{invalid_argument} on all members when the values together do not fit one message of 256 MiB.
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   /// For members that only serve: what a restore's report says of its own session.
   [[nodiscard]] SessionUsage usage() const;

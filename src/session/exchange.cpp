@@ -117,9 +117,10 @@ class Exchange {
 
   std::vector<ExchangeNote> agree(const ExchangeNote& note) {
     const std::string name = fmt::format("exchange.{}.{}", calls_.number, round_);
+    Bytes own = wire::encode_exchange_note(note);
     std::vector<Bytes> encoded;
     try {
-      encoded = calls_.gather(name, wire::encode_exchange_note(note), left());
+      encoded = calls_.gather(name, std::move(own), left());
     } catch (...) {
       told_ = true;  // the others have it from the same barrier
       throw;

@@ -209,14 +209,21 @@ std::size_t Rendezvous::send_rosters() {
 void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
   const std::int32_t rank = member_of(from).rank;
   Gathering& gathering = gathers_[gather.name];
-  const std::size_t bytes = gathering.bytes + gather.value.size() + 2 * sizeof(std::uint64_t);
-  if (bytes > wire::max_message_bytes - gather_margin_bytes) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("the values of '{}' are too large for one message of {} bytes: member {} adds {}",
-                            gather.name, wire::max_message_bytes, rank, gather.value.size()));
+  gathering.bytes += gather.value.size() + 2 * sizeof(std::uint64_t);
+  if (gathering.refusal.empty() && gathering.bytes > wire::max_message_bytes - gather_margin_bytes) {
+    refuse_gather(gathering,
+                  fmt::format("the values of '{}' are too large for one message of {} bytes: member {} adds "
+                              "{} and makes it {}",
+                              gather.name, wire::max_message_bytes, rank, gather.value.size(), gathering.bytes));
   }
-  gathering.bytes = bytes;
+  if (!gathering.refusal.empty()) {
+    gathering.values[rank] = {};
+    const Error refusal(ErrorCode::invalid_argument, gathering.refusal);
+    if (gathering.values.size() == static_cast<std::size_t>(members_)) gathers_.erase(gather.name);
+    throw refusal;
+  }
   gathering.values[rank] = gather.value;
+  gathering.requests[from] = gather.request;
   gathering.waiting.push_back(from);
   gathering.absent.reset();
   if (gathering.values.size() < static_cast<std::size_t>(members_)) return check_gather(gather.name, gathering);
@@ -236,6 +243,16 @@ void Rendezvous::check_gather(const std::string& name, Gathering& gathering) {
   }
   if (absent.members.empty() || gathering.waiting.empty()) return;
   send_(gathering.waiting, absent);
+  gathering.waiting.clear();
+}
+
+// Nobody waits for a result that does not come.
+void Rendezvous::refuse_gather(Gathering& gathering, std::string why) {
+  gathering.refusal = std::move(why);
+  for (auto& [rank, value] : gathering.values) value = {};
+  for (const ClientId client : gathering.waiting) {
+    send_({&client, 1}, wire::Failure{gathering.requests.at(client), ErrorCode::invalid_argument, gathering.refusal});
+  }
   gathering.waiting.clear();
 }
 

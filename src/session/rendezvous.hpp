@@ -64,7 +64,9 @@ class Rendezvous {
     std::map<std::int32_t, Bytes> values;
     std::size_t bytes = 0;
     std::vector<ClientId> waiting;
-    std::optional<wire::GatherAbsent> absent;  // for those who quit, until the next value comes
+    std::optional<wire::GatherAbsent> absent;    // for those who quit, until the next value comes
+    std::map<ClientId, std::uint64_t> requests;  // of all that came
+    std::string refusal;                         // why it fails for those who came and those who still come
   };
 
   void join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member);
@@ -75,6 +77,7 @@ class Rendezvous {
   void look_up(ClientId from, const std::vector<std::int32_t>& members);
   void gather(ClientId from, const wire::Gather& gather);
   void quit_gather(ClientId from, const std::string& name);
+  void refuse_gather(Gathering& gathering, std::string why);
   /// Ends a gather that a departed member has not come to.
   void check_gather(const std::string& name, Gathering& gathering);
   [[nodiscard]] wire::Departures departures() const;

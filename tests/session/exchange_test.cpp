@@ -359,6 +359,24 @@ BOOST_AUTO_TEST_CASE(what_fails_on_one_member_ends_the_exchange_on_all) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(a_member_whose_own_word_cannot_be_sent_tells_the_others) {
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), tight());
+    std::vector<float> memory(100);
+    Catalog held(Rank{rank}, 3);
+    held.add(named("w", {30}), Layout::chunk(0, 3), View{.data = memory.data()});
+    Catalog wanted(Rank{rank}, 3);
+    const std::string name(rank == 1 ? 5000 : 1, 'w');  // names of up to 4096 bytes travel
+    wanted.add(named(name, {30}), Layout::replicated(), View{.data = memory.data()});
+    const Error error = failure_of([&] { session.exchange(held, wanted, with(64 << 10)); });
+    require(error.code() == ErrorCode::invalid_argument, error.what());
+    require(says(error, "too long to travel"), error.what());
+    require(says(error, "member 1") == (rank != 1), error.what());
+    session.close(10s);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_tensor_without_a_holder_on_one_member_ends_the_exchange_on_all) {
   const auto port = free_port();
   on_members(2, [&](int rank) {

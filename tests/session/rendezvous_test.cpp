@@ -369,12 +369,25 @@ BOOST_AUTO_TEST_CASE(who_waits_no_longer_hears_who_did_not_come) {
   BOOST_TEST(job.clients.at(zero).messages == before);
 }
 
-BOOST_AUTO_TEST_CASE(values_that_do_not_fit_one_message_are_refused) {
-  Job job(2);
-  const auto zero = job.join(0);
-  const auto one = job.join(1);
-  job.tell(zero, wire::Gather{1, "all", Bytes(wire::max_message_bytes / 2)});
-  check_refused(job, one, wire::Gather{1, "all", Bytes(wire::max_message_bytes / 2)});
+BOOST_AUTO_TEST_CASE(values_that_do_not_fit_one_message_are_refused_to_all) {
+  Job job(4);
+  std::vector<Rendezvous::ClientId> ids;
+  for (int rank = 0; rank < 4; ++rank) ids.push_back(job.join(rank));
+  job.tell(ids[0], wire::Gather{7, "all", Bytes(wire::max_message_bytes / 2)});
+  job.tell(ids[3], wire::Gather{8, "all", {}});
+  job.tell(ids[3], wire::GatherQuit{"all"});  // waits no longer: hears nothing more
+  const std::size_t heard = job.clients.at(ids[3]).messages;
+  check_refused(job, ids[1], wire::Gather{9, "all", Bytes(wire::max_message_bytes / 2)});
+  const auto failure = job.last<wire::Failure>(ids[0]);
+  BOOST_TEST(failure.request == 7U);
+  BOOST_TEST((failure.code == ErrorCode::invalid_argument));
+  BOOST_TEST(failure.message.find("'all'") != std::string::npos);
+  BOOST_TEST(failure.message.find("member 1") != std::string::npos);
+  BOOST_TEST(job.clients.at(ids[3]).messages == heard);
+  check_refused(job, ids[2], wire::Gather{1, "all", {}});  // comes last
+  // Then it is over.
+  for (const auto id : ids) job.tell(id, wire::Gather{10, "all", {}});
+  for (const auto id : ids) BOOST_TEST(job.last<wire::Gathered>(id).values.size() == 4U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
