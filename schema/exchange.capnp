@@ -13,6 +13,7 @@ struct ExchangeNote {
   parts @3 :List(Part);
   writes @4 :List(Write);
   aliases @5 :List(Alias);
+  stagingBytes @6 :UInt64;
 
   struct Part {
     fqn @0 :Text;

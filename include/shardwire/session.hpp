@@ -238,8 +238,8 @@ class Session {
   ///            overwritten before its last reader on any of them. Wanted tensors may not share a byte with one another
   ///            nor with other publications of this member.
   /// Staging:   tensors go through staging where their place is still being read. What that takes depends on the order in
-  ///            which tensors are in each other's way; all members agree on one that fits every budget, cutting tensors
-  ///            into slices where that helps. A quarter of the budget is for messages on their way.
+  ///            which tensors are in each other's way; all members agree on one that fits the smallest of their budgets,
+  ///            cutting tensors into slices where that helps. A quarter of a budget is for messages on their way.
   /// Ownership: borrows the memory of both catalogs until it returns; held memory is the caller's again then.
   /// Errors:    throws Error{out_of_resources} on every member, before any byte is written, naming tensors, bytes and
   ///            budget when no order fits. What fails on one member ends the exchange on all, at the latest at its

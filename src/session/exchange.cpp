@@ -170,7 +170,8 @@ class Exchange {
 
   [[nodiscard]] std::int64_t step() const { return static_cast<std::int64_t>(calls_.number); }
   [[nodiscard]] ByteCount message_budget() const { return std::max<ByteCount>(1, options_.staging_bytes / 4); }
-  [[nodiscard]] ByteCount part_budget() const { return options_.staging_bytes - message_budget(); }
+  // What every member has for parts: members that planned with different budgets would read and write in different waves.
+  [[nodiscard]] ByteCount part_budget() const { return least_staging_bytes_ - least_staging_bytes_ / 4; }
 
   [[nodiscard]] std::uint32_t slices_of(const TensorKey& key) const {
     const auto found = slices_.find(names_.of(key));
@@ -180,6 +181,7 @@ class Exchange {
   // Which parts of what is wanted lie on which parts of what is held, here.
   ExchangeNote make_note() {
     ExchangeNote note;
+    note.staging_bytes = options_.staging_bytes;
     std::vector<Claim> claims;
     std::vector<std::uint32_t> part_of;  // by claim
     std::map<ExchangePart, std::uint32_t> known;
@@ -249,6 +251,8 @@ class Exchange {
     std::optional<ExchangePlan::Shortage> whole;  // what to tell when slices do not help either
     while (true) {
       std::vector<ExchangeNote> notes = agree(make_note());
+      const auto least = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes);
+      least_staging_bytes_ = least->staging_bytes;
       names_ = OneName(notes);
       use_one_name(notes, names_);
       entries_.clear();
@@ -266,11 +270,11 @@ class Exchange {
         count *= slices_per_round;
         finer = true;
       }
-      if (!finer) refuse(*whole);
+      if (!finer) refuse(*whole, static_cast<int>(least - notes.begin()));
     }
   }
 
-  [[noreturn]] void refuse(const ExchangePlan::Shortage& shortage) {
+  [[noreturn]] void refuse(const ExchangePlan::Shortage& shortage, int least_member) {
     told_ = true;  // all members come here
     std::vector<std::string> names;
     for (const ExchangePart& part : shortage.waiting) {
@@ -280,10 +284,10 @@ class Exchange {
     throw Error(
         ErrorCode::out_of_resources,
         fmt::format("member {} would have to keep {}{} aside, {} bytes, until their places are read; {} bytes of "
-                    "its staging budget of {} are for that. Nothing was written: raise staging_bytes, or place "
-                    "these tensors so that they are less in each other's way",
+                    "the smallest staging budget, {} on member {}, are for that. Nothing was written: raise "
+                    "staging_bytes there, or place these tensors so that they are less in each other's way",
                     shortage.member, fmt::join(names, ", "), more == 0 ? "" : fmt::format(" and {} more", more),
-                    shortage.bytes, part_budget(), options_.staging_bytes),
+                    shortage.bytes, part_budget(), least_staging_bytes_, least_member),
         std::vector<Rank>{Rank{shortage.member}});
   }
 
@@ -449,6 +453,7 @@ class Exchange {
   Publication publication_;
   int round_ = 0;
   bool told_ = false;  // the others know, or will find out by themselves, that this member goes no further
+  ByteCount least_staging_bytes_ = 0;  // of all members
   std::map<TensorKey, std::uint32_t> slices_;
   std::set<const Catalog::Entry*> aliased_;  // wanted tensors that lie on held ones here
   std::set<TensorKey> skipped_;

@@ -42,6 +42,7 @@ Bytes encode_exchange_note(const ExchangeNote& note) {
       const std::size_t size = std::min(note.failure->message.size(), max_failure_bytes);
       out.setMessage(text_of(note.failure->message.substr(0, size)));
     }
+    out.setStagingBytes(note.staging_bytes);
     auto parts = out.initParts(static_cast<unsigned>(note.parts.size()));
     for (unsigned i = 0; i < parts.size(); ++i) {
       parts[i].setFqn(text_of(note.parts[i].key.fqn));
@@ -89,6 +90,7 @@ ExchangeNote decode_exchange_note(std::span<const std::byte> bytes) {
       in.at("ExchangeNote.aliases", note.aliases.size());
       note.aliases.push_back({in.name(alias.getAlias(), max_fqn_bytes), in.name(alias.getFqn(), max_fqn_bytes)});
     }
+    note.staging_bytes = from.getStagingBytes();
     return note;
   });
 }

@@ -40,6 +40,7 @@ struct ExchangeNote {
   std::vector<ExchangePart> parts{};
   std::vector<ExchangeWrite> writes{};
   std::vector<Alias> aliases{};  ///< second names of parameters, as this member's catalogs have them
+  ByteCount staging_bytes = 0;   ///< this member's budget; 0 in notes that plan nothing
   bool operator==(const ExchangeNote&) const = default;
 };
 

@@ -219,6 +219,50 @@ BOOST_AUTO_TEST_CASE(too_small_a_budget_is_refused_on_every_member_before_anythi
   });
 }
 
+BOOST_AUTO_TEST_CASE(members_with_different_budgets_agree_on_one_order) {
+  // Six tensors move on by one place each, across members. By itself, each member would take other waves.
+  const Layout from = Layout::chunk(0, 2);
+  const Layout to = Layout::boxes({{Rank{0}, {Box{{20, 0}, {20, 10}}}}, {Rank{1}, {Box{{0, 0}, {20, 10}}}}});
+  std::vector<Placed> tensors;
+  for (int i = 0; i < 6; ++i) tensors.push_back({named(std::to_string(i), {40, 10}), from, to, {}, {}});
+  const std::size_t room = pack(tensors, 2, 0);
+  for (std::size_t i = 0; i < 6; ++i) tensors[i].to_at = std::vector<std::size_t>(2, (i + 1) % 6 * 800);
+  for (const ByteCount small : {1200, 2200, 3300}) {
+    for (const ByteCount large : {4400, 5500, 64 << 10}) {
+      for (const bool in_arena : {true, false}) {
+        const auto port = free_port();
+        on_members(2, [&](int rank) {
+          Session session = Session::join(member(rank, 2, port), tight());
+          const ByteCount budget = (rank == 0) == in_arena ? small : large;
+          const Outcome outcome = exchange_in_place(session, tensors, room, 2, in_arena, with(budget));
+          require(outcome.good, "every byte is as expected");
+          check_report(outcome.report);
+          session.close(10s);
+        });
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_smallest_budget_decides_and_is_named) {
+  const TensorSpec spec = named("w", {64, 64});
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), tight());
+    TestShard source(spec, Layout::chunk(0, 2), Rank{rank});
+    source.fill(1);
+    Catalog held(Rank{rank}, 2);
+    source.add_to(held);
+    Catalog wanted(Rank{rank}, 2);
+    wanted.add(spec, Layout::chunk(1, 2), View{.data = source.data()});
+    const Error error = failure_of([&] { session.exchange(held, wanted, with(rank == 1 ? 400 : 64 << 10)); });
+    require(error.code() == ErrorCode::out_of_resources, error.what());
+    require(says(error, "300 bytes of the smallest staging budget, 400 on member 1"), error.what());
+    require(source.wrong(1) == 0, "nothing was written");
+    session.close(10s);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(members_that_only_hold_or_only_want_take_part) {
   const auto port = free_port();
   const TensorSpec spec = named("w", {30, 8});

@@ -72,6 +72,7 @@ class Maker {
       return ExchangeWrite{part(), random_(), several<std::uint32_t>(6, part)};
     });
     note.aliases = several<Alias>(4, [&] { return Alias{text(30), text(30)}; });
+    note.staging_bytes = random_();
     return note;
   }
 
