@@ -237,14 +237,16 @@ class Session {
   /// Aliasing:  wanted memory may share bytes with held memory in any way, on any number of members; nothing is
   ///            overwritten before its last reader on any of them. Wanted tensors may not share a byte with one another
   ///            nor with other publications of this member.
+  /// Names:     the aliases that any member declares count for all; what is one by them may be wanted once per member.
   /// Staging:   tensors go through staging where their place is still being read. What that takes depends on the order in
   ///            which tensors are in each other's way; all members agree on one that fits the smallest of their budgets,
   ///            cutting tensors into slices where that helps. A quarter of a budget is for messages on their way.
   /// Ownership: borrows the memory of both catalogs until it returns; held memory is the caller's again then.
-  /// Errors:    throws Error{out_of_resources} on every member, before any byte is written, naming tensors, bytes and
-  ///            budget when no order fits. What fails on one member ends the exchange on all, at the latest at its
-  ///            deadline; a member that dies is Error{peer_lost}. After any error that names a later stage, destination
-  ///            and source bytes are unspecified wherever the two share memory.
+  /// Errors:    throws on every member, before any byte is written: Error{out_of_resources} naming tensors, bytes and
+  ///            budget when no order fits, Error{layout_mismatch} naming two wanted tensors that an alias of another
+  ///            member makes one. What fails on one member ends the exchange on all, at the latest at its deadline; a
+  ///            member that dies is Error{peer_lost}. After any error that names a later stage, destination and source
+  ///            bytes are unspecified wherever the two share memory.
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
   /// Exchanges one small value per member under a name used once, e.g. to agree that all are done: returns the values of
   /// members 0..world_size-1. Blocks until all have called.

@@ -247,6 +247,15 @@ class Exchange {
     return note;
   }
 
+  // Notes list only what lies on held memory: whether a member wants one tensor twice, it alone can say.
+  void agree_on_names() {
+    std::vector<TensorKey> keys;
+    for (const Catalog::Entry& entry : wanted_.entries()) keys.push_back(entry.spec.key);
+    for (const Catalog::ValueEntry& entry : wanted_.values()) keys.push_back(entry.key);
+    require_apart(calls_.member, keys, names_);
+    agree({});
+  }
+
   ExchangePlan agree_on_plan() {
     std::optional<ExchangePlan::Shortage> whole;  // what to tell when slices do not help either
     while (true) {
@@ -254,6 +263,7 @@ class Exchange {
       const auto least = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes);
       least_staging_bytes_ = least->staging_bytes;
       names_ = OneName(notes);
+      if (!whole && !names_.empty()) agree_on_names();
       use_one_name(notes, names_);
       entries_.clear();
       for (const Catalog::Entry& entry : wanted_.entries()) entries_.emplace(names_.of(entry.spec.key), &entry);

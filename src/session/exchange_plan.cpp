@@ -230,6 +230,26 @@ const std::string& OneName::of(const std::string& fqn) const {
   return found == names_.end() ? fqn : found->second;
 }
 
+namespace {
+
+[[noreturn]] void refuse_twins(int member, const TensorKey& a, const TensorKey& b) {
+  throw Error(ErrorCode::layout_mismatch,
+              fmt::format("member {} wants {} and {} apart, but another member declares them one: declare the same "
+                          "aliases on all members",
+                          member, to_string(a), to_string(b)),
+              std::vector<Rank>{Rank{member}});
+}
+
+}  // namespace
+
+void require_apart(int member, std::span<const TensorKey> wanted, const OneName& names) {
+  std::map<TensorKey, const TensorKey*> own;
+  for (const TensorKey& key : wanted) {
+    const auto [other, fresh] = own.emplace(names.of(key), &key);
+    if (!fresh) refuse_twins(member, *other->second, key);
+  }
+}
+
 void use_one_name(std::span<wire::ExchangeNote> notes, const OneName& names) {
   for (std::size_t member = 0; member < notes.size(); ++member) {
     wire::ExchangeNote& note = notes[member];
@@ -238,11 +258,7 @@ void use_one_name(std::span<wire::ExchangeNote> notes, const OneName& names) {
       const wire::ExchangePart& part = note.parts[write.part];
       const auto [other, fresh] =
           written.emplace(wire::ExchangePart{names.of(part.key), part.index, part.count}, part.key);
-      if (fresh) continue;
-      throw Error(ErrorCode::layout_mismatch,
-                  fmt::format("member {} wants {} and {} apart, but another member declares them one: declare the same "
-                              "aliases on all members",
-                              member, to_string(other->second), to_string(part.key)));
+      if (!fresh) refuse_twins(static_cast<int>(member), other->second, part.key);
     }
     for (wire::ExchangePart& part : note.parts) part.key = names.of(part.key);
   }

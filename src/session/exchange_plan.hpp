@@ -18,10 +18,15 @@ class OneName {
   explicit OneName(std::span<const wire::ExchangeNote> notes);
   [[nodiscard]] const std::string& of(const std::string& fqn) const;
   [[nodiscard]] TensorKey of(const TensorKey& key) const { return {of(key.fqn), key.state}; }
+  [[nodiscard]] bool empty() const { return names_.empty(); }  ///< every parameter has one name only
 
  private:
   std::map<std::string, std::string> names_;  // the least of all that mean the same
 };
+
+/// A catalog refuses to want one parameter twice, but knows no other member's aliases.
+/// Errors: throws Error{layout_mismatch} when two of the keys that `member` wants are one by `names`.
+void require_apart(int member, std::span<const TensorKey> wanted, const OneName& names);
 
 /// Calls every part by its one name.
 /// Errors: throws Error{layout_mismatch} when one member wants two tensors that another calls one.

@@ -181,6 +181,22 @@ BOOST_AUTO_TEST_CASE(a_parameter_is_one_under_all_names_that_any_member_gives_it
                         [](const Error& error) { return error.code() == ErrorCode::layout_mismatch; });
 }
 
+BOOST_AUTO_TEST_CASE(what_one_member_wants_twice_is_refused_by_both_names) {
+  std::vector<ExchangeNote> notes(2);
+  BOOST_TEST(OneName(notes).empty());
+  notes[1].aliases = {{"c", "b"}, {"b", "a"}};
+  const OneName names(notes);
+  BOOST_TEST(!names.empty());
+  const std::vector<TensorKey> apart{{"a", "m"}, {"c", "v"}, {"x", "m"}};
+  BOOST_CHECK_NO_THROW(require_apart(3, apart, names));
+  const std::vector<TensorKey> twins{{"a", "m"}, {"x", "m"}, {"c", "m"}};
+  BOOST_CHECK_EXCEPTION(require_apart(3, twins, names), Error, [](const Error& error) {
+    const std::string what = error.what();
+    return error.code() == ErrorCode::layout_mismatch && error.ranks() == std::vector<Rank>{Rank{3}} &&
+           what.find("a:m") != std::string::npos && what.find("c:m") != std::string::npos;
+  });
+}
+
 BOOST_AUTO_TEST_CASE(random_exchanges_keep_every_rule_and_every_budget) {
   std::mt19937_64 random(test_seed());
   const auto below = [&](std::uint64_t count) { return random() % count; };

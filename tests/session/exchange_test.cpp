@@ -345,6 +345,48 @@ BOOST_AUTO_TEST_CASE(a_tensor_is_not_overwritten_before_it_is_read_under_its_oth
   });
 }
 
+BOOST_AUTO_TEST_CASE(two_tensors_that_another_member_declares_one_are_refused_before_anything_is_written) {
+  // "a" apart from held memory, so that it would be written first, and "b" on it or apart as well.
+  for (const bool on_held : {true, false}) {
+    const auto port = free_port();
+    on_members(3, [&](int rank) {
+      Session session = Session::join(member(rank, 3, port), tight());
+      const TensorSpec a = named("a", {300});
+      const Layout rows = Layout::chunk(0, 3);
+      std::vector<std::byte> memory(600);
+      TestShard source(a, rows, Rank{rank});
+      source.use(memory.data());
+      source.fill(1);
+      Catalog held(Rank{rank}, 3);
+      source.add_to(held);
+      if (rank == 0) held.alias("b", "a");
+      std::vector<std::byte> apart(1200, std::byte{0x5a});
+      std::vector<std::byte> other(400, std::byte{0x5a});
+      Catalog wanted(Rank{rank}, 3);
+      wanted.add(a, Layout::replicated(), View{.data = apart.data()});
+      std::byte* const b = on_held ? memory.data() + 200 : other.data();
+      if (rank == 1) wanted.add(named("b", {300}), rows, View{.data = b});
+      const std::vector<std::byte> before = memory;
+      const Error error = failure_of([&] { session.exchange(held, wanted, with(64 << 10)); });
+      require(error.code() == ErrorCode::layout_mismatch, error.what());
+      for (const char* part : {"member 1", "a:exp_avg", "b:exp_avg"}) require(says(error, part), error.what());
+      require(error.ranks() == std::vector<Rank>{Rank{1}}, "the member is named");
+      const auto untouched = [](std::byte byte) { return byte == std::byte{0x5a}; };
+      require(memory == before && std::all_of(apart.begin(), apart.end(), untouched) &&
+                  std::all_of(other.begin(), other.end(), untouched),
+              "nothing was written");
+      // The session goes on, and with the alias on all members the parameter is wanted once.
+      Catalog once(Rank{rank}, 3);
+      once.alias("b", "a");
+      TestShard target(named(rank == 1 ? "b" : "a", {300}), Layout::replicated(), Rank{rank});
+      target.add_to(once);
+      session.exchange(held, once, with(64 << 10));
+      require(target.wrong(1) == 0, "every element arrived");
+      session.close(10s);
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_no_source_has_is_skipped_or_zeroed_as_asked_although_its_memory_is_held) {
   const auto port = free_port();
   on_members(2, [&](int rank) {
