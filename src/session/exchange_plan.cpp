@@ -63,7 +63,8 @@ class Simulation {
   std::uint32_t wave_number_ = 0;
   Part first_unread_ = 0;
   std::priority_queue<Part, std::vector<Part>, std::greater<>> free_;  // destroy nothing unread but themselves
-  std::deque<Part> pending_;  // read, but destroying what is not: in the order of reading
+  std::deque<Part> pending_;    // read, but destroying what is not: in the order of reading
+  std::size_t front_seen_ = 0;  // of what the first of them destroys: read, and never unread again
 };
 
 Simulation::Simulation(std::span<const wire::ExchangeNote> notes, ByteCount budget_bytes, int member)
@@ -118,10 +119,11 @@ std::optional<Part> Simulation::next() {
   while (!free_.empty() && read_in_[free_.top()] != unread) free_.pop();
   if (!free_.empty()) return free_.top();
   while (!pending_.empty()) {
-    for (const Part part : destroyed_[pending_.front()]) {
-      if (read_in_[part] == unread) return part;
-    }
+    const std::vector<Part>& destroyed = destroyed_[pending_.front()];
+    while (front_seen_ < destroyed.size() && read_in_[destroyed[front_seen_]] != unread) ++front_seen_;
+    if (front_seen_ < destroyed.size()) return destroyed[front_seen_];
     pending_.pop_front();
+    front_seen_ = 0;
   }
   while (first_unread_ < read_in_.size() && read_in_[first_unread_] != unread) ++first_unread_;
   if (first_unread_ == read_in_.size()) return std::nullopt;
@@ -213,7 +215,12 @@ ExchangePlan Simulation::run() {
 OneName::OneName(std::span<const wire::ExchangeNote> notes) {
   std::map<std::string, std::string> toward;  // each name's next one on the way to the least
   const auto root = [&](std::string name) {
-    for (auto next = toward.find(name); next != toward.end(); next = toward.find(name)) name = next->second;
+    std::vector<std::string*> passed;  // shortened, so that a chain is walked once
+    for (auto next = toward.find(name); next != toward.end(); next = toward.find(name)) {
+      passed.push_back(&next->second);
+      name = next->second;
+    }
+    for (std::string* next : passed) *next = name;
     return name;
   };
   for (const wire::ExchangeNote& note : notes) {
@@ -222,7 +229,7 @@ OneName::OneName(std::span<const wire::ExchangeNote> notes) {
       if (least != other) toward[other] = least;
     }
   }
-  for (const auto& [name, next] : toward) names_[name] = root(next);
+  for (const auto& [name, next] : toward) names_[name] = root(name);
 }
 
 const std::string& OneName::of(const std::string& fqn) const {

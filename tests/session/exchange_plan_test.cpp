@@ -181,6 +181,47 @@ BOOST_AUTO_TEST_CASE(a_parameter_is_one_under_all_names_that_any_member_gives_it
                         [](const Error& error) { return error.code() == ErrorCode::layout_mismatch; });
 }
 
+BOOST_AUTO_TEST_CASE(a_long_chain_of_names_is_one_parameter_in_any_order) {
+  // Each member declares one link; from the end, every link meets the least name of all before it.
+  const auto name = [](int i) { return std::to_string(100000 + i); };
+  constexpr int links = 20000;
+  std::vector<int> order(links);
+  for (int i = 0; i < links; ++i) order[static_cast<std::size_t>(i)] = i;
+  std::mt19937_64 random(test_seed());
+  for (int round = 0; round < 3; ++round) {
+    std::vector<ExchangeNote> notes(links);
+    for (std::size_t i = 0; i < order.size(); ++i) notes[i].aliases = {{name(order[i] + 1), name(order[i])}};
+    const OneName names(notes);
+    for (int i = 0; i <= links; ++i) BOOST_TEST_REQUIRE(names.of(name(i)) == name(0));
+    if (round == 0) std::reverse(order.begin(), order.end());
+    if (round == 1) std::shuffle(order.begin(), order.end(), random);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_over_very_many_is_written_after_all_of_them) {
+  // None of those can be written before the last is read either, whose name is the greatest.
+  constexpr std::uint32_t others = 99999;
+  std::vector<std::vector<std::uint32_t>> destroys(others + 1);
+  for (std::uint32_t i = 1; i <= others; ++i) {
+    destroys[0].push_back(i);
+    destroys[i] = {i, i == others ? i - 1 : others};
+  }
+  const auto plan = plan_exchange(std::vector<ExchangeNote>{note_of(destroys, 1)}, others + 1, 0);
+  BOOST_REQUIRE(!plan.shortage);
+  std::size_t reads = 0;
+  for (std::size_t wave = 0; wave < plan.waves.size(); ++wave) {
+    for (const auto& read : plan.waves[wave].reads) {
+      ++reads;
+      const bool last = reads == others + 1;
+      if (plan.parts[read.part].key.fqn == "0" && !read.staged) BOOST_TEST(last);
+    }
+    for (const std::uint32_t part : plan.waves[wave].writes) {
+      if (plan.parts[part].key.fqn == "0") BOOST_TEST(reads == others + 1);
+    }
+  }
+  BOOST_TEST(reads == others + 1);
+}
+
 BOOST_AUTO_TEST_CASE(what_one_member_wants_twice_is_refused_by_both_names) {
   std::vector<ExchangeNote> notes(2);
   BOOST_TEST(OneName(notes).empty());
