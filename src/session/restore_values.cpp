@@ -223,9 +223,10 @@ class Finder {
   template <typename Counts>
   std::vector<Opinion> group(const Held& held, Counts&& counts) {
     std::vector<Opinion> opinions;
-    for (const auto& [sharer, value] : held.values) {
+    for (const auto& entry : held.values) {
+      const Value* value = entry.second;
       std::vector<Rank> voters;
-      for (const Rank rank : sharers_[sharer].ranks) {
+      for (const Rank rank : sharers_[entry.first].ranks) {
         if (counts(rank)) voters.push_back(rank);
       }
       if (voters.empty()) continue;

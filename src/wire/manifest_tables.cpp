@@ -64,8 +64,8 @@ Bytes encode_names(const std::vector<const std::string*>& names) {
   Bytes out;
   std::string_view last;
   for (const std::string* name : names) {
-    const auto [in_last, in_name] = std::mismatch(last.begin(), last.end(), name->begin(), name->end());
-    const auto shared = static_cast<std::size_t>(in_last - last.begin());
+    const auto [differs, in_this] = std::mismatch(last.begin(), last.end(), name->begin(), name->end());
+    const auto shared = static_cast<std::size_t>(differs - last.begin());
     const auto rest = std::as_bytes(std::span(*name).subspan(shared));
     put_varint(out, shared);
     put_varint(out, rest.size());
