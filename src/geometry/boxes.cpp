@@ -190,7 +190,10 @@ class BoxesRule final : public LayoutRule {
 
 Layout Layout::boxes(std::map<Rank, std::vector<Box>> boxes) {
   PlacedBoxMap placed;
-  for (const auto& [rank, list] : boxes) {
+  while (!boxes.empty()) {  // each list goes once it is placed: there may be many boxes
+    const auto node = boxes.extract(boxes.begin());
+    const Rank rank = node.key();
+    const std::vector<Box>& list = node.mapped();
     std::vector<PlacedBox>& of_rank = placed[rank];
     of_rank.reserve(list.size());
     ElementCount next = 0;

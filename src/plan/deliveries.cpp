@@ -43,6 +43,7 @@ std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> los
         wanted.find(placed.box, found);
       }
       std::vector<Rank> targets;
+      targets.reserve(found.size());
       for (const HeldBox& one : found) targets.push_back(one.rank);
       for (const Rank target : sorted(targets)) {
         state.share_out(id, target, shares);

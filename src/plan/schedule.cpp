@@ -16,6 +16,7 @@ std::vector<ScheduledPiece> in_posting_order(std::vector<ScheduledPiece> items, 
   std::unordered_map<Rank, std::vector<std::uint32_t>> by_source;
   for (std::uint32_t i = 0; i < items.size(); ++i) by_source[items[i].source].push_back(i);
   std::vector<Rank> sources;
+  sources.reserve(by_source.size());
   for (const auto& [source, list] : by_source) sources.push_back(source);
   std::sort(sources.begin(), sources.end());
   if (!sources.empty()) {
