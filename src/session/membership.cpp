@@ -251,13 +251,13 @@ void Core::gather_times_out(std::uint64_t request) {
 void Core::absent_from_gather(const wire::GatherAbsent& absent) {
   const auto names =
       fmt::format("member{} {}", absent.members.size() == 1 ? "" : "s", support::list_of(absent.members));
-  const Error lost(
-      ErrorCode::peer_lost,
-      fmt::format("{} {} lost before coming to '{}'", names, absent.members.size() == 1 ? "is" : "are", absent.name),
-      ranks_of(absent.members));
-  const Error late(ErrorCode::timed_out, fmt::format("{} did not come to '{}'", names, absent.name),
-                   ranks_of(absent.members));
-  end_gathers(absent.name, {}, std::make_exception_ptr(absent.lost ? lost : late), !absent.lost);
+  const std::string why = absent.lost ? fmt::format("{} {} lost before coming to '{}'", names,
+                                                    absent.members.size() == 1 ? "is" : "are", absent.name)
+                                      : fmt::format("{} did not come to '{}'", names, absent.name);
+  end_gathers(absent.name, {},
+              std::make_exception_ptr(
+                  Error(absent.lost ? ErrorCode::peer_lost : ErrorCode::timed_out, why, ranks_of(absent.members))),
+              !absent.lost);
 }
 
 void Core::gather_refused(const wire::Failure& failure) {
