@@ -4,34 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <unordered_set>
 
 #include "wire/capnp_output.hpp"
 #include "wire/runs.hpp"
+#include "wire/table.hpp"
 
 namespace shardwire::wire {
 
 namespace {
 
 using Builder = schema::Message::Builder;
-
-/// Distinct values in order of first use. References to the values must outlive the table.
-template <typename T>
-class Table {
- public:
-  std::uint32_t index_of(const T& value) {
-    const auto [found, added] = indices_.try_emplace(value, static_cast<std::uint32_t>(values_.size()));
-    if (added) values_.push_back(&found->first);
-    return found->second;
-  }
-  [[nodiscard]] unsigned size() const { return static_cast<unsigned>(values_.size()); }
-  [[nodiscard]] const T& operator[](std::size_t index) const { return *values_[index]; }
-
- private:
-  std::map<T, std::uint32_t> indices_;  // nodes stay where they are
-  std::vector<const T*> values_;
-};
 
 std::vector<std::int32_t> read_members(capnp::List<std::int32_t>::Reader from, Input& in) {
   std::vector<std::int32_t> members;
