@@ -13,12 +13,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions tight() {
-  SessionOptions options = quick();
-  options.staging_bytes = 64 << 10;
-  return options;
-}
-
 // A tensor of a job, and where its local buffers lie in each member's arena on either side.
 struct Placed {
   TensorSpec spec;

@@ -12,18 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions tight() {
-  SessionOptions options = quick();
-  options.staging_bytes = 64 << 10;
-  return options;
-}
-
-RestoreOptions tight_within(Duration deadline) {
-  RestoreOptions options = within(deadline);
-  options.staging_bytes = 64 << 10;
-  return options;
-}
-
 struct Tensor {
   TensorSpec spec;
   Layout from;

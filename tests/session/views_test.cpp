@@ -13,18 +13,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SessionOptions tight() {
-  SessionOptions options = quick();
-  options.staging_bytes = 64 << 10;
-  return options;
-}
-
-RestoreOptions tight_within(Duration deadline) {
-  RestoreOptions options = within(deadline);
-  options.staging_bytes = 64 << 10;
-  return options;
-}
-
 const Extents shape{10, 6};
 TensorSpec named(const std::string& fqn, DType dtype = DType::f32) {
   return {{fqn, "exp_avg"}, dtype, shape};

@@ -62,6 +62,18 @@ inline RestoreOptions within(Duration deadline) {
   return options;
 }
 
+/// The same with little staging, so that moves take many slots.
+inline SessionOptions tight() {
+  SessionOptions options = quick();
+  options.staging_bytes = 64 << 10;
+  return options;
+}
+inline RestoreOptions tight_within(Duration deadline) {
+  RestoreOptions options = within(deadline);
+  options.staging_bytes = 64 << 10;
+  return options;
+}
+
 /// What `call` throws; fails the test when it throws nothing.
 template <typename Call>
 Error failure_of(Call call) {
