@@ -11,8 +11,10 @@
 #include "geometry/overlap.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/layout.hpp"
+#include "support/refused.hpp"
 
 using namespace shardwire;
+using test::refused;
 
 namespace {
 
@@ -24,13 +26,6 @@ std::string held(const Layout& layout, const Extents& shape, int rank) {
   return text.empty() ? "-" : text;
 }
 
-void refused(ErrorCode code, const std::string& part, const std::function<void()>& action) {
-  BOOST_CHECK_EXCEPTION(action(), Error, [&](const Error& error) {
-    BOOST_TEST_INFO(error.what());
-    BOOST_TEST(std::string(error.what()).find(part) != std::string::npos);
-    return error.code() == code;
-  });
-}
 void mismatch(const std::string& part, const Layout& layout, const Extents& shape, int ranks) {
   refused(ErrorCode::layout_mismatch, part, [&] { layout.check(shape, ranks); });
 }

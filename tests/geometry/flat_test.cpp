@@ -11,8 +11,10 @@
 #include "geometry/layout_rule.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/layout.hpp"
+#include "support/refused.hpp"
 
 using namespace shardwire;
+using test::refused;
 
 namespace {
 
@@ -25,14 +27,6 @@ std::string held(const Layout& layout, const Extents& shape, int rank) {
     text += fmt::format("{}{}@{}", text.empty() ? "" : " ", to_string(placed.box), placed.local_offset);
   }
   return text.empty() ? "-" : text;
-}
-
-void refused(ErrorCode code, const std::string& part, const std::function<void()>& action) {
-  BOOST_CHECK_EXCEPTION(action(), Error, [&](const Error& error) {
-    BOOST_TEST_INFO(error.what());
-    BOOST_TEST(std::string(error.what()).find(part) != std::string::npos);
-    return error.code() == code;
-  });
 }
 
 const Members three{{{9, 5}}, {{5}}, {{5}}};

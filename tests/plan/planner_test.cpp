@@ -6,8 +6,10 @@
 
 #include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
+#include "support/refused.hpp"
 
 using namespace shardwire;
+using test::refused;
 
 namespace {
 
@@ -27,14 +29,6 @@ std::vector<Rank> ranks(int first, int last) {
 
 Section section(int job_ranks, std::vector<Rank> members, std::vector<TensorLayout> tensors) {
   return {std::make_shared<const Manifest>(Manifest{job_ranks, std::move(tensors)}), std::move(members)};
-}
-
-void refused(ErrorCode code, const std::string& part, const std::function<void()>& action) {
-  BOOST_CHECK_EXCEPTION(action(), Error, [&](const Error& error) {
-    BOOST_TEST_INFO(error.what());
-    BOOST_TEST(std::string(error.what()).find(part) != std::string::npos);
-    return error.code() == code;
-  });
 }
 
 void mismatch(const std::string& part, const JobLayout& from, const JobLayout& to) {
