@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "shardwire/bootstrap.hpp"
+#include "shardwire/costs.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/memory.hpp"
 #include "shardwire/report.hpp"
@@ -101,7 +102,8 @@ struct SessionOptions {
   std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
   ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
   Duration join_timeout = std::chrono::seconds(60);
-  LogSink log{};  ///< called from the session's thread; must not block; empty: silent
+  CostModel costs{};  ///< what restores of this session choose ways by; see load_costs()
+  LogSink log{};      ///< called from the session's thread; must not block; empty: silent
 };
 
 enum class Snapshot : std::uint8_t {
@@ -153,6 +155,9 @@ struct RestoreOptions {
   ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
   Verify verify = Verify::none;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// The only way for bytes of other processes, where it is possible; empty: SHARDWIRE_WAY, else the cheapest by
+  /// SessionOptions::costs. A piece that it cannot move ends the restore with Error{unsupported}.
+  std::optional<Way> way{};
   /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
   Duration settle = std::chrono::seconds(2);
 };

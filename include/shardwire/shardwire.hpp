@@ -3,6 +3,7 @@
 
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/box.hpp"
+#include "shardwire/costs.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/memory.hpp"
