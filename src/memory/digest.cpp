@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -66,6 +67,20 @@ Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* b
     }
   });
   return hasher.finish();
+}
+
+Digest128 digest_of(std::span<const Digest128> digests) {
+  const XXH128_hash_t hash = XXH3_128bits(digests.data(), digests.size_bytes());
+  return {hash.low64, hash.high64};
+}
+
+Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds) {
+  StridedCopy(box, source, target, item_bytes).run_all(from, to, stores);
+  const auto began = std::chrono::steady_clock::now();
+  const Digest128 digest = digest_box(box, target, to, item_bytes);
+  digest_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return digest;
 }
 
 }  // namespace shardwire::memory

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "memory/stream.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/types.hpp"
 
@@ -19,5 +21,12 @@ struct Digest128 {
 /// Digest of the elements of `box` (global, inside placed.box) taken row-major, so that both ends of a move get the
 /// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
 Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
+
+/// One digest for several, in their order.
+Digest128 digest_of(std::span<const Digest128> digests);
+
+/// Copies `box` and returns digest_box() of it in the target. Adds what the digest took to `digest_seconds`.
+Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds);
 
 }  // namespace shardwire::memory

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/fabric_driver.hpp"
 
-#include <array>
-#include <cstring>
-
 #include "session/uv_error.hpp"
 
 namespace shardwire {
@@ -52,18 +49,6 @@ void FabricDriver::advance() {
     if (poll_) uv_poll_stop(poll_.get());
     broken_(Error(ErrorCode::transport_failed, error.what()));
   }
-}
-
-std::array<std::byte, payload_header_bytes> payload_header(std::uint64_t request) {
-  std::array<std::byte, payload_header_bytes> header{};
-  std::memcpy(header.data(), &request, sizeof request);
-  return header;
-}
-
-std::uint64_t parse_payload_header(transport::ByteView header) {
-  std::uint64_t request = 0;
-  if (header.size() == sizeof request) std::memcpy(&request, header.data(), sizeof request);
-  return request;
 }
 
 }  // namespace shardwire

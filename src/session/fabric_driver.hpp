@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -27,11 +25,5 @@ class FabricDriver {
   HandleOwner<uv_idle_t> idle_;
   HandleOwner<uv_poll_t> poll_;  // null when the fabric has no descriptor
 };
-
-/// Header of a payload message: the request that it answers.
-inline constexpr std::size_t payload_header_bytes = 8;
-std::array<std::byte, payload_header_bytes> payload_header(std::uint64_t request);
-/// 0 for a header of another size; requests never have that number.
-std::uint64_t parse_payload_header(transport::ByteView header);
 
 }  // namespace shardwire

@@ -68,8 +68,6 @@ class UcxIncoming final : public Incoming {
   Arrival arrival_;
 };
 
-using Connections = std::vector<std::shared_ptr<Connection>>;
-
 class UcxEndpoint final : public Endpoint {
  public:
   UcxEndpoint(std::shared_ptr<Connection> connection, std::shared_ptr<Connections> all)
@@ -92,6 +90,13 @@ class UcxEndpoint final : public Endpoint {
   }
   [[nodiscard]] bool failed() const override { return connection_->failed(); }
   [[nodiscard]] std::string protocol() const override { return connection_->protocol(); }
+  [[nodiscard]] bool on_host() const override { return connection_->on_host(); }
+  void cut() override {
+    if (connection_->link() == nullptr) return;
+    cut_receives_from(connection_->peer_fabric(), {ErrorCode::cancelled, "the connection was cut from this side"},
+                      connection_->link()->worker(), *all_);
+    connection_->link()->cut();
+  }
 
  private:
   std::shared_ptr<Connection> connection_;
@@ -123,6 +128,7 @@ class UcxFabric final : public Fabric {
   struct Departure {
     std::uint64_t fabric = 0;
     Clock::time_point receives_end;
+    bool cut = false;
   };
 
   void open_workers();
@@ -266,8 +272,17 @@ void UcxFabric::watch_peers() {
     }
     departures_.push_back({connection->peer_fabric(), now + receive_grace});
   }
-  std::erase_if(departures_, [&](const Departure& departure) {
+  std::erase_if(departures_, [&](Departure& departure) {
     if (now < departure.receives_end) return false;
+    if (!departure.cut) {
+      // First UCX itself lets go of the buffers; only what it cannot end is given up on below.
+      departure.cut = true;
+      departure.receives_end = now + receive_grace;
+      for (Worker* worker : workers()) {
+        if (worker != nullptr) cut_receives_from(departure.fabric, lost, *worker, *connections_);
+      }
+      return false;
+    }
     for (Worker* worker : workers()) {
       if (worker == nullptr) continue;
       worker->fault([&](const Operation& operation) { return operation.peer == departure.fabric; }, lost);

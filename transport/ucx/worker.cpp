@@ -101,20 +101,34 @@ bool Worker::settle() {
   }
 }
 
-void Worker::cut_receives() {
-  // Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+// Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, const Fault& why) {
   std::vector<ucp_ep*> replies;
   for (const auto& [key, operation] : under_way_) {
-    if (operation->reply == nullptr) continue;
-    if (std::find(replies.begin(), replies.end(), operation->reply) == replies.end())
-      replies.push_back(operation->reply);
+    if (operation->peer != fabric || operation->reply == nullptr) continue;
+    operation->verdict = why;
+    ucp_ep* const reply = std::exchange(operation->reply, nullptr);
+    if (std::find(replies.begin(), replies.end(), reply) == replies.end()) replies.push_back(reply);
   }
+  return replies;
+}
+
+void Worker::close(ucp_ep* reply) {
+  const Quiet quiet;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  for (ucp_ep* reply : replies) {
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+}
+
+void Worker::cut_receives() {
+  std::vector<std::uint64_t> peers;
+  for (const auto& [key, operation] : under_way_) {
+    if (operation->reply != nullptr) peers.push_back(operation->peer);
+  }
+  for (const std::uint64_t peer : peers) {
+    for (ucp_ep* const reply : replies_of(peer, {ErrorCode::cancelled, "the fabric is closed"})) close(reply);
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
@@ -164,7 +178,8 @@ void Worker::finish(Operation* operation, Outcome outcome) {
 }
 
 void Worker::finish(Operation* operation, ucs_status_t status) {
-  finish(operation, status == UCS_OK ? Outcome() : Outcome(fault_of(status, operation->name)));
+  if (status == UCS_OK) return finish(operation, Outcome());
+  finish(operation, operation->verdict ? operation->verdict : Outcome(fault_of(status, operation->name)));
 }
 
 void Worker::posted(Operation* operation, ucs_status_ptr_t request) {
