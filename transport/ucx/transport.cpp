@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <random>
@@ -181,7 +182,9 @@ UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
   id_ = (std::uint64_t{random()} << 32) | random();
   // UCX promises nothing between versions on the wire before 1.16.
   const std::string version = library_version();
-  domain_ = fmt::format("{} active messages", version.substr(0, version.rfind('.')));
+  const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE");
+  domain_ = fmt::format("{} active messages, TCP segments of {}", version.substr(0, version.rfind('.')),
+                        segment == nullptr ? tcp_segment : segment);
   open_workers();
   if (beacon_region_) {
     beacon_ = new (beacon_region_->bytes().data()) Beacon;

@@ -4,10 +4,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace shardwire::transport::ucx {
 namespace {
+
+bool has_prefixes() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return major > 1 || minor >= 14;
+}
 
 Config read_config(const std::string& transports, bool shared_memory) {
   ucp_config_t* raw = nullptr;
@@ -20,6 +29,11 @@ Config read_config(const std::string& transports, bool shared_memory) {
     check(ucp_config_modify(raw, "ALLOC_PRIO", "md:posix"), "choose shared memory for allocations");
     // Endpoints that can be cut off at once. Deaths are noticed by process descriptors: UCX's own way needs 20 s.
     check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
+  } else if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
+    // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
+    // Newer versions have a prefix on it, and only warn of one that they do not know.
+    (void)ucp_config_modify(raw, "RX_SEG_SIZE", tcp_segment);
+    if (has_prefixes()) (void)ucp_config_modify(raw, "TCP_RX_SEG_SIZE", tcp_segment);
   }
   return config;
 }

@@ -13,6 +13,8 @@
 namespace shardwire::transport::ucx {
 
 inline constexpr unsigned message_id = 1;  // the one active message
+/// Both sides have to agree, so it is part of the domain.
+inline constexpr const char* tcp_segment = "512K";
 
 /// The user's UCX_TLS, split in two: what stays on the host, and what leaves it. Empty: not wanted.
 struct TransportChoice {
