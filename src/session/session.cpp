@@ -95,6 +95,9 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
                 fmt::format("member {} is not among {} members", bootstrap.rank, bootstrap.world_size));
   }
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  if (options.progress.spin < Duration::zero()) {
+    throw Error(ErrorCode::invalid_argument, "a session cannot spin for less than no time");
+  }
   const auto began = Clock::now();
   const transport::Transport& transport = transport::choose(options.transport);
 
