@@ -119,8 +119,9 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
   transport::Endpoint& endpoint = peer.link->endpoint(reply.address);
   peer.protocol = endpoint.protocol();
   peer.regions.resize(reply.regions.size());
-  if (!core_.fabric().capabilities().mapped) {
+  if (const transport::Capabilities can = core_.fabric().capabilities(); !can.mapped) {
     peer.no_map_reason = "; this fabric does not map";
+    if (!can.no_map_reason.empty()) peer.no_map_reason += ": " + can.no_map_reason;
   } else if (reply.regions.empty()) {
     peer.no_map_reason = "; its memory is not in an arena";
   } else if (!way_allowed("mapped")) {

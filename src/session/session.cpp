@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <system_error>
 
 #include "session/aliasing.hpp"
 #include "session/core.hpp"
@@ -287,7 +288,11 @@ Session& Session::operator=(Session&& other) noexcept {
 }
 
 Session Session::join(Bootstrap bootstrap, SessionOptions options) {
-  return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
+  try {
+    return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
+  } catch (const std::system_error& error) {  // a thread that could not be started
+    throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
+  }
 }
 
 int Session::rank() const {
