@@ -91,6 +91,7 @@ inline constexpr std::size_t max_header_bytes = 64;
 struct Capabilities {
   bool mapped = false;          ///< regions from allocate() can be mapped by peers on the same host
   bool one_sided_read = false;  ///< read() is done by hardware, without the peer's processor
+  std::string no_map_reason{};  ///< for people: why not `mapped`
 };
 
 class Fabric {

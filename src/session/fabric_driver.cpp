@@ -16,8 +16,10 @@ HandleOwner<Handle> make_handle(Init init, const char* operation) {
 
 }  // namespace
 
-FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::function<void(const Error&)> broken)
+FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::chrono::nanoseconds spin,
+                           std::function<void(const Error&)> broken)
     : fabric_(fabric),
+      spin_(spin),
       broken_(std::move(broken)),
       prepare_(make_handle<uv_prepare_t>([&](auto* h) { return uv_prepare_init(loop.raw(), h); }, "uv_prepare_init")),
       idle_(make_handle<uv_idle_t>([&](auto* h) { return uv_idle_init(loop.raw(), h); }, "uv_idle_init")) {
@@ -36,12 +38,14 @@ void FabricDriver::advance() {
   // Bounded, so that control messages and copies get their turn under constant traffic.
   constexpr int most_rounds = 64;
   try {
-    bool busy = true;
-    for (int round = 0; round < most_rounds && busy; ++round) busy = fabric_.progress();
-    if (busy || !poll_ || !fabric_.arm()) {
-      uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
-    } else {
+    int rounds = 0;
+    while (rounds < most_rounds && fabric_.progress()) ++rounds;
+    if (slept_ || rounds > 0) active();
+    slept_ = rounds < most_rounds && may_sleep();
+    if (slept_) {
       uv_idle_stop(idle_.get());
+    } else {
+      uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
     }
   } catch (const std::exception& error) {  // must not cross libuv
     uv_idle_stop(idle_.get());
@@ -49,6 +53,16 @@ void FabricDriver::advance() {
     if (poll_) uv_poll_stop(poll_.get());
     broken_(Error(ErrorCode::transport_failed, error.what()));
   }
+}
+
+void FabricDriver::active() {
+  if (spin_ > Clock::duration::zero()) last_activity_ = Clock::now();
+}
+
+bool FabricDriver::may_sleep() {
+  if (!poll_) return false;
+  if (spin_ > Clock::duration::zero() && Clock::now() - last_activity_ < spin_) return false;
+  return fabric_.arm();
 }
 
 }  // namespace shardwire

@@ -117,6 +117,7 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
   const transport::Capabilities can = core_.fabric().capabilities();
   if (!can.mapped && !can.one_sided_read) {
     peer.no_map_reason = "; this fabric does not map";
+    if (!can.no_map_reason.empty()) peer.no_map_reason += ": " + can.no_map_reason;
   } else if (reply.regions.empty()) {
     peer.no_map_reason = "; its memory is not in an arena";
   } else {
