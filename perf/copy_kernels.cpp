@@ -13,6 +13,7 @@
 #include <limits>
 #include <new>
 
+#include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
 #include "perf/copy.hpp"
 #include "perf/processes.hpp"
@@ -75,28 +76,47 @@ std::int64_t clock_ns(clockid_t clock) {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-memory::StridedCopy copy_of(const Buffers& buffers, int member, const Shape& shape) {
+struct Task {
+  Box box;
+  PlacedBox source;
+  PlacedBox target;
+  const std::byte* from;
+  std::byte* to;
+};
+
+Task task_of(const Buffers& buffers, int member, const Shape& shape) {
   const auto run = static_cast<Extent>(shape.run_bytes);
   const Extent rows = static_cast<Extent>(buffers.band_bytes) / run;
   const auto bands = static_cast<Extent>(buffers.bands);
   const Box box{{0, run * member}, {rows, run}};
   const PlacedBox dense = memory::packed(box);
-  if (shape.name == "contiguous") return {box, dense, dense, 1};
   const PlacedBox strided{Box{{0, 0}, {rows, run * bands}}, 0, {run * bands, 1}};
-  const bool source = shape.name == "source-strided";
-  return {box, source ? strided : dense, source ? dense : strided, 1};
+  const auto begin = static_cast<ByteCount>(member) * buffers.band_bytes;
+  std::byte* const own = buffers.own + begin;
+  if (shape.name == "contiguous") return {box, dense, dense, buffers.shared + begin, own};
+  if (shape.name == "source-strided") return {box, strided, dense, buffers.shared, own};
+  return {box, dense, strided, own, buffers.shared};
 }
 
-Turn strided_turn(const Shape& shape, Stores stores) {
-  const char* kind = stores == Stores::streaming ? "streaming" : "cached";
-  return {kind, [shape, stores](const Buffers& buffers, int member) {
-            const auto copy = copy_of(buffers, member, shape);
-            const auto begin = static_cast<ByteCount>(member) * buffers.band_bytes;
-            std::byte* own = buffers.own + begin;
-            std::byte* shared = shape.name == "contiguous" ? buffers.shared + begin : buffers.shared;
-            const bool into_shared = shape.name == "target-strided";
-            copy.run_all(into_shared ? own : shared, into_shared ? shared : own, stores);
-          }};
+// What is done with the box that a member copies.
+using Act = void (*)(const Task& task);
+
+void stream(const Task& task) {
+  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::streaming);
+}
+void cache(const Task& task) {
+  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
+}
+void copy_and_digest(const Task& task) {
+  (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming);
+}
+void digest_after(const Task& task) {
+  stream(task);
+  (void)memory::digest_box(task.box, task.target, task.to, 1);
+}
+
+Turn strided_turn(const Shape& shape, const char* name, Act act) {
+  return {name, [shape, act](const Buffers& buffers, int member) { act(task_of(buffers, member, shape)); }};
 }
 
 Turn plain_turn(const PlainCopy& plain) {
@@ -194,7 +214,10 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
 void measure(const Shape& shape, const Options& options) {
   std::vector<Turn> turns;
   for (const PlainCopy& plain : plain_copies()) turns.push_back(plain_turn(plain));
-  for (const Stores stores : {Stores::streaming, Stores::cached}) turns.push_back(strided_turn(shape, stores));
+  turns.push_back(strided_turn(shape, "streaming", stream));
+  turns.push_back(strided_turn(shape, "cached", cache));
+  turns.push_back(strided_turn(shape, "copy and digest", copy_and_digest));
+  turns.push_back(strided_turn(shape, "streaming, then digest", digest_after));
 
   const ByteCount bands = std::max<ByteCount>(8, static_cast<ByteCount>(options.processes));
   const ByteCount band_bytes = options.mebibytes << 20;

@@ -10,6 +10,7 @@ namespace {
 
 #ifdef __SSE2__
 
+template <Stores stores>
 void copy_line(std::byte* target, const std::byte* source) {
   const auto* from = reinterpret_cast<const __m128i*>(source);
   auto* to = reinterpret_cast<__m128i*>(target);
@@ -18,6 +19,12 @@ void copy_line(std::byte* target, const std::byte* source) {
   const __m128i b = _mm_loadu_si128(from + 1);
   const __m128i c = _mm_loadu_si128(from + 2);
   const __m128i d = _mm_loadu_si128(from + 3);
+  if constexpr (stores == Stores::cached) {
+    _mm_store_si128(to, a);
+    _mm_store_si128(to + 1, b);
+    _mm_store_si128(to + 2, c);
+    return _mm_store_si128(to + 3, d);
+  }
   _mm_stream_si128(to, a);
   _mm_stream_si128(to + 1, b);
   _mm_stream_si128(to + 2, c);
@@ -31,6 +38,7 @@ void fence() {
 
 #else
 
+template <Stores>
 void copy_line(std::byte* target, const std::byte* source) {
   std::memcpy(target, source, line_bytes);
 }
@@ -47,18 +55,20 @@ void prefetch_line(const std::byte* source) {
 // Two lines of a lane at a time: the caches fetch such pairs.
 constexpr std::size_t step_bytes = 2 * line_bytes;
 
+template <Stores stores>
 void copy_step(std::byte* target, const std::byte* source) {
-  copy_line(target, source);
-  copy_line(target + line_bytes, source + line_bytes);
+  copy_line<stores>(target, source);
+  copy_line<stores>(target + line_bytes, source + line_bytes);
 }
 
 }  // namespace
 
-std::size_t RangeStreamer::fewest_lines(const Part* parts, std::size_t count) {
+std::size_t RangeCopier::fewest_lines(const Part* parts, std::size_t count) {
   return std::min_element(parts, parts + count, [](const Part& a, const Part& b) { return a.lines < b.lines; })->lines;
 }
 
-void RangeStreamer::copy_side_by_side(const Part* now, std::size_t count, const Part* next, std::size_t next_count) {
+template <Stores stores>
+void RangeCopier::copy_side_by_side(const Part* now, std::size_t count, const Part* next, std::size_t next_count) {
   const std::size_t common = fewest_lines(now, count) * line_bytes / step_bytes * step_bytes;
   const std::size_t ahead = next_count == 0 ? 0 : std::min(common, fewest_lines(next, next_count) * line_bytes);
   std::size_t at = 0;
@@ -67,29 +77,36 @@ void RangeStreamer::copy_side_by_side(const Part* now, std::size_t count, const 
       prefetch_line(next[lane].source + at);
       prefetch_line(next[lane].source + at + line_bytes);
     }
-    for (std::size_t lane = 0; lane < count; ++lane) copy_step(now[lane].target + at, now[lane].source + at);
+    for (std::size_t lane = 0; lane < count; ++lane) copy_step<stores>(now[lane].target + at, now[lane].source + at);
   }
   for (; at < common; at += step_bytes) {
-    for (std::size_t lane = 0; lane < count; ++lane) copy_step(now[lane].target + at, now[lane].source + at);
+    for (std::size_t lane = 0; lane < count; ++lane) copy_step<stores>(now[lane].target + at, now[lane].source + at);
   }
   for (std::size_t lane = 0; lane < count; ++lane) {
     for (std::size_t rest = at; rest < now[lane].lines * line_bytes; rest += line_bytes) {
-      copy_line(now[lane].target + rest, now[lane].source + rest);
+      copy_line<stores>(now[lane].target + rest, now[lane].source + rest);
     }
   }
 }
 
-void RangeStreamer::copy_first_half() {
-  copy_side_by_side(parts_.data(), lanes, parts_.data() + lanes, count_ - lanes);
+void RangeCopier::copy(const Part* now, std::size_t count, const Part* next, std::size_t next_count) const {
+  switch (stores_) {
+    case Stores::cached: return copy_side_by_side<Stores::cached>(now, count, next, next_count);
+    case Stores::streaming: return copy_side_by_side<Stores::streaming>(now, count, next, next_count);
+  }
+}
+
+void RangeCopier::copy_first_half() {
+  copy(parts_.data(), lanes, parts_.data() + lanes, count_ - lanes);
   std::copy(parts_.begin() + lanes, parts_.end(), parts_.begin());
   count_ -= lanes;
 }
 
-void RangeStreamer::finish() {
+void RangeCopier::finish() {
   if (count_ > lanes) copy_first_half();
-  if (count_ > 0) copy_side_by_side(parts_.data(), count_, nullptr, 0);
+  if (count_ > 0) copy(parts_.data(), count_, nullptr, 0);
   count_ = 0;
-  fence();
+  if (stores_ == Stores::streaming) fence();
 }
 
 }  // namespace shardwire::memory

@@ -17,15 +17,14 @@ enum class Stores {
 
 inline constexpr std::size_t line_bytes = 64;
 
-/// Copies ranges with streaming stores, several ranges side by side: prefetchers begin anew with every run and every page,
-/// and one range at a time has too few cache misses under way to hide that. Where the processor has no such stores, the
-/// order is the same and the stores are ordinary.
+/// Copies ranges, several side by side: prefetchers begin anew with every run and every page, and one range at a time has
+/// too few cache misses under way to hide that. Where the processor has no streaming stores, they are ordinary ones.
 /// Requires: nothing overlaps. Threads: one. Ownership: ranges are borrowed until finish().
-class RangeStreamer {
+class RangeCopier {
  public:
-  RangeStreamer() = default;
-  RangeStreamer(const RangeStreamer&) = delete;
-  RangeStreamer& operator=(const RangeStreamer&) = delete;
+  explicit RangeCopier(Stores stores) : stores_(stores) {}
+  RangeCopier(const RangeCopier&) = delete;
+  RangeCopier& operator=(const RangeCopier&) = delete;
 
   void add(std::byte* target, const std::byte* source, std::size_t size) {
     const std::size_t head = std::min(size, -reinterpret_cast<std::uintptr_t>(target) % line_bytes);
@@ -54,9 +53,12 @@ class RangeStreamer {
   static constexpr std::size_t part_lines = 16384 / line_bytes;
 
   void copy_first_half();
+  void copy(const Part* now, std::size_t count, const Part* next, std::size_t next_count) const;
   static std::size_t fewest_lines(const Part* parts, std::size_t count);
+  template <Stores stores>
   static void copy_side_by_side(const Part* now, std::size_t count, const Part* next, std::size_t next_count);
 
+  Stores stores_;
   std::array<Part, 2 * lanes> parts_{};  // the second half is prefetched while the first is copied
   std::size_t count_ = 0;
 };

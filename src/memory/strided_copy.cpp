@@ -35,6 +35,8 @@ ByteCount first_byte(const Box& box, const PlacedBox& side, ByteCount item_bytes
 // Shorter runs are written through the caches: too much of them is head and tail of lines, unless they are whole lines.
 constexpr ByteCount least_streamed_bytes = 512;
 constexpr ByteCount least_streamed_lines = 2;
+// Through the caches: shorter runs are no faster side by side.
+constexpr ByteCount least_side_by_side_bytes = 512;
 
 template <std::size_t Size>
 void copy_fixed(const std::byte* source, std::byte* target, ByteCount runs, ByteCount source_step,
@@ -122,14 +124,14 @@ void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount firs
   const ByteCount from_step = source_step();
   const ByteCount to_step = target_step();
   const ByteCount size = run_bytes_;
-  if (stores == Stores::streaming && is_streamed(target)) {
-    RangeStreamer streamer;
+  if (stores == Stores::streaming ? is_streamed(target) : count > 1 && size >= least_side_by_side_bytes) {
+    RangeCopier copier(stores);
     visit_rows(first_run, count, [&](ByteCount from, ByteCount to, ByteCount runs) {
       for (ByteCount run = 0; run < runs; ++run) {
-        streamer.add(target + to + run * to_step, source + from + run * from_step, size);
+        copier.add(target + to + run * to_step, source + from + run * from_step, size);
       }
     });
-    return streamer.finish();
+    return copier.finish();
   }
   visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
     // A memcpy of constant size becomes one load and one store: short runs are where the call would dominate.

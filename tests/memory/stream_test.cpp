@@ -55,7 +55,7 @@ BOOST_DATA_TEST_CASE(copies_exactly_its_range_at_any_alignment, data::make({0, 1
   for (std::size_t to = 0; to < 64; to += 7) {
     for (std::size_t from = 0; from < 64; from += 9) {
       std::vector<std::byte> target(length + 2 * margin, std::byte{0xa5});
-      memory::RangeStreamer streamer;
+      memory::RangeCopier streamer(memory::Stores::streaming);
       streamer.add(target.data() + to, source.data() + from, length);
       streamer.finish();
       for (std::size_t i = 0; i < target.size(); ++i) {
@@ -69,7 +69,7 @@ BOOST_DATA_TEST_CASE(copies_exactly_its_range_at_any_alignment, data::make({0, 1
 BOOST_AUTO_TEST_CASE(ranges_of_any_number_and_length_are_copied_once_each) {
   // From none to more than are under way at once, among them some that are cut, and one object for all of them.
   std::mt19937_64 random(test_seed());
-  memory::RangeStreamer streamer;
+  memory::RangeCopier streamer(memory::Stores::streaming);
   for (std::size_t count = 0; count <= 40; ++count) {
     const auto source = numbered(count * 80000 + 64);
     std::vector<std::byte> target(source.size(), std::byte{0xa5});
