@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "memory/stream.hpp"
+#include "memory/strided_copy.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/types.hpp"
 
@@ -25,8 +25,13 @@ Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* b
 /// One digest for several, in their order.
 Digest128 digest_of(std::span<const Digest128> digests);
 
-/// Copies `box` and returns digest_box() of it in the target. Adds what the digest took to `digest_seconds`.
+/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes are
+/// read again soon after they were written, so the digest covers what lies there.
+/// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
+/// What the digest alone took is added to `digest_seconds`. Requires and errors: as StridedCopy::run().
+Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
+                          double* digest_seconds = nullptr);
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds);
+                          const std::byte* from, std::byte* to, Stores stores, double* digest_seconds = nullptr);
 
 }  // namespace shardwire::memory

@@ -32,6 +32,12 @@ ByteCount first_byte(const Box& box, const PlacedBox& side, ByteCount item_bytes
   return to_bytes(element, item_bytes, "local offset");
 }
 
+// Shorter runs are written through the caches: too much of them is head and tail of lines, unless they are whole lines.
+constexpr ByteCount least_streamed_bytes = 512;
+constexpr ByteCount least_streamed_lines = 2;
+// Through the caches: shorter runs are no faster side by side.
+constexpr ByteCount least_side_by_side_bytes = 512;
+
 template <std::size_t Size>
 void copy_fixed(const std::byte* source, std::byte* target, ByteCount runs, ByteCount source_step,
                 ByteCount target_step) {
@@ -45,11 +51,6 @@ void copy_any(const std::byte* source, std::byte* target, ByteCount runs, ByteCo
   for (ByteCount run = 0; run < runs; ++run) {
     std::memcpy(target + run * target_step, source + run * source_step, size);
   }
-}
-
-void stream_any(const std::byte* source, std::byte* target, ByteCount runs, ByteCount source_step,
-                ByteCount target_step, ByteCount size) {
-  for (ByteCount run = 0; run < runs; ++run) stream(target + run * target_step, source + run * source_step, size);
 }
 
 }  // namespace
@@ -111,16 +112,26 @@ void StridedCopy::check_runs(ByteCount first_run, ByteCount count) const {
   }
 }
 
+bool StridedCopy::is_streamed(const std::byte* target) const {
+  if (run_bytes_ >= least_streamed_bytes) return true;
+  ByteCount out_of_line = reinterpret_cast<std::uintptr_t>(target + target_offset_) | run_bytes_;
+  for (std::size_t dim = 0; dim < outer_dims_; ++dim) out_of_line |= target_strides_[dim];
+  return run_bytes_ >= least_streamed_lines * line_bytes && out_of_line % line_bytes == 0;
+}
+
 void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count,
                       Stores stores) const {
   const ByteCount from_step = source_step();
   const ByteCount to_step = target_step();
   const ByteCount size = run_bytes_;
-  if (stores == Stores::streaming && size >= least_streamed_bytes) {
-    visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
-      stream_any(source + from, target + to, runs, from_step, to_step, size);
+  if (stores == Stores::streaming ? is_streamed(target) : count > 1 && size >= least_side_by_side_bytes) {
+    RangeCopier copier(stores);
+    visit_rows(first_run, count, [&](ByteCount from, ByteCount to, ByteCount runs) {
+      for (ByteCount run = 0; run < runs; ++run) {
+        copier.add(target + to + run * to_step, source + from + run * from_step, size);
+      }
     });
-    return stream_fence();
+    return copier.finish();
   }
   visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
     // A memcpy of constant size becomes one load and one store: short runs are where the call would dominate.

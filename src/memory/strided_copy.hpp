@@ -49,6 +49,7 @@ class StridedCopy {
 
  private:
   void check_runs(ByteCount first_run, ByteCount count) const;
+  [[nodiscard]] bool is_streamed(const std::byte* target) const;
 
   ByteCount run_bytes_ = 0;
   ByteCount runs_ = 0;

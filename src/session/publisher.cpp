@@ -302,9 +302,8 @@ void Publisher::pack(Packing packing, move::Slot slot) {
         for (const Source& source : job->sources) {
           const PlacedBox packed = memory::packed(source.box);
           if (digest) {
-            double seconds = 0;
             digests.push_back(memory::copy_and_digest(source.box, source.placed, packed, source.item_bytes, source.base,
-                                                      to, memory::Stores::cached, seconds));
+                                                      to, memory::Stores::cached));
           } else {
             memory::StridedCopy(source.box, source.placed, packed, source.item_bytes).run_all(source.base, to);
           }

@@ -4,6 +4,8 @@
 
 #include <xxhash.h>
 
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 
@@ -12,6 +14,7 @@
 #include "support/seed.hpp"
 
 using namespace shardwire;
+namespace data = boost::unit_test::data;
 using memory::Digest128;
 using memory::digest_box;
 using memory::packed;
@@ -81,6 +84,66 @@ BOOST_AUTO_TEST_CASE(padding_does_not_count) {
 BOOST_AUTO_TEST_CASE(an_empty_box_has_the_digest_of_nothing) {
   const Box none{{0}, {0}};
   BOOST_CHECK(digest_box(none, packed(none), nullptr, 4) == of_row_major({}));
+}
+
+BOOST_DATA_TEST_CASE(a_copy_gives_the_digest_of_its_target, data::make({1, 2, 4, 8, 3}), item_bytes) {
+  layouts::Maker maker(test_seed() + static_cast<unsigned>(item_bytes));
+  const auto item = static_cast<std::size_t>(item_bytes);
+  for (int round = 0; round < 200; ++round) {
+    const Box box = maker.box(maker.below(max_dims + 1));
+    const PlacedBox source = maker.place(box);
+    const PlacedBox target = maker.below(3) == 0 ? packed(box) : maker.place(box);
+    const auto from = maker.bytes(layouts::extent_of(source) * item + 1);
+    for (const memory::Stores stores : {memory::Stores::cached, memory::Stores::streaming}) {
+      auto to = maker.bytes(layouts::extent_of(target) * item + 3);
+      auto expected = to;
+      memory::StridedCopy(box, source, target, item).run_all(from.data() + 1, expected.data() + 3);
+      const Digest128 given =
+          memory::copy_and_digest(box, source, target, item, from.data() + 1, to.data() + 3, stores);
+      BOOST_REQUIRE(to == expected);
+      BOOST_REQUIRE(given == digest_box(box, target, to.data() + 3, item));
+      BOOST_REQUIRE(given == digest_box(box, source, from.data() + 1, item));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_copy_in_batches_gives_the_same_digest) {
+  // Runs below, at and above every limit, in more bytes than one batch has; one run longer than any batch.
+  layouts::Maker maker(test_seed());
+  struct Rows {
+    Extent rows, bytes;
+  };
+  for (const Rows r : {Rows{9000, 1},
+                       {20000, 64},
+                       {5000, 255},
+                       {5000, 512},
+                       {1001, 2048},
+                       {200, 7169},
+                       {80, 16384},
+                       {70, 65537},
+                       {3, 1 << 20},
+                       {2, (1 << 20) + 1},
+                       {1, (3 << 20) + 5}}) {
+    const Box box{{0, 0}, {r.rows, r.bytes}};
+    const PlacedBox strided{box, 1, {r.bytes + 64, 1}};
+    const std::size_t most = static_cast<std::size_t>(r.rows * (r.bytes + 64)) + 1;
+    const auto from = maker.bytes(most);
+    const Digest128 expected = digest_box(box, strided, from.data(), 1);
+    for (const memory::Stores stores : {memory::Stores::cached, memory::Stores::streaming}) {
+      for (const PlacedBox& target : {strided, packed(box)}) {
+        std::vector<std::byte> to(most);
+        BOOST_CHECK(memory::copy_and_digest(box, strided, target, 1, from.data(), to.data(), stores) == expected);
+        BOOST_CHECK(digest_box(box, target, to.data(), 1) == expected);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_copy_of_nothing_has_the_digest_of_nothing) {
+  const Box none{{2, 0}, {0, 3}};
+  const PlacedBox placed = packed({{0, 0}, {4, 3}});
+  BOOST_CHECK(memory::copy_and_digest(none, placed, packed(none), 4, nullptr, nullptr, memory::Stores::streaming) ==
+              of_row_major({}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

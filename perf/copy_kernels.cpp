@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures strided copies beside plain copies of as many bytes: one row for each shape, length of runs and kind of stores.
+// Outline: options; shapes; the turns of one member; rows.
+#include <fmt/core.h>
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <new>
+
+#include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
+#include "perf/copy.hpp"
+#include "perf/processes.hpp"
+#include "perf/row.hpp"
+
+namespace {
+
+using namespace shardwire;
+using namespace shardwire::perf;
+using memory::Stores;
+
+constexpr int most_members = 16;
+constexpr int most_repeats = 64;
+constexpr int most_turns = 64;
+
+struct Options {
+  std::vector<std::string> shapes{"contiguous", "source-strided", "target-strided"};
+  std::vector<ByteCount> runs{64, 256, 1024, 2048, 7168, 16384, 65536};
+  std::string commit;
+  int processes = 1;
+  ByteCount mebibytes = 64;
+  ByteCount odd = 0;
+  int repeats = 9;
+};
+
+struct Shape {
+  std::string name;
+  ByteCount run_bytes;
+};
+
+struct Span {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::int64_t cpu_ns = 0;
+};
+
+/// Lies in pages that all members share; each writes its own spans. Repeat 0 is the one that warms up.
+struct Board {
+  Barrier barrier;
+  std::array<std::array<std::array<Span, most_members>, most_repeats + 1>, most_turns> spans;
+};
+
+// As in a restore from FSDP to TP, or back: what one member copies is a band of columns of a matrix that all of them
+// share, contiguous on the other side. More bands than members keep runs as far apart as eight ranks do.
+struct Buffers {
+  ByteCount bands;
+  ByteCount band_bytes;
+  std::byte* shared;  // bands * band_bytes
+  std::byte* own;     // band_bytes for each member
+};
+
+struct Turn {
+  std::string name;
+  std::function<void(const Buffers&, int member)> copy;
+};
+
+std::int64_t clock_ns(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+struct Task {
+  Box box;
+  PlacedBox source;
+  PlacedBox target;
+  const std::byte* from;
+  std::byte* to;
+};
+
+Task task_of(const Buffers& buffers, int member, const Shape& shape) {
+  const auto run = static_cast<Extent>(shape.run_bytes);
+  const Extent rows = static_cast<Extent>(buffers.band_bytes) / run;
+  const auto bands = static_cast<Extent>(buffers.bands);
+  const Box box{{0, run * member}, {rows, run}};
+  const PlacedBox dense = memory::packed(box);
+  const PlacedBox strided{Box{{0, 0}, {rows, run * bands}}, 0, {run * bands, 1}};
+  const auto begin = static_cast<ByteCount>(member) * buffers.band_bytes;
+  std::byte* const own = buffers.own + begin;
+  if (shape.name == "contiguous") return {box, dense, dense, buffers.shared + begin, own};
+  if (shape.name == "source-strided") return {box, strided, dense, buffers.shared, own};
+  return {box, dense, strided, own, buffers.shared};
+}
+
+// What is done with the box that a member copies.
+using Act = void (*)(const Task& task);
+
+void stream(const Task& task) {
+  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::streaming);
+}
+void cache(const Task& task) {
+  memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
+}
+void copy_and_digest(const Task& task) {
+  (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming);
+}
+void digest_after(const Task& task) {
+  stream(task);
+  (void)memory::digest_box(task.box, task.target, task.to, 1);
+}
+
+Turn strided_turn(const Shape& shape, const char* name, Act act) {
+  return {name, [shape, act](const Buffers& buffers, int member) { act(task_of(buffers, member, shape)); }};
+}
+
+Turn plain_turn(const PlainCopy& plain) {
+  return {plain.name, [&plain](const Buffers& buffers, int member) {
+            const auto begin = static_cast<ByteCount>(member) * buffers.band_bytes;
+            plain.copy({buffers.shared + begin, buffers.band_bytes}, {buffers.own + begin, buffers.band_bytes});
+          }};
+}
+
+void take_turns(Board& board, const Buffers& buffers, const std::vector<Turn>& turns, int repeats, int member) {
+  for (int repeat = 0; repeat <= repeats; ++repeat) {
+    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+      Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(member)];
+      board.barrier.wait();
+      span.cpu_ns = -clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+      span.begin_ns = clock_ns(CLOCK_MONOTONIC);
+      turns[turn].copy(buffers, member);
+      span.end_ns = clock_ns(CLOCK_MONOTONIC);
+      span.cpu_ns += clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    }
+  }
+}
+
+struct Times {
+  Spread wall;
+  Spread cpu;
+};
+
+Times times_of(const Board& board, std::size_t turn, const Options& options) {
+  std::vector<double> wall;
+  std::vector<double> cpu;
+  for (int repeat = 1; repeat <= options.repeats; ++repeat) {
+    Span all{std::numeric_limits<std::int64_t>::max(), 0, 0};
+    for (int member = 0; member < options.processes; ++member) {
+      const Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(member)];
+      all.begin_ns = std::min(all.begin_ns, span.begin_ns);
+      all.end_ns = std::max(all.end_ns, span.end_ns);
+      all.cpu_ns += span.cpu_ns;
+    }
+    wall.push_back(static_cast<double>(all.end_ns - all.begin_ns) * 1e-9);
+    cpu.push_back(static_cast<double>(all.cpu_ns) * 1e-9);
+  }
+  return {spread_of(wall), spread_of(cpu)};
+}
+
+std::string label(const Shape& shape, const Options& options) {
+  const std::string runs = shape.name == "contiguous" ? "" : fmt::format(" {}", shape.run_bytes);
+  return shape.name + runs + (options.odd > 0 ? fmt::format(", {} out of line", options.odd) : "");
+}
+
+void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board& board, const Options& options) {
+  nlohmann::ordered_json bounds;
+  nlohmann::ordered_json cpu;
+  std::string fastest;
+  Times bound;
+  const std::size_t plain = plain_copies().size();
+  for (std::size_t turn = 0; turn < plain; ++turn) {
+    const Times times = times_of(board, turn, options);
+    bounds[turns[turn].name] = times.wall.median;
+    cpu[turns[turn].name] = times.cpu.median;
+    if (fastest.empty() || times.cpu.median < bound.cpu.median) {
+      fastest = turns[turn].name;
+      bound = times;
+    }
+  }
+  for (std::size_t turn = plain; turn < turns.size(); ++turn) {
+    const Times times = times_of(board, turn, options);
+    nlohmann::ordered_json row;
+    row["name"] = fmt::format("perf_copy {}, {}", label(shape, options), turns[turn].name);
+    row["commit"] = commit(options.commit);
+    row["machine"] = machine();
+    row["versions"] = versions();
+    row["processes"] = options.processes;
+    row["repeats"] = options.repeats;
+    row["seconds"] = times.wall.median;
+    row["seconds_min"] = times.wall.least;
+    row["seconds_max"] = times.wall.most;
+    row["bytes"] = (options.mebibytes << 20) * static_cast<ByteCount>(options.processes);
+    row["bound"] = fastest;
+    row["bound_seconds"] = bound.wall.median;
+    row["bound_seconds_min"] = bound.wall.least;
+    row["bound_seconds_max"] = bound.wall.most;
+    row["ratio"] = bound.wall.median / times.wall.median;
+    row["cpu_ratio"] = bound.cpu.median / times.cpu.median;
+    row["bounds"] = bounds;
+    row["cpu_seconds"] = cpu;
+    row["cpu_seconds"][turns[turn].name] = times.cpu.median;
+    fmt::print("{}\n", row.dump());
+    fmt::print(stderr, "{:<42} {:>7.2f} GB/s, {:.2f} of {}; by processor time {:.2f}\n", row["name"].get<std::string>(),
+               row["bytes"].get<double>() / times.wall.median * 1e-9, row["ratio"].get<double>(), fastest,
+               row["cpu_ratio"].get<double>());
+  }
+}
+
+void measure(const Shape& shape, const Options& options) {
+  std::vector<Turn> turns;
+  for (const PlainCopy& plain : plain_copies()) turns.push_back(plain_turn(plain));
+  turns.push_back(strided_turn(shape, "streaming", stream));
+  turns.push_back(strided_turn(shape, "cached", cache));
+  turns.push_back(strided_turn(shape, "copy and digest", copy_and_digest));
+  turns.push_back(strided_turn(shape, "streaming, then digest", digest_after));
+
+  const ByteCount bands = std::max<ByteCount>(8, static_cast<ByteCount>(options.processes));
+  const ByteCount band_bytes = options.mebibytes << 20;
+  const auto shared = shared_pages(bands * band_bytes + options.odd);
+  const auto own = shared_pages(static_cast<ByteCount>(options.processes) * band_bytes);
+  std::memset(shared.get(), 1, bands * band_bytes + options.odd);
+  std::memset(own.get(), 2, static_cast<ByteCount>(options.processes) * band_bytes);
+  const Buffers buffers{bands, band_bytes, static_cast<std::byte*>(shared.get()) + options.odd,
+                        static_cast<std::byte*>(own.get())};
+  const auto board_pages = shared_pages(sizeof(Board));
+  Board& board = *new (board_pages.get()) Board;
+  board.barrier.open(options.processes);
+  run_processes(options.processes, std::chrono::seconds(300),
+                [&](int member) { take_turns(board, buffers, turns, options.repeats, member); });
+  print_rows(shape, turns, board, options);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Measures strided copies beside plain copies", "perf_copy"};
+  app.add_option("--shapes", options.shapes, "Which shapes")
+      ->check(CLI::IsMember({"contiguous", "source-strided", "target-strided"}))
+      ->delimiter(',');
+  app.add_option("--runs", options.runs, "Bytes of a run, divisors of the bytes")
+      ->check(CLI::PositiveNumber)
+      ->delimiter(',');
+  app.add_option("--processes", options.processes, "Processes that copy at once")->check(CLI::Range(1, most_members));
+  app.add_option("--mebibytes", options.mebibytes, "MiB that each process copies")->check(CLI::PositiveNumber);
+  app.add_option("--odd", options.odd, "Bytes by which the shared side is out of line")->check(CLI::Range(0, 4095));
+  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, most_repeats));
+  app.add_option("--commit", options.commit, "Commit that is measured; default: the one it was built from");
+  try {
+    app.parse(argc, argv);
+    for (const std::string& shape : options.shapes) {
+      for (const ByteCount run_bytes : options.runs) {
+        measure({shape, run_bytes}, options);
+        if (shape == "contiguous") break;  // one run, however long the rows are
+      }
+    }
+    return 0;
+  } catch (const CLI::Success& asked) {  // --help
+    return app.exit(asked);
+  } catch (const CLI::Error& error) {
+    fmt::print(stderr, "perf_copy: {}\n", error.what());
+    return 2;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "perf_copy: {}\n", error.what());
+    return 1;
+  }
+}
