@@ -21,8 +21,8 @@ struct Digest128 {
 /// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
 Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
 
-/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes are
-/// read again soon after they were written, so the digest covers what lies there.
+/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes
+/// are read again soon after they were written, so the digest covers what lies there.
 /// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
 /// Requires and errors: as StridedCopy::run().
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores);
