@@ -200,6 +200,8 @@ struct PartsRequest {
   lease @1 :UInt64;
   tensors @2 :List(UInt32);  # one per box
   boxes @3 :Common.Boxes;
+  each @4 :Bool;    # pack requests only, as the next; both under the capability "straight"
+  digest @5 :Bool;
 }
 
 struct Digests {

@@ -80,12 +80,18 @@ class Endpoint {
   [[nodiscard]] virtual bool failed() const = 0;
   /// For people: what carries the bytes, e.g. "shared memory", "tcp".
   [[nodiscard]] virtual std::string protocol() const = 0;
+  /// The peer is on this host, and bytes do not pass a network interface.
+  [[nodiscard]] virtual bool on_host() const = 0;
+  /// Gives up on the peer at once: all that is posted here, and every receive from it, ends soon with a Fault, and then
+  /// nothing writes into or reads from their buffers any more. The endpoint is of no use afterwards.
+  virtual void cut() = 0;
 };
 inline constexpr std::size_t max_header_bytes = 64;
 
 struct Capabilities {
   bool mapped = false;          ///< regions from allocate() can be mapped by peers on the same host
   bool one_sided_read = false;  ///< read() is done by hardware, without the peer's processor
+  std::string no_map_reason{};  ///< for people: why not `mapped`
 };
 
 class Fabric {

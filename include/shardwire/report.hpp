@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwire/costs.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
@@ -26,8 +27,19 @@ struct WayBytes {
   ByteCount mapped = 0;
   ByteCount read = 0;
   ByteCount packed = 0;
-  ByteCount over_read = 0;
+  ByteCount over_read = 0;  ///< with the bytes of the gaps, which count as RestoreReport::extra
   ByteCount grouped = 0;
+  ByteCount straight =
+      0;  ///< of packed: in messages that went from where they lay to where they belong, without staging
+};
+
+/// What the cost model expected of one way, and what it took.
+struct WayCostReport {
+  Way way{};
+  ByteCount bytes = 0;
+  ByteCount runs = 0;            ///< contiguous on both sides
+  double predicted_seconds = 0;  ///< as if it had the machine to itself
+  double measured_seconds = 0;   ///< during which at least one of its operations was under way
 };
 
 struct PeerReport {
@@ -50,10 +62,12 @@ struct RestoreReport {
   ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  std::string transport;           ///< name and loaded version of the fabric
-  std::vector<PeerReport> peers;   ///< ascending by rank, one line per (peer, path)
-  std::vector<TensorKey> skipped;  ///< elements or values wanted with Absent::skip that no source has
-  std::vector<TensorKey> zeroed;   ///< the same with Absent::zero
+  double digest_seconds = 0;         ///< of processor time that digests took on this side; most of it inside `move`
+  std::vector<WayCostReport> costs;  ///< of the ways used
+  std::string transport;             ///< name and loaded version of the fabric
+  std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
+  std::vector<TensorKey> skipped;    ///< elements or values wanted with Absent::skip that no source has
+  std::vector<TensorKey> zeroed;     ///< the same with Absent::zero
 };
 
 /// What a session has used so far, as a source and as a target.

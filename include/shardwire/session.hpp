@@ -98,12 +98,24 @@ class Catalog {
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
+/// How a session's thread waits for its fabric. Default: it sleeps on the fabric's descriptor as soon as there is nothing
+/// to do, and a core is free for the trainer.
+struct ProgressMode {
+  /// After the last activity (something moved, or woke the thread) it first asks the fabric again and again, for at most
+  /// this long, and only then sleeps. Saves the wake-up of each message that comes within that time, for a busy core.
+  Duration spin{};
+
+  static constexpr ProgressMode wakeup() { return {}; }
+  static constexpr ProgressMode spinning(Duration at_most) { return {at_most}; }
+};
+
 struct SessionOptions {
   std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
   ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
   Duration join_timeout = std::chrono::seconds(60);
-  CostModel costs{};  ///< what restores of this session choose ways by; see load_costs()
-  LogSink log{};      ///< called from the session's thread; must not block; empty: silent
+  CostModel costs{};        ///< what restores of this session choose ways by; see load_costs()
+  ProgressMode progress{};  ///< how the session's thread waits: sleeping, or spinning for a while first
+  LogSink log{};            ///< called from the session's thread; must not block; empty: silent
 };
 
 enum class Snapshot : std::uint8_t {
@@ -214,7 +226,8 @@ class Session {
  public:
   /// Member 0 serves the rendezvous; the others retry until it answers.
   /// Errors: throws Error{timed_out} when it does not, Error{invalid_argument} when the port is taken, the job key differs
-  ///         or the rank is already there, Error{unsupported} when the transport is not in this build.
+  ///         or the rank is already there, Error{unsupported} when the transport is not in this build,
+  ///         Error{out_of_resources} when the process may not open the descriptors that it takes.
   static Session join(Bootstrap bootstrap, SessionOptions options = {});
 
   ~Session();

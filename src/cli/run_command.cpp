@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
@@ -127,6 +128,8 @@ int run(const Words& words) {
     outcome = run_here(job, options);
   } catch (const Error& error) {
     outcome.errors.push_back({std::string(to_string(error.code())), error.what()});
+  } catch (const std::system_error& error) {  // pipes and processes that could not be made
+    outcome.errors.push_back({std::string(to_string(ErrorCode::out_of_resources)), error.what()});
   }
   if (outcome.interrupted) {
     fmt::print(stderr, "shardwire: interrupted; all ranks are ended\n");

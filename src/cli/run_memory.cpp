@@ -15,7 +15,8 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr ByteCount per_member = 24u << 20;  // code, fabric, bookkeeping: seen on small jobs
+constexpr ByteCount per_member = 24u << 20;        // code, fabric, bookkeeping: seen on small jobs
+constexpr ByteCount shared_per_member = 5u << 20;  // UCX's own queues: 4.2 MiB with 1.13
 
 // What this process may still use: of the machine, and of its control group where that is smaller.
 std::optional<ByteCount> available_memory() {
@@ -57,11 +58,12 @@ void require_memory(const Case& job, const RunOptions& options, bool shared) {
   struct statvfs shm {};
   if (!shared || ::statvfs("/dev/shm", &shm) != 0) return;
   const ByteCount free_shm = static_cast<ByteCount>(shm.f_bavail) * shm.f_frsize;
-  if (free_shm < arenas) {
+  const ByteCount needed_shm = support::add(arenas, members * shared_per_member, "the shared memory of all ranks");
+  if (free_shm < needed_shm) {
     throw Error(ErrorCode::out_of_resources,
                 fmt::format("the job needs {} of shared memory, /dev/shm has {} free; enlarge it (mount -o "
                             "remount,size=..) or make the job smaller by \"layers\" in the case file",
-                            text(arenas), text(free_shm)));
+                            text(needed_shm), text(free_shm)));
   }
 }
 

@@ -163,6 +163,8 @@ class Supervisor {
     if (json.is_discarded()) return;  // cut off by a death
     if (const auto result = json.find("result"); result != json.end()) {
       outcome_.results.push_back(member_result_from(*result));
+      const bool joined = process.phase != "join";
+      if (!joined && !outcome_.results.back().errors.empty() && !join_failed_) join_failed_ = Clock::now();
       ++process.results;
       if (!first_result_) first_result_ = Clock::now();
       return;
@@ -191,7 +193,9 @@ class Supervisor {
     if (WIFSIGNALED(status)) {
       how = fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
     }
-    if (process.killed_for_silence) how = "gave no sign of life and was ended";
+    if (process.killed_for_silence) {
+      how = join_failed_ ? "was ended, since not all ranks could join" : "gave no sign of life and was ended";
+    }
     const std::vector<int>& members = process.plan->members;
     const std::string who = members.size() == 1
                                 ? fmt::format("rank {}", members.front())
@@ -199,7 +203,8 @@ class Supervisor {
     outcome_.errors.push_back({process.killed_for_silence ? "timed_out" : "peer_lost", fmt::format("{} {}", who, how)});
   }
 
-  // A member that hangs is ended when the others, who keep to the deadline themselves, must long be done with it.
+  // A member that hangs is ended when the others, who keep to the deadline themselves, must long be done with it. Where
+  // one could not join, the others wait for it in vain.
   void end_silent() {
     const auto now = Clock::now();
     const Duration limit = options_.deadline + 3 * grace;
@@ -207,7 +212,8 @@ class Supervisor {
       if (!process.alive || process.killed_for_silence) continue;
       const bool restoring_too_long = process.phase == "restore" && now - process.phase_began > limit;
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.heard) > limit;
-      if (!restoring_too_long && !last_and_silent && now - process.heard < idle_limit + limit) continue;
+      const bool waits_in_vain = join_failed_ && now - *join_failed_ > grace;
+      if (!restoring_too_long && !last_and_silent && !waits_in_vain && now - process.heard < idle_limit + limit) continue;
       process.killed_for_silence = true;
       segments_.note(process.pid);
       ::kill(process.pid, SIGKILL);
@@ -235,6 +241,7 @@ class Supervisor {
   int signals_ = -1;
   std::vector<Process> processes_;
   std::optional<Clock::time_point> first_result_;
+  std::optional<Clock::time_point> join_failed_;  // a member ended before it had joined
   SharedSegments segments_;
   JobOutcome outcome_;
 };

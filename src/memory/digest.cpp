@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -78,12 +79,27 @@ ByteCount batch_bytes(Stores stores) {
   return stores == Stores::cached ? 64u << 10 : 1u << 20;
 }
 
-void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, Stores stores, Hasher& hasher) {
+// Adds the time that it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, Stores stores, Hasher& hasher,
+                   double& digest_seconds) {
   RangeCopier copier(stores);
   for (ByteCount at = 0; at < size; at += batch_bytes(stores)) {
     const ByteCount part = std::min(batch_bytes(stores), size - at);
     copier.add(target + at, source + at, part);
     copier.finish();
+    const Stopwatch watch(digest_seconds);
     hasher.add(target + at, part);
   }
 }
@@ -100,13 +116,19 @@ Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* b
   return hasher.finish();
 }
 
-Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores) {
+Digest128 digest_of(std::span<const Digest128> digests) {
+  const XXH128_hash_t hash = XXH3_128bits(digests.data(), digests.size_bytes());
+  return {hash.low64, hash.high64};
+}
+
+Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
+                          double& digest_seconds) {
   Hasher hasher;
   if (copy.run_bytes() > batch_bytes(stores)) {
     copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount count) {
       for (ByteCount run = 0; run < count; ++run) {
         copy_long_run(source + from + run * copy.source_step(), target + to + run * copy.target_step(),
-                      copy.run_bytes(), stores, hasher);
+                      copy.run_bytes(), stores, hasher, digest_seconds);
       }
     });
     return hasher.finish();
@@ -115,6 +137,7 @@ Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std:
   for (ByteCount first = 0; first < copy.runs(); first += batch) {
     const ByteCount count = std::min(batch, copy.runs() - first);
     copy.run(source, target, first, count, stores);
+    const Stopwatch watch(digest_seconds);
     copy.visit_rows(first, count, [&](ByteCount /*from*/, ByteCount to, ByteCount runs) {
       hasher.add_runs(target + to, runs, copy.target_step(), copy.run_bytes());
     });
@@ -123,8 +146,8 @@ Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std:
 }
 
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores) {
-  return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds) {
+  return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores, digest_seconds);
 }
 
 }  // namespace shardwire::memory

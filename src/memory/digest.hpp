@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "memory/strided_copy.hpp"
 #include "shardwire/layout.hpp"
@@ -21,12 +22,17 @@ struct Digest128 {
 /// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
 Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
 
+/// One digest for several, in their order.
+Digest128 digest_of(std::span<const Digest128> digests);
+
 /// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes
-/// are read again soon after they were written, so the digest covers what lies there.
+/// are read again soon after they were written, so the digest covers what lies there. Adds what the digest took to
+/// `digest_seconds`.
 /// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
 /// Requires and errors: as StridedCopy::run().
-Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores);
+Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
+                          double& digest_seconds);
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds);
 
 }  // namespace shardwire::memory

@@ -23,11 +23,57 @@ void cut_from(const Box& box, std::size_t dim, ElementCount volume, ElementCount
   }
 }
 
+void cut_hull_from(const Box& box, std::size_t dim, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit,
+                   std::vector<Box>& parts) {
+  const ByteCount hull = hull_bytes(box, placed, item_bytes);
+  if (hull <= limit || dim == box.dims()) {
+    parts.push_back(box);
+    return;
+  }
+  // Each index of this dim adds one stride to the hull of a single one.
+  Box single = box;
+  single.size[dim] = 1;
+  const ByteCount least = hull_bytes(single, placed, item_bytes);
+  const ByteCount stride = static_cast<ByteCount>(placed.local_strides[dim]) * item_bytes;
+  Extent step = 1;
+  if (least <= limit && stride > 0) {
+    step =
+        static_cast<Extent>(std::min<ByteCount>(1 + (limit - least) / stride, static_cast<ByteCount>(box.size[dim])));
+  }
+  for (Extent index = 0; index < box.size[dim]; index += step) {
+    Box part = box;
+    part.offset[dim] = box.offset[dim] + index;
+    part.size[dim] = std::min(step, box.size[dim] - index);
+    cut_hull_from(part, dim + 1, placed, item_bytes, limit, parts);
+  }
+}
+
 }  // namespace
 
 std::vector<Box> cut(const Box& box, ElementCount limit) {
   std::vector<Box> parts;
   if (!box.empty()) cut_from(box, 0, box.volume(), limit, parts);
+  return parts;
+}
+
+std::vector<Box> cut_into_runs(const Transfer& transfer, ElementCount limit) {
+  const memory::StridedCopy copy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
+  const auto run = static_cast<ElementCount>(copy.run_bytes() / transfer.item_bytes);
+  return cut(transfer.box, std::min(run, limit));
+}
+
+ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_bytes) {
+  if (box.empty()) return 0;
+  ByteCount last = 0;
+  for (std::size_t dim = 0; dim < box.dims(); ++dim) {
+    last += static_cast<ByteCount>(box.size[dim] - 1) * static_cast<ByteCount>(placed.local_strides[dim]);
+  }
+  return (last + 1) * item_bytes;
+}
+
+std::vector<Box> cut_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes) {
+  std::vector<Box> parts;
+  if (!box.empty()) cut_hull_from(box, 0, placed, item_bytes, limit_bytes, parts);
   return parts;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/engine.hpp"
 
+#include <algorithm>
+#include <bit>
+
 namespace shardwire::move {
 
 namespace {
@@ -10,34 +13,78 @@ constexpr ByteCount in_place_slice_bytes = 4u << 20;
 
 }  // namespace
 
-Engine::Engine(memory::Copier& copier, EngineOptions options, Hooks hooks)
-    : pool_(options.staging_bytes, slot_bytes),
+Engine::Engine(memory::Copier& copier, const EngineOptions& options, Hooks hooks)
+    : pool_(options.staging_bytes, options.slot_bytes),
       shared_(std::make_shared<Shared>(Shared{.copier = copier,
                                               .pacer = Pacer(options.ingress_bytes_per_second),
                                               .tally = {},
+                                              .digests = options.digests,
                                               .changed = std::move(hooks.changed),
-                                              .failed = std::move(hooks.failed)})),
-      in_place_(make_in_place_way(shared_, shared_->pacer.slice_bytes(in_place_slice_bytes))),
-      packed_(std::make_unique<PackedWay>(shared_, pool_, options.first_request, std::move(hooks.send_pack))) {
+                                              .failed = std::move(hooks.failed),
+                                              .digested = std::move(hooks.digested),
+                                              .differs = std::move(hooks.differs),
+                                              .endpoint = std::move(hooks.endpoint),
+                                              .ask = std::move(hooks.ask),
+                                              .next_request = options.first_request})),
+      in_place_(make_in_place(shared_, shared_->pacer.slice_bytes(in_place_slice_bytes))),
+      reads_(make_reads(shared_, pool_)),
+      packed_(make_packed(shared_, pool_)),
+      straight_(make_straight(shared_)) {
 }
 
 Engine::~Engine() = default;
 
+void Engine::limit(std::uint32_t peer, ByteCount bytes) {
+  packed_->limit(peer, bytes);
+  straight_->limit(peer, bytes);
+}
+
+WayEngine& Engine::engine_of(Way way) const {
+  switch (way) {
+    case Way::local:
+    case Way::mapped: return *in_place_;
+    case Way::read:
+    case Way::over_read: return *reads_;
+    case Way::straight: return *straight_;
+    case Way::packed: break;
+  }
+  return *packed_;
+}
+
 void Engine::add(Transfer transfer) {
   shared_->tally.expect(transfer);
-  switch (transfer.way) {
-    case WayKind::local:
-    case WayKind::mapped: in_place_->add(std::move(transfer)); return;
-    case WayKind::packed: packed_->add(std::move(transfer)); return;
-  }
+  engine_of(transfer.way).add(std::move(transfer));
 }
 
 std::optional<Pacer::Clock::time_point> Engine::pump() {
   if (shared_->stopped) return std::nullopt;
   const auto now = Pacer::Clock::now();
-  while (packed_->post(now) || in_place_->post(now)) {
+  // What peers have to work for is asked first, so that they do while this side copies.
+  while (packed_->post(now) || straight_->post(now) || reads_->post(now) || in_place_->post(now)) {
   }
   return shared_->pacer.retry_at();
+}
+
+bool Engine::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
+  return packed_->payload(header, incoming) || straight_->payload(header, incoming);
+}
+
+std::optional<MessageWay::Asked> Engine::asked(std::uint64_t request) const {
+  const auto found = packed_->asked(request);
+  return found ? found : straight_->asked(request);
+}
+
+bool Engine::idle() const {
+  return in_place_->idle() && reads_->idle() && packed_->idle() && straight_->idle();
+}
+
+ByteCount slot_bytes_for(const CostModel& costs) {
+  // Eight round trips' worth: with some slots in flight the pipe stays full, and packing overlaps with sending.
+  const WayCost& cost = costs.at(Reach::network, Way::packed);
+  constexpr ByteCount least = 256u << 10;
+  constexpr ByteCount most = 4u << 20;
+  const double bytes = std::clamp(8 * cost.latency_seconds * cost.bytes_per_second, double{least}, double{most});
+  return std::bit_ceil(static_cast<ByteCount>(bytes));
 }
 
 }  // namespace shardwire::move

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 
-#include "move/packed.hpp"
+#include "move/messages.hpp"
 #include "move/staging.hpp"
 #include "move/way.hpp"
 
@@ -12,8 +13,11 @@ namespace shardwire::move {
 
 struct EngineOptions {
   ByteCount staging_bytes = 0;
+  ByteCount slot_bytes = 0;  ///< see slot_bytes_for()
   ByteCount ingress_bytes_per_second = 0;
-  std::uint64_t first_request = 0;  ///< number of the first packed request; unguessable, so that nobody else can answer
+  std::uint64_t first_request =
+      0;  ///< number of the first message asked for; unguessable, so that nobody else can answer
+  bool digests = false;
 };
 
 /// Drives the ways of one restore.
@@ -21,35 +25,47 @@ struct EngineOptions {
 class Engine {
  public:
   struct Hooks {
-    PackedWay::Send send_pack;
-    std::function<void()> changed;
-    std::function<void(std::exception_ptr)> failed;
+    decltype(Shared::changed) changed;
+    decltype(Shared::failed) failed;
+    decltype(Shared::digested) digested;
+    decltype(Shared::differs) differs;
+    decltype(Shared::endpoint) endpoint;
+    decltype(Shared::ask) ask;
   };
-  Engine(memory::Copier& copier, EngineOptions options, Hooks hooks);
+  Engine(memory::Copier& copier, const EngineOptions& options, Hooks hooks);
   /// Requires: idle(), or the copier has been drained.
   ~Engine();
 
-  /// See PackedWay::limit.
-  void limit_pack(std::uint32_t peer, ByteCount bytes) { packed_->limit(peer, bytes); }
+  /// See MessageWay::limit.
+  void limit(std::uint32_t peer, ByteCount bytes);
   void add(Transfer transfer);
   /// Posts all that may be posted now. Returns when to call again if only the rate stands in the way.
   std::optional<Pacer::Clock::time_point> pump();
-  bool payload(std::uint64_t request, transport::Incoming& incoming) { return packed_->payload(request, incoming); }
-  [[nodiscard]] std::optional<std::uint32_t> peer_of(std::uint64_t request) const { return packed_->peer_of(request); }
+  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
+  [[nodiscard]] std::optional<MessageWay::Asked> asked(std::uint64_t request) const;
 
   [[nodiscard]] bool complete() const { return shared_->tally.done_bytes() == shared_->tally.expected_bytes(); }
   [[nodiscard]] const Tally& tally() const { return shared_->tally; }
+  [[nodiscard]] double digest_seconds() const { return shared_->digest_seconds; }
   [[nodiscard]] ByteCount staging_peak_bytes() const { return pool_.peak_bytes(); }
   /// Posts nothing more; what is in flight ends or is discarded.
   void stop() { shared_->stopped = true; }
-  /// No copy into the destination is running or can begin.
-  [[nodiscard]] bool idle() const { return in_place_->idle() && packed_->idle(); }
+  /// Nothing is being written into the destination, and nothing can begin to be.
+  [[nodiscard]] bool idle() const;
 
  private:
+  [[nodiscard]] WayEngine& engine_of(Way way) const;
+
   StagingPool pool_;
   std::shared_ptr<Shared> shared_;  // owners: this engine, its ways and completions in flight
-  std::unique_ptr<Way> in_place_;
-  std::unique_ptr<PackedWay> packed_;
+  std::unique_ptr<WayEngine> in_place_;
+  std::unique_ptr<WayEngine> reads_;
+  std::unique_ptr<MessageWay> packed_;
+  std::unique_ptr<MessageWay> straight_;
 };
+
+/// The size of a slot: what a fabric of this latency and bandwidth needs to run at full speed with a few of them in
+/// flight, within bounds.
+ByteCount slot_bytes_for(const CostModel& costs);
 
 }  // namespace shardwire::move

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <deque>
 
 #include "move/way.hpp"
@@ -7,13 +8,7 @@ namespace shardwire::move {
 
 namespace {
 
-// A box and the transfer that it is a part of. Transfers are immutable once added, so slices share them.
-struct Slice {
-  std::shared_ptr<const Transfer> transfer;  // owners: the queue and the jobs in flight
-  Box box;
-};
-
-class InPlaceWay final : public Way {
+class InPlaceWay final : public WayEngine {
  public:
   InPlaceWay(std::shared_ptr<Shared> shared, ByteCount slice_bytes)
       : shared_(std::move(shared)), slice_bytes_(slice_bytes) {}
@@ -24,20 +19,22 @@ class InPlaceWay final : public Way {
     if (in_flight_ >= most_in_flight || !refill()) return false;
     // Small pieces share a job, so that a job is worth a thread switch. Remote and local bytes are never mixed: only
     // remote ones are paced.
-    const bool remote = slices_.front().transfer->way != WayKind::local;
+    const Way way = parts_.front().transfer->way;
     ByteCount bytes = 0;
     std::size_t count = 0;
-    while (count < slices_.size() && (slices_[count].transfer->way != WayKind::local) == remote) {
-      const ByteCount next = bytes_of(slices_[count]);
+    while (count < parts_.size() && parts_[count].transfer->way == way) {
+      const ByteCount next = parts_[count].bytes();
       if (count > 0 && bytes + next > slice_bytes_) break;
       bytes += next;
-      if (++count == slices_.size()) refill_one();
+      if (++count == parts_.size()) refill_one();
     }
-    if (remote && !shared_->pacer.take(bytes, now)) return false;
-    std::vector<Slice> batch(std::make_move_iterator(slices_.begin()),
-                             std::make_move_iterator(slices_.begin() + static_cast<std::ptrdiff_t>(count)));
-    slices_.erase(slices_.begin(), slices_.begin() + static_cast<std::ptrdiff_t>(count));
-    submit(std::move(batch));
+    if (way != Way::local && !shared_->pacer.take(bytes, now)) return false;
+    auto job = std::make_shared<Job>();  // owners: the job and its completion
+    job->way = way;
+    const auto past = parts_.begin() + static_cast<std::ptrdiff_t>(count);
+    job->parts.assign(std::make_move_iterator(parts_.begin()), std::make_move_iterator(past));
+    parts_.erase(parts_.begin(), past);
+    submit(std::move(job));
     return true;
   }
 
@@ -46,14 +43,32 @@ class InPlaceWay final : public Way {
  private:
   static constexpr int most_in_flight = 4;
 
-  static ByteCount bytes_of(const Slice& slice) {
-    return static_cast<ByteCount>(slice.box.volume()) * slice.transfer->item_bytes;
-  }
+  struct Job {
+    Way way{};
+    std::vector<Part> parts;
+    std::vector<memory::Digest128> digests;    // of the target, if wanted
+    std::vector<memory::Digest128> originals;  // of the source, where that is this process
+    double digest_seconds = 0;
+
+    void copy(const Part& part, memory::Stores stores) const {
+      const Transfer& t = *part.transfer;
+      memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
+    }
+    void copy_and_digest(const Part& part, memory::Stores stores) {
+      const Transfer& t = *part.transfer;
+      digests.push_back(memory::copy_and_digest(part.box, t.held, t.wanted, t.item_bytes, t.source, t.target, stores,
+                                                digest_seconds));
+      if (way != Way::local) return;
+      const auto began = Tally::Clock::now();
+      originals.push_back(memory::digest_box(part.box, t.held, t.source, t.item_bytes));
+      digest_seconds += std::chrono::duration<double>(Tally::Clock::now() - began).count();
+    }
+  };
 
   bool refill() {
-    while (slices_.empty() && refill_one()) {
+    while (parts_.empty() && refill_one()) {
     }
-    return !slices_.empty();
+    return !parts_.empty();
   }
 
   bool refill_one() {
@@ -61,24 +76,34 @@ class InPlaceWay final : public Way {
     const auto transfer = std::make_shared<const Transfer>(std::move(queue_.front()));
     queue_.pop_front();
     const auto limit = std::max<ElementCount>(1, static_cast<ElementCount>(slice_bytes_ / transfer->item_bytes));
-    for (Box& box : cut(transfer->box, limit)) slices_.push_back({transfer, box});
+    for (Box& box : cut(transfer->box, limit)) parts_.push_back({transfer, box});
     return true;
   }
 
-  void submit(std::vector<Slice> batch) {
+  void submit(std::shared_ptr<Job> job) {
     ++in_flight_;
-    const auto slices = std::make_shared<std::vector<Slice>>(std::move(batch));  // owners: the job and its completion
+    shared_->tally.began(job->way);
     shared_->copier.submit(
-        [slices, stores = shared_->stores()] {
-          for (const Slice& slice : *slices) {
-            const Transfer& t = *slice.transfer;
-            memory::StridedCopy(slice.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
+        [job, stores = shared_->stores(), digests = shared_->digests] {
+          for (const Part& part : job->parts) {
+            if (digests) {
+              job->copy_and_digest(part, stores);
+            } else {
+              job->copy(part, stores);
+            }
           }
         },
-        [this, slices, shared = shared_](const std::exception_ptr& error) {
+        [this, job, shared = shared_](const std::exception_ptr& error) {
           --in_flight_;
+          shared->tally.ended(job->way);
           if (error) return shared->failed(error);
-          for (const Slice& slice : *slices) shared->tally.arrived(*slice.transfer, bytes_of(slice));
+          shared->digest_seconds += job->digest_seconds;
+          for (std::size_t i = 0; i < job->parts.size(); ++i) {
+            const Part& part = job->parts[i];
+            if (!job->originals.empty() && job->digests[i] != job->originals[i]) return shared->differs(part);
+            if (shared->digests && job->originals.empty()) shared->digested(part, job->digests[i]);
+            shared->tally.arrived(*part.transfer, part.bytes());
+          }
           shared->changed();
         });
   }
@@ -86,13 +111,13 @@ class InPlaceWay final : public Way {
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
   ByteCount slice_bytes_;
   std::deque<Transfer> queue_;
-  std::deque<Slice> slices_;
+  std::deque<Part> parts_;
   int in_flight_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Way> make_in_place_way(std::shared_ptr<Shared> shared, ByteCount slice_bytes) {
+std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, ByteCount slice_bytes) {
   return std::make_unique<InPlaceWay>(std::move(shared), slice_bytes);
 }
 

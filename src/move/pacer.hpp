@@ -9,39 +9,53 @@
 
 namespace shardwire::move {
 
-/// Holds a stream of posted bytes to a rate: a post is allowed whenever everything posted before has been paid for.
+/// Holds a stream of posted bytes to a rate: a token bucket. Bytes are paid for before they are posted, so that a restore
+/// as a whole is never faster than the rate. What was earned while nobody asked is kept, up to `saved`: callers come late,
+/// by a timer's rounding and by whatever else their loop has to do, and that must not lower the average.
+/// In any span of time T no more than rate * (T + saved) bytes are let through, and one post on top.
 class Pacer {
  public:
   using Clock = std::chrono::steady_clock;
 
+  static constexpr Clock::duration saved = std::chrono::milliseconds(20);
+
   /// 0: no limit.
   explicit Pacer(ByteCount bytes_per_second) : rate_(static_cast<double>(bytes_per_second)) {}
 
-  /// True, and charged, when `bytes` may be posted now.
+  /// True, and charged, when `bytes` may be posted now. Requires: `now` never goes back.
   bool take(ByteCount bytes, Clock::time_point now) {
     if (rate_ == 0) return true;
-    refused_ = now < free_at_;
-    if (refused_) return false;
-    const auto cost = std::chrono::duration<double>(static_cast<double>(bytes) / rate_);
-    // Time that passed unused is not saved up: a pause must not be followed by a burst.
-    free_at_ = now + std::chrono::duration_cast<Clock::duration>(cost);
+    const Clock::duration cost = cost_of(bytes);
+    if (!spent_until_) spent_until_ = now;  // the bucket is empty at first
+    const Clock::time_point paid_at = std::max(*spent_until_, now - saved - cost) + cost;
+    if (paid_at > now) {
+      retry_at_ = retry_at_ && *retry_at_ > now ? std::min(*retry_at_, paid_at) : paid_at;
+      return false;
+    }
+    spent_until_ = paid_at;
+    retry_at_.reset();
     return true;
   }
   /// When to try again, if the last attempt was turned down by the rate.
-  [[nodiscard]] std::optional<Clock::time_point> retry_at() const {
-    return refused_ ? std::optional(free_at_) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<Clock::time_point> retry_at() const { return retry_at_; }
   /// Slice size at which the rate is still smooth.
   [[nodiscard]] ByteCount slice_bytes(ByteCount most) const {
     if (rate_ == 0) return most;
-    const auto smooth = static_cast<ByteCount>(rate_ / 50);
+    const auto smooth = static_cast<ByteCount>(rate_ / 100);
     return std::clamp<ByteCount>(smooth, std::min<ByteCount>(most, 4096), most);
   }
 
  private:
+  [[nodiscard]] Clock::duration cost_of(ByteCount bytes) const {
+    // Bounded: a rate of one byte per second must not overflow the clock.
+    constexpr std::chrono::duration<double> most = std::chrono::hours(24 * 365);
+    const std::chrono::duration<double> cost(static_cast<double>(bytes) / rate_);
+    return std::chrono::duration_cast<Clock::duration>(std::min(cost, most));
+  }
+
   double rate_;
-  Clock::time_point free_at_{};
-  bool refused_ = false;
+  std::optional<Clock::time_point> spent_until_;  // up to when time has been turned into bytes
+  std::optional<Clock::time_point> retry_at_;
 };
 
 }  // namespace shardwire::move

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "move/packed.hpp"
-
 #include <algorithm>
 
+#include "move/messages.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::move {
@@ -11,134 +10,146 @@ namespace {
 
 // Enough to hide one round trip behind another; more only lengthens the queue at the source.
 constexpr int most_in_flight_per_peer = 4;
+constexpr std::size_t most_parts = 4096;
 
-ByteCount bytes_of_box(const Box& box, ByteCount item_bytes) {
-  return static_cast<ByteCount>(box.volume()) * item_bytes;
-}
+class PackedWay final : public MessageWay {
+ public:
+  PackedWay(std::shared_ptr<Shared> shared, StagingPool& pool)
+      : shared_(std::move(shared)), pool_(pool), queues_([](const Transfer& transfer, ByteCount limit) {
+          return cut(transfer.box, static_cast<ElementCount>(limit / transfer.item_bytes));
+        }) {}
+
+  void limit(std::uint32_t peer, ByteCount bytes) override {
+    queues_.limit(peer, std::min(bytes, shared_->pacer.slice_bytes(pool_.slot_bytes())));
+    if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
+  }
+
+  void add(Transfer transfer) override {
+    if (queues_.limit_of(transfer.peer) < transfer.item_bytes) {
+      throw Error(ErrorCode::out_of_resources,
+                  "the staging budget does not hold one element of " + std::to_string(transfer.item_bytes) + " bytes");
+    }
+    queues_.add(std::move(transfer));
+  }
+
+  bool post(Pacer::Clock::time_point now) override {
+    return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
+  }
+
+  [[nodiscard]] bool idle() const override { return unpacking_ == 0; }
+
+  [[nodiscard]] std::optional<Asked> asked(std::uint64_t request) const override {
+    const auto found = requests_.find(request);
+    return found == requests_.end() ? std::nullopt : std::optional(Asked{found->second->peer, true});
+  }
+
+  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
+    const auto found = requests_.find(header.request);
+    if (found == requests_.end()) return false;
+    const std::shared_ptr<Request> request = found->second;
+    requests_.erase(found);
+    --in_flight_[request->peer];
+    shared_->tally.ended(Way::packed);
+    if (shared_->stopped) {
+      incoming.discard();
+      return true;
+    }
+    if (incoming.payload_bytes() != request->bytes || header.digest.has_value() != shared_->digests) {
+      incoming.discard();
+      shared_->failed(std::make_exception_ptr(
+          Error(ErrorCode::transport_failed, "a source sent " + std::to_string(incoming.payload_bytes()) +
+                                                 " bytes for a request of " + std::to_string(request->bytes) +
+                                                 ", or no digest of them")));
+      return true;
+    }
+    request->expected = header.digest;
+    shared_->tally.began(Way::packed);
+    incoming.receive(request->slot.bytes().first(static_cast<std::size_t>(request->bytes)),
+                     [this, request, shared = shared_](const transport::Outcome& outcome) {
+                       if (shared->stopped) return;
+                       if (outcome) {
+                         shared->tally.ended(Way::packed);
+                         return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+                       }
+                       unpack(request);
+                     });
+    return true;
+  }
+
+ private:
+  struct Request {
+    std::uint32_t peer = 0;
+    std::vector<Part> parts;
+    ByteCount bytes = 0;
+    Slot slot;
+    std::optional<wire::BoxDigest> expected;
+    std::vector<memory::Digest128> digests;  // of the parts in place, if wanted
+    double digest_seconds = 0;
+  };
+
+  bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
+    if (peer >= in_flight_.size() || in_flight_[peer] >= most_in_flight_per_peer) return false;
+    const auto [count, bytes] = queues_.fitting(peer, most_parts);
+    if (count == 0 || pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
+    const auto request = std::make_shared<Request>();  // owners: the map and completions in flight
+    request->peer = peer;
+    request->bytes = bytes;
+    request->slot = pool_.acquire();
+    request->parts = queues_.take(peer, count);
+    std::vector<PackPart> parts;
+    parts.reserve(request->parts.size());
+    for (const Part& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
+    const std::uint64_t number = shared_->next_request++;
+    requests_.emplace(number, request);
+    ++in_flight_[peer];
+    shared_->tally.began(Way::packed);
+    shared_->ask(peer, number, std::move(parts), false);
+    return true;
+  }
+
+  void unpack(std::shared_ptr<Request> request) {
+    ++unpacking_;
+    shared_->copier.submit(
+        [request, stores = shared_->stores(), digests = shared_->digests] {
+          const std::byte* from = request->slot.bytes().data();
+          for (const Part& part : request->parts) {
+            const Transfer& t = *part.transfer;
+            const PlacedBox packed = memory::packed(part.box);
+            if (digests) {
+              request->digests.push_back(memory::copy_and_digest(part.box, packed, t.wanted, t.item_bytes, from,
+                                                                 t.target, stores, request->digest_seconds));
+            } else {
+              memory::StridedCopy(part.box, packed, t.wanted, t.item_bytes).run_all(from, t.target, stores);
+            }
+            from += part.bytes();
+          }
+        },
+        [this, request, shared = shared_](const std::exception_ptr& error) {
+          --unpacking_;
+          request->slot = {};
+          shared->tally.ended(Way::packed);
+          if (error) return shared->failed(error);
+          shared->digest_seconds += request->digest_seconds;
+          if (request->expected && !same(memory::digest_of(request->digests), *request->expected)) {
+            return shared->differs(request->parts.front());
+          }
+          for (const Part& part : request->parts) shared->tally.arrived(*part.transfer, part.bytes());
+          shared->changed();
+        });
+  }
+
+  std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
+  StagingPool& pool_;
+  PeerQueues queues_;
+  std::vector<int> in_flight_;  // by peer
+  std::map<std::uint64_t, std::shared_ptr<Request>> requests_;
+  int unpacking_ = 0;
+};
 
 }  // namespace
 
-PackedWay::PackedWay(std::shared_ptr<Shared> shared, StagingPool& pool, std::uint64_t first_request, Send send)
-    : shared_(std::move(shared)), pool_(pool), next_request_(first_request), send_(std::move(send)) {
-}
-
-void PackedWay::limit(std::uint32_t peer, ByteCount bytes) {
-  if (queues_.size() <= peer) queues_.resize(peer + std::size_t{1});
-  queues_[peer].limit_bytes = std::min(bytes, shared_->pacer.slice_bytes(pool_.slot_bytes()));
-}
-
-void PackedWay::add(Transfer transfer) {
-  Queue& queue = queues_.at(transfer.peer);
-  if (queue.limit_bytes < transfer.item_bytes) {
-    throw Error(ErrorCode::out_of_resources,
-                "the staging budget does not hold one element of " + std::to_string(transfer.item_bytes) + " bytes");
-  }
-  queue.transfers.push_back(std::move(transfer));
-}
-
-bool PackedWay::post(Pacer::Clock::time_point now) {
-  for (std::size_t tried = 0; tried < queues_.size(); ++tried) {
-    const std::size_t peer = turn_;
-    turn_ = (turn_ + 1) % queues_.size();
-    if (post_to(static_cast<std::uint32_t>(peer), now)) return true;
-  }
-  return false;
-}
-
-bool PackedWay::refill(Queue& queue) {
-  if (queue.transfers.empty()) return false;
-  const auto transfer = std::make_shared<const Transfer>(std::move(queue.transfers.front()));
-  queue.transfers.pop_front();
-  const auto limit = static_cast<ElementCount>(queue.limit_bytes / transfer->item_bytes);
-  for (Box& box : cut(transfer->box, limit)) queue.pieces.push_back({transfer, box});
-  return true;
-}
-
-bool PackedWay::post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
-  Queue& queue = queues_[peer];
-  if (queue.in_flight >= most_in_flight_per_peer || (queue.pieces.empty() && !refill(queue))) return false;
-  ByteCount bytes = 0;
-  std::size_t count = 0;
-  while (count < queue.pieces.size()) {
-    const Piece& piece = queue.pieces[count];
-    const ByteCount next = bytes_of_box(piece.box, piece.transfer->item_bytes);
-    if (count > 0 && bytes + next > queue.limit_bytes) break;
-    bytes += next;
-    if (++count == queue.pieces.size()) refill(queue);
-  }
-  if (pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
-
-  const auto request = std::make_shared<Request>();
-  request->peer = peer;
-  request->bytes = bytes;
-  request->slot = pool_.acquire();
-  const auto past = queue.pieces.begin() + static_cast<std::ptrdiff_t>(count);
-  request->pieces.assign(std::make_move_iterator(queue.pieces.begin()), std::make_move_iterator(past));
-  queue.pieces.erase(queue.pieces.begin(), past);
-  std::vector<PackPart> parts;
-  parts.reserve(request->pieces.size());
-  for (const Piece& piece : request->pieces) parts.push_back({piece.transfer->held_tensor, piece.box});
-  const std::uint64_t number = next_request_++;
-  requests_.emplace(number, request);
-  ++queue.in_flight;
-  send_(peer, number, std::move(parts));
-  return true;
-}
-
-std::optional<std::uint32_t> PackedWay::peer_of(std::uint64_t request) const {
-  const auto found = requests_.find(request);
-  return found == requests_.end() ? std::nullopt : std::optional(found->second->peer);
-}
-
-bool PackedWay::payload(std::uint64_t number, transport::Incoming& incoming) {
-  const auto found = requests_.find(number);
-  if (found == requests_.end()) return false;
-  const std::shared_ptr<Request> request = found->second;
-  requests_.erase(found);
-  --queues_[request->peer].in_flight;
-  if (shared_->stopped) {
-    incoming.discard();
-    return true;
-  }
-  if (incoming.payload_bytes() != request->bytes) {
-    incoming.discard();
-    shared_->failed(std::make_exception_ptr(
-        Error(ErrorCode::transport_failed, "a source sent " + std::to_string(incoming.payload_bytes()) +
-                                               " bytes for a request of " + std::to_string(request->bytes))));
-    return true;
-  }
-  incoming.receive(request->slot.bytes().first(static_cast<std::size_t>(request->bytes)),
-                   [this, request, shared = shared_](const transport::Outcome& outcome) {
-                     if (shared->stopped) return;
-                     if (outcome) {
-                       return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
-                     }
-                     unpack(request);
-                   });
-  return true;
-}
-
-void PackedWay::unpack(std::shared_ptr<Request> request) {
-  ++unpacking_;
-  shared_->copier.submit(
-      [request, stores = shared_->stores()] {
-        const std::byte* from = request->slot.bytes().data();
-        for (const Piece& piece : request->pieces) {
-          const Transfer& t = *piece.transfer;
-          memory::StridedCopy(piece.box, memory::packed(piece.box), t.wanted, t.item_bytes)
-              .run_all(from, t.target, stores);
-          from += bytes_of_box(piece.box, t.item_bytes);
-        }
-      },
-      [this, request, shared = shared_](const std::exception_ptr& error) {
-        --unpacking_;
-        request->slot = {};
-        if (error) return shared->failed(error);
-        for (const Piece& piece : request->pieces) {
-          shared->tally.arrived(*piece.transfer, bytes_of_box(piece.box, piece.transfer->item_bytes));
-        }
-        shared->changed();
-      });
+std::unique_ptr<MessageWay> make_packed(std::shared_ptr<Shared> shared, StagingPool& pool) {
+  return std::make_unique<PackedWay>(std::move(shared), pool);
 }
 
 }  // namespace shardwire::move

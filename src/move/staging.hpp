@@ -12,9 +12,6 @@ namespace shardwire::move {
 
 class StagingPool;
 
-/// Slots are this large where the budget allows: long enough for a fabric to reach its bandwidth.
-inline constexpr ByteCount slot_bytes = 2u << 20;
-
 /// One slot of a pool; goes back when destroyed. Must not outlive the pool's owner's last use of it: the pool's memory is
 /// shared with every slot, so a slot may outlive the pool object itself.
 class Slot {

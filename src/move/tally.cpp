@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "move/way.hpp"
+#include "move/tally.hpp"
 
 namespace shardwire::move {
 
@@ -13,13 +13,29 @@ void Tally::expect(const Transfer& transfer) {
 
 void Tally::arrived(const Transfer& transfer, ByteCount bytes) {
   done_ += bytes;
-  by_way_[static_cast<std::size_t>(transfer.way)] += bytes;
-  by_peer_[transfer.peer][static_cast<std::size_t>(transfer.way)] += bytes;
+  by_way_[index(transfer.way)] += bytes;
+  by_peer_[transfer.peer][index(transfer.way)] += bytes;
   missing_[transfer.piece] -= bytes;
 }
 
-ByteCount Tally::peer_bytes(std::uint32_t peer, WayKind way) const {
-  return peer < by_peer_.size() ? by_peer_[peer][static_cast<std::size_t>(way)] : 0;
+void Tally::beyond(const Transfer& transfer, ByteCount bytes) {
+  extra_ += bytes;
+  by_way_[index(transfer.way)] += bytes;
+  by_peer_[transfer.peer][index(transfer.way)] += bytes;
+}
+
+void Tally::began(Way way) {
+  AtWork& work = at_work_[index(way)];
+  if (work.operations++ == 0) work.since = Clock::now();
+}
+
+void Tally::ended(Way way) {
+  AtWork& work = at_work_[index(way)];
+  if (--work.operations == 0) work.seconds += std::chrono::duration<double>(Clock::now() - work.since).count();
+}
+
+ByteCount Tally::peer_bytes(std::uint32_t peer, Way way) const {
+  return peer < by_peer_.size() ? by_peer_[peer][index(way)] : 0;
 }
 
 bool Tally::complete(std::uint32_t piece) const {

@@ -2,39 +2,41 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "memory/strided_copy.hpp"
+#include "shardwire/costs.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/types.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire::move {
-
-/// How a transfer is done. The names of the report.
-enum class WayKind : std::uint8_t { local, mapped, packed };
 
 /// A scheduled piece bound to addresses: all that a way needs to know.
 struct Transfer {
   std::uint32_t piece = 0;  ///< index into the plan
   std::uint32_t peer = 0;   ///< index into the restore's list of peers
-  WayKind way = WayKind::local;
+  Way way = Way::local;
   std::uint32_t held_tensor = 0;  ///< in the peer's manifest
   Box box;                        ///< global coordinates
   PlacedBox held;                 ///< box of the source that contains `box`
   PlacedBox wanted;               ///< box of the target that contains `box`
   ByteCount item_bytes = 0;
-  const std::byte* source = nullptr;  ///< source's local element 0 as seen from here; null for packed
-  std::byte* target = nullptr;        ///< target's local element 0
+  const std::byte* source = nullptr;                ///< source's local element 0 as seen from here; null: not mapped
+  std::byte* target = nullptr;                      ///< target's local element 0
+  const transport::RemoteRegion* region = nullptr;  ///< where one-sided reads read from; null: there is none
+  ByteCount region_offset = 0;                      ///< of the source's local element 0
 };
 
+inline ByteCount bytes_of_box(const Box& box, ByteCount item_bytes) {
+  return static_cast<ByteCount>(box.volume()) * item_bytes;
+}
 /// Payload bytes that one transfer moves.
 inline ByteCount bytes_of(const Transfer& transfer) {
-  return static_cast<ByteCount>(transfer.box.volume()) * transfer.item_bytes;
+  return bytes_of_box(transfer.box, transfer.item_bytes);
 }
 
-/// Part of a box that a packed request asks for.
+/// Part of a box that a message is asked for.
 struct PackPart {
   std::uint32_t held_tensor = 0;
   Box box;
@@ -43,5 +45,12 @@ struct PackPart {
 /// Cuts `box` into row-major consecutive boxes of at most `limit` elements each, as few as that order allows. Requires:
 /// limit > 0.
 std::vector<Box> cut(const Box& box, ElementCount limit);
+/// Cuts into parts that lie in one piece on both sides, of at most `limit` elements. Requires: limit > 0.
+std::vector<Box> cut_into_runs(const Transfer& transfer, ElementCount limit);
+
+/// Bytes of memory from the first element of `box` to the last.
+ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_bytes);
+/// Cuts `box` into row-major consecutive boxes that span at most `limit_bytes` where they lie, or single elements.
+std::vector<Box> cut_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes);
 
 }  // namespace shardwire::move

@@ -1,37 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "memory/copier.hpp"
+#include "memory/digest.hpp"
 #include "move/pacer.hpp"
-#include "move/transfer.hpp"
+#include "move/tally.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire::move {
 
-/// What has arrived so far.
-class Tally {
- public:
-  void expect(const Transfer& transfer);
-  void arrived(const Transfer& transfer, ByteCount bytes);
+/// Part of a transfer: a box, and what it is a part of. Transfers are immutable once added, so parts share them.
+struct Part {
+  std::shared_ptr<const Transfer> transfer;  // owners: queues and operations in flight
+  Box box;
 
-  [[nodiscard]] ByteCount expected_bytes() const { return expected_; }
-  [[nodiscard]] ByteCount done_bytes() const { return done_; }
-  [[nodiscard]] ByteCount way_bytes(WayKind way) const { return by_way_[static_cast<std::size_t>(way)]; }
-  [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer, WayKind way) const;
-  /// Whether all bytes of this piece are in place.
-  [[nodiscard]] bool complete(std::uint32_t piece) const;
-
- private:
-  static constexpr std::size_t ways = 3;
-  ByteCount expected_ = 0;
-  ByteCount done_ = 0;
-  std::array<ByteCount, ways> by_way_{};
-  std::vector<std::array<ByteCount, ways>> by_peer_;
-  std::vector<ByteCount> missing_;  // per piece
+  [[nodiscard]] ByteCount bytes() const { return bytes_of_box(box, transfer->item_bytes); }
 };
 
 /// What the ways of one restore share.
@@ -39,8 +27,20 @@ struct Shared {
   memory::Copier& copier;
   Pacer pacer;  ///< remote bytes only
   Tally tally;
+  bool digests = false;  ///< every part is digested at the destination, and compared with its source
+
   std::function<void()> changed;                   ///< something arrived or a slot came free
   std::function<void(std::exception_ptr)> failed;  ///< the restore cannot go on
+  /// Digest of what is in place now, of a part whose source has not sent its own along.
+  std::function<void(const Part&, const memory::Digest128&)> digested;
+  /// The source's digest of this part is another one.
+  std::function<void(const Part&)> differs;
+  std::function<transport::Endpoint&(std::uint32_t peer)> endpoint;
+  /// Asks a peer for parts: packed into one message, or each as a message of its own.
+  std::function<void(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each)> ask;
+
+  std::uint64_t next_request = 0;
+  double digest_seconds = 0;  ///< that workers spent on digests
   bool stopped = false;
 
   /// A large restore would only push everything else out of the caches; a small one is likely to be used at once.
@@ -50,18 +50,21 @@ struct Shared {
   }
 };
 
-/// One way of moving bytes: takes transfers, posts them slice by slice, never blocks.
-class Way {
+/// One way of moving bytes: takes transfers, posts them part by part, never blocks.
+class WayEngine {
  public:
-  virtual ~Way() = default;
+  virtual ~WayEngine() = default;
   virtual void add(Transfer transfer) = 0;
-  /// Posts one slice; false when nothing can be posted now (nothing left, no slot, rate).
+  /// Posts one part or a few; false when nothing can be posted now (nothing left, no slot, rate).
   virtual bool post(Pacer::Clock::time_point now) = 0;
   /// True when nothing of this way will touch the destination any more unless something further is posted.
   [[nodiscard]] virtual bool idle() const = 0;
 };
 
 /// local and mapped: source bytes can be loaded in place.
-std::unique_ptr<Way> make_in_place_way(std::shared_ptr<Shared> shared, ByteCount slice_bytes);
+std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, ByteCount slice_bytes);
+class StagingPool;
+/// read and over_read: one-sided reads into place, or into staging where they cross gaps.
+std::unique_ptr<WayEngine> make_reads(std::shared_ptr<Shared> shared, StagingPool& pool);
 
 }  // namespace shardwire::move

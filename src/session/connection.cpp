@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "session/uv_error.hpp"
+#include "support/descriptors.hpp"
 
 namespace shardwire {
 
@@ -14,6 +15,9 @@ namespace {
 
 constexpr std::chrono::seconds handshake_limit(10);
 constexpr std::size_t frame_header_bytes = 8;
+// What a peer may take beside its connection: the fabric's sockets in both directions, a process to watch, and what
+// looking at files takes for a moment. Fabrics do not all live through a refusal.
+constexpr int descriptors_per_peer = 16;
 
 std::uint64_t next_connection_id() {
   static std::atomic<std::uint64_t> next{1};
@@ -59,6 +63,7 @@ Connection::~Connection() = default;
 
 std::shared_ptr<Connection> Connection::connect(Loop& loop, const SocketAddress& to, const Identity& identity,
                                                 Events events) {
+  support::require_descriptors(descriptors_per_peer, "connecting to a member");
   const std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), true));
   const sockaddr_storage address = socket_address(to);
   auto* request = new uv_connect_t;
@@ -84,6 +89,14 @@ std::shared_ptr<Connection> Connection::accept(Loop& loop, uv_stream_t* listener
                                                Events events) {
   std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), false));
   check_uv(uv_accept(listener, reinterpret_cast<uv_stream_t*>(self->stream_.get())), "uv_accept");
+  try {
+    support::require_descriptors(descriptors_per_peer, fmt::format("member {} accepting a connection", self->mine_.rank));
+  } catch (const Error& error) {
+    // Said to the peer while there is still a descriptor to say it through: it would try again and again.
+    self->state_ = State::closed;
+    self->write(wire::Failure{0, error.code(), error.what()});
+    throw;
+  }
   self->connected();
   return self;
 }
@@ -285,7 +298,7 @@ Listener::Listener(Loop& loop, const SocketAddress& at, std::function<void(uv_st
     });
   }
   if (status < 0) {
-    throw Error(ErrorCode::invalid_argument,
+    throw Error(uv_error_code(status, ErrorCode::invalid_argument),
                 fmt::format("cannot listen on {} port {}: {}", at.host, at.port, uv_message(status)));
   }
   sockaddr_storage bound{};

@@ -18,12 +18,15 @@ constexpr std::size_t most_accepted = 65536;
 
 Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)), directory_(setup_.bootstrap.world_size) {
   copier_ = std::make_unique<memory::Copier>(1, [this] { defer([this] { copier_->poll(); }); });
-  driver_ = std::make_unique<FabricDriver>(loop_, *setup_.fabric, [this](const Error& error) {
-    log(LogLevel::error, error.what());
-    for (const auto& run : restores_) run->fail(std::make_exception_ptr(error));
-  });
-  publisher_ =
-      std::make_unique<Publisher>(*setup_.fabric, *copier_, setup_.options.staging_bytes, setup_.identity.hello.host);
+  driver_ =
+      std::make_unique<FabricDriver>(loop_, *setup_.fabric, setup_.options.progress.spin, [this](const Error& error) {
+        log(LogLevel::error, error.what());
+        for (const auto& run : restores_) run->fail(std::make_exception_ptr(error));
+      });
+  publisher_ = std::make_unique<Publisher>(
+      *setup_.fabric, *copier_,
+      Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
+      setup_.identity.hello.host);
   setup_.fabric->on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
 }
 
@@ -97,9 +100,9 @@ void Core::serve(Connection& connection, const wire::Message& message) {
 }
 
 void Core::payload_arrived(transport::Incoming& incoming) {
-  const std::uint64_t request = parse_payload_header(incoming.header());
+  const wire::PayloadHeader header = wire::decode_header(incoming.header());
   for (const auto& run : restores_) {
-    if (run->payload(request, incoming)) return;
+    if (run->payload(header, incoming)) return;
   }
   incoming.discard();
 }

@@ -58,6 +58,7 @@ class Core {
   [[nodiscard]] memory::Copier& copier() { return *copier_; }
   [[nodiscard]] transport::Fabric& fabric() { return *setup_.fabric; }
   [[nodiscard]] const ArenaTable& arenas() const { return *setup_.arenas; }
+  [[nodiscard]] const CostModel& costs() const { return setup_.options.costs; }
   [[nodiscard]] const Bootstrap& bootstrap() const { return setup_.bootstrap; }
   /// Has the roster of `name` kept up to date. Errors: throws Error{peer_lost} when it is not known and the rendezvous is
   /// lost.

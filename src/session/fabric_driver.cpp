@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/fabric_driver.hpp"
 
-#include <array>
-#include <cstring>
-
 #include "session/uv_error.hpp"
 
 namespace shardwire {
@@ -19,8 +16,10 @@ HandleOwner<Handle> make_handle(Init init, const char* operation) {
 
 }  // namespace
 
-FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::function<void(const Error&)> broken)
+FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::chrono::nanoseconds spin,
+                           std::function<void(const Error&)> broken)
     : fabric_(fabric),
+      spin_(spin),
       broken_(std::move(broken)),
       prepare_(make_handle<uv_prepare_t>([&](auto* h) { return uv_prepare_init(loop.raw(), h); }, "uv_prepare_init")),
       idle_(make_handle<uv_idle_t>([&](auto* h) { return uv_idle_init(loop.raw(), h); }, "uv_idle_init")) {
@@ -39,12 +38,14 @@ void FabricDriver::advance() {
   // Bounded, so that control messages and copies get their turn under constant traffic.
   constexpr int most_rounds = 64;
   try {
-    bool busy = true;
-    for (int round = 0; round < most_rounds && busy; ++round) busy = fabric_.progress();
-    if (busy || !poll_ || !fabric_.arm()) {
-      uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
-    } else {
+    int rounds = 0;
+    while (rounds < most_rounds && fabric_.progress()) ++rounds;
+    if (slept_ || rounds > 0) active();
+    slept_ = rounds < most_rounds && may_sleep();
+    if (slept_) {
       uv_idle_stop(idle_.get());
+    } else {
+      uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
     }
   } catch (const std::exception& error) {  // must not cross libuv
     uv_idle_stop(idle_.get());
@@ -54,16 +55,14 @@ void FabricDriver::advance() {
   }
 }
 
-std::array<std::byte, payload_header_bytes> payload_header(std::uint64_t request) {
-  std::array<std::byte, payload_header_bytes> header{};
-  std::memcpy(header.data(), &request, sizeof request);
-  return header;
+void FabricDriver::active() {
+  if (spin_ > Clock::duration::zero()) last_activity_ = Clock::now();
 }
 
-std::uint64_t parse_payload_header(transport::ByteView header) {
-  std::uint64_t request = 0;
-  if (header.size() == sizeof request) std::memcpy(&request, header.data(), sizeof request);
-  return request;
+bool FabricDriver::may_sleep() {
+  if (!poll_) return false;
+  if (spin_ > Clock::duration::zero() && Clock::now() - last_activity_ < spin_) return false;
+  return fabric_.arm();
 }
 
 }  // namespace shardwire

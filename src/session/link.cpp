@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 namespace shardwire {
 
 namespace {
@@ -72,6 +74,18 @@ void Link::ended(const Error& reason) {
                   std::vector<Rank>{Rank{rank_}});
   const auto watchers = watchers_;  // a watcher may remove itself
   for (const auto& [number, watcher] : watchers) watcher(*broken_);
+}
+
+void Link::cut(const Error& reason) {
+  if (endpoint_) endpoint_->cut();
+  if (connection_) connection_->drop();
+  ended(reason);
+}
+
+bool Link::peer_can(std::string_view capability) const {
+  if (!connection_) return false;
+  const auto& all = connection_->peer().capabilities;
+  return std::find(all.begin(), all.end(), capability) != all.end();
 }
 
 std::uint64_t Link::watch(Broken broken) {

@@ -37,6 +37,10 @@ class Link {
   void forget(std::uint64_t number) { by_number_.erase(number); }
   /// Sends what needs no answer.
   void post(const wire::Message& message) { send(message); }
+  /// Cuts connection and endpoint off, and ends the link for `reason`.
+  void cut(const Error& reason);
+  /// Whether the peer's hello lists the capability. Requires: something was answered.
+  [[nodiscard]] bool peer_can(std::string_view capability) const;
   void leave() {
     if (connection_) connection_->leave();
   }
@@ -47,6 +51,8 @@ class Link {
 
   /// Endpoint to the source's fabric at `address`, made once. Errors: as Fabric::connect.
   transport::Endpoint& endpoint(const Bytes& address);
+  /// Requires: it was made.
+  transport::Endpoint& endpoint() { return *endpoint_; }
   /// The source's region, imported once. Errors: as Endpoint::import_region.
   std::shared_ptr<transport::RemoteRegion> region(const wire::RegionHandle& handle);
 

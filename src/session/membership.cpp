@@ -71,7 +71,12 @@ void Core::connect_to_rendezvous() {
     const bool not_there_yet = reason.code() == ErrorCode::peer_lost;
     if (!not_there_yet) return std::exchange(joined_, nullptr)(std::make_exception_ptr(reason));
     retry_timer_->start(retry_interval, [this] {
-      if (joined_) connect_to_rendezvous();
+      if (!joined_) return;
+      try {
+        connect_to_rendezvous();
+      } catch (const Error&) {  // must not cross libuv
+        std::exchange(joined_, nullptr)(std::current_exception());
+      }
     });
   };
   store_ = Connection::connect(loop_, {rendezvous_host_, setup_.bootstrap.port}, setup_.identity, std::move(events));

@@ -8,8 +8,8 @@
 
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
-#include "session/fabric_driver.hpp"
 #include "support/checked.hpp"
+#include "wire/payload_header.hpp"
 
 namespace shardwire {
 
@@ -23,8 +23,8 @@ constexpr auto by_tensor = [](const auto& a, const auto& b) { return a.tensor < 
 
 }  // namespace
 
-Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host)
-    : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging_bytes, move::slot_bytes) {
+Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging staging, std::string host)
+    : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging.budget_bytes, staging.slot_bytes) {
 }
 
 Publisher::~Publisher() {
@@ -89,6 +89,12 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
     for (Retiring& retiring : retiring_) {
       if (retiring.publication == publication) retiring.expired = true;
     }
+    // Readers that hang would keep the memory in use for as long as they like.
+    std::vector<std::uint64_t> hanging;
+    for (const auto& [id, reader] : readers_) {
+      if (reader.straight.contains(publication)) hanging.push_back(id);
+    }
+    for (const std::uint64_t id : hanging) drop(id);
     settle(publication);
   });
   retiring_.push_back({publication, std::move(timer), std::move(done)});
@@ -97,13 +103,23 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
 
 void Publisher::reader_closed(std::uint64_t connection) {
   std::erase_if(queue_, [&](const Packing& packing) { return packing.reader->id() == connection; });
-  readers_.erase(connection);
+  drop(connection);
   std::vector<std::uint64_t> gone;
   for (const auto& [number, publication] : by_lease_) {
     if (publication->leases.at(number).reader == connection) gone.push_back(number);
   }
   for (const std::uint64_t lease : gone) release(lease);
   pump();  // slots of payloads that were on their way to it are free again
+}
+
+void Publisher::drop(std::uint64_t reader) {
+  auto found = readers_.extract(reader);
+  if (found.empty()) return;
+  found.mapped().endpoint.reset();  // completions of what was under way never run
+  for (const auto& [publication, messages] : found.mapped().straight) {
+    publication->jobs -= messages;
+    settle(publication);
+  }
 }
 
 void Publisher::submit(const std::shared_ptr<Publication>& publication, memory::Copier::Job job,
@@ -197,8 +213,8 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   for (const wire::TensorRange& range : lease->ranges) {
     const Publication::Tensor& tensor = publication->tensors.at(range.tensor);
     wire::TensorHandle handle{range.tensor, wire::no_region, 0, {}};
+    if (takes_strides) handle.strides = tensor.strides;
     if (tensor.arena && (tensor.strides.empty() || takes_strides)) {
-      handle.strides = tensor.strides;
       const auto memory = tensor.arena->region().bytes();
       const auto [entry, fresh] = regions.emplace(tensor.arena.get(), static_cast<std::uint32_t>(bound.regions.size()));
       if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.size()});
@@ -240,12 +256,14 @@ std::vector<Publisher::Source> Publisher::locate(Publication& publication, const
 void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) {
   const detail::Lease* lease = nullptr;
   const auto publication = leased(request.lease, reader.id(), &lease);
-  Packing packing{reader.shared_from_this(), request.request, request.lease, {}, 0};
+  Packing packing{reader.shared_from_this(), request.request, request.lease, {}, 0, false};
   packing.sources = locate(*publication, *lease, request.parts, &packing.bytes);
+  packing.digest = request.digest;
+  if (!readers_.contains(reader.id())) refuse("a pack request came before bind");
+  if (request.each) return send_straight(publication, packing);
   if (packing.bytes > pool_.slot_bytes()) {
     refuse(fmt::format("a request for {} bytes is larger than a slot of {}", packing.bytes, pool_.slot_bytes()));
   }
-  if (!readers_.contains(reader.id())) refuse("a pack request came before bind");
   queue_.push_back(std::move(packing));
   pump();
 }
@@ -268,28 +286,90 @@ void Publisher::pack(Packing packing, move::Slot slot) {
   } catch (const Error& error) {
     return reader->send(wire::Failure{number, error.code(), error.what()});
   }
-  const auto held = std::make_shared<move::Slot>(std::move(slot));  // owners: the job and what follows it
+  struct Job {
+    move::Slot slot;
+    std::vector<Source> sources;
+    std::optional<wire::BoxDigest> digest;
+  };
+  const auto job = std::make_shared<Job>();  // owners: the copy and what follows it
+  job->slot = std::move(slot);
+  job->sources = std::move(packing.sources);
   submit(
       publication,
-      [sources = std::move(packing.sources), held] {
-        std::byte* to = held->bytes().data();
-        for (const Source& source : sources) {
-          const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);
-          copy.run_all(source.base, to);
-          to += copy.bytes();
+      [job, digest = packing.digest] {
+        std::byte* to = job->slot.bytes().data();
+        std::vector<memory::Digest128> digests;
+        for (const Source& source : job->sources) {
+          const PlacedBox packed = memory::packed(source.box);
+          if (digest) {
+            double seconds = 0;
+            digests.push_back(memory::copy_and_digest(source.box, source.placed, packed, source.item_bytes, source.base,
+                                                      to, memory::Stores::cached, seconds));
+          } else {
+            memory::StridedCopy(source.box, source.placed, packed, source.item_bytes).run_all(source.base, to);
+          }
+          to += static_cast<ByteCount>(source.box.volume()) * source.item_bytes;
         }
+        if (!digest) return;
+        const memory::Digest128 all = memory::digest_of(digests);
+        job->digest = wire::BoxDigest{all.low, all.high};
       },
-      [this, reader, number, held, bytes = packing.bytes] {
+      [this, reader, number, job, bytes = packing.bytes] {
         const auto entry = readers_.find(reader->id());
         if (entry == readers_.end()) return;
-        entry->second.endpoint->send(payload_header(number), held->bytes().first(static_cast<std::size_t>(bytes)),
-                                     [this, reader, number, held](const transport::Outcome& outcome) {
-                                       *held = {};
+        const wire::EncodedHeader header({.request = number, .part = 0, .digest = job->digest});
+        entry->second.endpoint->send(header.bytes(), job->slot.bytes().first(static_cast<std::size_t>(bytes)),
+                                     [this, reader, number, job](const transport::Outcome& outcome) {
+                                       job->slot = {};
                                        if (outcome)
                                          reader->send(wire::Failure{number, outcome->code, outcome->message});
                                        pump();
                                      });
       });
+}
+
+// No staging: each part leaves from where it lies, so the publication is in use until the last has.
+void Publisher::send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing) {
+  const auto straight = std::make_shared<Straight>();  // owners: the digests and what follows them
+  straight->reader = packing.reader;
+  straight->number = packing.number;
+  for (const Source& source : packing.sources) {
+    const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);
+    if (copy.runs() != 1) refuse(fmt::format("{} does not lie in one piece here", to_string(source.box)));
+    straight->parts.emplace_back(source.base + copy.source_span().first, static_cast<std::size_t>(copy.bytes()));
+  }
+  if (!packing.digest) return post(publication, *straight);
+  submit(
+      publication,
+      [straight, sources = packing.sources] {
+        for (const Source& source : sources) {
+          const auto digest = memory::digest_box(source.box, source.placed, source.base, source.item_bytes);
+          straight->digests.push_back({digest.low, digest.high});
+        }
+      },
+      [this, publication, straight] { post(publication, *straight); });
+}
+
+void Publisher::post(const std::shared_ptr<Publication>& publication, const Straight& straight) {
+  for (std::size_t i = 0; i < straight.parts.size(); ++i) {
+    const auto entry = readers_.find(straight.reader->id());
+    if (entry == readers_.end()) return;
+    wire::PayloadHeader header{.request = straight.number, .part = static_cast<std::uint32_t>(i)};
+    if (!straight.digests.empty()) header.digest = straight.digests[i];
+    ++entry->second.straight[publication];
+    ++publication->jobs;
+    entry->second.endpoint->send(
+        wire::EncodedHeader(header).bytes(), straight.parts[i],
+        [this, publication, connection = straight.reader, number = straight.number](const transport::Outcome& outcome) {
+          if (outcome) connection->send(wire::Failure{number, outcome->code, outcome->message});
+          const auto reader = readers_.find(connection->id());
+          if (reader == readers_.end()) return;  // drop() has counted it
+          const auto count = reader->second.straight.find(publication);
+          if (--count->second == 0) reader->second.straight.erase(count);
+          --publication->jobs;
+          settle(publication);
+        });
+  }
 }
 
 void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request) {

@@ -19,8 +19,12 @@ namespace shardwire {
 /// Threads: loop thread only.
 class Publisher {
  public:
+  struct Staging {
+    ByteCount budget_bytes = 0;
+    ByteCount slot_bytes = 0;
+  };
   /// `host`: what this member's hello says of its host.
-  Publisher(transport::Fabric& fabric, memory::Copier& copier, ByteCount staging_bytes, std::string host);
+  Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging staging, std::string host);
   /// Requires: the copier has ended. Whoever waits in retire() is let go.
   ~Publisher();
 
@@ -49,6 +53,7 @@ class Publisher {
   using Publication = detail::PublicationState;
   struct Reader {
     std::unique_ptr<transport::Endpoint> endpoint;
+    std::map<std::shared_ptr<Publication>, int> straight;  // messages under way out of a publication's own memory
   };
   struct Source {  // one box of a request, found in local memory
     Box box;
@@ -62,6 +67,13 @@ class Publisher {
     std::uint64_t lease = 0;
     std::vector<Source> sources;
     ByteCount bytes = 0;
+    bool digest = false;
+  };
+  struct Straight {                      // parts that lie in one piece each, with their digests where these are wanted
+    std::shared_ptr<Connection> reader;  // owners: the session's table and this request
+    std::uint64_t number = 0;
+    std::vector<transport::ByteView> parts;
+    std::vector<wire::BoxDigest> digests;
   };
 
   void serve_one(Connection& reader, const wire::ManifestRequest& request);
@@ -82,6 +94,10 @@ class Publisher {
   void submit(const std::shared_ptr<Publication>& publication, memory::Copier::Job job, std::function<void()> done);
   void pump();
   void pack(Packing packing, move::Slot slot);
+  void send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing);
+  void post(const std::shared_ptr<Publication>& publication, const Straight& straight);
+  /// Cuts a reader off: when this returns, nothing is being sent to it.
+  void drop(std::uint64_t reader);
 
   struct Retiring {
     std::shared_ptr<Publication> publication;  // owners: see Publication handle

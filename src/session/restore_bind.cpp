@@ -2,8 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
+#include <limits>
 
 #include "session/remote_box.hpp"
 #include "session/restore_run.hpp"
@@ -14,12 +13,6 @@ namespace {
 
 // Most messages that one piece may come in: each takes memory here before it is asked for.
 constexpr ByteCount most_requests = 1u << 18;
-
-// SHARDWIRE_WAY forces one way wherever it is possible; for tests and for looking into a problem.
-bool way_allowed(std::string_view way) {
-  const char* forced = std::getenv("SHARDWIRE_WAY");
-  return forced == nullptr || *forced == '\0' || way == forced;
-}
 
 std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t tensor) {
   return static_cast<std::size_t>(std::lower_bound(tensors.begin(), tensors.end(), tensor) - tensors.begin());
@@ -118,21 +111,19 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
   peer.handles = reply.tensors;
   transport::Endpoint& endpoint = peer.link->endpoint(reply.address);
   peer.protocol = endpoint.protocol();
+  peer.reach = endpoint.on_host() ? Reach::host : Reach::network;
   peer.regions.resize(reply.regions.size());
-  if (!core_.fabric().capabilities().mapped) {
+  for (const wire::RegionHandle& region : reply.regions) peer.region_bytes.push_back(region.size_bytes);
+  const transport::Capabilities can = core_.fabric().capabilities();
+  if (!can.mapped && !can.one_sided_read) {
     peer.no_map_reason = "; this fabric does not map";
+    if (!can.no_map_reason.empty()) peer.no_map_reason += ": " + can.no_map_reason;
   } else if (reply.regions.empty()) {
     peer.no_map_reason = "; its memory is not in an arena";
-  } else if (!way_allowed("mapped")) {
-    peer.no_map_reason = "; SHARDWIRE_WAY forbids mapping";
   } else {
     for (std::size_t i = 0; i < reply.regions.size(); ++i) {
-      auto region = peer.link->region(reply.regions[i]);
-      if (region->mapped().empty()) {
-        peer.no_map_reason = "; its memory cannot be mapped from here";
-      } else {
-        peer.regions[i] = std::move(region);
-      }
+      peer.regions[i] = peer.link->region(reply.regions[i]);
+      if (peer.regions[i]->mapped().empty()) peer.no_map_reason = "; its memory cannot be mapped from here";
     }
   }
   peer.max_pack_bytes = reply.max_pack_bytes;
@@ -149,14 +140,24 @@ void RestoreRun::peer_bound() {
 void RestoreRun::build_transfers() {
   std::map<Rank, std::size_t> by_place;
   for (std::size_t i = 0; i < peers_.size(); ++i) by_place.emplace(peers_[i].place, i);
-  transfers_.reserve(planning_->schedule.items.size());
-  for (const ScheduledPiece& item : planning_->schedule.items) {
-    transfers_.push_back(transfer_for(item, by_place.at(item.source)));
+  const auto& items = planning_->schedule.items;
+  std::vector<move::Offer> offers(items.size());
+  transfers_.reserve(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    transfers_.push_back(transfer_for(items[i], by_place.at(items[i].source), offers[i]));
+  }
+  predictions_ = move::choose_ways(transfers_, offers, core_.costs(), options_.way);
+  for (const move::Transfer& transfer : transfers_) check_messages(transfer);
+  for (std::size_t i = 0; i < predictions_.unmapped_seconds.size(); ++i) {
+    const double seconds = predictions_.unmapped_seconds[i];
+    if (peers_[i].no_map_reason.empty() || seconds <= 0) continue;
+    peers_[i].no_map_reason += fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
   }
 }
 
-move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t index) {
-  Peer& peer = peers_[index];
+// Binds one piece to addresses, and says which ways are possible.
+move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t index, move::Offer& offer) {
+  const Peer& peer = peers_[index];
   const Piece& piece = planning_->plan.pieces[item.piece];
   const TensorLayout& wanted = manifest_->tensors[to_index(piece.tensor)];
   const TensorLayout& held = peer.manifest->tensors[to_index(item.held)];
@@ -172,38 +173,43 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   transfer.target = static_cast<std::byte*>(view.data);
   if (peer.own) {
     const auto& own = peer.own->tensors[transfer.held_tensor];
-    transfer.way = move::WayKind::local;
+    offer = {Reach::process, {Way::local}};
     transfer.held = placed_around(placed_.of(held.layout, held.spec.shape, peer.place, own.strides), transfer.box);
     transfer.source = own.data;
     return transfer;
   }
-  use_mapped(transfer, peer, held);
-  if (transfer.way == move::WayKind::mapped) return transfer;
-  if (!way_allowed("packed")) {
-    throw Error(ErrorCode::unsupported, fmt::format("SHARDWIRE_WAY forbids every way that reaches source rank {}{}",
-                                                    to_int(peer.place), peer.no_map_reason));
+  offer = {peer.reach, {Way::packed}};
+  if (peer.link->peer_can("straight")) offer.ways.add(Way::straight);
+  const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
+  if (handle.region == wire::no_region || !peer.regions[handle.region]) {
+    // How it lies there matters for the choice only: the source packs or sends from its own memory.
+    transfer.held = remote_box(handle, std::numeric_limits<ByteCount>::max(), held, peer.place, transfer.box, placed_);
+    return transfer;
   }
-  const ByteCount bytes = static_cast<ByteCount>(transfer.box.volume()) * transfer.item_bytes;
-  if (bytes / most_requests > peer.max_pack_bytes) {
-    throw Error(ErrorCode::transport_failed,
-                fmt::format("source rank {} would send {} bytes of {} in messages of {}", to_int(peer.place), bytes,
-                            to_string(held.spec.key), peer.max_pack_bytes),
-                std::vector<Rank>{peer.place});
+  const transport::RemoteRegion& region = *peer.regions[handle.region];
+  transfer.held = remote_box(handle, peer.region_bytes[handle.region], held, peer.place, transfer.box, placed_);
+  if (!region.mapped().empty()) {
+    transfer.source = region.mapped().data() + handle.offset_bytes;
+    offer.ways.add(Way::mapped);
   }
-  // The source packs from its own memory: where the box lies there does not matter here.
-  transfer.held = memory::packed(transfer.box);
+  if (core_.fabric().capabilities().one_sided_read) {
+    transfer.region = &region;
+    transfer.region_offset = handle.offset_bytes;
+    offer.ways.add(Way::read);
+    offer.ways.add(Way::over_read);
+  }
   return transfer;
 }
 
-// Makes `transfer` a mapped one where the peer's memory is; else leaves it packed.
-void RestoreRun::use_mapped(move::Transfer& transfer, const Peer& peer, const TensorLayout& held) {
-  transfer.way = move::WayKind::packed;
-  const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
-  const auto region = handle.region == wire::no_region ? nullptr : peer.regions[handle.region];
-  if (!region) return;
-  transfer.held = remote_box(handle, region->mapped().size(), held, peer.place, transfer.box, placed_);
-  transfer.way = move::WayKind::mapped;
-  transfer.source = region->mapped().data() + handle.offset_bytes;
+void RestoreRun::check_messages(const move::Transfer& transfer) const {
+  if (transfer.way != Way::packed) return;
+  const Peer& peer = peers_[transfer.peer];
+  if (move::bytes_of(transfer) / most_requests <= peer.max_pack_bytes) return;
+  const TensorLayout& held = peer.manifest->tensors[transfer.held_tensor];
+  throw Error(ErrorCode::transport_failed,
+              fmt::format("source rank {} would send {} bytes of {} in messages of {}", to_int(peer.place),
+                          move::bytes_of(transfer), to_string(held.spec.key), peer.max_pack_bytes),
+              std::vector<Rank>{peer.place});
 }
 
 }  // namespace shardwire

@@ -5,9 +5,28 @@ namespace shardwire {
 
 void RestoreRun::move_all() {
   enter(Stage::move);
+  checks_.resize(peers_.size());
+  const move::EngineOptions engine_options{.staging_bytes = options_.staging_bytes,
+                                           .slot_bytes = move::slot_bytes_for(core_.costs()),
+                                           .ingress_bytes_per_second = options_.ingress_bytes_per_second,
+                                           .first_request = next_request_ + (std::uint64_t{1} << 40),  // far from ours
+                                           .digests = options_.verify == Verify::digest};
   move::Engine::Hooks hooks;
-  hooks.send_pack = [this](std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts) {
-    wire::PackRequest message{request, peers_[peer].lease, {}};
+  hooks.changed = [this] { pump(); };
+  hooks.failed = [this](const std::exception_ptr& error) {
+    fail(error);
+    pump();
+  };
+  hooks.digested = [this](const move::Part& part, const memory::Digest128& digest) {
+    guarded([&] { digested(part, digest); });
+  };
+  hooks.differs = [this](const move::Part& part) {
+    guarded([&] { differ(std::span(&part, 1)); });
+    pump();
+  };
+  hooks.endpoint = [this](std::uint32_t peer) -> transport::Endpoint& { return peers_[peer].link->endpoint(); };
+  hooks.ask = [this](std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
+    wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
     message.parts.reserve(parts.size());
     for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
     // A good answer is the payload; what can come here is a refusal.
@@ -15,19 +34,8 @@ void RestoreRun::move_all() {
                                  expect<wire::Goodbye>(reply, peers_[peer]);
                                }));
   };
-  hooks.changed = [this] { pump(); };
-  hooks.failed = [this](const std::exception_ptr& error) {
-    fail(error);
-    pump();
-  };
-  engine_ =
-      std::make_unique<move::Engine>(core_.copier(),
-                                     move::EngineOptions{.staging_bytes = options_.staging_bytes,
-                                                         .ingress_bytes_per_second = options_.ingress_bytes_per_second,
-                                                         // Far from our own few numbers.
-                                                         .first_request = next_request_ + (std::uint64_t{1} << 40)},
-                                     std::move(hooks));
-  for (const auto& [peer, bytes] : engine_limits_) engine_->limit_pack(peer, bytes);
+  engine_ = std::make_unique<move::Engine>(core_.copier(), engine_options, std::move(hooks));
+  for (const auto& [peer, bytes] : engine_limits_) engine_->limit(peer, bytes);
   for (const move::Transfer& transfer : transfers_) engine_->add(transfer);
   pump();
 }

@@ -15,12 +15,21 @@ const char* name_of(int stage) {
   return names[stage];
 }
 
+// Time for bytes that are on their way when a restore is stopped.
+constexpr auto stopping_grace = std::chrono::milliseconds(500);
+
 // Unguessable, so that no other peer can answer a request; far from overflow.
 std::uint64_t random_request() {
   const wire::Nonce nonce = wire::random_nonce();
   std::uint64_t value = 0;
   std::memcpy(&value, nonce.data(), sizeof value);
   return (value >> 1) | 1;
+}
+
+// Of bytes that came in messages.
+const char* how_sent(ByteCount straight, ByteCount staged) {
+  if (straight == 0) return "; through staging";
+  return staged == 0 ? "; straight from where it lies" : "; long runs straight from where they lie";
 }
 
 }  // namespace
@@ -118,8 +127,8 @@ std::string RestoreRun::waiting_for() const {
     }
     ByteCount arrived = 0;
     if (engine_) {
-      for (const auto way : {move::WayKind::local, move::WayKind::mapped, move::WayKind::packed}) {
-        arrived += engine_->tally().peer_bytes(static_cast<std::uint32_t>(i), way);
+      for (std::size_t way = 0; way < way_count; ++way) {
+        arrived += engine_->tally().peer_bytes(static_cast<std::uint32_t>(i), static_cast<Way>(way));
       }
     }
     if (!engine_ || arrived < expected) places.push_back(to_int(peers_[i].place));
@@ -147,11 +156,21 @@ void RestoreRun::fail(const std::exception_ptr& error) {
   settle_.stop();
   pace_.stop();
   if (engine_) engine_->stop();
-  if (quiet()) finish();
+  if (quiet()) return finish();
+  // What is on its way into the caller's memory ends by itself, unless a source hangs.
+  pace_.start(stopping_grace, [this] { cut_peers(); });
 }
 
 bool RestoreRun::quiet() const {
-  return verifying_ == 0 && (!engine_ || engine_->idle());
+  return zeroing_ == 0 && (!engine_ || engine_->idle());
+}
+
+// A link that is cut is not used again: a later restore makes a new one.
+void RestoreRun::cut_peers() {
+  if (stage_ != Stage::stopping) return;
+  for (Peer& peer : peers_) {
+    if (peer.link) peer.link->cut(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
+  }
 }
 
 std::vector<Gap> RestoreRun::missing() const {
@@ -203,11 +222,11 @@ void RestoreRun::abandon() {
   stage_ = Stage::done;
 }
 
-bool RestoreRun::payload(std::uint64_t request, transport::Incoming& incoming) {
-  const auto peer = engine_ ? engine_->peer_of(request) : std::nullopt;
-  if (!peer) return false;
-  peers_[*peer].link->forget(request);
-  return engine_->payload(request, incoming);
+bool RestoreRun::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
+  const auto asked = engine_ ? engine_->asked(header.request) : std::nullopt;
+  if (!asked) return false;
+  if (asked->last) peers_[asked->peer].link->forget(header.request);
+  return engine_->payload(header, incoming);
 }
 
 RestoreReport RestoreRun::make_report() const {
@@ -230,20 +249,35 @@ RestoreReport RestoreRun::make_report() const {
   const move::Tally& tally = engine_->tally();
   report.staging_peak += engine_->staging_peak_bytes();
   report.needed = tally.expected_bytes();
-  report.ways.local = tally.way_bytes(move::WayKind::local);
-  report.ways.mapped = tally.way_bytes(move::WayKind::mapped);
-  report.ways.packed = tally.way_bytes(move::WayKind::packed);
+  report.ways.local = tally.way_bytes(Way::local);
+  report.ways.mapped = tally.way_bytes(Way::mapped);
+  report.ways.read = tally.way_bytes(Way::read);
+  report.ways.over_read = tally.way_bytes(Way::over_read);
+  report.ways.straight = tally.way_bytes(Way::straight);
+  report.ways.packed = tally.way_bytes(Way::packed) + report.ways.straight;
   report.local = report.ways.local;
-  report.moved = tally.done_bytes() - report.local;
+  report.extra = tally.extra_bytes();
+  report.moved = tally.done_bytes() + report.extra - report.local;
+  report.digest_seconds = engine_->digest_seconds();
+  for (std::size_t i = 0; i < way_count; ++i) {
+    const move::Prediction& predicted = predictions_.ways[i];
+    const Way way = static_cast<Way>(i);
+    if (predicted.bytes == 0) continue;
+    report.costs.push_back({way, predicted.bytes, predicted.runs, predicted.seconds, tally.way_seconds(way)});
+  }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    const auto add = [&](move::WayKind way, const std::string& path, const std::string& detail) {
-      const ByteCount bytes = tally.peer_bytes(static_cast<std::uint32_t>(i), way);
-      if (bytes > 0) report.peers.push_back({peers_[i].place, bytes, path, detail});
+    const auto peer = static_cast<std::uint32_t>(i);
+    const auto add = [&](ByteCount bytes, std::string_view path, const std::string& detail) {
+      if (bytes > 0) report.peers.push_back({peers_[i].place, bytes, std::string(path), detail});
     };
-    const std::string transport(core_.fabric().name());
-    add(move::WayKind::local, "local", "this process");
-    add(move::WayKind::mapped, transport + "/mapped", peers_[i].protocol);
-    add(move::WayKind::packed, transport + "/packed", peers_[i].protocol + peers_[i].no_map_reason);
+    const auto over = [&](Way way) { return fmt::format("{}/{}", core_.fabric().name(), to_string(way)); };
+    const std::string& protocol = peers_[i].protocol;
+    add(tally.peer_bytes(peer, Way::local), "local", "this process");
+    for (const Way way : {Way::mapped, Way::read, Way::over_read})
+      add(tally.peer_bytes(peer, way), over(way), protocol);
+    const ByteCount straight = tally.peer_bytes(peer, Way::straight);
+    const ByteCount staged = tally.peer_bytes(peer, Way::packed);
+    add(straight + staged, over(Way::packed), protocol + how_sent(straight, staged) + peers_[i].no_map_reason);
   }
   return report;
 }

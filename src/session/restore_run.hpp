@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "geometry/strides.hpp"
+#include "move/choice.hpp"
 #include "move/engine.hpp"
 #include "session/core.hpp"
 #include "session/restore_state.hpp"
@@ -34,7 +35,7 @@ class RestoreRun {
   /// The session ends: reports cancelled; nothing of this run may be called afterwards but its destructor.
   void abandon();
   /// A payload for one of this restore's requests; false when it is not.
-  bool payload(std::uint64_t request, transport::Incoming& incoming);
+  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
 
  private:
   enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
@@ -49,15 +50,19 @@ class RestoreRun {
     std::uint64_t lease = 0;
     std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
     std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
-    std::vector<std::shared_ptr<transport::RemoteRegion>> regions;
+    std::vector<std::shared_ptr<transport::RemoteRegion>> regions;  // null: of no use here
     std::vector<wire::TensorHandle> handles;  // by position in `tensors`
+    std::vector<ByteCount> region_bytes;
+    Reach reach = Reach::process;
     std::string protocol;
     std::string no_map_reason;
     ByteCount max_pack_bytes = 0;  // most payload of one packed request
   };
-  struct VerifyBatch {
-    std::size_t peer = 0;
-    std::vector<std::size_t> transfers;  // indices into transfers_
+  /// Parts that are in place, and their digests there, to be compared with the source's.
+  struct Check {
+    std::vector<move::Part> parts;
+    std::vector<memory::Digest128> digests;
+    ByteCount bytes = 0;
   };
 
   // plan (restore_plan.cpp)
@@ -83,8 +88,8 @@ class RestoreRun {
   void bound(std::size_t index, const wire::Bound& reply);
   void peer_bound();
   void build_transfers();
-  move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer);
-  void use_mapped(move::Transfer& transfer, const Peer& peer, const TensorLayout& held);
+  move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer, move::Offer& offer);
+  void check_messages(const move::Transfer& transfer) const;
 
   // move (restore_move.cpp)
   void move_all();
@@ -92,8 +97,10 @@ class RestoreRun {
 
   // verify and commit (restore_verify.cpp)
   void verify();
-  void post_digests();
-  void compare(const VerifyBatch& batch, const std::vector<wire::BoxDigest>& theirs);
+  void digested(const move::Part& part, const memory::Digest128& digest);
+  void ask_digests(std::size_t peer);
+  void compare(const Check& check, const std::vector<wire::BoxDigest>& theirs);
+  [[noreturn]] void differ(std::span<const move::Part> parts) const;
   void release_all();
   void released(std::size_t index, bool intact);
   void commit();
@@ -105,6 +112,7 @@ class RestoreRun {
   void arm_progress();
   void finish();
   void drop_peers();
+  void cut_peers();
   /// No job of this restore touches the caller's memory.
   [[nodiscard]] bool quiet() const;
   [[nodiscard]] RestoreReport make_report() const;
@@ -167,11 +175,13 @@ class RestoreRun {
   std::vector<move::Transfer> transfers_;
   std::vector<std::pair<std::uint32_t, ByteCount>> engine_limits_;  // most payload of a packed request, by peer
   BoxCache placed_;
-  std::size_t verifying_ = 0;  // jobs that read the destination, or zero it
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
-  std::vector<VerifyBatch> batches_;
-  std::size_t next_batch_ = 0;
+  std::vector<Check> checks_;  // being filled, by peer
+  std::size_t checking_ = 0;   // digests asked for
+  move::Predictions predictions_;
+  std::size_t zeroing_ = 0;  // jobs that zero a part of the destination
+  bool cut_ = false;         // stopping took long
 };
 
 /// Implementation of the two templates above, used by every stage's file.

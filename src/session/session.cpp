@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <system_error>
 
 #include "session/aliasing.hpp"
 #include "session/core.hpp"
@@ -95,6 +96,9 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
                 fmt::format("member {} is not among {} members", bootstrap.rank, bootstrap.world_size));
   }
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  if (options.progress.spin < Duration::zero()) {
+    throw Error(ErrorCode::invalid_argument, "a session cannot spin for less than no time");
+  }
   const auto began = Clock::now();
   const transport::Transport& transport = transport::choose(options.transport);
 
@@ -102,7 +106,7 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
   setup.bootstrap = bootstrap;
   setup.identity.job_key = bootstrap.job_key;
   wire::Hello& hello = setup.identity.hello;
-  hello.capabilities = {"packed", "digest", "strides"};
+  hello.capabilities = {"packed", "digest", "strides", "straight"};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
   hello.incarnation = random_number();
@@ -284,7 +288,11 @@ Session& Session::operator=(Session&& other) noexcept {
 }
 
 Session Session::join(Bootstrap bootstrap, SessionOptions options) {
-  return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
+  try {
+    return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
+  } catch (const std::system_error& error) {  // a thread that could not be started
+    throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
+  }
 }
 
 int Session::rank() const {

@@ -13,12 +13,15 @@ inline std::string uv_message(int status) {
   return uv_strerror(status);
 }
 
-/// libuv statuses become Errors here and nowhere else.
+/// libuv statuses become Errors here and nowhere else: `otherwise`, unless something has run out.
+inline ErrorCode uv_error_code(int status, ErrorCode otherwise = ErrorCode::transport_failed) {
+  const bool resources = status == UV_EMFILE || status == UV_ENFILE || status == UV_ENOMEM || status == UV_ENOBUFS;
+  return resources ? ErrorCode::out_of_resources : otherwise;
+}
+
 inline void check_uv(int status, const char* operation) {
   if (status >= 0) return;
-  const bool resources = status == UV_EMFILE || status == UV_ENFILE || status == UV_ENOMEM || status == UV_ENOBUFS;
-  throw Error(resources ? ErrorCode::out_of_resources : ErrorCode::transport_failed,
-              std::string(operation) + ": " + uv_message(status));
+  throw Error(uv_error_code(status), std::string(operation) + ": " + uv_message(status));
 }
 
 }  // namespace shardwire

@@ -108,6 +108,13 @@ Request read_parts(schema::PartsRequest::Reader from, Input& in) {
   return request;
 }
 
+PackRequest read_pack_request(schema::PartsRequest::Reader from, Input& in) {
+  auto request = read_parts<PackRequest>(from, in);
+  request.each = from.getEach();
+  request.digest = from.getDigest();
+  return request;
+}
+
 Digests read_digests(schema::Digests::Reader from, Input& in) {
   Digests digests;
   digests.request = from.getRequest();
@@ -143,7 +150,7 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::RELEASED: return read_released(from.getReleased());
     case Which::BIND: return read_bind(from.getBind(), in);
     case Which::BOUND: return read_bound(from.getBound(), in);
-    case Which::PACK_REQUEST: return read_parts<PackRequest>(from.getPackRequest(), in);
+    case Which::PACK_REQUEST: return read_pack_request(from.getPackRequest(), in);
     case Which::DIGEST_REQUEST: return read_parts<DigestRequest>(from.getDigestRequest(), in);
     case Which::DIGESTS: return read_digests(from.getDigests(), in);
     case Which::FAILURE: return read_failure(from.getFailure(), in);

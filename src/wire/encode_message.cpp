@@ -129,7 +129,10 @@ void write(Builder out, const Bound& bound) {
 }
 
 void write(Builder out, const PackRequest& request) {
-  write_parts(out.initPackRequest(), request);
+  auto to = out.initPackRequest();
+  write_parts(to, request);
+  to.setEach(request.each);
+  to.setDigest(request.digest);
 }
 void write(Builder out, const DigestRequest& request) {
   write_parts(out.initDigestRequest(), request);

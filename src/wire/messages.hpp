@@ -242,12 +242,16 @@ struct Part {
   Box box;                   ///< global coordinates, inside one box of the source
   bool operator==(const Part&) const = default;
 };
-/// Asks the source to pack these boxes, each row-major, back to back, and to send them as one message whose header is the
-/// request number.
+/// Asks the source for these boxes, each row-major: packed back to back into one message, or one message for each. The
+/// headers of the messages are PayloadHeaders.
 struct PackRequest {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
   std::vector<Part> parts;
+  bool each = false;    ///< one message per part, straight from where it lies if it lies in one piece. Only for sources
+                        ///< with the capability "straight"
+  bool digest = false;  ///< with a digest of the elements of each message: of the part's box, or of the digests of all
+                        ///< parts' boxes in order. Same capability
   bool operator==(const PackRequest&) const = default;
 };
 /// Asks for a digest of each box, taken row-major from the source's memory.

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
-#include "move/pacer.hpp"
 #include "move/staging.hpp"
 
 using namespace shardwire;
-using namespace std::chrono_literals;
 
 BOOST_AUTO_TEST_SUITE(staging)
 
@@ -44,24 +42,6 @@ BOOST_AUTO_TEST_CASE(a_slot_may_outlive_its_pool) {
   }
   slot.bytes()[0] = std::byte{1};
   BOOST_TEST((slot.bytes()[0] == std::byte{1}));
-}
-
-BOOST_AUTO_TEST_CASE(the_pacer_holds_posts_to_the_rate) {
-  move::Pacer pacer(1000);
-  const auto start = move::Pacer::Clock::now();
-  BOOST_TEST(pacer.take(500, start));
-  BOOST_TEST(!pacer.take(1, start + 499ms));
-  BOOST_TEST((pacer.retry_at() == start + 500ms));
-  BOOST_TEST(pacer.take(500, start + 500ms));
-  // A long pause earns nothing: the next post has to be paid for as usual.
-  BOOST_TEST(pacer.take(1000, start + 60s));
-  BOOST_TEST(!pacer.take(1, start + 60s + 999ms));
-}
-
-BOOST_AUTO_TEST_CASE(no_rate_means_no_limit) {
-  move::Pacer pacer(0);
-  for (int i = 0; i < 10; ++i) BOOST_TEST(pacer.take(1ULL << 40, {}));
-  BOOST_TEST(!pacer.retry_at());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

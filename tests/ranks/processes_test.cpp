@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real processes only: what happens when one dies, and joining processes that a launcher has started.
 #include <boost/test/unit_test.hpp>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "support/command.hpp"
+#include "support/file.hpp"
 #include "support/job.hpp"
 
 namespace {
@@ -19,23 +19,6 @@ const char* const rows_to_columns = R"j({
   "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
   "target": {"ranks": 4, "rules": {"*": {"mesh": [4], "placements": ["S(1)"]}}}
 })j";
-
-// A file in the working folder that goes with this object.
-class File {
- public:
-  explicit File(const std::string& name) : path_("processes_test." + std::to_string(::getpid()) + "." + name) {}
-  ~File() { std::remove(path_.c_str()); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] Json json() const {
-    std::ifstream file(path_);
-    return file ? Json::parse(file) : Json();
-  }
-
- private:
-  std::string path_;
-};
 
 std::vector<pid_t> children_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");

@@ -45,6 +45,19 @@ struct Core {
     if (!finished.outcome && found.mapped().work) found.mapped().work();
     if (found.mapped().done) found.mapped().done(finished.outcome);
   }
+  /// Ends what `selected` names with a fault; its memory is not read once this returns.
+  template <typename Predicate>
+  void fault(Predicate selected) {
+    for (auto& [id, operation] : pending) {
+      if (!selected(operation)) continue;
+      if (Message* message = operation.message.get()) {
+        const std::lock_guard lock(message->mutex);
+        message->abandoned = true;
+        message->payload = {};
+      }
+      port->finish(id, Fault{ErrorCode::cancelled, "the connection was cut from this side"});
+    }
+  }
   /// Gives up on what `selected` names; its memory is not read once this returns.
   template <typename Predicate>
   void abandon(Predicate selected) {
@@ -145,6 +158,10 @@ class LoopbackEndpoint final : public Endpoint {
 
   [[nodiscard]] bool failed() const override { return peer_->closed(); }
   [[nodiscard]] std::string protocol() const override { return "threads of one process"; }
+  [[nodiscard]] bool on_host() const override { return true; }
+  void cut() override {  // receives and reads have always ended by the time they are looked at
+    core_->fault([this](const Core::Pending& operation) { return operation.endpoint == id_; });
+  }
 
  private:
   std::shared_ptr<Core> core_;

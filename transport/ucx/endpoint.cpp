@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -44,8 +45,22 @@ Link::Link(std::shared_ptr<Worker> worker, const Bytes& address) : worker_(std::
   check(ucp_ep_create(worker_->handle(), &params, &handle_), "connect to a peer");
 }
 
+void Link::cut() {
+  if (handle_ == nullptr) return;
+  const Quiet quiet;
+  failed_ = true;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  closing_ = ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params);
+}
+
 Link::~Link() {
   const Quiet quiet;
+  if (handle_ == nullptr) {
+    await(*worker_, closing_, parting_time);
+    return;
+  }
   ucp_request_param_t params{};
   if (!failed_) await(*worker_, ucp_ep_flush_nbx(handle_, &params), parting_time);
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -58,6 +73,7 @@ void Link::on_error(void* self, ucp_ep_h, ucs_status_t) {
 }
 
 std::string Link::lanes() const {
+  if (handle_ == nullptr) return {};
   const Quiet quiet;
   char* text = nullptr;
   std::size_t size = 0;
@@ -80,6 +96,20 @@ std::string Link::lanes() const {
     if (out.find(lane) == std::string::npos) out.append(out.empty() ? "" : ", ").append(lane);
   }
   return out;
+}
+
+void cut_receives_from(std::uint64_t fabric, const Fault& why, Worker& worker, const Connections& all) {
+  for (ucp_ep* const reply : worker.replies_of(fabric, why)) {
+    // UCX may have joined what arrives with an endpoint of ours, which has an owner then.
+    const auto owner = std::find_if(all.begin(), all.end(), [&](const auto& connection) {
+      return connection->link() != nullptr && connection->link()->handle() == reply;
+    });
+    if (owner != all.end()) {
+      (*owner)->link()->cut();
+    } else {
+      worker.close(reply);
+    }
+  }
 }
 
 Connection::Connection(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<Link> link,

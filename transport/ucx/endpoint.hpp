@@ -37,16 +37,24 @@ class Link {
   [[nodiscard]] const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
   [[nodiscard]] bool failed() const { return failed_; }
   void fail() { failed_ = true; }
+  /// Ends it at once; what is posted ends with a fault.
+  void cut();
   /// Transports and devices of the lanes, as UCX lists them, e.g. "tcp/lo".
   [[nodiscard]] std::string lanes() const;
 
  private:
   static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
 
-  std::shared_ptr<Worker> worker_;  // owners: the fabric, its links and its remote regions
-  ucp_ep_h handle_ = nullptr;
+  std::shared_ptr<Worker> worker_;      // owners: the fabric, its links and its remote regions
+  ucp_ep_h handle_ = nullptr;           // null once cut
+  ucs_status_ptr_t closing_ = nullptr;  // of cut()
   bool failed_ = false;
 };
+
+class Connection;
+using Connections = std::vector<std::shared_ptr<Connection>>;
+/// Ends all receives from a fabric for `why`: whatever endpoints they arrive on are cut, those of `all` among them.
+void cut_receives_from(std::uint64_t fabric, const Fault& why, Worker& worker, const Connections& all);
 
 /// An endpoint as the fabric sees it; the fabric and the caller's Endpoint own it together.
 class Connection {

@@ -2,11 +2,14 @@
 #include <fmt/core.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <random>
 
+#include "support/descriptors.hpp"
 #include "transport/bytes.hpp"
 #include "transport/ucx/endpoint.hpp"
 
@@ -16,6 +19,11 @@ namespace {
 // What a dead peer had sent may still be in our queues; only then are receives from it hopeless.
 constexpr auto receive_grace = std::chrono::milliseconds(200);
 constexpr auto watch_interval = std::chrono::milliseconds(5);
+
+// UCX ends the process when it cannot open a file at the wrong moment, so there must be some left before it is called.
+constexpr int descriptors_to_open = 24;    // two contexts, two workers, one thread of its own; more with many devices
+constexpr int descriptors_to_connect = 8;  // sockets of both directions, a process to watch, files read in passing
+constexpr std::size_t most_descriptors_kept = 64;
 
 void on_received(void* request, ucs_status_t status, std::size_t size, void* user_data) noexcept {
   auto* const operation = static_cast<Operation*>(user_data);
@@ -68,8 +76,6 @@ class UcxIncoming final : public Incoming {
   Arrival arrival_;
 };
 
-using Connections = std::vector<std::shared_ptr<Connection>>;
-
 class UcxEndpoint final : public Endpoint {
  public:
   UcxEndpoint(std::shared_ptr<Connection> connection, std::shared_ptr<Connections> all)
@@ -92,6 +98,13 @@ class UcxEndpoint final : public Endpoint {
   }
   [[nodiscard]] bool failed() const override { return connection_->failed(); }
   [[nodiscard]] std::string protocol() const override { return connection_->protocol(); }
+  [[nodiscard]] bool on_host() const override { return connection_->on_host(); }
+  void cut() override {
+    if (connection_->link() == nullptr) return;
+    cut_receives_from(connection_->peer_fabric(), {ErrorCode::cancelled, "the connection was cut from this side"},
+                      connection_->link()->worker(), *all_);
+    connection_->link()->cut();
+  }
 
  private:
   std::shared_ptr<Connection> connection_;
@@ -107,7 +120,9 @@ class UcxFabric final : public Fabric {
 
   [[nodiscard]] std::string_view name() const override { return "ucx"; }
   [[nodiscard]] std::string version() const override { return library_version(); }
-  [[nodiscard]] Capabilities capabilities() const override { return {.mapped = host_ != nullptr}; }
+  [[nodiscard]] Capabilities capabilities() const override {
+    return {.mapped = host_ != nullptr, .no_map_reason = no_map_reason_};
+  }
   [[nodiscard]] std::string domain() const override { return domain_; }
   [[nodiscard]] Bytes address() const override;
   std::unique_ptr<Region> allocate(ByteCount size_bytes) override {
@@ -123,6 +138,7 @@ class UcxFabric final : public Fabric {
   struct Departure {
     std::uint64_t fabric = 0;
     Clock::time_point receives_end;
+    bool cut = false;
   };
 
   void open_workers();
@@ -136,6 +152,7 @@ class UcxFabric final : public Fabric {
   std::string domain_;
   Descriptor events_;
   std::shared_ptr<Worker> host_;     // null: no shared memory
+  std::string no_map_reason_;        // with that
   std::shared_ptr<Worker> network_;  // null: shared memory only
   std::unique_ptr<Region> beacon_region_;
   Beacon* beacon_ = nullptr;
@@ -149,13 +166,16 @@ class UcxFabric final : public Fabric {
 void UcxFabric::open_workers() {
   const TransportChoice choice = choose_transports();
   std::string trouble;
-  if (!choice.shared_memory.empty()) {
+  if (choice.shared_memory.empty()) {
+    no_map_reason_ = "UCX_TLS leaves shared memory out";
+  } else {
     try {
       host_ = std::make_shared<Worker>(std::make_shared<Context>(choice.shared_memory, true));
       beacon_region_ = allocate_region(host_->shared_context(), sizeof(Beacon));
     } catch (const Error& error) {
       host_.reset();  // the network will do; Capabilities says so
       trouble = error.what();
+      no_map_reason_ = trouble;
     }
   }
   if (!choice.network.empty()) {
@@ -170,12 +190,15 @@ void UcxFabric::open_workers() {
 
 UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
   const Quiet quiet;
+  support::require_descriptors(descriptors_to_open, "opening UCX");
   if (events_.value() < 0) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (epoll)");
   std::random_device random;
   id_ = (std::uint64_t{random()} << 32) | random();
   // UCX promises nothing between versions on the wire before 1.16.
   const std::string version = library_version();
-  domain_ = fmt::format("{} active messages", version.substr(0, version.rfind('.')));
+  const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE");
+  domain_ = fmt::format("{} active messages, TCP segments of {}", version.substr(0, version.rfind('.')),
+                        segment == nullptr ? tcp_segment : segment);
   open_workers();
   if (beacon_region_) {
     beacon_ = new (beacon_region_->bytes().data()) Beacon;
@@ -234,6 +257,9 @@ std::shared_ptr<Connection> UcxFabric::connect_on_host(const Address& peer) {
 
 std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
   const Quiet quiet;
+  // Each of those there are may still be given another socket, when its peer calls back.
+  const auto sockets = static_cast<int>(std::min<std::size_t>(connections_->size(), most_descriptors_kept));
+  support::require_descriptors(descriptors_to_connect + sockets, "connecting to a peer by UCX");
   Address peer = decode_address(address);
   std::shared_ptr<Connection> connection;
   if (same_host && host_ && !peer.host_worker.empty() && peer.host == host_identity()) {
@@ -266,8 +292,17 @@ void UcxFabric::watch_peers() {
     }
     departures_.push_back({connection->peer_fabric(), now + receive_grace});
   }
-  std::erase_if(departures_, [&](const Departure& departure) {
+  std::erase_if(departures_, [&](Departure& departure) {
     if (now < departure.receives_end) return false;
+    if (!departure.cut) {
+      // First UCX itself lets go of the buffers; only what it cannot end is given up on below.
+      departure.cut = true;
+      departure.receives_end = now + receive_grace;
+      for (Worker* worker : workers()) {
+        if (worker != nullptr) cut_receives_from(departure.fabric, lost, *worker, *connections_);
+      }
+      return false;
+    }
     for (Worker* worker : workers()) {
       if (worker == nullptr) continue;
       worker->fault([&](const Operation& operation) { return operation.peer == departure.fabric; }, lost);

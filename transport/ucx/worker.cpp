@@ -4,10 +4,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace shardwire::transport::ucx {
 namespace {
+
+bool has_prefixes() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return major > 1 || minor >= 14;
+}
 
 Config read_config(const std::string& transports, bool shared_memory) {
   ucp_config_t* raw = nullptr;
@@ -20,6 +29,11 @@ Config read_config(const std::string& transports, bool shared_memory) {
     check(ucp_config_modify(raw, "ALLOC_PRIO", "md:posix"), "choose shared memory for allocations");
     // Endpoints that can be cut off at once. Deaths are noticed by process descriptors: UCX's own way needs 20 s.
     check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
+  } else if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
+    // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
+    // Newer versions have a prefix on it, and only warn of one that they do not know.
+    (void)ucp_config_modify(raw, "RX_SEG_SIZE", tcp_segment);
+    if (has_prefixes()) (void)ucp_config_modify(raw, "TCP_RX_SEG_SIZE", tcp_segment);
   }
   return config;
 }
@@ -101,20 +115,34 @@ bool Worker::settle() {
   }
 }
 
-void Worker::cut_receives() {
-  // Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+// Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, const Fault& why) {
   std::vector<ucp_ep*> replies;
   for (const auto& [key, operation] : under_way_) {
-    if (operation->reply == nullptr) continue;
-    if (std::find(replies.begin(), replies.end(), operation->reply) == replies.end())
-      replies.push_back(operation->reply);
+    if (operation->peer != fabric || operation->reply == nullptr) continue;
+    operation->verdict = why;
+    ucp_ep* const reply = std::exchange(operation->reply, nullptr);
+    if (std::find(replies.begin(), replies.end(), reply) == replies.end()) replies.push_back(reply);
   }
+  return replies;
+}
+
+void Worker::close(ucp_ep* reply) {
+  const Quiet quiet;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  for (ucp_ep* reply : replies) {
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+}
+
+void Worker::cut_receives() {
+  std::vector<std::uint64_t> peers;
+  for (const auto& [key, operation] : under_way_) {
+    if (operation->reply != nullptr) peers.push_back(operation->peer);
+  }
+  for (const std::uint64_t peer : peers) {
+    for (ucp_ep* const reply : replies_of(peer, {ErrorCode::cancelled, "the fabric is closed"})) close(reply);
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
@@ -164,7 +192,8 @@ void Worker::finish(Operation* operation, Outcome outcome) {
 }
 
 void Worker::finish(Operation* operation, ucs_status_t status) {
-  finish(operation, status == UCS_OK ? Outcome() : Outcome(fault_of(status, operation->name)));
+  if (status == UCS_OK) return finish(operation, Outcome());
+  finish(operation, operation->verdict ? operation->verdict : Outcome(fault_of(status, operation->name)));
 }
 
 void Worker::posted(Operation* operation, ucs_status_ptr_t request) {

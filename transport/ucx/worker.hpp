@@ -13,6 +13,8 @@
 namespace shardwire::transport::ucx {
 
 inline constexpr unsigned message_id = 1;  // the one active message
+/// Both sides have to agree, so it is part of the domain.
+inline constexpr const char* tcp_segment = "512K";
 
 /// The user's UCX_TLS, split in two: what stays on the host, and what leaves it. Empty: not wanted.
 struct TransportChoice {
@@ -47,6 +49,7 @@ struct Operation {
   Bytes header;
   Completion done;  ///< empty: given up
   Outcome outcome;
+  Outcome verdict;  ///< what a failure is to be called, where we know better than UCX
 };
 
 /// A message whose handler has not run yet. Its data belongs to UCX until it is received or released.
@@ -112,6 +115,10 @@ class Worker {
     for (auto& operation : reported) finish(add(std::move(operation)), Outcome(why));
   }
   void release(Arrival& arrival);
+  /// Takes the endpoints that receives from this fabric arrive on off them; these receives are about to end, for `why`.
+  std::vector<ucp_ep*> replies_of(std::uint64_t fabric, const Fault& why);
+  /// Cuts an endpoint that UCX made.
+  void close(ucp_ep* reply);
 
   std::deque<Arrival> arrivals;
   std::deque<std::unique_ptr<Operation>> finished;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "move/choice.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire::move {
+
+namespace {
+
+// Reading across gaps may at most double what travels, whatever the model says.
+constexpr ByteCount most_hull_per_byte = 2;
+
+struct Sizes {
+  ByteCount bytes = 0;
+  ByteCount runs = 0;
+  ByteCount hull = 0;  // of the source's bytes
+
+  void add(const Sizes& other) {
+    bytes += other.bytes;
+    runs += other.runs;
+    hull += other.hull;
+  }
+};
+
+Sizes sizes_of(const Transfer& transfer, ByteCount* run_bytes) {
+  const memory::StridedCopy copy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
+  *run_bytes = copy.run_bytes();
+  return {copy.bytes(), copy.runs(), hull_bytes(transfer.box, transfer.held, transfer.item_bytes)};
+}
+
+bool possible(Way way, Ways ways, const Sizes& sizes) {
+  // Without gaps there is nothing to read over.
+  const bool worth =
+      way != Way::over_read || (sizes.hull > sizes.bytes && sizes.hull <= most_hull_per_byte * sizes.bytes);
+  return ways.has(way) && worth;
+}
+
+double seconds_of(Way way, const WayCost& cost, const Sizes& sizes) {
+  return cost.seconds(way == Way::over_read ? sizes.hull : sizes.bytes, sizes.runs);
+}
+
+// Where it is forced, over_read gives way to read for what it may not do.
+Way forced_way(Way forced, Ways ways, const Sizes& sizes) {
+  if (ways.has(Way::local)) return Way::local;
+  if (possible(forced, ways, sizes)) return forced;
+  if (forced == Way::over_read && ways.has(Way::read)) return Way::read;
+  throw Error(ErrorCode::unsupported,
+              "the way " + std::string(to_string(forced)) + " is asked for, and is not possible");
+}
+
+Way cheapest(const CostModel& costs, Reach reach, Ways ways, const Sizes& sizes) {
+  std::optional<Way> best;
+  double least = 0;
+  for (std::size_t i = 0; i < way_count; ++i) {
+    const Way way = static_cast<Way>(i);
+    if (!possible(way, ways, sizes)) continue;
+    const double seconds = seconds_of(way, costs.at(reach, way), sizes);
+    if (best && seconds >= least) continue;
+    best = way;
+    least = seconds;
+  }
+  if (!best) throw Error(ErrorCode::internal, "no way is possible");
+  return *best;
+}
+
+}  // namespace
+
+std::size_t run_class(ByteCount run_bytes) {
+  constexpr ByteCount first = 256;
+  if (run_bytes < first) return 0;
+  const auto doublings = static_cast<std::size_t>(std::bit_width(run_bytes / first) - 1);
+  return std::min(doublings / 2 + 1, run_classes - 1);
+}
+
+Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> offers, const CostModel& costs,
+                        std::optional<Way> forced) {
+  struct Group {
+    Reach reach{};
+    Ways ways;
+    Sizes sizes;
+    std::vector<std::size_t> members;
+  };
+  std::map<std::tuple<std::uint32_t, std::size_t, unsigned>, Group> groups;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    ByteCount run_bytes = 0;
+    const Sizes sizes = sizes_of(transfers[i], &run_bytes);
+    Group& group = groups[{transfers[i].peer, run_class(run_bytes), offers[i].ways.bits()}];
+    group.reach = offers[i].reach;
+    group.ways = offers[i].ways;
+    group.sizes.add(sizes);
+    group.members.push_back(i);
+  }
+  Predictions predictions;
+  for (const auto& [key, group] : groups) {
+    const Way way =
+        forced ? forced_way(*forced, group.ways, group.sizes) : cheapest(costs, group.reach, group.ways, group.sizes);
+    for (const std::size_t member : group.members) transfers[member].way = way;
+    Prediction& sum = predictions.ways[static_cast<std::size_t>(way)];
+    const double seconds = seconds_of(way, costs.at(group.reach, way), group.sizes);
+    sum.bytes += group.sizes.bytes;
+    sum.runs += group.sizes.runs;
+    sum.seconds += seconds;
+    const std::uint32_t peer = std::get<0>(key);
+    if (predictions.unmapped_seconds.size() <= peer) predictions.unmapped_seconds.resize(peer + std::size_t{1});
+    if (group.reach == Reach::host && !group.ways.has(Way::mapped)) {
+      predictions.unmapped_seconds[peer] +=
+          seconds - seconds_of(Way::mapped, costs.at(Reach::host, Way::mapped), group.sizes);
+    }
+  }
+  return predictions;
+}
+
+}  // namespace shardwire::move

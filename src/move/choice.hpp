@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "move/transfer.hpp"
+
+namespace shardwire::move {
+
+/// A set of ways.
+class Ways {
+ public:
+  constexpr Ways() = default;
+  constexpr Ways(std::initializer_list<Way> ways) {
+    for (const Way way : ways) add(way);
+  }
+  constexpr void add(Way way) { bits_ |= 1u << static_cast<unsigned>(way); }
+  [[nodiscard]] constexpr bool has(Way way) const { return (bits_ >> static_cast<unsigned>(way) & 1u) != 0; }
+  [[nodiscard]] constexpr unsigned bits() const { return bits_; }
+
+ private:
+  unsigned bits_ = 0;
+};
+
+/// What is possible for one transfer.
+struct Offer {
+  Reach reach = Reach::process;
+  Ways ways;
+};
+
+/// Runs of a class are treated alike: under 256 B, 1 KiB, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, and longer ones.
+inline constexpr std::size_t run_classes = 8;
+std::size_t run_class(ByteCount run_bytes);
+
+/// What the cost model expects of one way in one restore.
+struct Prediction {
+  ByteCount bytes = 0;
+  ByteCount runs = 0;
+  double seconds = 0;
+};
+struct Predictions {
+  std::array<Prediction, way_count> ways{};
+  /// By peer: what is expected beyond mapping, for peers of this host whose memory cannot be mapped.
+  std::vector<double> unmapped_seconds{};
+};
+
+/// Gives each transfer its way: one decision per (peer, run class), the cheapest of those that are possible; or `forced`
+/// where it is. `offers` goes with `transfers`. The sum of what is expected is returned by way.
+/// Errors: throws Error{unsupported} when `forced` cannot move one that is not local.
+Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> offers, const CostModel& costs,
+                        std::optional<Way> forced);
+
+}  // namespace shardwire::move

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "move/peer_queues.hpp"
+
+#include <iterator>
+
+namespace shardwire::move {
+
+void PeerQueues::limit(std::uint32_t peer, ByteCount bytes) {
+  if (queues_.size() <= peer) queues_.resize(peer + std::size_t{1});
+  queues_[peer].limit_bytes = bytes;
+}
+
+void PeerQueues::add(Transfer transfer) {
+  queues_.at(transfer.peer).transfers.push_back(std::move(transfer));
+}
+
+bool PeerQueues::refill(Queue& queue) {
+  if (queue.transfers.empty()) return false;
+  const auto transfer = std::make_shared<const Transfer>(std::move(queue.transfers.front()));
+  queue.transfers.pop_front();
+  for (Box& box : cut_(*transfer, queue.limit_bytes)) queue.parts.push_back({transfer, box});
+  return true;
+}
+
+PeerQueues::Fitting PeerQueues::fitting(std::uint32_t peer, std::size_t most_parts) {
+  Queue& queue = queues_[peer];
+  while (queue.parts.empty() && refill(queue)) {
+  }
+  Fitting result;
+  while (result.parts < queue.parts.size() && result.parts < most_parts) {
+    const ByteCount next = queue.parts[result.parts].bytes();
+    if (result.parts > 0 && result.bytes + next > queue.limit_bytes) break;
+    result.bytes += next;
+    if (++result.parts == queue.parts.size()) refill(queue);
+  }
+  return result;
+}
+
+std::vector<Part> PeerQueues::take(std::uint32_t peer, std::size_t parts) {
+  auto& queue = queues_[peer].parts;
+  const auto past = queue.begin() + static_cast<std::ptrdiff_t>(parts);
+  std::vector<Part> taken(std::make_move_iterator(queue.begin()), std::make_move_iterator(past));
+  queue.erase(queue.begin(), past);
+  return taken;
+}
+
+}  // namespace shardwire::move

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "move/way.hpp"
+
+namespace shardwire::move {
+
+/// Transfers that wait, by peer, cut into parts as late as possible. Peers take turns, so that none waits for another's
+/// bytes.
+class PeerQueues {
+ public:
+  using Cut = std::function<std::vector<Box>(const Transfer&, ByteCount limit_bytes)>;
+
+  explicit PeerQueues(Cut cut) : cut_(std::move(cut)) {}
+
+  /// Most bytes of one part, and of one take(). Requires: called before transfers of that peer are added.
+  void limit(std::uint32_t peer, ByteCount bytes);
+  [[nodiscard]] ByteCount limit_of(std::uint32_t peer) const { return queues_.at(peer).limit_bytes; }
+  void add(Transfer transfer);
+
+  /// Calls post(peer) for one peer after the other, beginning behind the one that was served last, until one returns true.
+  template <typename Post>
+  bool next(Post post) {
+    for (std::size_t tried = 0; tried < queues_.size(); ++tried) {
+      const std::size_t peer = turn_;
+      turn_ = (turn_ + 1) % queues_.size();
+      if (post(static_cast<std::uint32_t>(peer))) return true;
+    }
+    return false;
+  }
+  /// The parts at the front of a peer's queue that fit its limit: how many, and their bytes. At least one if there is any.
+  struct Fitting {
+    std::size_t parts = 0;
+    ByteCount bytes = 0;
+  };
+  Fitting fitting(std::uint32_t peer, std::size_t most_parts);
+  /// Requires: fitting() found one.
+  [[nodiscard]] const Part& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
+  std::vector<Part> take(std::uint32_t peer, std::size_t parts);
+
+ private:
+  struct Queue {
+    ByteCount limit_bytes = 0;
+    std::deque<Transfer> transfers;
+    std::deque<Part> parts;
+  };
+  bool refill(Queue& queue);
+
+  Cut cut_;
+  std::vector<Queue> queues_;
+  std::size_t turn_ = 0;
+};
+
+}  // namespace shardwire::move

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "move/messages.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::move {
+
+namespace {
+
+// A message this long runs at the full speed of every fabric, and a restore that is stopped waits for no more of them.
+constexpr ByteCount message_bytes = 4u << 20;
+constexpr std::size_t most_parts = 256;
+// So that a peer has the next request at hand while it sends; more only delays what is asked of other peers.
+constexpr int most_requests_per_peer = 2;
+constexpr int most_requests = 32;
+
+class StraightWay final : public MessageWay {
+ public:
+  explicit StraightWay(std::shared_ptr<Shared> shared)
+      : shared_(std::move(shared)), queues_([](const Transfer& transfer, ByteCount limit) {
+          return cut_into_runs(transfer,
+                               std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+        }) {}
+
+  // What the source's staging holds does not matter here.
+  void limit(std::uint32_t peer, ByteCount) override {
+    queues_.limit(peer, shared_->pacer.slice_bytes(message_bytes));
+    if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
+  }
+
+  void add(Transfer transfer) override { queues_.add(std::move(transfer)); }
+
+  bool post(Pacer::Clock::time_point now) override {
+    if (requests_.size() >= most_requests) return false;
+    return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
+  }
+
+  [[nodiscard]] bool idle() const override { return receiving_ == 0; }
+
+  [[nodiscard]] std::optional<Asked> asked(std::uint64_t request) const override {
+    const auto found = requests_.find(request);
+    if (found == requests_.end()) return std::nullopt;
+    return Asked{found->second->peer, found->second->missing == 1};
+  }
+
+  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
+    const auto found = requests_.find(header.request);
+    if (found == requests_.end()) return false;
+    const std::shared_ptr<Request> request = found->second;
+    if (shared_->stopped) {
+      incoming.discard();
+      return true;
+    }
+    const bool known = header.part < request->parts.size() && !request->arrived[header.part];
+    const ByteCount expected = known ? request->parts[header.part].bytes() : 0;
+    if (!known || incoming.payload_bytes() != expected || header.digest.has_value() != shared_->digests) {
+      const std::string bytes = std::to_string(incoming.payload_bytes());
+      incoming.discard();
+      shared_->failed(std::make_exception_ptr(
+          Error(ErrorCode::transport_failed, "a source sent " + bytes + " bytes as part " +
+                                                 std::to_string(header.part) + " of a request of " +
+                                                 std::to_string(request->parts.size()) + " parts: it did not fit")));
+      return true;
+    }
+    request->arrived[header.part] = true;
+    if (--request->missing == 0) {
+      requests_.erase(found);
+      --in_flight_[request->peer];
+    }
+    receive(request, header, incoming);
+    return true;
+  }
+
+ private:
+  struct Request {
+    std::uint32_t peer = 0;
+    std::vector<Part> parts;
+    std::vector<bool> arrived;  // or on their way into place
+    std::size_t missing = 0;
+  };
+
+  bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
+    if (peer >= in_flight_.size() || in_flight_[peer] >= most_requests_per_peer) return false;
+    const auto [count, bytes] = queues_.fitting(peer, most_parts);
+    if (count == 0 || !shared_->pacer.take(bytes, now)) return false;
+    const auto request = std::make_shared<Request>();  // owners: the map and completions in flight
+    request->peer = peer;
+    request->parts = queues_.take(peer, count);
+    request->missing = count;
+    request->arrived.resize(count);
+    std::vector<PackPart> parts;
+    parts.reserve(count);
+    for (const Part& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
+    const std::uint64_t number = shared_->next_request++;
+    requests_.emplace(number, request);
+    ++in_flight_[peer];
+    for (std::size_t i = 0; i < count; ++i) shared_->tally.began(Way::straight);
+    shared_->ask(peer, number, std::move(parts), true);
+    return true;
+  }
+
+  void receive(const std::shared_ptr<Request>& request, const wire::PayloadHeader& header,
+               transport::Incoming& incoming) {
+    const Part& part = request->parts[header.part];
+    const Transfer& t = *part.transfer;
+    const memory::StridedCopy place(part.box, memory::packed(part.box), t.wanted, t.item_bytes);
+    const std::span into(t.target + place.target_span().first, static_cast<std::size_t>(place.bytes()));
+    ++receiving_;
+    incoming.receive(
+        into, [this, request, &part, expected = header.digest, shared = shared_](const transport::Outcome& outcome) {
+          if (!outcome && expected && !shared->stopped) return check(request, part, *expected);
+          --receiving_;
+          shared->tally.ended(Way::straight);
+          if (shared->stopped) return shared->changed();  // somebody may wait for the last of them
+          if (outcome) return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+          shared->tally.arrived(*part.transfer, part.bytes());
+          shared->changed();
+        });
+  }
+
+  void check(const std::shared_ptr<Request>& request, const Part& part, const wire::BoxDigest& expected) {
+    const auto seen = std::make_shared<std::pair<memory::Digest128, double>>();  // owners: the job and its completion
+    shared_->copier.submit(
+        [seen, request, &part] {
+          const auto began = Tally::Clock::now();
+          const Transfer& t = *part.transfer;
+          seen->first = memory::digest_box(part.box, t.wanted, t.target, t.item_bytes);
+          seen->second = std::chrono::duration<double>(Tally::Clock::now() - began).count();
+        },
+        [this, seen, request, &part, expected, shared = shared_](const std::exception_ptr& error) {
+          --receiving_;
+          shared->tally.ended(Way::straight);
+          if (shared->stopped) return shared->changed();
+          if (error) return shared->failed(error);
+          shared->digest_seconds += seen->second;
+          if (!same(seen->first, expected)) return shared->differs(part);
+          shared->tally.arrived(*part.transfer, part.bytes());
+          shared->changed();
+        });
+  }
+
+  std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
+  PeerQueues queues_;
+  std::vector<int> in_flight_;  // requests, by peer
+  std::map<std::uint64_t, std::shared_ptr<Request>> requests_;
+  int receiving_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<MessageWay> make_straight(std::shared_ptr<Shared> shared) {
+  return std::make_unique<StraightWay>(std::move(shared));
+}
+
+}  // namespace shardwire::move

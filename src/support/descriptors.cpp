@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/descriptors.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire::support {
+namespace {
+
+// Whether the number `at` is free. Numbers are given out from the lowest, so then all above are free as well, unless
+// somebody has chosen one.
+bool is_free(int at) {
+  const int any = ::open("/", O_PATH | O_CLOEXEC);
+  if (any < 0) return false;
+  const int got = ::fcntl(any, F_DUPFD_CLOEXEC, at);
+  ::close(any);
+  if (got >= 0) ::close(got);
+  return got == at;
+}
+
+// A large number when it cannot be told.
+long in_use() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
+  if (!folder) return 1L << 30;
+  long entries = 0;
+  while (::readdir(folder.get()) != nullptr) ++entries;
+  return entries - 3;  // ".", ".." and the folder itself
+}
+
+}  // namespace
+
+void require_descriptors(int count, std::string_view what) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const auto most = static_cast<long>(limit.rlim_cur);
+  if (most >= count && is_free(static_cast<int>(most - count))) return;
+  if (in_use() + count <= most) return;
+  throw Error(ErrorCode::out_of_resources,
+              fmt::format("{}: {} more file descriptors are wanted, and {} in all are allowed (ulimit -n)", what, count,
+                          most));
+}
+
+}  // namespace shardwire::support

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pacer against a clock that the test moves: no timing of this machine decides anything here.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <random>
+#include <vector>
+
+#include "move/pacer.hpp"
+#include "support/seed.hpp"
+
+using namespace shardwire;
+using namespace std::chrono_literals;
+using Clock = move::Pacer::Clock;
+using Seconds = std::chrono::duration<double>;
+
+namespace {
+
+struct Post {
+  Clock::time_point at;
+  ByteCount bytes;
+};
+
+constexpr ByteCount most_slice_bytes = 4u << 20;
+
+double burst_bytes(ByteCount rate) {
+  return Seconds(move::Pacer::saved).count() * static_cast<double>(rate);
+}
+
+// Posts slices of up to `slice` bytes until `total` are posted, as a restore does: all that is allowed now, then a sleep
+// until retry_at(), from which it wakes `late()` after the time, rounded up to milliseconds as the loop's timers are.
+template <typename Late>
+std::vector<Post> drive(move::Pacer& pacer, Clock::time_point& now, ByteCount total, ByteCount slice, Late late) {
+  std::vector<Post> posts;
+  while (total > 0) {
+    const ByteCount bytes = std::min(total, slice);
+    if (pacer.take(bytes, now)) {
+      posts.push_back({now, bytes});
+      total -= bytes;
+      continue;
+    }
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*pacer.retry_at() - now);
+    BOOST_REQUIRE((wait > 0ms));
+    now += wait + late();
+  }
+  return posts;
+}
+
+double average(const std::vector<Post>& posts, Clock::time_point began) {
+  double bytes = 0;
+  for (const Post& post : posts) bytes += static_cast<double>(post.bytes);
+  return bytes / Seconds(posts.back().at - began).count();
+}
+
+// The most by which the posts of any span exceed rate * span.
+double worst_burst(const std::vector<Post>& posts, ByteCount rate) {
+  double worst = 0;
+  double excess = 0;  // of the worst span that ends at this post
+  for (std::size_t i = 0; i < posts.size(); ++i) {
+    const double earned = i == 0 ? 0 : Seconds(posts[i].at - posts[i - 1].at).count() * static_cast<double>(rate);
+    excess = std::max(0.0, excess - earned) + static_cast<double>(posts[i].bytes);
+    worst = std::max(worst, excess);
+  }
+  return worst;
+}
+
+const ByteCount rates[] = {1000, 100u << 10, 1u << 20, 50u << 20, 200u << 20, 1u << 30, ByteCount{16} << 30};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(pacer)
+
+BOOST_DATA_TEST_CASE(late_callers_reach_the_rate, boost::unit_test::data::make(rates), rate) {
+  std::mt19937_64 random(test_seed() ^ rate);
+  for (const auto latest : {0ms, 1ms, 3ms, 8ms}) {
+    move::Pacer pacer(rate);
+    const Clock::time_point began{1h};
+    Clock::time_point now = began;
+    std::uniform_int_distribution<std::int64_t> nanoseconds(0, Clock::duration(latest).count());
+    const auto posts = drive(pacer, now, rate * 5, pacer.slice_bytes(most_slice_bytes),
+                             [&] { return Clock::duration(nanoseconds(random)); });
+    BOOST_TEST_CONTEXT("callers late by up to " << latest.count() << " ms") {
+      BOOST_TEST(average(posts, began) <= 1.0001 * static_cast<double>(rate));
+      BOOST_TEST(average(posts, began) >= 0.95 * static_cast<double>(rate));
+      BOOST_TEST(worst_burst(posts, rate) <=
+                 1.0001 * burst_bytes(rate) + 2 * static_cast<double>(pacer.slice_bytes(most_slice_bytes)));
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_pause_is_not_followed_by_more_than_the_bucket, boost::unit_test::data::make(rates), rate) {
+  move::Pacer pacer(rate);
+  Clock::time_point now{1h};
+  const ByteCount slice = pacer.slice_bytes(most_slice_bytes);
+  auto posts = drive(pacer, now, rate, slice, [] { return 0ms; });
+  now += 60s;
+  const auto more = drive(pacer, now, rate, slice, [] { return 0ms; });
+  posts.insert(posts.end(), more.begin(), more.end());
+  BOOST_TEST(worst_burst(posts, rate) <= 1.0001 * burst_bytes(rate) + 2 * static_cast<double>(slice));
+}
+
+BOOST_AUTO_TEST_CASE(the_first_bytes_are_paid_for_as_well) {
+  move::Pacer pacer(1000);
+  const Clock::time_point start{1h};
+  BOOST_TEST(!pacer.take(500, start));
+  BOOST_TEST((pacer.retry_at() == start + 500ms));
+  BOOST_TEST(!pacer.take(500, start + 499ms));
+  BOOST_TEST(pacer.take(500, start + 500ms));
+  BOOST_TEST(!pacer.retry_at());
+  BOOST_TEST(!pacer.take(1, start + 500ms));
+}
+
+BOOST_AUTO_TEST_CASE(time_lost_by_a_late_caller_is_made_up) {
+  move::Pacer pacer(1000);
+  const Clock::time_point start{1h};
+  BOOST_TEST(!pacer.take(100, start));
+  BOOST_TEST(pacer.take(100, start + 110ms));   // 10 ms late
+  BOOST_TEST(!pacer.take(100, start + 199ms));  // the next is due when it would have been anyhow
+  BOOST_TEST(pacer.take(100, start + 200ms));
+}
+
+BOOST_AUTO_TEST_CASE(the_earliest_of_several_refused_posts_is_tried_first) {
+  move::Pacer pacer(1000);
+  const Clock::time_point start{1h};
+  BOOST_TEST(!pacer.take(300, start));
+  BOOST_TEST(!pacer.take(100, start));
+  BOOST_TEST(!pacer.take(200, start));
+  BOOST_TEST((pacer.retry_at() == start + 100ms));
+  // What is past is no time to try again at.
+  BOOST_TEST(!pacer.take(300, start + 150ms));
+  BOOST_TEST((pacer.retry_at() == start + 300ms));
+}
+
+BOOST_AUTO_TEST_CASE(a_post_larger_than_the_bucket_waits_for_its_turn) {
+  move::Pacer pacer(1);
+  const Clock::time_point start{1h};
+  BOOST_TEST(!pacer.take(8, start));
+  BOOST_TEST(!pacer.take(8, start + 7s));
+  BOOST_TEST(pacer.take(8, start + 8s));
+  BOOST_TEST(!pacer.take(std::uint64_t{1} << 60, start + 8s));  // no overflow
+  BOOST_TEST((*pacer.retry_at() > start + 8s));
+}
+
+BOOST_AUTO_TEST_CASE(slices_are_small_enough_to_be_smooth) {
+  BOOST_TEST(move::Pacer(1u << 30).slice_bytes(most_slice_bytes) == most_slice_bytes);
+  BOOST_TEST(move::Pacer(50u << 20).slice_bytes(most_slice_bytes) == (50u << 20) / 100);
+  BOOST_TEST(move::Pacer(1000).slice_bytes(most_slice_bytes) == 4096U);
+  BOOST_TEST(move::Pacer(1000).slice_bytes(64) == 64U);  // never more than a slot
+}
+
+BOOST_AUTO_TEST_CASE(no_rate_means_no_limit) {
+  move::Pacer pacer(0);
+  for (int i = 0; i < 10; ++i) BOOST_TEST(pacer.take(1ULL << 40, {}));
+  BOOST_TEST(!pacer.retry_at());
+  BOOST_TEST(pacer.slice_bytes(64) == 64U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

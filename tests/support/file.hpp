@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace shardwire::test {
+
+/// A file in the working folder that goes with this object.
+class File {
+ public:
+  explicit File(const std::string& name) : path_("test." + std::to_string(::getpid()) + "." + name) {}
+  File(const std::string& name, const std::string& text) : File(name) { std::ofstream(path_) << text; }
+  ~File() { std::remove(path_.c_str()); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] nlohmann::json json() const {
+    std::ifstream file(path_);
+    return file ? nlohmann::json::parse(file) : nlohmann::json();
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace shardwire::test

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/command.hpp"
+
+namespace shardwire::test {
+
+/// Processes that a launcher starts on one host, with namespaces of their own for what makes a host: mounts, processes,
+/// IPC and /dev/shm. They end with the command that starts them.
+struct Host {
+  std::string network;               ///< a network namespace; empty: this one
+  std::string shared_memory = "1G";  ///< size of /dev/shm
+  std::vector<int> ranks;
+
+  /// The command line that runs `words` as each of the ranks; exits 0 when all did.
+  [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& words) const {
+    std::string list;
+    for (const int rank : ranks) list += " " + std::to_string(rank);
+    const std::string script =
+        "mount -t tmpfs -o size=" + shared_memory + " tmpfs /dev/shm || exit 99; pids=; for rank in" + list +
+        "; do RANK=$rank \"$0\" \"$@\" & pids=\"$pids $!\"; done; code=0; for pid in $pids; do wait $pid || code=$?; "
+        "done; exit $code";
+    std::vector<std::string> result{"/usr/bin/env"};
+    if (!network.empty()) result.insert(result.end(), {"ip", "netns", "exec", network});
+    result.insert(result.end(), {"unshare", "--mount", "--propagation", "private", "--ipc", "--pid", "--fork",
+                                 "--kill-child", "--mount-proc", "/bin/sh", "-c", script});
+    result.insert(result.end(), words.begin(), words.end());
+    return result;
+  }
+};
+
+/// Whether hosts can be made here; else says why not.
+inline std::pair<bool, std::string> can_make_hosts() {
+  const CommandResult result = RunningCommand(Host{.network = {}, .ranks = {0}}.command({"/bin/true"})).wait();
+  return {result.exit_code == 0, "namespaces of its own cannot be made here: " + result.err};
+}
+
+}  // namespace shardwire::test
