@@ -108,7 +108,9 @@ void cache(const Task& task) {
   memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
 }
 void copy_and_digest(const Task& task) {
-  (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming);
+  double digest_seconds = 0;
+  (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming,
+                                digest_seconds);
 }
 void digest_after(const Task& task) {
   stream(task);

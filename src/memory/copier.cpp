@@ -2,16 +2,13 @@
 #include "memory/copier.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace shardwire::memory {
 
-Copier::Copier(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)) {
-  const unsigned count = std::max(threads, 1u);
-  workers_.reserve(count);
-  for (unsigned i = 0; i < count; ++i) {
-    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
-  }
+Copier::Copier(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)), threads_(std::max(threads, 1u)) {
+  workers_.reserve(threads_);
 }
 
 Copier::~Copier() {
@@ -19,15 +16,51 @@ Copier::~Copier() {
   for (std::jthread& worker : workers_) worker.request_stop();
 }
 
+// Before `more` jobs are queued.
+void Copier::start_workers(std::size_t more) {
+  std::size_t busy = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    busy = running_ + queue_.size();
+    for (const auto& shared : shared_) busy += shared->width_ - shared->workers_;
+  }
+  const std::size_t wanted = std::min<std::size_t>(threads_, busy + more);
+  try {
+    while (workers_.size() < wanted) workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  } catch (const std::system_error&) {
+    if (workers_.empty()) throw;  // else those that there are do the work
+  }
+}
+
 Copier::Ticket Copier::submit(Job job, Done done) {
+  start_workers(1);
   Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
     ticket = ++last_ticket_;
     queue_.push_back({ticket, std::move(job), std::move(done), nullptr});
+    waiting_ = queue_.size();
+    ++unfinished_jobs_;
   }
   queued_.notify_one();
   return ticket;
+}
+
+std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsigned width, Part part, Done done) {
+  const auto shared = std::make_shared<SharedJob>();
+  shared->count_ = count;
+  shared->part_ = std::move(part);
+  shared->done_ = std::move(done);
+  // More workers than parts would only come and go.
+  shared->width_ = static_cast<unsigned>(std::clamp<std::size_t>(std::min<std::size_t>(width, count), 1, threads_));
+  start_workers(shared->width_);
+  {
+    const std::lock_guard lock(mutex_);
+    shared_.push_back(shared);
+    ++unfinished_jobs_;
+  }
+  queued_.notify_all();
+  return shared;
 }
 
 bool Copier::cancel(Ticket ticket) {
@@ -38,6 +71,8 @@ bool Copier::cancel(Ticket ticket) {
   if (item == queue_.end() || item->ticket != ticket) return false;
   dropped = std::move(*item);
   queue_.erase(item);
+  waiting_ = queue_.size();
+  --unfinished_jobs_;
   return true;
 }
 
@@ -65,31 +100,93 @@ unsigned Copier::poll() {
 
 std::size_t Copier::pending() const {
   const std::lock_guard lock(mutex_);
-  return queue_.size() + running_ + finished_.size();
+  return unfinished_jobs_ + finished_.size();
 }
 
 void Copier::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
+  bool jobs_first = true;  // jobs and parts take turns, so that neither waits for all of the other
   while (true) {
-    queued_.wait(lock, stop, [this] { return !queue_.empty(); });
+    queued_.wait(lock, stop, [this] { return !queue_.empty() || !shared_.empty(); });
     if (stop.stop_requested()) return;
-    Item item = std::move(queue_.front());
-    queue_.pop_front();
     ++running_;
-    lock.unlock();
-    try {
-      item.job();
-    } catch (...) {
-      item.failure = std::current_exception();
+    const bool job = shared_.empty() || (jobs_first && !queue_.empty());
+    if (job) {
+      run_next(lock);
+    } else {
+      share_next(lock, stop);
     }
-    item.job = nullptr;  // what it holds is released here, before `done` is told
-    lock.lock();
+    jobs_first = !job;
     --running_;
-    finished_.push_back(std::move(item));
-    lock.unlock();
-    if (wake_) wake_();
-    lock.lock();
   }
+}
+
+// The lock is held on return, as before the call; here and in the functions below.
+void Copier::run_next(std::unique_lock<std::mutex>& lock) {
+  Item item = std::move(queue_.front());
+  queue_.pop_front();
+  waiting_ = queue_.size();
+  lock.unlock();
+  try {
+    item.job();
+  } catch (...) {
+    item.failure = std::current_exception();
+  }
+  item.job = nullptr;  // what it holds is released here, before `done` is told
+  lock.lock();
+  --unfinished_jobs_;
+  finished_.push_back(std::move(item));
+  lock.unlock();
+  if (wake_) wake_();
+  lock.lock();
+}
+
+void Copier::share_next(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {
+  const std::shared_ptr<SharedJob> shared = shared_.front();
+  if (++shared->workers_ == shared->width_) shared_.pop_front();
+  lock.unlock();
+  const bool used_up = run_parts(*shared, stop);
+  lock.lock();
+  const bool was_full = shared->workers_ == shared->width_;
+  --shared->workers_;
+  if (used_up && shared->open_) {
+    shared->open_ = false;
+    std::erase(shared_, shared);
+  } else if (shared->open_ && was_full) {
+    shared_.push_front(shared);
+    queued_.notify_one();
+  }
+  if (!shared->open_ && shared->workers_ == 0) finish(*shared, lock);
+}
+
+// True when no part is left to begin; false when a job is waiting as well.
+bool Copier::run_parts(SharedJob& shared, const std::stop_token& stop) {
+  while (true) {
+    if (stop.stop_requested() || shared.stopped_.load(std::memory_order_relaxed)) return true;
+    const std::size_t index = shared.next_.fetch_add(1, std::memory_order_relaxed);
+    if (index >= shared.count_) return true;
+    try {
+      shared.part_(index);
+    } catch (...) {
+      shared.stop();
+      const std::lock_guard lock(mutex_);
+      if (!shared.failure_) shared.failure_ = std::current_exception();
+      return true;
+    }
+    shared.finished_.fetch_add(1, std::memory_order_release);
+    if (waiting_.load(std::memory_order_relaxed) > 0) return false;
+  }
+}
+
+void Copier::finish(SharedJob& shared, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  shared.part_ = nullptr;  // nobody calls it any more; as in run_next()
+  lock.lock();
+  --unfinished_jobs_;
+  finished_.push_back({0, nullptr, std::move(shared.done_), shared.failure_});
+  lock.unlock();
+  if (wake_) wake_();
+  lock.lock();
 }
 
 }  // namespace shardwire::memory

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -15,31 +17,65 @@
 namespace shardwire::memory {
 
 /// Runs copy jobs on its own worker threads so that the session's thread never blocks in a long copy. Jobs start in the
-/// order of submission; callers cut long copies into slices so that cancel() and the destructor stay quick.
-/// Threads: submit, cancel, poll and pending from one thread (callbacks of poll() included); jobs and `wake` run on
-/// workers.
+/// order of submission; callers cut long copies into slices so that cancel() and the destructor stay quick. Workers
+/// start when there is work for them.
+/// Threads: jobs, parts and `wake` run on workers; all members are for one thread (callbacks of poll() included).
 class Copier {
  public:
   using Job = std::function<void()>;
   using Done = std::function<void(std::exception_ptr)>;
   using Ticket = std::uint64_t;
+  using Part = std::function<void(std::size_t index)>;
 
-  /// At least one worker. `wake` is called from a worker whenever poll() may have news; it must not throw.
+  /// A job in parts that several workers share.
+  /// Threads: any.
+  class SharedJob {
+   public:
+    /// Parts that have begun are finished, no other begins; `done` still runs.
+    void stop() { stopped_.store(true, std::memory_order_relaxed); }
+    /// Parts done so far. What they wrote is visible to whoever sees them counted.
+    [[nodiscard]] std::size_t finished() const { return finished_.load(std::memory_order_acquire); }
+
+   private:
+    friend class Copier;
+    std::size_t count_ = 0;
+    Part part_;
+    Done done_;
+    std::atomic<bool> stopped_ = false;
+    std::atomic<std::size_t> next_ = 0;
+    std::atomic<std::size_t> finished_ = 0;
+    // Guarded by the copier's mutex.
+    unsigned width_ = 1;
+    unsigned workers_ = 0;
+    bool open_ = true;  // takes workers
+    std::exception_ptr failure_;
+  };
+
+  /// At most `threads` workers, at least one. `wake` is called from a worker whenever poll() may have news; it must not
+  /// throw.
   explicit Copier(unsigned threads, std::function<void()> wake);
-  /// Finishes the running jobs, drops the queued ones; no `done` runs any more.
+  /// Finishes the running jobs and parts, drops the others; no `done` runs any more.
   ~Copier();
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
   /// `job` runs on a worker, then `done` inside poll() with what the job threw, or null. Tickets are never 0.
+  /// Errors: std::system_error when not even one worker can be started.
   Ticket submit(Job job, Done done);
+  /// Runs part(0) .. part(count - 1), each once, on up to `width` workers at a time, begun in that order; then `done`
+  /// once inside poll() with the first exception, which stops the parts that have not begun, or null. Nobody is woken
+  /// for single parts. Between parts workers also take other jobs, in turn.
+  /// Ownership: both hold what is returned. Errors: as submit().
+  std::shared_ptr<SharedJob> submit_shared(std::size_t count, unsigned width, Part part, Done done);
   /// True when the job had not begun; neither it nor its `done` will run.
   bool cancel(Ticket ticket);
   /// Runs the `done` callbacks of the jobs that have finished by now; returns how many. One that throws ends the call;
   /// the others stay for the next.
   unsigned poll();
-  /// Jobs submitted whose `done` has not run.
+  /// Jobs submitted whose `done` has not run; a shared one counts once.
   [[nodiscard]] std::size_t pending() const;
+  /// Threads started so far.
+  [[nodiscard]] std::size_t workers() const { return workers_.size(); }
 
  private:
   struct Item {
@@ -48,16 +84,25 @@ class Copier {
     Done done;
     std::exception_ptr failure;
   };
+  void start_workers(std::size_t more);
   void work(const std::stop_token& stop);
+  void run_next(std::unique_lock<std::mutex>& lock);
+  void share_next(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
+  bool run_parts(SharedJob& shared, const std::stop_token& stop);
+  void finish(SharedJob& shared, std::unique_lock<std::mutex>& lock);
 
   std::function<void()> wake_;
+  unsigned threads_;
   mutable std::mutex mutex_;
   std::condition_variable_any queued_;
-  std::deque<Item> queue_;  // ascending tickets
+  std::deque<Item> queue_;                         // ascending tickets
+  std::deque<std::shared_ptr<SharedJob>> shared_;  // those that are open
   std::deque<Item> finished_;
-  std::size_t running_ = 0;
+  std::size_t running_ = 0;          // workers that run a job or parts
+  std::size_t unfinished_jobs_ = 0;  // submitted, shared or not, and not in finished_ yet
   Ticket last_ticket_ = 0;
-  std::vector<std::jthread> workers_;  // last: they use everything above
+  std::atomic<std::size_t> waiting_ = 0;  // size of queue_, for workers between two parts
+  std::vector<std::jthread> workers_;     // last: they use everything above
 };
 
 }  // namespace shardwire::memory

@@ -79,32 +79,27 @@ ByteCount batch_bytes(Stores stores) {
   return stores == Stores::cached ? 64u << 10 : 1u << 20;
 }
 
-// Adds the time until it goes out of scope to `seconds`, where that is wanted.
+// Adds the time that it lives.
 class Stopwatch {
  public:
-  explicit Stopwatch(double* seconds) : seconds_(seconds) {
-    if (seconds_ != nullptr) began_ = Clock::now();
-  }
-  ~Stopwatch() {
-    if (seconds_ != nullptr) *seconds_ += std::chrono::duration<double>(Clock::now() - began_).count();
-  }
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  double* seconds_;
-  Clock::time_point began_;
+  double& seconds_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, Stores stores, Hasher& hasher,
-                   double* digest_seconds) {
+                   double& digest_seconds) {
   RangeCopier copier(stores);
   for (ByteCount at = 0; at < size; at += batch_bytes(stores)) {
     const ByteCount part = std::min(batch_bytes(stores), size - at);
     copier.add(target + at, source + at, part);
     copier.finish();
-    const Stopwatch stopwatch(digest_seconds);
+    const Stopwatch watch(digest_seconds);
     hasher.add(target + at, part);
   }
 }
@@ -127,7 +122,7 @@ Digest128 digest_of(std::span<const Digest128> digests) {
 }
 
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
-                          double* digest_seconds) {
+                          double& digest_seconds) {
   Hasher hasher;
   if (copy.run_bytes() > batch_bytes(stores)) {
     copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount count) {
@@ -142,7 +137,7 @@ Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std:
   for (ByteCount first = 0; first < copy.runs(); first += batch) {
     const ByteCount count = std::min(batch, copy.runs() - first);
     copy.run(source, target, first, count, stores);
-    const Stopwatch stopwatch(digest_seconds);
+    const Stopwatch watch(digest_seconds);
     copy.visit_rows(first, count, [&](ByteCount /*from*/, ByteCount to, ByteCount runs) {
       hasher.add_runs(target + to, runs, copy.target_step(), copy.run_bytes());
     });
@@ -151,7 +146,7 @@ Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std:
 }
 
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double* digest_seconds) {
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds) {
   return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores, digest_seconds);
 }
 

@@ -25,13 +25,14 @@ Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* b
 /// One digest for several, in their order.
 Digest128 digest_of(std::span<const Digest128> digests);
 
-/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes are
-/// read again soon after they were written, so the digest covers what lies there.
+/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes
+/// are read again soon after they were written, so the digest covers what lies there. Adds what the digest took to
+/// `digest_seconds`.
 /// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
-/// What the digest alone took is added to `digest_seconds`. Requires and errors: as StridedCopy::run().
+/// Requires and errors: as StridedCopy::run().
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
-                          double* digest_seconds = nullptr);
+                          double& digest_seconds);
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double* digest_seconds = nullptr);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds);
 
 }  // namespace shardwire::memory

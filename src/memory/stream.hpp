@@ -17,8 +17,8 @@ enum class Stores {
 
 inline constexpr std::size_t line_bytes = 64;
 
-/// Copies ranges, several side by side: prefetchers begin anew with every run and every page, and one range at a time has
-/// too few cache misses under way to hide that. Where the processor has no streaming stores, they are ordinary ones.
+/// Copies ranges, several side by side: prefetchers begin anew with every run and every page, and one range at a time
+/// has too few cache misses under way to hide that. Where the processor has no streaming stores, ordinary ones do.
 /// Requires: nothing overlaps. Threads: one. Ownership: ranges are borrowed until finish().
 class RangeCopier {
  public:

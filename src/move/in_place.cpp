@@ -57,7 +57,7 @@ class InPlaceWay final : public WayEngine {
     void copy_and_digest(const Part& part, memory::Stores stores) {
       const Transfer& t = *part.transfer;
       digests.push_back(memory::copy_and_digest(part.box, t.held, t.wanted, t.item_bytes, t.source, t.target, stores,
-                                                &digest_seconds));
+                                                digest_seconds));
       if (way != Way::local) return;
       const auto began = Tally::Clock::now();
       originals.push_back(memory::digest_box(part.box, t.held, t.source, t.item_bytes));

@@ -117,7 +117,7 @@ class PackedWay final : public MessageWay {
             const PlacedBox packed = memory::packed(part.box);
             if (digests) {
               request->digests.push_back(memory::copy_and_digest(part.box, packed, t.wanted, t.item_bytes, from,
-                                                                 t.target, stores, &request->digest_seconds));
+                                                                 t.target, stores, request->digest_seconds));
             } else {
               memory::StridedCopy(part.box, packed, t.wanted, t.item_bytes).run_all(from, t.target, stores);
             }

@@ -299,11 +299,12 @@ void Publisher::pack(Packing packing, move::Slot slot) {
       [job, digest = packing.digest] {
         std::byte* to = job->slot.bytes().data();
         std::vector<memory::Digest128> digests;
+        double digest_seconds = 0;  // the reader counts its own
         for (const Source& source : job->sources) {
           const PlacedBox packed = memory::packed(source.box);
           if (digest) {
             digests.push_back(memory::copy_and_digest(source.box, source.placed, packed, source.item_bytes, source.base,
-                                                      to, memory::Stores::cached));
+                                                      to, memory::Stores::cached, digest_seconds));
           } else {
             memory::StridedCopy(source.box, source.placed, packed, source.item_bytes).run_all(source.base, to);
           }
