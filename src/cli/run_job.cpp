@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -172,7 +173,12 @@ std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& option
     outcome.emplace();
     outcome->reports = reports;
     outcome->results.push_back(result);
-    if (session == nullptr) return;
+    if (session == nullptr) {  // it never joined, so nobody else can tell
+      for (const RunError& error : result.errors) {
+        if (!reports) fmt::print(stderr, "shardwire: {}: {}\n", error.code, error.message);
+      }
+      return;
+    }
     const std::string text = to_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
     try {

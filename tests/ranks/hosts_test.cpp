@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two hosts on one machine: network namespaces joined by a wire of limited rate, with mounts, IPC and /dev/shm apart.
+#include <unistd.h>
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <map>
+#include <set>
+
+#include "support/command.hpp"
+#include "support/file.hpp"
+#include "support/host.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+CommandResult tool(const std::string& line) {
+  return RunningCommand({"/bin/sh", "-c", line}).wait(20s);
+}
+
+// Two network namespaces and a wire between them, each end of which lets 1 Gbit/s out. They go with this object.
+class Wire {
+ public:
+  Wire() : name_("shardwire" + std::to_string(::getpid())) {
+    for (const char end : {'a', 'b'}) {
+      must("ip netns add " + network(end));
+      must("ip -n " + network(end) + " link set lo up");
+    }
+    must("ip link add " + device('a') + " netns " + network('a') + " type veth peer name " + device('b') + " netns " +
+         network('b'));
+    for (const char end : {'a', 'b'}) {
+      must("ip -n " + network(end) + " address add " + address(end) + "/24 dev " + device(end));
+      must("ip -n " + network(end) + " link set " + device(end) + " up");
+      must("tc -n " + network(end) + " qdisc add dev " + device(end) + " root tbf rate 1gbit burst 256kb latency 50ms");
+    }
+    // A device is there before it counts as running, and UCX takes only those that run.
+    for (const char end : {'a', 'b'}) {
+      must("for i in $(seq 200); do ip -n " + network(end) + " link show dev " + device(end) +
+           " | grep -q 'state UP' && exit 0; sleep 0.05; done; exit 1");
+    }
+  }
+  ~Wire() { remove(); }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  [[nodiscard]] std::string network(char end) const { return name_ + end; }
+  [[nodiscard]] static std::string device(char end) { return std::string("wire") + end; }  // seen in its namespace only
+  [[nodiscard]] static std::string address(char end) { return std::string("10.217.93.") + (end == 'a' ? "1" : "2"); }
+  /// Bytes that have left this end.
+  [[nodiscard]] double sent_bytes(char end) const {
+    const CommandResult shown = tool("ip -n " + network(end) + " -s -j link show dev " + device(end));
+    return Json::parse(shown.out).at(0).at("stats64").at("tx").at("bytes").get<double>();
+  }
+
+ private:
+  void must(const std::string& line) {
+    const CommandResult result = tool(line);
+    if (result.exit_code == 0) return;
+    remove();
+    throw std::runtime_error(line + ": " + result.err);
+  }
+  // The wire goes with them.
+  void remove() const noexcept {
+    for (const char end : {'a', 'b'}) {
+      try {
+        tool("ip netns delete " + network(end));
+      } catch (const std::exception&) {  // the next is to be tried all the same
+      }
+    }
+  }
+
+  std::string name_;
+};
+
+boost::test_tools::assertion_result wires_can_be_laid(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(false);
+  const auto [can, why] = can_make_hosts();
+  if (!can) {
+    result.message() << why;
+    return result;
+  }
+  for (const char* name : {"ip", "tc"}) {
+    if (tool(std::string("command -v ") + name).exit_code == 0) continue;
+    result.message() << "there is no command '" << name << "' (package iproute2)";
+    return result;
+  }
+  try {
+    const Wire wire;
+  } catch (const std::exception& error) {
+    result.message() << "network namespaces cannot be made here: " << error.what();
+    return result;
+  }
+  return {true};
+}
+
+// Rows to columns and to strided shards on four ranks: everybody reads from everybody.
+const char* const mesh_case = R"j({
+  "name": "hosts", "states": ["m", "v"], "dtypes": {"v": "bf16"}, "scalars": {"step": 7, "note": "x"},
+  "tensors": [{"fqn": "q", "shape": [1024, 900], "rule": "col"}, {"fqn": "o", "shape": [1001, 640], "rule": "row"},
+              {"fqn": "n", "shape": [900], "rule": "rep"}, {"fqn": "s", "shape": [1]}],
+  "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
+  "target": {"ranks": 4, "rules": {"col": {"mesh": [2, 2], "placements": ["S(0)", "S(1)"]},
+    "row": {"mesh": [2, 2], "placements": ["SS(0,2)", "S(0)"], "order": "tp_first"}, "*": {"replicated": true}}}
+})j";
+
+// What `shardwire plan` says of each pair (source, target).
+std::map<std::pair<int, int>, double> planned_bytes(const File& text) {
+  const CommandResult planned = run_command({"plan", "--json", text.path()});
+  BOOST_REQUIRE_MESSAGE(planned.exit_code == 0, planned.err);
+  std::map<std::pair<int, int>, double> result;
+  const Json plan = Json::parse(planned.out);
+  for (const Json& piece : plan["pieces"]) {
+    result[{piece["src"].get<int>(), piece["dst"].get<int>()}] += piece["bytes"].get<double>();
+  }
+  return result;
+}
+
+struct Job {
+  std::array<CommandResult, 2> hosts;
+  Json report;  ///< of rank 0
+};
+
+// Ranks 0 and 1 on one host, 2 and 3 on the other, as torchrun starts them.
+Job run_job(const Wire& wire, const File& text, const std::string& transports, std::vector<std::string> more) {
+  const File report("report.json");
+  std::vector<std::unique_ptr<RunningCommand>> running;
+  for (const char end : {'a', 'b'}) {
+    const Host host{.network = wire.network(end), .ranks = end == 'a' ? std::vector{0, 1} : std::vector{2, 3}};
+    std::vector<std::string> words{command_path(), "run", text.path(), "--deadline", "30", "--report", report.path()};
+    words.insert(words.end(), more.begin(), more.end());
+    running.push_back(std::make_unique<RunningCommand>(
+        host.command(words), "",
+        std::vector<std::pair<std::string, std::string>>{{"WORLD_SIZE", "4"},
+                                                         {"MASTER_ADDR", Wire::address('a')},
+                                                         {"MASTER_PORT", "29500"},
+                                                         {"UCX_NET_DEVICES", Wire::device(end)},
+                                                         {"UCX_TLS", transports}}));
+  }
+  Job job;
+  for (std::size_t host = 2; host-- > 0;) job.hosts[host] = running[host]->wait(100s);
+  job.report = report.json();
+  return job;
+}
+
+void check_job(const Job& job) {
+  for (const CommandResult& host : job.hosts) {
+    BOOST_TEST(!host.timed_out);
+    BOOST_TEST(host.exit_code == 0, host.err);
+  }
+  BOOST_REQUIRE(job.report.is_object());
+  BOOST_TEST(job.report["verified"] == true);
+}
+
+double moved(const std::map<std::pair<int, int>, double>& planned, bool between_hosts) {
+  double sum = 0;
+  for (const auto& [pair, bytes] : planned) {
+    if (pair.first != pair.second && (pair.first / 2 != pair.second / 2) == between_hosts) sum += bytes;
+  }
+  return sum;
+}
+
+// Each line of the report: how much came from whom, and that it came by `same_host` or over the wire.
+void check_paths(const Json& report, const std::map<std::pair<int, int>, double>& planned,
+                 const std::string& same_host) {
+  std::map<std::pair<int, int>, double> arrived;
+  for (const Json& target : report["ranks"]) {
+    const int to = target["rank"].get<int>();
+    for (const Json& peer : target["peers"]) {
+      const int from = peer["rank"].get<int>();
+      arrived[{from, to}] += peer["bytes"].get<double>();
+      const std::string expected = from == to ? "local" : from / 2 == to / 2 ? same_host : "ucx/packed";
+      BOOST_TEST(peer["path"] == expected, "rank " << from << " to rank " << to << " by " << peer["path"]);
+    }
+  }
+  BOOST_TEST((arrived == planned));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(hosts, *boost::unit_test::precondition(wires_can_be_laid))
+
+BOOST_AUTO_TEST_CASE(ranks_map_memory_on_their_host_and_use_the_wire_between_hosts) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, "", {});
+  check_job(job);
+  check_paths(job.report, planned, "ucx/mapped");
+  BOOST_TEST(job.report["ways"]["packed"] == moved(planned, true));
+  BOOST_TEST(job.report["ways"]["mapped"] == moved(planned, false));
+  // It really went over the wire, and nothing of what stayed on a host did.
+  const double sent = wire.sent_bytes('a') + wire.sent_bytes('b');
+  BOOST_TEST(sent >= moved(planned, true));
+  BOOST_TEST(sent <= 1.2 * moved(planned, true) + 1e6);
+  BOOST_TEST(job.hosts[0].out.find(Wire::device('a')) != std::string::npos, job.hosts[0].out);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_without_shared_memory_use_tcp_for_everything) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, "tcp", {});
+  check_job(job);
+  check_paths(job.report, planned, "ucx/packed");
+  BOOST_TEST(job.report["bytes"]["moved"] == moved(planned, true) + moved(planned, false));
+  BOOST_TEST(wire.sent_bytes('a') + wire.sent_bytes('b') >= moved(planned, true));
+}
+
+BOOST_AUTO_TEST_CASE(two_restores_in_a_row_with_digests) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, "tcp", {"--repeat", "2", "--verify", "digest"});
+  check_job(job);
+  check_paths(job.report, planned, "ucx/packed");
+  BOOST_TEST(job.report["repeats"].size() == 2);
+  BOOST_TEST(wire.sent_bytes('a') + wire.sent_bytes('b') >= 2 * moved(planned, true));
+}
+
+BOOST_AUTO_TEST_CASE(restores_in_a_row_over_shared_memory_and_the_wire) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, "", {"--repeat", "4"});
+  check_job(job);
+  check_paths(job.report, planned, "ucx/mapped");
+}
+
+BOOST_AUTO_TEST_CASE(a_host_with_little_staging_is_served_through_one_slot) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, "", {"--staging", "64K", "--verify", "digest"});
+  check_job(job);
+  check_paths(job.report, planned, "ucx/mapped");
+  BOOST_TEST(job.report["staging"]["peak"] <= 64 << 10);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
