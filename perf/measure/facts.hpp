@@ -30,7 +30,7 @@ struct TurnFacts {
   std::string refused;      ///< why there is nothing but the first; empty: nothing is wrong
   // Of restores only:
   std::vector<StageSeconds> stages;  ///< by repeat
-  RestoreReport report;              ///< of the last: bytes, ways, staging
+  RestoreReport report;              ///< of the last: bytes, ways, staging, costs
   MemoryFacts memory;                ///< of one more restore, which is not timed; all 0: not known
   std::uint64_t elements = 0;        ///< compared after that one, all right
 };

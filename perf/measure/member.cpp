@@ -42,7 +42,7 @@ std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Payload that came in the way that was asked for. One message for each run counts as packed.
+// Payload that came in the way that was asked for.
 ByteCount bytes_by(const WayBytes& ways, Way way) {
   switch (way) {
     case Way::local: return ways.local;

@@ -122,9 +122,31 @@ void add_bytes(Json& row, const TurnView& view) {
   const ByteCount local = view.sum(&RestoreReport::local);
   row["bytes"] = {{"needed", needed}, {"moved", moved}, {"local", local}, {"extra", view.sum(&RestoreReport::extra)}};
   row["delivered_over_needed"] = static_cast<double>(moved + local) / static_cast<double>(needed);
-  row["ways"] = {{"local", view.sum(&WayBytes::local)},         {"mapped", view.sum(&WayBytes::mapped)},
-                 {"read", view.sum(&WayBytes::read)},           {"packed", view.sum(&WayBytes::packed)},
-                 {"over_read", view.sum(&WayBytes::over_read)}, {"grouped", view.sum(&WayBytes::grouped)}};
+  row["ways"] = {{"local", view.sum(&WayBytes::local)},    {"mapped", view.sum(&WayBytes::mapped)},
+                 {"read", view.sum(&WayBytes::read)},      {"straight", view.sum(&WayBytes::straight)},
+                 {"packed", view.sum(&WayBytes::packed)},  {"over_read", view.sum(&WayBytes::over_read)},
+                 {"grouped", view.sum(&WayBytes::grouped)}};
+}
+
+// What the cost model expected, and what it took: in the rank where it took longest.
+void add_costs(Json& row, const TurnView& view) {
+  Json costs = Json::array();
+  for (const Way way : {Way::local, Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed}) {
+    const WayCostReport* longest = nullptr;
+    for (const TurnFacts* member : view.members()) {
+      for (const WayCostReport& cost : member->report.costs) {
+        if (cost.way != way) continue;
+        if (longest == nullptr || cost.measured_seconds > longest->measured_seconds) longest = &cost;
+      }
+    }
+    if (longest == nullptr) continue;
+    costs.push_back({{"way", to_string(way)},
+                     {"bytes", longest->bytes},
+                     {"runs", longest->runs},
+                     {"predicted_seconds", longest->predicted_seconds},
+                     {"measured_seconds", longest->measured_seconds}});
+  }
+  row["costs"] = costs;
 }
 
 void add_memory(Json& row, const Setup& setup, const TurnView& view) {
@@ -206,6 +228,7 @@ Json row_of(const Setup& setup, const Outcome& outcome, const RowHead& head, std
   row["cpu_seconds"] = {{"restore", view.cpu_seconds()}};
   add_bounds(row, setup, outcome, number, seconds.median);
   add_stages(row, view);
+  add_costs(row, view);
   add_memory(row, setup, view);
   ElementCount elements = 0;
   for (const TurnFacts* member : view.members()) elements += static_cast<ElementCount>(member->elements);

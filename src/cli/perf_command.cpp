@@ -84,7 +84,7 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--layers", words->layers, "keep so many layers of the case's model")->check(CLI::NonNegativeNumber);
   app.add_option("--runs", words->runs, "lengths of runs without a CASE (default: 256,1K,..,64M)")->delimiter(',');
   app.add_option("--ranks", words->ranks, "processes without a CASE (default: 2)");
-  app.add_option("--bytes", words->bytes, "that each rank wants without a CASE (default: 128M, less with many ranks)");
+  app.add_option("--bytes", words->bytes, "that each rank wants without a CASE (default: 64M, less with many ranks)");
   app.add_option("--transport", words->transport,
                  "auto, ucx, libfabric, loopback or nccl (default: SHARDWIRE_TRANSPORT or auto)");
   app.add_flag("--tcp", words->tcp, "tell UCX to use nothing but TCP, on lo");

@@ -26,7 +26,7 @@ using perf::Against;
 constexpr std::size_t most_case_bytes = 64u << 20;
 constexpr int most_members = 256;
 constexpr ByteCount sweep_state_bytes = 1u << 30;  // of all ranks together, what they hold and what they want
-constexpr ByteCount most_wanted_bytes = 128u << 20;
+constexpr ByteCount most_wanted_bytes = 64u << 20;
 constexpr ByteCount item_bytes = 4;
 
 std::vector<Against> parse_against(const PerfWords& words) {
@@ -146,7 +146,7 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     }
     const ByteCount whole = bytes / run * run;
     for (const bool local : {false, true}) {
-      if (local && (words.disjoint || !words.ways.empty())) continue;
+      if (local && (words.disjoint || words.tcp || !words.ways.empty())) continue;
       setup.measurements.push_back(perf::measurement_of(perf::synthetic_case(ranks, run, whole, local)));
       setup.measurements.back().run_bytes = run;
       if (!local) setup.measurements.back().ways = ways;
