@@ -10,7 +10,7 @@
 
 #include "case/case.hpp"
 #include "perf/control_traffic.hpp"
-#include "perf/row.hpp"
+#include "perf/measure/row.hpp"
 
 namespace {
 

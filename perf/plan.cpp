@@ -14,7 +14,7 @@
 #include "case/case.hpp"
 #include "perf/all_pairs.hpp"
 #include "perf/link_bound.hpp"
-#include "perf/row.hpp"
+#include "perf/measure/row.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/relabel.hpp"
 

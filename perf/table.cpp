@@ -11,7 +11,7 @@
 #include "case/case.hpp"
 #include "perf/control_traffic.hpp"
 #include "perf/link_bound.hpp"
-#include "perf/row.hpp"
+#include "perf/measure/row.hpp"
 #include "shardwire/relabel.hpp"
 
 namespace shardwire::perf {

@@ -7,6 +7,7 @@ std::span<const Command> commands() {
   static constexpr Command table[] = {
       {"plan", "Show which rank sends what to whom, without moving anything", declare_plan},
       {"run", "Move the state of a case between real processes and check every element", declare_run},
+      {"perf", "Measure restores beside what bounds them, in the same run", declare_perf},
   };
   return table;
 }

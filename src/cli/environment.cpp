@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT", "SHARDWIRE_STAGING_BYTES", "SHARDWIRE_JOB_KEY_FILE",
                                       "SHARDWIRE_PORT",      "SHARDWIRE_INTERFACE",     "SHARDWIRE_WAY",
-                                      "SHARDWIRE_LOG"};
+                                      "SHARDWIRE_LOG",       "SHARDWIRE_CALIBRATION"};
 
 }  // namespace
 

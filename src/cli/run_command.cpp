@@ -9,12 +9,12 @@
 
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
+#include "cli/job_options.hpp"
 #include "cli/relabel.hpp"
 #include "cli/run_job.hpp"
 #include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
-#include "transport/transport.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -26,6 +26,7 @@ struct Words {
   std::string verify = "none";
   std::string rate;
   std::string staging;
+  std::string calibration;
   std::string report;
   std::vector<std::string> faults;
   double deadline_seconds = 600;
@@ -42,46 +43,18 @@ LogLevel parse_log_level(const std::string& text) {
   throw UsageError(fmt::format("SHARDWIRE_LOG: '{}' is no level; known are debug, info, warning, error", text));
 }
 
-// A transport that this build or machine lacks is bad usage, told with the reason.
-void require_transport(const std::string& name) {
-  static constexpr const char* known[] = {"auto", "ucx", "libfabric", "loopback", "nccl"};
-  if (std::find(std::begin(known), std::end(known), name) == std::end(known)) {
-    throw UsageError(
-        fmt::format("--transport: there is none named '{}'; known are auto, ucx, libfabric, loopback, nccl", name));
-  }
-  try {
-    transport::choose(name);
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("--transport {}: {}", name, error.what()));
-  }
-}
-
 RunOptions check(const Words& words) {
   if (words.relabel && words.disjoint) {
     throw UsageError("--relabel: with --disjoint no target rank runs in the process of a source rank");
   }
   if (!words.faults.empty()) throw UsageError("--fault is not supported yet");
-  if (words.memory == "cuda") throw UsageError("--memory cuda: device memory is not supported by this build");
-  if (words.memory != "host")
-    throw UsageError(fmt::format("--memory: '{}' is unknown; known are host, cuda", words.memory));
+  require_host_memory(words.memory);
   RunOptions options;
-  options.transport = !words.transport.empty() ? words.transport : environment("SHARDWIRE_TRANSPORT").value_or("auto");
-  require_transport(options.transport);
-  if (words.verify == "digest") {
-    options.verify = Verify::digest;
-  } else if (words.verify != "none") {
-    throw UsageError(fmt::format("--verify: '{}' is unknown; known are none, digest", words.verify));
-  }
-  if (!words.rate.empty()) {
-    options.rate_bytes_per_second = parse_bytes("--rate", words.rate);
-    if (options.rate_bytes_per_second == 0) throw UsageError("--rate: nothing would ever arrive");
-  }
-  if (!words.staging.empty()) {
-    options.staging_bytes = parse_bytes("--staging", words.staging);
-  } else if (const auto staging = environment("SHARDWIRE_STAGING_BYTES")) {
-    options.staging_bytes = parse_bytes("SHARDWIRE_STAGING_BYTES", *staging);
-  }
-  if (options.staging_bytes == 0) throw UsageError("--staging: a budget of 0 bytes moves nothing");
+  options.transport = chosen_transport(words.transport);
+  options.verify = parse_verify(words.verify);
+  options.rate_bytes_per_second = parse_rate(words.rate);
+  options.staging_bytes = chosen_staging(words.staging);
+  options.costs = chosen_costs(words.calibration);
   constexpr double longest = 1e9;
   if (!(words.deadline_seconds > 0 && words.deadline_seconds <= longest)) {
     throw UsageError("--deadline: a number of seconds above 0 is expected");
@@ -154,6 +127,8 @@ std::function<int()> declare_run(CLI::App& app) {
   app.add_option("--deadline", words->deadline_seconds, "seconds that one restore may take (default: 600)");
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
+  app.add_option("--calibration", words->calibration,
+                 "what ways cost here, a file of `shardwire perf --calibrate` (default: SHARDWIRE_CALIBRATION)");
   app.add_option("--repeat", words->repeat, "how often to restore, each time with new values (default: 1)");
   app.add_option("--fault", words->faults, "kind:R@P, strike a rank on purpose (not supported yet)");
   app.add_option("--report", words->report, "write a JSON report to this file");

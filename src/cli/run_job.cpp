@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_job.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <sodium.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <thread>
 
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
+#include "cli/local_rendezvous.hpp"
 #include "cli/run_pipe.hpp"
 #include "cli/run_worker.hpp"
 
@@ -23,43 +18,6 @@ namespace shardwire::cli {
 namespace {
 
 constexpr int most_members_here = 1024;
-
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
-
-// A loopback port for the rendezvous. The socket stays bound, without listening, until the job ends: nobody else is
-// given the port meanwhile, and member 0 may still listen on it, since both sides reuse the address.
-class PortKeeper {
- public:
-  PortKeeper() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    if (socket_ < 0) fail("socket");
-    const int on = 1;
-    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    if (::bind(socket_, any, size) != 0 || ::getsockname(socket_, any, &size) != 0) fail("bind to 127.0.0.1");
-    port_ = ntohs(address.sin_port);
-  }
-  ~PortKeeper() { ::close(socket_); }
-  PortKeeper(const PortKeeper&) = delete;
-  PortKeeper& operator=(const PortKeeper&) = delete;
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-
- private:
-  int socket_;
-  std::uint16_t port_ = 0;
-};
-
-Bytes random_key() {
-  if (sodium_init() < 0) throw Error(ErrorCode::internal, "libsodium does not initialise");
-  Bytes key(32);
-  randombytes_buf(key.data(), key.size());
-  return key;
-}
 
 ByteCount needed_bytes(const Case& job) {
   ByteCount total = 0;
@@ -105,11 +63,8 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
                     "mpirun or srun instead",
                     members, most_members_here));
   }
-  const PortKeeper keeper;
-  Bootstrap bootstrap;
-  bootstrap.world_size = members;
-  bootstrap.port = keeper.port();
-  bootstrap.job_key = random_key();
+  const LocalRendezvous rendezvous;
+  const Bootstrap bootstrap = rendezvous.bootstrap(members);
   const auto work = [&](int member, int descriptor) {
     MemberPipe pipe(descriptor, member);
     Bootstrap own = bootstrap;

@@ -18,6 +18,7 @@ struct RunOptions {
   Duration deadline = std::chrono::seconds(600);  ///< of one restore
   ByteCount rate_bytes_per_second = 0;            ///< 0: no cap
   Verify verify = Verify::none;
+  CostModel costs{};
   int repeat = 1;
   bool disjoint = false;
   std::vector<std::int32_t> processes{};  ///< member that each target rank is; empty: the one of its own number

@@ -75,6 +75,7 @@ class Worker {
     SessionOptions options;
     options.transport = config_.options.transport;
     options.staging_bytes = staging_half();
+    options.costs = config_.options.costs;
     options.log = log_sink(config_.options.log, config_.role.member, leaving_);
     return options;
   }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "cli/command.hpp"
 
@@ -28,6 +29,13 @@ std::string scaled(double value, const char* const* units, std::size_t count) {
 std::string human_bytes(double bytes) {
   static constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   return scaled(bytes, units, std::size(units));
+}
+
+std::string exact_bytes(ByteCount bytes) {
+  for (const auto& [shift, unit] : {std::pair(30, " GiB"), {20, " MiB"}, {10, " KiB"}}) {
+    if (bytes >> shift != 0 && bytes % (ByteCount{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  }
+  return fmt::format("{} B", bytes);
 }
 
 std::string human_count(double count) {

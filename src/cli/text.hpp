@@ -10,6 +10,8 @@ namespace shardwire::cli {
 
 /// "96.4 GB", "15.2 kB", "0 B": decimal units, three digits.
 std::string human_bytes(double bytes);
+/// "256 B", "4 KiB", "64 MiB": binary units, and nothing is rounded.
+std::string exact_bytes(ByteCount bytes);
 /// "1.26 k", "570 k", "312"
 std::string human_count(double count);
 /// A JSON text with its quotes; bytes that are no UTF-8 become U+FFFD.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/row.hpp"
+#include "perf/measure/row.hpp"
 
 #include <fmt/core.h>
 #include <gnu/libc-version.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "perf/commit.hpp"
+#include "perf/measure/commit.hpp"
 
 namespace shardwire::perf {
 

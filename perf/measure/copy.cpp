@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/copy.hpp"
+#include "perf/measure/copy.hpp"
 
 #include <algorithm>
 #include <cstring>

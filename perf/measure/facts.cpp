@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/facts.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace shardwire::perf {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// One list of fields serves both directions.
+template <typename Report, typename Visit>
+void each_number(Report& report, Visit visit) {
+  for (auto* one : {&report.needed, &report.moved, &report.local, &report.extra, &report.again, &report.ways.local,
+                    &report.ways.mapped, &report.ways.read, &report.ways.packed, &report.ways.over_read,
+                    &report.ways.grouped, &report.ways.straight, &report.staging_budget, &report.staging_peak})
+    visit(*one);
+}
+
+template <typename Seconds, typename Visit>
+void each_stage(Seconds& s, Visit visit) {
+  for (auto* one : {&s.wall, &s.join, &s.plan, &s.bind, &s.move, &s.verify, &s.commit}) visit(*one);
+}
+
+Json to_json(const TurnFacts& turn) {
+  Json spans = Json::array();
+  for (const Span& span : turn.spans) spans.push_back({span.begin_ns, span.end_ns, span.cpu_ns});
+  Json stages = Json::array();
+  for (const StageSeconds& seconds : turn.stages) {
+    Json& one = stages.emplace_back(Json::array());
+    each_stage(seconds, [&](double value) { one.push_back(value); });
+  }
+  Json report = Json::array();
+  each_number(turn.report, [&](ByteCount value) { report.push_back(value); });
+  Json costs = Json::array();
+  for (const WayCostReport& cost : turn.report.costs) {
+    costs.push_back({to_string(cost.way), cost.bytes, cost.runs, cost.predicted_seconds, cost.measured_seconds});
+  }
+  return {{"spans", spans},           {"costs", costs},
+          {"refused", turn.refused},  {"stages", stages},
+          {"report", report},         {"memory", {turn.memory.own, turn.memory.allowed, turn.memory.mapped}},
+          {"elements", turn.elements}};
+}
+
+TurnFacts turn_from(const Json& json) {
+  TurnFacts turn;
+  for (const Json& span : json.at("spans")) turn.spans.push_back({span.at(0), span.at(1), span.at(2)});
+  turn.refused = json.at("refused");
+  for (const Json& one : json.at("stages")) {
+    std::size_t at = 0;
+    each_stage(turn.stages.emplace_back(), [&](double& value) { value = one.at(at++); });
+  }
+  std::size_t at = 0;
+  each_number(turn.report, [&](ByteCount& value) { value = json.at("report").at(at++); });
+  for (const Json& cost : json.at("costs")) {
+    const auto way = way_from(cost.at(0).get<std::string>());
+    if (way) turn.report.costs.push_back({*way, cost.at(1), cost.at(2), cost.at(3), cost.at(4)});
+  }
+  const Json& memory = json.at("memory");
+  turn.memory = {memory.at(0), memory.at(1), memory.at(2)};
+  turn.elements = json.at("elements");
+  return turn;
+}
+
+}  // namespace
+
+Json to_json(const MemberFacts& facts) {
+  Json measurements = Json::array();
+  for (const MeasurementFacts& measurement : facts.measurements) {
+    Json turns = Json::array();
+    for (const TurnFacts& turn : measurement.turns) turns.push_back(to_json(turn));
+    measurements.push_back({{"wanted", measurement.wanted}, {"turns", turns}});
+  }
+  return {{"fabric", facts.fabric}, {"measurements", measurements}};
+}
+
+MemberFacts member_facts_from(const Json& json) {
+  MemberFacts facts;
+  facts.fabric = json.at("fabric");
+  for (const Json& one : json.at("measurements")) {
+    MeasurementFacts& measurement = facts.measurements.emplace_back();
+    measurement.wanted = one.at("wanted");
+    for (const Json& turn : one.at("turns")) measurement.turns.push_back(turn_from(turn));
+  }
+  return facts;
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "shardwire/report.hpp"
+
+namespace shardwire::perf {
+
+/// When one member was busy, on the clock that all processes of a host share.
+struct Span {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::int64_t cpu_ns = 0;  ///< processor time of all its threads until all members were done
+};
+
+/// What a process has of memory at its peak: see memory_use.hpp.
+struct MemoryFacts {
+  ByteCount own = 0;      ///< anonymous pages and own arenas
+  ByteCount allowed = 0;  ///< held, wanted, staging budget, and 64 MiB
+  ByteCount mapped = 0;   ///< shared pages of others
+};
+
+/// What one member did in one of the turns.
+struct TurnFacts {
+  std::vector<Span> spans;  ///< by repeat; the first one warms up
+  std::string refused;      ///< why there is nothing but the first; empty: nothing is wrong
+  // Of restores only:
+  std::vector<StageSeconds> stages;  ///< by repeat
+  RestoreReport report;              ///< of the last: bytes, ways, staging, costs
+  MemoryFacts memory;                ///< of one more restore, which is not timed; all 0: not known
+  std::uint64_t elements = 0;        ///< compared after that one, all right
+};
+
+/// What one member did in one measurement.
+struct MeasurementFacts {
+  ByteCount wanted = 0;  ///< bytes that its target rank wants
+  std::vector<TurnFacts> turns;
+};
+
+struct MemberFacts {
+  std::string fabric;  ///< name and loaded version
+  std::vector<MeasurementFacts> measurements;
+};
+
+nlohmann::json to_json(const MemberFacts& facts);
+/// Errors: throws nlohmann::json::exception for text that is none of ours.
+MemberFacts member_facts_from(const nlohmann::json& json);
+
+}  // namespace shardwire::perf

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/measure/facts.hpp"
+#include "perf/measure/mpi_order.hpp"
+#include "perf/measure/processes.hpp"
+#include "perf/measure/setup.hpp"
+
+namespace shardwire::perf {
+
+/// What a run found out.
+struct Outcome {
+  std::vector<MemberFacts> members;
+  std::optional<MpiFacts> mpi;
+  bool one_clock = true;  ///< all spans are of one host
+};
+
+/// Runs all members on this host: a process each, or threads of one process over loopback. `mpi_program`: see
+/// mpi_program.cpp; used where the setup says so. `watch`: see run_children.
+/// Requires: this process has one thread and has not called UCX. Errors: throws when anybody failed.
+Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::string& mpi_program, const Watch& watch);
+
+/// Takes part as one member of a job that a launcher has started. Empty but on member 0. Errors: throws.
+std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap);
+
+}  // namespace shardwire::perf

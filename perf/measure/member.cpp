@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/member.hpp"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "perf/measure/copy.hpp"
+#include "perf/measure/memory_use.hpp"
+#include "perf/measure/state_memory.hpp"
+#include "perf/measure/tag_loop.hpp"
+
+namespace shardwire::perf {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr ByteCount memory_allowance = 64u << 20;  // code, fabric, bookkeeping
+constexpr auto farewell = 10s;
+
+std::int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / 1ns;
+}
+
+std::int64_t cpu_now_ns() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+Bytes bytes_of(std::string_view text) {
+  const auto* first = reinterpret_cast<const std::byte*>(text.data());
+  return {first, first + text.size()};
+}
+std::string_view text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Payload that came in the way that was asked for.
+ByteCount bytes_by(const WayBytes& ways, Way way) {
+  switch (way) {
+    case Way::local: return ways.local;
+    case Way::mapped: return ways.mapped;
+    case Way::read: return ways.read;
+    case Way::over_read: return ways.over_read;
+    case Way::straight:
+    case Way::packed: return ways.packed;
+  }
+  return 0;
+}
+
+// One member in one measurement.
+class Contest {
+ public:
+  Contest(const Setup& setup, std::size_t number, Session& session, Meeting& meeting, MemberRole role)
+      : setup_(setup),
+        measurement_(setup.measurements[number]),
+        name_(fmt::format("perf {}", number)),
+        session_(session),
+        meeting_(meeting),
+        role_(role),
+        turns_(turns_of(measurement_)),
+        held_(measurement_.job.source, source_of(setup, measurement_.job, role.member)),
+        wanted_(measurement_.job.target, target_of(setup, measurement_.job, role.member)),
+        held_arena_(session.allocate(held_.size_bytes())),
+        wanted_arena_(session.allocate(wanted_.size_bytes())) {
+    held_.lie_in(held_arena_.bytes());
+    wanted_.lie_in(wanted_arena_.bytes());
+    facts_.wanted = wanted_.payload_bytes();
+    facts_.turns.resize(turns_.size());
+    for (TurnFacts& turn : facts_.turns) {
+      turn.spans.resize(repeats());
+      turn.stages.resize(repeats());
+    }
+  }
+
+  MeasurementFacts run() {
+    held_.fill();
+    // First touch is apart from what is measured.
+    if (!wanted_arena_.bytes().empty()) std::memset(wanted_arena_.data(), 1, wanted_arena_.bytes().size());
+    make_spare();
+    connect_tags();
+    Publication publication;
+    if (held_.takes_part()) publication = session_.publish(held_.catalog(), {.name = name_});
+    agree("published", "");
+    for (std::size_t repeat = 0; repeat < repeats(); ++repeat) {
+      for (std::size_t turn = 0; turn < turns_.size(); ++turn) timed(turn, repeat);
+      if (repeat == 0) agree_on_ways();
+    }
+    meet();
+    loop_.reset();
+    spare_ = Arena();
+    for (std::size_t turn = 0; turn < turns_.size(); ++turn) verify(turn);
+    meet();
+    publication.retire(farewell);
+    return std::move(facts_);
+  }
+
+ private:
+  [[nodiscard]] std::size_t repeats() const { return static_cast<std::size_t>(setup_.repeats) + 1; }
+
+  // Members without a turn of their own may have served others until then.
+  void meet() {
+    meeting_.meet();
+    last_->cpu_ns += cpu_now_ns();
+    last_ = &unused_;
+  }
+
+  // What every member has to say, by member; also a meeting.
+  std::vector<Bytes> agree(std::string_view about, std::string_view mine) {
+    return session_.gather(fmt::format("{} {}", name_, about), bytes_of(mine), setup_.deadline);
+  }
+
+  void timed(std::size_t turn, std::size_t repeat) {
+    Span& span = facts_.turns[turn].spans[repeat];
+    meet();
+    last_ = &span;
+    span.cpu_ns = -cpu_now_ns();
+    span.begin_ns = now_ns();
+    take(turn, repeat);
+    span.end_ns = now_ns();
+    // The processor time of one process is counted once.
+    if (!role_.alone && role_.member != 0) {
+      last_ = &unused_;
+      span.cpu_ns = 0;
+    }
+  }
+
+  void take(std::size_t turn, std::size_t repeat) {
+    const Turn& what = turns_[turn];
+    switch (what.kind) {
+      case Turn::Kind::copy:
+        plain_copies()[what.index].copy(held_.payload().empty() ? spare_.bytes() : held_.payload(), wanted_.payload());
+        return;
+      case Turn::Kind::tag: loop_->exchange(sends_, wanted_.payload(), tag_styles()[what.index]); return;
+      case Turn::Kind::mpi: return;  // others move now
+      case Turn::Kind::restore:
+        if (facts_.turns[turn].refused.empty()) restore(turn, repeat);
+        return;
+    }
+  }
+
+  void restore(std::size_t turn, std::size_t repeat) {
+    if (!wanted_.takes_part()) return;
+    TurnFacts& facts = facts_.turns[turn];
+    const auto& way = measurement_.ways[turns_[turn].index];
+    RestoreOptions options;
+    options.from = name_;
+    options.deadline = setup_.deadline;
+    options.staging_bytes = std::max<ByteCount>(1, setup_.staging_bytes / 2);  // the other half serves readers
+    options.ingress_bytes_per_second = setup_.rate_bytes_per_second;
+    options.verify = setup_.verify;
+    options.settle = Duration::zero();  // all that will publish have, since the members met
+    options.way = way;
+    try {
+      Restore restore = session_.restore(wanted_.catalog(), options);
+      restore.wait();
+      facts.report = restore.report();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported || !way || repeat > 0) throw;
+      facts.refused = error.what();
+      return;
+    }
+    const RestoreReport& report = facts.report;
+    if (repeat < repeats()) facts.stages[repeat] = report.seconds;  // the one after the last is not timed
+    if (way && report.moved > 0 && bytes_by(report.ways, *way) == 0) {
+      facts.refused = "the restore did not go that way";
+    }
+  }
+
+  // A way is out when one member cannot go it.
+  void agree_on_ways() {
+    nlohmann::json mine = nlohmann::json::array();
+    for (const TurnFacts& turn : facts_.turns) mine.push_back(turn.refused);
+    for (const Bytes& bytes : agree("ways", mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))) {
+      const auto theirs = nlohmann::json::parse(text_of(bytes));
+      for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
+        if (facts_.turns[turn].refused.empty()) facts_.turns[turn].refused = theirs.at(turn).get<std::string>();
+      }
+    }
+  }
+
+  // Once more, without a clock: the elements, and the memory that it took.
+  void verify(std::size_t turn) {
+    TurnFacts& facts = facts_.turns[turn];
+    if (turns_[turn].kind == Turn::Kind::mpi) {
+      meet();  // before and after, as for a restore
+      meet();
+      return;
+    }
+    if (turns_[turn].kind != Turn::Kind::restore) return;
+    wanted_.spoil();
+    meet();
+    {
+      const MemoryWatch watch;
+      if (facts.refused.empty()) restore(turn, repeats());
+      meet();
+      if (role_.alone) facts.memory = memory_of(watch.peak());
+    }
+    if (facts.refused.empty()) facts.elements = static_cast<std::uint64_t>(wanted_.check());
+  }
+
+  [[nodiscard]] MemoryFacts memory_of(MemoryWatch::Peak peak) const {
+    ByteCount shared_arenas = 0;
+    for (const Arena* arena : {&held_arena_, &wanted_arena_}) {
+      if (arena->size_bytes() > 0 && lies_in_shared_mapping(arena->data())) shared_arenas += arena->size_bytes();
+    }
+    MemoryFacts facts;
+    facts.own = peak.anonymous + shared_arenas;
+    facts.allowed = held_arena_.size_bytes() + wanted_arena_.size_bytes() + setup_.staging_bytes + memory_allowance;
+    facts.mapped = peak.shared - std::min(peak.shared, shared_arenas);
+    return facts;
+  }
+
+  // Memory to copy or send from for members that hold less than that takes.
+  void make_spare() {
+    std::size_t bytes = held_.payload().empty() ? wanted_.payload().size() : 0;
+    const bool tags = setup_.has(Against::ucx);
+    for (const auto& [target, size] : tag_targets()) {
+      if (tags && held_.payload().size() < size) bytes = std::max(bytes, size);
+    }
+    if (bytes == 0) return;
+    spare_ = session_.allocate(bytes);
+    std::memset(spare_.data(), 1, bytes);
+  }
+
+  // Members that this one sends to in the loop of tagged messages, with the bytes that each wants.
+  [[nodiscard]] std::vector<std::pair<int, std::size_t>> tag_targets() const {
+    const Case& job = measurement_.job;
+    std::vector<std::pair<int, std::size_t>> out;
+    for (int target = 0; target < job.target.ranks; ++target) {
+      if (tag_sender_of(setup_, job, Rank{target}) != role_.member) continue;
+      const StateMemory theirs(job.target, Rank{target});
+      out.emplace_back(member_of_target(setup_, job, Rank{target}), theirs.payload_bytes());
+    }
+    return out;
+  }
+
+  void connect_tags() {
+    if (std::none_of(turns_.begin(), turns_.end(), [](const Turn& turn) { return turn.kind == Turn::Kind::tag; }))
+      return;
+    loop_ = std::make_unique<TagLoop>();
+    const auto mine = loop_->address();
+    const auto addresses = agree("addresses", {reinterpret_cast<const char*>(mine.data()), mine.size()});
+    for (const auto& [member, bytes] : tag_targets()) {
+      if (bytes == 0) continue;
+      const auto source = held_.payload().size() < bytes ? std::span<const std::byte>(spare_.bytes()) : held_.payload();
+      sends_.push_back({loop_->connect(addresses.at(static_cast<std::size_t>(member))), source, bytes});
+    }
+  }
+
+  const Setup& setup_;
+  const Measurement& measurement_;
+  std::string name_;
+  Session& session_;
+  Meeting& meeting_;
+  MemberRole role_;
+  std::vector<Turn> turns_;
+  StateMemory held_;
+  StateMemory wanted_;
+  Arena held_arena_;
+  Arena wanted_arena_;
+  Arena spare_;
+  std::unique_ptr<TagLoop> loop_;
+  std::vector<TagLoop::Send> sends_;
+  MeasurementFacts facts_;
+  Span unused_;
+  Span* last_ = &unused_;
+};
+
+}  // namespace
+
+Session join(const Setup& setup, Bootstrap bootstrap) {
+  if (setup.tcp) {
+    ::setenv("UCX_TLS", "tcp,self", 1);
+    ::setenv("UCX_NET_DEVICES", "lo", 1);
+  }
+  SessionOptions options;
+  options.transport = setup.transport;
+  options.staging_bytes = std::max<ByteCount>(1, setup.staging_bytes / 2);
+  options.costs = setup.costs;
+  return Session::join(std::move(bootstrap), options);
+}
+
+std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role) {
+  MemberFacts mine;
+  mine.fabric = session.transport();
+  for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
+    mine.measurements.push_back(Contest(setup, number, session, meeting, role).run());
+  }
+  const std::string text = to_json(mine).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::vector<MemberFacts> all;
+  for (const Bytes& bytes : session.gather("perf facts", bytes_of(text), setup.deadline)) {
+    if (role.member == 0) all.push_back(member_facts_from(nlohmann::json::parse(text_of(bytes))));
+  }
+  return all;
+}
+
+}  // namespace shardwire::perf

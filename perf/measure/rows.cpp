@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "perf/measure/row.hpp"
+
+namespace shardwire::perf {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One turn of one measurement, in all members.
+class TurnView {
+ public:
+  TurnView(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t turn)
+      : repeats_(static_cast<std::size_t>(setup.repeats)), one_clock_(outcome.one_clock) {
+    const auto turns = turns_of(setup.measurements[measurement]);
+    const bool mpi = turns[turn].kind == Turn::Kind::mpi;
+    for (const MemberFacts& member : mpi ? outcome.mpi->members : outcome.members) {
+      const MeasurementFacts& facts = member.measurements[measurement];
+      members_.push_back(&facts.turns[turn]);
+      wants_.push_back(facts.wanted > 0);
+    }
+  }
+
+  [[nodiscard]] const std::vector<const TurnFacts*>& members() const { return members_; }
+
+  // From the first target that begins to the last that has everything; where clocks differ, of the one that took longest.
+  [[nodiscard]] Spread seconds() const {
+    std::vector<double> out;
+    for (std::size_t repeat = 1; repeat <= repeats_; ++repeat) {
+      Span all{std::numeric_limits<std::int64_t>::max(), 0};
+      std::int64_t longest = 0;
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (!wants_[i]) continue;
+        const Span& span = members_[i]->spans[repeat];
+        all.begin_ns = std::min(all.begin_ns, span.begin_ns);
+        all.end_ns = std::max(all.end_ns, span.end_ns);
+        longest = std::max(longest, span.end_ns - span.begin_ns);
+      }
+      out.push_back(static_cast<double>(one_clock_ ? all.end_ns - all.begin_ns : longest) * 1e-9);
+    }
+    return spread_of(out);
+  }
+
+  // Median of what all processes together used.
+  [[nodiscard]] double cpu_seconds() const {
+    std::vector<double> out;
+    for (std::size_t repeat = 1; repeat <= repeats_; ++repeat) {
+      std::int64_t used = 0;
+      for (const TurnFacts* member : members_) used += member->spans[repeat].cpu_ns;
+      out.push_back(static_cast<double>(used) * 1e-9);
+    }
+    return spread_of(out).median;
+  }
+
+  // Median of a figure of the rank whose restore took longest.
+  template <typename Figure>
+  [[nodiscard]] double slowest(Figure figure) const {
+    std::vector<double> out;
+    for (std::size_t repeat = 1; repeat <= repeats_; ++repeat) {
+      const auto* longest = *std::max_element(members_.begin(), members_.end(), [&](const auto* a, const auto* b) {
+        return a->stages[repeat].wall < b->stages[repeat].wall;
+      });
+      out.push_back(figure(longest->stages[repeat]));
+    }
+    return spread_of(out).median;
+  }
+
+  [[nodiscard]] ByteCount sum(ByteCount RestoreReport::*field) const {
+    ByteCount all = 0;
+    for (const TurnFacts* member : members_) all += member->report.*field;
+    return all;
+  }
+  [[nodiscard]] ByteCount sum(ByteCount WayBytes::*field) const {
+    ByteCount all = 0;
+    for (const TurnFacts* member : members_) all += member->report.ways.*field;
+    return all;
+  }
+  [[nodiscard]] std::string refused() const {
+    for (const TurnFacts* member : members_) {
+      if (!member->refused.empty()) return member->refused;
+    }
+    return {};
+  }
+
+ private:
+  std::size_t repeats_;
+  bool one_clock_;
+  std::vector<const TurnFacts*> members_;
+  std::vector<bool> wants_;
+};
+
+Json seconds_json(const Spread& spread, const std::string& prefix) {
+  return {{prefix + "seconds", spread.median},
+          {prefix + "seconds_min", spread.least},
+          {prefix + "seconds_max", spread.most}};
+}
+
+void add_stages(Json& row, const TurnView& view) {
+  Json stages;
+  const std::pair<const char*, double StageSeconds::*> all[] = {
+      {"join", &StageSeconds::join}, {"plan", &StageSeconds::plan},     {"bind", &StageSeconds::bind},
+      {"move", &StageSeconds::move}, {"verify", &StageSeconds::verify}, {"commit", &StageSeconds::commit}};
+  for (const auto& [name, stage] : all) {
+    stages[name] = view.slowest([&, field = stage](const StageSeconds& s) { return s.*field; });
+  }
+  row["stages"] = stages;
+  row["outside_move"] =
+      view.slowest([](const StageSeconds& s) { return s.wall > 0 ? (s.wall - s.move) / s.wall : 0.0; });
+}
+
+void add_bytes(Json& row, const TurnView& view) {
+  const ByteCount needed = view.sum(&RestoreReport::needed);
+  const ByteCount moved = view.sum(&RestoreReport::moved);
+  const ByteCount local = view.sum(&RestoreReport::local);
+  row["bytes"] = {{"needed", needed}, {"moved", moved}, {"local", local}, {"extra", view.sum(&RestoreReport::extra)}};
+  row["delivered_over_needed"] = static_cast<double>(moved + local) / static_cast<double>(needed);
+  row["ways"] = {{"local", view.sum(&WayBytes::local)},    {"mapped", view.sum(&WayBytes::mapped)},
+                 {"read", view.sum(&WayBytes::read)},      {"straight", view.sum(&WayBytes::straight)},
+                 {"packed", view.sum(&WayBytes::packed)},  {"over_read", view.sum(&WayBytes::over_read)},
+                 {"grouped", view.sum(&WayBytes::grouped)}};
+}
+
+// What the cost model expected, and what it took: in the rank where it took longest.
+void add_costs(Json& row, const TurnView& view) {
+  Json costs = Json::array();
+  for (const Way way : {Way::local, Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed}) {
+    const WayCostReport* longest = nullptr;
+    for (const TurnFacts* member : view.members()) {
+      for (const WayCostReport& cost : member->report.costs) {
+        if (cost.way != way) continue;
+        if (longest == nullptr || cost.measured_seconds > longest->measured_seconds) longest = &cost;
+      }
+    }
+    if (longest == nullptr) continue;
+    costs.push_back({{"way", to_string(way)},
+                     {"bytes", longest->bytes},
+                     {"runs", longest->runs},
+                     {"predicted_seconds", longest->predicted_seconds},
+                     {"measured_seconds", longest->measured_seconds}});
+  }
+  row["costs"] = costs;
+}
+
+void add_memory(Json& row, const Setup& setup, const TurnView& view) {
+  ByteCount peak = 0;
+  for (const TurnFacts* member : view.members()) peak = std::max(peak, member->report.staging_peak);
+  row["staging"] = {{"budget", setup.staging_bytes},
+                    {"peak", peak},
+                    {"ratio", static_cast<double>(peak) / static_cast<double>(setup.staging_bytes)}};
+  const MemoryFacts* worst = nullptr;
+  const auto ratio = [](const MemoryFacts& facts) {
+    return static_cast<double>(facts.own) / static_cast<double>(facts.allowed);
+  };
+  for (const TurnFacts* member : view.members()) {
+    if (member->memory.allowed == 0) continue;
+    if (worst == nullptr || ratio(member->memory) > ratio(*worst)) worst = &member->memory;
+  }
+  if (worst == nullptr) return;
+  row["memory"] = {
+      {"own", worst->own}, {"allowed", worst->allowed}, {"ratio", ratio(*worst)}, {"mapped", worst->mapped}};
+}
+
+Against against_of(const Turn& turn) {
+  return turn.kind == Turn::Kind::copy ? Against::memcpy : turn.kind == Turn::Kind::tag ? Against::ucx : Against::mpi;
+}
+
+// What the restore is measured beside: all of it, and the fastest of each kind.
+void add_bounds(Json& row, const Setup& setup, const Outcome& outcome, std::size_t number, double seconds) {
+  const Measurement& measurement = setup.measurements[number];
+  const auto turns = turns_of(measurement);
+  Json bounds;
+  Json cpu = row["cpu_seconds"];
+  Json against;
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    if (turns[turn].kind == Turn::Kind::restore) continue;
+    const TurnView view(setup, outcome, number, turn);
+    const Spread spread = view.seconds();
+    bounds[turns[turn].name] = spread.median;
+    cpu[turns[turn].name] = view.cpu_seconds();
+    Json& best = against[std::string(to_string(against_of(turns[turn])))];
+    if (!best.is_null() && best["seconds"].get<double>() <= spread.median) continue;
+    best = {{"fastest", turns[turn].name}};
+    best.update(seconds_json(spread, ""));
+    best["ratio"] = spread.median / seconds;
+    if (turns[turn].kind == Turn::Kind::mpi) best["transport"] = outcome.mpi->transport;
+  }
+  if (measurement.against.empty()) return;
+  const Json& first = against[std::string(to_string(measurement.against.front()))];
+  row["bound"] = first["fastest"];
+  for (const char* field : {"seconds", "seconds_min", "seconds_max"}) row[std::string("bound_") + field] = first[field];
+  row["ratio"] = first["ratio"];
+  row["against"] = against;
+  row["bounds"] = bounds;
+  row["cpu_seconds"] = cpu;
+}
+
+Json row_of(const Setup& setup, const Outcome& outcome, const RowHead& head, std::size_t number, std::size_t turn) {
+  const Measurement& measurement = setup.measurements[number];
+  const Turn what = turns_of(measurement)[turn];
+  const TurnView view(setup, outcome, number, turn);
+  const Spread seconds = view.seconds();
+  Json row;
+  row["name"] = "shardwire perf " + measurement.job.name;
+  if (!head.target.empty()) row["target"] = head.target;
+  row["options"] = head.options;
+  row["commit"] = commit("");
+  row["machine"] = machine();
+  row["versions"] = versions();
+  row["versions"]["fabric"] = outcome.members.front().fabric;
+  if (outcome.mpi) row["versions"]["mpi"] = outcome.mpi->version;
+  row["processes"] = setup.members();
+  row["repeats"] = setup.repeats;
+  const auto& way = measurement.ways[what.index];
+  const bool local = view.sum(&RestoreReport::moved) == 0 && view.sum(&RestoreReport::local) > 0;
+  row["way"] = way ? std::string(to_string(*way)) : local ? "local" : "auto";
+  if (measurement.run_bytes > 0) row["run_bytes"] = measurement.run_bytes;
+  row.update(seconds_json(seconds, ""));
+  row["bytes_per_second"] = static_cast<double>(view.sum(&RestoreReport::needed)) / seconds.median;
+  add_bytes(row, view);
+  row["cpu_seconds"] = {{"restore", view.cpu_seconds()}};
+  add_bounds(row, setup, outcome, number, seconds.median);
+  add_stages(row, view);
+  add_costs(row, view);
+  add_memory(row, setup, view);
+  ElementCount elements = 0;
+  for (const TurnFacts* member : view.members()) elements += static_cast<ElementCount>(member->elements);
+  row["elements"] = elements;
+  return row;
+}
+
+// Calls visit(measurement, turn) for every restore.
+template <typename Visit>
+void each_restore(const Setup& setup, Visit visit) {
+  for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
+    const auto turns = turns_of(setup.measurements[number]);
+    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+      if (turns[turn].kind == Turn::Kind::restore) visit(number, turn, turns[turn]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Json> rows_of(const Setup& setup, const Outcome& outcome, const RowHead& head) {
+  std::vector<Json> rows;
+  each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& /*what*/) {
+    if (!TurnView(setup, outcome, number, turn).refused().empty()) return;
+    rows.push_back(row_of(setup, outcome, head, number, turn));
+  });
+  return rows;
+}
+
+std::vector<std::string> refusals_of(const Setup& setup, const Outcome& outcome) {
+  // The same reason for many run lengths is said once.
+  std::map<std::string, std::vector<std::string>> where;
+  each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& what) {
+    const std::string refused = TurnView(setup, outcome, number, turn).refused();
+    if (!refused.empty()) where[what.name + ": " + refused].push_back(setup.measurements[number].job.name);
+  });
+  std::vector<std::string> out;
+  for (const auto& [why, jobs] : where) {
+    const std::string more = jobs.size() > 1 ? fmt::format(" and {} more", jobs.size() - 1) : "";
+    out.push_back(fmt::format("{} ({}{})", why, jobs.front(), more));
+  }
+  return out;
+}
+
+MoveSeconds move_seconds_of(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t way) {
+  MoveSeconds out;
+  each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& what) {
+    if (number != measurement || what.index != way) return;
+    const TurnView view(setup, outcome, number, turn);
+    out.possible = view.refused().empty();
+    if (out.possible) out.move = view.slowest([](const StageSeconds& s) { return s.move; });
+  });
+  return out;
+}
+
+}  // namespace shardwire::perf

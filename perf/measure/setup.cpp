@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/setup.hpp"
+
+#include <algorithm>
+
+#include "perf/measure/copy.hpp"
+#include "perf/measure/tag_loop.hpp"
+
+namespace shardwire::perf {
+
+namespace {
+
+int members_of(const Setup& setup, const Case& job) {
+  return setup.disjoint ? job.source.ranks + job.target.ranks : std::max(job.source.ranks, job.target.ranks);
+}
+
+}  // namespace
+
+std::string_view to_string(Against against) {
+  switch (against) {
+    case Against::memcpy: return "memcpy";
+    case Against::ucx: return "ucx";
+    case Against::mpi: return "mpi";
+  }
+  return "";
+}
+
+int Setup::members() const {
+  int most = 0;
+  for (const Measurement& measurement : measurements) most = std::max(most, members_of(*this, measurement.job));
+  return most;
+}
+
+bool Setup::has(Against one) const {
+  return std::any_of(measurements.begin(), measurements.end(), [&](const Measurement& measurement) {
+    return std::count(measurement.against.begin(), measurement.against.end(), one) > 0;
+  });
+}
+
+std::vector<Turn> turns_of(const Measurement& measurement) {
+  std::vector<Turn> turns;
+  for (const Against against : measurement.against) {
+    switch (against) {
+      case Against::memcpy:
+        for (std::size_t i = 0; i < plain_copies().size(); ++i) {
+          turns.push_back({Turn::Kind::copy, i, plain_copies()[i].name});
+        }
+        break;
+      case Against::ucx:
+        for (std::size_t i = 0; i < tag_styles().size(); ++i) {
+          turns.push_back({Turn::Kind::tag, i, tag_styles()[i].name});
+        }
+        break;
+      case Against::mpi: turns.push_back({Turn::Kind::mpi, 0, "MPI_Alltoallw"}); break;
+    }
+  }
+  for (std::size_t i = 0; i < measurement.ways.size(); ++i) {
+    const auto& way = measurement.ways[i];
+    turns.push_back({Turn::Kind::restore, i, way ? std::string(to_string(*way)) : "restore"});
+  }
+  return turns;
+}
+
+std::optional<Rank> source_of(const Setup& /*setup*/, const Case& job, int member) {
+  if (member >= job.source.ranks) return std::nullopt;
+  if (std::binary_search(job.source.lost.begin(), job.source.lost.end(), Rank{member})) return std::nullopt;
+  return Rank{member};
+}
+
+std::optional<Rank> target_of(const Setup& setup, const Case& job, int member) {
+  const int place = setup.disjoint ? member - job.source.ranks : member;
+  if (place < 0 || place >= job.target.ranks) return std::nullopt;
+  return Rank{place};
+}
+
+int member_of_target(const Setup& setup, const Case& job, Rank target) {
+  return to_int(target) + (setup.disjoint ? job.source.ranks : 0);
+}
+
+int tag_sender_of(const Setup& setup, const Case& job, Rank target) {
+  if (setup.disjoint) return to_int(target) % job.source.ranks;
+  return (to_int(target) + 1) % members_of(setup, job);
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "case/case.hpp"
+#include "shardwire/costs.hpp"
+#include "shardwire/session.hpp"
+
+namespace shardwire::perf {
+
+/// What a restore is measured beside.
+enum class Against : std::uint8_t {
+  memcpy,  ///< plain copies of the same bytes, by as many processes
+  ucx,     ///< tagged messages between buffers as large as the state, as many pairs
+  mpi,     ///< MPI_Alltoallw with subarray types, by as many processes of a program of its own
+};
+std::string_view to_string(Against against);
+
+/// One case, restored in one or several ways that take turns with each other and with what they are measured beside.
+struct Measurement {
+  std::string case_text;  ///< the case file as it counts here
+  Case job;
+  std::vector<std::optional<Way>> ways{std::nullopt};  ///< a turn for each; empty optional: the session chooses
+  std::vector<Against> against{};
+  ByteCount run_bytes = 0;  ///< of a synthetic case; 0: a case file
+};
+
+/// What all members of a run have to know. One set of processes does all measurements, one after another.
+struct Setup {
+  std::vector<Measurement> measurements;
+  std::string transport = "auto";
+  bool tcp = false;       ///< UCX is told to use nothing but TCP on lo
+  bool disjoint = false;  ///< source and target ranks are different processes
+  int repeats = 5;        ///< that are timed; one more warms up
+  ByteCount staging_bytes = 256u << 20;
+  ByteCount rate_bytes_per_second = 0;
+  Verify verify = Verify::none;
+  CostModel costs{};
+  std::chrono::seconds deadline{1800};  ///< of the whole run
+
+  [[nodiscard]] int members() const;
+  [[nodiscard]] bool has(Against against) const;
+};
+
+/// What happens between two meetings of all members.
+struct Turn {
+  enum class Kind : std::uint8_t { copy, tag, mpi, restore };
+  Kind kind{};
+  std::size_t index = 0;  ///< of the plain copy, the style of tagged messages, or the way
+  std::string name;
+};
+/// In the order in which all members take them; restores last. All members and the MPI program agree on it.
+std::vector<Turn> turns_of(const Measurement& measurement);
+
+/// Where a member stands in a case: a place, or none.
+std::optional<Rank> source_of(const Setup& setup, const Case& job, int member);
+std::optional<Rank> target_of(const Setup& setup, const Case& job, int member);
+/// The member that is a target rank.
+int member_of_target(const Setup& setup, const Case& job, Rank target);
+/// The member that sends to the one of `target` in the loop of tagged messages.
+int tag_sender_of(const Setup& setup, const Case& job, Rank target);
+
+}  // namespace shardwire::perf

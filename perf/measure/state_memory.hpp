@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "case/case.hpp"
+#include "shardwire/session.hpp"
+
+namespace shardwire::perf {
+
+/// What one place of one side of a case holds or wants, in one piece of memory that the caller gives.
+class StateMemory {
+ public:
+  /// Without a place: nothing.
+  StateMemory(const CaseSide& side, std::optional<Rank> place);
+
+  [[nodiscard]] bool takes_part() const { return manifest_ != nullptr; }
+  /// Memory that it takes, with gaps that keep tensors aligned.
+  [[nodiscard]] ByteCount size_bytes() const { return size_bytes_; }
+  /// All else requires this. `memory` is borrowed, of size_bytes(), aligned for any element.
+  void lie_in(std::span<std::byte> memory) { memory_ = memory; }
+  /// As many bytes as there are elements, from the start of the memory: for plain copies.
+  [[nodiscard]] std::span<std::byte> payload() const { return memory_.first(static_cast<std::size_t>(payload_bytes_)); }
+  [[nodiscard]] ByteCount payload_bytes() const { return payload_bytes_; }
+
+  /// Requires: takes_part().
+  [[nodiscard]] Catalog catalog() const;
+  void fill() const;
+  /// Writes to every element what it must not be.
+  void spoil() const;
+  /// Elements compared. Errors: throws std::runtime_error naming the first that is wrong.
+  [[nodiscard]] ElementCount check() const;
+
+  /// Requires: takes_part().
+  [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
+  /// Where local element 0 of a tensor of the manifest lies, from the start of the memory.
+  [[nodiscard]] ByteCount offset_of(TensorId tensor) const { return offsets_[to_index(tensor)]; }
+
+ private:
+  template <typename Visit>
+  void each(Visit visit) const;
+
+  Rank place_{};
+  int ranks_ = 0;
+  std::shared_ptr<const Manifest> manifest_;  // owners: as in Section; null: nothing held or wanted
+  std::vector<ByteCount> offsets_;            // by tensor
+  std::span<std::byte> memory_;
+  ByteCount size_bytes_ = 0;
+  ByteCount payload_bytes_ = 0;
+};
+
+}  // namespace shardwire::perf

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "perf/measure/setup.hpp"
+
+namespace shardwire::perf {
+
+/// Text of a case in which every target rank wants `wanted_bytes`, all of it from one other rank (or from its own process,
+/// with `local`), in runs of `run_bytes` each: every other run of twice as much memory.
+/// Requires: 4 divides run_bytes, run_bytes divides wanted_bytes.
+std::string synthetic_case(int ranks, ByteCount run_bytes, ByteCount wanted_bytes, bool local);
+
+/// The text of a case file with another number of layers. Errors: throws CaseError.
+std::string with_layers(const std::string& case_text, int layers);
+
+/// As with load_case. Errors: throws CaseError.
+Measurement measurement_of(std::string case_text);
+
+}  // namespace shardwire::perf

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shardwire::perf {
+
+/// What an end does while there is no progress.
+enum class Idle {
+  yield,  ///< lets others have the core, then looks again
+  sleep,  ///< until UCX has something
+};
+
+/// What a plain loop can choose: looking for progress all the time is quicker while there is a core for each process,
+/// sleeping in between when there is not.
+struct TagStyle {
+  std::size_t message_bytes;
+  Idle idle;
+  std::string name;
+};
+std::span<const TagStyle> tag_styles();
+
+/// Why this build has no TagLoop; empty when it has.
+std::string why_no_tag_loop();
+
+/// The plainest way to move a large buffer over UCX: tagged messages of one size, several at once. It bounds what a restore
+/// over the same library can reach.
+/// Threads: one. Errors: throws Error.
+class TagLoop {
+ public:
+  /// Takes its transports from the environment, as any program does.
+  TagLoop();
+  ~TagLoop();
+  TagLoop(const TagLoop&) = delete;
+  TagLoop& operator=(const TagLoop&) = delete;
+
+  [[nodiscard]] std::vector<std::byte> address() const;
+  /// The number by which sends name this peer.
+  std::size_t connect(std::span<const std::byte> peer);
+
+  /// `bytes` in all, out of a buffer that is begun anew where it is shorter. Requires: buffer.size() >= any message.
+  struct Send {
+    std::size_t peer = 0;
+    std::span<const std::byte> buffer;
+    std::size_t bytes = 0;
+  };
+  /// Returns when all has left and all has arrived. Both ends give the same style.
+  void exchange(std::span<const Send> sends, std::span<std::byte> receive, const TagStyle& style);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shardwire::perf

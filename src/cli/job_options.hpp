@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "shardwire/session.hpp"
+
+// Options that `run` and `perf` share: what they mean, and how a bad one is refused.
+namespace shardwire::cli {
+
+/// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError for one that is unknown, or that this
+/// build or machine lacks, with the reason.
+std::string chosen_transport(const std::string& option);
+/// Errors: throws UsageError for anything but host memory.
+void require_host_memory(const std::string& option);
+/// Errors: throws UsageError.
+Verify parse_verify(const std::string& option);
+/// --rate, 0 where it is not given. Errors: throws UsageError.
+ByteCount parse_rate(const std::string& option);
+/// --staging, else SHARDWIRE_STAGING_BYTES, else 256 MiB. Errors: throws UsageError.
+ByteCount chosen_staging(const std::string& option);
+/// Costs in the file of --calibration, else of SHARDWIRE_CALIBRATION, else the built-in ones. Errors: throws UsageError.
+CostModel chosen_costs(const std::string& option);
+
+}  // namespace shardwire::cli

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/perf_options.hpp"
+#include "cli/run_job.hpp"
+#include "cli/run_report.hpp"
+#include "shardwire/bootstrap.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using Rows = std::vector<nlohmann::ordered_json>;
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw Error(ErrorCode::out_of_resources, fmt::format("{} cannot be written", path));
+}
+
+void write_rows(const Rows& rows, const std::string& path) {
+  std::string text;
+  for (const auto& row : rows) text += row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (path.empty()) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  } else {
+    write_text(path, text);
+  }
+}
+
+int finish(const PerfWords& words, const perf::Setup& setup, const perf::Outcome& outcome) {
+  for (const std::string& refusal : perf::refusals_of(setup, outcome))
+    fmt::print(stderr, "not measured: {}\n", refusal);
+  const Rows rows = perf::rows_of(setup, outcome, {words.target, options_of(words, setup)});
+  if (rows.empty() || (!words.ways.empty() && !perf::refusals_of(setup, outcome).empty() && !words.path.empty())) {
+    fmt::print(stderr, "shardwire: a way that was asked for is not possible here\n");
+    return exit_failed;
+  }
+  write_rows(rows, words.output);
+  print_rows(rows);
+  if (!words.plot.empty()) write_text(words.plot, draw_rows(rows));
+  return exit_done;
+}
+
+Bootstrap launched_bootstrap() {
+  try {
+    return bootstrap_from_env();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+int run(const PerfWords& words) {
+  const bool launched = started_by_launcher();
+  if (words.calibrates) {
+    if (launched)
+      throw UsageError("--calibrate starts processes of its own, so it is not for a job that a launcher started");
+    return calibrate(words);
+  }
+  if (!words.output.empty()) require_writable("--output", words.output);
+  if (!words.plot.empty()) require_writable("--plot", words.plot);
+  if (!launched) {
+    const perf::Setup setup = setup_of(words, std::nullopt);
+    return finish(words, setup, run_setup(setup));
+  }
+  const Bootstrap bootstrap = launched_bootstrap();
+  const perf::Setup setup = setup_of(words, bootstrap.world_size);
+  const auto outcome = perf::run_launched(setup, bootstrap);
+  return outcome ? finish(words, setup, *outcome) : exit_done;
+}
+
+}  // namespace
+
+std::function<int()> declare_perf(CLI::App& app) {
+  const auto words = std::make_shared<PerfWords>();
+  app.add_option("CASE", words->path, "case file, or - for standard input (default: runs of growing length)");
+  app.add_option("--layers", words->layers, "keep so many layers of the case's model")->check(CLI::NonNegativeNumber);
+  app.add_option("--runs", words->runs, "lengths of runs without a CASE (default: 256,1K,..,64M)")->delimiter(',');
+  app.add_option("--ranks", words->ranks, "processes without a CASE (default: 2)");
+  app.add_option("--bytes", words->bytes, "that each rank wants without a CASE (default: 64M, less with many ranks)");
+  app.add_option("--transport", words->transport,
+                 "auto, ucx, libfabric, loopback or nccl (default: SHARDWIRE_TRANSPORT or auto)");
+  app.add_flag("--tcp", words->tcp, "tell UCX to use nothing but TCP, on lo");
+  app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
+  app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
+  app.add_option(
+         "--way", words->ways,
+         "mapped, read, over_read, straight, packed, or several (default: as the session chooses; without a CASE all)")
+      ->delimiter(',');
+  app.add_option(
+         "--against", words->against,
+         "memcpy, ucx, mpi, or several: measured in the same run, turn by turn (default: memcpy; with --tcp ucx)")
+      ->delimiter(',');
+  app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
+  app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
+  app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
+  app.add_option("--staging", words->staging,
+                 "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
+  app.add_option("--calibration", words->calibration,
+                 "what ways cost here, a file of --calibrate (default: SHARDWIRE_CALIBRATION)");
+  app.add_option("--calibrate", words->calibrate,
+                 "measure what ways cost here, into this file (default: calibration.json)")
+      ->expected(0, 1);
+  app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line");
+  app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE");
+  app.add_option("--target", words->target, "name of what the row is a measurement of, kept in it");
+  app.add_option("--deadline", words->deadline_seconds, "seconds after which the run is given up (default: 1800)");
+  return [words, calibrate = app.get_option("--calibrate")] {
+    words->calibrates = calibrate->count() > 0;
+    return run(*words);
+  };
+}
+
+}  // namespace shardwire::cli

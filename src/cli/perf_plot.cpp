@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "cli/perf_options.hpp"
+#include "cli/svg_text.hpp"
+#include "cli/text.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double width = 760;
+constexpr double height = 420;
+constexpr double left = 70;
+constexpr double top = 50;
+constexpr double right = 130;  // for names of lines
+constexpr double bottom = 60;
+
+struct Line {
+  std::string name;
+  bool dashed = false;
+  std::map<ByteCount, double> points;  // bytes per second by run length
+};
+
+// Ways first, then what they are measured beside.
+std::vector<Line> lines_of(const std::vector<Json>& rows) {
+  std::vector<Line> lines;
+  const auto line = [&](const std::string& name, bool dashed) -> Line& {
+    const auto found = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.name == name; });
+    return found != lines.end() ? *found : lines.emplace_back(Line{name, dashed, {}});
+  };
+  for (const Json& row : rows) {
+    line(row["way"].get<std::string>(), false).points[row["run_bytes"].get<ByteCount>()] = row["bytes_per_second"];
+  }
+  for (const Json& row : rows) {
+    if (!row.contains("against") || row["way"] == "local") continue;
+    for (const auto& [kind, one] : row["against"].items()) {
+      const double seconds = one["seconds"];
+      line(kind, true).points[row["run_bytes"].get<ByteCount>()] = row["bytes"]["needed"].get<double>() / seconds;
+    }
+  }
+  return lines;
+}
+
+// A step of 1, 2 or 5 times a power of ten, such that there are about five.
+double step_of(double most) {
+  const double rough = most / 5;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= rough) return factor * power;
+  }
+  return 10 * power;
+}
+
+struct Axes {
+  ByteCount shortest = 1;
+  ByteCount longest = 2;
+  double most = 1;
+
+  [[nodiscard]] double x(ByteCount run) const {
+    const double from = std::log2(static_cast<double>(shortest));
+    const double span = std::max(1.0, std::log2(static_cast<double>(longest)) - from);
+    return left + (std::log2(static_cast<double>(run)) - from) / span * (width - left - right);
+  }
+  [[nodiscard]] double y(double bytes_per_second) const {
+    return top + (1 - bytes_per_second / most) * (height - top - bottom);
+  }
+};
+
+Axes axes_of(const std::vector<Line>& lines) {
+  Axes axes;
+  axes.shortest = lines.front().points.begin()->first;
+  axes.longest = axes.shortest;
+  for (const Line& line : lines) {
+    for (const auto& [run, speed] : line.points) {
+      axes.shortest = std::min(axes.shortest, run);
+      axes.longest = std::max(axes.longest, run);
+      axes.most = std::max(axes.most, speed);
+    }
+  }
+  const double step = step_of(axes.most);
+  axes.most = std::ceil(axes.most / step) * step;
+  return axes;
+}
+
+std::string draw_axes(const Axes& axes, const std::vector<ByteCount>& runs) {
+  std::string out;
+  const double step = step_of(axes.most);
+  for (double value = 0; value <= axes.most * 1.001; value += step) {
+    out += fmt::format(
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n<text x=\"{:.1f}\" "
+        "y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
+        left, axes.y(value), width - right, axes.y(value), left - 8, axes.y(value) + 4, value * 1e-9);
+  }
+  for (const ByteCount run : runs) {
+    out += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#999\"/>\n",
+                       axes.x(run), height - bottom, height - bottom + 5);
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", axes.x(run),
+                       height - bottom + 20, exact_bytes(run));
+  }
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">length of a run</text>\n",
+                     (left + width - right) / 2, height - 16);
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">GB/s</text>\n", left - 40, top - 14);
+  return out;
+}
+
+std::string draw_line(const Axes& axes, const Line& line, const std::string& colour, double label_y) {
+  std::string points;
+  for (const auto& [run, speed] : line.points) points += fmt::format("{:.1f},{:.1f} ", axes.x(run), axes.y(speed));
+  std::string out = fmt::format(
+      "<polyline class=\"{}\" data-name=\"{}\" points=\"{}\" fill=\"none\" stroke=\"{}\" "
+      "stroke-width=\"2\"{}/>\n",
+      line.dashed ? "bound" : "way", xml_text(line.name), points, colour,
+      line.dashed ? " stroke-dasharray=\"6 4\"" : "");
+  for (const auto& [run, speed] : line.points) {
+    if (line.dashed) break;
+    out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {}, {}/s</title></circle>\n",
+                       axes.x(run), axes.y(speed), colour, xml_text(line.name), exact_bytes(run), human_bytes(speed));
+  }
+  const double x = width - right + 12;
+  out += fmt::format(
+      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", x,
+      label_y - 4, x + 24, label_y - 4, colour, line.dashed ? " stroke-dasharray=\"6 4\"" : "");
+  return out + fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + 30, label_y, xml_text(line.name));
+}
+
+}  // namespace
+
+std::string draw_rows(const std::vector<Json>& rows) {
+  const std::vector<Line> lines = lines_of(rows);
+  const Axes axes = axes_of(lines);
+  std::vector<ByteCount> runs;
+  for (const Line& line : lines) {
+    for (const auto& [run, speed] : line.points) runs.push_back(run);
+  }
+  std::sort(runs.begin(), runs.end());
+  runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
+  const Json& first = rows.front();
+  std::string out = fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n",
+      width, height);
+  const std::string title =
+      fmt::format("{} between {} processes, {} in all; {}", first["versions"]["fabric"].get<std::string>(),
+                  first["processes"].get<int>(), human_bytes(first["bytes"]["needed"].get<double>()),
+                  first["machine"].get<std::string>());
+  out += fmt::format("<text x=\"{:.1f}\" y=\"20\" font-weight=\"bold\">{}</text>\n", left - 40, xml_text(title));
+  out += draw_axes(axes, runs);
+  double label_y = top + 12;
+  // Unlike the copies that bound them, ways have colours.
+  const auto ways =
+      static_cast<int>(std::count_if(lines.begin(), lines.end(), [](const Line& l) { return !l.dashed; }));
+  int number = 0;
+  int bounds = 0;
+  for (const Line& line : lines) {
+    static constexpr const char* greys[] = {"#000", "#666", "#aaa"};
+    const std::string colour = line.dashed ? greys[bounds++ % 3] : colour_of(number++, ways).hex();
+    out += draw_line(axes, line, colour, label_y);
+    label_y += 20;
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "case/text_file.hpp"
+#include "cli/command.hpp"
+#include "cli/environment.hpp"
+#include "cli/job_options.hpp"
+#include "cli/local_rendezvous.hpp"
+#include "cli/perf_options.hpp"
+#include "cli/run_memory.hpp"
+#include "cli/run_segments.hpp"
+#include "cli/text.hpp"
+#include "perf/measure/synthetic.hpp"
+#include "perf/measure/tag_loop.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using perf::Against;
+
+constexpr std::size_t most_case_bytes = 64u << 20;
+constexpr int most_members = 256;
+constexpr ByteCount sweep_state_bytes = 1u << 30;  // of all ranks together, what they hold and what they want
+constexpr ByteCount most_wanted_bytes = 64u << 20;
+constexpr ByteCount item_bytes = 4;
+
+std::vector<Against> parse_against(const PerfWords& words) {
+  if (words.against == std::vector<std::string>{"none"}) return {};
+  // Where the bytes go over TCP, a plain copy bounds nothing.
+  if (words.against.empty()) {
+    if (!words.tcp) return {Against::memcpy};
+    return perf::why_no_tag_loop().empty() ? std::vector{Against::ucx} : std::vector<Against>{};
+  }
+  std::vector<Against> out;
+  for (const std::string& word : words.against) {
+    const Against all[] = {Against::memcpy, Against::ucx, Against::mpi};
+    const auto* const found =
+        std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
+    if (found == std::end(all)) {
+      throw UsageError(fmt::format("--against: '{}' is unknown; known are memcpy, ucx, mpi, or none alone", word));
+    }
+    if (std::count(out.begin(), out.end(), *found) == 0) out.push_back(*found);
+  }
+  return out;
+}
+
+std::vector<std::optional<Way>> parse_ways(const PerfWords& words) {
+  std::vector<std::optional<Way>> out;
+  for (const std::string& word : words.ways) {
+    const auto way = way_from(word);
+    if (!way || *way == Way::local) {
+      throw UsageError(
+          fmt::format("--way: '{}' is unknown; known are mapped, read, over_read, straight, packed", word));
+    }
+    out.emplace_back(way);
+  }
+  return out;
+}
+
+// "256,4K,..,64M": two dots go on with the factor between the two before them.
+std::vector<ByteCount> parse_runs(const std::vector<std::string>& words) {
+  std::vector<ByteCount> out;
+  bool dots = false;
+  for (const std::string& word : words) {
+    if (word == "..") {
+      if (out.size() < 2 || out.back() <= out[out.size() - 2]) {
+        throw UsageError("--runs: '..' goes on from two lengths, the second one longer");
+      }
+      dots = true;
+      continue;
+    }
+    const ByteCount run = parse_bytes("--runs", word);
+    if (run == 0 || run % item_bytes != 0)
+      throw UsageError(fmt::format("--runs: {} is not a multiple of 4 bytes", word));
+    if (dots) {
+      const ByteCount factor = out.back() / out[out.size() - 2];
+      if (factor < 2) throw UsageError("--runs: '..' needs a whole factor");
+      while (out.back() < run / factor) out.push_back(out.back() * factor);
+      dots = false;
+    }
+    out.push_back(run);
+  }
+  if (dots) throw UsageError("--runs: a length is missing after '..'");
+  return out;
+}
+
+void require_for_case(const PerfWords& words) {
+  const auto refuse = [](const char* option) {
+    throw UsageError(fmt::format("{} belongs to a sweep; with a CASE, the case says it", option));
+  };
+  if (!words.runs.empty()) refuse("--runs");
+  if (words.ranks) refuse("--ranks");
+  if (!words.bytes.empty()) refuse("--bytes");
+  if (!words.plot.empty()) refuse("--plot");
+}
+
+void add_case(perf::Setup& setup, const PerfWords& words) {
+  require_for_case(words);
+  const std::string name = shown_name(words.path);
+  try {
+    std::string text = read_text(words.path, most_case_bytes);
+    if (words.layers) text = perf::with_layers(text, *words.layers);
+    setup.measurements.push_back(perf::measurement_of(std::move(text)));
+  } catch (const CaseError& error) {
+    const std::string why = error.what();
+    throw CaseError(why.starts_with(name) ? why : fmt::format("{}: {}", name, why));
+  }
+  auto& measurement = setup.measurements.back();
+  measurement.ways = parse_ways(words);
+  if (measurement.ways.empty()) measurement.ways = {std::nullopt};
+  if (measurement.job.target.layout.sections.empty()) throw UsageError(name + ": there is no tensor to move");
+}
+
+void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launched) {
+  if (words.layers) throw UsageError("--layers belongs to a CASE with a model");
+  if (launched && words.ranks && *words.ranks != *launched) {
+    throw UsageError(fmt::format("--ranks {}: the launcher started {} processes", *words.ranks, *launched));
+  }
+  const int processes = launched.value_or(words.ranks.value_or(2));
+  if (processes < 2 || processes > most_members) throw UsageError("--ranks: 2 to 256 are expected");
+  if (words.disjoint && processes % 2 != 0) throw UsageError("--disjoint: an even number of --ranks is expected");
+  const int ranks = words.disjoint ? processes / 2 : processes;  // of each side
+  ByteCount bytes = most_wanted_bytes;
+  if (!words.bytes.empty()) {
+    bytes = parse_bytes("--bytes", words.bytes);
+  } else {
+    // A rank wants half of what another one holds.
+    while (bytes > 1 && 3 * bytes * static_cast<ByteCount>(ranks) > sweep_state_bytes) bytes /= 2;
+  }
+  std::vector<ByteCount> runs = parse_runs(words.runs);
+  if (runs.empty()) {
+    for (ByteCount run = 256; run <= std::min<ByteCount>(bytes, 64u << 20); run *= 4) runs.push_back(run);
+    if (bytes >= 64u << 20 && runs.back() != 64u << 20) runs.push_back(64u << 20);
+  }
+  auto ways = parse_ways(words);
+  if (ways.empty()) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
+  for (const ByteCount run : runs) {
+    if (run > bytes) {
+      throw UsageError(fmt::format(
+          "--runs: a run of {} bytes is longer than the {} bytes that each rank wants; see --bytes", run, bytes));
+    }
+    const ByteCount whole = bytes / run * run;
+    for (const bool local : {false, true}) {
+      if (local && (words.disjoint || words.tcp || !words.ways.empty())) continue;
+      setup.measurements.push_back(perf::measurement_of(perf::synthetic_case(ranks, run, whole, local)));
+      setup.measurements.back().run_bytes = run;
+      if (!local) setup.measurements.back().ways = ways;
+    }
+  }
+}
+
+void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
+  if (setup.has(Against::ucx)) {
+    const std::string why = perf::why_no_tag_loop();
+    if (!why.empty()) throw UsageError("--against ucx: " + why);
+    if (setup.members() < 2) throw UsageError("--against ucx: a single process has nobody to send to");
+  }
+  if (!setup.has(Against::mpi)) return;
+  if (launched)
+    throw UsageError("--against mpi: starts processes of its own, so it is not for a job that a launcher started");
+  mpi_program();
+}
+
+bool on_path(const char* program) {
+  const std::string path = environment("PATH").value_or("");
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t end = std::min(path.find(':', at), path.size());
+    if (::access((path.substr(at, end - at) + "/" + program).c_str(), X_OK) == 0) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string mpi_program() {
+  std::error_code none;
+  const auto beside = std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / "shardwire-mpi-alltoallw";
+  if (::access(beside.c_str(), X_OK) != 0) {
+    throw UsageError(
+        fmt::format("--against mpi: {} is not there; it is built where Open MPI is found (Debian: "
+                    "libopenmpi-dev)",
+                    beside.string()));
+  }
+  if (!on_path("mpirun")) throw UsageError("--against mpi: there is no mpirun on the PATH (Debian: openmpi-bin)");
+  return beside.string();
+}
+
+perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
+  perf::Setup setup;
+  require_host_memory(words.memory);
+  setup.transport = chosen_transport(words.transport);
+  if (words.tcp && setup.transport == "loopback") throw UsageError("--tcp: loopback joins threads of one process");
+  if (launched && setup.transport == "loopback") {
+    throw UsageError("--transport loopback joins threads of one process, not those that a launcher starts");
+  }
+  setup.verify = parse_verify(words.verify);
+  setup.rate_bytes_per_second = parse_rate(words.rate);
+  setup.staging_bytes = chosen_staging(words.staging);
+  setup.costs = chosen_costs(words.calibration);
+  setup.tcp = words.tcp;
+  setup.disjoint = words.disjoint;
+  if (words.repeats < 1 || words.repeats > 1000) throw UsageError("--repeats: 1 to 1000 are expected");
+  setup.repeats = words.repeats;
+  if (!(words.deadline_seconds >= 1 && words.deadline_seconds <= 1e6)) {
+    throw UsageError("--deadline: a number of seconds from 1 on is expected");
+  }
+  setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
+  const auto against = parse_against(words);
+  words.path.empty() ? add_sweep(setup, words, launched) : add_case(setup, words);
+  for (auto& measurement : setup.measurements) measurement.against = against;
+  if (setup.members() > most_members) {
+    throw UsageError(fmt::format("the case has {} ranks; at most {} take part", setup.members(), most_members));
+  }
+  if (launched && setup.members() != *launched) {
+    throw UsageError(fmt::format("the launcher started {} processes, the case takes {}", *launched, setup.members()));
+  }
+  require_baselines(setup, launched);
+  return setup;
+}
+
+nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& setup) {
+  nlohmann::ordered_json out{{"transport", setup.transport}};
+  if (setup.tcp) out["tcp"] = true;
+  if (setup.disjoint) out["disjoint"] = true;
+  if (words.layers) out["layers"] = *words.layers;
+  if (setup.rate_bytes_per_second > 0) out["rate"] = setup.rate_bytes_per_second;
+  if (setup.verify == Verify::digest) out["verify"] = "digest";
+  const std::string calibration =
+      !words.calibration.empty() ? words.calibration : environment("SHARDWIRE_CALIBRATION").value_or("");
+  if (!calibration.empty()) out["calibration"] = calibration;
+  for (const char* name : {"SHARDWIRE_WAY", "UCX_TLS", "UCX_NET_DEVICES"}) {
+    if (const auto value = environment(name); value && !setup.tcp) out[name] = *value;
+  }
+  return out;
+}
+
+perf::Outcome run_setup(const perf::Setup& setup) {
+  RunOptions like_run;
+  like_run.disjoint = setup.disjoint;
+  for (const auto& measurement : setup.measurements) {
+    require_memory(measurement.job, like_run, setup.transport != "loopback" && !setup.tcp);
+  }
+  const LocalRendezvous rendezvous;
+  SharedSegments segments;
+  const std::string program = setup.has(Against::mpi) ? mpi_program() : "";
+  try {
+    return perf::run_here(setup, rendezvous.bootstrap(setup.members()), program,
+                          [&](pid_t pid) { segments.note(pid); });
+  } catch (...) {
+    segments.remove();
+    throw;
+  }
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "cli/perf_options.hpp"
+#include "cli/text.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double speed(const Json& row, double seconds) {
+  return row["bytes"]["needed"].get<double>() / seconds;
+}
+
+std::string per_second(double bytes) {
+  return human_bytes(bytes) + "/s";
+}
+
+void print_case(const Json& row) {
+  fmt::print(stderr, "{} ({}): {}, {} processes, {}\n", row["name"].get<std::string>(), row["way"].get<std::string>(),
+             human_bytes(row["bytes"]["needed"].get<double>()), row["processes"].get<int>(),
+             row["versions"]["fabric"].get<std::string>());
+  const auto line = [&](const std::string& name, double seconds) {
+    fmt::print(stderr, "  {:<20} {:>9.5f} s {:>12} {:>9.4f} s of processor time\n", name, seconds,
+               per_second(speed(row, seconds)), row["cpu_seconds"][name].get<double>());
+  };
+  line("restore", row["seconds"].get<double>());
+  if (row.contains("bounds")) {
+    for (const auto& [name, seconds] : row["bounds"].items()) line(name, seconds.get<double>());
+    for (const auto& [kind, one] : row["against"].items()) {
+      fmt::print(stderr, "  {:.2f} of the speed of {}{}\n", one["ratio"].get<double>(),
+                 one["fastest"].get<std::string>(),
+                 one.contains("transport") ? " (" + one["transport"].get<std::string>() + ")" : "");
+    }
+  }
+  fmt::print(stderr, "  {:.2f} % of the time outside move; staging at most {} of {}",
+             100 * row["outside_move"].get<double>(), human_bytes(row["staging"]["peak"].get<double>()),
+             human_bytes(row["staging"]["budget"].get<double>()));
+  if (row.contains("memory"))
+    fmt::print(stderr, "; memory {:.2f} of what is allowed", row["memory"]["ratio"].get<double>());
+  fmt::print(stderr, "; {} elements right\n", row["elements"].get<std::uint64_t>());
+}
+
+// One line for each run length, one column for each way.
+void print_sweep(const std::vector<Json>& rows) {
+  std::vector<std::string> columns;
+  std::map<ByteCount, std::map<std::string, std::string>> cells;
+  const auto put = [&](ByteCount run, const std::string& column, double bytes_per_second) {
+    if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
+    cells[run][column] = per_second(bytes_per_second);
+  };
+  for (const Json& row : rows) {
+    put(row["run_bytes"].get<ByteCount>(), row["way"].get<std::string>(), row["bytes_per_second"].get<double>());
+  }
+  for (const Json& row : rows) {
+    if (!row.contains("against") || row["way"] == "local") continue;
+    for (const auto& [kind, one] : row["against"].items()) {
+      put(row["run_bytes"].get<ByteCount>(), kind, speed(row, one["seconds"].get<double>()));
+    }
+  }
+  const Json& first = rows.front();
+  fmt::print(stderr, "{} processes, {} wanted, {}\n{:>10}", first["processes"].get<int>(),
+             human_bytes(first["bytes"]["needed"].get<double>()), first["versions"]["fabric"].get<std::string>(),
+             "run");
+  for (const std::string& column : columns) fmt::print(stderr, " {:>11}", column);
+  fmt::print(stderr, "\n");
+  for (const auto& [run, line] : cells) {
+    fmt::print(stderr, "{:>10}", exact_bytes(run));
+    for (const std::string& column : columns) {
+      fmt::print(stderr, " {:>11}", line.count(column) > 0 ? line.at(column) : "-");
+    }
+    fmt::print(stderr, "\n");
+  }
+}
+
+}  // namespace
+
+void print_rows(const std::vector<Json>& rows) {
+  if (rows.empty()) return;
+  if (rows.front().contains("run_bytes")) {
+    print_sweep(rows);
+  } else {
+    for (const Json& row : rows) print_case(row);
+  }
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `shardwire perf` refuses, and how.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <ostream>
+
+#include "support/command.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using Words = std::vector<std::string>;
+
+struct Usage {
+  const char* title;
+  Words words;
+  const char* says;
+};
+std::ostream& operator<<(std::ostream& out, const Usage& usage) {
+  return out << usage.title;
+}
+
+const Usage usages[] = {
+    {"missing_case", {"/nonexistent/case.json"}, "/nonexistent/case.json: No such file"},
+    {"unknown_transport", {"--transport", "pigeon"}, "none named 'pigeon'"},
+    {"device_memory", {"--memory", "cuda"}, "device memory is not supported"},
+    {"unknown_way", {"--way", "sideways"}, "'sideways' is unknown"},
+    {"local_is_no_way_to_force", {"--way", "local"}, "'local' is unknown"},
+    {"unknown_bound", {"--against", "memcpy,rsync"}, "'rsync' is unknown"},
+    {"runs_of_odd_length", {"--runs", "6"}, "6 is not a multiple of 4 bytes"},
+    {"runs_longer_than_all", {"--runs", "1M", "--bytes", "4K"}, "longer than the 4096 bytes"},
+    {"dots_without_a_start", {"--runs", "..,4K"}, "goes on from two lengths"},
+    {"dots_without_an_end", {"--runs", "1K,4K,.."}, "a length is missing"},
+    {"one_rank", {"--ranks", "1"}, "2 to 256 are expected"},
+    {"odd_ranks_apart", {"--ranks", "3", "--disjoint"}, "an even number"},
+    {"no_repeats", {"--repeats", "0"}, "1 to 1000"},
+    {"layers_without_case", {"--layers", "2"}, "belongs to a CASE"},
+    {"no_staging", {"--staging", "0"}, "moves nothing"},
+    {"no_rate", {"--rate", "0"}, "nothing would ever arrive"},
+    {"unknown_digest", {"--verify", "maybe"}, "'maybe' is unknown"},
+    {"tcp_over_loopback", {"--tcp", "--transport", "loopback"}, "threads of one process"},
+    {"missing_calibration", {"--calibration", "/nonexistent/costs.json"}, "/nonexistent/costs.json"},
+    {"output_nowhere", {"--output", "/nonexistent/rows.jsonl"}, "/nonexistent/rows.jsonl"},
+    {"plot_nowhere", {"--plot", "/nonexistent/plot.svg"}, "/nonexistent/plot.svg"},
+    {"runs_of_a_case", {"-", "--runs", "4K"}, "--runs belongs to a sweep"},
+    {"ranks_of_a_case", {"-", "--ranks", "4"}, "--ranks belongs to a sweep"},
+    {"plot_of_a_case", {"-", "--plot", "/tmp/plot.svg"}, "--plot belongs to a sweep"},
+    {"layers_without_model", {"-", "--layers", "1"}, "standard input: layers: has a meaning only beside a model"},
+    {"calibration_of_a_case", {"--tcp", "--calibrate"}, "takes no --tcp"},
+};
+
+const char* const two_ranks = R"j({"name": "square", "tensors": [{"fqn": "w", "shape": [64, 64]}],
+  "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+  "target": {"ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}}}})j";
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(perf_usage)
+
+BOOST_DATA_TEST_CASE(is_refused_before_anything_runs, boost::unit_test::data::make(usages), sample) {
+  Words words = sample.words;
+  words.insert(words.begin(), "perf");
+  const CommandResult result = run_command(words, two_ranks);
+  BOOST_TEST(result.exit_code == 2);
+  BOOST_TEST(result.err.find(sample.says) != std::string::npos, result.err);
+  BOOST_TEST(result.out == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `shardwire perf` says about bytes, ways and files. Never a time: those are somebody else's to judge.
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "shardwire/costs.hpp"
+#include "support/command.hpp"
+
+namespace {
+
+using namespace shardwire;
+using namespace shardwire::test;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+const char* const two_ranks = R"j({"name": "square", "states": ["master"], "tensors": [{"fqn": "w", "shape": [64, 64]}],
+  "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+  "target": {"ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}}}})j";
+
+// TEST_TRANSPORT: how this variant of the test reaches its peers.
+std::string transport() {
+  return std::getenv("TEST_TRANSPORT");
+}
+bool has_processes() {
+  return transport() != "loopback";
+}
+
+struct TemporaryFile {
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("shardwire-perf-test-" + std::to_string(::getpid()))).string();
+  ~TemporaryFile() { std::remove(path.c_str()); }
+  [[nodiscard]] std::string text() const {
+    std::ifstream file(path);
+    std::ostringstream all;
+    all << file.rdbuf();
+    return all.str();
+  }
+};
+
+std::vector<Json> rows_of(const std::string& text) {
+  std::vector<Json> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  return rows;
+}
+
+CommandResult perf(Words words, const std::string& input = "",
+                   std::vector<std::pair<std::string, std::string>> environment = {}) {
+  words.insert(words.begin(), "perf");
+  return run_command(std::move(words), input, std::move(environment));
+}
+
+// All that a row promises, whatever was measured.
+void check_row(const Json& row, int processes) {
+  for (const char* field : {"name", "options", "commit", "machine", "versions", "seconds", "seconds_min", "seconds_max",
+                            "bytes_per_second", "cpu_seconds", "stages", "outside_move", "staging", "costs"}) {
+    BOOST_TEST(row.contains(field), field << " is missing");
+  }
+  BOOST_TEST(row.at("versions").contains("fabric"));
+  BOOST_TEST(row.at("processes") == processes);
+  BOOST_TEST(row.at("seconds_min") <= row.at("seconds"));
+  BOOST_TEST(row.at("seconds") <= row.at("seconds_max"));
+  const Json& bytes = row.at("bytes");
+  const auto number = [&](const char* name) { return bytes.at(name).get<std::uint64_t>(); };
+  BOOST_TEST(number("moved") + number("local") == number("needed") + number("extra"));
+  if (row.at("way") != "over_read") BOOST_TEST(row.at("delivered_over_needed") == 1.0);
+  std::uint64_t by_way = 0;
+  for (const auto& [way, moved] : row.at("ways").items()) {
+    if (way != "straight") by_way += moved.get<std::uint64_t>();  // counted in packed
+  }
+  BOOST_TEST(by_way == number("moved") + number("local"));
+  BOOST_TEST(row.at("elements").get<std::uint64_t>() * 4 == number("needed"));
+  BOOST_TEST(row.at("staging").at("peak") <= row.at("staging").at("budget"));
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(perf_command)
+
+BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_way) {
+  const TemporaryFile plot;
+  const CommandResult result = perf({"--runs", "256,1K,..,16K", "--bytes", "64K", "--ranks", "3", "--repeats", "2",
+                                     "--transport", transport(), "--plot", plot.path});
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  std::map<std::string, std::set<std::uint64_t>> runs;
+  for (const Json& row : rows_of(result.out)) {
+    check_row(row, 3);
+    const std::string way = row.at("way");
+    BOOST_TEST(row.at("bytes").at("needed") == 3 * 65536);
+    // One way and nothing else.
+    BOOST_TEST(row.at("ways").at(way) ==
+               row.at("bytes").at("needed").get<std::uint64_t>() + row.at("bytes").at("extra").get<std::uint64_t>());
+    BOOST_TEST(row.at("bytes").at("local") == (way == "local" ? 3 * 65536 : 0));
+    BOOST_TEST(row.at("bound").is_string());
+    BOOST_TEST(row.at("against").at("memcpy").at("ratio") == row.at("ratio"));
+    BOOST_TEST(runs[way].insert(row.at("run_bytes").get<std::uint64_t>()).second);
+  }
+  const std::set<std::uint64_t> all{256, 1024, 4096, 16384};
+  for (const auto& [way, lengths] : runs) BOOST_TEST(lengths == all, way);
+  for (const char* way : {"local", "mapped", "packed"}) BOOST_TEST(runs.count(way) == 1, way);
+  // A line for each way, and a dashed one for what it is measured beside.
+  const std::string svg = plot.text();
+  BOOST_TEST(count(svg, "class=\"way\"") == runs.size());
+  BOOST_TEST(count(svg, "class=\"bound\"") == 1);
+  for (const auto& [way, lengths] : runs) BOOST_TEST(count(svg, "data-name=\"" + way + "\"") == 1, way);
+  const std::string check = "xml.dom.minidom.parse(" + Json(plot.path).dump() + ")";
+  BOOST_TEST(RunningCommand({"/usr/bin/python3", "-c", "import xml.dom.minidom; " + check}).wait().exit_code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
+  for (const bool disjoint : {false, true}) {
+    const TemporaryFile output;
+    Words words{"-",  "--repeats", "1",         "--transport", transport(), "--target",
+                "T0", "--output",  output.path, "--verify",    "digest"};
+    if (disjoint) words.emplace_back("--disjoint");
+    const CommandResult result = perf(words, two_ranks);
+    BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+    BOOST_TEST(result.out == "");
+    const auto rows = rows_of(output.text());
+    BOOST_REQUIRE(rows.size() == 1);
+    check_row(rows[0], disjoint ? 4 : 2);
+    BOOST_TEST(rows[0].at("name") == "shardwire perf square");
+    BOOST_TEST(rows[0].at("target") == "T0");
+    BOOST_TEST(rows[0].at("options").at("verify") == "digest");
+    BOOST_TEST(rows[0].at("bytes").at("needed") == 64 * 64 * 4);
+    BOOST_TEST(rows[0].at("bytes").at("local") == (disjoint ? 0 : 64 * 64 * 2));
+    BOOST_TEST(rows[0].contains("memory") == has_processes());
+    if (has_processes())
+      BOOST_TEST(rows[0].at("memory").at("allowed") == (disjoint ? 64 * 64 * 2 : 64 * 64 * 4) + (320u << 20));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why) {
+  if (!has_processes()) return;
+  // Nothing can be mapped over TCP.
+  const CommandResult result = perf(
+      {"-", "--repeats", "1", "--transport", transport(), "--tcp", "--way", "mapped", "--against", "none"}, two_ranks);
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(result.out == "");
+  BOOST_TEST(result.err.find("not measured: mapped: ") != std::string::npos, result.err);
+}
+
+BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp) {
+  if (!has_processes()) return;
+  const CommandResult result =
+      perf({"-", "--repeats", "1", "--tcp", "--disjoint", "--way", "packed,straight"}, two_ranks);
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const auto rows = rows_of(result.out);
+  BOOST_REQUIRE(rows.size() == 2);
+  for (const Json& row : rows) {
+    check_row(row, 4);
+    BOOST_TEST(row.at("options").at("tcp") == true);
+    BOOST_TEST(row.at("bounds").size() == 5);
+    BOOST_TEST(row.at("against").at("ucx").at("fastest").get<std::string>().starts_with("tag "));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one) {
+  if (!has_processes() || std::getenv("TEST_MPI") == nullptr) return;
+  for (const bool tcp : {false, true}) {
+    Words words{"-", "--repeats", "2", "--against", "memcpy,mpi"};
+    if (tcp) words.emplace_back("--tcp");
+    const CommandResult result = perf(words, two_ranks);
+    BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+    const Json row = rows_of(result.out).at(0);
+    check_row(row, 2);
+    BOOST_TEST(row.at("bounds").at("MPI_Alltoallw") > 0.0);
+    BOOST_TEST(row.at("against").at("mpi").at("transport").get<std::string>().starts_with(tcp ? "tcp" : "vader"));
+    BOOST_TEST(row.at("versions").at("mpi").get<std::string>().starts_with("Open MPI"));
+    BOOST_TEST(row.at("bound") == row.at("against").at("memcpy").at("fastest"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf) {
+  if (!has_processes()) return;
+  const TemporaryFile file;
+  const CommandResult result = perf({"--calibrate", file.path, "--bytes", "64K", "--repeats", "1"});
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const CostModel costs = load_costs(file.path);
+  BOOST_TEST((costs != CostModel()));
+  std::set<std::string> measured;
+  const Json written = Json::parse(file.text());
+  for (const Json& cost : written.at("costs")) {
+    BOOST_TEST(cost.at("bytes_per_second") > 0.0);
+    measured.insert(cost.at("reach").get<std::string>() + " " + cost.at("way").get<std::string>());
+  }
+  for (const char* one : {"process local", "host mapped", "host packed", "network packed", "network straight"}) {
+    BOOST_TEST(measured.count(one) == 1, one);
+  }
+  BOOST_TEST(run_command({"run", "-", "--calibration", file.path}, two_ranks).exit_code == 0);
+  BOOST_TEST(run_command({"run", "-"}, two_ranks, {{"SHARDWIRE_CALIBRATION", file.path}}).exit_code == 0);
+  const CommandResult again = perf({"-", "--repeats", "1", "--calibration", file.path}, two_ranks);
+  BOOST_TEST(again.exit_code == 0);
+  BOOST_TEST(rows_of(again.out).at(0).at("options").at("calibration") == file.path);
+  std::ofstream(file.path) << "{}";
+  const CommandResult bad = run_command({"run", "-", "--calibration", file.path}, two_ranks);
+  BOOST_TEST(bad.exit_code == 2);
+  BOOST_TEST(bad.err.find(file.path) != std::string::npos, bad.err);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together) {
+  if (!has_processes()) return;
+  const std::string port = std::to_string(20000 + ::getpid() % 10000);
+  std::vector<std::unique_ptr<RunningCommand>> ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back(std::make_unique<RunningCommand>(
+        Words{command_path(), "perf", "--runs", "1K,4K", "--bytes", "16K", "--repeats", "2", "--way", "packed",
+              "--against", "memcpy,ucx"},
+        "",
+        std::vector<std::pair<std::string, std::string>>{
+            {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}));
+  }
+  const CommandResult first = ranks[0]->wait();
+  const CommandResult second = ranks[1]->wait();
+  BOOST_REQUIRE_MESSAGE(first.exit_code == 0, first.err);
+  BOOST_REQUIRE_MESSAGE(second.exit_code == 0, second.err);
+  BOOST_TEST(second.out == "");  // rank 0 speaks
+  const auto rows = rows_of(first.out);
+  BOOST_REQUIRE(rows.size() == 2);
+  for (const Json& row : rows) {
+    check_row(row, 2);
+    BOOST_TEST(row.at("way") == "packed");
+    BOOST_TEST(row.at("against").size() == 2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(layers_replace_those_of_the_case) {
+  const char* const model =
+      R"j({"name": "m", "model": "llama3-8b", "layers": 2, "embeddings": false, "dtype": "u8", "states": ["master"],
+    "source": {"ranks": 1, "rules": {"*": {"chunk": 0, "over": 1}}},
+    "target": {"ranks": 1, "rules": {"row": {"boxes": {}}, "col": {"boxes": {}}, "*": {"chunk": 0, "over": 1}}}})j";
+  const CommandResult result = perf({"-", "--layers", "1", "--repeats", "1", "--transport", "loopback"}, model);
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  BOOST_TEST(rows_of(result.out).at(0).at("bytes").at("needed") == 2 * 4096);
+  BOOST_TEST(rows_of(result.out).at(0).at("options").at("layers") == 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
