@@ -15,9 +15,9 @@
 
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
-#include "perf/copy.hpp"
-#include "perf/processes.hpp"
-#include "perf/row.hpp"
+#include "perf/measure/copy.hpp"
+#include "perf/measure/processes.hpp"
+#include "perf/measure/row.hpp"
 
 namespace {
 
@@ -232,8 +232,12 @@ void measure(const Shape& shape, const Options& options) {
   const auto board_pages = shared_pages(sizeof(Board));
   Board& board = *new (board_pages.get()) Board;
   board.barrier.open(options.processes);
-  run_processes(options.processes, std::chrono::seconds(300),
-                [&](int member) { take_turns(board, buffers, turns, options.repeats, member); });
+  std::vector<Child> children;
+  for (int member = 0; member < options.processes; ++member) {
+    children.push_back({fmt::format("copier {}", member),
+                        [&, member] { take_turns(board, buffers, turns, options.repeats, member); }});
+  }
+  run_children(children, std::chrono::seconds(300), [](pid_t) {});
   print_rows(shape, turns, board, options);
 }
 
