@@ -78,21 +78,28 @@ class Catalog {
   };
   [[nodiscard]] Rank place() const { return place_; }
   [[nodiscard]] int ranks() const { return ranks_; }
-  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
-  [[nodiscard]] const std::vector<ValueEntry>& values() const { return values_; }
-  [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
+  [[nodiscard]] const std::vector<Entry>& entries() const { return body_->entries; }
+  [[nodiscard]] const std::vector<ValueEntry>& values() const { return body_->values; }
+  [[nodiscard]] const std::vector<Alias>& aliases() const { return body_->aliases; }
+  /// True for copies of one catalog to which nothing was added since. Restores of such a catalog skip what they have worked
+  /// out before. Cost of this and of copies: O(1).
+  [[nodiscard]] bool same(const Catalog& other) const { return body_ == other.body_; }
 
  private:
   struct Keys;
+  struct Body {
+    std::vector<Entry> entries;
+    std::vector<ValueEntry> values;
+    std::vector<Alias> aliases;
+    std::shared_ptr<Keys> keys;  // owners: bodies that were one before something was added
+  };
   void check_new(const TensorKey& key);
+  Body& own_body();
   Keys& own_keys();
 
   Rank place_;
   int ranks_;
-  std::vector<Entry> entries_;
-  std::vector<ValueEntry> values_;
-  std::vector<Alias> aliases_;
-  std::shared_ptr<Keys> keys_;  // owners: copies of this catalog made before a further add (copied on write)
+  std::shared_ptr<Body> body_;  // owners: copies of this catalog; copied before it is written while there are several
 };
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };

@@ -13,8 +13,8 @@ constexpr ByteCount in_place_slice_bytes = 4u << 20;
 
 }  // namespace
 
-Engine::Engine(memory::Copier& copier, const EngineOptions& options, Hooks hooks)
-    : pool_(options.staging_bytes, options.slot_bytes),
+Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks)
+    : staging_(std::move(staging)),
       shared_(std::make_shared<Shared>(Shared{.copier = copier,
                                               .pacer = Pacer(options.ingress_bytes_per_second),
                                               .tally = {},
@@ -27,8 +27,8 @@ Engine::Engine(memory::Copier& copier, const EngineOptions& options, Hooks hooks
                                               .ask = std::move(hooks.ask),
                                               .next_request = options.first_request})),
       in_place_(make_in_place(shared_, shared_->pacer.slice_bytes(in_place_slice_bytes))),
-      reads_(make_reads(shared_, pool_)),
-      packed_(make_packed(shared_, pool_)),
+      reads_(make_reads(shared_, *staging_)),
+      packed_(make_packed(shared_, *staging_)),
       straight_(make_straight(shared_)) {
 }
 
@@ -51,9 +51,10 @@ WayEngine& Engine::engine_of(Way way) const {
   return *packed_;
 }
 
-void Engine::add(Transfer transfer) {
-  shared_->tally.expect(transfer);
-  engine_of(transfer.way).add(std::move(transfer));
+void Engine::add(std::shared_ptr<const std::vector<Transfer>> transfers) {
+  shared_->transfers = std::move(transfers);
+  for (const Transfer& transfer : *shared_->transfers) shared_->tally.expect(transfer);
+  for (const Transfer& transfer : *shared_->transfers) engine_of(transfer.way).add(transfer);
 }
 
 std::optional<Pacer::Clock::time_point> Engine::pump() {

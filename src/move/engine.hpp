@@ -12,8 +12,6 @@
 namespace shardwire::move {
 
 struct EngineOptions {
-  ByteCount staging_bytes = 0;
-  ByteCount slot_bytes = 0;  ///< see slot_bytes_for()
   ByteCount ingress_bytes_per_second = 0;
   std::uint64_t first_request =
       0;  ///< number of the first message asked for; unguessable, so that nobody else can answer
@@ -32,13 +30,15 @@ class Engine {
     decltype(Shared::endpoint) endpoint;
     decltype(Shared::ask) ask;
   };
-  Engine(memory::Copier& copier, const EngineOptions& options, Hooks hooks);
+  /// `staging`: see slot_bytes_for().
+  Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks);
   /// Requires: idle(), or the copier has been drained.
   ~Engine();
 
   /// See MessageWay::limit.
   void limit(std::uint32_t peer, ByteCount bytes);
-  void add(Transfer transfer);
+  /// Once.
+  void add(std::shared_ptr<const std::vector<Transfer>> transfers);
   /// Posts all that may be posted now. Returns when to call again if only the rate stands in the way.
   std::optional<Pacer::Clock::time_point> pump();
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
@@ -47,7 +47,7 @@ class Engine {
   [[nodiscard]] bool complete() const { return shared_->tally.done_bytes() == shared_->tally.expected_bytes(); }
   [[nodiscard]] const Tally& tally() const { return shared_->tally; }
   [[nodiscard]] double digest_seconds() const { return shared_->digest_seconds; }
-  [[nodiscard]] ByteCount staging_peak_bytes() const { return pool_.peak_bytes(); }
+  [[nodiscard]] ByteCount staging_peak_bytes() const { return staging_->peak_bytes(); }
   /// Posts nothing more; what is in flight ends or is discarded.
   void stop() { shared_->stopped = true; }
   /// Nothing is being written into the destination, and nothing can begin to be.
@@ -56,8 +56,8 @@ class Engine {
  private:
   [[nodiscard]] WayEngine& engine_of(Way way) const;
 
-  StagingPool pool_;
-  std::shared_ptr<Shared> shared_;  // owners: this engine, its ways and completions in flight
+  std::shared_ptr<StagingPool> staging_;  // owners: this engine and who keeps it for the next
+  std::shared_ptr<Shared> shared_;        // owners: this engine, its ways and completions in flight
   std::unique_ptr<WayEngine> in_place_;
   std::unique_ptr<WayEngine> reads_;
   std::unique_ptr<MessageWay> packed_;

@@ -13,7 +13,7 @@ class InPlaceWay final : public WayEngine {
   InPlaceWay(std::shared_ptr<Shared> shared, ByteCount slice_bytes)
       : shared_(std::move(shared)), slice_bytes_(slice_bytes) {}
 
-  void add(Transfer transfer) override { queue_.push_back(std::move(transfer)); }
+  void add(const Transfer& transfer) override { queue_.push_back(&transfer); }
 
   bool post(Pacer::Clock::time_point now) override {
     if (in_flight_ >= most_in_flight || !refill()) return false;
@@ -42,6 +42,8 @@ class InPlaceWay final : public WayEngine {
 
  private:
   static constexpr int most_in_flight = 4;
+  // A restore as small as this is copied by the time a worker would have woken up.
+  static constexpr ByteCount most_copied_here = 1u << 20;
 
   struct Job {
     Way way{};
@@ -50,6 +52,15 @@ class InPlaceWay final : public WayEngine {
     std::vector<memory::Digest128> originals;  // of the source, where that is this process
     double digest_seconds = 0;
 
+    void run(memory::Stores stores, bool with_digests) {
+      for (const Part& part : parts) {
+        if (with_digests) {
+          copy_and_digest(part, stores);
+        } else {
+          copy(part, stores);
+        }
+      }
+    }
     void copy(const Part& part, memory::Stores stores) const {
       const Transfer& t = *part.transfer;
       memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
@@ -73,7 +84,7 @@ class InPlaceWay final : public WayEngine {
 
   bool refill_one() {
     if (queue_.empty()) return false;
-    const auto transfer = std::make_shared<const Transfer>(std::move(queue_.front()));
+    const Transfer* const transfer = queue_.front();
     queue_.pop_front();
     const auto limit = std::max<ElementCount>(1, static_cast<ElementCount>(slice_bytes_ / transfer->item_bytes));
     for (Box& box : cut(transfer->box, limit)) parts_.push_back({transfer, box});
@@ -83,34 +94,37 @@ class InPlaceWay final : public WayEngine {
   void submit(std::shared_ptr<Job> job) {
     ++in_flight_;
     shared_->tally.began(job->way);
-    shared_->copier.submit(
-        [job, stores = shared_->stores(), digests = shared_->digests] {
-          for (const Part& part : job->parts) {
-            if (digests) {
-              job->copy_and_digest(part, stores);
-            } else {
-              job->copy(part, stores);
-            }
-          }
-        },
-        [this, job, shared = shared_](const std::exception_ptr& error) {
-          --in_flight_;
-          shared->tally.ended(job->way);
-          if (error) return shared->failed(error);
-          shared->digest_seconds += job->digest_seconds;
-          for (std::size_t i = 0; i < job->parts.size(); ++i) {
-            const Part& part = job->parts[i];
-            if (!job->originals.empty() && job->digests[i] != job->originals[i]) return shared->differs(part);
-            if (shared->digests && job->originals.empty()) shared->digested(part, job->digests[i]);
-            shared->tally.arrived(*part.transfer, part.bytes());
-          }
-          shared->changed();
-        });
+    if (shared_->tally.expected_bytes() <= most_copied_here) {
+      job->run(shared_->stores(), shared_->digests);
+      return ended(*job);
+    }
+    shared_->copier.submit([job, stores = shared_->stores(), digests = shared_->digests] { job->run(stores, digests); },
+                           [this, job, shared = shared_](const std::exception_ptr& error) {
+                             if (error) {
+                               --in_flight_;
+                               shared->tally.ended(job->way);
+                               return shared->failed(error);
+                             }
+                             ended(*job);
+                             shared->changed();
+                           });
+  }
+
+  void ended(Job& job) {
+    --in_flight_;
+    shared_->tally.ended(job.way);
+    shared_->digest_seconds += job.digest_seconds;
+    for (std::size_t i = 0; i < job.parts.size(); ++i) {
+      const Part& part = job.parts[i];
+      if (!job.originals.empty() && job.digests[i] != job.originals[i]) return shared_->differs(part);
+      if (shared_->digests && job.originals.empty()) shared_->digested(part, job.digests[i]);
+      shared_->tally.arrived(*part.transfer, part.bytes());
+    }
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
   ByteCount slice_bytes_;
-  std::deque<Transfer> queue_;
+  std::deque<const Transfer*> queue_;
   std::deque<Part> parts_;
   int in_flight_ = 0;
 };

@@ -24,12 +24,12 @@ class PackedWay final : public MessageWay {
     if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
   }
 
-  void add(Transfer transfer) override {
+  void add(const Transfer& transfer) override {
     if (queues_.limit_of(transfer.peer) < transfer.item_bytes) {
       throw Error(ErrorCode::out_of_resources,
                   "the staging budget does not hold one element of " + std::to_string(transfer.item_bytes) + " bytes");
     }
-    queues_.add(std::move(transfer));
+    queues_.add(transfer);
   }
 
   bool post(Pacer::Clock::time_point now) override {

@@ -10,13 +10,13 @@ void PeerQueues::limit(std::uint32_t peer, ByteCount bytes) {
   queues_[peer].limit_bytes = bytes;
 }
 
-void PeerQueues::add(Transfer transfer) {
-  queues_.at(transfer.peer).transfers.push_back(std::move(transfer));
+void PeerQueues::add(const Transfer& transfer) {
+  queues_.at(transfer.peer).transfers.push_back(&transfer);
 }
 
 bool PeerQueues::refill(Queue& queue) {
   if (queue.transfers.empty()) return false;
-  const auto transfer = std::make_shared<const Transfer>(std::move(queue.transfers.front()));
+  const Transfer* const transfer = queue.transfers.front();
   queue.transfers.pop_front();
   for (Box& box : cut_(*transfer, queue.limit_bytes)) queue.parts.push_back({transfer, box});
   return true;

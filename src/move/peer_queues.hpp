@@ -20,7 +20,7 @@ class PeerQueues {
   /// Most bytes of one part, and of one take(). Requires: called before transfers of that peer are added.
   void limit(std::uint32_t peer, ByteCount bytes);
   [[nodiscard]] ByteCount limit_of(std::uint32_t peer) const { return queues_.at(peer).limit_bytes; }
-  void add(Transfer transfer);
+  void add(const Transfer& transfer);
 
   /// Calls post(peer) for one peer after the other, beginning behind the one that was served last, until one returns true.
   template <typename Post>
@@ -45,7 +45,7 @@ class PeerQueues {
  private:
   struct Queue {
     ByteCount limit_bytes = 0;
-    std::deque<Transfer> transfers;
+    std::deque<const Transfer*> transfers;
     std::deque<Part> parts;
   };
   bool refill(Queue& queue);

@@ -25,9 +25,9 @@ class ReadWay final : public WayEngine {
                                std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
         }) {}
 
-  void add(Transfer transfer) override {
+  void add(const Transfer& transfer) override {
     queues_.limit(transfer.peer, shared_->pacer.slice_bytes(read_bytes));
-    queues_.add(std::move(transfer));
+    queues_.add(transfer);
   }
 
   bool post(Pacer::Clock::time_point now) override {

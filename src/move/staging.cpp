@@ -51,6 +51,10 @@ ByteCount StagingPool::peak_bytes() const {
   return memory_->peak * memory_->slot_bytes;
 }
 
+void StagingPool::forget_peak() {
+  memory_->peak = memory_->in_use;
+}
+
 std::size_t StagingPool::free_slots() const {
   return memory_->slots - memory_->in_use;
 }

@@ -43,6 +43,7 @@ class StagingPool {
   [[nodiscard]] ByteCount budget_bytes() const { return budget_bytes_; }
   /// Most bytes that were in slots handed out at one time.
   [[nodiscard]] ByteCount peak_bytes() const;
+  void forget_peak();
   [[nodiscard]] std::size_t free_slots() const;
   /// An empty slot object when all are in use.
   Slot acquire();

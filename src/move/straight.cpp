@@ -29,7 +29,7 @@ class StraightWay final : public MessageWay {
     if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
   }
 
-  void add(Transfer transfer) override { queues_.add(std::move(transfer)); }
+  void add(const Transfer& transfer) override { queues_.add(transfer); }
 
   bool post(Pacer::Clock::time_point now) override {
     if (requests_.size() >= most_requests) return false;

@@ -14,9 +14,9 @@
 
 namespace shardwire::move {
 
-/// Part of a transfer: a box, and what it is a part of. Transfers are immutable once added, so parts share them.
+/// Part of a transfer: a box, and what it is a part of, which lives as long as Shared.
 struct Part {
-  std::shared_ptr<const Transfer> transfer;  // owners: queues and operations in flight
+  const Transfer* transfer = nullptr;
   Box box;
 
   [[nodiscard]] ByteCount bytes() const { return bytes_of_box(box, transfer->item_bytes); }
@@ -27,6 +27,7 @@ struct Shared {
   memory::Copier& copier;
   Pacer pacer;  ///< remote bytes only
   Tally tally;
+  std::shared_ptr<const std::vector<Transfer>> transfers{};  // owners: see RestoreRun
   bool digests = false;  ///< every part is digested at the destination, and compared with its source
 
   std::function<void()> changed;                   ///< something arrived or a slot came free
@@ -54,7 +55,7 @@ struct Shared {
 class WayEngine {
  public:
   virtual ~WayEngine() = default;
-  virtual void add(Transfer transfer) = 0;
+  virtual void add(const Transfer& transfer) = 0;
   /// Posts one part or a few; false when nothing can be posted now (nothing left, no slot, rate).
   virtual bool post(Pacer::Clock::time_point now) = 0;
   /// True when nothing of this way will touch the destination any more unless something further is posted.

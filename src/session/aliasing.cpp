@@ -11,11 +11,11 @@ namespace shardwire {
 
 void check_aliasing(const Catalog& wanted, const std::vector<std::shared_ptr<detail::PublicationState>>& published) {
   std::vector<Claim> claims;
-  std::vector<std::string> names;
+  std::vector<const TensorKey*> keys;
   BoxCache boxes;
   const auto add = [&](Footprint footprint, bool written, const TensorKey& key) {
     claims.push_back({std::move(footprint), written});
-    names.push_back(fmt::format("{} {}", written ? "wanted" : "published", to_string(key)));
+    keys.push_back(&key);
   };
   for (const Catalog::Entry& entry : wanted.entries()) {
     add({entry.view.data, boxes_of(entry, wanted.place(), boxes), item_size(entry.spec.dtype)}, true, entry.spec.key);
@@ -33,13 +33,16 @@ void check_aliasing(const Catalog& wanted, const std::vector<std::shared_ptr<det
           spec.key);
     }
   }
+  const auto name = [&](std::size_t claim) {
+    return fmt::format("{} {}", claims[claim].written ? "wanted" : "published", to_string(*keys[claim]));
+  };
   find_conflicts(claims, [&](const Conflict& conflict) -> bool {
     const bool source = !claims[conflict.other].written;
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format(
-            "place {}: memory of {} overlaps memory of {}{}: {}", to_int(wanted.place()), names[conflict.written],
-            names[conflict.other],
+            "place {}: memory of {} overlaps memory of {}{}: {}", to_int(wanted.place()), name(conflict.written),
+            name(conflict.other),
             conflict.exact ? ""
                            : fmt::format(", or interleaves with it in more than {} pieces, which are not compared",
                                          most_compared_runs),

@@ -61,15 +61,22 @@ void refuse_zero(const TensorKey& key, Absent absent) {
 
 }  // namespace
 
-Catalog::Catalog(Rank place, int ranks) : place_(place), ranks_(ranks), keys_(std::make_shared<Keys>()) {
+Catalog::Catalog(Rank place, int ranks) : place_(place), ranks_(ranks), body_(std::make_shared<Body>()) {
+  body_->keys = std::make_shared<Keys>();
   if (ranks < 1 || to_int(place) < 0 || to_int(place) >= ranks) {
     throw Error(ErrorCode::invalid_argument, fmt::format("place {} is not among {} ranks", to_int(place), ranks));
   }
 }
 
+Catalog::Body& Catalog::own_body() {
+  if (body_.use_count() > 1) body_ = std::make_shared<Body>(*body_);
+  return *body_;
+}
+
 Catalog::Keys& Catalog::own_keys() {
-  if (keys_.use_count() > 1) keys_ = std::make_shared<Keys>(*keys_);
-  return *keys_;
+  auto& keys = own_body().keys;
+  if (keys.use_count() > 1) keys = std::make_shared<Keys>(*keys);
+  return *keys;
 }
 
 void Catalog::check_new(const TensorKey& key) {
@@ -110,7 +117,7 @@ void Catalog::alias(std::string alias, std::string fqn) {
   known.keys.erase(under_alias, past);
   known.parameters.emplace(alias, fqn);
   known.alias_of.emplace(fqn, alias);
-  aliases_.push_back({std::move(alias), std::move(fqn)});
+  body_->aliases.push_back({std::move(alias), std::move(fqn)});
 }
 
 void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
@@ -131,7 +138,7 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
     check_new(spec.key);
     TensorValue value{spec.dtype, spec.shape, Bytes(static_cast<std::size_t>(item_size(spec.dtype)))};
     std::memcpy(value.bytes.data(), view.data, value.bytes.size());
-    values_.push_back({std::move(spec.key), std::move(value), view.data, absent});
+    body_->values.push_back({std::move(spec.key), std::move(value), view.data, absent});
     return;
   }
   try {
@@ -146,7 +153,7 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
                 fmt::format("{}: place {} holds elements of it, but its view is null", name, to_int(place_)));
   }
   check_new(spec.key);
-  entries_.push_back({std::move(spec), std::move(layout), view, absent});
+  body_->entries.push_back({std::move(spec), std::move(layout), view, absent});
 }
 
 void Catalog::add_value(TensorKey key, Value value, Absent absent) {
@@ -156,7 +163,7 @@ void Catalog::add_value(TensorKey key, Value value, Absent absent) {
                                                          to_string(key), max_value_depth));
   }
   check_new(key);
-  values_.push_back({std::move(key), std::move(value), nullptr, absent});
+  body_->values.push_back({std::move(key), std::move(value), nullptr, absent});
 }
 
 }  // namespace shardwire

@@ -35,6 +35,7 @@ Core::~Core() {
   copier_.reset();  // ends the running slices; from here on nothing writes into anybody's memory
   setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
   restores_.clear();
+  kept_.clear();
   end_all_gathers(Error(ErrorCode::cancelled, "the session was closed"));
   publisher_.reset();
   links_.clear();
@@ -141,6 +142,22 @@ void Core::start(std::unique_ptr<RestoreRun> run) {
 void Core::finished(RestoreRun& run) {
   // Not at once: the run is still on the call stack.
   defer([this, &run] { std::erase_if(restores_, [&](const auto& one) { return one.get() == &run; }); });
+}
+
+std::unique_ptr<KeptRestore> Core::take_kept(const std::string& from, const Catalog& wanted) {
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [&](const auto& kept) { return kept->from == from && alike(kept->wanted, wanted); });
+  if (found == kept_.end()) return nullptr;
+  auto taken = std::move(*found);
+  kept_.erase(found);
+  return taken;
+}
+
+void Core::keep(std::unique_ptr<KeptRestore> kept) {
+  // A trainer restores one catalog, or two in turn. More would hold on to memory that peers have long given back.
+  constexpr std::size_t most_kept = 2;
+  if (kept_.size() >= most_kept) kept_.erase(kept_.begin());
+  kept_.push_back(std::move(kept));
 }
 
 std::shared_ptr<Link> Core::link(const wire::PublicationRecord& record) {

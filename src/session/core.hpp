@@ -19,6 +19,7 @@
 namespace shardwire {
 
 class RestoreRun;
+struct KeptRestore;
 
 /// Everything of a session that lives on its loop: connections, membership, publications, running restores.
 /// Threads: made, used and destroyed on the loop's thread.
@@ -70,6 +71,9 @@ class Core {
   /// Manifests and values by digest, kept once learnt.
   std::map<wire::Digest, std::shared_ptr<const Manifest>> manifests;  // owners: see DescribedCatalog
   std::map<wire::Digest, std::vector<wire::NamedValue>> values;
+  /// What an earlier restore of such a catalog has left, for one user at a time; null when there is nothing.
+  std::unique_ptr<KeptRestore> take_kept(const std::string& from, const Catalog& wanted);
+  void keep(std::unique_ptr<KeptRestore> kept);
   void log(LogLevel level, const std::string& text) const;
 
  private:
@@ -133,6 +137,7 @@ class Core {
   std::vector<Gather> gathers_;
   std::uint64_t next_gather_ = 1;
   std::vector<std::unique_ptr<RestoreRun>> restores_;
+  std::vector<std::unique_ptr<KeptRestore>> kept_;  // latest last
   Joined joined_;
   std::string rendezvous_host_;  // numeric
   std::unique_ptr<Timer> join_timer_;

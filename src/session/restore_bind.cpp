@@ -29,7 +29,23 @@ const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
 void RestoreRun::bind() {
   enter(Stage::bind);
   settle_.stop();
-  // One peer per source that the schedule names, with the tensors that are read from it.
+  if (kept_) {
+    peers_ = std::move(kept_->peers);
+    for (Peer& peer : peers_) {
+      const auto& records = planning_->records;
+      peer.record = *std::find_if(records.begin(), records.end(),
+                                  [&](const auto& one) { return one.place == to_int(peer.place); });
+    }
+  } else {
+    name_peers();
+  }
+  pending_ = peers_.size() + 1;
+  for (std::size_t i = 0; i < peers_.size(); ++i) lease_from(i);
+  peer_bound();
+}
+
+// One peer per source that the schedule names, with the tensors that are read from it.
+void RestoreRun::name_peers() {
   std::map<Rank, std::size_t> by_place;
   for (const ScheduledPiece& item : planning_->schedule.items) {
     const auto [entry, fresh] = by_place.emplace(item.source, peers_.size());
@@ -45,14 +61,11 @@ void RestoreRun::bind() {
     }
     peers_[entry->second].tensors.push_back(to_index(item.held));
   }
-  pending_ = peers_.size() + 1;
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    auto& tensors = peers_[i].tensors;
+  for (Peer& peer : peers_) {
+    auto& tensors = peer.tensors;
     std::sort(tensors.begin(), tensors.end());
     tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
   }
-  for (std::size_t i = 0; i < peers_.size(); ++i) lease_from(i);
-  peer_bound();
 }
 
 void RestoreRun::lease_from(std::size_t index) {
@@ -64,9 +77,13 @@ void RestoreRun::lease_from(std::size_t index) {
     }
     peer.lease = core_.publisher().lease_own(*peer.own);
     peer.protocol = "this process";
+    bound_anew_ = bound_anew_ || peer.bound_generation != peer.record.generation;
+    peer.bound_generation = peer.record.generation;
     return peer_bound();
   }
-  peer.link = core_.link(peer.record);
+  const auto link = core_.link(peer.record);
+  if (peer.link != link) peer.bound_generation = 0;
+  peer.link = link;
   peer.watcher = peer.link->watch(while_running([place = peer.place](const Error& reason) {
     throw Error(ErrorCode::peer_lost, fmt::format("source rank {}: {}", to_int(place), reason.what()),
                 std::vector<Rank>{place});
@@ -88,6 +105,7 @@ void RestoreRun::lease_from(std::size_t index) {
 void RestoreRun::leased(std::size_t index, wire::Message& message) {
   Peer& peer = peers_[index];
   peer.lease = expect<wire::Leased>(message, peer).lease;
+  if (peer.bound_generation == peer.record.generation) return peer_bound();
   const transport::Fabric& fabric = core_.fabric();
   const wire::Bind request{next_request(), peer.lease, std::string(fabric.name()), fabric.domain(), fabric.address()};
   peer.link->request(request.request, request, while_running([this, index](wire::Message& reply) {
@@ -108,7 +126,12 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
     if (handle.region != wire::no_region && handle.region >= reply.regions.size())
       nonsense("a handle without a region");
   }
+  bound_anew_ = true;
+  peer.bound_generation = peer.record.generation;
   peer.handles = reply.tensors;
+  peer.no_map_reason.clear();
+  peer.region_bytes.clear();
+  peer.regions.clear();
   transport::Endpoint& endpoint = peer.link->endpoint(reply.address);
   peer.protocol = endpoint.protocol();
   peer.reach = endpoint.on_host() ? Reach::host : Reach::network;
@@ -127,13 +150,21 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
     }
   }
   peer.max_pack_bytes = reply.max_pack_bytes;
-  engine_limits_.emplace_back(static_cast<std::uint32_t>(index), reply.max_pack_bytes);
   peer_bound();
 }
 
 void RestoreRun::peer_bound() {
-  if (--pending_ > 0) return;
-  build_transfers();
+  if (--pending_ == 0) bound_all();
+}
+
+void RestoreRun::bound_all() {
+  const bool as_before = kept_ && !bound_anew_ && kept_->way == options_.way && same_memory(kept_->wanted, wanted_);
+  if (as_before) {
+    transfers_ = std::move(kept_->transfers);
+    predictions_ = std::move(kept_->predictions);
+  } else {
+    build_transfers();
+  }
   move_all();
 }
 
@@ -142,16 +173,20 @@ void RestoreRun::build_transfers() {
   for (std::size_t i = 0; i < peers_.size(); ++i) by_place.emplace(peers_[i].place, i);
   const auto& items = planning_->schedule.items;
   std::vector<move::Offer> offers(items.size());
-  transfers_.reserve(items.size());
+  auto transfers = std::make_shared<std::vector<move::Transfer>>();
+  transfers->reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
-    transfers_.push_back(transfer_for(items[i], by_place.at(items[i].source), offers[i]));
+    transfers->push_back(transfer_for(items[i], by_place.at(items[i].source), offers[i]));
   }
-  predictions_ = move::choose_ways(transfers_, offers, core_.costs(), options_.way);
-  for (const move::Transfer& transfer : transfers_) check_messages(transfer);
-  for (std::size_t i = 0; i < predictions_.unmapped_seconds.size(); ++i) {
-    const double seconds = predictions_.unmapped_seconds[i];
-    if (peers_[i].no_map_reason.empty() || seconds <= 0) continue;
-    peers_[i].no_map_reason += fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
+  predictions_ = move::choose_ways(*transfers, offers, core_.costs(), options_.way);
+  for (const move::Transfer& transfer : *transfers) check_messages(transfer);
+  transfers_ = std::move(transfers);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    const double seconds = i < predictions_.unmapped_seconds.size() ? predictions_.unmapped_seconds[i] : 0;
+    peer.no_map_cost = peer.no_map_reason.empty() || seconds <= 0
+                           ? std::string()
+                           : fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
   }
 }
 

@@ -6,9 +6,12 @@ namespace shardwire {
 void RestoreRun::move_all() {
   enter(Stage::move);
   checks_.resize(peers_.size());
-  const move::EngineOptions engine_options{.staging_bytes = options_.staging_bytes,
-                                           .slot_bytes = move::slot_bytes_for(core_.costs()),
-                                           .ingress_bytes_per_second = options_.ingress_bytes_per_second,
+  if (kept_) staging_ = std::move(kept_->staging);
+  if (!staging_ || staging_->budget_bytes() != options_.staging_bytes) {
+    staging_ = std::make_shared<move::StagingPool>(options_.staging_bytes, move::slot_bytes_for(core_.costs()));
+  }
+  staging_->forget_peak();
+  const move::EngineOptions engine_options{.ingress_bytes_per_second = options_.ingress_bytes_per_second,
                                            .first_request = next_request_ + (std::uint64_t{1} << 40),  // far from ours
                                            .digests = options_.verify == Verify::digest};
   move::Engine::Hooks hooks;
@@ -34,9 +37,11 @@ void RestoreRun::move_all() {
                                  expect<wire::Goodbye>(reply, peers_[peer]);
                                }));
   };
-  engine_ = std::make_unique<move::Engine>(core_.copier(), engine_options, std::move(hooks));
-  for (const auto& [peer, bytes] : engine_limits_) engine_->limit(peer, bytes);
-  for (const move::Transfer& transfer : transfers_) engine_->add(transfer);
+  engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, std::move(hooks));
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    engine_->limit(static_cast<std::uint32_t>(peer), peers_[peer].max_pack_bytes);
+  }
+  engine_->add(transfers_);
   pump();
 }
 

@@ -213,6 +213,8 @@ bool RestoreRun::learn(const std::vector<wire::PublicationRecord>& records) {
 }
 
 void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody) {
+  if (kept_ && same_sources(kept_->planning->records, records)) return plan_again(records);
+  kept_.reset();
   planning_now_ = true;
   planning_ = std::make_shared<Planning>();
   planning_->records = records;
@@ -241,6 +243,20 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
         }
       },
       while_running([this, everybody](const std::exception_ptr&) { planned(everybody); }));
+}
+
+// The pieces are those of an earlier restore; values may be new ones.
+void RestoreRun::plan_again(const std::vector<wire::PublicationRecord>& records) {
+  planning_ = std::move(kept_->planning);
+  planning_->records = records;
+  if (needs_values_) {
+    planning_->values.emplace();
+    for (const auto& record : records) {
+      planning_->values->push_back({Rank{record.place}, &core_.values.at(record.values)});
+    }
+    planning_->findings = find_values(wanted_, planning_->from, planning_->plan, planning_->values);
+  }
+  planned(true);
 }
 
 void RestoreRun::planned(bool everybody) {

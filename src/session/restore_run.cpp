@@ -47,9 +47,11 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       settle_(core.loop()),
       pace_(core.loop()),
       progress_(core.loop()),
-      manifest_(manifest_of(wanted_)),
       needs_values_(!wanted_.values().empty()),
-      next_request_(random_request()) {
+      next_request_(random_request()),
+      kept_(core.take_kept(options_.from, wanted_)) {
+  manifest_ = kept_ ? kept_->manifest : manifest_of(wanted_);
+  if (kept_) needs_values_ = kept_->needs_values;
   seconds_.join = join_seconds;
 }
 
@@ -122,9 +124,10 @@ std::string RestoreRun::waiting_for() const {
   std::vector<int> places;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     ByteCount expected = 0;
-    for (const move::Transfer& transfer : transfers_) {
-      if (transfer.peer == i) expected += move::bytes_of(transfer);
-    }
+    if (transfers_)
+      for (const move::Transfer& transfer : *transfers_) {
+        if (transfer.peer == i) expected += move::bytes_of(transfer);
+      }
     ByteCount arrived = 0;
     if (engine_) {
       for (std::size_t way = 0; way < way_count; ++way) {
@@ -198,6 +201,27 @@ void RestoreRun::drop_peers() {
   }
 }
 
+// What was left out or zeroed depends on what others publish: such a restore is planned anew.
+void RestoreRun::keep() {
+  if (!planning_ || !transfers_ || !planning_->findings.skipped.empty() || !planning_->findings.zeroed.empty()) return;
+  auto kept = std::make_unique<KeptRestore>(KeptRestore{.from = options_.from,
+                                                        .wanted = wanted_,
+                                                        .manifest = manifest_,
+                                                        .needs_values = needs_values_,
+                                                        .planning = std::move(planning_),
+                                                        .peers = std::move(peers_),
+                                                        .transfers = std::move(transfers_),
+                                                        .way = options_.way,
+                                                        .predictions = std::move(predictions_),
+                                                        .placed = std::move(placed_),
+                                                        .staging = std::move(staging_)});
+  for (Peer& peer : kept->peers) {
+    peer.own = nullptr;
+    peer.watcher = 0;
+  }
+  core_.keep(std::move(kept));
+}
+
 void RestoreRun::finish() {
   drop_peers();
   enter(Stage::done);
@@ -207,7 +231,9 @@ void RestoreRun::finish() {
   progress_.stop();
   alive_.reset();
   report_progress(true);
-  state_->finish(make_report(), error_ ? std::map<TensorKey, Value>{} : std::move(values_), error_);
+  RestoreReport report = make_report();
+  if (!error_) keep();
+  state_->finish(std::move(report), error_ ? std::map<TensorKey, Value>{} : std::move(values_), error_);
   core_.finished(*this);
 }
 
@@ -277,7 +303,8 @@ RestoreReport RestoreRun::make_report() const {
       add(tally.peer_bytes(peer, way), over(way), protocol);
     const ByteCount straight = tally.peer_bytes(peer, Way::straight);
     const ByteCount staged = tally.peer_bytes(peer, Way::packed);
-    add(straight + staged, over(Way::packed), protocol + how_sent(straight, staged) + peers_[i].no_map_reason);
+    add(straight + staged, over(Way::packed),
+        protocol + how_sent(straight, staged) + peers_[i].no_map_reason + peers_[i].no_map_cost);
   }
   return report;
 }

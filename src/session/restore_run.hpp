@@ -8,10 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include "geometry/strides.hpp"
-#include "move/choice.hpp"
 #include "move/engine.hpp"
 #include "session/core.hpp"
+#include "session/kept_restore.hpp"
 #include "session/restore_state.hpp"
 #include "session/restore_values.hpp"
 
@@ -40,24 +39,7 @@ class RestoreRun {
  private:
   enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
 
-  /// A source of this restore; place `place` of the old layout. link is null for this process itself.
-  struct Peer {
-    Rank place{};
-    wire::PublicationRecord record;
-    std::shared_ptr<const Manifest> manifest;  // owners: see DescribedCatalog
-    std::shared_ptr<Link> link;                // owners: see Core::links_
-    std::uint64_t watcher = 0;
-    std::uint64_t lease = 0;
-    std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
-    std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
-    std::vector<std::shared_ptr<transport::RemoteRegion>> regions;  // null: of no use here
-    std::vector<wire::TensorHandle> handles;  // by position in `tensors`
-    std::vector<ByteCount> region_bytes;
-    Reach reach = Reach::process;
-    std::string protocol;
-    std::string no_map_reason;
-    ByteCount max_pack_bytes = 0;  // most payload of one packed request
-  };
+  using Peer = SourcePeer;
   /// Parts that are in place, and their digests there, to be compared with the source's.
   struct Check {
     std::vector<move::Part> parts;
@@ -79,14 +61,17 @@ class RestoreRun {
   bool find_more_holders(Fetch& fetch);
   [[nodiscard]] bool still_published(const std::vector<wire::PublicationRecord>& records) const;
   void make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody);
+  void plan_again(const std::vector<wire::PublicationRecord>& records);
   void planned(bool everybody);
 
   // bind (restore_bind.cpp)
   void bind();
+  void name_peers();
   void lease_from(std::size_t index);
   void leased(std::size_t index, wire::Message& message);
   void bound(std::size_t index, const wire::Bound& reply);
   void peer_bound();
+  void bound_all();
   void build_transfers();
   move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer, move::Offer& offer);
   void check_messages(const move::Transfer& transfer) const;
@@ -112,6 +97,7 @@ class RestoreRun {
   void arm_progress();
   void finish();
   void drop_peers();
+  void keep();
   void cut_peers();
   /// No job of this restore touches the caller's memory.
   [[nodiscard]] bool quiet() const;
@@ -149,17 +135,7 @@ class RestoreRun {
 
   // plan
   std::shared_ptr<const Manifest> manifest_;  // wanted; owners: see DescribedCatalog
-  struct Planning {
-    std::vector<wire::PublicationRecord> records;
-    std::vector<std::shared_ptr<const Manifest>> manifests;  // of records, in that order
-    std::optional<std::vector<ValueSource>> values;          // the same; empty while values are not needed
-    JobLayout from;
-    Plan plan;
-    Findings findings;
-    Schedule schedule;
-    std::exception_ptr error;
-  };
-  std::shared_ptr<Planning> planning_;  // owners: this run and the job that plans
+  std::shared_ptr<Planning> planning_;        // owners: this run and the job that plans
   bool planning_now_ = false;
   bool overtaken_ = false;  // something became known while planning ran
   bool settled_ = false;
@@ -171,17 +147,18 @@ class RestoreRun {
 
   // bind, move, verify
   std::vector<Peer> peers_;
-  std::size_t pending_ = 0;  // answers awaited in this stage
-  std::vector<move::Transfer> transfers_;
-  std::vector<std::pair<std::uint32_t, ByteCount>> engine_limits_;  // most payload of a packed request, by peer
+  std::size_t pending_ = 0;                                       // answers awaited in this stage
+  std::shared_ptr<const std::vector<move::Transfer>> transfers_;  // owners: this run, its engine, and what is kept
+  std::shared_ptr<move::StagingPool> staging_;                    // owners: this run, its engine, and what is kept
   BoxCache placed_;
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
   std::vector<Check> checks_;  // being filled, by peer
   std::size_t checking_ = 0;   // digests asked for
   move::Predictions predictions_;
-  std::size_t zeroing_ = 0;  // jobs that zero a part of the destination
-  bool cut_ = false;         // stopping took long
+  std::size_t zeroing_ = 0;            // jobs that zero a part of the destination
+  std::unique_ptr<KeptRestore> kept_;  // of an earlier restore of this catalog
+  bool bound_anew_ = false;            // not all is as it was then
 };
 
 /// Implementation of the two templates above, used by every stage's file.

@@ -44,6 +44,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
+  void refuse_aliasing(const Catalog& wanted);
 
   std::unique_ptr<Loop> loop_;  // before core_: the core lives on it
   std::unique_ptr<Core> core_;  // loop thread only
@@ -52,6 +53,8 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   std::atomic<double> join_seconds_{0};  // until the first restore has taken it
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<PublicationState>> published_;  // guarded by mutex_
+  std::optional<Catalog> checked_;                          // the last that was found apart; guarded by mutex_
+  std::vector<std::uint64_t> checked_beside_;               // from publications of these generations; likewise
 };
 
 }  // namespace detail
@@ -197,11 +200,40 @@ std::vector<std::shared_ptr<PublicationState>> SessionState::published() const {
   return result;
 }
 
+std::optional<Way> way_from_environment() {
+  const char* const text = std::getenv("SHARDWIRE_WAY");
+  if (text == nullptr || *text == '\0' || std::string_view(text) == "auto") return std::nullopt;
+  const auto way = way_from(text);
+  if (way) return way;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("SHARDWIRE_WAY: there is no way '{}'; known are auto, mapped, read, over_read, straight, packed",
+                  text));
+}
+
+// What was found to be apart stays apart as long as neither the wanted catalog nor what is published changes.
+void SessionState::refuse_aliasing(const Catalog& wanted) {
+  const auto now = published();
+  std::vector<std::uint64_t> generations;
+  for (const auto& publication : now) {
+    if (!publication->retired) generations.push_back(publication->generation);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (checked_ && checked_->same(wanted) && checked_beside_ == generations) return;
+  }
+  check_aliasing(wanted, now);
+  const std::lock_guard lock(mutex_);
+  checked_ = wanted;
+  checked_beside_ = std::move(generations);
+}
+
 std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing) {
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
-  if (aliasing == Aliasing::refused) check_aliasing(wanted, published());
+  if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
+  if (!options.way) options.way = way_from_environment();
   auto state = std::make_shared<RestoreState>();
   auto run =
       std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
