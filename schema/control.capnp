@@ -42,6 +42,7 @@ struct Message {
     gathered @30 :Gathered;
     gatherQuit @31 :GatherQuit;
     gatherAbsent @32 :GatherAbsent;
+    confirm @33 :Confirm;  # under the capability "confirm"
   }
 }
 
@@ -155,6 +156,12 @@ struct Lease {
   generation @1 :UInt64;
   publication @2 :Text;
   ranges @3 :List(TensorRange);
+}
+
+struct Confirm {
+  request @0 :UInt64;
+  generation @1 :UInt64;
+  publication @2 :Text;
 }
 
 struct LeaseRef {

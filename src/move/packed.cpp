@@ -11,6 +11,8 @@ namespace {
 // Enough to hide one round trip behind another; more only lengthens the queue at the source.
 constexpr int most_in_flight_per_peer = 4;
 constexpr std::size_t most_parts = 4096;
+// Copied by the time a worker would have woken up.
+constexpr ByteCount most_unpacked_here = 128u << 10;
 
 class PackedWay final : public MessageWay {
  public:
@@ -85,6 +87,21 @@ class PackedWay final : public MessageWay {
     std::optional<wire::BoxDigest> expected;
     std::vector<memory::Digest128> digests;  // of the parts in place, if wanted
     double digest_seconds = 0;
+
+    void unpack(memory::Stores stores, bool with_digests) {
+      const std::byte* from = slot.bytes().data();
+      for (const Part& part : parts) {
+        const Transfer& t = *part.transfer;
+        const PlacedBox packed = memory::packed(part.box);
+        if (with_digests) {
+          digests.push_back(memory::copy_and_digest(part.box, packed, t.wanted, t.item_bytes, from, t.target, stores,
+                                                    digest_seconds));
+        } else {
+          memory::StridedCopy(part.box, packed, t.wanted, t.item_bytes).run_all(from, t.target, stores);
+        }
+        from += part.bytes();
+      }
+    }
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
@@ -107,35 +124,32 @@ class PackedWay final : public MessageWay {
     return true;
   }
 
-  void unpack(std::shared_ptr<Request> request) {
+  void unpack(const std::shared_ptr<Request>& request) {
+    if (request->bytes <= most_unpacked_here) {
+      request->unpack(shared_->stores(), shared_->digests);
+      return unpacked(*request);
+    }
     ++unpacking_;
     shared_->copier.submit(
-        [request, stores = shared_->stores(), digests = shared_->digests] {
-          const std::byte* from = request->slot.bytes().data();
-          for (const Part& part : request->parts) {
-            const Transfer& t = *part.transfer;
-            const PlacedBox packed = memory::packed(part.box);
-            if (digests) {
-              request->digests.push_back(memory::copy_and_digest(part.box, packed, t.wanted, t.item_bytes, from,
-                                                                 t.target, stores, request->digest_seconds));
-            } else {
-              memory::StridedCopy(part.box, packed, t.wanted, t.item_bytes).run_all(from, t.target, stores);
-            }
-            from += part.bytes();
-          }
-        },
+        [request, stores = shared_->stores(), digests = shared_->digests] { request->unpack(stores, digests); },
         [this, request, shared = shared_](const std::exception_ptr& error) {
           --unpacking_;
+          if (!error) return unpacked(*request);
           request->slot = {};
           shared->tally.ended(Way::packed);
-          if (error) return shared->failed(error);
-          shared->digest_seconds += request->digest_seconds;
-          if (request->expected && !same(memory::digest_of(request->digests), *request->expected)) {
-            return shared->differs(request->parts.front());
-          }
-          for (const Part& part : request->parts) shared->tally.arrived(*part.transfer, part.bytes());
-          shared->changed();
+          shared->failed(error);
         });
+  }
+
+  void unpacked(Request& request) {
+    request.slot = {};
+    shared_->tally.ended(Way::packed);
+    shared_->digest_seconds += request.digest_seconds;
+    if (request.expected && !same(memory::digest_of(request.digests), *request.expected)) {
+      return shared_->differs(request.parts.front());
+    }
+    for (const Part& part : request.parts) shared_->tally.arrived(*part.transfer, part.bytes());
+    shared_->changed();
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways

@@ -19,6 +19,9 @@ namespace {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
+// Copied by the time a worker would have woken up.
+constexpr ByteCount most_copied_here = 128u << 10;
+
 constexpr auto by_tensor = [](const auto& a, const auto& b) { return a.tensor < b.tensor; };
 
 }  // namespace
@@ -122,8 +125,12 @@ void Publisher::drop(std::uint64_t reader) {
   }
 }
 
-void Publisher::submit(const std::shared_ptr<Publication>& publication, memory::Copier::Job job,
+void Publisher::submit(const std::shared_ptr<Publication>& publication, ByteCount bytes, memory::Copier::Job job,
                        std::function<void()> done) {
+  if (bytes <= most_copied_here) {
+    job();
+    return done();
+  }
   ++publication->jobs;
   copier_.submit(std::move(job), [this, publication, done = std::move(done)](const std::exception_ptr&) {
     --publication->jobs;
@@ -193,6 +200,11 @@ void Publisher::serve_one(Connection& reader, const wire::Release& request) {
     refuse(fmt::format("there is no lease {} of this reader", request.lease));
   }
   reader.send(wire::Released{request.request, release(request.lease)});
+}
+
+void Publisher::serve_one(Connection& reader, const wire::Confirm& request) {
+  const auto publication = live(request.publication);
+  reader.send(wire::Released{request.request, publication && publication->generation == request.generation});
 }
 
 void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
@@ -295,7 +307,7 @@ void Publisher::pack(Packing packing, move::Slot slot) {
   job->slot = std::move(slot);
   job->sources = std::move(packing.sources);
   submit(
-      publication,
+      publication, packing.bytes,
       [job, digest = packing.digest] {
         std::byte* to = job->slot.bytes().data();
         std::vector<memory::Digest128> digests;
@@ -340,7 +352,7 @@ void Publisher::send_straight(const std::shared_ptr<Publication>& publication, c
   }
   if (!packing.digest) return post(publication, *straight);
   submit(
-      publication,
+      publication, packing.bytes,
       [straight, sources = packing.sources] {
         for (const Source& source : sources) {
           const auto digest = memory::digest_box(source.box, source.placed, source.base, source.item_bytes);
@@ -377,9 +389,10 @@ void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request
   const auto publication = leased(request.lease, reader.id(), &lease);
   ByteCount bytes = 0;
   const auto digests = std::make_shared<std::vector<wire::BoxDigest>>();  // owners: the job and its completion
+  std::vector<Source> located = locate(*publication, *lease, request.parts, &bytes);
   submit(
-      publication,
-      [sources = locate(*publication, *lease, request.parts, &bytes), digests] {
+      publication, bytes,
+      [sources = std::move(located), digests] {
         for (const Source& source : sources) {
           const auto digest = memory::digest_box(source.box, source.placed, source.base, source.item_bytes);
           digests->push_back({digest.low, digest.high});

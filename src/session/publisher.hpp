@@ -80,6 +80,7 @@ class Publisher {
   void serve_one(Connection& reader, const wire::ValuesRequest& request);
   void serve_one(Connection& reader, const wire::Lease& request);
   void serve_one(Connection& reader, const wire::Release& request);
+  void serve_one(Connection& reader, const wire::Confirm& request);
   void serve_one(Connection& reader, const wire::Bind& request);
   void serve_one(Connection& reader, const wire::PackRequest& request);
   void serve_one(Connection& reader, const wire::DigestRequest& request);
@@ -91,7 +92,10 @@ class Publisher {
   std::vector<Source> locate(Publication& publication, const detail::Lease& lease, const std::vector<wire::Part>& parts,
                              ByteCount* bytes);
   void settle(const std::shared_ptr<Publication>& publication);
-  void submit(const std::shared_ptr<Publication>& publication, memory::Copier::Job job, std::function<void()> done);
+  /// Runs `job`, which reads `bytes` of the publication, and then `done`: at once where that is quicker than waking a
+  /// worker. Errors: what a job that runs at once throws.
+  void submit(const std::shared_ptr<Publication>& publication, ByteCount bytes, memory::Copier::Job job,
+              std::function<void()> done);
   void pump();
   void pack(Packing packing, move::Slot slot);
   void send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing);

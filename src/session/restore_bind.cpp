@@ -36,12 +36,30 @@ void RestoreRun::bind() {
       peer.record = *std::find_if(records.begin(), records.end(),
                                   [&](const auto& one) { return one.place == to_int(peer.place); });
     }
+    // So little that it can be read before anybody is asked: if the source then says that the publication is live, it was
+    // all the time.
+    unleased_ = may_go_unleased();
   } else {
     name_peers();
   }
   pending_ = peers_.size() + 1;
   for (std::size_t i = 0; i < peers_.size(); ++i) lease_from(i);
   peer_bound();
+}
+
+bool RestoreRun::may_go_unleased() const {
+  constexpr ByteCount most_bytes = 1u << 20;
+  if (options_.verify != Verify::none || kept_->way != options_.way || !same_memory(kept_->wanted, wanted_))
+    return false;
+  ByteCount bytes = 0;
+  for (const move::Transfer& transfer : *kept_->transfers) {
+    bytes += move::bytes_of(transfer);
+    if (bytes > most_bytes || (transfer.way != Way::local && transfer.way != Way::mapped)) return false;
+  }
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    const bool bound = peer.bound_generation == peer.record.generation;
+    return bound && (!peer.link || (!peer.link->broken() && peer.link->peer_can("confirm")));
+  });
 }
 
 // One peer per source that the schedule names, with the tensors that are read from it.
@@ -88,6 +106,7 @@ void RestoreRun::lease_from(std::size_t index) {
     throw Error(ErrorCode::peer_lost, fmt::format("source rank {}: {}", to_int(place), reason.what()),
                 std::vector<Rank>{place});
   }));
+  if (unleased_ && peer.bound_generation == peer.record.generation) return peer_bound();
   wire::Lease lease{next_request(), options_.from, peer.record.generation, {}};
   for (const std::uint32_t tensor : peer.tensors) lease.ranges.push_back({tensor, {}});
   auto granted = while_running([this, index](wire::Message& message) { leased(index, message); });

@@ -66,6 +66,7 @@ class RestoreRun {
 
   // bind (restore_bind.cpp)
   void bind();
+  [[nodiscard]] bool may_go_unleased() const;
   void name_peers();
   void lease_from(std::size_t index);
   void leased(std::size_t index, wire::Message& message);
@@ -158,6 +159,7 @@ class RestoreRun {
   move::Predictions predictions_;
   std::size_t zeroing_ = 0;            // jobs that zero a part of the destination
   std::unique_ptr<KeptRestore> kept_;  // of an earlier restore of this catalog
+  bool unleased_ = false;              // what is mapped is read without a lease
   bool bound_anew_ = false;            // not all is as it was then
 };
 

@@ -93,10 +93,14 @@ void RestoreRun::release_all() {
       released(i, core_.publisher().release(lease));
       continue;
     }
-    const wire::Release request{next_request(), lease};
-    peer.link->request(request.request, request, while_running([this, i](wire::Message& message) {
-                         released(i, expect<wire::Released>(message, peers_[i]).intact);
-                       }));
+    const std::uint64_t number = next_request();
+    auto answered = while_running(
+        [this, i](wire::Message& message) { released(i, expect<wire::Released>(message, peers_[i]).intact); });
+    if (lease == 0) {
+      peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation}, std::move(answered));
+      continue;
+    }
+    peer.link->request(number, wire::Release{number, lease}, std::move(answered));
   }
   if (--pending_ == 0) commit();
 }

@@ -55,6 +55,11 @@ Ref read_lease_ref(schema::LeaseRef::Reader from) {
   return {from.getRequest(), from.getLease()};
 }
 
+Confirm read_confirm(schema::Confirm::Reader from, Input& in) {
+  return {from.getRequest(), in.at("Confirm.publication").name(from.getPublication(), max_name_bytes),
+          from.getGeneration()};
+}
+
 Released read_released(schema::Released::Reader from) {
   return {from.getRequest(), from.getIntact()};
 }
@@ -167,6 +172,7 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::GATHERED:
     case Which::GATHER_QUIT:
     case Which::GATHER_ABSENT: return read_rendezvous_message(from, in);
+    case Which::CONFIRM: return read_confirm(from.getConfirm(), in);
   }
   in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
 }

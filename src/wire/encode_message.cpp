@@ -92,6 +92,13 @@ void write(Builder out, const Release& release) {
   to.setLease(release.lease);
 }
 
+void write(Builder out, const Confirm& confirm) {
+  auto to = out.initConfirm();
+  to.setRequest(confirm.request);
+  to.setGeneration(confirm.generation);
+  to.setPublication(text_of(confirm.publication));
+}
+
 void write(Builder out, const Released& released) {
   auto to = out.initReleased();
   to.setRequest(released.request);

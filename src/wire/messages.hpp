@@ -205,6 +205,15 @@ struct Released {
   bool operator==(const Released&) const = default;
 };
 
+/// Asks whether a publication that the reader was bound to is still live, and so was while the reader read from it. Answered
+/// by Released. Only for sources with the capability "confirm".
+struct Confirm {
+  std::uint64_t request = 0;
+  std::string publication;
+  std::uint64_t generation = 0;
+  bool operator==(const Confirm&) const = default;
+};
+
 /// Asks for the handles of the tensors under a lease.
 struct Bind {
   std::uint64_t request = 0;
@@ -287,7 +296,7 @@ struct Goodbye {
 using Message =
     std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
                  Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
-                 Watch, Roster, Departures, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent>;
+                 Watch, Roster, Departures, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent, Confirm>;
 
 /// Bounds of what a reader accepts.
 inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key

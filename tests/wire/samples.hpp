@@ -104,6 +104,7 @@ class Maker {
         Leased{word(), word()},
         Release{word(), word()},
         Released{word(), below(2) == 0},
+        Confirm{word(), text(20), word()},
         Bind{word(), word(), text(20), text(20), bytes(4000)},
         bound,
         PackRequest{word(), word(), parts()},
