@@ -12,6 +12,7 @@ namespace shardwire {
 struct Bootstrap {
   int rank = 0;                       ///< member number, 0..world_size-1; not a place in a layout
   int world_size = 1;                 ///< members expected
+  int local_size = 0;                 ///< of them on this host; 0: not known
   std::string address = "127.0.0.1";  ///< host of member 0, which serves the rendezvous
   std::uint16_t port = 0;             ///< rendezvous port there
   std::string interface {

@@ -120,6 +120,9 @@ struct SessionOptions {
   std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
   ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
   Duration join_timeout = std::chrono::seconds(60);
+  /// Most threads that copy at once; they start when there is work. 0: as many as there are cores for each process of this
+  /// host (the launcher's local size, else the whole world), 1 to 4.
+  unsigned copy_threads = 0;
   CostModel costs{};        ///< what restores of this session choose ways by; see load_costs()
   ProgressMode progress{};  ///< how the session's thread waits: sleeping, or spinning for a while first
   LogSink log{};            ///< called from the session's thread; must not block; empty: silent

@@ -66,6 +66,23 @@ const MemberResult* JobReport::slowest() const {
   return found == targets_.end() ? nullptr : &*found;
 }
 
+std::vector<WayCostReport> JobReport::costs() const {
+  std::vector<WayCostReport> all;
+  for (const MemberResult& target : targets_) {
+    for (const WayCostReport& cost : target.report.costs) {
+      auto sum = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.way == cost.way; });
+      if (sum == all.end()) sum = all.insert(all.end(), {cost.way, 0, 0, 0, 0});
+      sum->bytes += cost.bytes;
+      sum->runs += cost.runs;
+      // Ranks work side by side: the longest counts.
+      sum->predicted_seconds = std::max(sum->predicted_seconds, cost.predicted_seconds);
+      sum->measured_seconds = std::max(sum->measured_seconds, cost.measured_seconds);
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.way < b.way; });
+  return all;
+}
+
 Json JobReport::json() const {
   ElementCount elements = 0;
   WayBytes ways;
@@ -93,6 +110,16 @@ Json JobReport::json() const {
   }
   Json errors = Json::array();
   for (const RunError& error : errors_) errors.push_back({{"code", error.code}, {"message", error.message}});
+  Json costs_json = Json::array();
+  for (const WayCostReport& cost : costs()) {
+    costs_json.push_back({{"way", to_string(cost.way)},
+                          {"bytes", cost.bytes},
+                          {"runs", cost.runs},
+                          {"predicted", cost.predicted_seconds},
+                          {"measured", cost.measured_seconds}});
+  }
+  double digest_seconds = 0;
+  for (const MemberResult& target : targets_) digest_seconds += target.report.digest_seconds;
   const MemberResult* slow = slowest();
   return {{"verified", verified_},
           {"elements", elements},
@@ -113,6 +140,8 @@ Json JobReport::json() const {
             {"packed", ways.packed},
             {"over_read", ways.over_read},
             {"grouped", ways.grouped}}},
+          {"costs", std::move(costs_json)},
+          {"digest", {{"seconds", digest_seconds}}},
           {"ranks", std::move(ranks)},
           {"faults", Json::array()},
           {"errors", std::move(errors)}};
@@ -183,6 +212,19 @@ void JobReport::print() const {
   }
   if (!transport_.empty()) fmt::print("  transport  {}\n", transport_);
   print_paths();
+  for (const WayCostReport& cost : costs()) {
+    fmt::print("  way        {:<16}{:>10} in {} runs: {:.4f} s predicted, {:.4f} s measured\n", to_string(cost.way),
+               bytes(cost.bytes), cost.runs, cost.predicted_seconds, cost.measured_seconds);
+  }
+  if (options_.verify == Verify::digest) {
+    double seconds = 0;
+    for (const MemberResult& target : targets_) seconds += target.report.digest_seconds;
+    fmt::print("  digests    {:.4f} s of processor time on the target ranks\n", seconds);
+  }
+  if (registered_bytes_ > 0) {
+    fmt::print("  arenas     {} allocated in {:.4f} s on the slowest rank\n", bytes(registered_bytes_),
+               registration_seconds_);
+  }
   fmt::print("  staging    {} at most in use on a rank, {} allowed\n", bytes(staging_peak_),
              bytes(options_.staging_bytes));
 }

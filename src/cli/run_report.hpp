@@ -28,6 +28,8 @@ class JobReport {
   [[nodiscard]] ByteCount sum(ByteCount RestoreReport::*field) const;
   [[nodiscard]] std::vector<double> slowest_walls() const;
   [[nodiscard]] const MemberResult* slowest() const;
+  /// By way; seconds of the rank where it took longest.
+  [[nodiscard]] std::vector<WayCostReport> costs() const;
   void print_paths() const;
 
   const Case& job_;

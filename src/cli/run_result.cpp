@@ -22,6 +22,8 @@ void visit_counts(Report& report, Visit visit) {
   visit("way_packed", report.ways.packed);
   visit("way_over_read", report.ways.over_read);
   visit("way_grouped", report.ways.grouped);
+  visit("way_straight", report.ways.straight);
+  visit("digest_seconds", report.digest_seconds);
   visit("staging_budget", report.staging_budget);
   visit("staging_peak", report.staging_peak);
   visit("registered_bytes", report.registered_bytes);
@@ -57,6 +59,15 @@ Json to_json(const MemberResult& result) {
     peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}, {"detail", peer.detail}});
   }
   report["peers"] = std::move(peers);
+  Json costs = Json::array();
+  for (const WayCostReport& cost : result.report.costs) {
+    costs.push_back({{"way", to_string(cost.way)},
+                     {"bytes", cost.bytes},
+                     {"runs", cost.runs},
+                     {"predicted", cost.predicted_seconds},
+                     {"measured", cost.measured_seconds}});
+  }
+  report["costs"] = std::move(costs);
   Json errors = Json::array();
   for (const RunError& error : result.errors) errors.push_back({{"code", error.code}, {"message", error.message}});
   return {{"member", result.member},     {"target", result.target ? Json(to_int(*result.target)) : Json()},
@@ -80,6 +91,12 @@ MemberResult member_result_from(const Json& json) {
   for (const Json& peer : report.at("peers")) {
     result.report.peers.push_back({Rank{peer.at("rank").get<std::int32_t>()}, peer.at("bytes").get<ByteCount>(),
                                    peer.at("path").get<std::string>(), peer.at("detail").get<std::string>()});
+  }
+  for (const Json& cost : report.at("costs")) {
+    const auto way = way_from(cost.at("way").get<std::string>());
+    if (!way) continue;
+    result.report.costs.push_back({*way, cost.at("bytes").get<ByteCount>(), cost.at("runs").get<ByteCount>(),
+                                   cost.at("predicted").get<double>(), cost.at("measured").get<double>()});
   }
   for (const Json& error : json.at("errors")) {
     result.errors.push_back({error.at("code").get<std::string>(), error.at("message").get<std::string>()});

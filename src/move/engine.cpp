@@ -6,13 +6,6 @@
 
 namespace shardwire::move {
 
-namespace {
-
-// Long enough that a thread switch does not matter, short enough that cancelling and pacing bite quickly.
-constexpr ByteCount in_place_slice_bytes = 4u << 20;
-
-}  // namespace
-
 Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks)
     : staging_(std::move(staging)),
       shared_(std::make_shared<Shared>(Shared{.copier = copier,
@@ -24,9 +17,9 @@ Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, con
                                               .digested = std::move(hooks.digested),
                                               .differs = std::move(hooks.differs),
                                               .endpoint = std::move(hooks.endpoint),
-                                              .ask = std::move(hooks.ask),
-                                              .next_request = options.first_request})),
-      in_place_(make_in_place(shared_, shared_->pacer.slice_bytes(in_place_slice_bytes))),
+                                              .ask = std::move(hooks.ask)})),
+      local_(make_in_place(shared_, Way::local)),
+      mapped_(make_in_place(shared_, Way::mapped)),
       reads_(make_reads(shared_, *staging_)),
       packed_(make_packed(shared_, *staging_)),
       straight_(make_straight(shared_)) {
@@ -34,15 +27,18 @@ Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, con
 
 Engine::~Engine() = default;
 
-void Engine::limit(std::uint32_t peer, ByteCount bytes) {
+void Engine::limit(std::uint32_t peer, ByteCount bytes, std::uint64_t first_request) {
+  auto& numbers = shared_->next_requests;
+  if (numbers.size() <= peer) numbers.resize(peer + std::size_t{1});
+  numbers[peer] = first_request;
   packed_->limit(peer, bytes);
   straight_->limit(peer, bytes);
 }
 
 WayEngine& Engine::engine_of(Way way) const {
   switch (way) {
-    case Way::local:
-    case Way::mapped: return *in_place_;
+    case Way::local: return *local_;
+    case Way::mapped: return *mapped_;
     case Way::read:
     case Way::over_read: return *reads_;
     case Way::straight: return *straight_;
@@ -61,7 +57,7 @@ std::optional<Pacer::Clock::time_point> Engine::pump() {
   if (shared_->stopped) return std::nullopt;
   const auto now = Pacer::Clock::now();
   // What peers have to work for is asked first, so that they do while this side copies.
-  while (packed_->post(now) || straight_->post(now) || reads_->post(now) || in_place_->post(now)) {
+  while (packed_->post(now) || straight_->post(now) || reads_->post(now) || mapped_->post(now) || local_->post(now)) {
   }
   return shared_->pacer.retry_at();
 }
@@ -76,7 +72,7 @@ std::optional<MessageWay::Asked> Engine::asked(std::uint64_t request) const {
 }
 
 bool Engine::idle() const {
-  return in_place_->idle() && reads_->idle() && packed_->idle() && straight_->idle();
+  return local_->idle() && mapped_->idle() && reads_->idle() && packed_->idle() && straight_->idle();
 }
 
 ByteCount slot_bytes_for(const CostModel& costs) {

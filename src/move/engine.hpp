@@ -35,8 +35,8 @@ class Engine {
   /// Requires: idle(), or the copier has been drained.
   ~Engine();
 
-  /// See MessageWay::limit.
-  void limit(std::uint32_t peer, ByteCount bytes);
+  /// See MessageWay::limit. Requests to this peer are numbered from `first_request` on, which nobody else can guess.
+  void limit(std::uint32_t peer, ByteCount bytes, std::uint64_t first_request);
   /// Once.
   void add(std::shared_ptr<const std::vector<Transfer>> transfers);
   /// Posts all that may be posted now. Returns when to call again if only the rate stands in the way.
@@ -52,13 +52,20 @@ class Engine {
   void stop() { shared_->stopped = true; }
   /// Nothing is being written into the destination, and nothing can begin to be.
   [[nodiscard]] bool idle() const;
+  /// Copies of this process are over, whatever the fabric does.
+  [[nodiscard]] bool copies_idle() const { return local_->idle() && mapped_->idle() && packed_->idle(); }
+  /// See WayEngine.
+  [[nodiscard]] bool writes_from(std::uint32_t peer) const {
+    return straight_->writes_from(peer) || reads_->writes_from(peer);
+  }
 
  private:
   [[nodiscard]] WayEngine& engine_of(Way way) const;
 
   std::shared_ptr<StagingPool> staging_;  // owners: this engine and who keeps it for the next
   std::shared_ptr<Shared> shared_;        // owners: this engine, its ways and completions in flight
-  std::unique_ptr<WayEngine> in_place_;
+  std::unique_ptr<WayEngine> local_;
+  std::unique_ptr<WayEngine> mapped_;
   std::unique_ptr<WayEngine> reads_;
   std::unique_ptr<MessageWay> packed_;
   std::unique_ptr<MessageWay> straight_;

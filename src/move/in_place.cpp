@@ -1,50 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <deque>
 
-#include "move/way.hpp"
+#include "move/peer_queues.hpp"
 
 namespace shardwire::move {
 
 namespace {
 
+// Long enough that a thread switch does not matter, short enough that cancelling and pacing bite quickly.
+constexpr ByteCount most_slice_bytes = 4u << 20;
+constexpr std::size_t most_parts = 4096;
+// Enough for every worker to have one and find the next ready.
+constexpr int most_in_flight = 8;
+// A restore as small as this is copied by the time a worker would have woken up.
+constexpr ByteCount most_copied_here = 1u << 20;
+
 class InPlaceWay final : public WayEngine {
  public:
-  InPlaceWay(std::shared_ptr<Shared> shared, ByteCount slice_bytes)
-      : shared_(std::move(shared)), slice_bytes_(slice_bytes) {}
+  InPlaceWay(std::shared_ptr<Shared> shared, Way way)
+      : shared_(std::move(shared)),
+        way_(way),
+        slice_bytes_(way == Way::local ? most_slice_bytes : shared_->pacer.slice_bytes(most_slice_bytes)),
+        queues_([](const Transfer& transfer, ByteCount limit) {
+          return cut(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+        }) {}
 
-  void add(const Transfer& transfer) override { queue_.push_back(&transfer); }
+  void add(const Transfer& transfer) override {
+    queues_.limit(transfer.peer, slice_bytes_);
+    queues_.add(transfer);
+  }
 
   bool post(Pacer::Clock::time_point now) override {
-    if (in_flight_ >= most_in_flight || !refill()) return false;
-    // Small pieces share a job, so that a job is worth a thread switch. Remote and local bytes are never mixed: only
-    // remote ones are paced.
-    const Way way = parts_.front().transfer->way;
-    ByteCount bytes = 0;
-    std::size_t count = 0;
-    while (count < parts_.size() && parts_[count].transfer->way == way) {
-      const ByteCount next = parts_[count].bytes();
-      if (count > 0 && bytes + next > slice_bytes_) break;
-      bytes += next;
-      if (++count == parts_.size()) refill_one();
-    }
-    if (way != Way::local && !shared_->pacer.take(bytes, now)) return false;
-    auto job = std::make_shared<Job>();  // owners: the job and its completion
-    job->way = way;
-    const auto past = parts_.begin() + static_cast<std::ptrdiff_t>(count);
-    job->parts.assign(std::make_move_iterator(parts_.begin()), std::make_move_iterator(past));
-    parts_.erase(parts_.begin(), past);
-    submit(std::move(job));
-    return true;
+    if (in_flight_ >= most_in_flight) return false;
+    return queues_.next([&](std::uint32_t peer) {
+      // Small pieces share a job, so that a job is worth a thread switch.
+      const auto [count, bytes] = queues_.fitting(peer, most_parts);
+      if (count == 0 || (way_ != Way::local && !shared_->pacer.take(bytes, now))) return false;
+      auto job = std::make_shared<Job>();  // owners: the job and its completion
+      job->way = way_;
+      job->parts = queues_.take(peer, count);
+      submit(std::move(job));
+      return true;
+    });
   }
 
   [[nodiscard]] bool idle() const override { return in_flight_ == 0; }
 
  private:
-  static constexpr int most_in_flight = 4;
-  // A restore as small as this is copied by the time a worker would have woken up.
-  static constexpr ByteCount most_copied_here = 1u << 20;
-
   struct Job {
     Way way{};
     std::vector<Part> parts;
@@ -76,38 +78,26 @@ class InPlaceWay final : public WayEngine {
     }
   };
 
-  bool refill() {
-    while (parts_.empty() && refill_one()) {
-    }
-    return !parts_.empty();
-  }
-
-  bool refill_one() {
-    if (queue_.empty()) return false;
-    const Transfer* const transfer = queue_.front();
-    queue_.pop_front();
-    const auto limit = std::max<ElementCount>(1, static_cast<ElementCount>(slice_bytes_ / transfer->item_bytes));
-    for (Box& box : cut(transfer->box, limit)) parts_.push_back({transfer, box});
-    return true;
-  }
-
   void submit(std::shared_ptr<Job> job) {
+    const bool here = shared_->tally.expected_bytes() <= most_copied_here;
+    if (!here) {
+      shared_->copier.submit(
+          [job, stores = shared_->stores(), digests = shared_->digests] { job->run(stores, digests); },
+          [this, job, shared = shared_](const std::exception_ptr& error) {
+            if (error) {
+              --in_flight_;
+              shared->tally.ended(job->way);
+              return shared->failed(error);
+            }
+            ended(*job);
+            shared->changed();
+          });
+    }
     ++in_flight_;
     shared_->tally.began(job->way);
-    if (shared_->tally.expected_bytes() <= most_copied_here) {
-      job->run(shared_->stores(), shared_->digests);
-      return ended(*job);
-    }
-    shared_->copier.submit([job, stores = shared_->stores(), digests = shared_->digests] { job->run(stores, digests); },
-                           [this, job, shared = shared_](const std::exception_ptr& error) {
-                             if (error) {
-                               --in_flight_;
-                               shared->tally.ended(job->way);
-                               return shared->failed(error);
-                             }
-                             ended(*job);
-                             shared->changed();
-                           });
+    if (!here) return;
+    job->run(shared_->stores(), shared_->digests);
+    ended(*job);
   }
 
   void ended(Job& job) {
@@ -123,16 +113,16 @@ class InPlaceWay final : public WayEngine {
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
+  Way way_;
   ByteCount slice_bytes_;
-  std::deque<const Transfer*> queue_;
-  std::deque<Part> parts_;
+  PeerQueues queues_;
   int in_flight_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, ByteCount slice_bytes) {
-  return std::make_unique<InPlaceWay>(std::move(shared), slice_bytes);
+std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, Way way) {
+  return std::make_unique<InPlaceWay>(std::move(shared), way);
 }
 
 }  // namespace shardwire::move

@@ -73,7 +73,7 @@ class PackedWay final : public MessageWay {
                          shared->tally.ended(Way::packed);
                          return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
                        }
-                       unpack(request);
+                       shared->guarded([&] { unpack(request); });
                      });
     return true;
   }
@@ -116,7 +116,7 @@ class PackedWay final : public MessageWay {
     std::vector<PackPart> parts;
     parts.reserve(request->parts.size());
     for (const Part& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
-    const std::uint64_t number = shared_->next_request++;
+    const std::uint64_t number = shared_->next_request(peer);
     requests_.emplace(number, request);
     ++in_flight_[peer];
     shared_->tally.began(Way::packed);
@@ -129,7 +129,6 @@ class PackedWay final : public MessageWay {
       request->unpack(shared_->stores(), shared_->digests);
       return unpacked(*request);
     }
-    ++unpacking_;
     shared_->copier.submit(
         [request, stores = shared_->stores(), digests = shared_->digests] { request->unpack(stores, digests); },
         [this, request, shared = shared_](const std::exception_ptr& error) {
@@ -139,6 +138,7 @@ class PackedWay final : public MessageWay {
           shared->tally.ended(Way::packed);
           shared->failed(error);
         });
+    ++unpacking_;
   }
 
   void unpacked(Request& request) {

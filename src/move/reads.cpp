@@ -36,6 +36,9 @@ class ReadWay final : public WayEngine {
   }
 
   [[nodiscard]] bool idle() const override { return in_flight_ == 0; }
+  [[nodiscard]] bool writes_from(std::uint32_t peer) const override {
+    return peer < reading_.size() && reading_[peer] > 0;
+  }
 
  private:
   struct Read {
@@ -68,6 +71,8 @@ class ReadWay final : public WayEngine {
       into = read->slot.bytes().first(static_cast<std::size_t>(bytes));
     }
     ++in_flight_;
+    if (reading_.size() <= peer) reading_.resize(peer + std::size_t{1});
+    ++reading_[peer];
     bytes_in_flight_ += bytes;
     shared_->tally.began(t.way);
     shared_->endpoint(peer).read(
@@ -78,13 +83,14 @@ class ReadWay final : public WayEngine {
             if (shared->stopped) return shared->changed();
             return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
           }
-          arrived(read);
+          if (!shared->guarded([&] { arrived(read); })) ended(*read);
         });
     return true;
   }
 
   void ended(Read& read) {
     --in_flight_;
+    --reading_[read.part.transfer->peer];
     bytes_in_flight_ -= read.bytes;
     read.slot = {};
     shared_->tally.ended(read.part.transfer->way);
@@ -131,6 +137,7 @@ class ReadWay final : public WayEngine {
   PeerQueues queues_;
   int in_flight_ = 0;
   ByteCount bytes_in_flight_ = 0;
+  std::vector<int> reading_;  // by peer
 };
 
 }  // namespace

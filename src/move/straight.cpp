@@ -27,16 +27,22 @@ class StraightWay final : public MessageWay {
   void limit(std::uint32_t peer, ByteCount) override {
     queues_.limit(peer, shared_->pacer.slice_bytes(message_bytes));
     if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
+    receiving_.resize(in_flight_.size());
   }
 
   void add(const Transfer& transfer) override { queues_.add(transfer); }
 
   bool post(Pacer::Clock::time_point now) override {
-    if (requests_.size() >= most_requests) return false;
+    if (open_requests_ >= most_requests) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
 
-  [[nodiscard]] bool idle() const override { return receiving_ == 0; }
+  [[nodiscard]] bool idle() const override {
+    return std::all_of(receiving_.begin(), receiving_.end(), [](int count) { return count == 0; });
+  }
+  [[nodiscard]] bool writes_from(std::uint32_t peer) const override {
+    return peer < receiving_.size() && receiving_[peer] > 0;
+  }
 
   [[nodiscard]] std::optional<Asked> asked(std::uint64_t request) const override {
     const auto found = requests_.find(request);
@@ -64,10 +70,7 @@ class StraightWay final : public MessageWay {
       return true;
     }
     request->arrived[header.part] = true;
-    if (--request->missing == 0) {
-      requests_.erase(found);
-      --in_flight_[request->peer];
-    }
+    if (--request->missing == 0) requests_.erase(found);
     receive(request, header, incoming);
     return true;
   }
@@ -77,7 +80,8 @@ class StraightWay final : public MessageWay {
     std::uint32_t peer = 0;
     std::vector<Part> parts;
     std::vector<bool> arrived;  // or on their way into place
-    std::size_t missing = 0;
+    std::size_t missing = 0;    // that have not begun to arrive
+    std::size_t open = 0;       // that are not in place and checked
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
@@ -88,16 +92,27 @@ class StraightWay final : public MessageWay {
     request->peer = peer;
     request->parts = queues_.take(peer, count);
     request->missing = count;
+    request->open = count;
     request->arrived.resize(count);
     std::vector<PackPart> parts;
     parts.reserve(count);
     for (const Part& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
-    const std::uint64_t number = shared_->next_request++;
+    const std::uint64_t number = shared_->next_request(peer);
     requests_.emplace(number, request);
     ++in_flight_[peer];
+    ++open_requests_;
     for (std::size_t i = 0; i < count; ++i) shared_->tally.began(Way::straight);
     shared_->ask(peer, number, std::move(parts), true);
     return true;
+  }
+
+  // One message is in place, or will never be.
+  void over(Request& request) {
+    --receiving_[request.peer];
+    shared_->tally.ended(Way::straight);
+    if (--request.open > 0) return;
+    --in_flight_[request.peer];
+    --open_requests_;
   }
 
   void receive(const std::shared_ptr<Request>& request, const wire::PayloadHeader& header,
@@ -106,12 +121,14 @@ class StraightWay final : public MessageWay {
     const Transfer& t = *part.transfer;
     const memory::StridedCopy place(part.box, memory::packed(part.box), t.wanted, t.item_bytes);
     const std::span into(t.target + place.target_span().first, static_cast<std::size_t>(place.bytes()));
-    ++receiving_;
+    ++receiving_[request->peer];
     incoming.receive(
         into, [this, request, &part, expected = header.digest, shared = shared_](const transport::Outcome& outcome) {
-          if (!outcome && expected && !shared->stopped) return check(request, part, *expected);
-          --receiving_;
-          shared->tally.ended(Way::straight);
+          if (!outcome && expected && !shared->stopped) {
+            if (!shared->guarded([&] { check(request, part, *expected); })) over(*request);
+            return;
+          }
+          over(*request);
           if (shared->stopped) return shared->changed();  // somebody may wait for the last of them
           if (outcome) return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
           shared->tally.arrived(*part.transfer, part.bytes());
@@ -129,8 +146,7 @@ class StraightWay final : public MessageWay {
           seen->second = std::chrono::duration<double>(Tally::Clock::now() - began).count();
         },
         [this, seen, request, &part, expected, shared = shared_](const std::exception_ptr& error) {
-          --receiving_;
-          shared->tally.ended(Way::straight);
+          over(*request);
           if (shared->stopped) return shared->changed();
           if (error) return shared->failed(error);
           shared->digest_seconds += seen->second;
@@ -144,7 +160,8 @@ class StraightWay final : public MessageWay {
   PeerQueues queues_;
   std::vector<int> in_flight_;  // requests, by peer
   std::map<std::uint64_t, std::shared_ptr<Request>> requests_;
-  int receiving_ = 0;
+  std::vector<int> receiving_;  // messages into place, by peer
+  int open_requests_ = 0;
 };
 
 }  // namespace

@@ -40,9 +40,23 @@ struct Shared {
   /// Asks a peer for parts: packed into one message, or each as a message of its own.
   std::function<void(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each)> ask;
 
-  std::uint64_t next_request = 0;
+  /// By peer: numbers of requests begin at an unguessable one, so that no other peer can answer them.
+  std::vector<std::uint64_t> next_requests{};
+  std::uint64_t next_request(std::uint32_t peer) { return next_requests.at(peer)++; }
   double digest_seconds = 0;  ///< that workers spent on digests
   bool stopped = false;
+
+  /// Runs what may throw inside a completion, where nobody would catch it. False when it threw: the restore has failed.
+  template <typename Body>
+  bool guarded(Body body) {
+    try {
+      body();
+      return true;
+    } catch (const std::exception&) {
+      failed(std::current_exception());
+      return false;
+    }
+  }
 
   /// A large restore would only push everything else out of the caches; a small one is likely to be used at once.
   [[nodiscard]] memory::Stores stores() const {
@@ -60,10 +74,12 @@ class WayEngine {
   virtual bool post(Pacer::Clock::time_point now) = 0;
   /// True when nothing of this way will touch the destination any more unless something further is posted.
   [[nodiscard]] virtual bool idle() const = 0;
+  /// Whether the fabric may be writing into the destination what comes from this peer.
+  [[nodiscard]] virtual bool writes_from(std::uint32_t) const { return false; }
 };
 
-/// local and mapped: source bytes can be loaded in place.
-std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, ByteCount slice_bytes);
+/// local or mapped: source bytes can be loaded in place.
+std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, Way way);
 class StagingPool;
 /// read and over_read: one-sided reads into place, or into staging where they cross gaps.
 std::unique_ptr<WayEngine> make_reads(std::shared_ptr<Shared> shared, StagingPool& pool);

@@ -75,6 +75,7 @@ Bootstrap bootstrap_from_env() {
 
   const auto master = variable("MASTER_ADDR");
   const auto local_size = launcher->local_size == nullptr ? std::nullopt : variable(launcher->local_size);
+  if (local_size) result.local_size = number(launcher->local_size, *local_size, 1, most_members);
   if (master) {
     result.address = *master;
   } else if (result.world_size > 1 && local_size != variable(launcher->size)) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "session/restore_run.hpp"
 
@@ -14,14 +15,21 @@ namespace {
 // Strangers can open connections without proving anything; what they can hold is bounded.
 constexpr std::size_t most_accepted = 65536;
 
+unsigned copy_threads(const Core::Setup& setup) {
+  if (setup.options.copy_threads != 0) return setup.options.copy_threads;
+  const auto beside = static_cast<unsigned>(
+      std::max(1, setup.bootstrap.local_size > 0 ? setup.bootstrap.local_size : setup.bootstrap.world_size));
+  return std::clamp(std::thread::hardware_concurrency() / beside, 1u, 4u);
+}
+
 }  // namespace
 
 Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)), directory_(setup_.bootstrap.world_size) {
-  copier_ = std::make_unique<memory::Copier>(1, [this] { defer([this] { copier_->poll(); }); });
+  copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
   driver_ =
       std::make_unique<FabricDriver>(loop_, *setup_.fabric, setup_.options.progress.spin, [this](const Error& error) {
         log(LogLevel::error, error.what());
-        for (const auto& run : restores_) run->fail(std::make_exception_ptr(error));
+        for (const auto& run : restores_) run->fabric_broke(std::make_exception_ptr(error));
       });
   publisher_ = std::make_unique<Publisher>(
       *setup_.fabric, *copier_,
@@ -31,8 +39,10 @@ Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)), dir
 }
 
 Core::~Core() {
+  for (const auto& run : restores_) run->stop_writing();
+  copier_.reset();  // ends the running slices
+  end_receives();   // from here on nothing writes into anybody's memory
   for (const auto& run : restores_) run->abandon();
-  copier_.reset();  // ends the running slices; from here on nothing writes into anybody's memory
   setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
   restores_.clear();
   kept_.clear();
@@ -41,6 +51,18 @@ Core::~Core() {
   links_.clear();
   if (store_) store_->drop();
   for (const auto& [id, connection] : accepted_) connection->drop();
+}
+
+void Core::end_receives() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto written = [](const auto& run) { return run->written(); };
+  try {
+    while (!std::all_of(restores_.begin(), restores_.end(), written) && std::chrono::steady_clock::now() < deadline) {
+      setup_.fabric->progress();
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::error, error.what());
+  }
 }
 
 void Core::defer(std::function<void()> task) {
@@ -97,6 +119,9 @@ void Core::serve(Connection& connection, const wire::Message& message) {
   } catch (const Error& error) {
     log(LogLevel::warning, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
     connection.send(wire::Failure{request, error.code(), error.what()});
+  } catch (const std::exception& error) {  // no memory, no thread
+    log(LogLevel::warning, fmt::format("could not serve member {}: {}", connection.peer().rank, error.what()));
+    connection.send(wire::Failure{request, ErrorCode::out_of_resources, error.what()});
   }
 }
 

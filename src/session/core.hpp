@@ -114,6 +114,7 @@ class Core {
   void end_all_gathers(const Error& error);
   void rendezvous_ended(const Error& reason, bool orderly);
   void payload_arrived(transport::Incoming& incoming);
+  void end_receives();
 
   Loop& loop_;
   Setup setup_;

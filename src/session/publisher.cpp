@@ -31,6 +31,7 @@ Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging 
 }
 
 Publisher::~Publisher() {
+  readers_.clear();  // ends what is being sent
   for (const Retiring& retiring : retiring_) retiring.done({});
 }
 
@@ -98,6 +99,7 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
       if (reader.straight.contains(publication)) hanging.push_back(id);
     }
     for (const std::uint64_t id : hanging) drop(id);
+    pump();
     settle(publication);
   });
   retiring_.push_back({publication, std::move(timer), std::move(done)});
@@ -131,12 +133,12 @@ void Publisher::submit(const std::shared_ptr<Publication>& publication, ByteCoun
     job();
     return done();
   }
-  ++publication->jobs;
   copier_.submit(std::move(job), [this, publication, done = std::move(done)](const std::exception_ptr&) {
     --publication->jobs;
     done();
     settle(publication);
   });
+  ++publication->jobs;  // it ends inside poll(), not before this
 }
 
 std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease, std::uint64_t reader,
@@ -235,9 +237,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     }
     bound.tensors.push_back(handle);
   }
-  Reader& entry = readers_[reader.id()];
-  if (!entry.endpoint) {
-    entry.endpoint = fabric_.connect(request.address, reader.peer().host == host_);
+  if (!readers_.contains(reader.id())) {
+    auto endpoint = fabric_.connect(request.address, reader.peer().host == host_);
+    readers_[reader.id()].endpoint = std::move(endpoint);
   }
   reader.send(bound);
 }
@@ -328,7 +330,10 @@ void Publisher::pack(Packing packing, move::Slot slot) {
       },
       [this, reader, number, job, bytes = packing.bytes] {
         const auto entry = readers_.find(reader->id());
-        if (entry == readers_.end()) return;
+        if (entry == readers_.end()) {  // gone meanwhile: its slot is somebody else's turn
+          job->slot = {};
+          return pump();
+        }
         const wire::EncodedHeader header({.request = number, .part = 0, .digest = job->digest});
         entry->second.endpoint->send(header.bytes(), job->slot.bytes().first(static_cast<std::size_t>(bytes)),
                                      [this, reader, number, job](const transport::Outcome& outcome) {
@@ -345,6 +350,7 @@ void Publisher::send_straight(const std::shared_ptr<Publication>& publication, c
   const auto straight = std::make_shared<Straight>();  // owners: the digests and what follows them
   straight->reader = packing.reader;
   straight->number = packing.number;
+  straight->lease = packing.lease;
   for (const Source& source : packing.sources) {
     const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);
     if (copy.runs() != 1) refuse(fmt::format("{} does not lie in one piece here", to_string(source.box)));
@@ -363,6 +369,12 @@ void Publisher::send_straight(const std::shared_ptr<Publication>& publication, c
 }
 
 void Publisher::post(const std::shared_ptr<Publication>& publication, const Straight& straight) {
+  const detail::Lease* lease = nullptr;
+  try {  // again: the lease may have been revoked while digests were taken
+    leased(straight.lease, straight.reader->id(), &lease);
+  } catch (const Error& error) {
+    return straight.reader->send(wire::Failure{straight.number, error.code(), error.what()});
+  }
   for (std::size_t i = 0; i < straight.parts.size(); ++i) {
     const auto entry = readers_.find(straight.reader->id());
     if (entry == readers_.end()) return;

@@ -72,6 +72,7 @@ class Publisher {
   struct Straight {                      // parts that lie in one piece each, with their digests where these are wanted
     std::shared_ptr<Connection> reader;  // owners: the session's table and this request
     std::uint64_t number = 0;
+    std::uint64_t lease = 0;
     std::vector<transport::ByteView> parts;
     std::vector<wire::BoxDigest> digests;
   };

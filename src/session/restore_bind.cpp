@@ -36,9 +36,12 @@ void RestoreRun::bind() {
       peer.record = *std::find_if(records.begin(), records.end(),
                                   [&](const auto& one) { return one.place == to_int(peer.place); });
     }
-    // So little that it can be read before anybody is asked: if the source then says that the publication is live, it was
-    // all the time.
-    unleased_ = may_go_unleased();
+    // What is mapped can be read before the source has answered: a publication that is live then was so all the time.
+    // Without a lease at all, where so little is read that a source would wait for the lease longer than for the reading.
+    constexpr ByteCount most_unleased_bytes = 1u << 20;
+    const auto bytes = bytes_read_early();
+    early_ = bytes.has_value();
+    unleased_ = early_ && *bytes <= most_unleased_bytes;
   } else {
     name_peers();
   }
@@ -47,19 +50,19 @@ void RestoreRun::bind() {
   peer_bound();
 }
 
-bool RestoreRun::may_go_unleased() const {
-  constexpr ByteCount most_bytes = 1u << 20;
-  if (options_.verify != Verify::none || kept_->way != options_.way || !same_memory(kept_->wanted, wanted_))
-    return false;
+// Bytes of this restore, if it may begin to read at once: all is as in an earlier one, and mapped or local.
+std::optional<ByteCount> RestoreRun::bytes_read_early() const {
+  if (options_.verify != Verify::none || kept_->way != options_.way || !same_memory(kept_->wanted, wanted_)) return {};
   ByteCount bytes = 0;
   for (const move::Transfer& transfer : *kept_->transfers) {
     bytes += move::bytes_of(transfer);
-    if (bytes > most_bytes || (transfer.way != Way::local && transfer.way != Way::mapped)) return false;
+    if (transfer.way != Way::local && transfer.way != Way::mapped) return {};
   }
-  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    const bool bound = peer.bound_generation == peer.record.generation;
-    return bound && (!peer.link || (!peer.link->broken() && peer.link->peer_can("confirm")));
+  const bool bound = std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.bound_generation == peer.record.generation &&
+           (!peer.link || (!peer.link->broken() && peer.link->peer_can("confirm")));
   });
+  return bound ? std::optional(bytes) : std::nullopt;
 }
 
 // One peer per source that the schedule names, with the tensors that are read from it.
@@ -100,13 +103,17 @@ void RestoreRun::lease_from(std::size_t index) {
     return peer_bound();
   }
   const auto link = core_.link(peer.record);
-  if (peer.link != link) peer.bound_generation = 0;
+  if (peer.link != link) {
+    if (early_)
+      throw Error(ErrorCode::peer_lost, "a source went while it was bound again", std::vector<Rank>{peer.place});
+    peer.bound_generation = 0;
+  }
   peer.link = link;
   peer.watcher = peer.link->watch(while_running([place = peer.place](const Error& reason) {
     throw Error(ErrorCode::peer_lost, fmt::format("source rank {}: {}", to_int(place), reason.what()),
                 std::vector<Rank>{place});
   }));
-  if (unleased_ && peer.bound_generation == peer.record.generation) return peer_bound();
+  if (unleased_) return peer_bound();
   wire::Lease lease{next_request(), options_.from, peer.record.generation, {}};
   for (const std::uint32_t tensor : peer.tensors) lease.ranges.push_back({tensor, {}});
   auto granted = while_running([this, index](wire::Message& message) { leased(index, message); });
@@ -119,11 +126,18 @@ void RestoreRun::lease_from(std::size_t index) {
                        // Too late to be used, but the source must not hold the memory for it.
                        if (const auto still = link.lock()) still->post(wire::Release{0, reply->lease});
                      });
+  if (!early_) return;
+  ++awaited_leases_;
+  peer_bound();
 }
 
 void RestoreRun::leased(std::size_t index, wire::Message& message) {
   Peer& peer = peers_[index];
   peer.lease = expect<wire::Leased>(message, peer).lease;
+  if (early_) {
+    if (--awaited_leases_ == 0 && stage_ == Stage::verify) release_all();
+    return;
+  }
   if (peer.bound_generation == peer.record.generation) return peer_bound();
   const transport::Fabric& fabric = core_.fabric();
   const wire::Bind request{next_request(), peer.lease, std::string(fabric.name()), fabric.domain(), fabric.address()};
@@ -144,6 +158,12 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
     if (handle.tensor != peer.tensors[i]) nonsense("handles for other tensors than it was asked for");
     if (handle.region != wire::no_region && handle.region >= reply.regions.size())
       nonsense("a handle without a region");
+  }
+  if (options_.verify == Verify::digest && !peer.link->peer_can("straight")) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("source rank {} does not send digests along: all members need this version", to_int(peer.place)),
+        std::vector<Rank>{peer.place});
   }
   bound_anew_ = true;
   peer.bound_generation = peer.record.generation;
@@ -241,7 +261,9 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     return transfer;
   }
   const transport::RemoteRegion& region = *peer.regions[handle.region];
-  transfer.held = remote_box(handle, peer.region_bytes[handle.region], held, peer.place, transfer.box, placed_);
+  // What is mapped counts, not what this answer says: the region may be known from an earlier one.
+  const ByteCount bytes = region.mapped().empty() ? peer.region_bytes[handle.region] : region.mapped().size();
+  transfer.held = remote_box(handle, bytes, held, peer.place, transfer.box, placed_);
   if (!region.mapped().empty()) {
     transfer.source = region.mapped().data() + handle.offset_bytes;
     offer.ways.add(Way::mapped);

@@ -12,7 +12,6 @@ void RestoreRun::move_all() {
   }
   staging_->forget_peak();
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options_.ingress_bytes_per_second,
-                                           .first_request = next_request_ + (std::uint64_t{1} << 40),  // far from ours
                                            .digests = options_.verify == Verify::digest};
   move::Engine::Hooks hooks;
   hooks.changed = [this] { pump(); };
@@ -39,7 +38,7 @@ void RestoreRun::move_all() {
   };
   engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, std::move(hooks));
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-    engine_->limit(static_cast<std::uint32_t>(peer), peers_[peer].max_pack_bytes);
+    engine_->limit(static_cast<std::uint32_t>(peer), peers_[peer].max_pack_bytes, random_request());
   }
   engine_->add(transfers_);
   pump();

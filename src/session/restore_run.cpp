@@ -18,14 +18,6 @@ const char* name_of(int stage) {
 // Time for bytes that are on their way when a restore is stopped.
 constexpr auto stopping_grace = std::chrono::milliseconds(500);
 
-// Unguessable, so that no other peer can answer a request; far from overflow.
-std::uint64_t random_request() {
-  const wire::Nonce nonce = wire::random_nonce();
-  std::uint64_t value = 0;
-  std::memcpy(&value, nonce.data(), sizeof value);
-  return (value >> 1) | 1;
-}
-
 // Of bytes that came in messages.
 const char* how_sent(ByteCount straight, ByteCount staged) {
   if (straight == 0) return "; through staging";
@@ -33,6 +25,14 @@ const char* how_sent(ByteCount straight, ByteCount staged) {
 }
 
 }  // namespace
+
+// Far from overflow.
+std::uint64_t RestoreRun::random_request() {
+  const wire::Nonce nonce = wire::random_nonce();
+  std::uint64_t value = 0;
+  std::memcpy(&value, nonce.data(), sizeof value);
+  return (value >> 1) | 1;
+}
 
 RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
                        Clock::time_point began, double join_seconds)
@@ -165,14 +165,24 @@ void RestoreRun::fail(const std::exception_ptr& error) {
 }
 
 bool RestoreRun::quiet() const {
-  return zeroing_ == 0 && (!engine_ || engine_->idle());
+  if (zeroing_ > 0 || !engine_) return zeroing_ == 0;
+  return fabric_broken_ ? engine_->copies_idle() : engine_->idle();
+}
+
+void RestoreRun::fabric_broke(const std::exception_ptr& error) {
+  fabric_broken_ = true;  // nobody drives it any more, so nothing of it writes
+  if (stage_ != Stage::stopping) return fail(error);
+  if (quiet()) finish();
 }
 
 // A link that is cut is not used again: a later restore makes a new one.
 void RestoreRun::cut_peers() {
   if (stage_ != Stage::stopping) return;
-  for (Peer& peer : peers_) {
-    if (peer.link) peer.link->cut(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
+  if (!engine_) return;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    if (peer.link && engine_->writes_from(static_cast<std::uint32_t>(i)))
+      peer.link->cut(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
   }
 }
 
@@ -237,12 +247,20 @@ void RestoreRun::finish() {
   core_.finished(*this);
 }
 
+void RestoreRun::stop_writing() {
+  if (engine_) engine_->stop();
+  if (stage_ == Stage::done) return;
+  if (!error_) error_ = std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed", missing()));
+  stage_ = Stage::stopping;
+  cut_peers();
+}
+
+bool RestoreRun::written() const {
+  return stage_ == Stage::done || !engine_ || engine_->idle();
+}
+
 void RestoreRun::abandon() {
   if (stage_ == Stage::done) return;
-  if (engine_) engine_->stop();
-  if (!error_) {
-    error_ = std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed", missing()));
-  }
   alive_.reset();
   state_->finish(make_report(), {}, error_);
   stage_ = Stage::done;

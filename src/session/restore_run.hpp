@@ -31,7 +31,13 @@ class RestoreRun {
   void start();
   void directory_changed();
   void fail(const std::exception_ptr& error);
-  /// The session ends: reports cancelled; nothing of this run may be called afterwards but its destructor.
+  /// The fabric as a whole has failed.
+  void fabric_broke(const std::exception_ptr& error);
+  /// The session ends. First: nothing more is begun, and what comes from others is cut off.
+  void stop_writing();
+  /// Whether all of that has ended.
+  [[nodiscard]] bool written() const;
+  /// Then: reports cancelled; nothing of this run may be called afterwards but its destructor.
   void abandon();
   /// A payload for one of this restore's requests; false when it is not.
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
@@ -66,7 +72,7 @@ class RestoreRun {
 
   // bind (restore_bind.cpp)
   void bind();
-  [[nodiscard]] bool may_go_unleased() const;
+  [[nodiscard]] std::optional<ByteCount> bytes_read_early() const;
   void name_peers();
   void lease_from(std::size_t index);
   void leased(std::size_t index, wire::Message& message);
@@ -115,6 +121,7 @@ class RestoreRun {
   template <typename Reply>
   Reply& expect(wire::Message& message, const Peer& peer);
   std::uint64_t next_request() { return next_request_++; }
+  static std::uint64_t random_request();
 
   Core& core_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle
@@ -159,8 +166,11 @@ class RestoreRun {
   move::Predictions predictions_;
   std::size_t zeroing_ = 0;            // jobs that zero a part of the destination
   std::unique_ptr<KeptRestore> kept_;  // of an earlier restore of this catalog
-  bool unleased_ = false;              // what is mapped is read without a lease
-  bool bound_anew_ = false;            // not all is as it was then
+  bool fabric_broken_ = false;
+  bool early_ = false;              // bytes are read before the sources have answered
+  bool unleased_ = false;           // and without a lease
+  std::size_t awaited_leases_ = 0;  // while bytes are read
+  bool bound_anew_ = false;         // not all is as it was then
 };
 
 /// Implementation of the two templates above, used by every stage's file.

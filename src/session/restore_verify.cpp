@@ -30,7 +30,7 @@ void RestoreRun::verify() {
   enter(Stage::verify);
   pace_.stop();
   for (std::size_t peer = 0; peer < checks_.size(); ++peer) ask_digests(peer);
-  if (checking_ == 0) release_all();
+  if (checking_ == 0 && awaited_leases_ == 0) release_all();
 }
 
 void RestoreRun::digested(const move::Part& part, const memory::Digest128& digest) {
