@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <future>
@@ -84,6 +85,14 @@ std::uint64_t random_number() {
   std::uint64_t value = 0;
   std::memcpy(&value, nonce.data(), sizeof value);
   return value;
+}
+
+std::optional<Way> way_of_environment() {
+  const char* name = std::getenv("SHARDWIRE_WAY");
+  if (name == nullptr || *name == '\0') return std::nullopt;
+  const auto way = way_from(name);
+  if (!way) throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_WAY='{}' is not the name of a way", name));
+  return way;
 }
 
 }  // namespace
@@ -201,6 +210,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  if (!options.way) options.way = way_of_environment();
   if (aliasing == Aliasing::refused) check_aliasing(wanted, published());
   auto state = std::make_shared<RestoreState>();
   auto run =
