@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
 
 #include "move/transfer.hpp"
 
@@ -23,13 +26,15 @@ void cut_from(const Box& box, std::size_t dim, ElementCount volume, ElementCount
   }
 }
 
-void cut_hull_from(const Box& box, std::size_t dim, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit,
-                   std::vector<Box>& parts) {
+// Cuts along the first of `dims`, which are those that may still be cut.
+void cut_hull_from(const Box& box, std::span<const std::size_t> dims, const PlacedBox& placed, ByteCount item_bytes,
+                   ByteCount limit, std::vector<Box>& parts) {
   const ByteCount hull = hull_bytes(box, placed, item_bytes);
-  if (hull <= limit || dim == box.dims()) {
+  if (hull <= limit || dims.empty()) {
     parts.push_back(box);
     return;
   }
+  const std::size_t dim = dims.front();
   // Each index of this dim adds one stride to the hull of a single one.
   Box single = box;
   single.size[dim] = 1;
@@ -44,7 +49,7 @@ void cut_hull_from(const Box& box, std::size_t dim, const PlacedBox& placed, Byt
     Box part = box;
     part.offset[dim] = box.offset[dim] + index;
     part.size[dim] = std::min(step, box.size[dim] - index);
-    cut_hull_from(part, dim + 1, placed, item_bytes, limit, parts);
+    cut_hull_from(part, dims.subspan(1), placed, item_bytes, limit, parts);
   }
 }
 
@@ -73,7 +78,14 @@ ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_byt
 
 std::vector<Box> cut_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes) {
   std::vector<Box> parts;
-  if (!box.empty()) cut_hull_from(box, 0, placed, item_bytes, limit_bytes, parts);
+  if (box.empty()) return parts;
+  // The widest stride first: cut across it, parts would lie within each other and read each other's bytes as gaps.
+  std::array<std::size_t, max_dims> order{};
+  const std::span dims = std::span(order).first(box.dims());
+  std::iota(dims.begin(), dims.end(), std::size_t{0});
+  std::stable_sort(dims.begin(), dims.end(),
+                   [&](std::size_t a, std::size_t b) { return placed.local_strides[a] > placed.local_strides[b]; });
+  cut_hull_from(box, dims, placed, item_bytes, limit_bytes, parts);
   return parts;
 }
 

@@ -50,7 +50,8 @@ std::vector<Box> cut_into_runs(const Transfer& transfer, ElementCount limit);
 
 /// Bytes of memory from the first element of `box` to the last.
 ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_bytes);
-/// Cuts `box` into row-major consecutive boxes that span at most `limit_bytes` where they lie, or single elements.
+/// Cuts `box` into boxes that span at most `limit_bytes` where they lie, or single elements. In the order in which they
+/// lie: the parts together span no more than the whole, where strides are nested.
 std::vector<Box> cut_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes);
 
 }  // namespace shardwire::move

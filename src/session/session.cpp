@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <future>
@@ -87,6 +88,14 @@ std::uint64_t random_number() {
   std::uint64_t value = 0;
   std::memcpy(&value, nonce.data(), sizeof value);
   return value;
+}
+
+std::optional<Way> way_of_environment() {
+  const char* name = std::getenv("SHARDWIRE_WAY");
+  if (name == nullptr || *name == '\0') return std::nullopt;
+  const auto way = way_from(name);
+  if (!way) throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_WAY='{}' is not the name of a way", name));
+  return way;
 }
 
 }  // namespace
@@ -200,17 +209,6 @@ std::vector<std::shared_ptr<PublicationState>> SessionState::published() const {
   return result;
 }
 
-std::optional<Way> way_from_environment() {
-  const char* const text = std::getenv("SHARDWIRE_WAY");
-  if (text == nullptr || *text == '\0' || std::string_view(text) == "auto") return std::nullopt;
-  const auto way = way_from(text);
-  if (way) return way;
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("SHARDWIRE_WAY: there is no way '{}'; known are auto, mapped, read, over_read, straight, packed",
-                  text));
-}
-
 // What was found to be apart stays apart as long as neither the wanted catalog nor what is published changes.
 void SessionState::refuse_aliasing(const Catalog& wanted) {
   const auto now = published();
@@ -233,7 +231,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
-  if (!options.way) options.way = way_from_environment();
+  if (!options.way) options.way = way_of_environment();
   auto state = std::make_shared<RestoreState>();
   auto run =
       std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only

@@ -107,7 +107,7 @@ class Maker {
         Confirm{word(), text(20), word()},
         Bind{word(), word(), text(20), text(20), bytes(4000)},
         bound,
-        PackRequest{word(), word(), parts()},
+        PackRequest{word(), word(), parts(), below(2) == 0, below(2) == 0},
         DigestRequest{word(), word(), parts()},
         Digests{word(), several<BoxDigest>(30,
                                            [&] {
