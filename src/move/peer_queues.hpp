@@ -20,6 +20,7 @@ class PeerQueues {
   /// Most bytes of one part, and of one take(). Requires: called before transfers of that peer are added.
   void limit(std::uint32_t peer, ByteCount bytes);
   [[nodiscard]] ByteCount limit_of(std::uint32_t peer) const { return queues_.at(peer).limit_bytes; }
+  /// Requires: the transfer outlives this queue and the parts taken from it.
   void add(const Transfer& transfer);
 
   /// Calls post(peer) for one peer after the other, beginning behind the one that was served last, until one returns true.

@@ -2,6 +2,7 @@
 #include "move/peer_queues.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <deque>
 
 using namespace shardwire;
 using namespace shardwire::move;
@@ -16,8 +17,10 @@ PeerQueues queues_of(const std::vector<ByteCount>& limits) {
   return queues;
 }
 
-Transfer line(std::uint32_t peer, Extent elements, ByteCount item_bytes = 1) {
-  Transfer transfer;
+// Queues only point at transfers: these stay where they are.
+const Transfer& line(std::uint32_t peer, Extent elements, ByteCount item_bytes = 1) {
+  static std::deque<Transfer> kept;
+  Transfer& transfer = kept.emplace_back();
   transfer.peer = peer;
   transfer.box = Box::whole({elements});
   transfer.held = {transfer.box, 0, {1}};

@@ -6,19 +6,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <mutex>
+#include <random>
+
 namespace shardwire::test {
 
+// Below the range that the kernel takes ports of outgoing connections from: other tests of the same moment would get it.
 std::uint16_t free_port() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const bool bound = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                     getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  close(descriptor);
-  if (!bound) throw std::runtime_error("no free port on the loopback interface");
-  return ntohs(address.sin_port);
+  static std::mt19937 random{std::random_device{}()};
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const auto port = static_cast<std::uint16_t>(std::uniform_int_distribution<int>(10'000, 32'000)(random));
+    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    const bool bound = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    close(descriptor);
+    if (bound) return port;
+  }
+  throw std::runtime_error("no free port on the loopback interface");
 }
 
 void on_members(int members, const std::function<void(int)>& body) {

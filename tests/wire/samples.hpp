@@ -104,7 +104,6 @@ class Maker {
         Leased{word(), word()},
         Release{word(), word()},
         Released{word(), below(2) == 0},
-        Confirm{word(), text(20), word()},
         Bind{word(), word(), text(20), text(20), bytes(4000)},
         bound,
         PackRequest{word(), word(), parts(), below(2) == 0, below(2) == 0},
@@ -131,6 +130,7 @@ class Maker {
         Gathered{text(300), several<Bytes>(9, [&] { return bytes(100); })},
         GatherQuit{text(300)},
         GatherAbsent{text(300), below(2) == 0, members()},
+        Confirm{word(), text(20), word()},
     };
   }
 
