@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <cstdio>
+
+#include "session/hang.hpp"
+
+// The other process of hang_test.cpp. Arguments: what to do, port of the rendezvous, number of the socket to the test.
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Publishes when it is told to, and serves until it is told to end.
+void be_source(Session& session, int socket) {
+  Tensor tensor;
+  tensor.fill();
+  read_frame(socket);
+  const Publication publication = session.publish(tensor.catalog());
+  read_frame(socket);
+}
+
+// Restores twice; in the middle of the first it stops itself. Says what came of each.
+void be_reader(Session& session, int socket) {
+  Tensor tensor;
+  write_frame(socket, {});
+  for (int round = 0; round < 2; ++round) {
+    read_frame(socket);
+    std::string result = "wrong";
+    bool stopped = false;  // the callback is copied for each call
+    try {
+      Restore restore = session.restore(tensor.catalog(), straight(30s));
+      if (round == 0) {
+        restore.on_progress(
+            [&stopped](const Progress& progress) {
+              if (stopped || progress.done_bytes < enough_bytes) return;
+              stopped = true;
+              ::kill(::getpid(), SIGSTOP);
+            },
+            1ms);
+        write_frame(socket, {});
+      }
+      restore.wait();
+      if (tensor.is_filled()) result = "good";
+    } catch (const Error& error) {
+      result = std::string("error: ") + error.what();
+    }
+    write_frame(socket, std::as_bytes(std::span(result)));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    ::alarm(60);  // whatever happens to the test
+    if (argc != 4) return 2;
+    const std::string task = argv[1];
+    const int socket = std::atoi(argv[3]);
+    Session session = Session::join(member(1, 2, static_cast<std::uint16_t>(std::atoi(argv[2]))), quick());
+    if (task == "source") be_source(session, socket);
+    if (task == "reader") be_reader(session, socket);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "peer: %s\n", error.what());
+    return 1;
+  }
+}

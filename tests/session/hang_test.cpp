@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that is stopped in the middle of a restore holds up neither the other side nor its memory.
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+
+#include "session/hang.hpp"
+#include "support/deadline.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto bounded = 6s;  // beyond a deadline; a hang would last for ever
+
+std::string peer() {
+  const char* path = std::getenv("SHARDWIRE_TEST_PEER");
+  return path == nullptr ? "" : path;
+}
+
+std::string told(const Child& child) {
+  const auto frame = read_frame(child.socket());
+  return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+}
+
+void await_stop(const Child& child) {
+  int status = 0;
+  BOOST_REQUIRE(::waitpid(child.pid(), &status, WUNTRACED) == child.pid());
+  BOOST_REQUIRE(WIFSTOPPED(status));
+}
+
+// A restore whose source stops once some bytes have come. The source publishes only after the callback is in place.
+Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& child, Duration deadline,
+                             ByteCount stop_after) {
+  Restore restore = session.restore(tensor.catalog(), straight(deadline));
+  restore.on_progress(
+      [&child, stop_after](const Progress& progress) {
+        if (progress.done_bytes >= stop_after) child.freeze();
+      },
+      1ms);
+  std::this_thread::sleep_for(100ms);  // until the callback's interval counts
+  write_frame(child.socket(), {});
+  await_stop(child);
+  restore.on_progress({});  // it must not be stopped again
+  return restore;
+}
+
+// What was given back stays as it is, also when the source goes on.
+void check_memory_is_free(Tensor& tensor, const Child& child) {
+  std::fill(tensor.bytes().begin(), tensor.bytes().end(), std::byte{0x5a});
+  ::kill(child.pid(), SIGCONT);
+  std::this_thread::sleep_for(700ms);
+  BOOST_TEST(
+      std::all_of(tensor.bytes().begin(), tensor.bytes().end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+}
+
+void check_it_works_again(Session& session, Tensor& tensor) {
+  Restore restore = session.restore(tensor.catalog(), straight(30s));
+  restore.wait();
+  BOOST_TEST(tensor.is_filled());
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(hang)
+
+BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_deadline, boost::unit_test::data::xrange(3),
+                     round) {
+  const Deadline deadline(50s);
+  const auto port = free_port();
+  std::unique_ptr<Session> session;
+  Child child({peer(), "source", std::to_string(port)});
+  session = std::make_unique<Session>(Session::join(member(0, 2, port), quick()));
+  Tensor tensor;
+  const auto began = Clock::now();
+  Restore restore =
+      restore_from_stopped(*session, tensor, child, 4s, enough_bytes * static_cast<ByteCount>(1 + 4 * round));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+  BOOST_TEST(!error.gaps().empty());
+  BOOST_TEST((Clock::now() - began < 4s + bounded));
+  check_memory_is_free(tensor, child);
+  check_it_works_again(*session, tensor);
+  write_frame(child.socket(), {});
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
+  const Deadline deadline(50s);
+  const auto port = free_port();
+  Child child({peer(), "source", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  Tensor tensor;
+  Restore restore = restore_from_stopped(session, tensor, child, 40s, enough_bytes);
+  const auto began = Clock::now();
+  restore.cancel();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::cancelled), error.what());
+  BOOST_TEST((Clock::now() - began < bounded));
+  check_memory_is_free(tensor, child);
+  check_it_works_again(session, tensor);
+  write_frame(child.socket(), {});
+}
+
+BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
+  const Deadline deadline(50s);
+  const auto port = free_port();
+  Child child({peer(), "source", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  Tensor tensor;
+  Restore restore = session.restore(tensor.catalog(), straight(40s));
+  std::atomic<bool> moving = false;
+  restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+  std::this_thread::sleep_for(100ms);
+  write_frame(child.socket(), {});
+  while (!moving) std::this_thread::yield();
+  restore.cancel();
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+  check_memory_is_free(tensor, child);
+  check_it_works_again(session, tensor);
+  write_frame(child.socket(), {});
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout) {
+  const Deadline deadline(50s);
+  const auto port = free_port();
+  Child child({peer(), "reader", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  told(child);
+  Tensor tensor;
+  tensor.fill();
+  write_frame(child.socket(), {});  // it restores
+  told(child);
+  std::this_thread::sleep_for(100ms);  // until its callback's interval counts
+  Publication publication = session.publish(tensor.catalog());
+  await_stop(child);
+  const auto began = Clock::now();
+  const Error error = failure_of([&] { publication.retire(1s); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+  BOOST_TEST((Clock::now() - began < 1s + bounded));
+  // The memory is ours again: what the reader gets of it now, it must not take for what was published.
+  std::fill(tensor.bytes().begin(), tensor.bytes().end(), std::byte{0x5a});
+  ::kill(child.pid(), SIGCONT);
+  const std::string first = told(child);
+  BOOST_TEST(first.starts_with("error: "), first);
+  tensor.fill();
+  const Publication next = session.publish(tensor.catalog());
+  write_frame(child.socket(), {});
+  const std::string second = told(child);
+  BOOST_TEST(second != "wrong");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
