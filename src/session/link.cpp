@@ -95,7 +95,7 @@ std::uint64_t Link::watch(Broken broken) {
 }
 
 transport::Endpoint& Link::endpoint(const Bytes& address) {
-  if (!endpoint_ || address != address_) {
+  if (!endpoint_ || endpoint_->failed() || address != address_) {
     regions_.clear();
     endpoint_.reset();
     endpoint_ = fabric_.connect(address, same_host_);

@@ -237,7 +237,8 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     }
     bound.tensors.push_back(handle);
   }
-  if (!readers_.contains(reader.id())) {
+  if (const auto known = readers_.find(reader.id()); known == readers_.end() || known->second.endpoint->failed()) {
+    drop(reader.id());
     auto endpoint = fabric_.connect(request.address, reader.peer().host == host_);
     readers_[reader.id()].endpoint = std::move(endpoint);
   }
