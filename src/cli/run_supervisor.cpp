@@ -213,7 +213,8 @@ class Supervisor {
       const bool restoring_too_long = process.phase == "restore" && now - process.phase_began > limit;
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.heard) > limit;
       const bool waits_in_vain = join_failed_ && now - *join_failed_ > grace;
-      if (!restoring_too_long && !last_and_silent && !waits_in_vain && now - process.heard < idle_limit + limit) continue;
+      if (!restoring_too_long && !last_and_silent && !waits_in_vain && now - process.heard < idle_limit + limit)
+        continue;
       process.killed_for_silence = true;
       segments_.note(process.pid);
       ::kill(process.pid, SIGKILL);

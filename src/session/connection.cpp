@@ -90,7 +90,8 @@ std::shared_ptr<Connection> Connection::accept(Loop& loop, uv_stream_t* listener
   std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), false));
   check_uv(uv_accept(listener, reinterpret_cast<uv_stream_t*>(self->stream_.get())), "uv_accept");
   try {
-    support::require_descriptors(descriptors_per_peer, fmt::format("member {} accepting a connection", self->mine_.rank));
+    support::require_descriptors(descriptors_per_peer,
+                                 fmt::format("member {} accepting a connection", self->mine_.rank));
   } catch (const Error& error) {
     // Said to the peer while there is still a descriptor to say it through: it would try again and again.
     self->state_ = State::closed;

@@ -42,9 +42,9 @@ void require_descriptors(int count, std::string_view what) {
   const auto most = static_cast<long>(limit.rlim_cur);
   if (most >= count && is_free(static_cast<int>(most - count))) return;
   if (in_use() + count <= most) return;
-  throw Error(ErrorCode::out_of_resources,
-              fmt::format("{}: {} more file descriptors are wanted, and {} in all are allowed (ulimit -n)", what, count,
-                          most));
+  throw Error(
+      ErrorCode::out_of_resources,
+      fmt::format("{}: {} more file descriptors are wanted, and {} in all are allowed (ulimit -n)", what, count, most));
 }
 
 }  // namespace shardwire::support
