@@ -34,6 +34,18 @@ bool has_processes() {
   return transport() != "loopback";
 }
 
+boost::test_tools::assertion_result with_processes(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(has_processes());
+  result.message() << "loopback joins threads of one process";
+  return result;
+}
+boost::test_tools::assertion_result with_mpi(boost::unit_test::test_unit_id id) {
+  if (!has_processes()) return with_processes(id);
+  boost::test_tools::assertion_result result(std::getenv("TEST_MPI") != nullptr);
+  result.message() << "the build has found no Open MPI (Debian: libopenmpi-dev, openmpi-bin)";
+  return result;
+}
+
 struct TemporaryFile {
   std::string path =
       (std::filesystem::temp_directory_path() / ("shardwire-perf-test-" + std::to_string(::getpid()))).string();
@@ -145,8 +157,7 @@ BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why) {
-  if (!has_processes()) return;
+BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why, *boost::unit_test::precondition(with_processes)) {
   // Nothing can be mapped over TCP.
   const CommandResult result = perf(
       {"-", "--repeats", "1", "--transport", transport(), "--tcp", "--way", "mapped", "--against", "none"}, two_ranks);
@@ -155,8 +166,7 @@ BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why) {
   BOOST_TEST(result.err.find("not measured: mapped: ") != std::string::npos, result.err);
 }
 
-BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp) {
-  if (!has_processes()) return;
+BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_test::precondition(with_processes)) {
   const CommandResult result =
       perf({"-", "--repeats", "1", "--tcp", "--disjoint", "--way", "packed,straight"}, two_ranks);
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
@@ -170,8 +180,7 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one) {
-  if (!has_processes() || std::getenv("TEST_MPI") == nullptr) return;
+BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one, *boost::unit_test::precondition(with_mpi)) {
   for (const bool tcp : {false, true}) {
     Words words{"-", "--repeats", "2", "--against", "memcpy,mpi"};
     if (tcp) words.emplace_back("--tcp");
@@ -186,8 +195,7 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf) {
-  if (!has_processes()) return;
+BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::precondition(with_processes)) {
   const TemporaryFile file;
   const CommandResult result = perf({"--calibrate", file.path, "--bytes", "64K", "--repeats", "1"});
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
@@ -213,8 +221,7 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf) {
   BOOST_TEST(bad.err.find(file.path) != std::string::npos, bad.err);
 }
 
-BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together) {
-  if (!has_processes()) return;
+BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together, *boost::unit_test::precondition(with_processes)) {
   const std::string port = std::to_string(20000 + ::getpid() % 10000);
   std::vector<std::unique_ptr<RunningCommand>> ranks;
   for (const char* rank : {"0", "1"}) {

@@ -27,7 +27,8 @@ struct Host {
                                "done; exit $code";
     std::vector<std::string> result{"/usr/bin/env"};
     if (!network.empty()) result.insert(result.end(), {"ip", "netns", "exec", network});
-    // Not a namespace of process numbers: between two of those on one kernel, UCX 1.13 loses large messages.
+    // Not a namespace of process numbers: with those, large messages between the hosts were seen to get lost
+    // (transport/README.md).
     result.insert(result.end(), {"unshare", "--mount", "--propagation", "private", "--ipc", "/bin/sh", "-c", script});
     result.insert(result.end(), words.begin(), words.end());
     return result;
