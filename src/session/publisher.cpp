@@ -96,9 +96,12 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
     // Readers that hang would keep the memory in use for as long as they like.
     std::vector<std::uint64_t> hanging;
     for (const auto& [id, reader] : readers_) {
-      if (reader.straight.contains(publication)) hanging.push_back(id);
+      const auto reads = [&](const auto& entry) { return entry.second.publication == publication; };
+      if (std::any_of(reader.straight.begin(), reader.straight.end(), reads)) hanging.push_back(id);
     }
-    for (const std::uint64_t id : hanging) drop(id);
+    const Error why(ErrorCode::layout_mismatch,
+                    fmt::format("'{}' was withdrawn while it was being read", publication->name));
+    for (const std::uint64_t id : hanging) drop(id, &why);
     pump();
     settle(publication);
   });
@@ -117,13 +120,14 @@ void Publisher::reader_closed(std::uint64_t connection) {
   pump();  // slots of payloads that were on their way to it are free again
 }
 
-void Publisher::drop(std::uint64_t reader) {
+void Publisher::drop(std::uint64_t reader, const Error* why) {
   auto found = readers_.extract(reader);
   if (found.empty()) return;
   found.mapped().endpoint.reset();  // completions of what was under way never run
-  for (const auto& [publication, messages] : found.mapped().straight) {
-    publication->jobs -= messages;
-    settle(publication);
+  for (const auto& [number, sending] : found.mapped().straight) {
+    if (why != nullptr) sending.connection->send(wire::Failure{number, why->code(), why->what()});
+    sending.publication->jobs -= sending.messages;
+    settle(sending.publication);
   }
 }
 
@@ -381,7 +385,10 @@ void Publisher::post(const std::shared_ptr<Publication>& publication, const Stra
     if (entry == readers_.end()) return;
     wire::PayloadHeader header{.request = straight.number, .part = static_cast<std::uint32_t>(i)};
     if (!straight.digests.empty()) header.digest = straight.digests[i];
-    ++entry->second.straight[publication];
+    Sending& sending = entry->second.straight[straight.number];
+    sending.publication = publication;
+    sending.connection = straight.reader;
+    ++sending.messages;
     ++publication->jobs;
     entry->second.endpoint->send(
         wire::EncodedHeader(header).bytes(), straight.parts[i],
@@ -389,8 +396,9 @@ void Publisher::post(const std::shared_ptr<Publication>& publication, const Stra
           if (outcome) connection->send(wire::Failure{number, outcome->code, outcome->message});
           const auto reader = readers_.find(connection->id());
           if (reader == readers_.end()) return;  // drop() has counted it
-          const auto count = reader->second.straight.find(publication);
-          if (--count->second == 0) reader->second.straight.erase(count);
+          const auto sent = reader->second.straight.find(number);
+          if (sent == reader->second.straight.end()) return;  // of an endpoint that is gone
+          if (--sent->second.messages == 0) reader->second.straight.erase(sent);
           --publication->jobs;
           settle(publication);
         });

@@ -51,9 +51,14 @@ class Publisher {
 
  private:
   using Publication = detail::PublicationState;
+  struct Sending {                             // messages under way out of a publication's own memory, for one request
+    std::shared_ptr<Publication> publication;  // owners: see Publication handle
+    std::shared_ptr<Connection> connection;    // owners: the session's table and requests
+    int messages = 0;
+  };
   struct Reader {
     std::unique_ptr<transport::Endpoint> endpoint;
-    std::map<std::shared_ptr<Publication>, int> straight;  // messages under way out of a publication's own memory
+    std::map<std::uint64_t, Sending> straight;  // by request
   };
   struct Source {  // one box of a request, found in local memory
     Box box;
@@ -101,8 +106,8 @@ class Publisher {
   void pack(Packing packing, move::Slot slot);
   void send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing);
   void post(const std::shared_ptr<Publication>& publication, const Straight& straight);
-  /// Cuts a reader off: when this returns, nothing is being sent to it.
-  void drop(std::uint64_t reader);
+  /// Cuts a reader off: when this returns, nothing is being sent to it. With `why`, its requests are answered so.
+  void drop(std::uint64_t reader, const Error* why = nullptr);
 
   struct Retiring {
     std::shared_ptr<Publication> publication;  // owners: see Publication handle
