@@ -51,6 +51,17 @@ ByteCount StagingPool::peak_bytes() const {
   return memory_->peak * memory_->slot_bytes;
 }
 
+void StagingPool::trim(ByteCount keep_bytes) {
+  ByteCount kept = 0;
+  for (const std::size_t index : memory_->free) {
+    if (kept + memory_->slot_bytes <= keep_bytes) {
+      kept += memory_->slot_bytes;
+    } else {
+      memory_->made[index].reset();
+    }
+  }
+}
+
 void StagingPool::forget_peak() {
   memory_->peak = memory_->in_use;
 }
@@ -68,6 +79,8 @@ Slot StagingPool::acquire() {
   } else {
     index = memory_->free.back();
     memory_->free.pop_back();
+    auto& memory = memory_->made[index];
+    if (!memory) memory = std::make_unique_for_overwrite<std::byte[]>(memory_->slot_bytes);
   }
   memory_->peak = std::max(memory_->peak, ++memory_->in_use);
   return {memory_, index};

@@ -44,6 +44,8 @@ class StagingPool {
   /// Most bytes that were in slots handed out at one time.
   [[nodiscard]] ByteCount peak_bytes() const;
   void forget_peak();
+  /// Gives memory of free slots back, down to `keep_bytes` of it. They are made again when they are needed.
+  void trim(ByteCount keep_bytes);
   [[nodiscard]] std::size_t free_slots() const;
   /// An empty slot object when all are in use.
   Slot acquire();

@@ -181,7 +181,11 @@ std::unique_ptr<KeptRestore> Core::take_kept(const std::string& from, const Cata
 void Core::keep(std::unique_ptr<KeptRestore> kept) {
   // A trainer restores one catalog, or two in turn. More would hold on to memory that peers have long given back.
   constexpr std::size_t most_kept = 2;
+  // Enough for the next restore to begin without page faults; the rest goes back to the trainer.
+  constexpr ByteCount most_staging_kept = 64u << 20;
   if (kept_.size() >= most_kept) kept_.erase(kept_.begin());
+  for (const auto& older : kept_) older->staging.reset();
+  if (kept->staging) kept->staging->trim(most_staging_kept);
   kept_.push_back(std::move(kept));
 }
 

@@ -44,4 +44,24 @@ BOOST_AUTO_TEST_CASE(a_slot_may_outlive_its_pool) {
   BOOST_TEST((slot.bytes()[0] == std::byte{1}));
 }
 
+BOOST_AUTO_TEST_CASE(trimmed_slots_are_made_again) {
+  move::StagingPool pool(128, 32);
+  {
+    const move::Slot slots[] = {pool.acquire(), pool.acquire(), pool.acquire(), pool.acquire()};
+    BOOST_TEST(pool.peak_bytes() == 128U);
+    pool.trim(0);  // none of them is free
+    for (const move::Slot& slot : slots) slot.bytes()[31] = std::byte{1};
+  }
+  pool.trim(32);
+  BOOST_TEST(pool.free_slots() == 4U);
+  pool.forget_peak();
+  BOOST_TEST(pool.peak_bytes() == 0U);
+  const move::Slot slots[] = {pool.acquire(), pool.acquire(), pool.acquire(), pool.acquire()};
+  for (const move::Slot& slot : slots) {
+    BOOST_REQUIRE(slot.bytes().data() != nullptr);
+    slot.bytes()[0] = slot.bytes()[31] = std::byte{2};
+  }
+  BOOST_TEST(pool.peak_bytes() == 128U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
