@@ -335,11 +335,13 @@ BOOST_AUTO_TEST_CASE(what_a_shared_job_holds_is_released_before_its_done) {
   Copier copier(2, [&] { waker.wake(); });
   auto held = std::make_shared<int>(1);  // owners: this case and the job
   long owners = 0;
+  std::atomic<int> sum = 0;
   const auto job = copier.submit_shared(
-      8, 2, [held](std::size_t) { BOOST_CHECK_EQUAL(*held, 1); },
+      8, 2, [held, &sum](std::size_t) { sum += *held; },
       [&, weak = std::weak_ptr(held)](const auto&) { owners = weak.use_count(); });
   waker.poll(copier, 1);
   BOOST_CHECK_EQUAL(owners, 1);
+  BOOST_CHECK_EQUAL(sum.load(), 8);
 }
 
 BOOST_AUTO_TEST_CASE(shared_and_other_jobs_mix_in_any_number) {
