@@ -129,6 +129,37 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_cut_twice_and_a_new_one_made) {
   BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
 }
 
+// What the old endpoint leaves behind ends a while after it; nothing of the new one may end with it.
+BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_the_old_one,
+                     boost::unit_test::data::make({0, 50, 250}), pause_ms) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const Bytes payload = pattern(large);
+  Result lost;
+  pair.to_right->send({}, payload, lost.completion());
+  for (int i = 0; i < 10; ++i) pair.left->progress();
+  pair.to_right->cut();
+  const auto left_alone = [&](std::chrono::milliseconds time) {
+    run_until([&] { pair.left->progress(); }, [] { return false; }, time);
+  };
+  left_alone(std::chrono::milliseconds(pause_ms));
+  pair.to_right.reset();
+  pair.to_right = pair.left->connect(pair.right->address(), true);
+  pair.to_left.reset();
+  pair.to_left = pair.right->connect(pair.left->address(), true);
+  Result there;
+  Result back;
+  pair.to_right->send(text("there"), payload, there.completion());
+  pair.to_left->send(text("back"), payload, back.completion());
+  BOOST_REQUIRE(pair.until([&] { return !pair.left_mail.messages.empty(); }));
+  left_alone(700ms);  // the peer pauses in the middle
+  BOOST_REQUIRE(pair.until([&] { return there.done && back.done && pair.left_mail.complete() == 1; }));
+  BOOST_TEST(there.succeeded());
+  BOOST_TEST(back.succeeded());
+  BOOST_TEST((pair.left_mail.messages.back()->payload == payload));
+  BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
+}
+
 BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_a_cut) {
   const Deadline deadline(30s);
   for (const bool fabric_first : {false, true}) {

@@ -11,10 +11,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Publishes when it is told to, and serves until it is told to end.
+// Says that its state is ready, publishes when it is told to, and serves until it is told to end.
 void be_source(Session& session, int socket) {
   Tensor tensor;
   tensor.fill();
+  write_frame(socket, {});
   read_frame(socket);
   const Publication publication = session.publish(tensor.catalog());
   read_frame(socket);

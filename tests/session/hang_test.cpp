@@ -39,7 +39,7 @@ Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& chil
   Restore restore = session.restore(tensor.catalog(), straight(deadline));
   restore.on_progress(
       [&child, stop_after](const Progress& progress) {
-        if (progress.done_bytes >= stop_after) child.freeze();
+        if (progress.done_bytes >= stop_after || std::string_view(progress.stage) == "done") child.freeze();
       },
       1ms);
   std::this_thread::sleep_for(100ms);  // until the callback's interval counts
@@ -76,6 +76,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_dead
   Child child({peer(), "source", std::to_string(port)});
   session = std::make_unique<Session>(Session::join(member(0, 2, port), quick()));
   Tensor tensor;
+  told(child);
   const auto began = Clock::now();
   Restore restore =
       restore_from_stopped(*session, tensor, child, 4s, enough_bytes * static_cast<ByteCount>(1 + 4 * round));
@@ -94,6 +95,7 @@ BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
   Child child({peer(), "source", std::to_string(port)});
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
+  told(child);
   Restore restore = restore_from_stopped(session, tensor, child, 40s, enough_bytes);
   const auto began = Clock::now();
   restore.cancel();
@@ -111,6 +113,7 @@ BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
   Child child({peer(), "source", std::to_string(port)});
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
+  told(child);
   Restore restore = session.restore(tensor.catalog(), straight(40s));
   std::atomic<bool> moving = false;
   restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);

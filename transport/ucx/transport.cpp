@@ -25,6 +25,10 @@ constexpr int descriptors_to_open = 24;    // two contexts, two workers, one thr
 constexpr int descriptors_to_connect = 8;  // sockets of both directions, a process to watch, files read in passing
 constexpr std::size_t most_descriptors_kept = 64;
 
+Fault peer_is_gone() {
+  return {ErrorCode::peer_lost, "the peer is gone"};
+}
+
 void on_received(void* request, ucs_status_t status, std::size_t size, void* user_data) noexcept {
   auto* const operation = static_cast<Operation*>(user_data);
   if (status == UCS_OK && size != operation->expected_bytes) status = UCS_ERR_MESSAGE_TRUNCATED;
@@ -139,9 +143,13 @@ class UcxFabric final : public Fabric {
     std::uint64_t fabric = 0;
     Clock::time_point receives_end;
     bool cut = false;
+    Clock::time_point latest = Clock::time_point::max();  // to have begun; later ones belong to a new connection
   };
 
   void open_workers();
+  void notice_departures(Clock::time_point now);
+  void cut_receives(Departure& departure, Clock::time_point now);
+  void end_departures(std::uint64_t fabric);
   std::shared_ptr<Connection> connect_on_host(const Address& peer);
   void watch_peers();
   bool run(Worker& worker);
@@ -261,6 +269,7 @@ std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
   const auto sockets = static_cast<int>(std::min<std::size_t>(connections_->size(), most_descriptors_kept));
   support::require_descriptors(descriptors_to_connect + sockets, "connecting to a peer by UCX");
   Address peer = decode_address(address);
+  end_departures(peer.fabric);
   std::shared_ptr<Connection> connection;
   if (same_host && host_ && !peer.host_worker.empty() && peer.host == host_identity()) {
     connection = connect_on_host(peer);
@@ -277,38 +286,60 @@ std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
   return std::make_unique<UcxEndpoint>(std::move(connection), connections_);
 }
 
-void UcxFabric::watch_peers() {
-  const auto now = Clock::now();
-  if (now < next_watch_) return;
-  next_watch_ = now + watch_interval;
-  const Fault lost{ErrorCode::peer_lost, "the peer is gone"};
+void UcxFabric::notice_departures(Clock::time_point now) {
   for (const auto& connection : *connections_) {
     if (connection->departure_seen || !connection->failed()) continue;
     connection->departure_seen = true;
     if (connection->watched() >= 0) ::epoll_ctl(events_.value(), EPOLL_CTL_DEL, connection->watched(), nullptr);
     for (Worker* worker : workers()) {
       if (worker == nullptr) continue;
-      worker->fault([&](const Operation& operation) { return operation.endpoint == connection->id(); }, lost);
+      worker->fault([&](const Operation& operation) { return operation.endpoint == connection->id(); }, peer_is_gone());
     }
     departures_.push_back({connection->peer_fabric(), now + receive_grace});
   }
+}
+
+// First UCX itself lets go of the buffers; only what it cannot end is given up on a while later.
+void UcxFabric::cut_receives(Departure& departure, Clock::time_point now) {
+  departure.cut = true;
+  departure.receives_end = now + receive_grace;
+  for (Worker* worker : workers()) {
+    if (worker != nullptr) cut_receives_from(departure.fabric, peer_is_gone(), *worker, *connections_);
+  }
+}
+
+void UcxFabric::watch_peers() {
+  const auto now = Clock::now();
+  if (now < next_watch_) return;
+  next_watch_ = now + watch_interval;
+  notice_departures(now);
   std::erase_if(departures_, [&](Departure& departure) {
     if (now < departure.receives_end) return false;
     if (!departure.cut) {
-      // First UCX itself lets go of the buffers; only what it cannot end is given up on below.
-      departure.cut = true;
-      departure.receives_end = now + receive_grace;
-      for (Worker* worker : workers()) {
-        if (worker != nullptr) cut_receives_from(departure.fabric, lost, *worker, *connections_);
-      }
+      cut_receives(departure, now);
       return false;
     }
     for (Worker* worker : workers()) {
       if (worker == nullptr) continue;
-      worker->fault([&](const Operation& operation) { return operation.peer == departure.fabric; }, lost);
+      worker->fault(
+          [&](const Operation& operation) {
+            return operation.peer == departure.fabric && operation.began <= departure.latest;
+          },
+          peer_is_gone());
     }
     return true;
   });
+}
+
+// Before there is a new connection to a peer that was given up: what ends with the old one is what there is now.
+void UcxFabric::end_departures(std::uint64_t fabric) {
+  const auto now = Clock::now();
+  notice_departures(now);
+  for (Departure& departure : departures_) {
+    if (departure.fabric != fabric) continue;
+    if (!departure.cut) cut_receives(departure, now);
+    departure.latest = std::min(departure.latest, now);
+  }
 }
 
 bool UcxFabric::run(Worker& worker) {

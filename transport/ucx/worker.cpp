@@ -178,6 +178,7 @@ bool Worker::arm() {
 
 Operation* Worker::add(Operation operation) {
   operation.worker = this;
+  operation.began = Clock::now();
   auto owned = std::make_unique<Operation>(std::move(operation));
   Operation* const key = owned.get();
   under_way_.emplace(key, std::move(owned));

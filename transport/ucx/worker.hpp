@@ -43,6 +43,7 @@ struct Operation {
   class Worker* worker = nullptr;
   std::uint64_t endpoint = 0;  ///< of ours; 0: none
   std::uint64_t peer = 0;      ///< fabric whose death ends it
+  Clock::time_point began{};   ///< set by Worker::add()
   const char* name = "";
   ByteCount expected_bytes = 0;
   ucp_ep* reply = nullptr;  ///< of a rendezvous receive: the endpoint that UCX made for it
