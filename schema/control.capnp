@@ -200,15 +200,19 @@ struct Bound {
   address @2 :Data;
   regions @3 :List(RegionHandle);
   tensors @4 :List(TensorHandle);
+  markRegion @5 :RegionHandle;  # none: no mark
+  markOffsetBytes @6 :UInt64;
 }
 
 struct PartsRequest {
   request @0 :UInt64;
-  lease @1 :UInt64;
+  lease @1 :UInt64;          # 0: see publication
   tensors @2 :List(UInt32);  # one per box
   boxes @3 :Common.Boxes;
-  each @4 :Bool;    # pack requests only, as the next; both under the capability "straight"
+  each @4 :Bool;    # pack requests only, as all that follow; this and the next under the capability "straight"
   digest @5 :Bool;
+  publication @6 :Text;  # without a lease: what is to be live; under the capability "unleased"
+  generation @7 :UInt64;
 }
 
 struct Digests {

@@ -72,6 +72,7 @@ class Contest {
         wanted_arena_(session.allocate(wanted_.size_bytes())) {
     held_.lie_in(held_arena_.bytes());
     wanted_.lie_in(wanted_arena_.bytes());
+    if (wanted_.takes_part()) catalog_ = wanted_.catalog();
     facts_.wanted = wanted_.payload_bytes();
     facts_.turns.resize(turns_.size());
     for (TurnFacts& turn : facts_.turns) {
@@ -159,7 +160,7 @@ class Contest {
     options.settle = Duration::zero();  // all that will publish have, since the members met
     options.way = way;
     try {
-      Restore restore = session_.restore(wanted_.catalog(), options);
+      Restore restore = session_.restore(*catalog_, options);
       restore.wait();
       facts.report = restore.report();
     } catch (const Error& error) {
@@ -266,6 +267,7 @@ class Contest {
   StateMemory wanted_;
   Arena held_arena_;
   Arena wanted_arena_;
+  std::optional<Catalog> catalog_;  // of wanted_; as a trainer does, it is made once
   Arena spare_;
   std::unique_ptr<TagLoop> loop_;
   std::vector<TagLoop::Send> sends_;

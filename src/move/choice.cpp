@@ -28,7 +28,7 @@ struct Sizes {
 };
 
 Sizes sizes_of(const Transfer& transfer, ByteCount* run_bytes) {
-  const memory::StridedCopy copy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
+  const memory::StridedCopy& copy = *transfer.copy;
   *run_bytes = copy.run_bytes();
   return {copy.bytes(), copy.runs(), hull_bytes(transfer.box, transfer.held, transfer.item_bytes)};
 }
@@ -88,8 +88,10 @@ Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> of
   std::map<std::tuple<std::uint32_t, std::size_t, unsigned>, Group> groups;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     ByteCount run_bytes = 0;
-    const Sizes sizes = sizes_of(transfers[i], &run_bytes);
-    Group& group = groups[{transfers[i].peer, run_class(run_bytes), offers[i].ways.bits()}];
+    Transfer& transfer = transfers[i];
+    transfer.copy.emplace(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
+    const Sizes sizes = sizes_of(transfer, &run_bytes);
+    Group& group = groups[{transfer.peer, run_class(run_bytes), offers[i].ways.bits()}];
     group.reach = offers[i].reach;
     group.ways = offers[i].ways;
     group.sizes.add(sizes);

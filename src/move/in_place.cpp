@@ -65,6 +65,7 @@ class InPlaceWay final : public WayEngine {
     }
     void copy(const Part& part, memory::Stores stores) const {
       const Transfer& t = *part.transfer;
+      if (t.copy && part.box == t.box) return t.copy->run_all(t.source, t.target, stores);
       memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
     }
     void copy_and_digest(const Part& part, memory::Stores stores) {

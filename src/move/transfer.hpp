@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "memory/strided_copy.hpp"
@@ -26,6 +27,8 @@ struct Transfer {
   std::byte* target = nullptr;                      ///< target's local element 0
   const transport::RemoteRegion* region = nullptr;  ///< where one-sided reads read from; null: there is none
   ByteCount region_offset = 0;                      ///< of the source's local element 0
+  /// From `held` to `wanted`, all of `box`; worked out once by choose_ways().
+  std::optional<memory::StridedCopy> copy{};
 };
 
 inline ByteCount bytes_of_box(const Box& box, ByteCount item_bytes) {

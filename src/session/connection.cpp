@@ -111,12 +111,8 @@ void Connection::connected() {
   });
   uv_read_start(
       reinterpret_cast<uv_stream_t*>(stream_.get()),
-      [](uv_handle_t*, std::size_t, uv_buf_t* buffer) {
-        constexpr unsigned chunk = 64 * 1024;
-        *buffer = uv_buf_init(new char[chunk], chunk);
-      },
+      [](uv_handle_t* stream, std::size_t, uv_buf_t* buffer) { *buffer = Loop::input_of(*stream->loop); },
       [](uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
-        const std::unique_ptr<char[]> memory(buffer->base);
         auto* connection = static_cast<Connection*>(stream->data);
         if (connection == nullptr) return;
         const auto keep = connection->shared_from_this();

@@ -10,6 +10,7 @@
 #include "move/choice.hpp"
 #include "move/staging.hpp"
 #include "session/link.hpp"
+#include "session/live_marks.hpp"
 #include "session/publication.hpp"
 #include "session/restore_values.hpp"
 #include "shardwire/plan.hpp"
@@ -42,6 +43,7 @@ struct SourcePeer {
   std::vector<std::shared_ptr<transport::RemoteRegion>> regions;  // null: of no use here
   std::vector<ByteCount> region_bytes;
   std::vector<wire::TensorHandle> handles;  // by position in `tensors`
+  LiveMark mark;
   Reach reach = Reach::process;
   std::string protocol;
   std::string no_map_reason;

@@ -10,8 +10,9 @@
 
 namespace shardwire {
 
-Loop::Loop() {
+Loop::Loop() : input_(64 * 1024) {
   check_uv(uv_loop_init(&loop_), "uv_loop_init");
+  loop_.data = this;
   check_uv(uv_async_init(&loop_, &wake_, [](uv_async_t* wake) { static_cast<Loop*>(wake->data)->drain(); }),
            "uv_async_init");
   wake_.data = this;
@@ -24,6 +25,11 @@ Loop::~Loop() {
     uv_stop(&loop_);
   });
   thread_.join();
+}
+
+uv_buf_t Loop::input_of(const uv_loop_t& loop) {
+  std::vector<char>& input = static_cast<Loop*>(loop.data)->input_;
+  return uv_buf_init(input.data(), static_cast<unsigned>(input.size()));
 }
 
 void Loop::post(std::function<void()> task) {

@@ -37,12 +37,16 @@ class Loop {
     return result.get();
   }
   [[nodiscard]] uv_loop_t* raw() { return &loop_; }
+  /// Where streams of this loop read into. Its bytes are the reader's until its callback returns: libuv reads one stream
+  /// after the other.
+  static uv_buf_t input_of(const uv_loop_t& loop);
 
  private:
   void run();
   void drain();
 
   uv_loop_t loop_{};
+  std::vector<char> input_;  // loop thread only
   uv_async_t wake_{};
   std::mutex mutex_;
   std::vector<std::function<void()>> tasks_;  // guarded by mutex_

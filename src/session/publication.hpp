@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -55,6 +56,7 @@ struct PublicationState {
   std::vector<Tensor> tensors;            ///< in the order of the manifest
   std::shared_ptr<ArenaState> snapshot;   ///< memory of a snapshot
   std::map<std::uint64_t, Lease> leases;  ///< loop thread only
+  std::optional<ByteCount> mark;          ///< see LiveMarks; loop thread only
   bool withdrawn = false;                 ///< loop thread only
   std::atomic<bool> retired = false;      ///< the memory is the caller's again
   int jobs = 0;                           ///< copies that read the memory now; loop thread only

@@ -24,10 +24,22 @@ constexpr ByteCount most_copied_here = 128u << 10;
 
 constexpr auto by_tensor = [](const auto& a, const auto& b) { return a.tensor < b.tensor; };
 
+bool covers(const detail::Lease& lease, const wire::Part& part) {
+  const auto [first, past] = std::equal_range(lease.ranges.begin(), lease.ranges.end(), part, by_tensor);
+  return std::any_of(first, past, [&](const wire::TensorRange& range) {
+    return range.boxes.empty() ||
+           std::any_of(range.boxes.begin(), range.boxes.end(), [&](const Box& box) { return contains(box, part.box); });
+  });
+}
+
 }  // namespace
 
 Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging staging, std::string host)
-    : fabric_(fabric), copier_(copier), host_(std::move(host)), pool_(staging.budget_bytes, staging.slot_bytes) {
+    : fabric_(fabric),
+      copier_(copier),
+      host_(std::move(host)),
+      marks_(fabric),
+      pool_(staging.budget_bytes, staging.slot_bytes) {
 }
 
 Publisher::~Publisher() {
@@ -38,6 +50,7 @@ Publisher::~Publisher() {
 void Publisher::add(std::shared_ptr<Publication> publication) {
   const auto [entry, added] = live_.emplace(publication->name, publication);
   if (!added) refuse(fmt::format("'{}' is already published by this member; retire it first", publication->name));
+  entry->second->mark = marks_.set(entry->second->generation);
 }
 
 std::shared_ptr<detail::PublicationState> Publisher::live(const std::string& name) const {
@@ -87,6 +100,7 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
                        std::function<void(std::vector<int>)> done) {
   publication->withdrawn = true;
   if (live(publication->name) == publication) live_.erase(publication->name);
+  if (const auto mark = std::exchange(publication->mark, std::nullopt)) marks_.clear(*mark);
   auto timer = std::make_unique<Timer>(loop);
   timer->start(timeout, [this, publication] {
     for (auto& [number, lease] : publication->leases) lease.revoked = true;
@@ -157,6 +171,15 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
   }
   *found = &held;
   return entry->second;
+}
+
+std::shared_ptr<detail::PublicationState> Publisher::readable(const Packing& packing, const detail::Lease** found) {
+  if (packing.lease != 0) return leased(packing.lease, packing.reader->id(), found);
+  auto publication = live(packing.name);
+  if (!publication || publication->generation != packing.generation) {
+    throw Error(ErrorCode::layout_mismatch, fmt::format("'{}' was withdrawn while it was being read", packing.name));
+  }
+  return publication;
 }
 
 // --- requests ---
@@ -241,6 +264,10 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     }
     bound.tensors.push_back(handle);
   }
+  if (publication->mark) {
+    const transport::Region& marks = marks_.region();
+    bound.mark = wire::Bound::Mark{{marks.key(), marks.bytes().size()}, *publication->mark};
+  }
   if (const auto known = readers_.find(reader.id()); known == readers_.end() || known->second.endpoint->failed()) {
     drop(reader.id());
     auto endpoint = fabric_.connect(request.address, reader.peer().host == host_);
@@ -249,17 +276,16 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   reader.send(bound);
 }
 
-std::vector<Publisher::Source> Publisher::locate(Publication& publication, const detail::Lease& lease,
+std::vector<Publisher::Source> Publisher::locate(Publication& publication, const detail::Lease* lease,
                                                  const std::vector<wire::Part>& parts, ByteCount* bytes) {
   std::vector<Source> sources;
   sources.reserve(parts.size());
   for (const wire::Part& part : parts) {
-    const auto [first, past] = std::equal_range(lease.ranges.begin(), lease.ranges.end(), part, by_tensor);
-    const bool covered = std::any_of(first, past, [&](const wire::TensorRange& range) {
-      return range.boxes.empty() || std::any_of(range.boxes.begin(), range.boxes.end(),
-                                                [&](const Box& box) { return contains(box, part.box); });
-    });
-    if (!covered) refuse(fmt::format("tensor {} {} is not under the lease", part.tensor, to_string(part.box)));
+    if (lease == nullptr) {
+      if (part.tensor >= publication.tensors.size()) refuse(fmt::format("there is no tensor {}", part.tensor));
+    } else if (!covers(*lease, part)) {
+      refuse(fmt::format("tensor {} {} is not under the lease", part.tensor, to_string(part.box)));
+    }
     const TensorSpec& spec = publication.described.manifest->tensors.at(part.tensor).spec;
     const PlacedBox* holder = publication.placed(part.tensor).around(part.box);
     if (holder == nullptr) {
@@ -274,10 +300,16 @@ std::vector<Publisher::Source> Publisher::locate(Publication& publication, const
 
 void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) {
   const detail::Lease* lease = nullptr;
-  const auto publication = leased(request.lease, reader.id(), &lease);
-  Packing packing{reader.shared_from_this(), request.request, request.lease, {}, 0, false};
-  packing.sources = locate(*publication, *lease, request.parts, &packing.bytes);
-  packing.digest = request.digest;
+  Packing packing{.reader = reader.shared_from_this(),
+                  .number = request.request,
+                  .lease = request.lease,
+                  .name = request.publication,
+                  .generation = request.generation,
+                  .sources = {},
+                  .digest = request.digest};
+  if (request.each && request.lease == 0) refuse("a request for one message per part came without a lease");
+  const auto publication = readable(packing, &lease);
+  packing.sources = locate(*publication, lease, request.parts, &packing.bytes);
   if (!readers_.contains(reader.id())) refuse("a pack request came before bind");
   if (request.each) return send_straight(publication, packing);
   if (packing.bytes > pool_.slot_bytes()) {
@@ -301,7 +333,7 @@ void Publisher::pack(Packing packing, move::Slot slot) {
   const detail::Lease* lease = nullptr;
   std::shared_ptr<Publication> publication;
   try {  // again: the lease may have been revoked while the request waited
-    publication = leased(packing.lease, reader->id(), &lease);
+    publication = readable(packing, &lease);
   } catch (const Error& error) {
     return reader->send(wire::Failure{number, error.code(), error.what()});
   }
@@ -410,7 +442,7 @@ void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request
   const auto publication = leased(request.lease, reader.id(), &lease);
   ByteCount bytes = 0;
   const auto digests = std::make_shared<std::vector<wire::BoxDigest>>();  // owners: the job and its completion
-  std::vector<Source> located = locate(*publication, *lease, request.parts, &bytes);
+  std::vector<Source> located = locate(*publication, lease, request.parts, &bytes);
   submit(
       publication, bytes,
       [sources = std::move(located), digests] {

@@ -9,6 +9,7 @@
 #include "memory/copier.hpp"
 #include "move/staging.hpp"
 #include "session/connection.hpp"
+#include "session/live_marks.hpp"
 #include "session/publication.hpp"
 #include "transport/transport.hpp"
 
@@ -69,7 +70,9 @@ class Publisher {
   struct Packing {
     std::shared_ptr<Connection> reader;  // owners: the session's table and this request
     std::uint64_t number = 0;
-    std::uint64_t lease = 0;
+    std::uint64_t lease = 0;  // 0: without
+    std::string name;         // without one: the publication's, and the next
+    std::uint64_t generation = 0;
     std::vector<Source> sources;
     ByteCount bytes = 0;
     bool digest = false;
@@ -95,7 +98,10 @@ class Publisher {
 
   std::uint64_t add_lease(const std::shared_ptr<Publication>& publication, detail::Lease lease);
   std::shared_ptr<Publication> leased(std::uint64_t lease, std::uint64_t reader, const detail::Lease** found);
-  std::vector<Source> locate(Publication& publication, const detail::Lease& lease, const std::vector<wire::Part>& parts,
+  /// What may be read for this request now, and under which lease. Errors: throws Error when nothing may.
+  std::shared_ptr<Publication> readable(const Packing& packing, const detail::Lease** found);
+  /// `lease`: null where none is needed.
+  std::vector<Source> locate(Publication& publication, const detail::Lease* lease, const std::vector<wire::Part>& parts,
                              ByteCount* bytes);
   void settle(const std::shared_ptr<Publication>& publication);
   /// Runs `job`, which reads `bytes` of the publication, and then `done`: at once where that is quicker than waking a
@@ -119,6 +125,7 @@ class Publisher {
   transport::Fabric& fabric_;
   memory::Copier& copier_;
   std::string host_;
+  LiveMarks marks_;
   move::StagingPool pool_;
   std::map<std::string, std::shared_ptr<Publication>> live_;  // owners: see Publication handle
   std::map<std::uint64_t, std::shared_ptr<Publication>> by_lease_;

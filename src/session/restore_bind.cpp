@@ -18,6 +18,10 @@ std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t
   return static_cast<std::size_t>(std::lower_bound(tensors.begin(), tensors.end(), tensor) - tensors.begin());
 }
 
+bool reads_in_place(Way way) {
+  return way == Way::local || way == Way::mapped;
+}
+
 const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
   const PlacedBox* found = placed.around(box);
   if (found == nullptr) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
@@ -36,12 +40,7 @@ void RestoreRun::bind() {
       peer.record = *std::find_if(records.begin(), records.end(),
                                   [&](const auto& one) { return one.place == to_int(peer.place); });
     }
-    // What is mapped can be read before the source has answered: a publication that is live then was so all the time.
-    // Without a lease at all, where so little is read that a source would wait for the lease longer than for the reading.
-    constexpr ByteCount most_unleased_bytes = 1u << 20;
-    const auto bytes = bytes_read_early();
-    early_ = bytes.has_value();
-    unleased_ = early_ && *bytes <= most_unleased_bytes;
+    choose_beginning();
   } else {
     name_peers();
   }
@@ -50,19 +49,27 @@ void RestoreRun::bind() {
   peer_bound();
 }
 
-// Bytes of this restore, if it may begin to read at once: all is as in an earlier one, and mapped or local.
-std::optional<ByteCount> RestoreRun::bytes_read_early() const {
-  if (options_.verify != Verify::none || kept_->way != options_.way || !same_memory(kept_->wanted, wanted_)) return {};
-  ByteCount bytes = 0;
-  for (const move::Transfer& transfer : *kept_->transfers) {
-    bytes += move::bytes_of(transfer);
-    if (transfer.way != Way::local && transfer.way != Way::mapped) return {};
-  }
+// Where all is as in an earlier restore, it may begin at once. What is mapped can be read before the source has answered: a
+// publication that is live then was so all the time. Without a lease at all, where so little is wanted that asking for one
+// would take longer than getting it.
+void RestoreRun::choose_beginning() {
+  constexpr ByteCount most_unleased_bytes = 1u << 20;
+  if (options_.verify != Verify::none || kept_->way != options_.way || !same_memory(kept_->wanted, wanted_)) return;
   const bool bound = std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
     return peer.bound_generation == peer.record.generation &&
-           (!peer.link || (!peer.link->broken() && peer.link->peer_can("confirm")));
+           (!peer.link || (!peer.link->broken() && peer.link->peer_can("unleased")));
   });
-  return bound ? std::optional(bytes) : std::nullopt;
+  if (!bound) return;
+  ByteCount bytes = 0;
+  bool in_place = true;
+  bool packed_at_most = true;
+  for (const move::Transfer& transfer : *kept_->transfers) {
+    bytes += move::bytes_of(transfer);
+    in_place = in_place && reads_in_place(transfer.way);
+    packed_at_most = packed_at_most && (reads_in_place(transfer.way) || transfer.way == Way::packed);
+  }
+  unleased_ = packed_at_most && bytes <= most_unleased_bytes;
+  early_ = unleased_ || in_place;
 }
 
 // One peer per source that the schedule names, with the tensors that are read from it.
@@ -186,6 +193,13 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
     for (std::size_t i = 0; i < reply.regions.size(); ++i) {
       peer.regions[i] = peer.link->region(reply.regions[i]);
       if (peer.regions[i]->mapped().empty()) peer.no_map_reason = "; its memory cannot be mapped from here";
+    }
+  }
+  peer.mark = {};
+  if (reply.mark) {
+    auto region = peer.link->region(reply.mark->region);
+    if (is_mark(reply.mark->offset_bytes, region->mapped().size())) {
+      peer.mark = {std::move(region), reply.mark->offset_bytes};
     }
   }
   peer.max_pack_bytes = reply.max_pack_bytes;

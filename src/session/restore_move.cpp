@@ -29,6 +29,10 @@ void RestoreRun::move_all() {
   hooks.endpoint = [this](std::uint32_t peer) -> transport::Endpoint& { return peers_[peer].link->endpoint(); };
   hooks.ask = [this](std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
     wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
+    if (message.lease == 0) {
+      message.publication = options_.from;
+      message.generation = peers_[peer].record.generation;
+    }
     message.parts.reserve(parts.size());
     for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
     // A good answer is the payload; what can come here is a refusal.

@@ -72,7 +72,7 @@ class RestoreRun {
 
   // bind (restore_bind.cpp)
   void bind();
-  [[nodiscard]] std::optional<ByteCount> bytes_read_early() const;
+  void choose_beginning();
   void name_peers();
   void lease_from(std::size_t index);
   void leased(std::size_t index, wire::Message& message);
@@ -93,6 +93,7 @@ class RestoreRun {
   void ask_digests(std::size_t peer);
   void compare(const Check& check, const std::vector<wire::BoxDigest>& theirs);
   [[noreturn]] void differ(std::span<const move::Part> parts) const;
+  [[nodiscard]] bool proven(std::size_t peer) const;
   void release_all();
   void released(std::size_t index, bool intact);
   void commit();

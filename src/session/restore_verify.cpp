@@ -83,6 +83,15 @@ void RestoreRun::differ(std::span<const move::Part> parts) const {
       gaps, {source});
 }
 
+// Without a lease: whether what came from this peer is known to be what it has published. What it packed itself it packed
+// while the publication was live.
+bool RestoreRun::proven(std::size_t peer) const {
+  if (peers_[peer].mark.says_live(peers_[peer].record.generation)) return true;
+  return std::all_of(transfers_->begin(), transfers_->end(), [&](const move::Transfer& transfer) {
+    return transfer.peer != peer || transfer.way == Way::packed;
+  });
+}
+
 // The check after the read: a source that was withdrawn or changed meanwhile says so when the lease ends.
 void RestoreRun::release_all() {
   pending_ = peers_.size() + 1;
@@ -96,6 +105,10 @@ void RestoreRun::release_all() {
     const std::uint64_t number = next_request();
     auto answered = while_running(
         [this, i](wire::Message& message) { released(i, expect<wire::Released>(message, peers_[i]).intact); });
+    if (lease == 0 && proven(i)) {
+      --pending_;
+      continue;
+    }
     if (lease == 0) {
       peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation}, std::move(answered));
       continue;

@@ -118,7 +118,7 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
   setup.bootstrap = bootstrap;
   setup.identity.job_key = bootstrap.job_key;
   wire::Hello& hello = setup.identity.hello;
-  hello.capabilities = {"packed", "digest", "strides", "straight", "confirm"};
+  hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased"};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
   hello.incarnation = random_number();

@@ -85,6 +85,13 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
     in.at("Bound.regions", bound.regions.size());
     bound.regions.push_back({in.data(region.getKey(), max_region_key_bytes), region.getSizeBytes()});
   }
+  if (from.hasMarkRegion()) {
+    const auto region = from.getMarkRegion();
+    in.at("Bound.markRegion");
+    bound.mark =
+        Bound::Mark{{in.data(region.getKey(), max_region_key_bytes), region.getSizeBytes()}, from.getMarkOffsetBytes()};
+    if (bound.mark->offset_bytes > region.getSizeBytes()) in.reject("ends before its mark");
+  }
   const auto tensors = in.at("Bound.tensors").list(from.getTensors());
   bound.tensors.reserve(tensors.size());
   for (const auto tensor : tensors) {
@@ -117,6 +124,10 @@ PackRequest read_pack_request(schema::PartsRequest::Reader from, Input& in) {
   auto request = read_parts<PackRequest>(from, in);
   request.each = from.getEach();
   request.digest = from.getDigest();
+  request.generation = from.getGeneration();
+  if (from.hasPublication()) {
+    request.publication = in.at("PartsRequest.publication").name(from.getPublication(), max_name_bytes);
+  }
   return request;
 }
 

@@ -124,6 +124,12 @@ void write(Builder out, const Bound& bound) {
     regions[i].setSizeBytes(bound.regions[i].size_bytes);
     regions[i].setKey(data_of(bound.regions[i].key));
   }
+  if (bound.mark) {
+    auto region = to.initMarkRegion();
+    region.setSizeBytes(bound.mark->region.size_bytes);
+    region.setKey(data_of(bound.mark->region.key));
+    to.setMarkOffsetBytes(bound.mark->offset_bytes);
+  }
   auto tensors = to.initTensors(static_cast<unsigned>(bound.tensors.size()));
   for (unsigned i = 0; i < tensors.size(); ++i) {
     tensors[i].setTensor(bound.tensors[i].tensor);
@@ -140,6 +146,8 @@ void write(Builder out, const PackRequest& request) {
   write_parts(to, request);
   to.setEach(request.each);
   to.setDigest(request.digest);
+  to.setGeneration(request.generation);
+  if (!request.publication.empty()) to.setPublication(text_of(request.publication));
 }
 void write(Builder out, const DigestRequest& request) {
   write_parts(out.initDigestRequest(), request);

@@ -243,6 +243,13 @@ struct Bound {
   std::uint64_t max_pack_bytes = 0;  ///< most payload that one PackRequest to this source may ask for
   std::vector<RegionHandle> regions;
   std::vector<TensorHandle> tensors;
+  /// A word in memory of the source: the publication's generation as long as it is live.
+  struct Mark {
+    RegionHandle region;
+    std::uint64_t offset_bytes = 0;
+    bool operator==(const Mark&) const = default;
+  };
+  std::optional<Mark> mark{};
   bool operator==(const Bound&) const = default;
 };
 
@@ -255,12 +262,15 @@ struct Part {
 /// headers of the messages are PayloadHeaders.
 struct PackRequest {
   std::uint64_t request = 0;
-  std::uint64_t lease = 0;
+  std::uint64_t lease = 0;  ///< 0: none, `publication` has to be live while the source packs. Not with `each`
   std::vector<Part> parts;
   bool each = false;    ///< one message per part, straight from where it lies if it lies in one piece. Only for sources
                         ///< with the capability "straight"
   bool digest = false;  ///< with a digest of the elements of each message: of the part's box, or of the digests of all
                         ///< parts' boxes in order. Same capability
+  std::string publication{};  ///< without a lease, as the next. Only for sources with the capability "unleased", to
+                              ///< which the reader is bound
+  std::uint64_t generation = 0;
   bool operator==(const PackRequest&) const = default;
 };
 /// Asks for a digest of each box, taken row-major from the source's memory.

@@ -53,6 +53,22 @@ class Tensor {
   std::vector<std::byte> bytes_ = std::vector<std::byte>(tensor_bytes);
 };
 
+/// A small tensor of one place, in memory of the session's that peers may map.
+struct SmallTensor {
+  explicit SmallTensor(Session& session) : arena(session.allocate(elements * sizeof(float))) {
+    shard.use(arena.data());
+  }
+  [[nodiscard]] Catalog catalog() {
+    Catalog catalog(Rank{0}, 1);
+    shard.add_to(catalog);
+    return catalog;
+  }
+
+  static constexpr std::size_t elements = 10'000;
+  Arena arena;
+  TestShard shard{{{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}}, Layout::replicated(), Rank{0}};
+};
+
 inline RestoreOptions straight(Duration deadline) {
   RestoreOptions options = within(deadline);
   options.way = Way::straight;

@@ -21,6 +21,15 @@ void be_source(Session& session, int socket) {
   read_frame(socket);
 }
 
+// Publishes a small tensor at once, and serves until it is told to end.
+void be_small_source(Session& session, int socket) {
+  SmallTensor tensor(session);
+  tensor.shard.fill(1);
+  const Publication publication = session.publish(tensor.catalog());
+  write_frame(socket, {});
+  read_frame(socket);
+}
+
 // Restores twice; in the middle of the first it stops itself. Says what came of each.
 void be_reader(Session& session, int socket) {
   Tensor tensor;
@@ -60,6 +69,7 @@ int main(int argc, char** argv) {
     const int socket = std::atoi(argv[3]);
     Session session = Session::join(member(1, 2, static_cast<std::uint16_t>(std::atoi(argv[2]))), quick());
     if (task == "source") be_source(session, socket);
+    if (task == "small source") be_small_source(session, socket);
     if (task == "reader") be_reader(session, socket);
     return 0;
   } catch (const std::exception& error) {

@@ -156,4 +156,31 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout
   BOOST_TEST(second == "good");
 }
 
+// What has been restored once and can be mapped is read, and known to be live, without a word from its source.
+BOOST_AUTO_TEST_CASE(a_small_restore_from_mapped_memory_needs_nothing_of_its_source_the_second_time) {
+  const Deadline deadline(50s);
+  const auto port = free_port();
+  Child child({peer(), "small source", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  told(child);
+  SmallTensor tensor(session);
+  const Catalog wanted = tensor.catalog();
+  session.restore(wanted, within(20s)).wait();
+  BOOST_TEST(tensor.shard.wrong(1) == 0U);
+  child.freeze();
+  await_stop(child);
+  tensor.shard.fill(2);
+  Restore restore = session.restore(wanted, within(2s));
+  if (maps_arenas()) {
+    restore.wait();
+    BOOST_TEST(tensor.shard.wrong(1) == 0U);
+  } else {
+    BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::timed_out));
+  }
+  ::kill(child.pid(), SIGCONT);
+  session.restore(wanted, within(20s)).wait();
+  BOOST_TEST(tensor.shard.wrong(1) == 0U);
+  write_frame(child.socket(), {});
+}
+
 BOOST_AUTO_TEST_SUITE_END()

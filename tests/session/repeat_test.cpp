@@ -225,8 +225,8 @@ BOOST_AUTO_TEST_CASE(what_a_repetition_allocates_does_not_grow_with_the_state) {
   const std::uint64_t few = allocated(2, 600);
   const std::uint64_t large = allocated(2, 60'000);
   BOOST_TEST_MESSAGE(few << " and " << large << " bytes, all members together");
-  if (maps_arenas()) BOOST_TEST(large < few + (1u << 20));
-  BOOST_TEST(few < (4u << 20));
+  if (maps_arenas()) BOOST_TEST(large < few + (256u << 10));
+  BOOST_TEST(few < (512u << 10));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

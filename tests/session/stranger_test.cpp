@@ -200,4 +200,32 @@ BOOST_AUTO_TEST_CASE(requests_about_nothing_are_answered_with_their_number) {
   }
 }
 
+// What may be asked for without a lease is checked as it is under one.
+BOOST_AUTO_TEST_CASE(requests_without_a_lease_are_held_to_what_is_live) {
+  Job job;
+  std::vector<float> memory(6);
+  Catalog held(Rank{0}, 1);
+  held.add({{"w", "exp_avg"}, DType::f32, {6}}, Layout::replicated(), View{.data = memory.data()});
+  Publication publication = job.host.publish(held);
+  Stranger stranger(job.port);
+  introduce(stranger);
+  const auto asked = [&](const wire::Part& part, const char* name, std::uint64_t generation, bool each) {
+    stranger.send_frame(wire::encode(
+        wire::PackRequest{.request = 5, .parts = {part}, .each = each, .publication = name, .generation = generation}));
+    const wire::Message answer = stranger.next();
+    BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
+    return std::get<wire::Failure>(answer);
+  };
+  const wire::Part all{0, Box{{0}, {6}}};
+  BOOST_TEST(asked(all, "state", 1, false).message.find("before bind") != std::string::npos);  // nothing else is wrong
+  BOOST_TEST((asked(all, "state", 2, false).code == ErrorCode::layout_mismatch));
+  BOOST_TEST((asked(all, "other", 1, false).code == ErrorCode::layout_mismatch));
+  BOOST_TEST((asked(all, "", 0, false).code == ErrorCode::layout_mismatch));
+  BOOST_TEST(asked(all, "state", 1, true).message.find("without a lease") != std::string::npos);
+  BOOST_TEST(asked({1, Box{{0}, {6}}}, "state", 1, false).message.find("no tensor 1") != std::string::npos);
+  BOOST_TEST(asked({0, Box{{3}, {4}}}, "state", 1, false).message.find("not held here") != std::string::npos);
+  publication.retire(5s);
+  BOOST_TEST((asked(all, "state", 1, false).code == ErrorCode::layout_mismatch));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -46,6 +46,8 @@ std::ostream& operator<<(std::ostream& out, const Refused& refused) {
 constexpr Extent huge = std::numeric_limits<Extent>::max();
 const Bound dangling{1, {}, 0, {}, {{0, 0, 0}}};
 const Bound past_end{1, {}, 0, {{{}, 16}}, {{0, 0, 17}}};
+const Bound mark_past_end{1, {}, 0, {}, {}, Bound::Mark{{{}, 16}, 17}};
+const Bound long_mark{1, {}, 0, {}, {}, Bound::Mark{{Bytes(4097), 16}, 0}};
 
 // encode() writes what it is given; what is wrong with it is for the reader to find.
 const std::vector<Refused> refused{
@@ -89,6 +91,9 @@ const std::vector<Refused> refused{
     {"Bound.regions[0]", Bound{1, {}, 0, {{Bytes(4097), 1}}, {}}},
     {"Bound.tensors[0]", dangling},
     {"Bound.tensors[0]", past_end},
+    {"Bound.markRegion", mark_past_end},
+    {"Bound.markRegion", long_mark},
+    {"PartsRequest.publication", PackRequest{1, 0, {}, false, false, std::string(257, 'p'), 1}},
     {"PartsRequest.boxes", PackRequest{1, 1, {{0, {{huge}, {1}}}}}},
     {"PartsRequest", DigestRequest{1, 1, std::vector<Part>(max_boxes_per_message + 1)}},
 };
@@ -112,7 +117,8 @@ BOOST_AUTO_TEST_CASE(every_message_survives_a_round_trip) {
 }
 
 BOOST_AUTO_TEST_CASE(default_values_survive_a_round_trip) {
-  for (const Message& message : {Message(Hello{}), Message(Lease{}), Message(Bound{}), Message(Failure{})}) {
+  for (const Message& message :
+       {Message(Hello{}), Message(Lease{}), Message(Bound{}), Message(PackRequest{}), Message(Failure{})}) {
     BOOST_CHECK(decode(encode(message)) == message);
   }
 }

@@ -79,6 +79,7 @@ class Maker {
   /// One of each alternative of Message, in its order.
   std::vector<Message> messages() {
     Bound bound{word(), bytes(100), word(), {}, {}};
+    if (below(2) == 0) bound.mark = Bound::Mark{{bytes(40), 4096}, below(4097)};
     bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{bytes(200), random_()}; });
     bound.tensors = several<TensorHandle>(9, [&] {
       TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_(), {}};
@@ -106,7 +107,7 @@ class Maker {
         Released{word(), below(2) == 0},
         Bind{word(), word(), text(20), text(20), bytes(4000)},
         bound,
-        PackRequest{word(), word(), parts(), below(2) == 0, below(2) == 0},
+        PackRequest{word(), word(), parts(), below(2) == 0, below(2) == 0, text(20), word()},
         DigestRequest{word(), word(), parts()},
         Digests{word(), several<BoxDigest>(30,
                                            [&] {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/live_marks.hpp"
+
+#include <atomic>
+#include <new>
+
+namespace shardwire {
+
+namespace {
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint64_t));
+
+constexpr ByteCount mark_spacing = 64;  // a cache line each: readers of one do not slow the writer of another
+constexpr ByteCount marks_bytes = 4096;
+
+Word& word_at(const transport::Region& region, ByteCount offset_bytes) {
+  return *reinterpret_cast<Word*>(region.bytes().data() + offset_bytes);
+}
+
+// Loads that came before stay before those that follow.
+void order_loads() {
+#if defined(__SANITIZE_THREAD__)
+  static Word word{0};  // the thread sanitizer knows no fences
+  word.fetch_add(1, std::memory_order_acq_rel);
+#else
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
+}  // namespace
+
+LiveMarks::~LiveMarks() {
+  if (!region_) return;
+  for (ByteCount at = 0; at < marks_bytes; at += mark_spacing) word_at(*region_, at).store(0);
+}
+
+std::optional<ByteCount> LiveMarks::set(std::uint64_t generation) {
+  if (!opened_) {
+    opened_ = true;
+    if (!fabric_.capabilities().mapped) return std::nullopt;
+    try {
+      region_ = fabric_.allocate(marks_bytes);
+    } catch (const Error&) {
+      return std::nullopt;  // readers ask then
+    }
+    for (ByteCount at = marks_bytes; at > 0;) {
+      at -= mark_spacing;
+      new (region_->bytes().data() + at) Word(0);
+      free_.push_back(at);
+    }
+  }
+  if (free_.empty()) return std::nullopt;
+  const ByteCount offset_bytes = free_.back();
+  free_.pop_back();
+  word_at(*region_, offset_bytes).store(generation);
+  return offset_bytes;
+}
+
+// Whatever is written into the publication's memory later is seen by nobody who does not see this as well: it gets to the
+// writing thread through a lock, and what comes before a lock is released is seen before what comes after it.
+void LiveMarks::clear(ByteCount offset_bytes) {
+  word_at(*region_, offset_bytes).store(0);
+  free_.push_back(offset_bytes);
+}
+
+bool LiveMark::says_live(std::uint64_t generation) const {
+  if (!region) return false;
+  const auto* const word = reinterpret_cast<const Word*>(region->mapped().data() + offset_bytes);
+  order_loads();
+  return word->load(std::memory_order_relaxed) == generation;
+}
+
+}  // namespace shardwire
