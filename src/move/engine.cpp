@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/engine.hpp"
 
-#include <algorithm>
-#include <bit>
-
 namespace shardwire::move {
 
 Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks)
     : staging_(std::move(staging)),
-      shared_(std::make_shared<Shared>(Shared{.copier = copier,
-                                              .pacer = Pacer(options.ingress_bytes_per_second),
-                                              .tally = {},
-                                              .digests = options.digests,
-                                              .changed = std::move(hooks.changed),
-                                              .failed = std::move(hooks.failed),
-                                              .digested = std::move(hooks.digested),
-                                              .differs = std::move(hooks.differs),
-                                              .endpoint = std::move(hooks.endpoint),
-                                              .ask = std::move(hooks.ask)})),
+      shared_(std::make_shared<Shared>(
+          Shared{.copier = copier,
+                 .pacer = Pacer(options.ingress_bytes_per_second),
+                 .tally = {},
+                 .depths = depths_for(options.costs, staging_->slot_bytes(), straight_message_bytes),
+                 .digests = options.digests,
+                 .changed = std::move(hooks.changed),
+                 .failed = std::move(hooks.failed),
+                 .digested = std::move(hooks.digested),
+                 .differs = std::move(hooks.differs),
+                 .endpoint = std::move(hooks.endpoint),
+                 .ask = std::move(hooks.ask)})),
       local_(make_in_place(shared_, Way::local)),
       mapped_(make_in_place(shared_, Way::mapped)),
       reads_(make_reads(shared_, *staging_)),
@@ -73,15 +72,6 @@ std::optional<MessageWay::Asked> Engine::asked(std::uint64_t request) const {
 
 bool Engine::idle() const {
   return local_->idle() && mapped_->idle() && reads_->idle() && packed_->idle() && straight_->idle();
-}
-
-ByteCount slot_bytes_for(const CostModel& costs) {
-  // Eight round trips' worth: with some slots in flight the pipe stays full, and packing overlaps with sending.
-  const WayCost& cost = costs.at(Reach::network, Way::packed);
-  constexpr ByteCount least = 256u << 10;
-  constexpr ByteCount most = 4u << 20;
-  const double bytes = std::clamp(8 * cost.latency_seconds * cost.bytes_per_second, double{least}, double{most});
-  return std::bit_ceil(static_cast<ByteCount>(bytes));
 }
 
 }  // namespace shardwire::move

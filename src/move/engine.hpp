@@ -16,6 +16,7 @@ struct EngineOptions {
   std::uint64_t first_request =
       0;  ///< number of the first message asked for; unguessable, so that nobody else can answer
   bool digests = false;
+  const CostModel& costs;
 };
 
 /// Drives the ways of one restore.
@@ -30,7 +31,7 @@ class Engine {
     decltype(Shared::endpoint) endpoint;
     decltype(Shared::ask) ask;
   };
-  /// `staging`: see slot_bytes_for().
+  /// `staging`: slots of slot_bytes_for().
   Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks);
   /// Requires: idle(), or the copier has been drained.
   ~Engine();
@@ -70,9 +71,5 @@ class Engine {
   std::unique_ptr<MessageWay> packed_;
   std::unique_ptr<MessageWay> straight_;
 };
-
-/// The size of a slot: what a fabric of this latency and bandwidth needs to run at full speed with a few of them in
-/// flight, within bounds.
-ByteCount slot_bytes_for(const CostModel& costs);
 
 }  // namespace shardwire::move

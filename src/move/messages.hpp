@@ -28,6 +28,8 @@ class MessageWay : public WayEngine {
 /// ours and is unpacked from there. A request is made only when a slot for its answer is at hand, so staging never exceeds
 /// the pool on either side.
 std::unique_ptr<MessageWay> make_packed(std::shared_ptr<Shared> shared, StagingPool& pool);
+/// A message this long runs at the full speed of every fabric, and a restore that is stopped waits for no more of them.
+inline constexpr ByteCount straight_message_bytes = 4u << 20;
 /// straight: a request names parts that lie in one piece on both sides, and each comes as a message of its own, from where
 /// it lies into where it belongs. No staging; the fabric copies as often as it must.
 std::unique_ptr<MessageWay> make_straight(std::shared_ptr<Shared> shared);

@@ -8,8 +8,6 @@ namespace shardwire::move {
 
 namespace {
 
-// Enough to hide one round trip behind another; more only lengthens the queue at the source.
-constexpr int most_in_flight_per_peer = 4;
 constexpr std::size_t most_parts = 4096;
 // Copied by the time a worker would have woken up.
 constexpr ByteCount most_unpacked_here = 128u << 10;
@@ -105,7 +103,7 @@ class PackedWay final : public MessageWay {
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
-    if (peer >= in_flight_.size() || in_flight_[peer] >= most_in_flight_per_peer) return false;
+    if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.packed) return false;
     const auto [count, bytes] = queues_.fitting(peer, most_parts);
     if (count == 0 || pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>();  // owners: the map and completions in flight

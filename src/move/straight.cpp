@@ -8,11 +8,7 @@ namespace shardwire::move {
 
 namespace {
 
-// A message this long runs at the full speed of every fabric, and a restore that is stopped waits for no more of them.
-constexpr ByteCount message_bytes = 4u << 20;
 constexpr std::size_t most_parts = 256;
-// So that a peer has the next request at hand while it sends; more only delays what is asked of other peers.
-constexpr int most_requests_per_peer = 2;
 constexpr int most_requests = 32;
 
 class StraightWay final : public MessageWay {
@@ -25,7 +21,7 @@ class StraightWay final : public MessageWay {
 
   // What the source's staging holds does not matter here.
   void limit(std::uint32_t peer, ByteCount) override {
-    queues_.limit(peer, shared_->pacer.slice_bytes(message_bytes));
+    queues_.limit(peer, shared_->pacer.slice_bytes(straight_message_bytes));
     if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
     receiving_.resize(in_flight_.size());
   }
@@ -85,7 +81,7 @@ class StraightWay final : public MessageWay {
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
-    if (peer >= in_flight_.size() || in_flight_[peer] >= most_requests_per_peer) return false;
+    if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.straight) return false;
     const auto [count, bytes] = queues_.fitting(peer, most_parts);
     if (count == 0 || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>();  // owners: the map and completions in flight

@@ -9,6 +9,7 @@
 #include "memory/copier.hpp"
 #include "memory/digest.hpp"
 #include "move/pacer.hpp"
+#include "move/sizing.hpp"
 #include "move/tally.hpp"
 #include "transport/transport.hpp"
 
@@ -28,6 +29,7 @@ struct Shared {
   Pacer pacer;  ///< remote bytes only
   Tally tally;
   std::shared_ptr<const std::vector<Transfer>> transfers{};  // owners: see RestoreRun
+  Depths depths{};                                           ///< of requests to one peer
   bool digests = false;  ///< every part is digested at the destination, and compared with its source
 
   std::function<void()> changed;                   ///< something arrived or a slot came free

@@ -22,6 +22,13 @@ namespace {
 // Copied by the time a worker would have woken up.
 constexpr ByteCount most_copied_here = 128u << 10;
 
+// Several slots, also within a small budget: readers that hang keep some of them.
+ByteCount slot_bytes_within(ByteCount budget_bytes, ByteCount slot_bytes) {
+  constexpr ByteCount enough_slots = 4;
+  constexpr ByteCount least = 64u << 10;  // below that, messages cost more than what is in them
+  return std::min(slot_bytes, std::max(budget_bytes / enough_slots, least));
+}
+
 constexpr auto by_tensor = [](const auto& a, const auto& b) { return a.tensor < b.tensor; };
 
 bool covers(const detail::Lease& lease, const wire::Part& part) {
@@ -39,7 +46,7 @@ Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging 
       copier_(copier),
       host_(std::move(host)),
       marks_(fabric),
-      pool_(staging.budget_bytes, staging.slot_bytes) {
+      pool_(staging.budget_bytes, slot_bytes_within(staging.budget_bytes, staging.slot_bytes)) {
 }
 
 Publisher::~Publisher() {
@@ -320,9 +327,14 @@ void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) 
 }
 
 void Publisher::pump() {
-  while (!queue_.empty() && pool_.free_slots() > 0) {
-    Packing packing = std::move(queue_.front());
-    queue_.pop_front();
+  while (pool_.free_slots() > 0) {
+    const auto next = std::find_if(queue_.begin(), queue_.end(), [&](const Packing& packing) {
+      const auto reader = readers_.find(packing.reader->id());
+      return reader == readers_.end() || *reader->second.slots < pool_.free_slots();
+    });
+    if (next == queue_.end()) return;
+    Packing packing = std::move(*next);
+    queue_.erase(next);
     pack(std::move(packing), pool_.acquire());
   }
 }
@@ -339,10 +351,24 @@ void Publisher::pack(Packing packing, move::Slot slot) {
   }
   struct Job {
     move::Slot slot;
+    std::shared_ptr<std::size_t> slots;  // of the reader; owners: see Reader
     std::vector<Source> sources;
     std::optional<wire::BoxDigest> digest;
+
+    Job() = default;
+    ~Job() { give_back(); }
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+    void give_back() {
+      slot = {};
+      if (const auto count = std::exchange(slots, nullptr)) --*count;
+    }
   };
   const auto job = std::make_shared<Job>();  // owners: the copy and what follows it
+  if (const auto entry = readers_.find(reader->id()); entry != readers_.end()) {
+    job->slots = entry->second.slots;
+    ++*job->slots;
+  }
   job->slot = std::move(slot);
   job->sources = std::move(packing.sources);
   submit(
@@ -368,13 +394,13 @@ void Publisher::pack(Packing packing, move::Slot slot) {
       [this, reader, number, job, bytes = packing.bytes] {
         const auto entry = readers_.find(reader->id());
         if (entry == readers_.end()) {  // gone meanwhile: its slot is somebody else's turn
-          job->slot = {};
+          job->give_back();
           return pump();
         }
         const wire::EncodedHeader header({.request = number, .part = 0, .digest = job->digest});
         entry->second.endpoint->send(header.bytes(), job->slot.bytes().first(static_cast<std::size_t>(bytes)),
                                      [this, reader, number, job](const transport::Outcome& outcome) {
-                                       job->slot = {};
+                                       job->give_back();
                                        if (outcome)
                                          reader->send(wire::Failure{number, outcome->code, outcome->message});
                                        pump();

@@ -60,6 +60,8 @@ class Publisher {
   struct Reader {
     std::unique_ptr<transport::Endpoint> endpoint;
     std::map<std::uint64_t, Sending> straight;  // by request
+    // Slots that hold what it has asked for. Owners: this and the slots' jobs.
+    std::shared_ptr<std::size_t> slots = std::make_shared<std::size_t>(0);
   };
   struct Source {  // one box of a request, found in local memory
     Box box;
@@ -108,6 +110,8 @@ class Publisher {
   /// worker. Errors: what a job that runs at once throws.
   void submit(const std::shared_ptr<Publication>& publication, ByteCount bytes, memory::Copier::Job job,
               std::function<void()> done);
+  /// Packs what waits, as long as there are slots for it. A reader takes no more of them than it leaves to others, so that
+  /// readers that hang end up with many of them, but not with the last.
   void pump();
   void pack(Packing packing, move::Slot slot);
   void send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing);

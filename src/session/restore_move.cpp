@@ -12,7 +12,8 @@ void RestoreRun::move_all() {
   }
   staging_->forget_peak();
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options_.ingress_bytes_per_second,
-                                           .digests = options_.verify == Verify::digest};
+                                           .digests = options_.verify == Verify::digest,
+                                           .costs = core_.costs()};
   move::Engine::Hooks hooks;
   hooks.changed = [this] { pump(); };
   hooks.failed = [this](const std::exception_ptr& error) {

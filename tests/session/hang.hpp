@@ -69,10 +69,13 @@ struct SmallTensor {
   TestShard shard{{{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}}, Layout::replicated(), Rank{0}};
 };
 
-inline RestoreOptions straight(Duration deadline) {
+inline RestoreOptions by(Way way, Duration deadline) {
   RestoreOptions options = within(deadline);
-  options.way = Way::straight;
+  options.way = way;
   return options;
+}
+inline RestoreOptions straight(Duration deadline) {
+  return by(Way::straight, deadline);
 }
 
 }  // namespace shardwire::test

@@ -4,7 +4,7 @@
 
 #include "session/hang.hpp"
 
-// The other process of hang_test.cpp. Arguments: what to do, port of the rendezvous, number of the socket to the test.
+// The other process of hang_test.cpp. Arguments: what to do, members of the job, port of the rendezvous, number of the socket to the test.
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -31,7 +31,7 @@ void be_small_source(Session& session, int socket) {
 }
 
 // Restores twice; in the middle of the first it stops itself. Says what came of each.
-void be_reader(Session& session, int socket) {
+void be_reader(Session& session, int socket, Way way) {
   Tensor tensor;
   write_frame(socket, {});
   for (int round = 0; round < 2; ++round) {
@@ -39,7 +39,7 @@ void be_reader(Session& session, int socket) {
     std::string result = "wrong";
     bool stopped = false;  // the callback is copied for each call
     try {
-      Restore restore = session.restore(tensor.catalog(), straight(30s));
+      Restore restore = session.restore(tensor.catalog(), by(way, 30s));
       if (round == 0) {
         restore.on_progress(
             [&stopped](const Progress& progress) {
@@ -64,13 +64,15 @@ void be_reader(Session& session, int socket) {
 int main(int argc, char** argv) {
   try {
     ::alarm(60);  // whatever happens to the test
-    if (argc != 4) return 2;
+    if (argc != 5) return 2;
     const std::string task = argv[1];
-    const int socket = std::atoi(argv[3]);
-    Session session = Session::join(member(1, 2, static_cast<std::uint16_t>(std::atoi(argv[2]))), quick());
+    const int socket = std::atoi(argv[4]);
+    Session session =
+        Session::join(member(1, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), quick());
     if (task == "source") be_source(session, socket);
     if (task == "small source") be_small_source(session, socket);
-    if (task == "reader") be_reader(session, socket);
+    if (task == "straight reader") be_reader(session, socket, Way::straight);
+    if (task == "packed reader") be_reader(session, socket, Way::packed);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "peer: %s\n", error.what());

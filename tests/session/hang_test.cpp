@@ -73,7 +73,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_dead
   const Deadline deadline(50s);
   const auto port = free_port();
   std::unique_ptr<Session> session;
-  Child child({peer(), "source", std::to_string(port)});
+  Child child({peer(), "source", "2", std::to_string(port)});
   session = std::make_unique<Session>(Session::join(member(0, 2, port), quick()));
   Tensor tensor;
   told(child);
@@ -92,7 +92,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_dead
 BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
   const Deadline deadline(50s);
   const auto port = free_port();
-  Child child({peer(), "source", std::to_string(port)});
+  Child child({peer(), "source", "2", std::to_string(port)});
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
   told(child);
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
 BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
   const Deadline deadline(50s);
   const auto port = free_port();
-  Child child({peer(), "source", std::to_string(port)});
+  Child child({peer(), "source", "2", std::to_string(port)});
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
   told(child);
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
 BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout) {
   const Deadline deadline(50s);
   const auto port = free_port();
-  Child child({peer(), "reader", std::to_string(port)});
+  Child child({peer(), "straight reader", "2", std::to_string(port)});
   Session session = Session::join(member(0, 2, port), quick());
   told(child);
   Tensor tensor;
@@ -156,11 +156,36 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout
   BOOST_TEST(second == "good");
 }
 
+// It holds slots that the source has packed for it, and not the last of them.
+BOOST_AUTO_TEST_CASE(a_reader_that_hangs_does_not_keep_others_from_what_is_packed) {
+  const Deadline deadline(50s);
+  const auto port = free_port();
+  Child child({peer(), "packed reader", "3", std::to_string(port)});
+  SessionOptions options = quick();
+  options.staging_bytes = 1u << 20;
+  Session session = Session::join(member(0, 3, port), options);
+  Session other = Session::join(member(2, 3, port), quick());
+  told(child);
+  Tensor tensor;
+  tensor.fill();
+  write_frame(child.socket(), {});  // it restores
+  told(child);
+  std::this_thread::sleep_for(100ms);  // until its callback's interval counts
+  Publication publication = session.publish(tensor.catalog());
+  await_stop(child);
+  Tensor copy;
+  other.restore(copy.catalog(), by(Way::packed, 30s)).wait();
+  BOOST_TEST(copy.is_filled());
+  ::kill(child.pid(), SIGCONT);
+  const std::string first = told(child);
+  BOOST_TEST(first == "good");
+}
+
 // What has been restored once and can be mapped is read, and known to be live, without a word from its source.
 BOOST_AUTO_TEST_CASE(a_small_restore_from_mapped_memory_needs_nothing_of_its_source_the_second_time) {
   const Deadline deadline(50s);
   const auto port = free_port();
-  Child child({peer(), "small source", std::to_string(port)});
+  Child child({peer(), "small source", "2", std::to_string(port)});
   Session session = Session::join(member(0, 2, port), quick());
   told(child);
   SmallTensor tensor(session);

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large slots are, and how many requests a peer is asked for at a time.
+#include <boost/test/unit_test.hpp>
+
+#include "move/messages.hpp"
+#include "move/sizing.hpp"
+
+using namespace shardwire;
+using namespace shardwire::move;
+
+namespace {
+
+// A network of this latency and bandwidth; the host as it is built in.
+CostModel network(double latency_seconds, double bytes_per_second) {
+  CostModel costs;
+  for (const Way way : {Way::packed, Way::straight}) {
+    costs.at(Reach::network, way).latency_seconds = latency_seconds;
+    costs.at(Reach::network, way).bytes_per_second = bytes_per_second;
+  }
+  return costs;
+}
+
+Depths depths_of(const CostModel& costs) {
+  return depths_for(costs, slot_bytes_for(costs), straight_message_bytes);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(sizing)
+
+BOOST_AUTO_TEST_CASE(slots_hold_eight_round_trips_within_bounds) {
+  BOOST_TEST(slot_bytes_for(network(1e-6, 1e9)) == 256u << 10);
+  BOOST_TEST(slot_bytes_for(network(20e-6, 12.5e9)) == 2u << 20);
+  BOOST_TEST(slot_bytes_for(network(5e-3, 50e9)) == 4u << 20);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_round_trip_holds_is_in_flight_and_one_request_for_each_stage) {
+  const WayCost cost{.latency_seconds = 1e-3, .bytes_per_second = 10e9};  // 10 MB on the way
+  BOOST_TEST(requests_in_flight(cost, 4'000'000, 3) == 3 + 3);
+  BOOST_TEST(requests_in_flight(cost, 10'000'000, 3) == 1 + 3);
+  BOOST_TEST(requests_in_flight(cost, 10'000'001, 1) == 1 + 1);
+}
+
+BOOST_AUTO_TEST_CASE(depth_is_bounded_and_never_none) {
+  BOOST_TEST(requests_in_flight({.latency_seconds = 1, .bytes_per_second = 50e9}, 4096, 3) == 16);
+  BOOST_TEST(requests_in_flight({}, 4096, 0) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(built_in_costs_overlap_stages_and_hide_the_round_trip) {
+  BOOST_TEST(depths_of(CostModel()).packed == 4);
+  BOOST_TEST(depths_of(CostModel()).straight == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_long_way_and_small_slots_take_more_requests) {
+  const CostModel far = network(2e-3, 10e9);  // 20 MB on the way
+  BOOST_TEST(depths_of(far).packed == 5 + 3);
+  BOOST_TEST(depths_of(far).straight == 5 + 1);
+  BOOST_TEST(depths_for(CostModel(), 4096, straight_message_bytes).packed > depths_of(CostModel()).packed);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
