@@ -18,13 +18,14 @@ Word& word_at(const transport::Region& region, ByteCount offset_bytes) {
   return *reinterpret_cast<Word*>(region.bytes().data() + offset_bytes);
 }
 
-// Loads that came before stay before those that follow.
-void order_loads() {
+// Loads and stores that came before stay before those that follow.
+void fence(std::memory_order order) {
 #if defined(__SANITIZE_THREAD__)
   static Word word{0};  // the thread sanitizer knows no fences
   word.fetch_add(1, std::memory_order_acq_rel);
+  static_cast<void>(order);
 #else
-  std::atomic_thread_fence(std::memory_order_acquire);
+  std::atomic_thread_fence(order);
 #endif
 }
 
@@ -33,6 +34,7 @@ void order_loads() {
 LiveMarks::~LiveMarks() {
   if (!region_) return;
   for (ByteCount at = 0; at < marks_bytes; at += mark_spacing) word_at(*region_, at).store(0);
+  fence(std::memory_order_seq_cst);
 }
 
 std::optional<ByteCount> LiveMarks::set(std::uint64_t generation) {
@@ -57,17 +59,17 @@ std::optional<ByteCount> LiveMarks::set(std::uint64_t generation) {
   return offset_bytes;
 }
 
-// Whatever is written into the publication's memory later is seen by nobody who does not see this as well: it gets to the
-// writing thread through a lock, and what comes before a lock is released is seen before what comes after it.
+// Whatever is written into the publication's memory later is seen by nobody who does not see this as well.
 void LiveMarks::clear(ByteCount offset_bytes) {
   word_at(*region_, offset_bytes).store(0);
+  fence(std::memory_order_seq_cst);
   free_.push_back(offset_bytes);
 }
 
 bool LiveMark::says_live(std::uint64_t generation) const {
   if (!region) return false;
   const auto* const word = reinterpret_cast<const Word*>(region->mapped().data() + offset_bytes);
-  order_loads();
+  fence(std::memory_order_acquire);
   return word->load(std::memory_order_relaxed) == generation;
 }
 

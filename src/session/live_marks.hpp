@@ -24,7 +24,7 @@ class LiveMarks {
   /// Where a publication's word is, from now on `generation`. None when peers cannot map memory of ours, or when all words
   /// are in use. Requires: generation != 0.
   std::optional<ByteCount> set(std::uint64_t generation);
-  /// The publication's memory is about to change. Requires: comes before whatever hands that memory to another thread.
+  /// The publication's memory is about to change, by this thread or by one that is told so after this call.
   void clear(ByteCount offset_bytes);
   /// Requires: set() has returned an offset.
   [[nodiscard]] const transport::Region& region() const { return *region_; }

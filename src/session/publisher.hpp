@@ -110,8 +110,8 @@ class Publisher {
   /// worker. Errors: what a job that runs at once throws.
   void submit(const std::shared_ptr<Publication>& publication, ByteCount bytes, memory::Copier::Job job,
               std::function<void()> done);
-  /// Packs what waits, as long as there are slots for it. A reader takes no more of them than it leaves to others, so that
-  /// readers that hang end up with many of them, but not with the last.
+  /// Packs what waits, as long as there are slots for it. A reader takes no more of them than it leaves to others: one
+  /// that hangs holds half of them, a second one half of the rest.
   void pump();
   void pack(Packing packing, move::Slot slot);
   void send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing);

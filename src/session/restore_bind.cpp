@@ -22,6 +22,18 @@ bool reads_in_place(Way way) {
   return way == Way::local || way == Way::mapped;
 }
 
+// Without one the source is asked.
+LiveMark mark_of(Link& link, const wire::Bound& reply) {
+  if (!reply.mark) return {};
+  try {
+    auto region = link.region(reply.mark->region);
+    if (!is_mark(reply.mark->offset_bytes, region->mapped().size())) return {};
+    return {std::move(region), reply.mark->offset_bytes};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
   const PlacedBox* found = placed.around(box);
   if (found == nullptr) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
@@ -195,13 +207,7 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
       if (peer.regions[i]->mapped().empty()) peer.no_map_reason = "; its memory cannot be mapped from here";
     }
   }
-  peer.mark = {};
-  if (reply.mark) {
-    auto region = peer.link->region(reply.mark->region);
-    if (is_mark(reply.mark->offset_bytes, region->mapped().size())) {
-      peer.mark = {std::move(region), reply.mark->offset_bytes};
-    }
-  }
+  peer.mark = mark_of(*peer.link, reply);
   peer.max_pack_bytes = reply.max_pack_bytes;
   peer_bound();
 }

@@ -98,8 +98,9 @@ std::string Link::lanes() const {
   return out;
 }
 
-void cut_receives_from(std::uint64_t fabric, const Fault& why, Worker& worker, const Connections& all) {
-  for (ucp_ep* const reply : worker.replies_of(fabric, why)) {
+void cut_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+                       const Connections& all) {
+  for (ucp_ep* const reply : worker.replies_of(fabric, latest, why)) {
     // UCX may have joined what arrives with an endpoint of ours, which has an owner then.
     const auto owner = std::find_if(all.begin(), all.end(), [&](const auto& connection) {
       return connection->link() != nullptr && connection->link()->handle() == reply;

@@ -53,8 +53,10 @@ class Link {
 
 class Connection;
 using Connections = std::vector<std::shared_ptr<Connection>>;
-/// Ends all receives from a fabric for `why`: whatever endpoints they arrive on are cut, those of `all` among them.
-void cut_receives_from(std::uint64_t fabric, const Fault& why, Worker& worker, const Connections& all);
+/// Ends all receives from a fabric that began until `latest`, for `why`: whatever endpoints they arrive on are cut, those
+/// of `all` among them.
+void cut_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+                       const Connections& all);
 
 /// An endpoint as the fabric sees it; the fabric and the caller's Endpoint own it together.
 class Connection {
@@ -76,6 +78,8 @@ class Connection {
   void close();
 
   bool departure_seen = false;  ///< the fabric's note that it has dealt with the peer's death
+  /// When the peer was connected to again, after an endpoint to it had failed. What began later has nothing to do with this.
+  Clock::time_point replaced = Clock::time_point::max();
 
  private:
   std::uint64_t id_;

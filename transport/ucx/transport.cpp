@@ -105,8 +105,9 @@ class UcxEndpoint final : public Endpoint {
   [[nodiscard]] bool on_host() const override { return connection_->on_host(); }
   void cut() override {
     if (connection_->link() == nullptr) return;
-    cut_receives_from(connection_->peer_fabric(), {ErrorCode::cancelled, "the connection was cut from this side"},
-                      connection_->link()->worker(), *all_);
+    cut_receives_from(connection_->peer_fabric(), Clock::time_point::max(),
+                      {ErrorCode::cancelled, "the connection was cut from this side"}, connection_->link()->worker(),
+                      *all_);
     connection_->link()->cut();
   }
 
@@ -142,8 +143,8 @@ class UcxFabric final : public Fabric {
   struct Departure {
     std::uint64_t fabric = 0;
     Clock::time_point receives_end;
+    Clock::time_point latest;  // to have begun; later ones belong to a new connection
     bool cut = false;
-    Clock::time_point latest = Clock::time_point::max();  // to have begun; later ones belong to a new connection
   };
 
   void open_workers();
@@ -295,7 +296,7 @@ void UcxFabric::notice_departures(Clock::time_point now) {
       if (worker == nullptr) continue;
       worker->fault([&](const Operation& operation) { return operation.endpoint == connection->id(); }, peer_is_gone());
     }
-    departures_.push_back({connection->peer_fabric(), now + receive_grace});
+    departures_.push_back({connection->peer_fabric(), now + receive_grace, connection->replaced});
   }
 }
 
@@ -304,7 +305,8 @@ void UcxFabric::cut_receives(Departure& departure, Clock::time_point now) {
   departure.cut = true;
   departure.receives_end = now + receive_grace;
   for (Worker* worker : workers()) {
-    if (worker != nullptr) cut_receives_from(departure.fabric, peer_is_gone(), *worker, *connections_);
+    if (worker != nullptr)
+      cut_receives_from(departure.fabric, departure.latest, peer_is_gone(), *worker, *connections_);
   }
 }
 
@@ -335,10 +337,17 @@ void UcxFabric::watch_peers() {
 void UcxFabric::end_departures(std::uint64_t fabric) {
   const auto now = Clock::now();
   notice_departures(now);
+  bool any = false;
   for (Departure& departure : departures_) {
     if (departure.fabric != fabric) continue;
-    if (!departure.cut) cut_receives(departure, now);
+    any = true;
     departure.latest = std::min(departure.latest, now);
+    if (!departure.cut) cut_receives(departure, now);
+  }
+  if (!any) return;
+  // Another one to the same peer may fail yet, as one that its receives came on.
+  for (const auto& connection : *connections_) {
+    if (connection->peer_fabric() == fabric) connection->replaced = std::min(connection->replaced, now);
   }
 }
 

@@ -116,10 +116,10 @@ bool Worker::settle() {
 }
 
 // Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
-std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, const Fault& why) {
+std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, Clock::time_point latest, const Fault& why) {
   std::vector<ucp_ep*> replies;
   for (const auto& [key, operation] : under_way_) {
-    if (operation->peer != fabric || operation->reply == nullptr) continue;
+    if (operation->peer != fabric || operation->began > latest || operation->reply == nullptr) continue;
     operation->verdict = why;
     ucp_ep* const reply = std::exchange(operation->reply, nullptr);
     if (std::find(replies.begin(), replies.end(), reply) == replies.end()) replies.push_back(reply);
@@ -142,7 +142,9 @@ void Worker::cut_receives() {
     if (operation->reply != nullptr) peers.push_back(operation->peer);
   }
   for (const std::uint64_t peer : peers) {
-    for (ucp_ep* const reply : replies_of(peer, {ErrorCode::cancelled, "the fabric is closed"})) close(reply);
+    for (ucp_ep* const reply :
+         replies_of(peer, Clock::time_point::max(), {ErrorCode::cancelled, "the fabric is closed"}))
+      close(reply);
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());

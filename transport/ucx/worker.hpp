@@ -116,8 +116,9 @@ class Worker {
     for (auto& operation : reported) finish(add(std::move(operation)), Outcome(why));
   }
   void release(Arrival& arrival);
-  /// Takes the endpoints that receives from this fabric arrive on off them; these receives are about to end, for `why`.
-  std::vector<ucp_ep*> replies_of(std::uint64_t fabric, const Fault& why);
+  /// Takes the endpoints that receives from this fabric arrive on off them, if these began until `latest`; they are about
+  /// to end, for `why`.
+  std::vector<ucp_ep*> replies_of(std::uint64_t fabric, Clock::time_point latest, const Fault& why);
   /// Cuts an endpoint that UCX made.
   void close(ucp_ep* reply);
 
