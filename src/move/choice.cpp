@@ -27,10 +27,8 @@ struct Sizes {
   }
 };
 
-Sizes sizes_of(const Transfer& transfer, ByteCount* run_bytes) {
-  const memory::StridedCopy& copy = *transfer.copy;
-  *run_bytes = copy.run_bytes();
-  return {copy.bytes(), copy.runs(), hull_bytes(transfer.box, transfer.held, transfer.item_bytes)};
+Sizes sizes_of(const Transfer& transfer) {
+  return {transfer.copy->bytes(), transfer.copy->runs(), hull_bytes(transfer.box, transfer.held, transfer.item_bytes)};
 }
 
 bool possible(Way way, Ways ways, const Sizes& sizes) {
@@ -87,14 +85,12 @@ Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> of
   };
   std::map<std::tuple<std::uint32_t, std::size_t, unsigned>, Group> groups;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    ByteCount run_bytes = 0;
     Transfer& transfer = transfers[i];
     transfer.copy.emplace(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
-    const Sizes sizes = sizes_of(transfer, &run_bytes);
-    Group& group = groups[{transfer.peer, run_class(run_bytes), offers[i].ways.bits()}];
+    Group& group = groups[{transfer.peer, run_class(transfer.copy->run_bytes()), offers[i].ways.bits()}];
     group.reach = offers[i].reach;
     group.ways = offers[i].ways;
-    group.sizes.add(sizes);
+    group.sizes.add(sizes_of(transfer));
     group.members.push_back(i);
   }
   Predictions predictions;

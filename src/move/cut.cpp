@@ -62,11 +62,8 @@ std::vector<Box> cut(const Box& box, ElementCount limit) {
 }
 
 std::vector<Box> cut_into_runs(const Transfer& transfer, ElementCount limit) {
-  const auto run_bytes =
-      transfer.copy
-          ? transfer.copy->run_bytes()
-          : memory::StridedCopy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes).run_bytes();
-  const auto run = static_cast<ElementCount>(run_bytes / transfer.item_bytes);
+  const memory::StridedCopy copy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
+  const auto run = static_cast<ElementCount>(copy.run_bytes() / transfer.item_bytes);
   return cut(transfer.box, std::min(run, limit));
 }
 

@@ -13,8 +13,6 @@ namespace shardwire::move {
 
 struct EngineOptions {
   ByteCount ingress_bytes_per_second = 0;
-  std::uint64_t first_request =
-      0;  ///< number of the first message asked for; unguessable, so that nobody else can answer
   bool digests = false;
   const CostModel& costs;
 };

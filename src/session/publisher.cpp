@@ -22,6 +22,10 @@ namespace {
 // Copied by the time a worker would have woken up.
 constexpr ByteCount most_copied_here = 128u << 10;
 
+Error withdrawn(const std::string& name) {
+  return {ErrorCode::layout_mismatch, fmt::format("'{}' was withdrawn while it was being read", name)};
+}
+
 // Several slots, also within a small budget: readers that hang keep some of them.
 ByteCount slot_bytes_within(ByteCount budget_bytes, ByteCount slot_bytes) {
   constexpr ByteCount enough_slots = 4;
@@ -120,8 +124,7 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
       const auto reads = [&](const auto& entry) { return entry.second.publication == publication; };
       if (std::any_of(reader.straight.begin(), reader.straight.end(), reads)) hanging.push_back(id);
     }
-    const Error why(ErrorCode::layout_mismatch,
-                    fmt::format("'{}' was withdrawn while it was being read", publication->name));
+    const Error why = withdrawn(publication->name);
     for (const std::uint64_t id : hanging) drop(id, &why);
     pump();
     settle(publication);
@@ -172,10 +175,7 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
   if (entry == by_lease_.end()) refuse(fmt::format("there is no lease {}", lease));
   const detail::Lease& held = entry->second->leases.at(lease);
   if (held.reader != reader) refuse(fmt::format("lease {} is another reader's", lease));
-  if (held.revoked) {
-    throw Error(ErrorCode::layout_mismatch,
-                fmt::format("'{}' was withdrawn while it was being read", entry->second->name));
-  }
+  if (held.revoked) throw withdrawn(entry->second->name);
   *found = &held;
   return entry->second;
 }
@@ -183,9 +183,7 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
 std::shared_ptr<detail::PublicationState> Publisher::readable(const Packing& packing, const detail::Lease** found) {
   if (packing.lease != 0) return leased(packing.lease, packing.reader->id(), found);
   auto publication = live(packing.name);
-  if (!publication || publication->generation != packing.generation) {
-    throw Error(ErrorCode::layout_mismatch, fmt::format("'{}' was withdrawn while it was being read", packing.name));
-  }
+  if (!publication || publication->generation != packing.generation) throw withdrawn(packing.name);
   return publication;
 }
 

@@ -106,7 +106,7 @@ void RestoreRun::release_all() {
     auto answered = while_running(
         [this, i](wire::Message& message) { released(i, expect<wire::Released>(message, peers_[i]).intact); });
     if (lease == 0 && proven(i)) {
-      --pending_;
+      --pending_;  // not the last: one is counted for this function
       continue;
     }
     if (lease == 0) {

@@ -74,6 +74,10 @@ Bind read_bind(schema::Bind::Reader from, Input& in) {
   return bind;
 }
 
+RegionHandle read_region(schema::RegionHandle::Reader from, const Input& in) {
+  return {in.data(from.getKey(), max_region_key_bytes), from.getSizeBytes()};
+}
+
 Bound read_bound(schema::Bound::Reader from, Input& in) {
   Bound bound;
   bound.request = from.getRequest();
@@ -83,14 +87,12 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
   bound.regions.reserve(regions.size());
   for (const auto region : regions) {
     in.at("Bound.regions", bound.regions.size());
-    bound.regions.push_back({in.data(region.getKey(), max_region_key_bytes), region.getSizeBytes()});
+    bound.regions.push_back(read_region(region, in));
   }
   if (from.hasMarkRegion()) {
-    const auto region = from.getMarkRegion();
     in.at("Bound.markRegion");
-    bound.mark =
-        Bound::Mark{{in.data(region.getKey(), max_region_key_bytes), region.getSizeBytes()}, from.getMarkOffsetBytes()};
-    if (bound.mark->offset_bytes > region.getSizeBytes()) in.reject("ends before its mark");
+    bound.mark = Bound::Mark{read_region(from.getMarkRegion(), in), from.getMarkOffsetBytes()};
+    if (bound.mark->offset_bytes > bound.mark->region.size_bytes) in.reject("ends before its mark");
   }
   const auto tensors = in.at("Bound.tensors").list(from.getTensors());
   bound.tensors.reserve(tensors.size());

@@ -114,6 +114,11 @@ void write(Builder out, const Bind& bind) {
   to.setAddress(data_of(bind.address));
 }
 
+void write_region(schema::RegionHandle::Builder out, const RegionHandle& region) {
+  out.setSizeBytes(region.size_bytes);
+  out.setKey(data_of(region.key));
+}
+
 void write(Builder out, const Bound& bound) {
   auto to = out.initBound();
   to.setRequest(bound.request);
@@ -121,13 +126,10 @@ void write(Builder out, const Bound& bound) {
   to.setAddress(data_of(bound.address));
   auto regions = to.initRegions(static_cast<unsigned>(bound.regions.size()));
   for (unsigned i = 0; i < regions.size(); ++i) {
-    regions[i].setSizeBytes(bound.regions[i].size_bytes);
-    regions[i].setKey(data_of(bound.regions[i].key));
+    write_region(regions[i], bound.regions[i]);
   }
   if (bound.mark) {
-    auto region = to.initMarkRegion();
-    region.setSizeBytes(bound.mark->region.size_bytes);
-    region.setKey(data_of(bound.mark->region.key));
+    write_region(to.initMarkRegion(), bound.mark->region);
     to.setMarkOffsetBytes(bound.mark->offset_bytes);
   }
   auto tensors = to.initTensors(static_cast<unsigned>(bound.tensors.size()));

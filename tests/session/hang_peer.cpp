@@ -4,7 +4,8 @@
 
 #include "session/hang.hpp"
 
-// The other process of hang_test.cpp. Arguments: what to do, members of the job, port of the rendezvous, number of the socket to the test.
+// The other process of hang_test.cpp. Arguments: what to do, members of the job, port of the rendezvous, number of the
+// socket to the test.
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;

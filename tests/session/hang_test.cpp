@@ -49,6 +49,16 @@ Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& chil
   return restore;
 }
 
+// A reader that has its session restores, and stops in the middle.
+Publication publish_to_reader_that_stops(Session& session, Tensor& tensor, const Child& child) {
+  write_frame(child.socket(), {});  // it restores
+  told(child);
+  std::this_thread::sleep_for(100ms);  // until its callback's interval counts
+  Publication publication = session.publish(tensor.catalog());
+  await_stop(child);
+  return publication;
+}
+
 // What was given back stays as it is, also when the source goes on.
 void check_memory_is_free(Tensor& tensor, const Child& child) {
   std::fill(tensor.bytes().begin(), tensor.bytes().end(), std::byte{0x5a});
@@ -135,11 +145,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout
   told(child);
   Tensor tensor;
   tensor.fill();
-  write_frame(child.socket(), {});  // it restores
-  told(child);
-  std::this_thread::sleep_for(100ms);  // until its callback's interval counts
-  Publication publication = session.publish(tensor.catalog());
-  await_stop(child);
+  Publication publication = publish_to_reader_that_stops(session, tensor, child);
   const auto began = Clock::now();
   const Error error = failure_of([&] { publication.retire(1s); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
@@ -168,11 +174,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_does_not_keep_others_from_what_is_packe
   told(child);
   Tensor tensor;
   tensor.fill();
-  write_frame(child.socket(), {});  // it restores
-  told(child);
-  std::this_thread::sleep_for(100ms);  // until its callback's interval counts
-  Publication publication = session.publish(tensor.catalog());
-  await_stop(child);
+  Publication publication = publish_to_reader_that_stops(session, tensor, child);
   Tensor copy;
   other.restore(copy.catalog(), by(Way::packed, 30s)).wait();
   BOOST_TEST(copy.is_filled());
