@@ -31,7 +31,7 @@ Json row_of(const Case& job, const perf::ControlScenario& scenario, const std::s
   const std::uint64_t allowed = std::uint64_t{256} * members + manifest_bytes;
   const std::uint64_t allowed_host = 64 << 10;
   const auto most = *std::max_element(traffic.total.begin(), traffic.total.end());
-  const auto most_host = *std::max_element(traffic.from_host.begin(), traffic.from_host.end());
+  const auto max_host = *std::max_element(traffic.from_host.begin(), traffic.from_host.end());
   return {{"name", fmt::format("control_bytes {}, {}", job.name, scenario.name)},
           {"target", "T9"},
           {"commit", perf::commit(commit)},
@@ -44,7 +44,7 @@ Json row_of(const Case& job, const perf::ControlScenario& scenario, const std::s
           {"host_bytes_per_rank", spread(traffic.from_host)},
           {"host_bytes_allowed", allowed_host},
           {"ratio", static_cast<double>(most) / static_cast<double>(allowed)},
-          {"host_ratio", static_cast<double>(most_host) / static_cast<double>(allowed_host)},
+          {"host_ratio", static_cast<double>(max_host) / static_cast<double>(allowed_host)},
           {"rosters_sent", traffic.rosters},
           {"address_bytes", spread(traffic.address_bytes)},
           {"manifests", traffic.manifests.size()},

@@ -10,8 +10,8 @@
 #include <span>
 #include <stdexcept>
 
-#include "session/directory.hpp"
-#include "session/rendezvous.hpp"
+#include "session/control/directory.hpp"
+#include "session/control/rendezvous.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::perf {
@@ -75,7 +75,7 @@ class Job {
   }
   [[nodiscard]] wire::PublicationRecord publication_of(int rank) const {
     return {.member = rank,
-            .place = rank,
+            .layout_rank = rank,
             .step = 1000,
             .generation = 1,
             .live = true,
@@ -197,7 +197,7 @@ struct Run {
     bool right = records.size() == job.publishers().size();
     for (std::size_t i = 0; right && i < records.size(); ++i) {
       wire::PublicationRecord expected = job.publication_of(job.publishers()[i]);
-      expected.turn = 1;
+      expected.epoch = 1;
       right = records[i] == expected;
     }
     if (!right) throw std::runtime_error("a reader's roster is not what was published");

@@ -25,9 +25,9 @@ using namespace shardwire;
 using namespace shardwire::perf;
 using memory::Stores;
 
-constexpr int most_members = 16;
-constexpr int most_repeats = 64;
-constexpr int most_turns = 64;
+constexpr int max_members = 16;
+constexpr int max_repeats = 64;
+constexpr int max_turns = 64;
 
 struct Options {
   std::vector<std::string> shapes{"contiguous", "source-strided", "target-strided"};
@@ -53,7 +53,7 @@ struct Span {
 /// Lies in pages that all members share; each writes its own spans. Repeat 0 is the one that warms up.
 struct Board {
   Barrier barrier;
-  std::array<std::array<std::array<Span, most_members>, most_repeats + 1>, most_turns> spans;
+  std::array<std::array<std::array<Span, max_members>, max_repeats + 1>, max_turns> spans;
 };
 
 // As in a restore from FSDP to TP, or back: what one member copies is a band of columns of a matrix that all of them
@@ -250,10 +250,10 @@ int run(int argc, char** argv) {
   app.add_option("--runs", options.runs, "Bytes of a run, divisors of the bytes")
       ->check(CLI::PositiveNumber)
       ->delimiter(',');
-  app.add_option("--processes", options.processes, "Processes that copy at once")->check(CLI::Range(1, most_members));
+  app.add_option("--processes", options.processes, "Processes that copy at once")->check(CLI::Range(1, max_members));
   app.add_option("--mebibytes", options.mebibytes, "MiB that each process copies")->check(CLI::PositiveNumber);
   app.add_option("--odd", options.odd, "Bytes by which the shared side is out of line")->check(CLI::Range(0, 4095));
-  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, most_repeats));
+  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, max_repeats));
   app.add_option("--commit", options.commit, "Commit that is measured; default: the one it was built from");
   try {
     app.parse(argc, argv);

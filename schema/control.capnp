@@ -43,6 +43,8 @@ struct Message {
     gatherQuit @31 :GatherQuit;
     gatherAbsent @32 :GatherAbsent;
     confirm @33 :Confirm;  # under the capability "confirm"
+    ping @34 :Ping;        # this and the next under the capability "ping"
+    pong @35 :Ping;
   }
 }
 
@@ -54,6 +56,7 @@ struct Hello {
   capabilities @4 :List(Text);
   host @5 :Text;
   nonce @6 :Common.Digest;
+  runId @7 :Text;  # none: a job without a name
 }
 
 struct Proof {
@@ -220,6 +223,10 @@ struct Digests {
   words @1 :List(UInt64);  # low, high of each part
 }
 
+struct Ping {
+  number @0 :UInt64;
+}
+
 enum ErrorCode {
   invalidArgument @0;
   layoutMismatch @1;
@@ -230,6 +237,8 @@ enum ErrorCode {
   cancelled @6;
   transportFailed @7;
   internal @8;
+  withdrawn @9;  # this and the next under the capability "withdrawn"
+  stepMismatch @10;
 }
 
 struct Failure {

@@ -3,27 +3,41 @@
 
 #include <fmt/core.h>
 
+#include "support/module.hpp"
 #include "transport/config.hpp"
+#include "transport/module.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::transport {
 
-#if SHARDWIRE_HAVE_UCX
+namespace {
+
+// Table of the module of an external fabric. Loading is left until somebody asks for the fabric: it brings the fabric's
+// library, with all that this does to a process on its own account.
+const FabricModule* table_of(const support::Module& module) {
+  return static_cast<const FabricModule*>(module.table);
+}
+
+}  // namespace
+
 namespace ucx {
-Viability probe();
-std::unique_ptr<Fabric> open();
-}  // namespace ucx
-#else
+
 // A transport that is not in this build keeps its line, so that people who ask for it are told why.
-namespace ucx {
+static const support::Module& module() {
+  static const support::Module loaded =
+      SHARDWIRE_HAVE_UCX ? support::load_module("ucx") : support::Module{.why_not = SHARDWIRE_UCX_DETAIL};
+  return loaded;
+}
 static Viability probe() {
-  return {false, SHARDWIRE_UCX_DETAIL};
+  if (module().table == nullptr) return {false, module().why_not};
+  return table_of(module())->probe();
 }
 static std::unique_ptr<Fabric> open() {
-  throw Error(ErrorCode::unsupported, std::string("the ucx transport is not in this build: ") + SHARDWIRE_UCX_DETAIL);
+  if (module().table == nullptr) throw Error(ErrorCode::unsupported, "the ucx transport is off: " + module().why_not);
+  return table_of(module())->open();
 }
+
 }  // namespace ucx
-#endif
 
 namespace loopback {
 Viability probe();

@@ -84,7 +84,7 @@ class Endpoint {
   [[nodiscard]] virtual bool on_host() const = 0;
   /// Gives up on the peer at once: all that is posted here, and every receive from it, ends soon with a Fault, and then
   /// nothing writes into or reads from their buffers any more. The endpoint is of no use afterwards.
-  virtual void cut() = 0;
+  virtual void abort() = 0;
 };
 inline constexpr std::size_t max_header_bytes = 64;
 

@@ -8,9 +8,10 @@
 #include <span>
 #include <string>
 
+#include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// Most dimensions a tensor may have. Fixed so that boxes are plain values without heap memory.
 inline constexpr std::size_t max_dims = 8;
@@ -68,7 +69,7 @@ ElementCount volume_of(const Extents& shape);
 /// Row-major strides, in elements, of a dense array of this shape.
 Extents row_major_strides(const Extents& shape);
 
-/// Common region of two boxes of the same number of dimensions; empty when no element is shared (layout maths M7).
+/// Common region of two boxes of the same number of dimensions; empty when no element is shared.
 std::optional<Box> intersect(const Box& a, const Box& b);
 bool contains(const Box& outer, const Box& inner);
 

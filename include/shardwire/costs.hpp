@@ -8,9 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// How the bytes of a piece are moved. The names in reports, calibration files and SHARDWIRE_WAY.
 enum class Way : std::uint8_t {
@@ -18,10 +19,11 @@ enum class Way : std::uint8_t {
   mapped,     ///< strided copy out of a peer's memory that is mapped here; no staging, no work for the peer
   read,       ///< one-sided read by hardware: one operation for each run
   over_read,  ///< one-sided reads across the gaps between runs, into staging; the bytes of the gaps are counted as extra
-  straight,   ///< one message for each run, sent from where it lies into where it belongs; reported under packed
+  straight,   ///< one message for each run, sent from where it lies into where it belongs
   packed,     ///< runs collected into messages, through staging on both sides
+  grouped,    ///< rounds of a collective that all members take part in; no transport of this version offers it
 };
-inline constexpr std::size_t way_count = 6;
+inline constexpr std::size_t way_count = 7;
 
 /// How far away a peer is.
 enum class Reach : std::uint8_t {

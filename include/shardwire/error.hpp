@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "shardwire/box.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// Grouped by what the caller can do about it.
 enum class ErrorCode {
@@ -22,6 +23,8 @@ enum class ErrorCode {
   cancelled,         ///< the caller asked
   transport_failed,  ///< a fabric or a connection reported a fault, or a peer spoke nonsense
   internal,          ///< our bug
+  withdrawn,         ///< a source retired what was being read, and nothing has taken its place
+  step_mismatch,     ///< it is published, but not at the step asked for, or not by all sources at one step
 };
 
 /// Stable lower-case name, e.g. "peer_lost"; used in reports.
@@ -47,9 +50,15 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
 
   [[nodiscard]] ErrorCode code() const { return code_; }
+  /// Whether the same call can succeed later although the caller changes nothing: a member comes back or another takes its
+  /// number (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch).
+  [[nodiscard]] bool retryable() const {
+    return code_ == ErrorCode::peer_lost || code_ == ErrorCode::timed_out || code_ == ErrorCode::withdrawn ||
+           code_ == ErrorCode::step_mismatch;
+  }
   /// All boxes without a holder (layout_mismatch from planning) or not yet complete (a failed restore).
   [[nodiscard]] const std::vector<Gap>& gaps() const { return gaps_; }
-  /// The members or places that the error is about, where there are any.
+  /// The members, or ranks of a layout, that the error is about, where there are any.
   [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }
 
  private:

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "shardwire/box.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// A box and where it lies in the rank's local buffer of that tensor: element (i0, i1, ..) of the box (counted from
 /// box.offset) is at local element `local_offset + sum(i_d * local_strides[d])`.
@@ -48,7 +49,7 @@ enum class MeshOrder {
   tp_first,  ///< plain shards left to right, then the strided ones: how FSDP2 over TP lays data out
 };
 
-/// Boxes of each rank with their places.
+/// Boxes of each rank, and where each lies in its local buffer.
 using PlacedBoxMap = std::map<Rank, std::vector<PlacedBox>>;
 
 class LayoutRule;
@@ -90,8 +91,8 @@ class Layout {
   /// FSDP1 flat parameter: the members, each flattened in memory order, one after the other; cut into `world` equal
   /// parts, the last ones padded. With `align` > 0 each member starts at a multiple of it, and the end is padded to a
   /// multiple of `world`. Members may be slices over `outer_ranks` ranks: then each outer rank has a flat parameter of its
-  /// own, and rank = flat rank * outer_ranks + outer rank. A one-element member that its `outer` does not fit is whole on
-  /// every outer rank.
+  /// own, and rank = flat rank * outer_ranks + outer rank. A member that its `outer` does not fit is refused, also one of a
+  /// single element.
   /// Returns one layout per member, in order, for that shape alone. All members share one local buffer per rank: places
   /// count from the start of the rank's part, and local_elements() is its length. Padding is never read nor written.
   /// Errors: throws Error{invalid_argument} naming the member, Error{layout_mismatch} when its `outer` does not fit.

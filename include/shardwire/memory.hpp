@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <memory>
+#include <optional>
 #include <span>
+#include <type_traits>
 
 #include "shardwire/box.hpp"
+#include "shardwire/export.hpp"
+#include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 enum class MemoryKind : std::uint8_t {
   detect,  ///< ask the driver; host where there is none
@@ -28,17 +33,68 @@ struct View {
   MemoryKind kind = MemoryKind::detect;
   int device = -1;  ///< CUDA device ordinal, where kind is cuda
   Extents strides{};
-  void* ready_event = nullptr;  ///< opaque event after which the bytes may be read; null: ready now
-  ElementCount elements = -1;   ///< how many the caller says the rank holds, checked against the layout; -1: not said
-  ElementCount offset = 0;      ///< local element 0 is data + offset * item size: torch's storage_offset()
+  void* ready_event = nullptr;   ///< opaque event after which the bytes may be read; null: ready now
+  ElementCount elements = -1;    ///< how many the caller says the rank holds, checked against the layout; -1: not said
+  ElementCount offset = 0;       ///< local element 0 is data + offset * item size: torch's storage_offset()
+  ElementCount bytes = -1;       ///< the same as `elements` in bytes, for memory of no type; -1: not said
+  std::optional<DType> dtype{};  ///< type of the memory, checked against the tensor's; empty: not said
+  bool read_only = false;        ///< may be published, not restored into
 };
+
+/// The dtype of a C++ type: float, double, bool, std::uint8_t and signed integers of 8 to 64 bits; empty for std::byte, which
+/// stands for elements of any type. Other types do not compile: C++20 has none of 8 or 16 bits for floats, so memory of such
+/// is given as std::as_bytes or std::as_writable_bytes of it.
+template <typename T>
+constexpr std::optional<DType> dtype_of() {
+  using Type = std::remove_cv_t<T>;
+  if constexpr (std::same_as<Type, float>) {
+    return DType::f32;
+  } else if constexpr (std::same_as<Type, double>) {
+    return DType::f64;
+  } else if constexpr (std::same_as<Type, bool>) {
+    return DType::boolean;
+  } else if constexpr (std::same_as<Type, std::uint8_t>) {
+    return DType::u8;
+  } else if constexpr (std::signed_integral<Type> && !std::same_as<Type, char> && !std::same_as<Type, wchar_t>) {
+    constexpr DType by_size[]{DType::i8,  DType::i8,  DType::i16, DType::i16, DType::i32,
+                              DType::i32, DType::i32, DType::i32, DType::i64};
+    return by_size[sizeof(Type)];
+  } else {
+    static_assert(std::same_as<Type, std::byte>, "no dtype is of this type: give the memory as bytes (std::as_bytes)");
+    return std::nullopt;
+  }
+}
+
+/// A view of a dense local array that knows its size and, unless it is of std::byte, its type: Catalog::add checks both.
+/// Memory of const T can be published, but not restored into.
+template <typename T, std::size_t size>
+View view(std::span<T, size> memory) {
+  View result;
+  result.data = const_cast<std::remove_cv_t<T>*>(memory.data());
+  result.dtype = dtype_of<T>();
+  (result.dtype ? result.elements : result.bytes) = static_cast<ElementCount>(memory.size());
+  result.read_only = std::is_const_v<T>;
+  return result;
+}
+/// The same of a vector, an array, or whatever else a span can be made of.
+template <typename Memory>
+requires requires(Memory& memory) {
+  std::span(memory);
+}
+View view(Memory& memory) {
+  return view(std::span(memory));
+}
 
 namespace detail {
 class ArenaState;
 }
 
 /// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
-/// Movable owner: the memory goes back when the arena and every publication that uses it are gone.
+/// Movable owner: the memory goes back when the arena and every publication that uses it are gone; it outlives its session.
+/// Alignment: 64 bytes at least. Content: zeros.
+/// Fork:      a child of fork() does not inherit the memory; touching it there is a fault.
+/// Threads:   a handle is for one thread at a time, its memory for any.
+/// Errors:    an empty or moved-from arena throws Error{invalid_argument}.
 class Arena {
  public:
   Arena();
@@ -46,13 +102,15 @@ class Arena {
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) noexcept;
 
+  /// False for an arena that was made empty or moved from.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   [[nodiscard]] std::byte* data() const;
   [[nodiscard]] ByteCount size_bytes() const;
   [[nodiscard]] std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(size_bytes())}; }
 
  private:
   friend class Session;
-  explicit Arena(std::shared_ptr<detail::ArenaState> state);
+  SHARDWIRE_LOCAL explicit Arena(std::shared_ptr<detail::ArenaState> state);
   std::shared_ptr<detail::ArenaState> state_;  // owners: this handle and the session's table of regions
 };
 

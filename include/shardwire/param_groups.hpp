@@ -8,10 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "shardwire/export.hpp"
 #include "shardwire/session.hpp"
 #include "shardwire/value.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// Parameters that an optimizer treats alike, and how: lr, betas, weight_decay. Optimizers number parameters, and the
 /// numbers of one rank mean nothing on another; here they go by name, so that ids, and the order of groups, may differ

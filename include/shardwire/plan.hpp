@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "shardwire/error.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/tensor.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// A tensor and the rule that spreads it over the ranks of one side.
 struct TensorLayout {
@@ -51,7 +54,7 @@ struct JobLayout {
 /// needed.
 struct Topology {
   /// By target rank: the source rank in whose process it runs, -1 for none. Empty: target rank i is source rank i.
-  std::vector<std::int32_t> beside{};
+  std::vector<std::int32_t> colocated{};
   /// Host of each rank, any numbers. Empty: unknown, then no replica is nearer than another.
   std::vector<std::int32_t> source_host{};
   std::vector<std::int32_t> target_host{};
@@ -122,6 +125,21 @@ struct TargetTotals {
   ElementCount runs = 0;     ///< contiguous on both sides
 };
 
+/// A piece, or a part of one, with its source, as a list of a whole job shows it. Borrows from the planner.
+struct PlannedTransfer {
+  const TensorSpec& tensor;
+  Rank source{};
+  Rank target{};
+  const Box& box;  ///< global coordinates, never empty
+  ByteCount bytes = 0;
+};
+
+/// Take what is shown of a job that is too large to be kept: what one target rank adds to the totals, with its flows by
+/// source; a piece; a gap. They must not call the planner that shows it.
+using OnTarget = std::function<void(Rank, const TargetTotals&, std::span<const Flow>)>;
+using OnTransfer = std::function<void(const PlannedTransfer&)>;
+using OnGap = std::function<void(const Gap&)>;
+
 /// Sums over a whole job.
 struct JobTotals {
   ByteCount needed = 0;
@@ -131,6 +149,7 @@ struct JobTotals {
   ByteCount max_ingress = 0;  ///< most remote bytes into one target rank
   std::uint64_t pieces = 0;
   ElementCount runs = 0;
+  std::uint64_t gaps = 0;             ///< wanted regions without a holder, which are in none of the sums
   std::vector<TargetTotals> targets;  ///< by target rank
   std::vector<Flow> flows;            ///< as scheduled, local ones too; by target, then by source
 };
@@ -167,6 +186,16 @@ class Planner {
   /// Sums over all target ranks' schedules, worked out per class: no single piece is listed.
   /// Errors: throws Error{layout_mismatch} listing every gap.
   [[nodiscard]] JobTotals totals(std::span<const Rank> lost = {});
+  /// The same sums over these target ranks, without a list: gaps are counted, not thrown, target ranks and their flows are
+  /// shown to `on_target` where it is given. Memory grows with ranks and tensors, not with pieces, flows or gaps.
+  /// Errors: throws Error{invalid_argument} for a rank that is no target rank, and for sums beyond 64 bits.
+  [[nodiscard]] JobTotals tally(std::span<const Rank> targets, const OnTarget& on_target = {});
+  /// Shows every piece of these target ranks' schedules, one target rank after another, each in its order of posting; one
+  /// that needs more than 2^16 regions, or 2^20 pieces, in any order. What has no holder is left out. Memory as for tally().
+  /// Errors: as for tally().
+  void each_transfer(std::span<const Rank> targets, const OnTransfer& on_transfer);
+  /// Shows every wanted region of these target ranks that no rank holds, in the same way.
+  void each_gap(std::span<const Rank> targets, const OnGap& on_gap);
   /// How many of the bytes that each target rank wants each source rank holds, replicas counted with each holder: what
   /// an assignment of target ranks to processes is judged by. By target, then by source.
   [[nodiscard]] std::vector<Flow> holdings(std::span<const Rank> lost = {});
@@ -185,7 +214,8 @@ std::vector<Delivery> plan_for_source(const JobLayout& from, const JobLayout& to
 /// few and counts the rest.
 void require_no_gaps(std::vector<Gap> gaps);
 
-/// Number of contiguous runs usable on both sides when `box` is copied from `held` to `wanted` (layout maths M7).
+/// Number of contiguous runs usable on both sides when `box` is copied from `held` to `wanted`: its volume divided by that of
+/// the dims whose elements follow one another without a hole in both, in whatever order the dims lie.
 /// Requires: both boxes contain `box`.
 ElementCount runs_of(const Box& box, const PlacedBox& held, const PlacedBox& wanted);
 

@@ -5,10 +5,11 @@
 #include <span>
 #include <vector>
 
+#include "shardwire/export.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// Says in which process each target rank should run so that the fewest bytes cross between processes: the exact
 /// optimum of the linear assignment problem. Among the best answers one that keeps many target ranks t in process t,

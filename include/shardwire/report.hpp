@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "shardwire/costs.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// Seconds of one restore. The stages follow one another without overlap and sum to `wall`.
 struct StageSeconds {
@@ -19,31 +22,41 @@ struct StageSeconds {
   double move = 0;
   double verify = 0;  ///< check after read (generation) and digests where asked
   double commit = 0;
+
+  StageSeconds& operator+=(const StageSeconds& next);
 };
 
-/// Payload bytes by the way that moved them.
-struct WayBytes {
-  ByteCount local = 0;
-  ByteCount mapped = 0;
-  ByteCount read = 0;
-  ByteCount packed = 0;
-  ByteCount over_read = 0;  ///< with the bytes of the gaps, which count as RestoreReport::extra
-  ByteCount grouped = 0;
-  ByteCount straight =
-      0;  ///< of packed: in messages that went from where they lay to where they belong, without staging
-};
-
-/// What the cost model expected of one way, and what it took.
-struct WayCostReport {
-  Way way{};
-  ByteCount bytes = 0;
-  ByteCount runs = 0;            ///< contiguous on both sides
+/// What one way did: what the cost model expected of it, and what it took.
+struct WayReport {
+  ByteCount bytes = 0;  ///< payload; for over_read with the bytes of the gaps, which count as RestoreReport::extra
+  ByteCount runs = 0;   ///< contiguous on both sides
   double predicted_seconds = 0;  ///< as if it had the machine to itself
   double measured_seconds = 0;   ///< during which at least one of its operations was under way
 };
 
+/// One row for each Way, in their order. Every report of ways is this table.
+class WayTable {
+ public:
+  WayReport& operator[](Way way) { return rows_[static_cast<std::size_t>(way)]; }
+  const WayReport& operator[](Way way) const { return rows_[static_cast<std::size_t>(way)]; }
+  /// Calls visit(Way, WayReport&) for each row.
+  template <typename Visit>
+  void each(Visit visit) {
+    for (std::size_t i = 0; i < way_count; ++i) visit(static_cast<Way>(i), rows_[i]);
+  }
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (std::size_t i = 0; i < way_count; ++i) visit(static_cast<Way>(i), rows_[i]);
+  }
+  /// Adds what was done afterwards: seconds too.
+  WayTable& operator+=(const WayTable& next);
+
+ private:
+  std::array<WayReport, way_count> rows_{};
+};
+
 struct PeerReport {
-  Rank rank{};  ///< place in the source layout
+  Rank rank{};  ///< in the source layout
   ByteCount bytes = 0;
   std::string path;    ///< "local" or "<transport>/<way>"
   std::string detail;  ///< device or protocol behind the path, and why no better path was taken
@@ -56,18 +69,21 @@ struct RestoreReport {
   ByteCount local = 0;   ///< payload copied inside this process
   ByteCount extra = 0;   ///< bytes moved beyond what was needed
   ByteCount again = 0;   ///< bytes moved again after a fault
-  WayBytes ways;
+  WayTable ways;
   StageSeconds seconds;
   ByteCount staging_budget = 0;
   ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  double digest_seconds = 0;         ///< of processor time that digests took on this side; most of it inside `move`
-  std::vector<WayCostReport> costs;  ///< of the ways used
-  std::string transport;             ///< name and loaded version of the fabric
-  std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
-  std::vector<TensorKey> skipped;    ///< elements or values wanted with Absent::skip that no source has
-  std::vector<TensorKey> zeroed;     ///< the same with Absent::zero
+  double digest_seconds = 0;       ///< of processor time that digests took on this side; most of it inside `move`
+  std::string transport;           ///< name and loaded version of the fabric
+  std::vector<PeerReport> peers;   ///< ascending by rank, one line per (peer, path)
+  std::vector<TensorKey> skipped;  ///< elements or values wanted with Absent::skip that no source has
+  std::vector<TensorKey> zeroed;   ///< the same with Absent::zero
+
+  /// Adds a restore that the same session ran afterwards: bytes, ways, seconds and peers are sums, the staging peak the
+  /// larger one; what is said of the session as a whole is taken from `next`.
+  RestoreReport& operator+=(const RestoreReport& next);
 };
 
 /// What a session has used so far, as a source and as a target.

@@ -12,132 +12,15 @@
 #include <vector>
 
 #include "shardwire/bootstrap.hpp"
-#include "shardwire/costs.hpp"
-#include "shardwire/layout.hpp"
+#include "shardwire/catalog.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/memory.hpp"
+#include "shardwire/options.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/value.hpp"
 
-namespace shardwire {
-
-using Duration = std::chrono::nanoseconds;
-
-/// What to do about something wanted that no source has: whose key, under any of its names, is in no manifest and among no
-/// values. It counts once all places of the source layout have published, or RestoreOptions::settle has passed with
-/// everything else covered. A tensor of which only some elements have no holder is an error always.
-enum class Absent : std::uint8_t {
-  error,  ///< the restore ends with an error that names every such key
-  skip,   ///< the destination stays as it is
-  zero,   ///< the destination's elements become zeros at commit; tensors of more than one element only
-};
-
-/// What one rank holds or wants: tensors with layout and local memory, and values.
-/// Ownership: borrows the memory of its views.
-class Catalog {
- public:
-  /// `place` is this rank's number in the layouts, 0..ranks-1.
-  Catalog(Rank place, int ranks);
-
-  /// Adds a tensor. `view` is where this rank's boxes lie; its data may be null when the rank holds no element. Two ranks
-  /// that declare the same tensors in the same order share one manifest, so add tensors in an order all ranks agree on.
-  /// One-element tensors become values: a held one is read here and now, a wanted one is written at commit.
-  /// The entry keeps the view with its offset added to data, and without strides that only repeat the layout.
-  /// `absent` matters on the wanting side only; Absent::zero is not for one-element tensors.
-  /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape or view.elements differs from what the
-  ///         rank holds, Error{invalid_argument} on a repeated key (also under an alias), a null view for a rank that
-  ///         holds elements, or strides that are negative or let elements share an address, Error{unsupported} for device
-  ///         views and for strides on a layout without one local array.
-  void add(TensorSpec spec, Layout layout, View view, Absent absent = Absent::error);
-  /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
-  /// ignored: adding it asks for the key. Where sources disagree, those count that hold an element of a tensor called fqn,
-  /// in any state; all count where no source has such a tensor, or when only others have the value. Those that count have
-  /// to be equal, None included, else the restore ends with an error that names key, ranks and values.
-  /// Errors: throws Error{invalid_argument} on a repeated key, for lists deeper than max_value_depth, and for
-  ///         Absent::zero: a step of zero would break Adam's bias correction.
-  void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error);
-
-  /// Declares that `alias` is a second name of the parameter `fqn`, with all its states and values. Each side may call the
-  /// parameter by any of its names: it is held once, wanted once and moved once. Every rank that has the parameter
-  /// declares its names, in any order and before or after adding it.
-  /// Errors: throws Error{invalid_argument} when `alias` is declared already, when one of the names is an alias of a third,
-  ///         or when something was added under both names.
-  void alias(std::string alias, std::string fqn);
-
-  struct Entry {
-    TensorSpec spec;
-    Layout layout;
-    View view;
-    Absent absent = Absent::error;
-  };
-  struct ValueEntry {
-    TensorKey key;
-    Value value;
-    void* destination = nullptr;  ///< where a wanted one-element tensor is written; null for plain values
-    Absent absent = Absent::error;
-  };
-  [[nodiscard]] Rank place() const { return place_; }
-  [[nodiscard]] int ranks() const { return ranks_; }
-  [[nodiscard]] const std::vector<Entry>& entries() const { return body_->entries; }
-  [[nodiscard]] const std::vector<ValueEntry>& values() const { return body_->values; }
-  [[nodiscard]] const std::vector<Alias>& aliases() const { return body_->aliases; }
-  /// True for copies of one catalog to which nothing was added since. Restores of such a catalog skip what they have worked
-  /// out before. Cost of this and of copies: O(1).
-  [[nodiscard]] bool same(const Catalog& other) const { return body_ == other.body_; }
-
- private:
-  struct Keys;
-  struct Body {
-    std::vector<Entry> entries;
-    std::vector<ValueEntry> values;
-    std::vector<Alias> aliases;
-    std::shared_ptr<Keys> keys;  // owners: bodies that were one before something was added
-  };
-  void check_new(const TensorKey& key);
-  Body& own_body();
-  Keys& own_keys();
-
-  Rank place_;
-  int ranks_;
-  std::shared_ptr<Body> body_;  // owners: copies of this catalog; copied before it is written while there are several
-};
-
-enum class LogLevel : std::uint8_t { debug, info, warning, error };
-using LogSink = std::function<void(LogLevel, std::string_view)>;
-
-/// How a session's thread waits for its fabric. Default: it sleeps on the fabric's descriptor as soon as there is nothing
-/// to do, and a core is free for the trainer.
-struct ProgressMode {
-  /// After the last activity (something moved, or woke the thread) it first asks the fabric again and again, for at most
-  /// this long, and only then sleeps. Saves the wake-up of each message that comes within that time, for a busy core.
-  Duration spin{};
-
-  static constexpr ProgressMode wakeup() { return {}; }
-  static constexpr ProgressMode spinning(Duration at_most) { return {at_most}; }
-};
-
-struct SessionOptions {
-  std::string transport = "auto";        ///< "auto", "ucx", "loopback"; auto takes the best that probes well
-  ByteCount staging_bytes = 256u << 20;  ///< bound of the slots that serve readers of this member's publications
-  Duration join_timeout = std::chrono::seconds(60);
-  /// Most threads that copy at once; they start when there is work. 0: as many as there are cores for each process of this
-  /// host (the launcher's local size, else the whole world), 1 to 4.
-  unsigned copy_threads = 0;
-  CostModel costs{};        ///< what restores of this session choose ways by; see load_costs()
-  ProgressMode progress{};  ///< how the session's thread waits: sleeping, or spinning for a while first
-  LogSink log{};            ///< called from the session's thread; must not block; empty: silent
-};
-
-enum class Snapshot : std::uint8_t {
-  none,  ///< publish in place: the bytes must not change until retire() returns
-  copy,  ///< copy into the session's own arena first: training may go on at once
-};
-
-struct PublishOptions {
-  std::string name = "state";
-  std::int64_t step = 0;
-  Snapshot snapshot = Snapshot::none;
-};
+namespace SHARDWIRE_API shardwire {
 
 namespace detail {
 class SessionState;
@@ -146,6 +29,7 @@ class RestoreState;
 }  // namespace detail
 
 /// A catalog that peers can read, pinned to one step. Movable; the destructor retires without waiting.
+/// Threads: a handle is for one thread at a time; different handles may be used at once.
 class Publication {
  public:
   Publication();
@@ -153,38 +37,31 @@ class Publication {
   Publication(Publication&&) noexcept;
   Publication& operator=(Publication&&) noexcept;
 
+  /// False for a handle that was made empty or moved from: its other members throw Error{invalid_argument}.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// Withdraws the publication and returns when no reader holds a lease on it; after that the memory is the caller's.
+  /// A publication that is retired already, or whose session is closed, is left as it is.
   /// Errors: throws Error{timed_out} naming the readers that are left; they will find their lease revoked, and their
-  ///         restore does not commit.
+  ///         restore does not commit what it has read.
   void retire(Duration timeout);
+  /// Publishes `held` at `step` in this publication's place, under its name: peers see the old generation or the new one,
+  /// never neither. Then waits until no reader holds a lease on the old one, as retire() does; the handle stands for the new
+  /// one from the moment that it is shown.
+  /// Errors: throws Error{invalid_argument} when the publication was retired, or when `held` is published in place and
+  ///         shares memory with what is published in place now, and as Session::publish(); the old one stays then.
+  ///         Error{timed_out} naming the readers that are left; the new one is published, their leases are revoked, and the
+  ///         old memory is the caller's.
+  void update(const Catalog& held, std::int64_t step, Snapshot snapshot, Duration timeout);
 
  private:
   friend class Session;
   friend class detail::SessionState;
-  explicit Publication(std::shared_ptr<detail::PublicationState> state);
+  SHARDWIRE_LOCAL explicit Publication(std::shared_ptr<detail::PublicationState> state);
   std::shared_ptr<detail::PublicationState> state_;  // owners: this handle and the session
 };
 
-enum class Verify : std::uint8_t {
-  none,    ///< the source's step and generation are checked after the read
-  digest,  ///< and a digest of every piece is compared between source and destination memory
-};
-
-struct RestoreOptions {
-  std::string from = "state";          ///< name of the publications to read
-  std::optional<std::int64_t> step{};  ///< refuse any other step; empty: all sources must agree on one
-  Duration deadline = std::chrono::seconds(60);
-  ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
-  Verify verify = Verify::none;
-  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
-  /// The only way for bytes of other processes, where it is possible; empty: SHARDWIRE_WAY, else the cheapest by
-  /// SessionOptions::costs. A piece that it cannot move ends the restore with Error{unsupported}.
-  std::optional<Way> way{};
-  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
-  Duration settle = std::chrono::seconds(2);
-};
-
 /// One running restore. Movable; the destructor cancels what is still running and waits until no write can follow.
+/// Threads: wait() and what is valid after it are for one thread; poll() and cancel() may come from any meanwhile.
 class Restore {
  public:
   Restore();
@@ -192,11 +69,25 @@ class Restore {
   Restore(Restore&&) noexcept;
   Restore& operator=(Restore&&) noexcept;
 
-  /// `callback` runs on the session's thread, at most every `interval`, and once at the end; it must not block.
+  /// False for a handle that was made empty or moved from: its other members throw Error{invalid_argument}.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
+  /// `callback` runs on the session's thread, at most every `interval`, and once at the end; it must not block. What it
+  /// throws ends the restore and comes out of wait().
   void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
-  /// Returns when every wanted element is in place and committed. Call from one thread.
-  /// Errors: throws what ended the restore: Error{layout_mismatch} with all gaps before any byte moved, peer_lost naming
-  ///         the source, timed_out naming what is missing, cancelled. Which boxes did not arrive is in gaps().
+  /// Returns when every wanted element is in place and committed.
+  /// A source that withdraws what is being read is no end: the restore plans again with what takes its place.
+  /// Errors: throws what ended the restore; which boxes did not arrive is in gaps().
+  ///         layout_mismatch   before any byte moved: boxes that nobody holds, all of them in gaps(); dtype or shape differ
+  ///                           between the two sides; values that those who count disagree about, in ranks()
+  ///         step_mismatch     what is published is not at the step asked for, or not at one step
+  ///         withdrawn         a source has withdrawn and nothing took its place by the deadline
+  ///         peer_lost         a source that is needed died, or this process is out of the session
+  ///         timed_out         the deadline passed; ranks() are those that were waited for
+  ///         cancelled         by cancel(), by the destructor or with the session
+  ///         unsupported       RestoreOptions::way cannot move a piece, or a source has another fabric
+  ///         out_of_resources  the staging budget holds not even one element, or the system gave no memory
+  ///         transport_failed  the fabric failed, or digests differ (Verify::digest)
+  ///         What a progress callback or the log sink has thrown comes out as it was thrown.
   void wait();
   /// True once wait() would not block.
   [[nodiscard]] bool poll() const;
@@ -212,15 +103,8 @@ class Restore {
  private:
   friend class Session;
   friend class detail::SessionState;
-  explicit Restore(std::shared_ptr<detail::RestoreState> state);
+  SHARDWIRE_LOCAL explicit Restore(std::shared_ptr<detail::RestoreState> state);
   std::shared_ptr<detail::RestoreState> state_;  // owners: this handle and the session's thread while it runs
-};
-
-struct ExchangeOptions {
-  Duration deadline = std::chrono::seconds(60);
-  ByteCount staging_bytes = 256u << 20;  ///< bound of all that this member keeps aside at once
-  Verify verify = Verify::none;
-  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
 };
 
 /// What an exchange has brought besides the tensors.
@@ -230,35 +114,46 @@ struct ExchangeResult {
 };
 
 /// Membership of one process in a job. Joining is no barrier: members may come and go at any time.
-/// Threads: all calls may come from any thread; the session has one thread of its own that serves readers, so a publisher
-///          needs to call nothing.
+/// Threads: all calls may come from any thread, but for moves and the destructor; the session has one thread of its own
+///          that serves readers, so a publisher needs to call nothing.
+/// End:     destroying a session ends its restores with Error{cancelled} and its publications without waiting for their
+///          readers; arenas stay until their own handles and publications are gone. After close() every call but rank(),
+///          world_size(), transport() and close() throws Error{invalid_argument}.
+/// Fork:    in a child of fork() the session, its publications and its restores are inert: their destructors return at
+///          once, calls throw Error{invalid_argument}. Its control connections are closed there.
 class Session {
  public:
   /// Member 0 serves the rendezvous; the others retry until it answers.
-  /// Errors: throws Error{timed_out} when it does not, Error{invalid_argument} when the port is taken, the job key differs
-  ///         or the rank is already there, Error{unsupported} when the transport is not in this build,
-  ///         Error{out_of_resources} when the process may not open the descriptors that it takes.
+  /// Errors: throws Error{timed_out} when it does not, with rank 0 in ranks(). Error{invalid_argument} when the port is taken;
+  ///         when run id, job key or world size differ from member 0's; when a live member has the rank; for addresses,
+  ///         interfaces, options and SHARDWIRE_* variables that mean nothing. Error{unsupported} when the transport is not in
+  ///         this build, does not work here, or member 0 speaks another protocol. Error{out_of_resources} when the process
+  ///         may not open the descriptors that it takes.
   static Session join(Bootstrap bootstrap, SessionOptions options = {});
 
   ~Session();
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
+  /// False for a session that was moved from: its other members throw Error{invalid_argument}.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   [[nodiscard]] int rank() const;
   [[nodiscard]] int world_size() const;
   /// Name and loaded version of the fabric, e.g. "ucx 1.13.1".
   [[nodiscard]] std::string transport() const;
 
   /// Memory that peers can map or read directly. Zero bytes are legal.
-  /// Errors: throws Error{out_of_resources}.
+  /// Errors: throws Error{out_of_resources} when the system gives no such memory, Error{invalid_argument} after close().
   Arena allocate(ByteCount bytes);
   /// Makes `held` readable by peers. Memory in arenas of this session is offered for direct reading, any other is served
   /// by copies. A new publication under a name that this member still publishes is refused: retire the old one first.
-  /// Errors: throws Error{invalid_argument}.
+  /// Errors: throws Error{invalid_argument} for a name that is taken, empty or longer than 256 characters, and for memory
+  ///         that is not mapped readable, naming the tensor; Error{out_of_resources} when a snapshot finds no memory.
   Publication publish(const Catalog& held, PublishOptions options = {});
   /// Starts pulling everything `wanted` lists from whoever published it. One-sided: sources only have to have published.
   /// Errors: throws Error{invalid_argument} when destination memory overlaps memory that this member publishes or
-  ///         itself; everything else surfaces in wait().
+  ///         itself, or is not mapped writable, for a staging budget of 0 bytes, and for a SHARDWIRE_WAY that names no way;
+  ///         everything else surfaces in wait().
   Restore restore(const Catalog& wanted, RestoreOptions options = {});
   /// The collective form of publish and restore, for callers that all change layout at once: every member of the session
   /// calls it, as its n-th exchange, with what it holds and what it wants (either may be empty).
@@ -283,11 +178,13 @@ class Session {
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   /// For members that only serve: what a restore's report says of its own session.
   [[nodiscard]] SessionUsage usage() const;
-  /// Leaves in order: retires what is published, waits for readers. The destructor leaves at once.
+  /// Leaves in order: retires what is published, waits for readers at most `timeout`. The destructor leaves at once.
+  /// A second call does nothing.
   void close(Duration timeout);
 
  private:
-  explicit Session(std::shared_ptr<detail::SessionState> state);
+  SHARDWIRE_LOCAL explicit Session(std::shared_ptr<detail::SessionState> state);
+  SHARDWIRE_LOCAL [[nodiscard]] detail::SessionState& state() const;
   std::shared_ptr<detail::SessionState> state_;  // owners: this handle and running operations
 };
 

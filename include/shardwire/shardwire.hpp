@@ -3,10 +3,12 @@
 
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/box.hpp"
+#include "shardwire/catalog.hpp"
 #include "shardwire/costs.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/memory.hpp"
+#include "shardwire/options.hpp"
 #include "shardwire/param_groups.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/relabel.hpp"

@@ -6,9 +6,10 @@
 #include <string_view>
 
 #include "shardwire/box.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// Element types. Values are moved as opaque bytes and never converted.
 enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8, boolean };

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
-namespace shardwire {
+#include "shardwire/export.hpp"
 
-/// Place of a process in a job-wide layout, counted from 0. A place in the old layout and a place in the new one are
-/// both ranks; which side is meant is said by the object that carries it.
+namespace SHARDWIRE_API shardwire {
+
+/// Number of a process in a job-wide layout, counted from 0. The old layout and the new one both have ranks; which side is
+/// meant is said by the object that carries it.
 enum class Rank : std::int32_t {};
 
 constexpr std::int32_t to_int(Rank rank) {

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "shardwire/box.hpp"
+#include "shardwire/export.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
-namespace shardwire {
+namespace SHARDWIRE_API shardwire {
 
 /// A tensor that travels by value, e.g. a one-element one. Keeps dtype and shape: () and (1,) differ.
 struct TensorValue {

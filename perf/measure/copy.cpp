@@ -34,7 +34,7 @@ void copy_by_slices(std::byte* target, const std::byte* source, std::size_t size
 }
 
 #ifdef __SSE2__
-constexpr std::size_t line = 64;
+constexpr std::size_t line_bytes = 64;
 
 void stream_line(std::byte* target, const std::byte* source) {
   const auto* from = reinterpret_cast<const __m128i*>(source);
@@ -51,8 +51,8 @@ void stream_line(std::byte* target, const std::byte* source) {
 }
 
 void copy_by_streaming(std::byte* target, const std::byte* source, std::size_t size) {
-  const std::size_t whole = size / line * line;
-  for (std::size_t at = 0; at < whole; at += line) stream_line(target + at, source + at);
+  const std::size_t whole = size / line_bytes * line_bytes;
+  for (std::size_t at = 0; at < whole; at += line_bytes) stream_line(target + at, source + at);
   _mm_sfence();
   std::memcpy(target + whole, source + whole, size - whole);
 }

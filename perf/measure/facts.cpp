@@ -12,9 +12,8 @@ using Json = nlohmann::json;
 // One list of fields serves both directions.
 template <typename Report, typename Visit>
 void each_number(Report& report, Visit visit) {
-  for (auto* one : {&report.needed, &report.moved, &report.local, &report.extra, &report.again, &report.ways.local,
-                    &report.ways.mapped, &report.ways.read, &report.ways.packed, &report.ways.over_read,
-                    &report.ways.grouped, &report.ways.straight, &report.staging_budget, &report.staging_peak})
+  for (auto* one : {&report.needed, &report.moved, &report.local, &report.extra, &report.again, &report.staging_budget,
+                    &report.staging_peak})
     visit(*one);
 }
 
@@ -33,11 +32,11 @@ Json to_json(const TurnFacts& turn) {
   }
   Json report = Json::array();
   each_number(turn.report, [&](ByteCount value) { report.push_back(value); });
-  Json costs = Json::array();
-  for (const WayCostReport& cost : turn.report.costs) {
-    costs.push_back({to_string(cost.way), cost.bytes, cost.runs, cost.predicted_seconds, cost.measured_seconds});
-  }
-  return {{"spans", spans},           {"costs", costs},
+  Json ways = Json::array();
+  turn.report.ways.each([&](Way way, const WayReport& row) {
+    ways.push_back({to_string(way), row.bytes, row.runs, row.predicted_seconds, row.measured_seconds});
+  });
+  return {{"spans", spans},           {"ways", ways},
           {"refused", turn.refused},  {"stages", stages},
           {"report", report},         {"memory", {turn.memory.own, turn.memory.allowed, turn.memory.mapped}},
           {"elements", turn.elements}};
@@ -53,9 +52,10 @@ TurnFacts turn_from(const Json& json) {
   }
   std::size_t at = 0;
   each_number(turn.report, [&](ByteCount& value) { value = json.at("report").at(at++); });
-  for (const Json& cost : json.at("costs")) {
-    const auto way = way_from(cost.at(0).get<std::string>());
-    if (way) turn.report.costs.push_back({*way, cost.at(1), cost.at(2), cost.at(3), cost.at(4)});
+  for (const Json& row : json.at("ways")) {
+    if (const auto way = way_from(row.at(0).get<std::string>())) {
+      turn.report.ways[*way] = {row.at(1), row.at(2), row.at(3), row.at(4)};
+    }
   }
   const Json& memory = json.at("memory");
   turn.memory = {memory.at(0), memory.at(1), memory.at(2)};

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "perf/measure/member.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::perf {
 
@@ -98,7 +100,7 @@ void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& bar
       try {
         be_member(setup, bootstrap, barrier, handover, {member, false});
       } catch (const std::exception& error) {
-        fmt::print(stderr, "shardwire: member {}: {}\n", member, error.what());
+        support::write_stderr("shardwire: member {}: {}\n", member, error.what());
         std::fflush(nullptr);
         ::_exit(1);
       }
@@ -123,6 +125,7 @@ void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& bar
   for (std::string& word : words) raw.push_back(word.data());
   raw.push_back(nullptr);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);  // rows alone go to standard output
+  std::signal(SIGPIPE, SIG_DFL);
   ::execvp(raw.front(), raw.data());
   throw std::system_error(errno, std::generic_category(), "start mpirun");
 }

@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr ByteCount memory_allowance = 64u << 20;  // code, fabric, bookkeeping
-constexpr auto farewell = 10s;
+constexpr auto retire_limit = 10s;
 
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / 1ns;
@@ -40,19 +40,6 @@ Bytes bytes_of(std::string_view text) {
 }
 std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Payload that came in the way that was asked for.
-ByteCount bytes_by(const WayBytes& ways, Way way) {
-  switch (way) {
-    case Way::local: return ways.local;
-    case Way::mapped: return ways.mapped;
-    case Way::read: return ways.read;
-    case Way::over_read: return ways.over_read;
-    case Way::straight:
-    case Way::packed: return ways.packed;
-  }
-  return 0;
 }
 
 // One member in one measurement.
@@ -99,7 +86,7 @@ class Contest {
     spare_ = Arena();
     for (std::size_t turn = 0; turn < turns_.size(); ++turn) verify(turn);
     meet();
-    publication.retire(farewell);
+    if (publication.valid()) publication.retire(retire_limit);
     return std::move(facts_);
   }
 
@@ -157,7 +144,7 @@ class Contest {
     options.staging_bytes = std::max<ByteCount>(1, setup_.staging_bytes / 2);  // the other half serves readers
     options.ingress_bytes_per_second = setup_.rate_bytes_per_second;
     options.verify = setup_.verify;
-    options.settle = Duration::zero();  // all that will publish have, since the members met
+    options.discovery_grace = Duration::zero();  // all that will publish have, since the members met
     options.way = way;
     try {
       Restore restore = session_.restore(*catalog_, options);
@@ -170,7 +157,7 @@ class Contest {
     }
     const RestoreReport& report = facts.report;
     if (repeat < repeats()) facts.stages[repeat] = report.seconds;  // the one after the last is not timed
-    if (way && report.moved > 0 && bytes_by(report.ways, *way) == 0) {
+    if (way && report.moved > 0 && report.ways[*way].bytes == 0) {
       facts.refused = "the restore did not go that way";
     }
   }
@@ -246,7 +233,7 @@ class Contest {
   void connect_tags() {
     if (std::none_of(turns_.begin(), turns_.end(), [](const Turn& turn) { return turn.kind == Turn::Kind::tag; }))
       return;
-    loop_ = std::make_unique<TagLoop>();
+    loop_ = open_tag_loop();
     const auto mine = loop_->address();
     const auto addresses = agree("addresses", {reinterpret_cast<const char*>(mine.data()), mine.size()});
     for (const auto& [member, bytes] : tag_targets()) {

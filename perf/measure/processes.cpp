@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/stderr.hpp"
+
 namespace shardwire::perf {
 
 namespace {
@@ -32,7 +34,7 @@ namespace {
   try {
     child.body();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "shardwire: {}: {}\n", child.name, error.what());
+    support::write_stderr("shardwire: {}: {}\n", child.name, error.what());
     code = 1;
   }
   std::fflush(nullptr);

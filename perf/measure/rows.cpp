@@ -13,7 +13,7 @@ namespace shardwire::perf {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // One turn of one measurement, in all members.
 class TurnView {
@@ -78,9 +78,9 @@ class TurnView {
     for (const TurnFacts* member : members_) all += member->report.*field;
     return all;
   }
-  [[nodiscard]] ByteCount sum(ByteCount WayBytes::*field) const {
+  [[nodiscard]] ByteCount bytes(Way way) const {
     ByteCount all = 0;
-    for (const TurnFacts* member : members_) all += member->report.ways.*field;
+    for (const TurnFacts* member : members_) all += member->report.ways[way].bytes;
     return all;
   }
   [[nodiscard]] std::string refused() const {
@@ -97,14 +97,14 @@ class TurnView {
   std::vector<bool> wants_;
 };
 
-Json seconds_json(const Spread& spread, const std::string& prefix) {
+OrderedJson seconds_json(const Spread& spread, const std::string& prefix) {
   return {{prefix + "seconds", spread.median},
           {prefix + "seconds_min", spread.least},
           {prefix + "seconds_max", spread.most}};
 }
 
-void add_stages(Json& row, const TurnView& view) {
-  Json stages;
+void add_stages(OrderedJson& row, const TurnView& view) {
+  OrderedJson stages;
   const std::pair<const char*, double StageSeconds::*> all[] = {
       {"join", &StageSeconds::join}, {"plan", &StageSeconds::plan},     {"bind", &StageSeconds::bind},
       {"move", &StageSeconds::move}, {"verify", &StageSeconds::verify}, {"commit", &StageSeconds::commit}};
@@ -116,40 +116,37 @@ void add_stages(Json& row, const TurnView& view) {
       view.slowest([](const StageSeconds& s) { return s.wall > 0 ? (s.wall - s.move) / s.wall : 0.0; });
 }
 
-void add_bytes(Json& row, const TurnView& view) {
+void add_bytes(OrderedJson& row, const TurnView& view) {
   const ByteCount needed = view.sum(&RestoreReport::needed);
   const ByteCount moved = view.sum(&RestoreReport::moved);
   const ByteCount local = view.sum(&RestoreReport::local);
   row["bytes"] = {{"needed", needed}, {"moved", moved}, {"local", local}, {"extra", view.sum(&RestoreReport::extra)}};
   row["delivered_over_needed"] = static_cast<double>(moved + local) / static_cast<double>(needed);
-  row["ways"] = {{"local", view.sum(&WayBytes::local)},    {"mapped", view.sum(&WayBytes::mapped)},
-                 {"read", view.sum(&WayBytes::read)},      {"straight", view.sum(&WayBytes::straight)},
-                 {"packed", view.sum(&WayBytes::packed)},  {"over_read", view.sum(&WayBytes::over_read)},
-                 {"grouped", view.sum(&WayBytes::grouped)}};
+  OrderedJson& ways = row["ways"] = OrderedJson::object();
+  WayTable().each([&](Way way, const WayReport&) { ways[std::string(to_string(way))] = view.bytes(way); });
 }
 
 // What the cost model expected, and what it took: in the rank where it took longest.
-void add_costs(Json& row, const TurnView& view) {
-  Json costs = Json::array();
-  for (const Way way : {Way::local, Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed}) {
-    const WayCostReport* longest = nullptr;
+void add_costs(OrderedJson& row, const TurnView& view) {
+  OrderedJson costs = OrderedJson::array();
+  WayTable().each([&](Way way, const WayReport&) {
+    const WayReport* longest = nullptr;
     for (const TurnFacts* member : view.members()) {
-      for (const WayCostReport& cost : member->report.costs) {
-        if (cost.way != way) continue;
-        if (longest == nullptr || cost.measured_seconds > longest->measured_seconds) longest = &cost;
-      }
+      const WayReport& one = member->report.ways[way];
+      if (one.bytes == 0) continue;
+      if (longest == nullptr || one.measured_seconds > longest->measured_seconds) longest = &one;
     }
-    if (longest == nullptr) continue;
+    if (longest == nullptr) return;
     costs.push_back({{"way", to_string(way)},
                      {"bytes", longest->bytes},
                      {"runs", longest->runs},
                      {"predicted_seconds", longest->predicted_seconds},
                      {"measured_seconds", longest->measured_seconds}});
-  }
+  });
   row["costs"] = costs;
 }
 
-void add_memory(Json& row, const Setup& setup, const TurnView& view) {
+void add_memory(OrderedJson& row, const Setup& setup, const TurnView& view) {
   ByteCount peak = 0;
   for (const TurnFacts* member : view.members()) peak = std::max(peak, member->report.staging_peak);
   row["staging"] = {{"budget", setup.staging_bytes},
@@ -173,19 +170,19 @@ Against against_of(const Turn& turn) {
 }
 
 // What the restore is measured beside: all of it, and the fastest of each kind.
-void add_bounds(Json& row, const Setup& setup, const Outcome& outcome, std::size_t number, double seconds) {
+void add_bounds(OrderedJson& row, const Setup& setup, const Outcome& outcome, std::size_t number, double seconds) {
   const Measurement& measurement = setup.measurements[number];
   const auto turns = turns_of(measurement);
-  Json bounds;
-  Json cpu = row["cpu_seconds"];
-  Json against;
+  OrderedJson bounds;
+  OrderedJson cpu = row["cpu_seconds"];
+  OrderedJson against;
   for (std::size_t turn = 0; turn < turns.size(); ++turn) {
     if (turns[turn].kind == Turn::Kind::restore) continue;
     const TurnView view(setup, outcome, number, turn);
     const Spread spread = view.seconds();
     bounds[turns[turn].name] = spread.median;
     cpu[turns[turn].name] = view.cpu_seconds();
-    Json& best = against[std::string(to_string(against_of(turns[turn])))];
+    OrderedJson& best = against[std::string(to_string(against_of(turns[turn])))];
     if (!best.is_null() && best["seconds"].get<double>() <= spread.median) continue;
     best = {{"fastest", turns[turn].name}};
     best.update(seconds_json(spread, ""));
@@ -193,7 +190,7 @@ void add_bounds(Json& row, const Setup& setup, const Outcome& outcome, std::size
     if (turns[turn].kind == Turn::Kind::mpi) best["transport"] = outcome.mpi->transport;
   }
   if (measurement.against.empty()) return;
-  const Json& first = against[std::string(to_string(measurement.against.front()))];
+  const OrderedJson& first = against[std::string(to_string(measurement.against.front()))];
   row["bound"] = first["fastest"];
   for (const char* field : {"seconds", "seconds_min", "seconds_max"}) row[std::string("bound_") + field] = first[field];
   row["ratio"] = first["ratio"];
@@ -202,12 +199,13 @@ void add_bounds(Json& row, const Setup& setup, const Outcome& outcome, std::size
   row["cpu_seconds"] = cpu;
 }
 
-Json row_of(const Setup& setup, const Outcome& outcome, const RowHead& head, std::size_t number, std::size_t turn) {
+OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& head, std::size_t number,
+                   std::size_t turn) {
   const Measurement& measurement = setup.measurements[number];
   const Turn what = turns_of(measurement)[turn];
   const TurnView view(setup, outcome, number, turn);
   const Spread seconds = view.seconds();
-  Json row;
+  OrderedJson row;
   row["name"] = "shardwire perf " + measurement.job.name;
   if (!head.target.empty()) row["target"] = head.target;
   row["options"] = head.options;
@@ -249,8 +247,8 @@ void each_restore(const Setup& setup, Visit visit) {
 
 }  // namespace
 
-std::vector<Json> rows_of(const Setup& setup, const Outcome& outcome, const RowHead& head) {
-  std::vector<Json> rows;
+std::vector<OrderedJson> rows_of(const Setup& setup, const Outcome& outcome, const RowHead& head) {
+  std::vector<OrderedJson> rows;
   each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& /*what*/) {
     if (!TurnView(setup, outcome, number, turn).refused().empty()) return;
     rows.push_back(row_of(setup, outcome, head, number, turn));

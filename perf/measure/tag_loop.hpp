@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,23 +24,16 @@ struct TagStyle {
 };
 std::span<const TagStyle> tag_styles();
 
-/// Why this build has no TagLoop; empty when it has.
-std::string why_no_tag_loop();
-
 /// The plainest way to move a large buffer over UCX: tagged messages of one size, several at once. It bounds what a restore
-/// over the same library can reach.
+/// over the same library can reach. It takes its transports from the environment, as any program does.
 /// Threads: one. Errors: throws Error.
 class TagLoop {
  public:
-  /// Takes its transports from the environment, as any program does.
-  TagLoop();
-  ~TagLoop();
-  TagLoop(const TagLoop&) = delete;
-  TagLoop& operator=(const TagLoop&) = delete;
+  virtual ~TagLoop() = default;
 
-  [[nodiscard]] std::vector<std::byte> address() const;
+  [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
   /// The number by which sends name this peer.
-  std::size_t connect(std::span<const std::byte> peer);
+  virtual std::size_t connect(std::span<const std::byte> peer) = 0;
 
   /// `bytes` in all, out of a buffer that is begun anew where it is shorter. Requires: buffer.size() >= any message.
   struct Send {
@@ -50,11 +42,17 @@ class TagLoop {
     std::size_t bytes = 0;
   };
   /// Returns when all has left and all has arrived. Both ends give the same style.
-  void exchange(std::span<const Send> sends, std::span<std::byte> receive, const TagStyle& style);
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  virtual void exchange(std::span<const Send> sends, std::span<std::byte> receive, const TagStyle& style) = 0;
 };
+
+/// What the module with UCX's side of it gives (support/module.hpp).
+struct TagModule {
+  std::unique_ptr<TagLoop> (*open)();
+};
+
+/// Why there is no TagLoop here; empty when there is one.
+std::string why_no_tag_loop();
+/// Errors: throws Error{unsupported} with why_no_tag_loop().
+std::unique_ptr<TagLoop> open_tag_loop();
 
 }  // namespace shardwire::perf

@@ -17,7 +17,7 @@
 namespace shardwire {
 namespace {
 
-constexpr std::size_t max_file_bytes = 64u << 20;
+constexpr std::size_t max_case_bytes = 64u << 20;
 constexpr Extent max_extent = std::numeric_limits<Extent>::max();
 
 void refuse_keyword(const Node& node, const std::string& name) {
@@ -150,7 +150,7 @@ void check_sizes(const Shared& shared) {
 }  // namespace
 
 Case parse_case(const std::string& text) {
-  if (text.size() > max_file_bytes) throw CaseError("1:1: a case file has at most 64 MiB");
+  if (text.size() > max_case_bytes) throw CaseError("1:1: a case file has at most 64 MiB");
   const Json json = parse_json(text);
   const Node root(json, "");
   root.require_fields({"name", "dtype", "dtypes", "states", "scalars", "model", "layers", "embeddings", "tensors",
@@ -177,7 +177,7 @@ Case parse_case(const std::string& text) {
 }
 
 Case load_case(const std::string& path) {
-  const std::string text = read_text(path, max_file_bytes);
+  const std::string text = read_text(path, max_case_bytes);
   try {
     return parse_case(text);
   } catch (const CaseError& error) {

@@ -10,22 +10,22 @@
 namespace shardwire {
 namespace {
 
-constexpr std::size_t max_file_bytes = 1u << 20;
+constexpr std::size_t max_fabric_bytes = 1u << 20;
 constexpr Extent max_links = 1024;
 // Wide enough for any machine; outside it the unit was mistaken.
-constexpr double least_gigabytes = 1e-6;
-constexpr double most_gigabytes = 1e6;
-constexpr double most_microseconds = 1e9;
+constexpr double min_gigabytes = 1e-6;
+constexpr double max_gigabytes = 1e6;
+constexpr double max_microseconds = 1e9;
 
 double speed(const Node& node) {
-  return 1e9 * node.number(least_gigabytes, most_gigabytes);
+  return 1e9 * node.number(min_gigabytes, max_gigabytes);
 }
 
 double latency(const Node& node) {
-  return 1e-6 * node.at("latency_microseconds").number(0, most_microseconds);
+  return 1e-6 * node.at("latency_microseconds").number(0, max_microseconds);
 }
 
-void parse_network(const Node& node, Fabric& fabric) {
+void parse_network(const Node& node, ClusterModel& fabric) {
   node.require_fields({"latency_microseconds", "links", "gigabytes_per_second", "oversubscription"});
   fabric.network_latency_seconds = latency(node);
   const auto links = static_cast<std::size_t>(node.at("links").integer(1, max_links));
@@ -44,12 +44,12 @@ void parse_network(const Node& node, Fabric& fabric) {
 
 }  // namespace
 
-Fabric parse_fabric(const std::string& text) {
-  if (text.size() > max_file_bytes) throw CaseError("1:1: a fabric file has at most 1 MiB");
+ClusterModel parse_fabric(const std::string& text) {
+  if (text.size() > max_fabric_bytes) throw CaseError("1:1: a fabric file has at most 1 MiB");
   const Json json = parse_json(text);
   const Node root(json, "");
   root.require_fields({"name", "copy", "host", "network"});
-  Fabric fabric;
+  ClusterModel fabric;
   if (const auto name = root.find("name")) fabric.name = name->text();
   const Node copy = root.at("copy");
   copy.require_fields({"latency_microseconds", "gigabytes_per_second"});
@@ -62,8 +62,8 @@ Fabric parse_fabric(const std::string& text) {
   return fabric;
 }
 
-Fabric load_fabric(const std::string& path) {
-  const std::string text = read_text(path, max_file_bytes);
+ClusterModel load_fabric(const std::string& path) {
+  const std::string text = read_text(path, max_fabric_bytes);
   try {
     return parse_fabric(text);
   } catch (const CaseError& error) {

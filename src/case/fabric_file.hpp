@@ -8,9 +8,9 @@
 namespace shardwire {
 
 /// Reads a fabric from JSON text; README.md has the format. Errors: throws CaseError.
-Fabric parse_fabric(const std::string& text);
+ClusterModel parse_fabric(const std::string& text);
 
 /// Reads a file, or standard input for "-". Errors: throws CaseError that begins with the file's name.
-Fabric load_fabric(const std::string& path);
+ClusterModel load_fabric(const std::string& path);
 
 }  // namespace shardwire

@@ -9,13 +9,7 @@
 #include "shardwire/error.hpp"
 
 namespace shardwire {
-namespace {
-
-std::string quoted(const std::string& name) {
-  return Json(name).dump(-1, ' ', true);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 FlatEntry::FlatEntry(const Node& node) : node_(node) {
   node.require_fields({"flat", "world", "align", "within"});
@@ -105,10 +99,14 @@ std::vector<FlatEntry::Member> FlatEntry::layouts_of(std::span<const CaseTensor*
     for (const std::size_t tensor : order) members.push_back(member_of(*served[tensor]));
     for (std::size_t i = 0; i < order.size(); ++i) {  // flat() would name the member by its number
       const CaseTensor& tensor = *served[order[i]];
-      if (!members[i].outer || volume_of(tensor.shape) == 1) continue;
+      if (!members[i].outer) continue;
       try {
         members[i].outer->check(tensor.shape, outer_ranks_);
       } catch (const Error& error) {
+        if (volume_of(tensor.shape) == 1) {  // goes by value whatever its rule says; its place is that of a whole one
+          members[i].outer.reset();
+          continue;
+        }
         node_.at("within").refuse(fmt::format("{} (tensor {})", error.what(), quoted(tensor.fqn)));
       }
     }

@@ -15,6 +15,11 @@ namespace shardwire {
 
 using Json = nlohmann::json;
 
+/// For messages: in quotes and in ASCII.
+inline std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 /// Parses strictly: a repeated key, an integer beyond 64 bits, a number beyond double and deep nesting are refused.
 /// Errors: throws CaseError.
 Json parse_json(const std::string& text);

@@ -51,11 +51,11 @@ bool take(std::string_view& text, std::string_view word) {
 Placement parse_placement(const Node& node) {
   const std::string whole = node.text();
   std::string_view text = whole;
-  constexpr auto most_dim = static_cast<Extent>(max_dims);
+  constexpr auto max_dim = static_cast<Extent>(max_dims);
   if (text == "R") return Replicate{};
   const bool strided = take(text, "SS(");
   if (strided || take(text, "S(")) {
-    const auto dim = take_number(text, -most_dim, most_dim - 1);
+    const auto dim = take_number(text, -max_dim, max_dim - 1);
     const auto factor = dim && strided && take(text, ",") ? take_number(text, 1, any) : std::nullopt;
     if (dim && text == ")") {
       if (!strided) return Shard{static_cast<int>(*dim)};
@@ -70,7 +70,7 @@ Placement parse_placement(const Node& node) {
                     shown));
   }
   node.refuse(fmt::format("{} is no placement; known are R, S(d), SS(d,sf) with d from {} to {} and sf from 1", shown,
-                          -most_dim, most_dim - 1));
+                          -max_dim, max_dim - 1));
 }
 
 Layout parse_mesh(const Node& node) {

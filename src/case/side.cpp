@@ -15,10 +15,6 @@
 namespace shardwire {
 namespace {
 
-std::string quoted(const std::string& name) {
-  return Json(name).dump(-1, ' ', true);
-}
-
 // A run of ranks that hold the same tensors: a pipeline stage, or all.
 struct Stage {
   int first = 0;

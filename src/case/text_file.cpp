@@ -4,35 +4,40 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <fstream>
-#include <iostream>
+#include <cstdio>
+#include <memory>
 #include <system_error>
 #include <vector>
 
 #include "case/case.hpp"
 
 namespace shardwire {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw CaseError(fmt::format("{}: {}", shown_name(path), std::generic_category().message(errno)));
+}
+
+}  // namespace
 
 std::string shown_name(const std::string& path) {
   return path == "-" ? "standard input" : path;
 }
 
-std::string read_text(const std::string& path, std::size_t most_bytes) {
-  std::string text;
-  const auto read_all = [&](std::istream& in) {
-    std::vector<char> block(1u << 16);
-    while (in && text.size() <= most_bytes) {
-      in.read(block.data(), static_cast<std::streamsize>(block.size()));
-      text.append(block.data(), static_cast<std::size_t>(in.gcount()));
-    }
-    if (in.bad()) throw CaseError(shown_name(path) + ": cannot be read");
+std::string read_text(const std::string& path, std::size_t max_bytes) {
+  const auto close = [](std::FILE* file) {
+    if (file != stdin) std::fclose(file);
   };
-  if (path == "-") {
-    read_all(std::cin);
-  } else {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw CaseError(fmt::format("{}: {}", path, std::generic_category().message(errno)));
-    read_all(file);
+  const std::unique_ptr<std::FILE, decltype(close)> file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);
+  if (file == nullptr) refuse(path);
+  std::string text;
+  std::vector<char> block(1u << 16);
+  while (text.size() <= max_bytes) {
+    const std::size_t got = std::fread(block.data(), 1, block.size(), file.get());
+    text.append(block.data(), got);
+    if (got == block.size()) continue;
+    if (std::ferror(file.get()) != 0) refuse(path);
+    break;
   }
   return text;
 }

@@ -6,17 +6,33 @@
 #include <algorithm>
 #include <iterator>
 
+#include "case/case.hpp"
+#include "case/text_file.hpp"
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
 #include "cli/text.hpp"
+#include "session/settings.hpp"
 #include "shardwire/error.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::cli {
+namespace {
+
+// A variable that makes no sense is bad usage, as an option is.
+template <typename Setting>
+auto from_environment(Setting setting) {
+  try {
+    return setting();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace
 
 std::string chosen_transport(const std::string& option) {
   static constexpr const char* known[] = {"auto", "ucx", "libfabric", "loopback", "nccl"};
-  const std::string name = !option.empty() ? option : environment("SHARDWIRE_TRANSPORT").value_or("auto");
+  const std::string name = option.empty() ? transport_of_environment() : option;
   if (std::find(std::begin(known), std::end(known), name) == std::end(known)) {
     throw UsageError(
         fmt::format("--transport: there is none named '{}'; known are auto, ucx, libfabric, loopback, nccl", name));
@@ -48,23 +64,46 @@ ByteCount parse_rate(const std::string& option) {
 }
 
 ByteCount chosen_staging(const std::string& option) {
-  ByteCount staging = 256u << 20;
-  if (!option.empty()) {
-    staging = parse_bytes("--staging", option);
-  } else if (const auto set = environment("SHARDWIRE_STAGING_BYTES")) {
-    staging = parse_bytes("SHARDWIRE_STAGING_BYTES", *set);
-  }
+  if (option.empty()) return from_environment(staging_of_environment);
+  const ByteCount staging = parse_bytes("--staging", option);
   if (staging == 0) throw UsageError("--staging: a budget of 0 bytes moves nothing");
   return staging;
 }
 
 CostModel chosen_costs(const std::string& option) {
-  const std::string path = !option.empty() ? option : environment("SHARDWIRE_CALIBRATION").value_or("");
-  if (path.empty()) return {};
+  if (option.empty()) return from_environment(costs_of_environment);
   try {
-    return load_costs(path);
+    return load_costs(option);
   } catch (const Error& error) {
     throw UsageError(fmt::format("--calibration: {}", error.what()));
+  }
+}
+
+LogLevel chosen_log_level() {
+  return from_environment(log_level_of_environment);
+}
+
+Duration chosen_join_timeout() {
+  return from_environment(join_timeout_of_environment);
+}
+
+void require_key_file() {
+  const auto path = environment("SHARDWIRE_JOB_KEY_FILE");
+  if (!path) return;
+  std::string why = *path + ": the file is empty";
+  try {
+    if (!read_text(*path == "-" ? "./-" : *path, 1).empty()) return;
+  } catch (const CaseError& error) {
+    why = error.what();
+  }
+  throw UsageError("SHARDWIRE_JOB_KEY_FILE: " + why);
+}
+
+Bootstrap launched_bootstrap() {
+  try {
+    return bootstrap_from_env();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "shardwire/bootstrap.hpp"
 #include "shardwire/session.hpp"
 
 // Options that `run` and `perf` share: what they mean, and how a bad one is refused.
@@ -21,5 +22,13 @@ ByteCount parse_rate(const std::string& option);
 ByteCount chosen_staging(const std::string& option);
 /// Costs in the file of --calibration, else of SHARDWIRE_CALIBRATION, else the built-in ones. Errors: throws UsageError.
 CostModel chosen_costs(const std::string& option);
+/// SHARDWIRE_LOG, else warnings. Errors: throws UsageError.
+LogLevel chosen_log_level();
+/// SHARDWIRE_JOIN_TIMEOUT, else a minute. Errors: throws UsageError.
+Duration chosen_join_timeout();
+/// Errors: throws UsageError when SHARDWIRE_JOB_KEY_FILE is set and names no file with a key in it.
+void require_key_file();
+/// What a launcher tells this process. Errors: throws UsageError.
+Bootstrap launched_bootstrap();
 
 }  // namespace shardwire::cli

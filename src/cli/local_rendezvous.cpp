@@ -6,16 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <system_error>
-
 #include "shardwire/error.hpp"
+#include "support/system_error.hpp"
 
 namespace shardwire::cli {
 namespace {
-
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 Bytes random_key() {
   if (sodium_init() < 0) throw Error(ErrorCode::internal, "libsodium does not initialise");
@@ -27,7 +22,7 @@ Bytes random_key() {
 }  // namespace
 
 LocalRendezvous::LocalRendezvous() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), key_(random_key()) {
-  if (socket_ < 0) fail("socket");
+  if (socket_ < 0) support::throw_errno("socket");
   const int on = 1;
   ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
@@ -35,7 +30,8 @@ LocalRendezvous::LocalRendezvous() : socket_(::socket(AF_INET, SOCK_STREAM | SOC
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket_, any, size) != 0 || ::getsockname(socket_, any, &size) != 0) fail("bind to 127.0.0.1");
+  if (::bind(socket_, any, size) != 0 || ::getsockname(socket_, any, &size) != 0)
+    support::throw_errno("bind to 127.0.0.1");
   port_ = ntohs(address.sin_port);
 }
 

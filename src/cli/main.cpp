@@ -6,12 +6,16 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <sstream>
+#include <system_error>
 
 #include "case/case.hpp"
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
+#include "cli/output.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/version.hpp"
+#include "support/stderr.hpp"
 
 namespace {
 
@@ -20,7 +24,7 @@ using namespace shardwire::cli;
 
 int fail(int code, const std::string& why) {
   std::fflush(stdout);
-  fmt::print(stderr, "shardwire: {}\n", why);
+  support::write_stderr("shardwire: {}\n", why);
   return code;
 }
 
@@ -37,12 +41,15 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    std::ostringstream text;
+    const int code = app.exit(asked, text, text);
+    write_output(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     return fail(exit_usage, fmt::format("{}\nRun with --help for more information.", error.what()));
   }
   if (!chosen) {
-    fmt::print(stderr, "{}", app.help());
+    support::write_stderr("{}", app.help());
     return exit_usage;
   }
   report_unknown_environment();
@@ -52,10 +59,13 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_streams();
   // At once and without clean-up; a command that has something to end first takes these signals over.
   for (const int one : {SIGINT, SIGTERM}) std::signal(one, [](int) { ::_exit(exit_interrupted); });
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    finish_output();
+    return code;
   } catch (const CaseError& error) {
     return fail(exit_usage, error.what());
   } catch (const UsageError& error) {
@@ -64,6 +74,9 @@ int main(int argc, char** argv) {
     return fail(exit_failed, fmt::format("{}: {}", to_string(error.code()), error.what()));
   } catch (const std::bad_alloc&) {
     return fail(exit_failed, "out of memory");
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) == 0) return fail(exit_failed, error.what());
+    return fail(exit_failed, "cannot write to standard output: " + error.code().message());
   } catch (const std::exception& error) {
     return fail(exit_failed, error.what());
   }

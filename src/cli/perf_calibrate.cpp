@@ -11,6 +11,7 @@
 #include "perf/measure/costs_fit.hpp"
 #include "perf/measure/row.hpp"
 #include "perf/measure/synthetic.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 constexpr int ranks = 2;
 constexpr ByteCount default_bytes = 32u << 20;
 // A way that sends each run by itself takes its time over many of them.
-constexpr ByteCount most_runs = 16384;
+constexpr ByteCount max_runs = 16384;
 constexpr Way remote_ways[] = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
 
 void refuse_others(const PerfWords& words) {
@@ -41,7 +42,7 @@ void refuse_others(const PerfWords& words) {
 std::vector<std::pair<ByteCount, ByteCount>> lengths(ByteCount most) {
   std::vector<std::pair<ByteCount, ByteCount>> out;  // run, bytes
   for (const ByteCount run : {ByteCount{256}, ByteCount{4096}, ByteCount{64u << 10}, ByteCount{1u << 20}, most}) {
-    if (run <= most) out.emplace_back(run, std::min(most / run, most_runs) * run);
+    if (run <= most) out.emplace_back(run, std::min(most / run, max_runs) * run);
   }
   out.emplace_back(256, 256);
   out.emplace_back(4096, 16 * 4096);
@@ -99,17 +100,17 @@ std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome
 }
 
 void print(const std::vector<Fitted>& all) {
-  fmt::print(stderr, "{:<8} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "reach", "way",
-             "latency", "per run", "bandwidth");
+  support::write_stderr("{:<8} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "reach", "way",
+                        "latency", "per run", "bandwidth");
   for (const Fitted& one : all) {
     const WayCost& cost = one.cost.cost;
-    fmt::print(stderr, "{:<8} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", to_string(one.cost.reach),
-               to_string(one.cost.way), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
-               human_bytes(cost.bytes_per_second));
+    support::write_stderr("{:<8} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", to_string(one.cost.reach),
+                          to_string(one.cost.way), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
+                          human_bytes(cost.bytes_per_second));
     for (const perf::CostSample& sample : one.samples) {
-      fmt::print(stderr, " {:.2f}", sample.seconds / cost.seconds(sample.bytes, sample.runs));
+      support::write_stderr(" {:.2f}", sample.seconds / cost.seconds(sample.bytes, sample.runs));
     }
-    fmt::print(stderr, "\n");
+    support::write_stderr("\n");
   }
 }
 
@@ -132,7 +133,7 @@ int calibrate(const PerfWords& words) {
   if (!words.output.empty()) require_writable("--output", words.output);
   std::vector<Fitted> all;
   for (const bool tcp : {false, true}) {
-    fmt::print(stderr, "measuring over {}\n", tcp ? "TCP on lo" : "shared memory");
+    support::write_stderr("measuring over {}\n", tcp ? "TCP on lo" : "shared memory");
     const perf::Setup setup = setup_for(words, tcp, most);
     const perf::Outcome outcome = run_setup(setup);
     const Reach reach = tcp ? Reach::network : Reach::host;
@@ -148,7 +149,7 @@ int calibrate(const PerfWords& words) {
   if (measured.empty()) throw Error(ErrorCode::unsupported, "no way could be measured");
   save_costs(path, perf::machine(), measured);
   print(all);
-  fmt::print(stderr, "written to {}; use it with --calibration {}, or SHARDWIRE_CALIBRATION\n", path, path);
+  support::write_stderr("written to {}; use it with --calibration {}, or SHARDWIRE_CALIBRATION\n", path, path);
   return exit_done;
 }
 

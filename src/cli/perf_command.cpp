@@ -6,11 +6,13 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/job_options.hpp"
 #include "cli/perf_options.hpp"
 #include "cli/run_job.hpp"
 #include "cli/run_report.hpp"
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/error.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -37,10 +39,10 @@ void write_rows(const Rows& rows, const std::string& path) {
 
 int finish(const PerfWords& words, const perf::Setup& setup, const perf::Outcome& outcome) {
   for (const std::string& refusal : perf::refusals_of(setup, outcome))
-    fmt::print(stderr, "not measured: {}\n", refusal);
+    support::write_stderr("not measured: {}\n", refusal);
   const Rows rows = perf::rows_of(setup, outcome, {words.target, options_of(words, setup)});
   if (rows.empty() || (!words.ways.empty() && !perf::refusals_of(setup, outcome).empty() && !words.path.empty())) {
-    fmt::print(stderr, "shardwire: a way that was asked for is not possible here\n");
+    support::write_stderr("shardwire: a way that was asked for is not possible here\n");
     return exit_failed;
   }
   write_rows(rows, words.output);
@@ -49,15 +51,8 @@ int finish(const PerfWords& words, const perf::Setup& setup, const perf::Outcome
   return exit_done;
 }
 
-Bootstrap launched_bootstrap() {
-  try {
-    return bootstrap_from_env();
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-}
-
 int run(const PerfWords& words) {
+  require_key_file();
   const bool launched = started_by_launcher();
   if (words.calibrates) {
     if (launched)

@@ -16,9 +16,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr double width = 760;
 constexpr double height = 420;
-constexpr double left = 70;
+constexpr double left_margin = 70;
 constexpr double top = 50;
-constexpr double right = 130;  // for names of lines
+constexpr double right_margin = 130;  // for names of lines
 constexpr double bottom = 60;
 
 struct Line {
@@ -65,7 +65,7 @@ struct Axes {
   [[nodiscard]] double x(ByteCount run) const {
     const double from = std::log2(static_cast<double>(shortest));
     const double span = std::max(1.0, std::log2(static_cast<double>(longest)) - from);
-    return left + (std::log2(static_cast<double>(run)) - from) / span * (width - left - right);
+    return left_margin + (std::log2(static_cast<double>(run)) - from) / span * (width - left_margin - right_margin);
   }
   [[nodiscard]] double y(double bytes_per_second) const {
     return top + (1 - bytes_per_second / most) * (height - top - bottom);
@@ -95,7 +95,8 @@ std::string draw_axes(const Axes& axes, const std::vector<ByteCount>& runs) {
     out += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n<text x=\"{:.1f}\" "
         "y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
-        left, axes.y(value), width - right, axes.y(value), left - 8, axes.y(value) + 4, value * 1e-9);
+        left_margin, axes.y(value), width - right_margin, axes.y(value), left_margin - 8, axes.y(value) + 4,
+        value * 1e-9);
   }
   for (const ByteCount run : runs) {
     out += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#999\"/>\n",
@@ -104,8 +105,8 @@ std::string draw_axes(const Axes& axes, const std::vector<ByteCount>& runs) {
                        height - bottom + 20, exact_bytes(run));
   }
   out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">length of a run</text>\n",
-                     (left + width - right) / 2, height - 16);
-  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">GB/s</text>\n", left - 40, top - 14);
+                     (left_margin + width - right_margin) / 2, height - 16);
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">GB/s</text>\n", left_margin - 40, top - 14);
   return out;
 }
 
@@ -122,7 +123,7 @@ std::string draw_line(const Axes& axes, const Line& line, const std::string& col
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {}, {}/s</title></circle>\n",
                        axes.x(run), axes.y(speed), colour, xml_text(line.name), exact_bytes(run), human_bytes(speed));
   }
-  const double x = width - right + 12;
+  const double x = width - right_margin + 12;
   out += fmt::format(
       "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", x,
       label_y - 4, x + 24, label_y - 4, colour, line.dashed ? " stroke-dasharray=\"6 4\"" : "");
@@ -150,7 +151,7 @@ std::string draw_rows(const std::vector<Json>& rows) {
       fmt::format("{} between {} processes, {} in all; {}", first["versions"]["fabric"].get<std::string>(),
                   first["processes"].get<int>(), human_bytes(first["bytes"]["needed"].get<double>()),
                   first["machine"].get<std::string>());
-  out += fmt::format("<text x=\"{:.1f}\" y=\"20\" font-weight=\"bold\">{}</text>\n", left - 40, xml_text(title));
+  out += fmt::format("<text x=\"{:.1f}\" y=\"20\" font-weight=\"bold\">{}</text>\n", left_margin - 40, xml_text(title));
   out += draw_axes(axes, runs);
   double label_y = top + 12;
   // Unlike the copies that bound them, ways have colours.

@@ -23,10 +23,10 @@ namespace {
 
 using perf::Against;
 
-constexpr std::size_t most_case_bytes = 64u << 20;
-constexpr int most_members = 256;
+constexpr std::size_t max_case_bytes = 64u << 20;
+constexpr int max_members = 256;
 constexpr ByteCount sweep_state_bytes = 1u << 30;  // of all ranks together, what they hold and what they want
-constexpr ByteCount most_wanted_bytes = 64u << 20;
+constexpr ByteCount max_wanted_bytes = 64u << 20;
 constexpr ByteCount item_bytes = 4;
 
 std::vector<Against> parse_against(const PerfWords& words) {
@@ -103,7 +103,7 @@ void add_case(perf::Setup& setup, const PerfWords& words) {
   require_for_case(words);
   const std::string name = shown_name(words.path);
   try {
-    std::string text = read_text(words.path, most_case_bytes);
+    std::string text = read_text(words.path, max_case_bytes);
     if (words.layers) text = perf::with_layers(text, *words.layers);
     setup.measurements.push_back(perf::measurement_of(std::move(text)));
   } catch (const CaseError& error) {
@@ -122,10 +122,10 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     throw UsageError(fmt::format("--ranks {}: the launcher started {} processes", *words.ranks, *launched));
   }
   const int processes = launched.value_or(words.ranks.value_or(2));
-  if (processes < 2 || processes > most_members) throw UsageError("--ranks: 2 to 256 are expected");
+  if (processes < 2 || processes > max_members) throw UsageError("--ranks: 2 to 256 are expected");
   if (words.disjoint && processes % 2 != 0) throw UsageError("--disjoint: an even number of --ranks is expected");
   const int ranks = words.disjoint ? processes / 2 : processes;  // of each side
-  ByteCount bytes = most_wanted_bytes;
+  ByteCount bytes = max_wanted_bytes;
   if (!words.bytes.empty()) {
     bytes = parse_bytes("--bytes", words.bytes);
   } else {
@@ -214,8 +214,8 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
   const auto against = parse_against(words);
   words.path.empty() ? add_sweep(setup, words, launched) : add_case(setup, words);
   for (auto& measurement : setup.measurements) measurement.against = against;
-  if (setup.members() > most_members) {
-    throw UsageError(fmt::format("the case has {} ranks; at most {} take part", setup.members(), most_members));
+  if (setup.members() > max_members) {
+    throw UsageError(fmt::format("the case has {} ranks; at most {} take part", setup.members(), max_members));
   }
   if (launched && setup.members() != *launched) {
     throw UsageError(fmt::format("the launcher started {} processes, the case takes {}", *launched, setup.members()));

@@ -7,6 +7,7 @@
 
 #include "cli/perf_options.hpp"
 #include "cli/text.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -22,28 +23,28 @@ std::string per_second(double bytes) {
 }
 
 void print_case(const Json& row) {
-  fmt::print(stderr, "{} ({}): {}, {} processes, {}\n", row["name"].get<std::string>(), row["way"].get<std::string>(),
-             human_bytes(row["bytes"]["needed"].get<double>()), row["processes"].get<int>(),
-             row["versions"]["fabric"].get<std::string>());
+  support::write_stderr("{} ({}): {}, {} processes, {}\n", row["name"].get<std::string>(),
+                        row["way"].get<std::string>(), human_bytes(row["bytes"]["needed"].get<double>()),
+                        row["processes"].get<int>(), row["versions"]["fabric"].get<std::string>());
   const auto line = [&](const std::string& name, double seconds) {
-    fmt::print(stderr, "  {:<20} {:>9.5f} s {:>12} {:>9.4f} s of processor time\n", name, seconds,
-               per_second(speed(row, seconds)), row["cpu_seconds"][name].get<double>());
+    support::write_stderr("  {:<20} {:>9.5f} s {:>12} {:>9.4f} s of processor time\n", name, seconds,
+                          per_second(speed(row, seconds)), row["cpu_seconds"][name].get<double>());
   };
   line("restore", row["seconds"].get<double>());
   if (row.contains("bounds")) {
     for (const auto& [name, seconds] : row["bounds"].items()) line(name, seconds.get<double>());
     for (const auto& [kind, one] : row["against"].items()) {
-      fmt::print(stderr, "  {:.2f} of the speed of {}{}\n", one["ratio"].get<double>(),
-                 one["fastest"].get<std::string>(),
-                 one.contains("transport") ? " (" + one["transport"].get<std::string>() + ")" : "");
+      support::write_stderr("  {:.2f} of the speed of {}{}\n", one["ratio"].get<double>(),
+                            one["fastest"].get<std::string>(),
+                            one.contains("transport") ? " (" + one["transport"].get<std::string>() + ")" : "");
     }
   }
-  fmt::print(stderr, "  {:.2f} % of the time outside move; staging at most {} of {}",
-             100 * row["outside_move"].get<double>(), human_bytes(row["staging"]["peak"].get<double>()),
-             human_bytes(row["staging"]["budget"].get<double>()));
+  support::write_stderr("  {:.2f} % of the time outside move; staging at most {} of {}",
+                        100 * row["outside_move"].get<double>(), human_bytes(row["staging"]["peak"].get<double>()),
+                        human_bytes(row["staging"]["budget"].get<double>()));
   if (row.contains("memory"))
-    fmt::print(stderr, "; memory {:.2f} of what is allowed", row["memory"]["ratio"].get<double>());
-  fmt::print(stderr, "; {} elements right\n", row["elements"].get<std::uint64_t>());
+    support::write_stderr("; memory {:.2f} of what is allowed", row["memory"]["ratio"].get<double>());
+  support::write_stderr("; {} elements right\n", row["elements"].get<std::uint64_t>());
 }
 
 // One line for each run length, one column for each way.
@@ -64,17 +65,17 @@ void print_sweep(const std::vector<Json>& rows) {
     }
   }
   const Json& first = rows.front();
-  fmt::print(stderr, "{} processes, {} wanted, {}\n{:>10}", first["processes"].get<int>(),
-             human_bytes(first["bytes"]["needed"].get<double>()), first["versions"]["fabric"].get<std::string>(),
-             "run");
-  for (const std::string& column : columns) fmt::print(stderr, " {:>11}", column);
-  fmt::print(stderr, "\n");
+  support::write_stderr("{} processes, {} wanted, {}\n{:>10}", first["processes"].get<int>(),
+                        human_bytes(first["bytes"]["needed"].get<double>()),
+                        first["versions"]["fabric"].get<std::string>(), "run");
+  for (const std::string& column : columns) support::write_stderr(" {:>11}", column);
+  support::write_stderr("\n");
   for (const auto& [run, line] : cells) {
-    fmt::print(stderr, "{:>10}", exact_bytes(run));
+    support::write_stderr("{:>10}", exact_bytes(run));
     for (const std::string& column : columns) {
-      fmt::print(stderr, " {:>11}", line.count(column) > 0 ? line.at(column) : "-");
+      support::write_stderr(" {:>11}", line.count(column) > 0 ? line.at(column) : "-");
     }
-    fmt::print(stderr, "\n");
+    support::write_stderr("\n");
   }
 }
 

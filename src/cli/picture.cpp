@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "cli/command.hpp"
-#include "cli/plan_walk.hpp"
 #include "cli/relabel.hpp"
 #include "shardwire/error.hpp"
 
@@ -153,14 +152,15 @@ Picture picture_of(const Case& job, const TensorKey& key, const std::vector<std:
   picture.held = boxes_of(from);
   picture.wanted = boxes_of(to);
 
-  PlanWalk whole(job.source.layout, job.target.layout, topology);
-  JobTotals totals = whole.planner().totals();
+  Planner whole(job.source.layout, job.target.layout, topology);
+  JobTotals totals = whole.totals();
   picture.job_flows = std::move(totals.flows);
   picture.job_bytes = totals.needed;
-  PlanWalk alone(from, to, topology);
-  PlanWalk& walk = has_choice(alone.planner(), targets) ? whole : alone;
-  walk.pieces(targets, [&](const Transfer& transfer) {
-    if (transfer.key == key) picture.pieces.push_back({transfer.source, transfer.target, transfer.box, transfer.bytes});
+  Planner alone(from, to, topology);
+  Planner& planner = has_choice(alone, targets) ? whole : alone;
+  planner.each_transfer(targets, [&](const PlannedTransfer& transfer) {
+    if (transfer.tensor.key == key)
+      picture.pieces.push_back({transfer.source, transfer.target, transfer.box, transfer.bytes});
   });
   return picture;
 }

@@ -13,10 +13,10 @@
 #include "cli/plan_fabric.hpp"
 #include "cli/plan_print.hpp"
 #include "cli/plan_svg.hpp"
-#include "cli/plan_walk.hpp"
 #include "cli/relabel.hpp"
 #include "cli/run_report.hpp"
 #include "shardwire/error.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -65,36 +65,53 @@ bool wants_relabelling(const Options& options, const Case& job) {
   return options.relabel || std::max(job.source.ranks, job.target.ranks) <= ranks_relabelled_unasked;
 }
 
-// Nothing when there are gaps; they are then printed.
-std::optional<JobTotals> totals_of(const Options& options, PlanWalk& walk, const std::vector<Rank>& targets) {
-  if (options.one_rank()) {
-    if (const std::vector<Gap> gaps = walk.gaps(targets.front()); !gaps.empty()) {
-      print_gaps(gaps);
-      return std::nullopt;
-    }
-    return walk.totals(targets.front());
+// What a plan says of a job beside its pieces.
+struct Sums {
+  JobTotals totals;
+  TableRows rows;           // for the table
+  std::vector<Flow> flows;  // for the fabric
+};
+
+Sums sums_of(const Options& options, Planner& planner, const std::vector<Rank>& targets) {
+  Sums sums;
+  OnTarget on_target;
+  if (!options.json || !options.fabric.empty()) {
+    on_target = [&](Rank, const TargetTotals& own, std::span<const Flow> flows) {
+      sums.rows.add(own, flows);
+      if (!options.fabric.empty()) sums.flows.insert(sums.flows.end(), flows.begin(), flows.end());
+    };
   }
   try {
-    return walk.planner().totals();
+    sums.totals = planner.tally(targets, on_target);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::invalid_argument) throw CaseError(fmt::format("{}: {}", options.path, error.what()));
-    if (error.gaps().empty()) throw;
-    print_gaps(error.gaps());
-    return std::nullopt;
+    throw;
   }
+  return sums;
+}
+
+// Beside the list, so that who reads it can stop, or make room, before millions have come.
+void announce_pieces(std::uint64_t pieces) {
+  support::write_stderr("shardwire: {} {}\n", pieces, pieces == 1 ? "piece follows" : "pieces follow");
+}
+
+void print_gaps(const Options& options, Planner& planner, const std::vector<Rank>& targets, std::uint64_t gaps) {
+  GapLines lines(gaps, options.json);
+  planner.each_gap(targets, [&](const Gap& gap) { lines.add(gap); });
+  lines.end();
 }
 
 // Nothing where nobody asked for it and there is nothing to gain, or more than the assignment can count.
-std::optional<Relabelling> relabelling_of(const Options& options, const Case& job, PlanWalk& walk,
+std::optional<Relabelling> relabelling_of(const Options& options, const Case& job, Planner& planner,
                                           const JobTotals& totals) {
-  constexpr ByteCount most_bytes = ByteCount{1} << 62U;
-  if (!wants_relabelling(options, job) || (!options.relabel && totals.needed >= most_bytes)) return std::nullopt;
-  return relabel(job, walk.planner().holdings(), totals.needed);
+  constexpr ByteCount max_bytes = ByteCount{1} << 62U;
+  if (!wants_relabelling(options, job) || (!options.relabel && totals.needed >= max_bytes)) return std::nullopt;
+  return relabel(job, planner.holdings(), totals.needed);
 }
 
-FabricForecast predict_job(const Case& job, const Fabric& fabric, const JobTotals& totals,
+FabricForecast predict_job(const Case& job, const ClusterModel& fabric, const std::vector<Flow>& flows,
                            const std::vector<std::int32_t>& processes) {
-  if (processes.empty()) return forecast(job, fabric, totals.flows, {});
+  if (processes.empty()) return forecast(job, fabric, flows, {});
   // Which replica is near depends on where the readers are.
   Planner planner(job.source.layout, job.target.layout, topology_of(job, processes));
   return forecast(job, fabric, planner.totals().flows, processes);
@@ -110,39 +127,44 @@ void write_file(const std::string& path, const std::string& text) {
 int run(const Options& options) {
   check_before_reading(options);
   const Case job = load_case(options.path);
-  std::optional<Fabric> fabric;
+  std::optional<ClusterModel> fabric;
   if (!options.fabric.empty()) fabric = load_fabric(options.fabric);
   const std::vector<Rank> targets = targets_of(options, job);
   std::optional<TensorKey> drawn;
   if (!options.tensor.empty()) drawn = find_tensor(job, options.tensor);
 
-  PlanWalk walk(job.source.layout, job.target.layout, topology_of(job));
+  Planner planner(job.source.layout, job.target.layout, topology_of(job));
   // Nothing is printed before all regions are known to have a holder.
-  const std::optional<JobTotals> totals = totals_of(options, walk, targets);
-  if (!totals) return exit_failed;
-  const std::optional<Relabelling> relabelling = relabelling_of(options, job, walk, *totals);
+  const Sums sums = sums_of(options, planner, targets);
+  const JobTotals& totals = sums.totals;
+  if (totals.gaps > 0) {
+    print_gaps(options, planner, targets, totals.gaps);
+    return exit_failed;
+  }
+  const std::optional<Relabelling> relabelling = relabelling_of(options, job, planner, totals);
   std::vector<std::int32_t> processes;  // empty: target rank i is in process i
   if (options.relabel && relabelling) {
     processes = processes_of(relabelling->labels, std::max(job.source.ranks, job.target.ranks));
   }
   std::optional<FabricForecast> predicted;
-  if (fabric) predicted = predict_job(job, *fabric, *totals, processes);
+  if (fabric) predicted = predict_job(job, *fabric, sums.flows, processes);
   if (drawn) write_file(options.svg, draw_svg(picture_of(job, *drawn, processes)));
 
-  JsonPieces pieces;
-  const bool print_pieces = options.json && !options.totals;
-  if (options.json) pieces.begin(print_pieces);
-  if (print_pieces) walk.pieces(targets, [&](const Transfer& transfer) { pieces.add(transfer); });
   if (options.json) {
-    pieces.end(*totals, options.one_rank(), relabelling,
-               predicted ? ",\n\"fabric\":" + forecast_json(*predicted) : std::string());
+    const std::string more = predicted ? ",\n\"fabric\":" + forecast_json(*predicted) : std::string();
+    JsonPieces pieces;
+    pieces.begin(!options.totals);
+    if (!options.totals) {
+      announce_pieces(totals.pieces);
+      planner.each_transfer(targets, [&](const PlannedTransfer& transfer) { pieces.add(transfer); });
+    }
+    pieces.end(totals, options.one_rank(), relabelling, more);
   } else {
     TableOptions table{std::nullopt, options.totals, options.relabel};
     if (options.one_rank()) table.rank = targets.front();
-    print_table(job, *totals, relabelling, table);
+    print_table(job, totals, sums.rows, relabelling, table);
     if (predicted) print_forecast(*predicted);
   }
-  finish_output();
   return exit_done;
 }
 

@@ -27,7 +27,7 @@ std::string place_of(const FabricLink& link) {
   return fmt::format("host {} link {}", link.owner, link.index);
 }
 
-double ratio_of(const Prediction& prediction) {
+double ratio_of(const RestorePrediction& prediction) {
   return prediction.bound_seconds > 0 ? prediction.seconds / prediction.bound_seconds : 1;
 }
 
@@ -37,27 +37,23 @@ std::string human_seconds(double seconds) {
   return fmt::format("{:.3g} us", seconds * 1e6);
 }
 
-std::string human(ByteCount bytes) {
-  return human_bytes(static_cast<double>(bytes));
-}
-
 }  // namespace
 
-FabricForecast forecast(const Case& job, const Fabric& fabric, std::span<const Flow> flows,
+FabricForecast forecast(const Case& job, const ClusterModel& fabric, std::span<const Flow> flows,
                         std::span<const std::int32_t> processes) {
   FabricForecast result;
   result.name = fabric.name;
   result.hosts_given = job.ranks_per_host > 0;
   result.ranks_per_host = std::max(job.ranks_per_host, 1);
   result.relabelled = !processes.empty();
-  Fabric cluster = fabric;
+  ClusterModel cluster = fabric;
   cluster.hosts = support::ceil_div(std::max(job.source.ranks, job.target.ranks), result.ranks_per_host);
   result.prediction = predict(cluster, result.ranks_per_host, flows, processes);
   return result;
 }
 
 void print_forecast(const FabricForecast& forecast) {
-  const Prediction& prediction = forecast.prediction;
+  const RestorePrediction& prediction = forecast.prediction;
   fmt::print("fabric{}{}: {} hosts of {} rank{}{}{}\n", forecast.name.empty() ? "" : " ", forecast.name,
              prediction.hosts, forecast.ranks_per_host, forecast.ranks_per_host == 1 ? "" : "s",
              forecast.hosts_given ? "" : " (the case names no hosts)",
@@ -92,11 +88,11 @@ void print_forecast(const FabricForecast& forecast) {
 }
 
 std::string forecast_json(const FabricForecast& forecast) {
-  using Json = nlohmann::ordered_json;
-  const Prediction& prediction = forecast.prediction;
-  Json links = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  const RestorePrediction& prediction = forecast.prediction;
+  OrderedJson links = OrderedJson::array();
   for (const FabricLink& link : prediction.links) {
-    Json one = {{"kind", to_string(link.kind)}};
+    OrderedJson one = {{"kind", to_string(link.kind)}};
     if (link.kind != LinkKind::core) one[belongs_to_process(link.kind) ? "process" : "host"] = link.owner;
     if (link.kind == LinkKind::nic_out || link.kind == LinkKind::nic_in) one["link"] = link.index;
     one["bytes"] = link.bytes;
@@ -104,27 +100,27 @@ std::string forecast_json(const FabricForecast& forecast) {
     one["utilisation"] = link.utilisation;
     links.push_back(std::move(one));
   }
-  Json pairs = Json::array();
+  OrderedJson pairs = OrderedJson::array();
   for (const HostFlow& pair : prediction.host_flows) {
     pairs.push_back({{"source", pair.source}, {"target", pair.target}, {"bytes", pair.bytes}});
   }
-  const Json json = {{"name", forecast.name},
-                     {"hosts", prediction.hosts},
-                     {"ranks_per_host", forecast.ranks_per_host},
-                     {"hosts_given", forecast.hosts_given},
-                     {"relabelled", forecast.relabelled},
-                     {"seconds", prediction.seconds},
-                     {"bound_seconds", prediction.bound_seconds},
-                     {"ratio", ratio_of(prediction)},
-                     {"resolution_seconds", prediction.resolution_seconds},
-                     {"steps", prediction.steps},
-                     {"bytes",
-                      {{"in_processes", prediction.copied},
-                       {"within_hosts", prediction.within_hosts},
-                       {"between_hosts", prediction.between_hosts}}},
-                     {"links", std::move(links)},
-                     {"host_pairs", std::move(pairs)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const OrderedJson json = {{"name", forecast.name},
+                            {"hosts", prediction.hosts},
+                            {"ranks_per_host", forecast.ranks_per_host},
+                            {"hosts_given", forecast.hosts_given},
+                            {"relabelled", forecast.relabelled},
+                            {"seconds", prediction.seconds},
+                            {"bound_seconds", prediction.bound_seconds},
+                            {"ratio", ratio_of(prediction)},
+                            {"resolution_seconds", prediction.resolution_seconds},
+                            {"steps", prediction.steps},
+                            {"bytes",
+                             {{"in_processes", prediction.copied},
+                              {"within_hosts", prediction.within_hosts},
+                              {"between_hosts", prediction.between_hosts}}},
+                            {"links", std::move(links)},
+                            {"host_pairs", std::move(pairs)}};
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace shardwire::cli

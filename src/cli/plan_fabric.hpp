@@ -15,11 +15,11 @@ struct FabricForecast {
   int ranks_per_host = 1;
   bool hosts_given = false;  ///< by the case
   bool relabelled = false;
-  Prediction prediction;
+  RestorePrediction prediction;
 };
 
 /// `processes`: of each target rank; empty: that of its own number. Without hosts in the case every rank is a host.
-FabricForecast forecast(const Case& job, const Fabric& fabric, std::span<const Flow> flows,
+FabricForecast forecast(const Case& job, const ClusterModel& fabric, std::span<const Flow> flows,
                         std::span<const std::int32_t> processes);
 
 /// For people: the busiest links and host pairs only.

@@ -9,7 +9,9 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "cli/output.hpp"
 #include "cli/text.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -39,38 +41,22 @@ double percent(ByteCount part, ByteCount whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// One line "  name   min   mean   max" over ranks that want something.
-template <typename Of>
-void print_spread(const char* name, const std::vector<TargetTotals>& ranks, std::string (*text)(double), Of of) {
-  double least = 0;
-  double most = 0;
-  double sum = 0;
-  std::size_t count = 0;
-  for (const TargetTotals& rank : ranks) {
-    if (rank.pieces == 0) continue;
-    const auto value = static_cast<double>(of(rank));
-    least = count == 0 ? value : std::min(least, value);
-    most = std::max(most, value);
-    sum += value;
-    ++count;
-  }
-  if (count == 0) return;
-  fmt::print("    {:<12}{:>10}{:>12}{:>12}\n", name, text(least), text(sum / static_cast<double>(count)), text(most));
+void print_spread(const char* name, const Spread& spread, std::string (*text)(double)) {
+  if (spread.count == 0) return;
+  fmt::print("    {:<12}{:>10}{:>12}{:>12}\n", name, text(spread.least),
+             text(spread.sum / static_cast<double>(spread.count)), text(spread.most));
+}
+
+bool larger(const Flow& a, const Flow& b) {
+  return std::tuple(b.bytes, a.target, a.source) < std::tuple(a.bytes, b.target, b.source);
 }
 
 void print_largest(const std::vector<Flow>& flows) {
-  std::vector<Flow> remote;
-  std::copy_if(flows.begin(), flows.end(), std::back_inserter(remote),
-               [](const Flow& f) { return f.source != f.target; });
-  if (remote.empty()) return;
-  const auto end = remote.begin() + static_cast<std::ptrdiff_t>(std::min(flows_shown, remote.size()));
-  std::partial_sort(remote.begin(), end, remote.end(), [](const Flow& a, const Flow& b) {
-    return std::tuple(b.bytes, a.target, a.source) < std::tuple(a.bytes, b.target, b.source);
-  });
+  if (flows.empty()) return;
   fmt::print("  largest flows\n");
-  for (auto flow = remote.begin(); flow != end; ++flow) {
-    fmt::print("    source {} -> target {}: {}\n", to_int(flow->source), to_int(flow->target),
-               human_bytes(static_cast<double>(flow->bytes)));
+  for (const Flow& flow : flows) {
+    fmt::print("    source {} -> target {}: {}\n", to_int(flow.source), to_int(flow.target),
+               human_bytes(static_cast<double>(flow.bytes)));
   }
 }
 
@@ -81,10 +67,11 @@ void JsonPieces::begin(bool with_pieces) {
   fmt::format_to(std::back_inserter(buffer_), "{{{}", with_pieces ? "\"pieces\":[" : "");
 }
 
-void JsonPieces::add(const Transfer& transfer) {
-  if (last_ != &transfer.key) {
-    last_key_ = fmt::format("\"fqn\":{},\"state\":{}", json_text(transfer.key.fqn), json_text(transfer.key.state));
-    last_ = &transfer.key;
+void JsonPieces::add(const PlannedTransfer& transfer) {
+  const TensorKey& key = transfer.tensor.key;
+  if (last_ != &key) {
+    last_key_ = fmt::format("\"fqn\":{},\"state\":{}", json_text(key.fqn), json_text(key.state));
+    last_ = &key;
   }
   fmt::format_to(std::back_inserter(buffer_), FMT_STRING("{}\n{{{},\"src\":{},\"dst\":{},\"offset\":"),
                  first_ ? "" : ",", last_key_, to_int(transfer.source), to_int(transfer.target));
@@ -115,21 +102,52 @@ void JsonPieces::end(const JobTotals& totals, bool one_rank, const std::optional
 }
 
 void JsonPieces::flush() {
-  std::fwrite(buffer_.data(), 1, buffer_.size(), stdout);
+  write_output({buffer_.data(), buffer_.size()});
   buffer_.clear();
 }
 
-void print_gaps(std::span<const Gap> gaps) {
-  fmt::print(stderr, "shardwire: layout_mismatch: {} wanted region{} no holder:\n", gaps.size(),
-             gaps.size() == 1 ? " has" : "s have");
-  for (const Gap& gap : gaps) {
-    fmt::print(stderr, "  {} {} {} wanted by rank {}\n", printable(gap.fqn), printable(gap.state), to_string(gap.box),
-               to_int(gap.target));
+GapLines::GapLines(std::uint64_t gaps, bool json) : json_(json) {
+  support::write_stderr("shardwire: layout_mismatch: {} wanted region{} no holder:\n", gaps,
+                        gaps == 1 ? " has" : "s have");
+  if (json_) write_output("{\"gaps\":[");
+}
+
+void GapLines::add(const Gap& gap) {
+  support::write_stderr("  {} {} {} wanted by rank {}\n", printable(gap.fqn), printable(gap.state), to_string(gap.box),
+                        to_int(gap.target));
+  if (json_) write_output((first_ ? "\n" : ",\n") + json_text(gap));
+  first_ = false;
+}
+
+void GapLines::end() {
+  if (json_) write_output("]}\n");
+}
+
+void Spread::add(double value) {
+  least = count == 0 ? value : std::min(least, value);
+  most = std::max(most, value);
+  sum += value;
+  ++count;
+}
+
+void TableRows::add(const TargetTotals& own, std::span<const Flow> flows) {
+  if (own.pieces == 0) {
+    ++idle;
+    return;
+  }
+  pieces.add(static_cast<double>(own.pieces));
+  runs.add(static_cast<double>(own.runs));
+  needed.add(static_cast<double>(own.needed));
+  remote.add(static_cast<double>(own.needed - own.local));
+  for (const Flow& flow : flows) {
+    if (flow.source == flow.target || (largest.size() == flows_shown && !larger(flow, largest.back()))) continue;
+    if (largest.size() == flows_shown) largest.pop_back();
+    largest.insert(std::upper_bound(largest.begin(), largest.end(), flow, larger), flow);
   }
 }
 
-void print_table(const Case& job, const JobTotals& totals, const std::optional<Relabelling>& relabelling,
-                 const TableOptions& options) {
+void print_table(const Case& job, const JobTotals& totals, const TableRows& rows,
+                 const std::optional<Relabelling>& relabelling, const TableOptions& options) {
   const std::string lost = job.source.lost.empty() ? "" : fmt::format(" ({} lost)", job.source.lost.size());
   fmt::print("{}: {} tensors x {} states, {} source ranks{} -> {} target ranks\n", job.name.empty() ? "case" : job.name,
              job.tensors, job.states.size(), job.source.ranks, lost, job.target.ranks);
@@ -151,23 +169,16 @@ void print_table(const Case& job, const JobTotals& totals, const std::optional<R
 
   if (!options.rank) {
     fmt::print("  per target rank    least        mean        most\n");
-    print_spread("pieces", totals.targets, human_count, [](const TargetTotals& rank) { return rank.pieces; });
-    print_spread("runs", totals.targets, human_count, [](const TargetTotals& rank) { return rank.runs; });
-    print_spread("needed", totals.targets, human_bytes, [](const TargetTotals& rank) { return rank.needed; });
-    print_spread("remote", totals.targets, human_bytes,
-                 [](const TargetTotals& rank) { return rank.needed - rank.local; });
-    const auto idle =
-        std::count_if(totals.targets.begin(), totals.targets.end(), [](const auto& r) { return r.pieces == 0; });
-    if (idle > 0) fmt::print("    {} target ranks want nothing and are left out of these\n", idle);
+    print_spread("pieces", rows.pieces, human_count);
+    print_spread("runs", rows.runs, human_count);
+    print_spread("needed", rows.needed, human_bytes);
+    print_spread("remote", rows.remote, human_bytes);
+    if (rows.idle > 0) fmt::print("    {} target ranks want nothing and are left out of these\n", rows.idle);
   }
   if (relabelling && options.labels) {
     fmt::print("  best assignment: target ranks {}\n", label_text(relabelling->labels, labels_shown));
   }
-  if (!options.brief) print_largest(totals.flows);
-}
-
-void finish_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw std::runtime_error("cannot write to standard output");
+  if (!options.brief) print_largest(rows.largest);
 }
 
 }  // namespace shardwire::cli

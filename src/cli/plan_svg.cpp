@@ -22,17 +22,13 @@ constexpr double panel_width = 470;
 constexpr double left = 30;
 constexpr double right = left + panel_width + 60;
 constexpr double picture_width = right + panel_width + 30;
-constexpr std::size_t most_layers = 4;     // drawn of each side
-constexpr std::size_t most_boxes = 4096;   // drawn one by one in a panel
-constexpr std::size_t most_titles = 1500;  // texts for the mouse
-constexpr Extent most_cells = 96;          // per dim, where there are more boxes
-constexpr std::size_t most_parts = 4096;   // of bars
-constexpr std::size_t most_swatches = 12;
+constexpr std::size_t max_layers = 4;     // drawn of each side
+constexpr std::size_t max_boxes = 4096;   // drawn one by one in a panel
+constexpr std::size_t max_titles = 1500;  // texts for the mouse
+constexpr Extent max_cells = 96;          // per dim, where there are more boxes
+constexpr std::size_t max_parts = 4096;   // of bars
+constexpr std::size_t max_swatches = 12;
 constexpr double letter_width = 6.8;
-
-std::string human(ByteCount bytes) {
-  return human_bytes(static_cast<double>(bytes));
-}
 
 struct Area {
   double x = 0;
@@ -187,7 +183,7 @@ class Drawer {
     double x = left;
     text(x, y_ + 10, "head", "source rank");
     x += 92;
-    if (holders_.size() <= most_swatches) {
+    if (holders_.size() <= max_swatches) {
       for (const std::int32_t rank : holders_) {
         const std::string number = std::to_string(rank);
         put("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"13\" height=\"13\" fill=\"{}\"/>", x, y_, colour(rank).hex());
@@ -220,7 +216,7 @@ class Drawer {
   // Calls `draw` with the area of each layer that is drawn, and says which ranks it shows.
   template <typename Draw>
   void each_layer(double x, const Layers& layers, const std::vector<std::pair<Box, Rank>>& boxes, Draw draw) {
-    const std::size_t shown = std::min(layers.count, most_layers);
+    const std::size_t shown = std::min(layers.count, max_layers);
     for (std::size_t layer = 0; layer < shown; ++layer) {
       if (layers.count > 1) {
         text(x, y_ + 10, "note",
@@ -293,13 +289,13 @@ class Drawer {
         if (!here(rank)) continue;
         if (const auto flat = view_.flat(box)) outlines.push_back({*flat, rank, rank, false, 0});
       }
-      if (outlines.size() <= most_boxes / 2) outline(outlines, area);
+      if (outlines.size() <= max_boxes / 2) outline(outlines, area);
     });
     return y_;
   }
 
   void fill(const std::vector<Fill>& fills, const Area& panel, const char* kind) {
-    if (fills.size() > most_boxes) return fill_cells(fills, panel);
+    if (fills.size() > max_boxes) return fill_cells(fills, panel);
     const bool held = std::string_view(kind) == "held";
     for (const Fill& one : fills) {
       const Area area = view_.area(one.flat, panel);
@@ -308,7 +304,7 @@ class Drawer {
       put(" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"", area.x, area.y, area.width,
           area.height, colour(one.source).hex());
       if (std::min(area.width, area.height) < 4) put(" stroke-opacity=\"0\"");
-      if (fills.size() <= most_titles) {
+      if (fills.size() <= max_titles) {
         put("><title>{}</title></rect>\n", held
                                                ? fmt::format("source rank {}", to_int(one.source))
                                                : fmt::format("source rank {} -&gt; target rank {}: {}",
@@ -335,8 +331,8 @@ class Drawer {
 
   // Too many boxes to be seen: a grid of cells, each in the colour of the element in its middle.
   void fill_cells(const std::vector<Fill>& fills, const Area& panel) {
-    const Extent rows = std::min(most_cells, view_.rows());
-    const Extent columns = std::min(most_cells, view_.columns());
+    const Extent rows = std::min(max_cells, view_.rows());
+    const Extent columns = std::min(max_cells, view_.columns());
     std::vector<std::int32_t> source(static_cast<std::size_t>(rows * columns), -1);
     // Cells whose middle element lies in [lower, upper).
     const auto cells = [](Extent lower, Extent upper, Extent extent, Extent count) {
@@ -434,7 +430,7 @@ class Drawer {
       parts[{flow.target, flow.source}] += flow.bytes;
       remote += flow.bytes;
     }
-    if (parts.size() <= most_parts && in.loads.size() <= most_bars) {
+    if (parts.size() <= max_parts && in.loads.size() <= max_bars) {
       for (const auto& [pair, bytes] : parts) {
         in.loads[static_cast<std::size_t>(to_int(pair.first))].parts.push_back({to_int(pair.second), bytes});
       }

@@ -39,9 +39,16 @@ std::vector<std::int32_t> processes_of(std::span<const std::int32_t> labels, int
   return result;
 }
 
+std::vector<Rank> ranks_of(const JobLayout& side) {
+  std::vector<Rank> ranks;
+  ranks.reserve(static_cast<std::size_t>(side.ranks));
+  for (std::int32_t rank = 0; rank < side.ranks; ++rank) ranks.push_back(Rank{rank});
+  return ranks;
+}
+
 Topology topology_of(const Case& job, std::span<const std::int32_t> processes) {
   Topology topology;
-  for (const std::int32_t process : processes) topology.beside.push_back(process < job.source.ranks ? process : -1);
+  for (const std::int32_t process : processes) topology.colocated.push_back(process < job.source.ranks ? process : -1);
   if (job.ranks_per_host == 0) return topology;
   for (std::int32_t s = 0; s < job.source.ranks; ++s) topology.source_host.push_back(s / job.ranks_per_host);
   for (std::int32_t t = 0; t < job.target.ranks; ++t) {

@@ -26,6 +26,9 @@ Relabelling relabel(const Case& job);
 /// lost rank's process is free). Requires: as many processes as there are labels, at least.
 std::vector<std::int32_t> processes_of(std::span<const std::int32_t> labels, int processes);
 
+/// All ranks of a side, ascending.
+std::vector<Rank> ranks_of(const JobLayout& side);
+
 /// Where the ranks of a case run, as far as it says so. `processes`: as processes_of gives them; empty: target rank i is in
 /// the process of source rank i.
 Topology topology_of(const Case& job, std::span<const std::int32_t> processes = {});

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <map>
 
+#include "geometry/footprint.hpp"
 #include "geometry/placed_boxes.hpp"
-#include "session/footprint.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
@@ -113,13 +113,13 @@ void SideBuffers::find_padding(const Buffer& buffer) {
   std::uintptr_t past = start;
   for (const Range& run : runs) {
     if (run.first > past) padding_.push_back({buffer.data + (past - start), run.first - past, buffer.parts.front()});
-    past = std::max(past, run.past);
+    past = std::max(past, run.end);
   }
 }
 
 void SideBuffers::fill(std::uint64_t generation, bool complement) {
   for (const auto* list : {&parts_, &values_}) {
-    for (const Part& part : *list) {
+    for (const Slice& part : *list) {
       const ElementValues values(*part.spec, generation);
       for (const PlacedBox& placed : part.boxes) {
         complement ? values.fill_complement(placed, part.data) : values.fill(placed, part.data);
@@ -133,7 +133,7 @@ void SideBuffers::fill(std::uint64_t generation, bool complement) {
 Catalog SideBuffers::catalog(std::uint64_t generation) const {
   Catalog catalog(rank_, ranks_);
   for (const auto* list : {&parts_, &values_}) {
-    for (const Part& part : *list)
+    for (const Slice& part : *list)
       catalog.add(*part.spec, part.layout, View{.data = part.data, .kind = MemoryKind::host});
   }
   for (const auto& [name, value] : job_->scalars) catalog.add_value({"", name}, scalar_value(value, generation));
@@ -142,7 +142,7 @@ Catalog SideBuffers::catalog(std::uint64_t generation) const {
 
 void SideBuffers::check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const {
   for (const auto* list : {&parts_, &values_}) {
-    for (const Part& part : *list) {
+    for (const Slice& part : *list) {
       const ElementValues expected(*part.spec, generation);
       for (const PlacedBox& placed : part.boxes) {
         expected.check(placed, part.data, list == &parts_ ? elements : values);
@@ -155,7 +155,7 @@ void SideBuffers::check(std::uint64_t generation, ValueCheck& elements, ValueChe
     const std::byte* const end = first + padding.bytes;
     const std::byte* const found = std::find_if(first, end, [](std::byte byte) { return byte != std::byte{poison}; });
     if (found == end) continue;
-    const Part& part = parts_[padding.part];
+    const Slice& part = parts_[padding.part];
     throw Error(ErrorCode::internal, fmt::format("padding of the buffer of {} was written to, at byte {}",
                                                  to_string(part.spec->key), found - part.data));
   }

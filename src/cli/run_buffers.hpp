@@ -21,14 +21,14 @@ class SideBuffers {
 
   /// Writes the values of one generation, or their complements; and NaN bytes into all padding.
   void fill(std::uint64_t generation, bool complement);
-  /// Declares it all, in an order that all ranks share. One-element tensors are read now.
+  /// Declares it all, in an order that all ranks share. One-element tensors are replicated, whatever their rule says.
   [[nodiscard]] Catalog catalog(std::uint64_t generation) const;
   /// Compares every element. One-element tensors add to `values`, the others to `elements`.
   /// Errors: throws Error{internal} when padding is not as fill() left it.
   void check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
 
  private:
-  struct Part {
+  struct Slice {
     const TensorSpec* spec;
     Layout layout;
     std::byte* data;
@@ -53,8 +53,8 @@ class SideBuffers {
   Rank rank_;
   std::function<void()> alive_;
   Arena arena_;
-  std::vector<Part> parts_;   // in manifest order
-  std::vector<Part> values_;  // one-element tensors
+  std::vector<Slice> parts_;   // in manifest order
+  std::vector<Slice> values_;  // one-element tensors
   std::vector<Padding> padding_;
 };
 

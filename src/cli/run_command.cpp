@@ -3,18 +3,19 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <new>
 #include <system_error>
 
 #include "cli/command.hpp"
-#include "cli/environment.hpp"
 #include "cli/job_options.hpp"
 #include "cli/relabel.hpp"
 #include "cli/run_job.hpp"
 #include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -35,20 +36,13 @@ struct Words {
   bool relabel = false;
 };
 
-LogLevel parse_log_level(const std::string& text) {
-  if (text == "debug") return LogLevel::debug;
-  if (text == "info") return LogLevel::info;
-  if (text == "warning") return LogLevel::warning;
-  if (text == "error") return LogLevel::error;
-  throw UsageError(fmt::format("SHARDWIRE_LOG: '{}' is no level; known are debug, info, warning, error", text));
-}
-
 RunOptions check(const Words& words) {
   if (words.relabel && words.disjoint) {
     throw UsageError("--relabel: with --disjoint no target rank runs in the process of a source rank");
   }
   if (!words.faults.empty()) throw UsageError("--fault is not supported yet");
   require_host_memory(words.memory);
+  require_key_file();
   RunOptions options;
   options.transport = chosen_transport(words.transport);
   options.verify = parse_verify(words.verify);
@@ -63,14 +57,22 @@ RunOptions check(const Words& words) {
   if (words.repeat < 1) throw UsageError("--repeat: at least 1 is expected");
   options.repeat = words.repeat;
   options.disjoint = words.disjoint;
-  if (const auto level = environment("SHARDWIRE_LOG")) options.log = parse_log_level(*level);
+  options.log = chosen_log_level();
+  options.join_timeout = chosen_join_timeout();
   if (!words.report.empty()) require_writable("--report", words.report);
   return options;
 }
 
+// A result that cannot be printed is still in the report, and the other way round.
 int finish(const JobReport& report, const std::string& path) {
+  std::exception_ptr unwritten;
+  try {
+    if (!path.empty()) write_report(path, report);
+  } catch (const std::exception&) {
+    unwritten = std::current_exception();
+  }
   report.print();
-  if (!path.empty()) write_report(path, report.json());
+  if (unwritten) std::rethrow_exception(unwritten);
   return report.verified() ? exit_done : exit_failed;
 }
 
@@ -84,31 +86,51 @@ std::vector<std::int32_t> best_processes(const Case& job, const RunOptions& opti
   }
 }
 
+// Whatever ends the job is in its report; only bad usage has none.
+template <typename Body>
+void reported(JobOutcome& outcome, Body body) {
+  const auto add = [&](ErrorCode code, const char* why) {
+    outcome.errors.push_back({std::string(to_string(code)), why, {}});
+  };
+  try {
+    body();
+  } catch (const CaseError&) {
+    throw;
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    add(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    add(ErrorCode::out_of_resources, "out of memory");
+  } catch (const std::system_error& error) {  // pipes and processes that could not be made
+    add(ErrorCode::out_of_resources, error.what());
+  } catch (const std::exception& error) {
+    add(ErrorCode::internal, error.what());
+  }
+}
+
 int run(const Words& words) {
   RunOptions options = check(words);
-  const Case job = load_case(words.path);
-  if (words.relabel) options.processes = best_processes(job, options);
-  if (started_by_launcher()) {
-    const std::optional<JobOutcome> outcome = run_launched(job, options);
-    if (!outcome) return exit_failed;
-    const JobReport report(job, options, outcome->results, outcome->errors);
-    if (!outcome->reports) return report.verified() ? exit_done : exit_failed;
-    return finish(report, words.report);
-  }
+  std::optional<Bootstrap> launched;
+  if (started_by_launcher()) launched = launched_bootstrap();
+  Case job;
   JobOutcome outcome;
-  try {
-    require_memory(job, options, options.transport != "loopback");
-    outcome = run_here(job, options);
-  } catch (const Error& error) {
-    outcome.errors.push_back({std::string(to_string(error.code())), error.what()});
-  } catch (const std::system_error& error) {  // pipes and processes that could not be made
-    outcome.errors.push_back({std::string(to_string(ErrorCode::out_of_resources)), error.what()});
-  }
+  outcome.reports = !launched || launched->rank == 0;
+  reported(outcome, [&] {
+    job = load_case(words.path);
+    if (words.relabel) options.processes = best_processes(job, options);
+    if (!launched) require_memory(job, options, options.transport != "loopback");
+    outcome = launched ? run_launched(job, options, *launched) : run_here(job, options);
+  });
   if (outcome.interrupted) {
-    fmt::print(stderr, "shardwire: interrupted; all ranks are ended\n");
+    support::write_stderr("shardwire: interrupted; all ranks are ended\n");
     return exit_interrupted;
   }
-  return finish(JobReport(job, options, std::move(outcome.results), std::move(outcome.errors)), words.report);
+  const bool reports = outcome.reports;
+  const JobReport report(job, options, std::move(outcome.results), std::move(outcome.errors));
+  if (reports) return finish(report, words.report);
+  report.print_errors();
+  return report.verified() ? exit_done : exit_failed;
 }
 
 }  // namespace

@@ -13,11 +13,14 @@
 #include "cli/local_rendezvous.hpp"
 #include "cli/run_pipe.hpp"
 #include "cli/run_worker.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
 
-constexpr int most_members_here = 1024;
+using Json = nlohmann::json;
+
+constexpr int max_members_here = 1024;
 
 ByteCount needed_bytes(const Case& job) {
   ByteCount total = 0;
@@ -31,6 +34,37 @@ ByteCount needed_bytes(const Case& job) {
     }
   }
   return total;
+}
+
+// All members' results, in rounds of bounded messages: each says whether there is more. `gaps`: with those of errors.
+std::vector<MemberResult> gather_results(Session& session, const MemberResult& own, int members, Duration timeout,
+                                         bool gaps) {
+  constexpr std::size_t round_bytes = 64u << 20;
+  const std::size_t part_bytes = std::max<std::size_t>(round_bytes / static_cast<std::size_t>(members), 4096);
+  std::string text;
+  write_result(own, [&](const std::string& line) { text += line + "\n"; });
+  std::vector<MemberResult> results;
+  std::vector<std::string> unread(static_cast<std::size_t>(members));
+  ResultReader reader;
+  bool more = true;
+  for (std::size_t done = 0, round = 0; more; done = std::min(done + part_bytes, text.size()), ++round) {
+    const std::string part = text.substr(done, part_bytes);
+    const auto* bytes = reinterpret_cast<const std::byte*>(part.data());
+    Bytes message(1, std::byte{done + part.size() < text.size()});
+    message.insert(message.end(), bytes, bytes + part.size());
+    const std::vector<Bytes> all = session.gather(fmt::format("results {}", round), message, timeout);
+    more = false;
+    for (std::size_t member = 0; member < all.size(); ++member) {
+      more = more || all[member].at(0) != std::byte{0};
+      unread[member].append(reinterpret_cast<const char*>(all[member].data()) + 1, all[member].size() - 1);
+      take_lines(unread[member], [&](std::string_view line) {
+        const Json json = Json::parse(line);
+        if (!gaps && json.contains("gaps")) return;
+        if (auto result = reader.take(json)) results.push_back(std::move(*result));
+      });
+    }
+  }
+  return results;
 }
 
 }  // namespace
@@ -57,16 +91,17 @@ MemberRole role_of(const Case& job, const RunOptions& options, int member) {
 JobOutcome run_here(const Case& job, const RunOptions& options) {
   const int members = members_of(job, options);
   const bool threads = options.transport == "loopback";
-  if (members > most_members_here) {
+  if (members > max_members_here) {
     throw UsageError(
         fmt::format("the case has {} ranks; at most {} are started on one host. Start them with torchrun, "
                     "mpirun or srun instead",
-                    members, most_members_here));
+                    members, max_members_here));
   }
   const LocalRendezvous rendezvous;
   const Bootstrap bootstrap = rendezvous.bootstrap(members);
+  std::mutex writing;
   const auto work = [&](int member, int descriptor) {
-    MemberPipe pipe(descriptor, member);
+    MemberPipe pipe(descriptor, writing, member);
     Bootstrap own = bootstrap;
     own.rank = member;
     run_worker({job, options, role_of(job, options, member), own, [&](const MemberProgress& p) { pipe.progress(p); },
@@ -99,13 +134,7 @@ bool started_by_launcher() {
   return tasks && *tasks != "1" && environment("SLURM_PROCID") && environment("SLURM_STEP_ID");
 }
 
-std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& options) {
-  Bootstrap bootstrap;
-  try {
-    bootstrap = bootstrap_from_env();
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootstrap& bootstrap) {
   const int members = members_of(job, options);
   if (bootstrap.world_size != members) {
     throw UsageError(
@@ -114,10 +143,10 @@ std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& option
   if (options.transport == "loopback" && members > 1) {
     throw UsageError("--transport loopback joins threads of one process, not those that a launcher starts");
   }
-  std::optional<JobOutcome> outcome;
-  const bool reports = bootstrap.rank == 0;
+  JobOutcome outcome;
+  outcome.reports = bootstrap.rank == 0;
   std::optional<JobProgress> progress;
-  if (reports) progress.emplace(members, options.repeat, needed_bytes(job));
+  if (outcome.reports) progress.emplace(members, options.repeat, needed_bytes(job));
   std::mutex mutex;  // the worker's thread and the session's both report
   const auto on_progress = [&](const MemberProgress& p) {
     const std::lock_guard lock(mutex);
@@ -125,26 +154,12 @@ std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& option
     if (progress) progress->update(0, std::string(p.phase), p.repeat, p.done_bytes * static_cast<ByteCount>(members));
   };
   const auto deliver = [&](Session* session, const MemberResult& result) {
-    outcome.emplace();
-    outcome->reports = reports;
-    outcome->results.push_back(result);
-    if (session == nullptr) {  // it never joined, so nobody else can tell
-      for (const RunError& error : result.errors) {
-        if (!reports) fmt::print(stderr, "shardwire: {}: {}\n", error.code, error.message);
-      }
-      return;
-    }
-    const std::string text = to_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    outcome.results.assign(1, result);
+    if (session == nullptr) return;  // it never joined, so nobody else can tell
     try {
-      const std::vector<Bytes> all = session->gather("results", {bytes, bytes + text.size()}, options.deadline + grace);
-      outcome->results.clear();
-      for (const Bytes& one : all) {
-        const std::string_view json(reinterpret_cast<const char*>(one.data()), one.size());
-        outcome->results.push_back(member_result_from(nlohmann::json::parse(json)));
-      }
+      outcome.results = gather_results(*session, result, members, options.deadline + grace, outcome.reports);
     } catch (const Error& error) {
-      outcome->errors.push_back({std::string(to_string(error.code())), error.what()});
+      outcome.errors.push_back({std::string(to_string(error.code())), error.what(), {}});
     }
   };
   run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver});

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
-
 #include "cli/run_supervisor.hpp"
+#include "shardwire/bootstrap.hpp"
 
 namespace shardwire::cli {
 
@@ -13,8 +12,8 @@ JobOutcome run_here(const Case& job, const RunOptions& options);
 /// True when torchrun, mpirun or srun has started this process.
 bool started_by_launcher();
 
-/// Takes part in a job whose processes a launcher has started. Empty when the results could not be gathered.
+/// Takes part in a job whose processes a launcher has started. One of them reports for all.
 /// Errors: throws UsageError when the number of processes is not that of the case.
-std::optional<JobOutcome> run_launched(const Case& job, const RunOptions& options);
+JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootstrap& bootstrap);
 
 }  // namespace shardwire::cli

@@ -23,10 +23,13 @@ struct RunOptions {
   bool disjoint = false;
   std::vector<std::int32_t> processes{};  ///< member that each target rank is; empty: the one of its own number
   LogLevel log = LogLevel::warning;
+  Duration join_timeout = std::chrono::seconds(60);
 };
 
 /// Time that ranks get beyond the deadline to notice it themselves, before they are ended from outside.
 inline constexpr Duration grace = std::chrono::seconds(10);
+/// Time that ranks get to say themselves why a job cannot begin, before those that wait for the others are ended.
+inline constexpr Duration vain_wait = std::chrono::seconds(3);
 /// Bound of what the deadline does not cover: joining, making values, checking them.
 inline constexpr Duration idle_limit = std::chrono::seconds(600);
 

@@ -6,17 +6,17 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 namespace shardwire::cli {
 
-MemberPipe::MemberPipe(int descriptor, int member) : descriptor_(descriptor), member_(member) {
+MemberPipe::MemberPipe(int descriptor, std::mutex& writing, int member)
+    : descriptor_(descriptor), writing_(writing), member_(member) {
   ::fcntl(descriptor_, F_SETFL, O_NONBLOCK);
 }
 
 void MemberPipe::progress(const MemberProgress& progress) {
   const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(writing_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
   const bool same = last_phase_ == progress.phase && last_repeat_ == progress.repeat;
   if (same && now - last_ < std::chrono::milliseconds(100) && progress.done_bytes != progress.total_bytes) return;
   last_ = now;
@@ -30,11 +30,10 @@ void MemberPipe::progress(const MemberProgress& progress) {
 }
 
 void MemberPipe::result(const MemberResult& result) {
-  const std::string line = nlohmann::json{{"member", member_}, {"result", to_json(result)}}.dump(
-                               -1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                           "\n";
-  const std::lock_guard lock(mutex_);
-  write_all(line);
+  write_result(result, [this](const std::string& text) {
+    const std::lock_guard lock(writing_);
+    write_all(text + "\n");
+  });
 }
 
 void MemberPipe::write_all(std::string_view line) {

@@ -13,7 +13,8 @@ namespace shardwire::cli {
 /// that a slow reader never holds up a member; the result waits.
 class MemberPipe {
  public:
-  MemberPipe(int descriptor, int member);
+  /// `writing`: one for all members that share the descriptor, so that no line lies inside another.
+  MemberPipe(int descriptor, std::mutex& writing, int member);
 
   void progress(const MemberProgress& progress);
   void result(const MemberResult& result);
@@ -22,8 +23,8 @@ class MemberPipe {
   void write_all(std::string_view line);
 
   int descriptor_;
+  std::mutex& writing_;  // also of what is below: the worker's thread and the session's both report
   int member_;
-  std::mutex mutex_;  // the worker's thread and the session's both report
   std::string last_phase_;
   int last_repeat_ = -1;
   std::chrono::steady_clock::time_point last_{};

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "cli/text.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -20,8 +21,11 @@ struct Phase {
   const char* name;
   const char* text;
 };
-constexpr Phase phases[] = {
-    {"join", "joining"}, {"fill", "making values"}, {"restore", "restoring"}, {"check", "checking every element"}};
+constexpr Phase phases[] = {{"join", "joining"},
+                            {"allocate", "making values"},
+                            {"fill", "making values"},
+                            {"restore", "restoring"},
+                            {"check", "checking every element"}};
 
 }  // namespace
 
@@ -74,7 +78,7 @@ void JobProgress::show(bool phase_changed) {
     if (!phase_changed && now - shown_ < 100ms) return;
     constexpr int width = 30;
     const int full = phase_ == "joining" || phase_ == "making values" ? 0 : static_cast<int>(share * width);
-    fmt::print(stderr, "\r\033[K[{:=<{}}{: <{}}] {}", "", full, "", width - full, describe(done));
+    support::write_stderr("\r\033[K[{:=<{}}{: <{}}] {}", "", full, "", width - full, describe(done));
     std::fflush(stderr);
     bar_shown_ = true;
     shown_ = now;
@@ -86,11 +90,11 @@ void JobProgress::show(bool phase_changed) {
   if (!phase_changed && !advanced && now - shown_ < 5s) return;
   tenths_ = tenths;
   shown_ = now;
-  fmt::print(stderr, "shardwire: {}\n", describe(done));
+  support::write_stderr("shardwire: {}\n", describe(done));
 }
 
 void JobProgress::finish() {
-  if (bar_shown_) fmt::print(stderr, "\r\033[K");
+  if (bar_shown_) support::write_stderr("\r\033[K");
   bar_shown_ = false;
 }
 

@@ -14,6 +14,7 @@
 
 #include "cli/command.hpp"
 #include "cli/text.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -66,36 +67,27 @@ const MemberResult* JobReport::slowest() const {
   return found == targets_.end() ? nullptr : &*found;
 }
 
-std::vector<WayCostReport> JobReport::costs() const {
-  std::vector<WayCostReport> all;
+WayTable JobReport::ways() const {
+  WayTable all;
   for (const MemberResult& target : targets_) {
-    for (const WayCostReport& cost : target.report.costs) {
-      auto sum = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.way == cost.way; });
-      if (sum == all.end()) sum = all.insert(all.end(), {cost.way, 0, 0, 0, 0});
-      sum->bytes += cost.bytes;
-      sum->runs += cost.runs;
+    all.each([&](Way way, WayReport& row) {
+      const WayReport& one = target.report.ways[way];
+      row.bytes += one.bytes;
+      row.runs += one.runs;
       // Ranks work side by side: the longest counts.
-      sum->predicted_seconds = std::max(sum->predicted_seconds, cost.predicted_seconds);
-      sum->measured_seconds = std::max(sum->measured_seconds, cost.measured_seconds);
-    }
+      row.predicted_seconds = std::max(row.predicted_seconds, one.predicted_seconds);
+      row.measured_seconds = std::max(row.measured_seconds, one.measured_seconds);
+    });
   }
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.way < b.way; });
   return all;
 }
 
 Json JobReport::json() const {
   ElementCount elements = 0;
-  WayBytes ways;
   Json ranks = Json::array();
   for (const MemberResult& target : targets_) {
     const RestoreReport& report = target.report;
     elements += target.elements;
-    ways.local += report.ways.local;
-    ways.mapped += report.ways.mapped;
-    ways.read += report.ways.read;
-    ways.packed += report.ways.packed;
-    ways.over_read += report.ways.over_read;
-    ways.grouped += report.ways.grouped;
     Json peers = Json::array();
     for (const PeerReport& peer : report.peers) {
       peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}});
@@ -108,16 +100,9 @@ Json JobReport::json() const {
                      {"peak_rss", target.peak_rss_bytes},
                      {"peers", std::move(peers)}});
   }
-  Json errors = Json::array();
-  for (const RunError& error : errors_) errors.push_back({{"code", error.code}, {"message", error.message}});
-  Json costs_json = Json::array();
-  for (const WayCostReport& cost : costs()) {
-    costs_json.push_back({{"way", to_string(cost.way)},
-                          {"bytes", cost.bytes},
-                          {"runs", cost.runs},
-                          {"predicted", cost.predicted_seconds},
-                          {"measured", cost.measured_seconds}});
-  }
+  const WayTable by_way = ways();
+  Json way_bytes = Json::object();
+  by_way.each([&](Way way, const WayReport& row) { way_bytes[std::string(to_string(way))] = row.bytes; });
   double digest_seconds = 0;
   for (const MemberResult& target : targets_) digest_seconds += target.report.digest_seconds;
   const MemberResult* slow = slowest();
@@ -133,18 +118,26 @@ Json JobReport::json() const {
           {"repeats", slowest_walls()},
           {"staging", {{"budget", options_.staging_bytes}, {"peak", staging_peak_}}},
           {"registration", {{"bytes", registered_bytes_}, {"seconds", registration_seconds_}}},
-          {"ways",
-           {{"local", ways.local},
-            {"mapped", ways.mapped},
-            {"read", ways.read},
-            {"packed", ways.packed},
-            {"over_read", ways.over_read},
-            {"grouped", ways.grouped}}},
-          {"costs", std::move(costs_json)},
+          {"ways", std::move(way_bytes)},
+          {"costs", to_json(by_way)},
           {"digest", {{"seconds", digest_seconds}}},
           {"ranks", std::move(ranks)},
-          {"faults", Json::array()},
-          {"errors", std::move(errors)}};
+          {"faults", Json::array()}};
+}
+
+void JobReport::write(std::ostream& out) const {
+  std::string text = json().dump(2, ' ', false, Json::error_handler_t::replace);
+  text.resize(text.rfind('\n'));  // the closing brace comes last
+  out << text << ",\n  \"errors\": [";
+  for (const RunError& error : errors_) {
+    out << (&error == errors_.data() ? "\n" : ",\n") << "    {\"code\": " << json_text(error.code)
+        << ", \"message\": " << json_text(error.message);
+    for (const Gap& gap : error.gaps) {
+      out << (&gap == error.gaps.data() ? ", \"gaps\": [\n      " : ",\n      ") << json_text(gap);
+    }
+    out << (error.gaps.empty() ? "}" : "]}");
+  }
+  out << "]\n}\n";
 }
 
 void JobReport::print_paths() const {
@@ -169,15 +162,19 @@ void JobReport::print_paths() const {
   }
 }
 
-void JobReport::print() const {
-  const std::string name = job_.name.empty() ? "case" : job_.name;
+void JobReport::print_errors() const {
   constexpr std::size_t errors_shown = 8;
   for (std::size_t i = 0; i < std::min(errors_shown, errors_.size()); ++i) {
-    fmt::print(stderr, "shardwire: {}: {}\n", errors_[i].code, errors_[i].message);
+    support::write_stderr("shardwire: {}: {}\n", errors_[i].code, errors_[i].message);
   }
   if (errors_.size() > errors_shown) {
-    fmt::print(stderr, "shardwire: and {} more errors\n", errors_.size() - errors_shown);
+    support::write_stderr("shardwire: and {} more errors\n", errors_.size() - errors_shown);
   }
+}
+
+void JobReport::print() const {
+  print_errors();
+  const std::string name = job_.name.empty() ? "case" : job_.name;
   ElementCount elements = 0;
   for (const MemberResult& target : targets_) elements += target.elements;
   const ByteCount needed = sum(&RestoreReport::needed);
@@ -212,10 +209,11 @@ void JobReport::print() const {
   }
   if (!transport_.empty()) fmt::print("  transport  {}\n", transport_);
   print_paths();
-  for (const WayCostReport& cost : costs()) {
-    fmt::print("  way        {:<16}{:>10} in {} runs: {:.4f} s predicted, {:.4f} s measured\n", to_string(cost.way),
-               bytes(cost.bytes), cost.runs, cost.predicted_seconds, cost.measured_seconds);
-  }
+  ways().each([&](Way way, const WayReport& row) {
+    if (row.bytes == 0) return;
+    fmt::print("  way        {:<16}{:>10} in {} runs: {:.4f} s predicted, {:.4f} s measured\n", to_string(way),
+               bytes(row.bytes), row.runs, row.predicted_seconds, row.measured_seconds);
+  });
   if (options_.verify == Verify::digest) {
     double seconds = 0;
     for (const MemberResult& target : targets_) seconds += target.report.digest_seconds;
@@ -244,9 +242,9 @@ void require_writable(std::string_view option, const std::string& path) {
   }
 }
 
-void write_report(const std::string& path, const Json& report) {
+void write_report(const std::string& path, const JobReport& report) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  report.write(file);
   file.close();
   if (!file) throw std::runtime_error(fmt::format("the report could not be written to {}", path));
 }

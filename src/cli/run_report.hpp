@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -20,16 +21,20 @@ class JobReport {
             std::vector<RunError> errors);
 
   [[nodiscard]] bool verified() const { return verified_; }
-  [[nodiscard]] nlohmann::json json() const;
-  /// On standard output, or on standard error where the job failed.
+  /// For people: what came of the job, after its errors.
   void print() const;
+  /// The first few, on standard error.
+  void print_errors() const;
+  /// As JSON. Errors may have many gaps, so they are written one by one.
+  void write(std::ostream& out) const;
 
  private:
+  [[nodiscard]] nlohmann::json json() const;  // without errors
   [[nodiscard]] ByteCount sum(ByteCount RestoreReport::*field) const;
   [[nodiscard]] std::vector<double> slowest_walls() const;
   [[nodiscard]] const MemberResult* slowest() const;
   /// By way; seconds of the rank where it took longest.
-  [[nodiscard]] std::vector<WayCostReport> costs() const;
+  [[nodiscard]] WayTable ways() const;
   void print_paths() const;
 
   const Case& job_;
@@ -46,6 +51,6 @@ class JobReport {
 /// Refuses, before anything runs, a report that could not be written. Errors: throws UsageError.
 void require_writable(std::string_view option, const std::string& path);
 /// Errors: throws std::runtime_error.
-void write_report(const std::string& path, const nlohmann::json& report);
+void write_report(const std::string& path, const JobReport& report);
 
 }  // namespace shardwire::cli

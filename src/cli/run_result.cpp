@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_result.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
+
+#include "cli/text.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -16,13 +22,6 @@ void visit_counts(Report& report, Visit visit) {
   visit("local", report.local);
   visit("extra", report.extra);
   visit("again", report.again);
-  visit("way_local", report.ways.local);
-  visit("way_mapped", report.ways.mapped);
-  visit("way_read", report.ways.read);
-  visit("way_packed", report.ways.packed);
-  visit("way_over_read", report.ways.over_read);
-  visit("way_grouped", report.ways.grouped);
-  visit("way_straight", report.ways.straight);
   visit("digest_seconds", report.digest_seconds);
   visit("staging_budget", report.staging_budget);
   visit("staging_peak", report.staging_peak);
@@ -50,7 +49,36 @@ Json to_json(const StageSeconds& seconds) {
   return json;
 }
 
-Json to_json(const MemberResult& result) {
+Json to_json(const WayTable& ways) {
+  Json json = Json::array();
+  ways.each([&](Way way, const WayReport& row) {
+    if (row.bytes == 0) return;
+    json.push_back({{"way", to_string(way)},
+                    {"bytes", row.bytes},
+                    {"runs", row.runs},
+                    {"predicted", row.predicted_seconds},
+                    {"measured", row.measured_seconds}});
+  });
+  return json;
+}
+
+namespace {
+
+constexpr std::size_t gaps_per_text = 256;
+
+Extents extents_from(const Json& json) {
+  const auto numbers = json.get<std::vector<Extent>>();
+  return Extents(std::span<const Extent>(numbers));
+}
+
+Gap gap_from(const Json& json) {
+  return {json.at("fqn").get<std::string>(),
+          json.at("state").get<std::string>(),
+          {extents_from(json.at("offset")), extents_from(json.at("size"))},
+          Rank{json.at("rank").get<std::int32_t>()}};
+}
+
+Json json_of(const MemberResult& result) {
   Json report;
   visit_counts(result.report, [&](const char* name, const auto& value) { report[name] = value; });
   report["seconds"] = to_json(result.report.seconds);
@@ -59,15 +87,7 @@ Json to_json(const MemberResult& result) {
     peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}, {"detail", peer.detail}});
   }
   report["peers"] = std::move(peers);
-  Json costs = Json::array();
-  for (const WayCostReport& cost : result.report.costs) {
-    costs.push_back({{"way", to_string(cost.way)},
-                     {"bytes", cost.bytes},
-                     {"runs", cost.runs},
-                     {"predicted", cost.predicted_seconds},
-                     {"measured", cost.measured_seconds}});
-  }
-  report["costs"] = std::move(costs);
+  report["ways"] = to_json(result.report.ways);
   Json errors = Json::array();
   for (const RunError& error : result.errors) errors.push_back({{"code", error.code}, {"message", error.message}});
   return {{"member", result.member},     {"target", result.target ? Json(to_int(*result.target)) : Json()},
@@ -92,14 +112,42 @@ MemberResult member_result_from(const Json& json) {
     result.report.peers.push_back({Rank{peer.at("rank").get<std::int32_t>()}, peer.at("bytes").get<ByteCount>(),
                                    peer.at("path").get<std::string>(), peer.at("detail").get<std::string>()});
   }
-  for (const Json& cost : report.at("costs")) {
-    const auto way = way_from(cost.at("way").get<std::string>());
+  for (const Json& row : report.at("ways")) {
+    const auto way = way_from(row.at("way").get<std::string>());
     if (!way) continue;
-    result.report.costs.push_back({*way, cost.at("bytes").get<ByteCount>(), cost.at("runs").get<ByteCount>(),
-                                   cost.at("predicted").get<double>(), cost.at("measured").get<double>()});
+    result.report.ways[*way] = {row.at("bytes").get<ByteCount>(), row.at("runs").get<ByteCount>(),
+                                row.at("predicted").get<double>(), row.at("measured").get<double>()};
   }
   for (const Json& error : json.at("errors")) {
-    result.errors.push_back({error.at("code").get<std::string>(), error.at("message").get<std::string>()});
+    result.errors.push_back({error.at("code").get<std::string>(), error.at("message").get<std::string>(), {}});
+  }
+  return result;
+}
+
+}  // namespace
+
+void write_result(const MemberResult& result, const std::function<void(const std::string&)>& write) {
+  for (std::size_t e = 0; e < result.errors.size(); ++e) {
+    const std::vector<Gap>& gaps = result.errors[e].gaps;
+    for (std::size_t first = 0; first < gaps.size(); first += gaps_per_text) {
+      std::string text = fmt::format("{{\"member\":{},\"error\":{},\"gaps\":[", result.member, e);
+      const std::size_t past = std::min(first + gaps_per_text, gaps.size());
+      for (std::size_t i = first; i < past; ++i) text += (i == first ? "" : ",") + json_text(gaps[i]);
+      write(text + "]}");
+    }
+  }
+  write(Json{{"result", json_of(result)}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::optional<MemberResult> ResultReader::take(const Json& json) {
+  if (const auto gaps = json.find("gaps"); gaps != json.end()) {
+    std::vector<Gap>& known = gaps_[{json.at("member").get<int>(), json.at("error").get<std::size_t>()}];
+    for (const Json& gap : *gaps) known.push_back(gap_from(gap));
+    return std::nullopt;
+  }
+  MemberResult result = member_result_from(json.at("result"));
+  for (std::size_t e = 0; e < result.errors.size(); ++e) {
+    if (auto known = gaps_.extract({result.member, e})) result.errors[e].gaps = std::move(known.mapped());
   }
   return result;
 }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "shardwire/error.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/types.hpp"
 
@@ -14,9 +19,10 @@ namespace shardwire::cli {
 struct RunError {
   std::string code;  ///< as to_string(ErrorCode), or "wrong_element", "wrong_value", "process_died"
   std::string message;
+  std::vector<Gap> gaps{};  ///< wanted regions that nobody holds, or nobody any more; all of them
 };
 
-/// What one member found out. Travels as JSON, over a pipe or a gather.
+/// What one member found out. Travels as lines of JSON, over a pipe or gathers.
 struct MemberResult {
   int member = 0;
   std::optional<Rank> target;
@@ -28,9 +34,33 @@ struct MemberResult {
   std::vector<RunError> errors;
 };
 
-nlohmann::json to_json(const MemberResult& result);
-/// Errors: throws nlohmann::json::exception for text that is none of ours.
-MemberResult member_result_from(const nlohmann::json& json);
+/// Calls `write` with JSON texts, without line ends, that say the result together. Those with gaps come first, so many in
+/// each that no text grows with their number.
+void write_result(const MemberResult& result, const std::function<void(const std::string&)>& write);
+
+/// Puts results together again.
+class ResultReader {
+ public:
+  /// Takes the next text of any member; returns its result with the last one.
+  /// Errors: throws nlohmann::json::exception for text that is none of ours.
+  std::optional<MemberResult> take(const nlohmann::json& json);
+
+ private:
+  std::map<std::pair<int, std::size_t>, std::vector<Gap>> gaps_;  // by member and number of the error
+};
+
+/// Calls `visit` for each complete line of `text` and takes it out.
+template <typename Visit>
+void take_lines(std::string& text, Visit visit) {
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    visit(std::string_view(text).substr(begin, end - begin));
+  }
+  text.erase(0, begin);
+}
+
 nlohmann::json to_json(const StageSeconds& seconds);
+/// Rows of the ways that moved something.
+nlohmann::json to_json(const WayTable& ways);
 
 }  // namespace shardwire::cli

@@ -13,19 +13,16 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "cli/run_segments.hpp"
+#include "support/stderr.hpp"
+#include "support/system_error.hpp"
 
 namespace shardwire::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
-
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
 
 struct Process {
   const ProcessPlan* plan = nullptr;
@@ -36,9 +33,23 @@ struct Process {
   std::string phase = "join";
   Clock::time_point phase_began = Clock::now();
   Clock::time_point heard = Clock::now();
-  bool killed_for_silence = false;
+  std::string ended_code;
+  std::string ended_for;  // why this program ended it; empty: it did not
   bool alive = true;
+
+  [[nodiscard]] std::string who() const {
+    const std::vector<int>& members = plan->members;
+    return members.size() == 1 ? fmt::format("rank {}", members.front())
+                               : fmt::format("the process of ranks {} to {}", members.front(), members.back());
+  }
 };
+
+std::string how_ended(int status) {
+  if (!WIFSIGNALED(status)) {
+    return fmt::format("ended with status {} before it had a result", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  }
+  return fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+}
 
 class Supervisor {
  public:
@@ -50,7 +61,7 @@ class Supervisor {
     sigaddset(&stopping_, SIGHUP);
     sigprocmask(SIG_BLOCK, &stopping_, &mask_before_);
     signals_ = ::signalfd(-1, &stopping_, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals_ < 0) fail("signalfd");
+    if (signals_ < 0) support::throw_errno("signalfd");
     processes_.resize(plans.size());
     for (std::size_t i = 0; i < plans.size(); ++i) {
       try {
@@ -85,12 +96,12 @@ class Supervisor {
  private:
   void start(Process& process, const ProcessPlan& plan) {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) fail("pipe2");
+    if (::pipe2(ends, O_CLOEXEC) != 0) support::throw_errno("pipe2");
     std::fflush(stdout);
     std::fflush(stderr);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid < 0) fail("fork");
+    if (pid < 0) support::throw_errno("fork");
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != parent) ::_exit(1);  // it died before the line above
@@ -110,7 +121,7 @@ class Supervisor {
         plan.body(ends[1]);
         code = 0;
       } catch (const std::exception& error) {
-        fmt::print(stderr, "shardwire: {}\n", error.what());
+        support::write_stderr("shardwire: {}\n", error.what());
       }
       std::fflush(nullptr);
       ::_exit(code);
@@ -151,20 +162,17 @@ class Supervisor {
     if (got <= 0) return reap(process);
     process.heard = Clock::now();
     process.unread.append(block, static_cast<std::size_t>(got));
-    std::size_t begin = 0;
-    for (std::size_t end; (end = process.unread.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      take(process, std::string_view(process.unread).substr(begin, end - begin));
-    }
-    process.unread.erase(0, begin);
+    take_lines(process.unread, [&](std::string_view line) { take(process, line); });
   }
 
   void take(Process& process, std::string_view line) {
     const Json json = Json::parse(line, nullptr, false);
     if (json.is_discarded()) return;  // cut off by a death
-    if (const auto result = json.find("result"); result != json.end()) {
-      outcome_.results.push_back(member_result_from(*result));
-      const bool joined = process.phase != "join";
-      if (!joined && !outcome_.results.back().errors.empty() && !join_failed_) join_failed_ = Clock::now();
+    if (!json.contains("phase")) {
+      auto result = reader_.take(json);
+      if (!result) return;
+      if (!result->errors.empty()) cannot_begin(process);
+      outcome_.results.push_back(std::move(*result));
       ++process.results;
       if (!first_result_) first_result_ = Clock::now();
       return;
@@ -175,6 +183,7 @@ class Supervisor {
       segments_.note(process.pid);
     }
     process.phase = phase;
+    began_ = began_ || phase == "restore";  // they have all met
     progress_.update(json.at("member").get<int>(), phase, json.at("repeat").get<int>(),
                      json.at("done").get<ByteCount>());
   }
@@ -188,37 +197,41 @@ class Supervisor {
     ::waitpid(process.pid, &status, 0);
     if (!first_result_) first_result_ = Clock::now();
     if (process.results == process.plan->members.size()) return;
-    std::string how =
-        fmt::format("ended with status {} before it had a result", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    if (WIFSIGNALED(status)) {
-      how = fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+    if (!process.ended_for.empty()) {
+      outcome_.errors.push_back({process.ended_code, process.who() + " " + process.ended_for, {}});
+      return;
     }
-    if (process.killed_for_silence) {
-      how = join_failed_ ? "was ended, since not all ranks could join" : "gave no sign of life and was ended";
-    }
-    const std::vector<int>& members = process.plan->members;
-    const std::string who = members.size() == 1
-                                ? fmt::format("rank {}", members.front())
-                                : fmt::format("the process of ranks {} to {}", members.front(), members.back());
-    outcome_.errors.push_back({process.killed_for_silence ? "timed_out" : "peer_lost", fmt::format("{} {}", who, how)});
+    const char* const when = process.phase == "join" ? " before it had joined" : "";
+    outcome_.errors.push_back({"peer_lost", process.who() + " " + how_ended(status) + when, {}});
+    cannot_begin(process);
   }
 
-  // A member that hangs is ended when the others, who keep to the deadline themselves, must long be done with it. Where
-  // one could not join, the others wait for it in vain.
+  // Before the first restore all members wait for all: without one of them they would wait in vain.
+  void cannot_begin(const Process& process) {
+    if (!began_ && !vain_) vain_ = {Clock::now(), process.who()};
+  }
+
+  // A member that hangs is ended when the others, who keep to the deadline themselves, must long be done with it.
   void end_silent() {
     const auto now = Clock::now();
     const Duration limit = options_.deadline + 3 * grace;
     for (Process& process : processes_) {
-      if (!process.alive || process.killed_for_silence) continue;
+      if (!process.alive || !process.ended_for.empty()) continue;
       const bool restoring_too_long = process.phase == "restore" && now - process.phase_began > limit;
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.heard) > limit;
-      const bool waits_in_vain = join_failed_ && now - *join_failed_ > grace;
-      if (!restoring_too_long && !last_and_silent && !waits_in_vain && now - process.heard < idle_limit + limit)
-        continue;
-      process.killed_for_silence = true;
-      segments_.note(process.pid);
-      ::kill(process.pid, SIGKILL);
+      if (vain_ && !began_ && now - vain_->since > vain_wait) {
+        end(process, "cancelled", fmt::format("was ended, since the job cannot begin without {}", vain_->missing));
+      } else if (restoring_too_long || last_and_silent || now - process.heard > idle_limit + limit) {
+        end(process, "timed_out", "gave no sign of life and was ended");
+      }
     }
+  }
+
+  void end(Process& process, const char* code, std::string why) {
+    process.ended_code = code;
+    process.ended_for = std::move(why);
+    segments_.note(process.pid);
+    ::kill(process.pid, SIGKILL);
   }
 
   void end_all() {
@@ -242,7 +255,13 @@ class Supervisor {
   int signals_ = -1;
   std::vector<Process> processes_;
   std::optional<Clock::time_point> first_result_;
-  std::optional<Clock::time_point> join_failed_;  // a member ended before it had joined
+  bool began_ = false;  // a member restores
+  struct Vain {
+    Clock::time_point since;
+    std::string missing;  // who
+  };
+  std::optional<Vain> vain_;
+  ResultReader reader_;
   SharedSegments segments_;
   JobOutcome outcome_;
 };

@@ -7,9 +7,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "cli/run_buffers.hpp"
+#include "geometry/overlap.hpp"
+#include "session/settings.hpp"
+#include "support/stderr.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -24,10 +28,10 @@ ByteCount peak_rss_bytes() {
 
 // `leaving`: members leave in any order, which is nothing to warn about.
 LogSink log_sink(LogLevel least, int member, std::shared_ptr<const std::atomic<bool>> leaving) {
-  return [least, member, leaving = std::move(leaving)](LogLevel level, std::string_view text) {
-    if (level < least || (*leaving && level == LogLevel::warning && least == LogLevel::warning)) return;
-    static constexpr const char* names[] = {"debug", "info", "warning", "error"};
-    fmt::print(stderr, "shardwire: member {}: {}: {}\n", member, names[static_cast<std::size_t>(level)], text);
+  return [least, print = standard_error_log(least, member), leaving = std::move(leaving)](LogLevel level,
+                                                                                          std::string_view text) {
+    if (*leaving && level == LogLevel::warning && least == LogLevel::warning) return;
+    print(level, text);
   };
 }
 
@@ -39,16 +43,14 @@ class Worker {
   }
 
   MemberResult run() {
-    guarded([&] {
-      say("join");
-      session_.emplace(Session::join(config_.bootstrap, session_options()));
-      say("fill");
-      const auto alive = [this] { say(phase_); };
-      if (config_.role.source && !config_.role.lost)
-        held_.emplace(*session_, config_.job, config_.job.source, *config_.role.source, alive);
-      if (config_.role.target) wanted_.emplace(*session_, config_.job, config_.job.target, *config_.role.target, alive);
-      for (repeat_ = 0; repeat_ < config_.options.repeat && together_ && result_.errors.empty(); ++repeat_) run_once();
-    });
+    const bool joined = guarded([&] { join(); });
+    // Nobody makes values before everybody has its memory: one that gets none ends the job for all at once.
+    const bool prepared = joined && guarded([&] { allocate(); });
+    if (joined) guarded([&] { meet("prepared", idle_limit, prepared); });
+    while (repeat_ < config_.options.repeat && together_ && result_.errors.empty()) {
+      guarded([&] { run_once(); });
+      ++repeat_;
+    }
     if (result_.errors.empty() && config_.role.target && verified_repeats_ < config_.options.repeat) {
       fail("cancelled", fmt::format("{}: stopped after {} of {} restores, since another member failed or was lost",
                                     who(), verified_repeats_, config_.options.repeat));
@@ -71,11 +73,25 @@ class Worker {
  private:
   using Body = std::function<void()>;
 
+  void join() {
+    say("join");
+    session_.emplace(Session::join(config_.bootstrap, session_options()));
+  }
+
+  void allocate() {
+    say("allocate");
+    const auto alive = [this] { say(phase_); };
+    if (config_.role.source && !config_.role.lost)
+      held_.emplace(*session_, config_.job, config_.job.source, *config_.role.source, alive);
+    if (config_.role.target) wanted_.emplace(*session_, config_.job, config_.job.target, *config_.role.target, alive);
+  }
+
   SessionOptions session_options() const {
     SessionOptions options;
     options.transport = config_.options.transport;
     options.staging_bytes = staging_half();
     options.costs = config_.options.costs;
+    options.join_timeout = config_.options.join_timeout;
     options.log = log_sink(config_.options.log, config_.role.member, leaving_);
     return options;
   }
@@ -88,20 +104,44 @@ class Worker {
     config_.progress({phase, repeat_, done, total});
   }
 
-  void fail(std::string code, std::string message) { result_.errors.push_back({std::move(code), std::move(message)}); }
+  void fail(std::string code, std::string message, std::vector<Gap> gaps = {}) {
+    result_.errors.push_back({std::move(code), std::move(message), std::move(gaps)});
+  }
 
   bool guarded(const Body& body) {
     try {
       body();
       return true;
     } catch (const Error& error) {
-      fail(std::string(to_string(error.code())), fmt::format("{}: {}", who(), error.what()));
+      fail(std::string(to_string(error.code())), fmt::format("{}: {}", who(), error.what()), without_holder(error));
     } catch (const std::bad_alloc&) {
       fail("out_of_resources", fmt::format("{}: out of memory", who()));
     } catch (const std::exception& error) {
       fail("internal", fmt::format("{}: {}", who(), error.what()));
     }
     return false;
+  }
+
+  // A restore ends with the first source that it loses: of what did not arrive, others may hold the most.
+  [[nodiscard]] std::vector<Gap> without_holder(const Error& error) const {
+    if (error.code() == ErrorCode::layout_mismatch) return error.gaps();
+    if (error.code() != ErrorCode::peer_lost || error.gaps().empty() || !config_.role.target) return {};
+    Planner planner(config_.job.source.layout.without(error.ranks()), config_.job.target.layout);
+    std::map<TensorKey, std::vector<Box>> gone;
+    for (const Gap& gap : planner.plan(*config_.role.target).gaps) gone[{gap.fqn, gap.state}].push_back(gap.box);
+    std::map<TensorKey, OverlapIndex> indices;
+    for (const auto& [key, boxes] : gone) indices.emplace(key, OverlapIndex(boxes));
+    std::vector<Gap> gaps;
+    std::vector<std::uint32_t> found;
+    for (const Gap& missing : error.gaps()) {
+      const auto index = indices.find({missing.fqn, missing.state});
+      if (index == indices.end()) continue;
+      index->second.find(missing.box, found);
+      for (const std::uint32_t i : found) {
+        gaps.push_back({missing.fqn, missing.state, *intersect(missing.box, gone[index->first][i]), missing.target});
+      }
+    }
+    return gaps;
   }
 
   std::string who() const {
@@ -154,7 +194,7 @@ class Worker {
     RestoreOptions options;
     options.deadline = config_.options.deadline;
     options.staging_bytes = staging_half();
-    options.settle = Duration::zero();  // all that will publish have, since the members met
+    options.discovery_grace = Duration::zero();  // all that will publish have, since the members met
     options.verify = config_.options.verify;
     options.ingress_bytes_per_second = config_.options.rate_bytes_per_second;
     const Catalog wanted = wanted_->catalog(generation);

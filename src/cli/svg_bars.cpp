@@ -12,10 +12,6 @@
 namespace shardwire::cli {
 namespace {
 
-std::string human(ByteCount bytes) {
-  return human_bytes(static_cast<double>(bytes));
-}
-
 // Where there are too many ranks, a bar stands for the busiest of several.
 std::vector<LinkLoad> gathered(const std::vector<LinkLoad>& loads, std::size_t per_bar) {
   if (per_bar == 1) return loads;
@@ -32,7 +28,7 @@ std::vector<LinkLoad> gathered(const std::vector<LinkLoad>& loads, std::size_t p
 std::string draw_bars(const Bars& bars) {
   fmt::memory_buffer out;
   const auto to = std::back_inserter(out);
-  const std::size_t per_bar = (bars.loads.size() + most_bars - 1) / most_bars;
+  const std::size_t per_bar = (bars.loads.size() + max_bars - 1) / max_bars;
   const std::vector<LinkLoad> loads = gathered(bars.loads, std::max<std::size_t>(per_bar, 1));
   const double step = bars.width / static_cast<double>(std::max<std::size_t>(loads.size(), 1));
   const double width = step < 4 ? step : std::min(step * 0.8, 48.0);  // gaps too thin would only dim the colours
@@ -48,7 +44,7 @@ std::string draw_bars(const Bars& bars) {
     const LinkLoad whole_bar{loads[i].bytes, {{static_cast<int>(i * per_bar), loads[i].bytes}}};
     const bool plain = loads[i].parts.empty();
     double y = base;
-    for (const LinkLoad::Part& part : plain ? whole_bar.parts : loads[i].parts) {
+    for (const LinkLoad::Segment& part : plain ? whole_bar.parts : loads[i].parts) {
       const double height = static_cast<double>(part.bytes) * scale;
       y -= height;
       if (part.bytes == 0) continue;

@@ -11,12 +11,12 @@ namespace shardwire::cli {
 
 /// Bytes of one rank's link that come from, or go, elsewhere; in parts where it is known who sends.
 struct LinkLoad {
-  struct Part {
+  struct Segment {
     int source = 0;
     ByteCount bytes = 0;
   };
   ByteCount bytes = 0;
-  std::vector<Part> parts;  ///< may be empty; else their sum is `bytes`
+  std::vector<Segment> parts;  ///< may be empty; else their sum is `bytes`
 };
 
 /// One bar per rank, from left to right.
@@ -34,7 +34,7 @@ struct Bars {
 };
 
 /// Ranks that have a bar each; beyond that a bar is the busiest of several.
-inline constexpr std::size_t most_bars = 512;
+inline constexpr std::size_t max_bars = 512;
 /// Height of a drawing of bars beyond that of its largest bar.
 inline constexpr double bars_margin = 48;
 

@@ -10,7 +10,7 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr std::size_t most_compared = 4000;  // boxes; each is compared with each
+constexpr std::size_t max_compared = 4000;  // boxes; each is compared with each
 
 bool any_overlap(const std::vector<std::vector<Box>>& of_rank, const Layers& layers) {
   for (std::size_t layer = 0; layer < layers.count; ++layer) {
@@ -45,7 +45,7 @@ Layers layers_of(const std::vector<std::pair<Box, Rank>>& boxes, int ranks) {
     layers.count = std::max(layers.count, layers.of_rank[rank] + 1);
   }
   if (!any_overlap(of_rank, layers)) return layers;
-  if (boxes.size() > most_compared) {
+  if (boxes.size() > max_compared) {
     layers.overlap = true;
     return layers;
   }

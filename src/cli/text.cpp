@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/text.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "cli/command.hpp"
+#include "support/environment.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -47,21 +47,16 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string json_text(const Gap& gap) {
+  return fmt::format("{{\"fqn\":{},\"state\":{},\"offset\":[{}],\"size\":[{}],\"rank\":{}}}", json_text(gap.fqn),
+                     json_text(gap.state), fmt::join(gap.box.offset, ","), fmt::join(gap.box.size, ","),
+                     to_int(gap.target));
+}
+
 ByteCount parse_bytes(std::string_view option, std::string_view text) {
-  const auto refuse = [&] {
-    throw UsageError(fmt::format("{}: '{}' is not a size; examples are 4096, 64K, 256M, 2G", option, text));
-  };
-  ByteCount value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) refuse();
-  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  int shift = 0;
-  if (unit == "K" || unit == "k") shift = 10;
-  if (unit == "M" || unit == "m") shift = 20;
-  if (unit == "G" || unit == "g") shift = 30;
-  if (!unit.empty() && shift == 0) refuse();
-  if (shift > 0 && value >> (63 - shift) != 0) refuse();
-  return value << shift;
+  const auto bytes = support::parse_size(text);
+  if (!bytes) throw UsageError(fmt::format("{}: '{}' is not a size; examples are 4096, 64K, 256M, 2G", option, text));
+  return *bytes;
 }
 
 }  // namespace shardwire::cli

@@ -4,18 +4,24 @@
 #include <string>
 #include <string_view>
 
+#include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::cli {
 
 /// "96.4 GB", "15.2 kB", "0 B": decimal units, three digits.
 std::string human_bytes(double bytes);
+inline std::string human(ByteCount bytes) {
+  return human_bytes(static_cast<double>(bytes));
+}
 /// "256 B", "4 KiB", "64 MiB": binary units, and nothing is rounded.
 std::string exact_bytes(ByteCount bytes);
 /// "1.26 k", "570 k", "312"
 std::string human_count(double count);
 /// A JSON text with its quotes; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(std::string_view text);
+/// {"fqn","state","offset","size","rank"}: as reports and plans list what has no holder.
+std::string json_text(const Gap& gap);
 /// "4096", "1K", "2G": K, M and G count by 1024. Errors: throws UsageError that names `option`.
 ByteCount parse_bytes(std::string_view option, std::string_view text);
 

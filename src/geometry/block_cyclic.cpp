@@ -14,7 +14,7 @@ namespace {
 
 constexpr Extent max_grid_ranks = Extent{1} << 24;
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_blocks(const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "blockcyclic layout: " + why);
 }
 
@@ -23,18 +23,19 @@ class BlockCyclicRule final : public LayoutRule {
   BlockCyclicRule(std::vector<Extent> block, std::vector<Extent> grid, std::vector<Extent> source)
       : block_(std::move(block)), grid_(std::move(grid)), source_(std::move(source)) {
     if (source_.empty()) source_.assign(block_.size(), 0);
-    if (block_.size() > max_dims) refuse(fmt::format("{} dims; at most {} are supported", block_.size(), max_dims));
+    if (block_.size() > max_dims)
+      refuse_blocks(fmt::format("{} dims; at most {} are supported", block_.size(), max_dims));
     if (grid_.size() != block_.size() || source_.size() != block_.size()) {
-      refuse(fmt::format("{} block sizes, {} grid sizes and {} first owners; one of each per dim is needed",
-                         block_.size(), grid_.size(), source_.size()));
+      refuse_blocks(fmt::format("{} block sizes, {} grid sizes and {} first owners; one of each per dim is needed",
+                                block_.size(), grid_.size(), source_.size()));
     }
     for (std::size_t dim = 0; dim < block_.size(); ++dim) {
-      if (block_[dim] < 1) refuse(fmt::format("block size {} in dim {}", block_[dim], dim));
-      if (grid_[dim] < 1) refuse(fmt::format("grid size {} in dim {}", grid_[dim], dim));
+      if (block_[dim] < 1) refuse_blocks(fmt::format("block size {} in dim {}", block_[dim], dim));
+      if (grid_[dim] < 1) refuse_blocks(fmt::format("grid size {} in dim {}", grid_[dim], dim));
       if (source_[dim] < 0 || source_[dim] >= grid_[dim]) {
-        refuse(fmt::format("first owner {} in dim {}, where the grid has {}", source_[dim], dim, grid_[dim]));
+        refuse_blocks(fmt::format("first owner {} in dim {}, where the grid has {}", source_[dim], dim, grid_[dim]));
       }
-      if (grid_[dim] > max_grid_ranks / count_) refuse(fmt::format("more than {} ranks", max_grid_ranks));
+      if (grid_[dim] > max_grid_ranks / count_) refuse_blocks(fmt::format("more than {} ranks", max_grid_ranks));
       count_ *= grid_[dim];
     }
   }
@@ -50,7 +51,7 @@ class BlockCyclicRule final : public LayoutRule {
       throw Error(ErrorCode::layout_mismatch,
                   fmt::format("{} needs {} ranks, there are {}", to_string(), count_, ranks));
     }
-    if (const ElementCount most = most_boxes(shape); most > max_boxes_per_rank) {
+    if (const ElementCount most = max_boxes(shape); most > max_boxes_per_rank) {
       Extent first = 0;  // owner of block 0, so of the most blocks
       for (std::size_t dim = 0; dim < grid_.size(); ++dim) first = first * grid_[dim] + source_[dim];
       throw Error(ErrorCode::layout_mismatch,
@@ -60,7 +61,7 @@ class BlockCyclicRule final : public LayoutRule {
     }
   }
 
-  [[nodiscard]] ElementCount most_boxes(const Extents& shape) const override {
+  [[nodiscard]] ElementCount max_boxes(const Extents& shape) const override {
     ElementCount most = 1;
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return most;
     for (std::size_t dim = 0; dim < std::min(shape.size(), block_.size()); ++dim) {
@@ -85,9 +86,9 @@ class BlockCyclicRule final : public LayoutRule {
     return product_of(std::span(held.data(), shape.size()));
   }
 
-  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+  bool find(const Extents& shape, const Box& region, OnBox on_box) const override {
     PlacedBox placed{region, 0, region.size};
-    find_in(shape, region, 0, 0, placed, out);
+    find_in(shape, region, 0, 0, placed, on_box);
     return true;
   }
 
@@ -132,32 +133,32 @@ class BlockCyclicRule final : public LayoutRule {
   }
 
   // Every product of one block per dim that meets `region`: dims below `dim` are chosen, `position` is the rank as far
-  // as they say it. local_strides holds the local extents until all are known.
-  void find_in(const Extents& shape, const Box& region, std::size_t dim, Extent position, PlacedBox& placed,
-               std::vector<HeldBox>& out) const {
+  // as they say it. local_strides holds the local extents until all are known. False: that was enough.
+  bool find_in(const Extents& shape, const Box& region, std::size_t dim, Extent position, PlacedBox& placed,
+               OnBox on_box) const {
     if (dim == shape.size()) {
-      HeldBox held{placed, Rank{static_cast<std::int32_t>(position)}};
-      held.placed.local_strides = row_major_strides(placed.local_strides);
-      held.placed.local_offset = 0;
+      PlacedBox held{placed.box, 0, row_major_strides(placed.local_strides)};
       for (std::size_t d = 0; d < dim; ++d) {
         const Extent block = placed.box.lower(d) / block_[d];
         const Extent local = grid_[d] == 1 ? 0 : block / grid_[d] * block_[d];
-        held.placed.local_offset += local * held.placed.local_strides[d];
+        held.local_offset += local * held.local_strides[d];
       }
-      return out.push_back(held);
+      return on_box(held, Rank{static_cast<std::int32_t>(position)});
     }
     const auto choose = [&](Interval interval, Extent coordinate) {
       placed.box.offset[dim] = interval.lower;
       placed.box.size[dim] = interval.size();
       placed.local_strides[dim] = local_extent(dim, shape[dim], coordinate);
-      find_in(shape, region, dim + 1, position * grid_[dim] + coordinate, placed, out);
+      return find_in(shape, region, dim + 1, position * grid_[dim] + coordinate, placed, on_box);
     };
     if (grid_[dim] == 1) return choose({0, shape[dim]}, 0);
     const Extent last = (region.upper(dim) - 1) / block_[dim];
     for (Extent block = region.lower(dim) / block_[dim]; block <= last; ++block) {
       const Extent lower = block * block_[dim];
-      choose({lower, lower + std::min(block_[dim], shape[dim] - lower)}, (block + source_[dim]) % grid_[dim]);
+      const Interval interval{lower, lower + std::min(block_[dim], shape[dim] - lower)};
+      if (!choose(interval, (block + source_[dim]) % grid_[dim])) return false;
     }
+    return true;
   }
 
   std::vector<Extent> block_;

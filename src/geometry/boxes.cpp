@@ -98,7 +98,7 @@ class BoxesRule final : public LayoutRule {
     return past;
   }
 
-  [[nodiscard]] ElementCount most_boxes(const Extents&) const override {
+  [[nodiscard]] ElementCount max_boxes(const Extents&) const override {
     std::size_t most = 1;
     for (const auto& [rank, list] : boxes_) most = std::max(most, list.size());
     return static_cast<ElementCount>(most);

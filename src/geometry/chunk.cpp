@@ -33,12 +33,12 @@ class ChunkRule final : public LayoutRule {
   }
 
   [[nodiscard]] bool has_local_array() const override { return true; }
-  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
+  bool find(const Extents& shape, const Box& region, OnBox on_box) const override {
     const std::size_t dim = resolve_dim(dim_, shape);
     const Extent step = support::ceil_div(shape[dim], Extent{ranks_});
     const Extent last = (region.upper(dim) - 1) / step;
     for (Extent index = region.lower(dim) / step; index <= last; ++index) {
-      out.push_back({part_of(shape, index), Rank{static_cast<std::int32_t>(index)}});
+      if (!on_box(part_of(shape, index), Rank{static_cast<std::int32_t>(index)})) break;
     }
     return true;
   }

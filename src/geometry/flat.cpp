@@ -14,7 +14,7 @@ namespace {
 
 constexpr Extent max_flat_ranks = Extent{1} << 24;
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_flat(const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "flat layout: " + why);
 }
 
@@ -32,13 +32,13 @@ struct FlatRange {
 
 // The parts of a row-major array that a range of its flattening covers, as boxes (layout maths M6). A prefix of `box` is
 // set already; `strides` are those of the array.
-void cut_range(const Extents& strides, std::size_t dim, FlatRange range, Box& box, std::vector<Box>& out) {
+void split_range(const Extents& strides, std::size_t dim, FlatRange range, Box& box, std::vector<Box>& out) {
   if (dim == box.dims()) return out.push_back(box);
   const ElementCount row = strides[dim];
   const auto part = [&](Extent first, Extent rows, FlatRange inside) {
     box.offset[dim] = first;
     box.size[dim] = rows;
-    cut_range(strides, dim + 1, inside, box, out);
+    split_range(strides, dim + 1, inside, box, out);
   };
   const Extent first = range.lower / row;
   const Extent last = range.upper / row;
@@ -55,17 +55,17 @@ class FlatRule final : public LayoutRule {
   FlatRule(FlatMember member, int world, int outer_ranks, std::vector<Place> places)
       : member_(std::move(member)), world_(world), outer_ranks_(outer_ranks), places_(std::move(places)) {
     if (world < 1 || outer_ranks < 1 || world > max_flat_ranks / outer_ranks) {
-      refuse(fmt::format("{} flat ranks times {} outer ranks", world, outer_ranks));
+      refuse_flat(fmt::format("{} flat ranks times {} outer ranks", world, outer_ranks));
     }
     if (places_.size() != 1 && places_.size() != static_cast<std::size_t>(outer_ranks)) {
-      refuse(fmt::format("{} places for {} outer ranks", places_.size(), outer_ranks));
+      refuse_flat(fmt::format("{} places for {} outer ranks", places_.size(), outer_ranks));
     }
     // One form only, so that equal layouts are equal descriptions.
     if (std::all_of(places_.begin(), places_.end(), [&](const Place& place) { return place == places_.front(); })) {
       places_.resize(1);
     }
     for (const Place& place : places_) {
-      if (place.start < 0 || place.part < 0) refuse(fmt::format("start {}, part {}", place.start, place.part));
+      if (place.start < 0 || place.part < 0) refuse_flat(fmt::format("start {}, part {}", place.start, place.part));
       static_cast<void>(support::multiply<ElementCount>(place.part, world, "the length of a flat parameter"));
     }
     if (member_.outer) require_local_array(*member_.outer);
@@ -83,7 +83,7 @@ class FlatRule final : public LayoutRule {
       mismatch(fmt::format("needs {} ranks, there are {}", world_ * outer_ranks_, ranks));
     }
     if (member_.outer) member_.outer->check(shape, outer_ranks_);
-    if (const ElementCount most = most_boxes(shape); most > max_boxes_per_rank) {
+    if (const ElementCount most = max_boxes(shape); most > max_boxes_per_rank) {
       mismatch(fmt::format("may cut shape {} into {} boxes on rank 0; at most {} are supported",
                            shardwire::to_string(shape), most, max_boxes_per_rank));
     }
@@ -98,15 +98,15 @@ class FlatRule final : public LayoutRule {
     }
   }
 
-  [[nodiscard]] ElementCount most_boxes(const Extents&) const override {
+  [[nodiscard]] ElementCount max_boxes(const Extents&) const override {
     const auto dims = std::count_if(member_.shape.begin(), member_.shape.end(), [](Extent n) { return n > 1; });
     const ElementCount of_range = std::max<ElementCount>(1, 2 * dims - 1);
-    return member_.outer ? saturating_product(of_range, member_.outer->rule().most_boxes(member_.shape)) : of_range;
+    return member_.outer ? saturating_product(of_range, member_.outer->rule().max_boxes(member_.shape)) : of_range;
   }
   [[nodiscard]] ElementCount check_cost(const Extents& shape) const override {
     if (!member_.outer) return 1;
     const LayoutRule& outer = member_.outer->rule();
-    return saturating_sum(outer.check_cost(shape), saturating_product(outer_ranks_, outer.most_boxes(shape)));
+    return saturating_sum(outer.check_cost(shape), saturating_product(outer_ranks_, outer.max_boxes(shape)));
   }
 
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents&, Rank rank) const override {
@@ -125,7 +125,7 @@ class FlatRule final : public LayoutRule {
   }
 
   // The range of the flattening that the region reaches over says which parts to look at.
-  bool find(const Extents&, const Box& region, std::vector<HeldBox>& out) const override {
+  bool find(const Extents&, const Box& region, OnBox on_box) const override {
     for (int outer = 0; outer < outer_ranks_; ++outer) {
       const std::vector<PlacedBox> slice = slice_of(outer);
       const Place& place = place_of(outer);
@@ -134,7 +134,7 @@ class FlatRule final : public LayoutRule {
         for (ElementCount r = (place.start + reach->lower) / place.part; r <= last; ++r) {
           const Rank rank{static_cast<std::int32_t>(r * outer_ranks_ + outer)};
           for (const PlacedBox& placed : boxes_of(member_.shape, rank)) {
-            if (intersect(placed.box, region)) out.push_back({placed, rank});
+            if (intersect(placed.box, region) && !on_box(placed, rank)) return true;
           }
         }
       }
@@ -177,8 +177,8 @@ class FlatRule final : public LayoutRule {
     std::vector<int> dims(member_.shape.size());
     std::iota(dims.begin(), dims.end(), 0);
     if (!std::is_permutation(dims.begin(), dims.end(), member_.order.begin(), member_.order.end())) {
-      refuse(fmt::format("the order of the dims of shape {} does not name each once",
-                         shardwire::to_string(member_.shape)));
+      refuse_flat(fmt::format("the order of the dims of shape {} does not name each once",
+                              shardwire::to_string(member_.shape)));
     }
     if (member_.order == dims) member_.order.clear();
   }
@@ -234,12 +234,12 @@ class FlatRule final : public LayoutRule {
     const std::size_t dims = shape.size();
     const Extents strides = strides_of(shape);
     Box whole{Extents::filled(dims, 0), Extents::filled(dims, 0)};
-    std::vector<Box> cut;
-    cut_range(strides, 0, range, whole, cut);
+    std::vector<Box> parts;
+    split_range(strides, 0, range, whole, parts);
 
     std::vector<PlacedBox> boxes;
-    boxes.reserve(cut.size());
-    for (const Box& box : cut) {
+    boxes.reserve(parts.size());
+    for (const Box& box : parts) {
       PlacedBox& placed = boxes.emplace_back(PlacedBox{box, shift, strides});
       for (std::size_t i = 0; i < dims; ++i) {
         placed.box.offset[dim_at(i)] = box.offset[i];
@@ -270,55 +270,44 @@ ElementCount padded(ElementCount length, ElementCount unit) {
   return over == 0 ? length : support::add(length, unit - over, "the length of a flat parameter");
 }
 
-// Drops outer layouts that say nothing of a one-element member, and refuses those that do not fit others.
-std::vector<FlatMember> checked(std::span<const FlatMember> members, int outer_ranks) {
-  std::vector<FlatMember> result(members.begin(), members.end());
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    FlatMember& member = result[i];
-    const auto rethrow = [&](const Error& error) {
-      throw Error(error.code(),
-                  fmt::format("flat layout: member {} of shape {}: {}", i, to_string(member.shape), error.what()));
-    };
+void check_members(std::span<const FlatMember> members, int outer_ranks) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const FlatMember& member = members[i];
     try {
       Layout::replicated().check(member.shape, 1);
-      if (member.outer) require_local_array(*member.outer);
-    } catch (const Error& error) {
-      rethrow(error);
-    }
-    if (!member.outer) continue;
-    try {
+      if (!member.outer) continue;
+      require_local_array(*member.outer);
       member.outer->check(member.shape, outer_ranks);
     } catch (const Error& error) {
-      if (volume_of(member.shape) != 1) rethrow(error);
-      member.outer.reset();
+      throw Error(error.code(),
+                  fmt::format("flat layout: member {} of shape {}: {}", i, to_string(member.shape), error.what()));
     }
   }
-  return result;
 }
 
 }  // namespace
 
 std::vector<Layout> Layout::flat(std::span<const FlatMember> members, int world, Extent align, int outer_ranks) {
   if (world < 1 || outer_ranks < 1 || world > max_flat_ranks / outer_ranks) {
-    refuse(fmt::format("{} flat ranks times {} outer ranks", world, outer_ranks));
+    refuse_flat(fmt::format("{} flat ranks times {} outer ranks", world, outer_ranks));
   }
-  if (align < 0) refuse(fmt::format("alignment {}", align));
-  const std::vector<FlatMember> all = checked(members, outer_ranks);
-  std::vector<std::vector<Place>> places(all.size());
+  if (align < 0) refuse_flat(fmt::format("alignment {}", align));
+  check_members(members, outer_ranks);
+  std::vector<std::vector<Place>> places(members.size());
   for (int outer = 0; outer < outer_ranks; ++outer) {
     ElementCount length = 0;
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
       if (align > 0) length = padded(length, align);
       places[i].push_back({length, 0});
-      length = support::add(length, slice_elements(all[i], outer), "the length of a flat parameter");
+      length = support::add(length, slice_elements(members[i], outer), "the length of a flat parameter");
     }
     if (align > 0) length = padded(length, world);
     for (std::vector<Place>& of_member : places) of_member.back().part = support::ceil_div<Extent>(length, world);
   }
   std::vector<Layout> layouts;
-  layouts.reserve(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    layouts.emplace_back(std::make_shared<const FlatRule>(all[i], world, outer_ranks, std::move(places[i])));
+  layouts.reserve(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    layouts.emplace_back(std::make_shared<const FlatRule>(members[i], world, outer_ranks, std::move(places[i])));
   }
   return layouts;
 }
@@ -327,7 +316,7 @@ Layout flat_from(const RuleDescription& description) {
   Fields fields(description);
   FlatMember member;
   const std::span<const Extent> shape = fields.list("shape");
-  if (shape.size() > max_dims) refuse(fmt::format("{} dims; at most {} are supported", shape.size(), max_dims));
+  if (shape.size() > max_dims) refuse_flat(fmt::format("{} dims; at most {} are supported", shape.size(), max_dims));
   member.shape = Extents(shape);
   std::span<const Extent> place = fields.list("place");
   if (fields.has("order")) {
@@ -336,7 +325,7 @@ Layout flat_from(const RuleDescription& description) {
   const std::size_t inner = description.inner.empty() ? 0 : 1;
   fields.finish(inner);
   if (inner > 0) member.outer = layout_from(description.inner[0]);
-  if (place.size() < 4 || place.size() % 2 != 0) refuse("the list of places is of no possible length");
+  if (place.size() < 4 || place.size() % 2 != 0) refuse_flat("the list of places is of no possible length");
   std::vector<Place> places;
   for (std::size_t i = 2; i < place.size(); i += 2) places.push_back({place[i], place[i + 1]});
   return Layout(std::make_shared<const FlatRule>(std::move(member), to_int_checked(place[0], "number of flat ranks"),

@@ -40,7 +40,7 @@ ElementCount LayoutRule::local_elements(const Extents& shape, Rank rank) const {
   return elements;
 }
 
-ElementCount LayoutRule::most_boxes(const Extents&) const {
+ElementCount LayoutRule::max_boxes(const Extents&) const {
   return 1;
 }
 

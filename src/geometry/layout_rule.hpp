@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shardwire/layout.hpp"
+#include "support/function_ref.hpp"
 
 namespace shardwire {
 
@@ -21,15 +22,12 @@ struct RuleDescription {
   bool operator==(const RuleDescription&) const = default;
 };
 
-/// A box of one rank and where it lies there.
-struct HeldBox {
-  PlacedBox placed;
-  Rank rank{};
-};
+/// Takes a box that a search has found and the rank that holds it; false: that is enough.
+using OnBox = support::FunctionRef<bool(const PlacedBox&, Rank)>;
 
 /// One layout kind: one file that implements this, and one line in the table of layout_rules.cpp.
 /// Implementations are immutable.
-class LayoutRule {
+class SHARDWIRE_LOCAL LayoutRule {
  public:
   virtual ~LayoutRule() = default;
   [[nodiscard]] virtual std::string_view kind() const = 0;
@@ -42,14 +40,15 @@ class LayoutRule {
   /// Whether the boxes of each rank fill one row-major array of its own, so that another layout can cut that array.
   [[nodiscard]] virtual bool has_local_array() const { return false; }
   /// No rank has more boxes of a tensor of this shape, or of a smaller one. For any shape, also one that does not fit.
-  [[nodiscard]] virtual ElementCount most_boxes(const Extents& shape) const;
+  [[nodiscard]] virtual ElementCount max_boxes(const Extents& shape) const;
   /// About how many steps check() takes, so that a reader of hostile descriptions can add up. For any shape.
   [[nodiscard]] virtual ElementCount check_cost(const Extents& shape) const;
-  /// Appends every box, of any rank, that shares an element with `region`; in any order. Returns false, and appends
-  /// nothing, when the rule knows no better way than to ask for the boxes of every rank.
+  /// Calls `on_box` for every box, of any rank, that shares an element with `region`, until it returns false; in any order,
+  /// but all ranks that have a box alike one after another where that costs nothing. Returns false, and calls nothing,
+  /// when the rule knows no better way than to ask for the boxes of every rank.
   /// Requires: `region` is not empty and lies inside `shape`. Cost: about the number of boxes found.
-  virtual bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const {
-    static_cast<void>(shape), static_cast<void>(region), static_cast<void>(out);
+  virtual bool find(const Extents& shape, const Box& region, OnBox on_box) const {
+    static_cast<void>(shape), static_cast<void>(region), static_cast<void>(on_box);
     return false;
   }
   [[nodiscard]] virtual RuleDescription describe() const = 0;

@@ -16,25 +16,25 @@ constexpr std::size_t max_mesh_dims = 32;
 constexpr Extent max_mesh_ranks = Extent{1} << 24;
 constexpr Extent max_intervals = Extent{1} << 16;  // product of all split factors: boxes one rank may hold
 
-struct Cut {  // one placement that shards, as a number each
+struct Split {  // one placement that shards, as a number each
   int dim = 0;
   Extent factor = 0;  // of a StridedShard; 0 for a plain Shard
 };
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_mesh(const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "mesh layout: " + why);
 }
 
-std::optional<Cut> cut_of(const Placement& placement) {
-  if (const auto* shard = std::get_if<Shard>(&placement)) return Cut{shard->dim, 0};
-  if (const auto* strided = std::get_if<StridedShard>(&placement)) return Cut{strided->dim, strided->split_factor};
+std::optional<Split> split_of(const Placement& placement) {
+  if (const auto* shard = std::get_if<Shard>(&placement)) return Split{shard->dim, 0};
+  if (const auto* strided = std::get_if<StridedShard>(&placement)) return Split{strided->dim, strided->split_factor};
   return std::nullopt;
 }
 
 std::string text_of(const Placement& placement) {
-  const std::optional<Cut> cut = cut_of(placement);
-  if (!cut) return "R";
-  return cut->factor == 0 ? fmt::format("S({})", cut->dim) : fmt::format("SS({},{})", cut->dim, cut->factor);
+  const std::optional<Split> split = split_of(placement);
+  if (!split) return "R";
+  return split->factor == 0 ? fmt::format("S({})", split->dim) : fmt::format("SS({},{})", split->dim, split->factor);
 }
 
 class MeshRule final : public LayoutRule {
@@ -58,14 +58,14 @@ class MeshRule final : public LayoutRule {
     Extent shards_after[max_dims];  // product of the sizes of mesh dims further right that cut the same tensor dim
     std::fill(std::begin(shards_after), std::end(shards_after), 1);
     for (std::size_t m = shape_.size(); m-- > 0;) {
-      const std::optional<Cut> cut = cut_of(placements_[m]);
-      if (!cut) continue;
-      check_dim(cut->dim, shape, *this);
-      const std::size_t dim = resolve_dim(cut->dim, shape);
-      if (order_ == MeshOrder::tp_first && cut->factor != 0 && cut->factor != shards_after[dim]) {
+      const std::optional<Split> split = split_of(placements_[m]);
+      if (!split) continue;
+      check_dim(split->dim, shape, *this);
+      const std::size_t dim = resolve_dim(split->dim, shape);
+      if (order_ == MeshOrder::tp_first && split->factor != 0 && split->factor != shards_after[dim]) {
         throw Error(ErrorCode::layout_mismatch,
                     fmt::format("{}: mesh dim {} has split factor {}, but later mesh dims cut dim {} into {}",
-                                to_string(), m, cut->factor, dim, shards_after[dim]));
+                                to_string(), m, split->factor, dim, shards_after[dim]));
       }
       shards_after[dim] *= shape_[m];  // at most max_mesh_ranks
     }
@@ -83,19 +83,19 @@ class MeshRule final : public LayoutRule {
     for (std::size_t dim = 0; dim < shape.size(); ++dim) {
       if (shape[dim] > 0) held[dim] = {{0, shape[dim]}};
     }
-    for (const std::size_t m : cut_order_) {
-      const std::optional<Cut> cut = cut_of(placements_[m]);
-      if (!cut) continue;
-      Intervals& of_dim = held[resolve_dim(cut->dim, shape)];
-      of_dim = shard(of_dim, factor_of(*cut), shape_[m], at[m]);
+    for (const std::size_t m : split_order_) {
+      const std::optional<Split> split = split_of(placements_[m]);
+      if (!split) continue;
+      Intervals& of_dim = held[resolve_dim(split->dim, shape)];
+      of_dim = shard(of_dim, factor_of(*split), shape_[m], at[m]);
     }
     return product_of(std::span(held.data(), shape.size()));
   }
 
   [[nodiscard]] bool has_local_array() const override { return true; }
-  [[nodiscard]] ElementCount most_boxes(const Extents&) const override { return factors_; }
-  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
-    Search search{shape, region, {}, {}, out};
+  [[nodiscard]] ElementCount max_boxes(const Extents&) const override { return factors_; }
+  bool find(const Extents& shape, const Box& region, OnBox on_box) const override {
+    Search search{shape, region, {}, {}, on_box};
     for (std::size_t dim = 0; dim < shape.size(); ++dim) {
       if (shape[dim] > 0) search.held[dim] = {{0, shape[dim]}};
     }
@@ -106,10 +106,10 @@ class MeshRule final : public LayoutRule {
   [[nodiscard]] RuleDescription describe() const override {
     std::vector<Extent> placements;
     for (const Placement& placement : placements_) {
-      const std::optional<Cut> cut = cut_of(placement);
+      const std::optional<Split> split = split_of(placement);
       placements.push_back(static_cast<Extent>(placement.index()));
-      placements.push_back(cut ? cut->dim : 0);
-      placements.push_back(cut ? cut->factor : 0);
+      placements.push_back(split ? split->dim : 0);
+      placements.push_back(split ? split->factor : 0);
     }
     RuleDescription description{
         "mesh", {{"shape", shape_}, {"placements", placements}, {"tp_first", {order_ == MeshOrder::tp_first}}}, {}};
@@ -140,63 +140,64 @@ class MeshRule final : public LayoutRule {
 
  private:
   void check_parameters() {
-    if (shape_.empty() || shape_.size() > max_mesh_dims) refuse(fmt::format("{} mesh dims", shape_.size()));
+    if (shape_.empty() || shape_.size() > max_mesh_dims) refuse_mesh(fmt::format("{} mesh dims", shape_.size()));
     if (placements_.size() != shape_.size()) {
-      refuse(fmt::format("{} placements for {} mesh dims", placements_.size(), shape_.size()));
+      refuse_mesh(fmt::format("{} placements for {} mesh dims", placements_.size(), shape_.size()));
     }
     for (std::size_t m = 0; m < shape_.size(); ++m) {
-      if (shape_[m] < 1) refuse(fmt::format("mesh dim {} has size {}", m, shape_[m]));
-      if (shape_[m] > max_mesh_ranks / count_) refuse(fmt::format("more than {} positions", max_mesh_ranks));
+      if (shape_[m] < 1) refuse_mesh(fmt::format("mesh dim {} has size {}", m, shape_[m]));
+      if (shape_[m] > max_mesh_ranks / count_) refuse_mesh(fmt::format("more than {} positions", max_mesh_ranks));
       count_ *= shape_[m];
       const auto* strided = std::get_if<StridedShard>(&placements_[m]);
       if (strided == nullptr) continue;
-      if (strided->split_factor < 1) refuse(fmt::format("mesh dim {} has split factor {}", m, strided->split_factor));
+      if (strided->split_factor < 1)
+        refuse_mesh(fmt::format("mesh dim {} has split factor {}", m, strided->split_factor));
       if (strided->split_factor > max_intervals / factors_) {
-        refuse(fmt::format("mesh dim {} has split factor {}: all together at most {}", m, strided->split_factor,
-                           max_intervals));
+        refuse_mesh(fmt::format("mesh dim {} has split factor {}: all together at most {}", m, strided->split_factor,
+                                max_intervals));
       }
       factors_ *= strided->split_factor;
     }
     highest_rank_ = count_ - 1;
-    order_cuts();
+    order_splits();
   }
 
-  void order_cuts() {
+  void order_splits() {
     if (order_ == MeshOrder::mesh) {
-      for (std::size_t m = 0; m < shape_.size(); ++m) cut_order_.push_back(m);
+      for (std::size_t m = 0; m < shape_.size(); ++m) split_order_.push_back(m);
       return;
     }
     // Plain shards left to right, then the strided ones from the innermost outwards: a split factor counts the cuts of
     // all mesh dims further right, so those are made first.
     for (std::size_t m = 0; m < shape_.size(); ++m) {
-      if (!std::holds_alternative<StridedShard>(placements_[m])) cut_order_.push_back(m);
+      if (!std::holds_alternative<StridedShard>(placements_[m])) split_order_.push_back(m);
     }
     for (std::size_t m = shape_.size(); m-- > 0;) {
-      if (std::holds_alternative<StridedShard>(placements_[m])) cut_order_.push_back(m);
+      if (std::holds_alternative<StridedShard>(placements_[m])) split_order_.push_back(m);
     }
   }
 
   // In tp_first order a strided shard is a plain one that comes late.
-  [[nodiscard]] Extent factor_of(const Cut& cut) const { return order_ == MeshOrder::mesh ? cut.factor : 0; }
+  [[nodiscard]] Extent factor_of(const Split& split) const { return order_ == MeshOrder::mesh ? split.factor : 0; }
 
   // Consecutive ranks (a pipeline stage) are kept as their first one: a manifest then stays small and equal layouts
   // compare equal however they were written.
   void take_ranks(std::vector<Rank> ranks) {
     if (static_cast<Extent>(ranks.size()) != count_)
-      refuse(fmt::format("{} ranks for {} positions", ranks.size(), count_));
+      refuse_mesh(fmt::format("{} ranks for {} positions", ranks.size(), count_));
     std::vector<std::pair<Rank, Extent>> positions;
     positions.reserve(ranks.size());
     bool consecutive = true;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (to_int(ranks[i]) < 0) refuse(fmt::format("position {} has rank {}", i, to_int(ranks[i])));
+      if (to_int(ranks[i]) < 0) refuse_mesh(fmt::format("position {} has rank {}", i, to_int(ranks[i])));
       consecutive = consecutive && to_int(ranks[i]) - to_int(ranks[0]) == static_cast<Extent>(i);
       positions.emplace_back(ranks[i], static_cast<Extent>(i));
     }
     std::sort(positions.begin(), positions.end());
     for (std::size_t i = 1; i < positions.size(); ++i) {
       if (positions[i].first == positions[i - 1].first) {
-        refuse(fmt::format("rank {} is at positions {} and {}", to_int(positions[i].first), positions[i - 1].second,
-                           positions[i].second));
+        refuse_mesh(fmt::format("rank {} is at positions {} and {}", to_int(positions[i].first),
+                                positions[i - 1].second, positions[i].second));
       }
     }
     highest_rank_ = to_int(positions.back().first);
@@ -208,48 +209,57 @@ class MeshRule final : public LayoutRule {
     }
   }
 
-  // Walks the mesh as a tree, one level per cut, and leaves a branch as soon as it holds nothing of the region.
+  // Walks the mesh as a tree, one level per dim that cuts, and leaves a branch as soon as it holds nothing of the region.
+  // False: that was enough.
   struct Search {
     const Extents& shape;
     const Box& region;
     std::array<Intervals, max_dims> held;
     std::array<Extent, max_mesh_dims> at;
-    std::vector<HeldBox>& out;
+    OnBox on_box;
   };
 
-  void descend(Search& search, std::size_t level) const {
-    if (level == cut_order_.size()) return arrive(search);
-    const std::size_t m = cut_order_[level];
+  bool descend(Search& search, std::size_t level) const {
+    if (level == split_order_.size()) return arrive(search);
+    const std::size_t m = split_order_[level];
+    const std::optional<Split> split = split_of(placements_[m]);
+    if (!split) return descend(search, level + 1);
     Extent& at = search.at[m];
-    const std::optional<Cut> cut = cut_of(placements_[m]);
-    if (!cut) {
-      for (at = 0; at < shape_[m]; ++at) descend(search, level + 1);
-      return;
-    }
-    const std::size_t dim = resolve_dim(cut->dim, search.shape);
+    const std::size_t dim = resolve_dim(split->dim, search.shape);
     const Interval wanted{search.region.lower(dim), search.region.upper(dim)};
     const Intervals whole = search.held[dim];
     Extent last = shape_[m] - 1;
     at = 0;
-    if (whole.size() == 1 && factor_of(*cut) == 0) {  // one interval, cut evenly: the ranks follow by division
+    if (whole.size() == 1 && factor_of(*split) == 0) {  // one interval, cut evenly: the ranks follow by division
       const Extent step = support::ceil_div(whole[0].size(), shape_[m]);
       at = std::max(wanted.lower - whole[0].lower, Extent{0}) / step;
       last = std::min(last, (std::min(wanted.upper, whole[0].upper) - 1 - whole[0].lower) / step);
     }
-    for (; at <= last; ++at) {
-      search.held[dim] = shard(whole, factor_of(*cut), shape_[m], at);
-      if (meets(search.held[dim], wanted)) descend(search, level + 1);
+    bool more = true;
+    for (; at <= last && more; ++at) {
+      search.held[dim] = shard(whole, factor_of(*split), shape_[m], at);
+      if (meets(search.held[dim], wanted)) more = descend(search, level + 1);
     }
     search.held[dim] = whole;
+    return more;
   }
 
-  void arrive(Search& search) const {
-    Extent position = 0;
-    for (std::size_t m = 0; m < shape_.size(); ++m) position = position * shape_[m] + search.at[m];
-    const Rank rank = rank_at(position);
+  bool arrive(Search& search) const {
     for (const PlacedBox& placed : product_of(std::span(search.held.data(), search.shape.size()))) {
-      if (intersect(placed.box, search.region)) search.out.push_back({placed, rank});
+      if (intersect(placed.box, search.region) && !show_replicas(search, placed, 0, 0)) return false;
     }
+    return true;
+  }
+
+  bool show_replicas(Search& search, const PlacedBox& placed, std::size_t m, Extent position) const {
+    if (m == shape_.size()) return search.on_box(placed, rank_at(position));
+    const bool replicated = !split_of(placements_[m]);
+    const Extent first = replicated ? 0 : search.at[m];
+    const Extent last = replicated ? shape_[m] - 1 : first;
+    for (Extent at = first; at <= last; ++at) {
+      if (!show_replicas(search, placed, m + 1, position * shape_[m] + at)) return false;
+    }
+    return true;
   }
 
   static bool meets(const Intervals& held, const Interval& wanted) {
@@ -296,7 +306,7 @@ class MeshRule final : public LayoutRule {
   Extent first_ = 0;                                // rank at position 0, when ranks are consecutive
   std::vector<Rank> ranks_;                         // by position, when they are not
   std::vector<std::pair<Rank, Extent>> positions_;  // the same by rank
-  std::vector<std::size_t> cut_order_;              // mesh dims in the order in which they cut
+  std::vector<std::size_t> split_order_;            // mesh dims in the order in which they cut
   Extent highest_rank_ = 0;
 };
 
@@ -312,7 +322,7 @@ Layout mesh_from(const RuleDescription& description) {
   const std::vector<Extent>& shape = fields.list("shape");
   const std::vector<Extent>& flat = fields.list("placements");
   const bool tp_first = fields.single("tp_first", 0, 1) != 0;
-  if (flat.size() % 3 != 0 || flat.size() > 3 * max_mesh_dims) refuse("placements are not triples");
+  if (flat.size() % 3 != 0 || flat.size() > 3 * max_mesh_dims) refuse_mesh("placements are not triples");
   std::vector<Placement> placements;
   for (std::size_t i = 0; i < flat.size(); i += 3) {
     const int dim = to_int_checked(flat[i + 1], "placement dim");
@@ -320,13 +330,13 @@ Layout mesh_from(const RuleDescription& description) {
       case 0: placements.emplace_back(Replicate{}); break;
       case 1: placements.emplace_back(Shard{dim}); break;
       case 2: placements.emplace_back(StridedShard{dim, flat[i + 2]}); break;
-      default: refuse(fmt::format("placement {} is unknown", flat[i]));
+      default: refuse_mesh(fmt::format("placement {} is unknown", flat[i]));
     }
   }
   std::vector<Rank> ranks;
   if (fields.has("ranks")) {
     const std::vector<Extent>& listed = fields.list("ranks");
-    if (listed.empty()) refuse("no ranks");
+    if (listed.empty()) refuse_mesh("no ranks");
     for (const Extent rank : listed) ranks.push_back(Rank{to_int_checked(rank, "rank")});
     fields.finish();
   } else {

@@ -10,12 +10,12 @@
 namespace shardwire {
 namespace {
 
-constexpr Extent most = std::numeric_limits<std::int32_t>::max();
+constexpr Extent max_number = std::numeric_limits<std::int32_t>::max();
 
 class OnRanksRule final : public LayoutRule {
  public:
   OnRanksRule(Layout layout, Rank first, int count) : layout_(std::move(layout)), first_(to_int(first)), count_(count) {
-    if (first_ < 0 || count < 0 || count > most - first_) {
+    if (first_ < 0 || count < 0 || count > max_number - first_) {
       throw Error(ErrorCode::invalid_argument, fmt::format("a layout on {} ranks from rank {}", count, first_));
     }
   }
@@ -30,9 +30,7 @@ class OnRanksRule final : public LayoutRule {
     layout_.check(shape, count_);
   }
 
-  [[nodiscard]] ElementCount most_boxes(const Extents& shape) const override {
-    return layout_.rule().most_boxes(shape);
-  }
+  [[nodiscard]] ElementCount max_boxes(const Extents& shape) const override { return layout_.rule().max_boxes(shape); }
   [[nodiscard]] ElementCount check_cost(const Extents& shape) const override {
     return layout_.rule().check_cost(shape);
   }
@@ -43,14 +41,10 @@ class OnRanksRule final : public LayoutRule {
     return layout_.boxes_of(shape, Rank{to_int(rank) - first_});
   }
 
-  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
-    const auto before = static_cast<std::ptrdiff_t>(out.size());
-    if (!layout_.rule().find(shape, region, out)) return false;
-    out.erase(
-        std::remove_if(out.begin() + before, out.end(), [&](const HeldBox& h) { return to_int(h.rank) >= count_; }),
-        out.end());
-    for (auto held = out.begin() + before; held != out.end(); ++held) held->rank = Rank{to_int(held->rank) + first_};
-    return true;
+  bool find(const Extents& shape, const Box& region, OnBox on_box) const override {
+    return layout_.rule().find(shape, region, [&](const PlacedBox& placed, Rank rank) {
+      return to_int(rank) >= count_ || on_box(placed, Rank{to_int(rank) + first_});
+    });
   }
 
   [[nodiscard]] ElementCount local_elements(const Extents& shape, Rank rank) const override {

@@ -9,12 +9,12 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::size_t least_indexed = 16;  // so few that a tree costs more
+constexpr std::size_t min_indexed = 16;  // so few that a tree costs more
 
 }  // namespace
 
 PlacedBoxes::PlacedBoxes(std::vector<PlacedBox> boxes) : boxes_(std::move(boxes)) {
-  if (boxes_.size() < least_indexed) return;
+  if (boxes_.size() < min_indexed) return;
   std::vector<Box> plain;
   plain.reserve(boxes_.size());
   for (const PlacedBox& placed : boxes_) plain.push_back(placed.box);
@@ -23,7 +23,7 @@ PlacedBoxes::PlacedBoxes(std::vector<PlacedBox> boxes) : boxes_(std::move(boxes)
 
 const PlacedBox* PlacedBoxes::around(const Box& piece) const {
   if (boxes_.empty() || piece.empty() || piece.dims() != boxes_.front().box.dims()) return nullptr;
-  if (boxes_.size() < least_indexed) {
+  if (boxes_.size() < min_indexed) {
     const auto found =
         std::find_if(boxes_.begin(), boxes_.end(), [&](const PlacedBox& one) { return contains(one.box, piece); });
     return found == boxes_.end() ? nullptr : &*found;
@@ -43,7 +43,7 @@ ElementCount PlacedBoxes::elements() const {
   return elements;
 }
 
-ElementCount PlacedBoxes::local_past() const {
+ElementCount PlacedBoxes::local_end() const {
   constexpr const char* what = "the extent of a local buffer";
   ElementCount past = 0;
   for (const PlacedBox& placed : boxes_) {

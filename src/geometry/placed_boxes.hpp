@@ -25,7 +25,7 @@ class PlacedBoxes {
   [[nodiscard]] ElementCount elements() const;
   /// One past the furthest local element: the local buffer reaches that far, padding in front and between included.
   /// Errors: throws Error{invalid_argument} on overflow.
-  [[nodiscard]] ElementCount local_past() const;
+  [[nodiscard]] ElementCount local_end() const;
 
  private:
   std::vector<PlacedBox> boxes_;

@@ -122,7 +122,7 @@ PlacedBoxes place_boxes(const Layout& layout, const Extents& shape, Rank rank, c
     one.local_strides = strides;
   }
   PlacedBoxes result(std::move(placed));
-  (void)result.local_past();  // refuses what leaves 64 bits
+  (void)result.local_end();  // refuses what leaves 64 bits
   return result;
 }
 

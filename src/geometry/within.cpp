@@ -32,7 +32,7 @@ class WithinRule final : public LayoutRule {
                   fmt::format("{} needs {} ranks, there are {}", to_string(), outer_ranks_, ranks));
     }
     outer_.check(shape, outer_ranks_);
-    if (const ElementCount most = most_boxes(shape); most > max_boxes_per_rank) {
+    if (const ElementCount most = max_boxes(shape); most > max_boxes_per_rank) {
       throw Error(ErrorCode::layout_mismatch,
                   fmt::format("{} may cut shape {} into {} boxes on rank 0; at most {} are "
                               "supported",
@@ -52,12 +52,12 @@ class WithinRule final : public LayoutRule {
     }
   }
 
-  [[nodiscard]] ElementCount most_boxes(const Extents& shape) const override {
-    return saturating_product(outer_.rule().most_boxes(shape), inner_.rule().most_boxes(shape));
+  [[nodiscard]] ElementCount max_boxes(const Extents& shape) const override {
+    return saturating_product(outer_.rule().max_boxes(shape), inner_.rule().max_boxes(shape));
   }
 
   [[nodiscard]] ElementCount check_cost(const Extents& shape) const override {
-    const ElementCount one = saturating_sum(outer_.rule().most_boxes(shape), inner_.rule().check_cost(shape));
+    const ElementCount one = saturating_sum(outer_.rule().max_boxes(shape), inner_.rule().check_cost(shape));
     return saturating_sum(outer_.rule().check_cost(shape), saturating_product(outer_ranks_, one));
   }
 
@@ -71,33 +71,18 @@ class WithinRule final : public LayoutRule {
     return through(slice, inner_.boxes_of(array, Rank{to_int(rank) / outer_ranks_}));
   }
 
-  bool find(const Extents& shape, const Box& region, std::vector<HeldBox>& out) const override {
-    std::vector<HeldBox> found;
+  bool find(const Extents& shape, const Box& region, OnBox on_box) const override {
     for (const int rank : outer_ranks_with(shape, region)) {
       const std::vector<PlacedBox> slice = outer_.boxes_of(shape, Rank{rank});
-      const Extents array = local_array_of(slice, shape.size());
-      std::vector<HeldBox> inner;
-      for (const PlacedBox& placed : slice) {
-        auto part = intersect(placed.box, region);
-        if (!part) continue;
-        const Box image = image_of(placed);
-        for (std::size_t dim = 0; dim < shape.size(); ++dim)
-          part->offset[dim] += image.lower(dim) - placed.box.lower(dim);
-        if (!inner_.rule().find(array, *part, inner)) return false;
-      }
-      // One box of the array may have been found from several boxes of the slice.
-      const auto place = [](const HeldBox& held) { return std::pair(held.rank, held.placed.local_offset); };
-      std::sort(inner.begin(), inner.end(), [&](const HeldBox& a, const HeldBox& b) { return place(a) < place(b); });
-      inner.erase(std::unique(inner.begin(), inner.end(),
-                              [&](const HeldBox& a, const HeldBox& b) { return place(a) == place(b); }),
-                  inner.end());
-      for (const HeldBox& held : inner) {
-        for (const PlacedBox& placed : through(slice, {&held.placed, 1})) {
-          if (intersect(placed.box, region)) found.push_back({placed, Rank{to_int(held.rank) * outer_ranks_ + rank}});
+      std::vector<Found> found;
+      if (!find_in(slice, local_array_of(slice, shape.size()), region, found)) return false;
+      for (const Found& inner : found) {
+        const Rank holder{to_int(inner.rank) * outer_ranks_ + rank};
+        for (const PlacedBox& placed : through(slice, {&inner.placed, 1})) {
+          if (intersect(placed.box, region) && !on_box(placed, holder)) return true;
         }
       }
     }
-    out.insert(out.end(), found.begin(), found.end());
     return true;
   }
 
@@ -117,12 +102,42 @@ class WithinRule final : public LayoutRule {
   }
 
  private:
+  struct Found {  // by the inner layout
+    PlacedBox placed;
+    Rank rank{};
+    [[nodiscard]] auto place() const { return std::pair(rank, placed.local_offset); }
+  };
+
+  // What inner ranks hold of `region` in the local array of one outer rank, each box once. False: as find().
+  [[nodiscard]] bool find_in(const std::vector<PlacedBox>& slice, const Extents& array, const Box& region,
+                             std::vector<Found>& found) const {
+    const auto keep = [&](const PlacedBox& placed, Rank rank) {
+      found.push_back({placed, rank});
+      return true;
+    };
+    for (const PlacedBox& placed : slice) {
+      auto part = intersect(placed.box, region);
+      if (!part) continue;
+      const Box image = image_of(placed);
+      for (std::size_t dim = 0; dim < array.size(); ++dim)
+        part->offset[dim] += image.lower(dim) - placed.box.lower(dim);
+      if (!inner_.rule().find(array, *part, keep)) return false;
+    }
+    // One box of the array may have been found from several boxes of the slice.
+    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.place() < b.place(); });
+    const auto same = [](const Found& a, const Found& b) { return a.place() == b.place(); };
+    found.erase(std::unique(found.begin(), found.end(), same), found.end());
+    return true;
+  }
+
   // Outer ranks that hold something of `region`, ascending.
   [[nodiscard]] std::vector<int> outer_ranks_with(const Extents& shape, const Box& region) const {
     std::vector<int> ranks;
-    std::vector<HeldBox> held;
-    if (outer_.rule().find(shape, region, held)) {
-      for (const HeldBox& one : held) ranks.push_back(to_int(one.rank));
+    const auto on_box = [&](const PlacedBox&, Rank rank) {
+      ranks.push_back(to_int(rank));
+      return true;
+    };
+    if (outer_.rule().find(shape, region, on_box)) {
       std::sort(ranks.begin(), ranks.end());
       ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     } else {

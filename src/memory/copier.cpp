@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/copier.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -46,7 +48,7 @@ Copier::Ticket Copier::submit(Job job, Done done) {
   return ticket;
 }
 
-std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsigned width, Part part, Done done) {
+std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsigned width, PartWork part, Done done) {
   const auto shared = std::make_shared<SharedJob>();
   shared->count_ = count;
   shared->part_ = std::move(part);
@@ -104,6 +106,7 @@ std::size_t Copier::pending() const {
 }
 
 void Copier::work(const std::stop_token& stop) {
+  ::pthread_setname_np(::pthread_self(), "shardwire copy");
   std::unique_lock lock(mutex_);
   bool jobs_first = true;  // jobs and parts take turns, so that neither waits for all of the other
   while (true) {

@@ -25,7 +25,7 @@ class Copier {
   using Job = std::function<void()>;
   using Done = std::function<void(std::exception_ptr)>;
   using Ticket = std::uint64_t;
-  using Part = std::function<void(std::size_t index)>;
+  using PartWork = std::function<void(std::size_t index)>;
 
   /// A job in parts that several workers share.
   /// Threads: any.
@@ -39,7 +39,7 @@ class Copier {
    private:
     friend class Copier;
     std::size_t count_ = 0;
-    Part part_;
+    PartWork part_;
     Done done_;
     std::atomic<bool> stopped_ = false;
     std::atomic<std::size_t> next_ = 0;
@@ -66,7 +66,7 @@ class Copier {
   /// once inside poll() with the first exception, which stops the parts that have not begun, or null. Nobody is woken
   /// for single parts. Between parts workers also take other jobs, in turn.
   /// Ownership: both hold what is returned. Errors: as submit().
-  std::shared_ptr<SharedJob> submit_shared(std::size_t count, unsigned width, Part part, Done done);
+  std::shared_ptr<SharedJob> submit_shared(std::size_t count, unsigned width, PartWork part, Done done);
   /// True when the job had not begun; neither it nor its `done` will run.
   bool cancel(Ticket ticket);
   /// Runs the `done` callbacks of the jobs that have finished by now; returns how many. One that throws ends the call;

@@ -22,8 +22,8 @@ namespace {
 
 // Shorter runs are gathered first: an update of the hash state costs far more than a short memcpy, and runs that are
 // gathered side by side arrive sooner than they would one by one.
-constexpr ByteCount least_direct_bytes = 16384;
-constexpr ByteCount least_side_by_side_bytes = 256;
+constexpr ByteCount min_direct_bytes = 16384;
+constexpr ByteCount min_digested_side_by_side = 256;
 
 struct FreeState {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
@@ -37,13 +37,13 @@ class Hasher {
     }
   }
   void add(const std::byte* data, ByteCount size) {
-    if (size >= least_direct_bytes) {
+    if (size >= min_direct_bytes) {
       flush();
       XXH3_128bits_update(state_.get(), data, size);
       return;
     }
     if (fill_ + size > gathered_.size()) flush();
-    if (size >= least_side_by_side_bytes) {
+    if (size >= min_digested_side_by_side) {
       copier_.add(gathered_.data() + fill_, data, size);
     } else {
       std::memcpy(gathered_.data() + fill_, data, size);
@@ -69,7 +69,7 @@ class Hasher {
 
   std::unique_ptr<XXH3_state_t, FreeState> state_;
   RangeCopier copier_{Stores::cached};
-  alignas(line_bytes) std::array<std::byte, 2 * least_direct_bytes> gathered_;
+  alignas(line_bytes) std::array<std::byte, 2 * min_direct_bytes> gathered_;
   std::size_t fill_ = 0;
 };
 

@@ -63,12 +63,14 @@ void copy_step(std::byte* target, const std::byte* source) {
 
 }  // namespace
 
-std::size_t RangeCopier::fewest_lines(const Part* parts, std::size_t count) {
-  return std::min_element(parts, parts + count, [](const Part& a, const Part& b) { return a.lines < b.lines; })->lines;
+std::size_t RangeCopier::fewest_lines(const LineRun* parts, std::size_t count) {
+  return std::min_element(parts, parts + count, [](const LineRun& a, const LineRun& b) { return a.lines < b.lines; })
+      ->lines;
 }
 
 template <Stores stores>
-void RangeCopier::copy_side_by_side(const Part* now, std::size_t count, const Part* next, std::size_t next_count) {
+void RangeCopier::copy_side_by_side(const LineRun* now, std::size_t count, const LineRun* next,
+                                    std::size_t next_count) {
   const std::size_t common = fewest_lines(now, count) * line_bytes / step_bytes * step_bytes;
   const std::size_t ahead = next_count == 0 ? 0 : std::min(common, fewest_lines(next, next_count) * line_bytes);
   std::size_t at = 0;
@@ -89,7 +91,7 @@ void RangeCopier::copy_side_by_side(const Part* now, std::size_t count, const Pa
   }
 }
 
-void RangeCopier::copy(const Part* now, std::size_t count, const Part* next, std::size_t next_count) const {
+void RangeCopier::copy(const LineRun* now, std::size_t count, const LineRun* next, std::size_t next_count) const {
   switch (stores_) {
     case Stores::cached: return copy_side_by_side<Stores::cached>(now, count, next, next_count);
     case Stores::streaming: return copy_side_by_side<Stores::streaming>(now, count, next, next_count);

@@ -43,7 +43,7 @@ class RangeCopier {
 
  private:
   /// Whole lines of the target.
-  struct Part {
+  struct LineRun {
     const std::byte* source;
     std::byte* target;
     std::size_t lines;
@@ -53,13 +53,13 @@ class RangeCopier {
   static constexpr std::size_t part_lines = 16384 / line_bytes;
 
   void copy_first_half();
-  void copy(const Part* now, std::size_t count, const Part* next, std::size_t next_count) const;
-  static std::size_t fewest_lines(const Part* parts, std::size_t count);
+  void copy(const LineRun* now, std::size_t count, const LineRun* next, std::size_t next_count) const;
+  static std::size_t fewest_lines(const LineRun* parts, std::size_t count);
   template <Stores stores>
-  static void copy_side_by_side(const Part* now, std::size_t count, const Part* next, std::size_t next_count);
+  static void copy_side_by_side(const LineRun* now, std::size_t count, const LineRun* next, std::size_t next_count);
 
   Stores stores_;
-  std::array<Part, 2 * lanes> parts_{};  // the second half is prefetched while the first is copied
+  std::array<LineRun, 2 * lanes> parts_{};  // the second half is prefetched while the first is copied
   std::size_t count_ = 0;
 };
 

@@ -33,10 +33,10 @@ ByteCount first_byte(const Box& box, const PlacedBox& side, ByteCount item_bytes
 }
 
 // Shorter runs are written through the caches: too much of them is head and tail of lines, unless they are whole lines.
-constexpr ByteCount least_streamed_bytes = 512;
-constexpr ByteCount least_streamed_lines = 2;
+constexpr ByteCount min_streamed_bytes = 512;
+constexpr ByteCount min_streamed_lines = 2;
 // Through the caches: shorter runs are no faster side by side.
-constexpr ByteCount least_side_by_side_bytes = 512;
+constexpr ByteCount min_side_by_side_bytes = 512;
 
 template <std::size_t Size>
 void copy_fixed(const std::byte* source, std::byte* target, ByteCount runs, ByteCount source_step,
@@ -113,10 +113,10 @@ void StridedCopy::check_runs(ByteCount first_run, ByteCount count) const {
 }
 
 bool StridedCopy::is_streamed(const std::byte* target) const {
-  if (run_bytes_ >= least_streamed_bytes) return true;
+  if (run_bytes_ >= min_streamed_bytes) return true;
   ByteCount out_of_line = reinterpret_cast<std::uintptr_t>(target + target_offset_) | run_bytes_;
   for (std::size_t dim = 0; dim < outer_dims_; ++dim) out_of_line |= target_strides_[dim];
-  return run_bytes_ >= least_streamed_lines * line_bytes && out_of_line % line_bytes == 0;
+  return run_bytes_ >= min_streamed_lines * line_bytes && out_of_line % line_bytes == 0;
 }
 
 void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount first_run, ByteCount count,
@@ -124,7 +124,7 @@ void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount firs
   const ByteCount from_step = source_step();
   const ByteCount to_step = target_step();
   const ByteCount size = run_bytes_;
-  if (stores == Stores::streaming ? is_streamed(target) : count > 1 && size >= least_side_by_side_bytes) {
+  if (stores == Stores::streaming ? is_streamed(target) : count > 1 && size >= min_side_by_side_bytes) {
     RangeCopier copier(stores);
     visit_rows(first_run, count, [&](ByteCount from, ByteCount to, ByteCount runs) {
       for (ByteCount run = 0; run < runs; ++run) {

@@ -6,14 +6,12 @@
 #include <map>
 #include <tuple>
 
-#include "shardwire/error.hpp"
-
 namespace shardwire::move {
 
 namespace {
 
 // Reading across gaps may at most double what travels, whatever the model says.
-constexpr ByteCount most_hull_per_byte = 2;
+constexpr ByteCount max_hull_per_byte = 2;
 
 struct Sizes {
   ByteCount bytes = 0;
@@ -34,7 +32,7 @@ Sizes sizes_of(const Transfer& transfer) {
 bool possible(Way way, Ways ways, const Sizes& sizes) {
   // Without gaps there is nothing to read over.
   const bool worth =
-      way != Way::over_read || (sizes.hull > sizes.bytes && sizes.hull <= most_hull_per_byte * sizes.bytes);
+      way != Way::over_read || (sizes.hull > sizes.bytes && sizes.hull <= max_hull_per_byte * sizes.bytes);
   return ways.has(way) && worth;
 }
 
@@ -43,12 +41,24 @@ double seconds_of(Way way, const WayCost& cost, const Sizes& sizes) {
 }
 
 // Where it is forced, over_read gives way to read for what it may not do.
-Way forced_way(Way forced, Ways ways, const Sizes& sizes) {
+std::optional<Way> forced_way(Way forced, Ways ways, const Sizes& sizes) {
   if (ways.has(Way::local)) return Way::local;
   if (possible(forced, ways, sizes)) return forced;
   if (forced == Way::over_read && ways.has(Way::read)) return Way::read;
-  throw Error(ErrorCode::unsupported,
-              "the way " + std::string(to_string(forced)) + " is asked for, and is not possible");
+  return std::nullopt;
+}
+
+std::string why_impossible(Way forced, Ways ways) {
+  std::string text = forced == Way::local    ? "it is in another process"
+                     : forced == Way::mapped ? "the source's memory is not mapped here"
+                                             : "the transport does not offer it there";
+  for (std::size_t i = 0; i < way_count; ++i) {
+    const Way way = static_cast<Way>(i);
+    if (!ways.has(way)) continue;
+    text += text.find("; possible: ") == std::string::npos ? "; possible: " : ", ";
+    text += to_string(way);
+  }
+  return text;
 }
 
 Way cheapest(const CostModel& costs, Reach reach, Ways ways, const Sizes& sizes) {
@@ -95,8 +105,10 @@ Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> of
   }
   Predictions predictions;
   for (const auto& [key, group] : groups) {
-    const Way way =
+    const auto chosen =
         forced ? forced_way(*forced, group.ways, group.sizes) : cheapest(costs, group.reach, group.ways, group.sizes);
+    if (!chosen) throw ImpossibleWay(*forced, group.members.front(), why_impossible(*forced, group.ways));
+    const Way way = *chosen;
     for (const std::size_t member : group.members) transfers[member].way = way;
     Prediction& sum = predictions.ways[static_cast<std::size_t>(way)];
     const double seconds = seconds_of(way, costs.at(group.reach, way), group.sizes);

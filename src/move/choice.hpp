@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "move/transfer.hpp"
+#include "shardwire/error.hpp"
 
 namespace shardwire::move {
 
@@ -47,9 +48,19 @@ struct Predictions {
   std::vector<double> unmapped_seconds{};
 };
 
+/// Error{unsupported}: the way that the caller forced cannot move this transfer.
+class ImpossibleWay : public Error {
+ public:
+  ImpossibleWay(Way way, std::size_t index, const std::string& why)
+      : Error(ErrorCode::unsupported, why), forced(way), transfer(index) {}
+
+  Way forced;
+  std::size_t transfer;
+};
+
 /// Gives each transfer its way: one decision per (peer, run class), the cheapest of those that are possible; or `forced`
 /// where it is. `offers` goes with `transfers`. The sum of what is expected is returned by way.
-/// Errors: throws Error{unsupported} when `forced` cannot move one that is not local.
+/// Errors: throws ImpossibleWay when `forced` cannot move one that is not local.
 Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> offers, const CostModel& costs,
                         std::optional<Way> forced);
 

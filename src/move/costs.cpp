@@ -7,8 +7,8 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::array<std::string_view, way_count> way_names{"local",     "mapped",   "read",
-                                                            "over_read", "straight", "packed"};
+constexpr std::array<std::string_view, way_count> way_names{"local",    "mapped", "read",   "over_read",
+                                                            "straight", "packed", "grouped"};
 constexpr std::array<std::string_view, reach_count> reach_names{"process", "host", "network"};
 
 template <typename Enum, std::size_t N>
@@ -42,6 +42,7 @@ CostModel::CostModel() {
     at(reach, Way::over_read) = {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 7e9};
     at(reach, Way::straight) = {.latency_seconds = 60e-6, .run_seconds = 15e-6, .bytes_per_second = 5e9};
     at(reach, Way::packed) = {.latency_seconds = 60e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9};
+    at(reach, Way::grouped) = {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9};
   }
   // Messages within a host spare the network stack: they are worth their number from a few kilobytes on.
   at(Reach::host, Way::straight) = {.latency_seconds = 30e-6, .run_seconds = 1.2e-6, .bytes_per_second = 9e9};

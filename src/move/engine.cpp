@@ -41,7 +41,8 @@ WayEngine& Engine::engine_of(Way way) const {
     case Way::read:
     case Way::over_read: return *reads_;
     case Way::straight: return *straight_;
-    case Way::packed: break;
+    case Way::packed:
+    case Way::grouped: break;
   }
   return *packed_;
 }

@@ -8,21 +8,21 @@ namespace shardwire::move {
 namespace {
 
 // Long enough that a thread switch does not matter, short enough that cancelling and pacing bite quickly.
-constexpr ByteCount most_slice_bytes = 4u << 20;
-constexpr std::size_t most_parts = 4096;
+constexpr ByteCount max_slice_bytes = 4u << 20;
+constexpr std::size_t max_parts_in_place = 4096;
 // Enough for every worker to have one and find the next ready.
-constexpr int most_in_flight = 8;
+constexpr int max_in_flight = 8;
 // A restore as small as this is copied by the time a worker would have woken up.
-constexpr ByteCount most_copied_here = 1u << 20;
+constexpr ByteCount max_copied_here = 1u << 20;
 
 class InPlaceWay final : public WayEngine {
  public:
   InPlaceWay(std::shared_ptr<Shared> shared, Way way)
       : shared_(std::move(shared)),
         way_(way),
-        slice_bytes_(way == Way::local ? most_slice_bytes : shared_->pacer.slice_bytes(most_slice_bytes)),
+        slice_bytes_(way == Way::local ? max_slice_bytes : shared_->pacer.slice_bytes(max_slice_bytes)),
         queues_([](const Transfer& transfer, ByteCount limit) {
-          return cut(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+          return split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
         }) {}
 
   void add(const Transfer& transfer) override {
@@ -31,10 +31,10 @@ class InPlaceWay final : public WayEngine {
   }
 
   bool post(Pacer::Clock::time_point now) override {
-    if (in_flight_ >= most_in_flight) return false;
+    if (in_flight_ >= max_in_flight) return false;
     return queues_.next([&](std::uint32_t peer) {
       // Small pieces share a job, so that a job is worth a thread switch.
-      const auto [count, bytes] = queues_.fitting(peer, most_parts);
+      const auto [count, bytes] = queues_.fitting(peer, max_parts_in_place);
       if (count == 0 || (way_ != Way::local && !shared_->pacer.take(bytes, now))) return false;
       auto job = std::make_shared<Job>();  // owners: the job and its completion
       job->way = way_;
@@ -49,13 +49,13 @@ class InPlaceWay final : public WayEngine {
  private:
   struct Job {
     Way way{};
-    std::vector<Part> parts;
+    std::vector<TransferPart> parts;
     std::vector<memory::Digest128> digests;    // of the target, if wanted
     std::vector<memory::Digest128> originals;  // of the source, where that is this process
     double digest_seconds = 0;
 
     void run(memory::Stores stores, bool with_digests) {
-      for (const Part& part : parts) {
+      for (const TransferPart& part : parts) {
         if (with_digests) {
           copy_and_digest(part, stores);
         } else {
@@ -63,12 +63,12 @@ class InPlaceWay final : public WayEngine {
         }
       }
     }
-    void copy(const Part& part, memory::Stores stores) const {
+    void copy(const TransferPart& part, memory::Stores stores) const {
       const Transfer& t = *part.transfer;
       if (t.copy && part.box == t.box) return t.copy->run_all(t.source, t.target, stores);
       memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
     }
-    void copy_and_digest(const Part& part, memory::Stores stores) {
+    void copy_and_digest(const TransferPart& part, memory::Stores stores) {
       const Transfer& t = *part.transfer;
       digests.push_back(memory::copy_and_digest(part.box, t.held, t.wanted, t.item_bytes, t.source, t.target, stores,
                                                 digest_seconds));
@@ -80,7 +80,7 @@ class InPlaceWay final : public WayEngine {
   };
 
   void submit(std::shared_ptr<Job> job) {
-    const bool here = shared_->tally.expected_bytes() <= most_copied_here;
+    const bool here = shared_->tally.expected_bytes() <= max_copied_here;
     if (!here) {
       shared_->copier.submit(
           [job, stores = shared_->stores(), digests = shared_->digests] { job->run(stores, digests); },
@@ -106,7 +106,7 @@ class InPlaceWay final : public WayEngine {
     shared_->tally.ended(job.way);
     shared_->digest_seconds += job.digest_seconds;
     for (std::size_t i = 0; i < job.parts.size(); ++i) {
-      const Part& part = job.parts[i];
+      const TransferPart& part = job.parts[i];
       if (!job.originals.empty() && job.digests[i] != job.originals[i]) return shared_->differs(part);
       if (shared_->digests && job.originals.empty()) shared_->digested(part, job.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());

@@ -8,15 +8,15 @@ namespace shardwire::move {
 
 namespace {
 
-constexpr std::size_t most_parts = 4096;
+constexpr std::size_t max_packed_parts = 4096;
 // Copied by the time a worker would have woken up.
-constexpr ByteCount most_unpacked_here = 128u << 10;
+constexpr ByteCount max_unpacked_here = 128u << 10;
 
 class PackedWay final : public MessageWay {
  public:
   PackedWay(std::shared_ptr<Shared> shared, StagingPool& pool)
       : shared_(std::move(shared)), pool_(pool), queues_([](const Transfer& transfer, ByteCount limit) {
-          return cut(transfer.box, static_cast<ElementCount>(limit / transfer.item_bytes));
+          return split(transfer.box, static_cast<ElementCount>(limit / transfer.item_bytes));
         }) {}
 
   void limit(std::uint32_t peer, ByteCount bytes) override {
@@ -79,7 +79,7 @@ class PackedWay final : public MessageWay {
  private:
   struct Request {
     std::uint32_t peer = 0;
-    std::vector<Part> parts;
+    std::vector<TransferPart> parts;
     ByteCount bytes = 0;
     Slot slot;
     std::optional<wire::BoxDigest> expected;
@@ -88,7 +88,7 @@ class PackedWay final : public MessageWay {
 
     void unpack(memory::Stores stores, bool with_digests) {
       const std::byte* from = slot.bytes().data();
-      for (const Part& part : parts) {
+      for (const TransferPart& part : parts) {
         const Transfer& t = *part.transfer;
         const PlacedBox packed = memory::packed(part.box);
         if (with_digests) {
@@ -104,7 +104,7 @@ class PackedWay final : public MessageWay {
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.packed) return false;
-    const auto [count, bytes] = queues_.fitting(peer, most_parts);
+    const auto [count, bytes] = queues_.fitting(peer, max_packed_parts);
     if (count == 0 || pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>();  // owners: the map and completions in flight
     request->peer = peer;
@@ -113,7 +113,7 @@ class PackedWay final : public MessageWay {
     request->parts = queues_.take(peer, count);
     std::vector<PackPart> parts;
     parts.reserve(request->parts.size());
-    for (const Part& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
+    for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
     const std::uint64_t number = shared_->next_request(peer);
     requests_.emplace(number, request);
     ++in_flight_[peer];
@@ -123,7 +123,7 @@ class PackedWay final : public MessageWay {
   }
 
   void unpack(const std::shared_ptr<Request>& request) {
-    if (request->bytes <= most_unpacked_here) {
+    if (request->bytes <= max_unpacked_here) {
       request->unpack(shared_->stores(), shared_->digests);
       return unpacked(*request);
     }
@@ -146,7 +146,11 @@ class PackedWay final : public MessageWay {
     if (request.expected && !same(memory::digest_of(request.digests), *request.expected)) {
       return shared_->differs(request.parts.front());
     }
-    for (const Part& part : request.parts) shared_->tally.arrived(*part.transfer, part.bytes());
+    for (std::size_t i = 0; i < request.parts.size(); ++i) {
+      const TransferPart& part = request.parts[i];
+      if (request.expected) shared_->digested(part, request.digests[i]);
+      shared_->tally.arrived(*part.transfer, part.bytes());
+    }
     shared_->changed();
   }
 

@@ -18,16 +18,16 @@ bool PeerQueues::refill(Queue& queue) {
   if (queue.transfers.empty()) return false;
   const Transfer* const transfer = queue.transfers.front();
   queue.transfers.pop_front();
-  for (Box& box : cut_(*transfer, queue.limit_bytes)) queue.parts.push_back({transfer, box});
+  for (Box& box : split_(*transfer, queue.limit_bytes)) queue.parts.push_back({transfer, box});
   return true;
 }
 
-PeerQueues::Fitting PeerQueues::fitting(std::uint32_t peer, std::size_t most_parts) {
+PeerQueues::Fitting PeerQueues::fitting(std::uint32_t peer, std::size_t max_parts) {
   Queue& queue = queues_[peer];
   while (queue.parts.empty() && refill(queue)) {
   }
   Fitting result;
-  while (result.parts < queue.parts.size() && result.parts < most_parts) {
+  while (result.parts < queue.parts.size() && result.parts < max_parts) {
     const ByteCount next = queue.parts[result.parts].bytes();
     if (result.parts > 0 && result.bytes + next > queue.limit_bytes) break;
     result.bytes += next;
@@ -36,10 +36,10 @@ PeerQueues::Fitting PeerQueues::fitting(std::uint32_t peer, std::size_t most_par
   return result;
 }
 
-std::vector<Part> PeerQueues::take(std::uint32_t peer, std::size_t parts) {
+std::vector<TransferPart> PeerQueues::take(std::uint32_t peer, std::size_t parts) {
   auto& queue = queues_[peer].parts;
   const auto past = queue.begin() + static_cast<std::ptrdiff_t>(parts);
-  std::vector<Part> taken(std::make_move_iterator(queue.begin()), std::make_move_iterator(past));
+  std::vector<TransferPart> taken(std::make_move_iterator(queue.begin()), std::make_move_iterator(past));
   queue.erase(queue.begin(), past);
   return taken;
 }

@@ -9,13 +9,13 @@
 
 namespace shardwire::move {
 
-/// Transfers that wait, by peer, cut into parts as late as possible. Peers take turns, so that none waits for another's
+/// Transfers that wait, by peer, split into parts as late as possible. Peers take turns, so that none waits for another's
 /// bytes.
 class PeerQueues {
  public:
-  using Cut = std::function<std::vector<Box>(const Transfer&, ByteCount limit_bytes)>;
+  using Split = std::function<std::vector<Box>(const Transfer&, ByteCount limit_bytes)>;
 
-  explicit PeerQueues(Cut cut) : cut_(std::move(cut)) {}
+  explicit PeerQueues(Split split) : split_(std::move(split)) {}
 
   /// Most bytes of one part, and of one take(). Requires: called before transfers of that peer are added.
   void limit(std::uint32_t peer, ByteCount bytes);
@@ -38,20 +38,20 @@ class PeerQueues {
     std::size_t parts = 0;
     ByteCount bytes = 0;
   };
-  Fitting fitting(std::uint32_t peer, std::size_t most_parts);
+  Fitting fitting(std::uint32_t peer, std::size_t max_parts);
   /// Requires: fitting() found one.
-  [[nodiscard]] const Part& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
-  std::vector<Part> take(std::uint32_t peer, std::size_t parts);
+  [[nodiscard]] const TransferPart& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
+  std::vector<TransferPart> take(std::uint32_t peer, std::size_t parts);
 
  private:
   struct Queue {
     ByteCount limit_bytes = 0;
     std::deque<const Transfer*> transfers;
-    std::deque<Part> parts;
+    std::deque<TransferPart> parts;
   };
   bool refill(Queue& queue);
 
-  Cut cut_;
+  Split split_;
   std::vector<Queue> queues_;
   std::size_t turn_ = 0;
 };

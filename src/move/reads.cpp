@@ -11,18 +11,18 @@ namespace {
 
 constexpr ByteCount read_bytes = 4u << 20;
 // Hardware keeps as many apart; what a stopped restore has to wait for stays small.
-constexpr int most_reads = 64;
-constexpr ByteCount most_read_bytes = 32u << 20;
+constexpr int max_reads = 64;
+constexpr ByteCount max_read_bytes = 32u << 20;
 
 class ReadWay final : public WayEngine {
  public:
   ReadWay(std::shared_ptr<Shared> shared, StagingPool& pool)
       : shared_(std::move(shared)), pool_(pool), queues_([&slot = pool](const Transfer& transfer, ByteCount limit) {
           if (transfer.way == Way::over_read) {
-            return cut_hull(transfer.box, transfer.held, transfer.item_bytes, std::min(limit, slot.slot_bytes()));
+            return split_hull(transfer.box, transfer.held, transfer.item_bytes, std::min(limit, slot.slot_bytes()));
           }
-          return cut_into_runs(transfer,
-                               std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+          return split_into_runs(transfer,
+                                 std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
         }) {}
 
   void add(const Transfer& transfer) override {
@@ -31,7 +31,7 @@ class ReadWay final : public WayEngine {
   }
 
   bool post(Pacer::Clock::time_point now) override {
-    if (in_flight_ >= most_reads || bytes_in_flight_ >= most_read_bytes) return false;
+    if (in_flight_ >= max_reads || bytes_in_flight_ >= max_read_bytes) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
 
@@ -42,7 +42,7 @@ class ReadWay final : public WayEngine {
 
  private:
   struct Read {
-    Part part;
+    TransferPart part;
     ByteCount bytes = 0;  // on the fabric
     Slot slot;            // over_read only
     memory::Digest128 digest;
@@ -52,7 +52,7 @@ class ReadWay final : public WayEngine {
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     const auto [count, wanted] = queues_.fitting(peer, 1);
     if (count == 0) return false;
-    const Part& front = queues_.front(peer);
+    const TransferPart& front = queues_.front(peer);
     const Transfer& t = *front.transfer;
     const bool over = t.way == Way::over_read;
     const ByteCount bytes = over ? hull_bytes(front.box, t.held, t.item_bytes) : wanted;
@@ -100,7 +100,7 @@ class ReadWay final : public WayEngine {
     if (shared_->stopped || (!read->slot && !shared_->digests)) return finish(*read);
     shared_->copier.submit(
         [read, stores = shared_->stores(), digests = shared_->digests] {
-          const Part& part = read->part;
+          const TransferPart& part = read->part;
           const Transfer& t = *part.transfer;
           if (read->slot) {  // the slot begins with the part's first element
             const PlacedBox hull{part.box, 0, t.held.local_strides};
@@ -124,7 +124,7 @@ class ReadWay final : public WayEngine {
   void finish(Read& read) {
     ended(read);
     if (shared_->stopped) return shared_->changed();
-    const Part& part = read.part;
+    const TransferPart& part = read.part;
     if (shared_->digests) shared_->digested(part, read.digest);
     shared_->digest_seconds += read.digest_seconds;
     shared_->tally.arrived(*part.transfer, part.bytes());

@@ -8,15 +8,15 @@ namespace shardwire::move {
 
 namespace {
 
-constexpr std::size_t most_parts = 256;
-constexpr int most_requests = 32;
+constexpr std::size_t max_straight_parts = 256;
+constexpr int max_requests = 32;
 
 class StraightWay final : public MessageWay {
  public:
   explicit StraightWay(std::shared_ptr<Shared> shared)
       : shared_(std::move(shared)), queues_([](const Transfer& transfer, ByteCount limit) {
-          return cut_into_runs(transfer,
-                               std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+          return split_into_runs(transfer,
+                                 std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
         }) {}
 
   // What the source's staging holds does not matter here.
@@ -29,7 +29,7 @@ class StraightWay final : public MessageWay {
   void add(const Transfer& transfer) override { queues_.add(transfer); }
 
   bool post(Pacer::Clock::time_point now) override {
-    if (open_requests_ >= most_requests) return false;
+    if (open_requests_ >= max_requests) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
 
@@ -74,7 +74,7 @@ class StraightWay final : public MessageWay {
  private:
   struct Request {
     std::uint32_t peer = 0;
-    std::vector<Part> parts;
+    std::vector<TransferPart> parts;
     std::vector<bool> arrived;  // or on their way into place
     std::size_t missing = 0;    // that have not begun to arrive
     std::size_t open = 0;       // that are not in place and checked
@@ -82,7 +82,7 @@ class StraightWay final : public MessageWay {
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.straight) return false;
-    const auto [count, bytes] = queues_.fitting(peer, most_parts);
+    const auto [count, bytes] = queues_.fitting(peer, max_straight_parts);
     if (count == 0 || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>();  // owners: the map and completions in flight
     request->peer = peer;
@@ -92,7 +92,7 @@ class StraightWay final : public MessageWay {
     request->arrived.resize(count);
     std::vector<PackPart> parts;
     parts.reserve(count);
-    for (const Part& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
+    for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
     const std::uint64_t number = shared_->next_request(peer);
     requests_.emplace(number, request);
     ++in_flight_[peer];
@@ -113,7 +113,7 @@ class StraightWay final : public MessageWay {
 
   void receive(const std::shared_ptr<Request>& request, const wire::PayloadHeader& header,
                transport::Incoming& incoming) {
-    const Part& part = request->parts[header.part];
+    const TransferPart& part = request->parts[header.part];
     const Transfer& t = *part.transfer;
     const memory::StridedCopy place(part.box, memory::packed(part.box), t.wanted, t.item_bytes);
     const std::span into(t.target + place.target_span().first, static_cast<std::size_t>(place.bytes()));
@@ -132,7 +132,7 @@ class StraightWay final : public MessageWay {
         });
   }
 
-  void check(const std::shared_ptr<Request>& request, const Part& part, const wire::BoxDigest& expected) {
+  void check(const std::shared_ptr<Request>& request, const TransferPart& part, const wire::BoxDigest& expected) {
     const auto seen = std::make_shared<std::pair<memory::Digest128, double>>();  // owners: the job and its completion
     shared_->copier.submit(
         [seen, request, &part] {
@@ -147,6 +147,7 @@ class StraightWay final : public MessageWay {
           if (error) return shared->failed(error);
           shared->digest_seconds += seen->second;
           if (!same(seen->first, expected)) return shared->differs(part);
+          shared->digested(part, seen->first);
           shared->tally.arrived(*part.transfer, part.bytes());
           shared->changed();
         });

@@ -45,16 +45,16 @@ struct PackPart {
   Box box;
 };
 
-/// Cuts `box` into row-major consecutive boxes of at most `limit` elements each, as few as that order allows. Requires:
+/// Splits `box` into row-major consecutive boxes of at most `limit` elements each, as few as that order allows. Requires:
 /// limit > 0.
-std::vector<Box> cut(const Box& box, ElementCount limit);
-/// Cuts into parts that lie in one piece on both sides, of at most `limit` elements. Requires: limit > 0.
-std::vector<Box> cut_into_runs(const Transfer& transfer, ElementCount limit);
+std::vector<Box> split(const Box& box, ElementCount limit);
+/// Splits into parts that lie in one piece on both sides, of at most `limit` elements. Requires: limit > 0.
+std::vector<Box> split_into_runs(const Transfer& transfer, ElementCount limit);
 
 /// Bytes of memory from the first element of `box` to the last.
 ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_bytes);
-/// Cuts `box` into boxes that span at most `limit_bytes` where they lie, or single elements. In the order in which they
+/// Splits `box` into boxes that span at most `limit_bytes` where they lie, or single elements. In the order in which they
 /// lie: the parts together span no more than the whole, where strides are nested.
-std::vector<Box> cut_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes);
+std::vector<Box> split_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes);
 
 }  // namespace shardwire::move

@@ -16,7 +16,7 @@
 namespace shardwire::move {
 
 /// Part of a transfer: a box, and what it is a part of, which lives as long as Shared.
-struct Part {
+struct TransferPart {
   const Transfer* transfer = nullptr;
   Box box;
 
@@ -35,9 +35,9 @@ struct Shared {
   std::function<void()> changed;                   ///< something arrived or a slot came free
   std::function<void(std::exception_ptr)> failed;  ///< the restore cannot go on
   /// Digest of what is in place now, of a part whose source has not sent its own along.
-  std::function<void(const Part&, const memory::Digest128&)> digested;
+  std::function<void(const TransferPart&, const memory::Digest128&)> digested;
   /// The source's digest of this part is another one.
-  std::function<void(const Part&)> differs;
+  std::function<void(const TransferPart&)> differs;
   std::function<transport::Endpoint&(std::uint32_t peer)> endpoint;
   /// Asks a peer for parts: packed into one message, or each as a message of its own.
   std::function<void(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each)> ask;
@@ -62,8 +62,8 @@ struct Shared {
 
   /// A large restore would only push everything else out of the caches; a small one is likely to be used at once.
   [[nodiscard]] memory::Stores stores() const {
-    constexpr ByteCount least_streamed_restore = 16u << 20;
-    return tally.expected_bytes() >= least_streamed_restore ? memory::Stores::streaming : memory::Stores::cached;
+    constexpr ByteCount min_streamed_restore = 16u << 20;
+    return tally.expected_bytes() >= min_streamed_restore ? memory::Stores::streaming : memory::Stores::cached;
   }
 };
 

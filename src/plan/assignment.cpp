@@ -9,19 +9,19 @@
 namespace shardwire {
 namespace {
 
-// Prices never exceed the largest weight, so sums of two of them fit 64 bits. What must hold throughout: every offer's
-// slack, target price + source price - weight, is never negative and is 0 where the offer is taken; a free source has
+// Prices never exceed the largest weight, so sums of two of them fit 64 bits. What must hold throughout: every edge's
+// slack, target price + source price - weight, is never negative and is 0 where the edge is taken; a free source has
 // price 0. A target without a source may have a price only until it has been placed.
 class Matcher {
  public:
-  explicit Matcher(const Offers& offers)
-      : offers_(offers),
-        target_of_(offers.sources, unassigned),
-        distance_(offers.sources, far),
-        reached_from_(offers.sources, unassigned) {
-    out_.source_of.assign(offers.targets(), unassigned);
-    out_.target_price.assign(offers.targets(), 0);
-    out_.source_price.assign(offers.sources, 0);
+  explicit Matcher(const BipartiteGraph& graph)
+      : graph_(graph),
+        target_of_(graph.sources, unassigned),
+        distance_(graph.sources, far),
+        reached_from_(graph.sources, unassigned) {
+    out_.source_of.assign(graph.targets(), unassigned);
+    out_.target_price.assign(graph.targets(), 0);
+    out_.source_price.assign(graph.sources, 0);
   }
 
   Assignment run() {
@@ -32,12 +32,12 @@ class Matcher {
  private:
   static constexpr std::uint64_t far = ~std::uint64_t{0};
 
-  [[nodiscard]] std::span<const Offer> offers_to(std::uint32_t target) const {
-    return std::span(offers_.offers).subspan(offers_.first[target], offers_.first[target + 1] - offers_.first[target]);
+  [[nodiscard]] std::span<const Edge> edges_to(std::uint32_t target) const {
+    return std::span(graph_.edges).subspan(graph_.first[target], graph_.first[target + 1] - graph_.first[target]);
   }
-  [[nodiscard]] std::uint64_t gain(const Offer& offer) const {
-    const std::uint64_t price = out_.source_price[offer.source];
-    return offer.weight > price ? offer.weight - price : 0;
+  [[nodiscard]] std::uint64_t gain(const Edge& edge) const {
+    const std::uint64_t price = out_.source_price[edge.source];
+    return edge.weight > price ? edge.weight - price : 0;
   }
   void take(std::uint32_t target, std::uint32_t source) {
     out_.source_of[target] = source;
@@ -51,7 +51,7 @@ class Matcher {
     constexpr std::size_t rounds_per_target = 8;
     std::vector<std::uint32_t> waiting;
     std::vector<std::uint32_t> left;
-    for (std::uint32_t target = offers_.targets(); target-- > 0;) waiting.push_back(target);
+    for (std::uint32_t target = graph_.targets(); target-- > 0;) waiting.push_back(target);
     std::size_t rounds = rounds_per_target * waiting.size();
     while (!waiting.empty()) {
       const std::uint32_t target = waiting.back();
@@ -64,14 +64,14 @@ class Matcher {
       std::uint64_t best = 0;
       std::uint64_t second = 0;
       std::uint32_t chosen = unassigned;
-      for (const Offer& offer : offers_to(target)) {
-        const std::uint64_t value = gain(offer);
+      for (const Edge& edge : edges_to(target)) {
+        const std::uint64_t value = gain(edge);
         const bool frees =
-            value == best && value > 0 && target_of_[chosen] != unassigned && target_of_[offer.source] == unassigned;
+            value == best && value > 0 && target_of_[chosen] != unassigned && target_of_[edge.source] == unassigned;
         if (value > best || frees) {
           second = best;
           best = value;
-          chosen = offer.source;
+          chosen = edge.source;
         } else {
           second = std::max(second, value);
         }
@@ -99,7 +99,7 @@ class Matcher {
   void place(std::uint32_t start) {
     std::uint64_t& own = out_.target_price[start];
     own = 0;
-    for (const Offer& offer : offers_to(start)) own = std::max(own, gain(offer));
+    for (const Edge& edge : edges_to(start)) own = std::max(own, gain(edge));
     limit_ = own;
     free_source_ = unassigned;
     left_out_ = start;
@@ -132,19 +132,19 @@ class Matcher {
       left_out_ = target;
       free_source_ = unassigned;
     }
-    for (const Offer& offer : offers_to(target)) {
-      const std::uint64_t slack = price + out_.source_price[offer.source] - offer.weight;
+    for (const Edge& edge : edges_to(target)) {
+      const std::uint64_t slack = price + out_.source_price[edge.source] - edge.weight;
       if (slack >= limit_ - distance) continue;
       const std::uint64_t reached = distance + slack;
-      if (reached >= distance_[offer.source]) continue;
-      if (distance_[offer.source] == far) touched_.push_back(offer.source);
-      distance_[offer.source] = reached;
-      reached_from_[offer.source] = target;
-      if (target_of_[offer.source] == unassigned) {
+      if (reached >= distance_[edge.source]) continue;
+      if (distance_[edge.source] == far) touched_.push_back(edge.source);
+      distance_[edge.source] = reached;
+      reached_from_[edge.source] = target;
+      if (target_of_[edge.source] == unassigned) {
         limit_ = reached;
-        free_source_ = offer.source;
+        free_source_ = edge.source;
       } else {
-        queue_.emplace(reached, offer.source);
+        queue_.emplace(reached, edge.source);
       }
     }
   }
@@ -166,7 +166,7 @@ class Matcher {
     }
   }
 
-  const Offers& offers_;
+  const BipartiteGraph& graph_;
   Assignment out_;
   std::vector<std::uint32_t> target_of_;  // by source
   // of one search
@@ -183,8 +183,8 @@ class Matcher {
 
 }  // namespace
 
-Assignment assign(const Offers& offers) {
-  return Matcher(offers).run();
+Assignment assign(const BipartiteGraph& graph) {
+  return Matcher(graph).run();
 }
 
 }  // namespace shardwire

@@ -7,23 +7,23 @@
 namespace shardwire {
 
 /// Worth of giving a source to a target.
-struct Offer {
+struct Edge {
   std::uint32_t source = 0;
   std::uint64_t weight = 0;  ///< above 0, below 2^62
 };
 
-/// Offers by target: those of target t are offers[first[t]] .. offers[first[t + 1]], one per source at most.
-struct Offers {
+/// Edges by target: those of target t are edges[first[t]] .. edges[first[t + 1]], one per source at most.
+struct BipartiteGraph {
   std::uint32_t sources = 0;
   std::vector<std::uint32_t> first{0};
-  std::vector<Offer> offers;
+  std::vector<Edge> edges;
 
   [[nodiscard]] std::uint32_t targets() const { return static_cast<std::uint32_t>(first.size()) - 1; }
 };
 
 inline constexpr std::uint32_t unassigned = ~0U;
 
-/// A matching of greatest total weight and the prices that prove it: for every offer
+/// A matching of greatest total weight and the prices that prove it: for every edge
 /// target_price + source_price >= weight, with equality for those taken; whoever is unassigned has price 0.
 struct Assignment {
   std::vector<std::uint32_t> source_of;  ///< by target
@@ -32,6 +32,6 @@ struct Assignment {
 };
 
 /// Shortest augmenting paths over reduced costs, after Jonker and Volgenant; sparse, exact, deterministic.
-Assignment assign(const Offers& offers);
+Assignment assign(const BipartiteGraph& graph);
 
 }  // namespace shardwire

@@ -13,7 +13,8 @@ namespace shardwire {
 std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> lost_ranks) {
   State& state = *state_;
   if (to_int(source) < 0 || to_int(source) >= state.from.ranks) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("source rank {} of {}", to_int(source), state.from.ranks));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("source rank {} is out of range 0..{}", to_int(source), state.from.ranks - 1));
   }
   std::vector<Delivery> deliveries;
   const std::int32_t own_section = state.from_section_of(source);
@@ -25,8 +26,7 @@ std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> los
     Box box;
   };
   Shares shares;
-  std::vector<Part> parts;
-  std::vector<HeldBox> found;
+  std::vector<SourcedBox> parts;
   for (std::uint32_t section = 0; section < state.to.sections.size(); ++section) {
     const std::vector<std::uint32_t>& ids = state.classes_of(section);
     std::unordered_map<std::uint32_t, std::vector<Taken>> taken;  // by class
@@ -38,20 +38,20 @@ std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> los
       if (held == layouts.end()) continue;
       const Extents& shape = state.shape_of(id);
       LayoutSearch wanted(state.layouts.layout(state.classes[id].layout), shape, state.to.sections[section].ranks);
-      found.clear();
-      for (const PlacedBox& placed : state.layouts.layout(held->second).boxes_of(shape, source)) {
-        wanted.find(placed.box, found);
-      }
       std::vector<Rank> targets;
-      targets.reserve(found.size());
-      for (const HeldBox& one : found) targets.push_back(one.rank);
+      for (const PlacedBox& placed : state.layouts.layout(held->second).boxes_of(shape, source)) {
+        wanted.find(placed.box, [&](const PlacedBox&, Rank rank) {
+          targets.push_back(rank);
+          return true;
+        });
+      }
       for (const Rank target : sorted(targets)) {
         state.share_out(id, target, shares);
         parts.clear();
         SourceChoice choice = state.choice_for(id, target, lost);
-        for (std::uint32_t i = 0; i < shares.shares.size(); ++i) choice.choose(shares, i, parts);
-        for (const Part& part : parts) {
-          if (part.source->rank == source) taken[id].push_back({target, part.box});
+        choice.choose_all(shares, parts);
+        for (const SourcedBox& part : parts) {
+          if (part.source == source) taken[id].push_back({target, part.box});
         }
       }
     }

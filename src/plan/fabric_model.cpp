@@ -15,7 +15,7 @@ namespace {
 // Work that an approximate simulation may take: steps times flows.
 constexpr double work_limit = 1e8;
 constexpr double fewest_steps = 100;
-constexpr double most_steps = 2000;
+constexpr double max_steps = 2000;
 
 struct Classified {
   FluidFlow flow;
@@ -24,7 +24,7 @@ struct Classified {
 
 class Cluster {
  public:
-  Cluster(const Fabric& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,
+  Cluster(const ClusterModel& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,
           std::span<const std::int32_t> process_of_target)
       : fabric_(fabric), ranks_per_host_(ranks_per_host) {
     std::int32_t last_process = -1;
@@ -41,7 +41,7 @@ class Cluster {
     }
   }
 
-  Prediction run(std::size_t exact_flows) {
+  RestorePrediction run(std::size_t exact_flows) {
     merge_equal();
     for (std::size_t i = 0; i < out_.links.size(); ++i) {
       const FabricLink& link = out_.links[i];
@@ -50,7 +50,7 @@ class Cluster {
     }
     if (flows_.size() > exact_flows) {
       const double steps = work_limit / static_cast<double>(flows_.size());
-      out_.resolution_seconds = out_.bound_seconds / std::clamp(steps, fewest_steps, most_steps);
+      out_.resolution_seconds = out_.bound_seconds / std::clamp(steps, fewest_steps, max_steps);
     }
     std::vector<double> speeds;
     for (const FabricLink& link : out_.links) speeds.push_back(link.bytes_per_second);
@@ -150,9 +150,9 @@ class Cluster {
     for (const auto& [hosts, bytes] : host_flows_) out_.host_flows.push_back({hosts.first, hosts.second, bytes});
   }
 
-  const Fabric& fabric_;
+  const ClusterModel& fabric_;
   std::int32_t ranks_per_host_;
-  Prediction out_;
+  RestorePrediction out_;
   std::vector<double> latency_;  // by link: all flows of a link have the same
   std::map<std::tuple<LinkKind, std::int32_t, std::int32_t>, std::uint32_t> link_ids_;
   std::map<std::pair<std::int32_t, std::int32_t>, ByteCount> host_flows_;
@@ -174,8 +174,8 @@ std::string_view to_string(LinkKind kind) {
   return "";
 }
 
-Prediction predict(const Fabric& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,
-                   std::span<const std::int32_t> process_of_target, std::size_t exact_flows) {
+RestorePrediction predict(const ClusterModel& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,
+                          std::span<const std::int32_t> process_of_target, std::size_t exact_flows) {
   return Cluster(fabric, ranks_per_host, flows, process_of_target).run(exact_flows);
 }
 

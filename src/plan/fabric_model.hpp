@@ -17,7 +17,7 @@ struct LinkSpeed {
 };
 
 /// A cluster of equal hosts.
-struct Fabric {
+struct ClusterModel {
   std::string name;
   LinkSpeed copy;                      ///< inside a process, per process
   LinkSpeed host;                      ///< between processes of a host, each way per process
@@ -49,7 +49,7 @@ struct HostFlow {
 };
 
 /// What a restore would take.
-struct Prediction {
+struct RestorePrediction {
   double seconds = 0;
   double bound_seconds = 0;  ///< no schedule is faster: busiest link's bytes over its speed, plus its latency
   std::int32_t hosts = 0;
@@ -70,7 +70,7 @@ struct Prediction {
 /// below the bound.
 /// Requires: speeds above 0, ranks_per_host >= 1, ranks not negative.
 /// Cost: O(flows) memory, O(steps * flows) time.
-Prediction predict(const Fabric& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,
-                   std::span<const std::int32_t> process_of_target = {}, std::size_t exact_flows = 4096);
+RestorePrediction predict(const ClusterModel& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,
+                          std::span<const std::int32_t> process_of_target = {}, std::size_t exact_flows = 4096);
 
 }  // namespace shardwire

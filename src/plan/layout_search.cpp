@@ -24,37 +24,36 @@ bool LayoutSearch::takes_part(Rank rank) const {
   return std::binary_search(ranks_.begin(), ranks_.end(), rank);
 }
 
-void LayoutSearch::find(const Box& region, std::vector<HeldBox>& out) {
-  const std::size_t before = out.size();
-  if (layout_->rule().find(shape_, region, out)) {
-    const auto added = out.begin() + static_cast<std::ptrdiff_t>(before);
-    out.erase(std::remove_if(added, out.end(), [this](const HeldBox& held) { return !takes_part(held.rank); }),
-              out.end());
-    return;
-  }
-  if (!index_ && asked_++ < asked_before_index) return look_at_all(region, out);
+void LayoutSearch::find(const Box& region, OnBox on_box) {
+  const auto on_taking_part = [&](const PlacedBox& placed, Rank rank) {
+    return !takes_part(rank) || on_box(placed, rank);
+  };
+  if (layout_->rule().find(shape_, region, on_taking_part)) return;
+  if (!index_ && asked_++ < asked_before_index) return look_at_all(region, on_box);
   if (!index_) build();
   index_->tree.find(region, hits_);
-  for (const std::uint32_t hit : hits_) out.push_back(index_->held[hit]);
+  for (const std::uint32_t hit : hits_) {
+    const PlacedBox& placed = index_->held[hit];
+    if (!index_->held.each_rank(hit, [&](Rank rank) { return on_box(placed, rank); })) return;
+  }
 }
 
-void LayoutSearch::look_at_all(const Box& region, std::vector<HeldBox>& out) const {
+void LayoutSearch::look_at_all(const Box& region, OnBox on_box) const {
   for (const Rank rank : ranks_) {
     for (const PlacedBox& placed : layout_->boxes_of(shape_, rank)) {
-      if (intersect(placed.box, region)) out.push_back({placed, rank});
+      if (intersect(placed.box, region) && !on_box(placed, rank)) return;
     }
   }
 }
 
 void LayoutSearch::build() {
   index_.emplace();
-  std::vector<Box> boxes;
   for (const Rank rank : ranks_) {
-    for (const PlacedBox& placed : layout_->boxes_of(shape_, rank)) {
-      index_->held.push_back({placed, rank});
-      boxes.push_back(placed.box);
-    }
+    for (const PlacedBox& placed : layout_->boxes_of(shape_, rank)) index_->held.add(placed, rank);
   }
+  std::vector<Box> boxes;
+  boxes.reserve(index_->held.size());
+  for (std::size_t i = 0; i < index_->held.size(); ++i) boxes.push_back(index_->held[i].box);
   index_->tree = OverlapIndex(boxes);
 }
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "geometry/layout_rule.hpp"
+#include "geometry/found_boxes.hpp"
 #include "geometry/overlap.hpp"
 
 namespace shardwire {
@@ -18,17 +18,18 @@ class LayoutSearch {
   /// `ranks`: ascending.
   LayoutSearch(const Layout& layout, const Extents& shape, std::span<const Rank> ranks);
 
-  /// Appends the boxes that share an element with `region`. Requires: `region` is not empty and inside the shape.
-  void find(const Box& region, std::vector<HeldBox>& out);
+  /// Calls `on_box` for the boxes that share an element with `region`, until it returns false.
+  /// Requires: `region` is not empty and inside the shape.
+  void find(const Box& region, OnBox on_box);
 
  private:
   struct Index {
-    std::vector<HeldBox> held;
-    OverlapIndex tree;
+    FoundBoxes held;
+    OverlapIndex tree;  // over the entries
   };
 
   [[nodiscard]] bool takes_part(Rank rank) const;
-  void look_at_all(const Box& region, std::vector<HeldBox>& out) const;
+  void look_at_all(const Box& region, OnBox on_box) const;
   void build();
 
   const Layout* layout_;

@@ -9,17 +9,17 @@
 namespace shardwire {
 namespace {
 
-std::size_t mix(std::size_t hash, std::size_t value) {
+std::size_t combine_hashes(std::size_t hash, std::size_t value) {
   return (hash ^ value) * 0x9E3779B97F4A7C15U;
 }
 
 std::size_t hash_of(const RuleDescription& description) {
   std::size_t hash = std::hash<std::string>{}(description.kind);
   for (const auto& [name, values] : description.fields) {
-    hash = mix(hash, std::hash<std::string>{}(name));
-    for (const Extent value : values) hash = mix(hash, static_cast<std::size_t>(value)) ^ (hash >> 29);
+    hash = combine_hashes(hash, std::hash<std::string>{}(name));
+    for (const Extent value : values) hash = combine_hashes(hash, static_cast<std::size_t>(value)) ^ (hash >> 29);
   }
-  for (const RuleDescription& inner : description.inner) hash = mix(hash, hash_of(inner));
+  for (const RuleDescription& inner : description.inner) hash = combine_hashes(hash, hash_of(inner));
   return hash;
 }
 
@@ -27,12 +27,12 @@ std::size_t hash_of(const RuleDescription& description) {
 
 std::size_t LayoutTable::ShapeHash::operator()(const Extents& shape) const {
   std::size_t hash = shape.size();
-  for (const Extent extent : shape) hash = mix(hash, static_cast<std::size_t>(extent)) ^ (hash >> 29);
+  for (const Extent extent : shape) hash = combine_hashes(hash, static_cast<std::size_t>(extent)) ^ (hash >> 29);
   return hash ^ (hash >> 32);
 }
 
 std::size_t LayoutTable::CheckedHash::operator()(const Checked& key) const {
-  return mix(static_cast<std::size_t>(key.ranks), key.layout_and_shape) >> 7;
+  return combine_hashes(static_cast<std::size_t>(key.ranks), key.layout_and_shape) >> 7;
 }
 
 std::uint32_t LayoutTable::id_of(const Extents& shape) {

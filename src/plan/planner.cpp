@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "geometry/by_value.hpp"
 #include "geometry/placed_boxes.hpp"
 #include "plan/planner_state.hpp"
 #include "shardwire/error.hpp"
@@ -49,23 +50,20 @@ void check_size(const std::vector<std::int32_t>& list, int ranks, std::string_vi
 }
 
 void check_topology(const Topology& topology, int source_ranks, int target_ranks) {
-  check_size(topology.beside, target_ranks, "beside");
+  check_size(topology.colocated, target_ranks, "colocated");
   check_size(topology.source_host, source_ranks, "source_host");
   check_size(topology.target_host, target_ranks, "target_host");
-  for (const std::int32_t rank : topology.beside) {
+  for (const std::int32_t rank : topology.colocated) {
     if (rank >= -1 && rank < source_ranks) continue;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("the topology puts a target beside source rank {} of {}", rank, source_ranks));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("the topology colocates a target with source rank {}, out of range 0..{}", rank, source_ranks - 1));
   }
 }
 
 // The names may differ where one is an alias of the other.
 bool alike(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
-}
-
-bool is_by_value(const TensorSpec& spec) {
-  return std::all_of(spec.shape.begin(), spec.shape.end(), [](Extent extent) { return extent == 1; });
 }
 
 // Enters the place of a key. Errors: throws when the key's section has it already, or another one with another spec.
@@ -93,7 +91,7 @@ void for_each_tensor(const JobLayout& job, LayoutTable& layouts, Visit visit) {
     const Manifest& manifest = *job.sections[s].manifest;
     for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
       const TensorLayout& tensor = manifest.tensors[t];
-      if (!is_by_value(tensor.spec)) layouts.check(tensor, manifest.ranks);
+      layouts.check(tensor, manifest.ranks);
       visit(s, TensorId{t}, tensor);
     }
   }
@@ -154,7 +152,7 @@ const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t secti
   SourceClass held;
   for (std::uint32_t t = 0; t < manifest.tensors.size(); ++t) {
     const TensorLayout& tensor = manifest.tensors[t];
-    if (is_by_value(tensor.spec)) {
+    if (travels_by_value(tensor.spec)) {
       ids.push_back(by_value);
       continue;
     }
@@ -170,11 +168,11 @@ const std::vector<std::uint32_t>& Planner::State::classes_of(std::uint32_t secti
     const auto [id, fresh_class] =
         class_ids.try_emplace({known->second, section, layout}, static_cast<std::uint32_t>(classes.size()));
     if (fresh_class) {
-      classes.push_back({&known->first, known->second, section, layout, 0, 0, nullptr});
+      classes.push_back({&known->first, known->second, section, layout, {}, 0, nullptr});
       distinct_of_section[section].push_back(id->second);
     }
     Class& of_tensor = classes[id->second];
-    ++of_tensor.tensors;
+    of_tensor.tensors.push_back(TensorId{t});
     of_tensor.item_bytes += item_size(tensor.spec.dtype);
     ids.push_back(id->second);
   }
@@ -195,31 +193,49 @@ void Planner::State::share_out(std::uint32_t id, Rank target, Shares& out) {
   out.clear();
   out.wanted = wanted_boxes(id, target);
   if (out.wanted.empty()) return;
-  cutter.cut(sources_of(id), beside(target), out);
-  for (const Share& share : out.shares) classes[id].replicated = classes[id].replicated || share.holders > 1;
+  splitter.split(sources_of(id), colocated(target), out);
+  mark_replicated(id, out);
 }
 
-void Planner::State::share_out_locally(std::uint32_t id, Rank target, std::span<const Rank> lost, Shares& out) {
-  const Class& of_tensor = classes[id];
-  const std::int32_t own = beside(target);
-  if (!of_tensor.replicated || own < 0 || std::binary_search(lost.begin(), lost.end(), Rank{own})) {
-    return share_out(id, target, out);
+void Planner::State::share_out(std::uint32_t id, Rank target, std::span<const Rank> lost, OnShares on_shares) {
+  scratch_.clear();
+  scratch_.wanted = wanted_boxes(id, target);
+  if (scratch_.wanted.empty()) return;
+  if (take_own(id, target, lost)) {
+    on_shares(scratch_);
+    return;
   }
+  splitter.split_in_parts(sources_of(id), colocated(target), scratch_, [&] {
+    mark_replicated(id, scratch_);
+    return on_shares(scratch_);
+  });
+}
+
+bool Planner::State::take_own(std::uint32_t id, Rank target, std::span<const Rank> lost) {
+  const Class& of_tensor = classes[id];
+  const std::int32_t own = colocated(target);
+  if (!of_tensor.replicated || own < 0 || std::binary_search(lost.begin(), lost.end(), Rank{own})) return false;
   const auto& held = of_tensor.held->layouts;
   const std::int32_t section = from_section_of(Rank{own});
   const auto layout =
       std::find_if(held.begin(), held.end(), [&](const auto& one) { return static_cast<int>(one.first) == section; });
-  if (layout == held.end()) return share_out(id, target, out);
-  const Extents& shape = shape_of(id);
-  out.clear();
-  out.wanted = wanted_boxes(id, target);
-  const PlacedBoxes own_boxes(layouts.layout(layout->second).boxes_of(shape, Rank{own}));
-  for (std::uint32_t i = 0; i < out.wanted.size(); ++i) {
-    const PlacedBox* around = own_boxes.around(out.wanted[i].box);
-    if (around == nullptr) return share_out(id, target, out);
-    out.shares.push_back({out.wanted[i].box, i, static_cast<std::uint32_t>(out.holders.size()), 1, true});
-    out.holders.push_back({*around, Rank{own}});
+  if (layout == held.end()) return false;
+  const PlacedBoxes own_boxes(layouts.layout(layout->second).boxes_of(shape_of(id), Rank{own}));
+  for (std::uint32_t i = 0; i < scratch_.wanted.size(); ++i) {
+    const PlacedBox* around = own_boxes.around(scratch_.wanted[i].box);
+    if (around == nullptr) {
+      scratch_.clear_found();
+      return false;
+    }
+    scratch_.shares.push_back({scratch_.wanted[i].box, i, i, 1, true});
+    scratch_.holders.push_back({Rank{own}, i});
+    scratch_.held.push_back(*around);
   }
+  return true;
+}
+
+void Planner::State::mark_replicated(std::uint32_t id, const Shares& shares) {
+  for (const Share& share : shares.shares) classes[id].replicated = classes[id].replicated || share.holders > 1;
 }
 
 SourceChoice Planner::State::choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost) {
@@ -232,8 +248,8 @@ SourceChoice Planner::State::choice_for(std::uint32_t id, Rank target, std::span
   return {*of_tensor.readers, where, target, lost};
 }
 
-std::int32_t Planner::State::beside(Rank target) const {
-  return Surroundings{topology, from.ranks}.beside(target);
+std::int32_t Planner::State::colocated(Rank target) const {
+  return Surroundings{topology, from.ranks}.colocated(target);
 }
 
 TensorId Planner::State::held_tensor(std::uint32_t to_section_number, TensorId tensor,
@@ -241,6 +257,23 @@ TensorId Planner::State::held_tensor(std::uint32_t to_section_number, TensorId t
   std::uint32_t p = held_of[to_section_number][to_index(tensor)];
   while (from_keys.place(p).section != from_section_number) p = from_keys.place(p).next;
   return from_keys.place(p).tensor;
+}
+
+std::vector<Rank> Planner::State::targets() const {
+  std::vector<Rank> all(static_cast<std::size_t>(to.ranks));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = Rank{static_cast<std::int32_t>(i)};
+  return all;
+}
+
+std::optional<std::uint32_t> Planner::State::section_of_target(Rank target) {
+  if (to_int(target) < 0 || to_int(target) >= to.ranks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("target rank {} is out of range 0..{}", to_int(target), to.ranks - 1));
+  }
+  if (to_section_of(target) < 0) return std::nullopt;
+  const auto section = static_cast<std::uint32_t>(to_section_of(target));
+  classes_of(section);
+  return section;
 }
 
 std::vector<Rank> sorted(std::span<const Rank> ranks) {
@@ -265,26 +298,23 @@ const JobLayout& Planner::to() const {
 }
 
 Plan Planner::plan(Rank target) {
-  if (to_int(target) < 0 || to_int(target) >= state_->to.ranks) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("target rank {} of {}", to_int(target), state_->to.ranks));
-  }
   Plan plan;
   plan.target = target;
-  const std::int32_t section = state_->to_section_of(target);
-  if (section < 0) return plan;
-  plan.wanted = state_->to.sections[static_cast<std::size_t>(section)].manifest;
+  const std::optional<std::uint32_t> section = state_->section_of_target(target);
+  if (!section) return plan;
+  plan.wanted = state_->to.sections[*section].manifest;
 
   struct OfClass {  // in plan.regions, and the holder set of each
     std::uint32_t first_region = 0;
     std::vector<std::uint32_t> holders;
     std::vector<Box> gaps;
   };
-  const std::vector<std::uint32_t>& ids = state_->classes_of(static_cast<std::uint32_t>(section));
+  const std::vector<std::uint32_t>& ids = state_->classes_of(*section);
   std::unordered_map<std::uint32_t, OfClass> known;
   std::map<std::vector<Rank>, std::uint32_t> sets;
   std::size_t pieces = 0;
   Shares shares;
-  for (const std::uint32_t id : state_->distinct_classes_of(static_cast<std::uint32_t>(section))) {
+  for (const std::uint32_t id : state_->distinct_classes_of(*section)) {
     state_->share_out(id, target, shares);
     OfClass& entry = known[id];
     entry.first_region = static_cast<std::uint32_t>(plan.regions.size());
@@ -292,12 +322,12 @@ Plan Planner::plan(Rank target) {
     for (const Share& share : shares.shares) {
       plan.regions.push_back(share.box);
       std::vector<Rank> ranks;
-      for (const HeldBox& held : shares.holders_of(share)) ranks.push_back(held.rank);
+      for (const Holder& holder : shares.holders_of(share)) ranks.push_back(holder.rank);
       const auto [set, fresh] = sets.try_emplace(ranks, static_cast<std::uint32_t>(plan.holder_sets.size()));
       if (fresh) plan.holder_sets.push_back(std::move(ranks));
       entry.holders.push_back(set->second);
     }
-    pieces += entry.holders.size() * state_->classes[id].tensors;
+    pieces += entry.holders.size() * state_->classes[id].tensors.size();
   }
   plan.pieces.reserve(pieces);
   std::pair<std::uint32_t, const OfClass*> last{State::by_value, nullptr};

@@ -17,7 +17,7 @@
 namespace shardwire {
 
 /// What the files of this folder share of a Planner.
-struct Planner::State {
+struct SHARDWIRE_LOCAL Planner::State {
   State(JobLayout from_side, JobLayout to_side, Topology where);
 
   /// Tensors that are held alike: same shape, same layouts of the same ranks.
@@ -33,7 +33,7 @@ struct Planner::State {
     std::uint32_t held_class = 0;
     std::uint32_t section = 0;  ///< of the `to` side
     std::uint32_t layout = 0;   ///< number, of the `to` side
-    std::uint64_t tensors = 0;
+    std::vector<TensorId> tensors;
     ByteCount item_bytes = 0;  ///< sum over all its tensors
     std::unique_ptr<ReplicaReaders> readers;
     bool replicated = false;  ///< a share with several holders was seen
@@ -55,15 +55,21 @@ struct Planner::State {
   std::vector<LayoutSearch>& sources_of(std::uint32_t id);
   /// What `target` needs of the tensors of a class.
   void share_out(std::uint32_t id, Rank target, Shares& out);
-  /// The same, but where the target's own process (which is not lost) holds all that it wants, that is the only holder
-  /// named: with thousands of replicas, listing them is all the work there is.
-  void share_out_locally(std::uint32_t id, Rank target, std::span<const Rank> lost, Shares& out);
+  using OnShares = support::FunctionRef<bool(const Shares&)>;
+  /// The same in parts of bounded size, until `on_shares` returns false. Where the target's own process (which is not lost)
+  /// holds all that it wants, that is the only holder named: with thousands of replicas, listing them is all the work.
+  void share_out(std::uint32_t id, Rank target, std::span<const Rank> lost, OnShares on_shares);
+  /// The `to` section of `target`, its classes known; none where it wants nothing.
+  /// Errors: throws Error{invalid_argument} for a rank that the `to` side has not.
+  std::optional<std::uint32_t> section_of_target(Rank target);
+  JobTotals tally(std::span<const Rank> targets, std::span<const Rank> lost, const OnTarget& on_target);
+  [[nodiscard]] std::vector<Rank> targets() const;
   /// Sources without the `lost` ones for shares of this class; `lost` ascending.
   SourceChoice choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost);
   [[nodiscard]] const Extents& shape_of(std::uint32_t id) const { return layouts.shape(classes[id].held->shape); }
 
   /// Source rank in whose process a target rank runs; -1 none.
-  [[nodiscard]] std::int32_t beside(Rank target) const;
+  [[nodiscard]] std::int32_t colocated(Rank target) const;
   [[nodiscard]] std::int32_t from_section_of(Rank rank) const {
     return from_section[static_cast<std::size_t>(to_int(rank))];
   }
@@ -90,9 +96,19 @@ struct Planner::State {
       class_ids;  ///< source class, section, layout
   std::vector<std::vector<std::uint32_t>> classes_of_section;
   std::vector<std::vector<std::uint32_t>> distinct_of_section;
-  ShareCutter cutter;
+  ShareSplitter splitter;
+
+ private:
+  bool take_own(std::uint32_t id, Rank target, std::span<const Rank> lost);
+  void mark_replicated(std::uint32_t id, const Shares& shares);
+
+  Shares scratch_;
 };
 
+/// Order of posting of items that are read from these sources: round robin over the sources, so that all links work from the
+/// start, and each target begins at another one of its sources. Local items come last: they need no link, and copying them
+/// keeps the processor busy while remote bytes are on their way.
+std::vector<std::uint32_t> posting_order(std::span<const Rank> of_items, Rank target, std::int32_t own);
 /// Gaps of the plan, and what the `lost` ranks (ascending) alone hold.
 std::vector<Gap> gaps_without(const Plan& plan, std::span<const Rank> lost);
 /// A list of ranks in ascending order, each once.

@@ -50,24 +50,24 @@ std::vector<Flow> usable(int sources, int targets, std::span<const Flow> holding
 
 // Bytes become weights; where they fit, a little is added to pairs of equal rank: less in all than one byte counts, so
 // that it decides between best answers only.
-Offers offers_of(int sources, int targets, const std::vector<Flow>& flows) {
+BipartiteGraph graph_of(int sources, int targets, const std::vector<Flow>& flows) {
   ByteCount largest = 0;
   for (const Flow& flow : flows) largest = std::max(largest, flow.bytes);
   const auto scale = static_cast<ByteCount>(targets) + 1;
   const bool fits = largest < weight_limit / scale - 1;
-  Offers offers;
-  offers.sources = static_cast<std::uint32_t>(sources);
-  offers.offers.reserve(flows.size());
+  BipartiteGraph graph;
+  graph.sources = static_cast<std::uint32_t>(sources);
+  graph.edges.reserve(flows.size());
   std::size_t next = 0;
   for (std::int32_t target = 0; target < targets; ++target) {
     for (; next < flows.size() && to_int(flows[next].target) == target; ++next) {
       const Flow& flow = flows[next];
       const ByteCount weight = fits ? flow.bytes * scale + (flow.source == flow.target ? 1 : 0) : flow.bytes;
-      offers.offers.push_back({static_cast<std::uint32_t>(to_int(flow.source)), weight});
+      graph.edges.push_back({static_cast<std::uint32_t>(to_int(flow.source)), weight});
     }
-    offers.first.push_back(static_cast<std::uint32_t>(offers.offers.size()));
+    graph.first.push_back(static_cast<std::uint32_t>(graph.edges.size()));
   }
-  return offers;
+  return graph;
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ std::vector<std::int32_t> best_assignment(int sources, int targets, std::span<co
   for (const Rank rank : lost) {
     if (to_int(rank) >= 0 && to_int(rank) < sources) used[static_cast<std::size_t>(to_int(rank))] = true;
   }
-  const Assignment best = assign(offers_of(sources, targets, usable(sources, targets, holdings, used)));
+  const Assignment best = assign(graph_of(sources, targets, usable(sources, targets, holdings, used)));
   std::vector<std::int32_t> labels;
   labels.reserve(best.source_of.size());
   for (const std::uint32_t source : best.source_of) {

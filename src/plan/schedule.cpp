@@ -7,14 +7,9 @@
 #include "shardwire/error.hpp"
 
 namespace shardwire {
-namespace {
-
-// Round robin over the sources, so that all links work from the start, and each target begins at another one of its
-// sources. Local pieces come last: they need no link, and copying them keeps the processor busy while remote bytes are
-// on their way.
-std::vector<ScheduledPiece> in_posting_order(std::vector<ScheduledPiece> items, Rank target, std::int32_t own) {
+std::vector<std::uint32_t> posting_order(std::span<const Rank> of_items, Rank target, std::int32_t own) {
   std::unordered_map<Rank, std::vector<std::uint32_t>> by_source;
-  for (std::uint32_t i = 0; i < items.size(); ++i) by_source[items[i].source].push_back(i);
+  for (std::uint32_t i = 0; i < of_items.size(); ++i) by_source[of_items[i]].push_back(i);
   std::vector<Rank> sources;
   sources.reserve(by_source.size());
   for (const auto& [source, list] : by_source) sources.push_back(source);
@@ -29,19 +24,15 @@ std::vector<ScheduledPiece> in_posting_order(std::vector<ScheduledPiece> items, 
     const auto* list = &by_source.at(source);
     to_int(source) == own ? static_cast<void>(local = list) : open.push_back(list);
   }
-  std::vector<ScheduledPiece> ordered;
-  ordered.reserve(items.size());
+  std::vector<std::uint32_t> order;
+  order.reserve(of_items.size());
   for (std::size_t round = 0; !open.empty(); ++round) {
-    for (const auto* list : open) ordered.push_back(items[(*list)[round]]);
+    for (const auto* list : open) order.push_back((*list)[round]);
     std::erase_if(open, [&](const auto* list) { return list->size() == round + 1; });
   }
-  if (local != nullptr) {
-    for (const std::uint32_t i : *local) ordered.push_back(items[i]);
-  }
-  return ordered;
+  if (local != nullptr) order.insert(order.end(), local->begin(), local->end());
+  return order;
 }
-
-}  // namespace
 
 Schedule Planner::schedule(const Plan& plan, std::span<const Rank> lost_ranks) {
   State& state = *state_;
@@ -58,23 +49,24 @@ Schedule Planner::schedule(const Plan& plan, std::span<const Rank> lost_ranks) {
   const std::vector<std::uint32_t>& ids = state.classes_of(section);
   std::unordered_map<std::uint32_t, OfClass> known;
   Shares shares;
-  std::vector<Part> parts;
+  std::vector<SourcedBox> parts;
   for (const std::uint32_t id : state.distinct_classes_of(section)) {
     state.share_out(id, plan.target, shares);
     parts.clear();
     SourceChoice choice = state.choice_for(id, plan.target, lost);
-    for (std::uint32_t i = 0; i < shares.shares.size(); ++i) choice.choose(shares, i, parts);
+    choice.choose_all(shares, parts);
     OfClass& entry = known[id];
     entry.shares = static_cast<std::uint32_t>(shares.shares.size());
-    for (const Part& part : parts) {
-      const Rank source = part.source->rank;
-      entry.parts.push_back({part.share, static_cast<std::uint32_t>(schedule.regions.size()), source,
-                             static_cast<std::uint32_t>(state.from_section_of(source)), TensorId{}, 0});
+    for (const SourcedBox& part : parts) {
+      entry.parts.push_back({part.share, static_cast<std::uint32_t>(schedule.regions.size()), part.source,
+                             static_cast<std::uint32_t>(state.from_section_of(part.source)), TensorId{}, 0});
       schedule.regions.push_back(part.box);
     }
   }
 
-  schedule.items.reserve(plan.pieces.size());
+  std::vector<ScheduledPiece> items;
+  items.reserve(plan.pieces.size());
+  std::vector<Rank> sources;
   std::uint32_t first_piece = 0;
   std::pair<std::uint32_t, const OfClass*> last{State::by_value, nullptr};
   for (std::uint32_t t = 0; t < ids.size(); ++t) {
@@ -83,7 +75,8 @@ Schedule Planner::schedule(const Plan& plan, std::span<const Rank> lost_ranks) {
     for (ScheduledPiece item : last.second->parts) {
       item.piece += first_piece;
       item.held = state.held_tensor(section, TensorId{t}, item.section);
-      schedule.items.push_back(item);
+      items.push_back(item);
+      sources.push_back(item.source);
     }
     first_piece += last.second->shares;
   }
@@ -91,7 +84,10 @@ Schedule Planner::schedule(const Plan& plan, std::span<const Rank> lost_ranks) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the plan of target rank {} is not of this planner", to_int(plan.target)));
   }
-  schedule.items = in_posting_order(std::move(schedule.items), plan.target, state.beside(plan.target));
+  schedule.items.reserve(items.size());
+  for (const std::uint32_t i : posting_order(sources, plan.target, state.colocated(plan.target))) {
+    schedule.items.push_back(items[i]);
+  }
   return schedule;
 }
 

@@ -8,6 +8,12 @@
 
 namespace shardwire {
 
+/// A rank and its box.
+struct Holder {
+  Rank rank{};
+  std::uint32_t held = 0;  ///< index into Shares::held
+};
+
 /// A part of a wanted box and who holds it whole.
 struct Share {
   Box box;
@@ -21,30 +27,44 @@ struct Share {
 struct Shares {
   std::vector<PlacedBox> wanted;
   std::vector<Share> shares;
-  std::vector<HeldBox> holders;
+  std::vector<Holder> holders;
+  std::vector<PlacedBox> held;  ///< those of several holders once where they lie at the same place there
   std::vector<Box> gaps;
 
-  [[nodiscard]] std::span<const HeldBox> holders_of(const Share& share) const {
+  [[nodiscard]] std::span<const Holder> holders_of(const Share& share) const {
     return std::span(holders).subspan(share.first_holder, share.holders);
   }
+  /// All but `wanted`.
+  void clear_found();
   void clear();
 };
 
-/// Cuts wanted boxes along the boxes held. Keeps its scratch memory from call to call.
-class ShareCutter {
+/// Splits wanted boxes along the boxes held. Keeps its scratch memory from call to call.
+class ShareSplitter {
  public:
   /// Fills `out`, whose `wanted` (disjoint boxes) is given. What `self` holds is cut out first and whole, so that a rank
   /// never fetches what it has; -1: nothing is held beside the target.
-  void cut(std::span<LayoutSearch> sources, std::int32_t self, Shares& out);
+  void split(std::span<LayoutSearch> sources, std::int32_t self, Shares& out);
+  /// The same in parts: calls `on_part` each time that there are some thousand shares, until it returns false, and forgets
+  /// them. So memory does not grow with the number of shares, as long as somewhere between so many boxes there is a border
+  /// that none crosses. A gap that lies across such a border is shown as several.
+  void split_in_parts(std::span<LayoutSearch> sources, std::int32_t self, Shares& out,
+                      support::FunctionRef<bool()> on_part);
 
  private:
-  struct Group {              // holders of one box
+  struct Group {              // entries with one box
     std::uint32_t first = 0;  // in order_
     std::uint32_t count = 0;
     Box clip;
   };
 
-  void cut_one(std::uint32_t wanted);
+  void search(const Box& region, std::size_t max_boxes);
+  [[nodiscard]] std::optional<Extent> border(const Box& region, std::size_t dim);
+  bool split(const Box& region, std::vector<Box>& parts);
+  template <typename Visit>
+  bool each_region(const Box& wanted, Visit visit);
+  [[nodiscard]] bool is_disjoint(const Box& region);
+  void split_found(std::uint32_t wanted, const Box& region);
   void group_replicas(const Box& wanted);
   void take_whole(const Box& wanted);
   void carve(const Box& wanted);
@@ -57,10 +77,11 @@ class ShareCutter {
   std::int32_t self_ = -1;
   Shares* out_ = nullptr;
   std::uint32_t wanted_ = 0;
-  std::vector<HeldBox> found_;
-  std::vector<std::uint32_t> order_;  // found_ by box, then by rank
+  FoundBoxes found_;
+  std::uint32_t first_held_ = 0;      // of found_, in out_->held
+  std::vector<std::uint32_t> order_;  // found_ by box
   std::vector<Group> groups_;
-  std::vector<Box> clips_;
+  std::vector<Box> clips_;  // of groups_
   std::vector<Box> left_;   // of the wanted box
   std::vector<Box> still_;  // scratch of take()
 };

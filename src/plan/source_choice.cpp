@@ -7,7 +7,9 @@ namespace shardwire {
 namespace {
 
 // A share is not split into parts smaller than this: a message more costs more than the balance gains.
-constexpr ElementCount least_part = 1 << 12;
+constexpr ElementCount min_part = 1 << 12;
+// Lines that are remembered of a class of tensors.
+constexpr std::size_t max_lines = 1 << 16;
 
 std::uint64_t mix(std::uint64_t value) {  // finaliser of splitmix64: neighbours end up far apart
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U;
@@ -31,11 +33,20 @@ ElementCount scale(ElementCount a, ElementCount b, ElementCount c) {
   return static_cast<ElementCount>(static_cast<Wide>(a) * b / c);
 }
 
+// Number of an element of a box, counted row by row.
+ElementCount position_in(const Box& box, const Extents& element) {
+  ElementCount position = 0;
+  for (std::size_t dim = 0; dim < box.dims(); ++dim) {
+    position = position * box.size[dim] + element[dim] - box.lower(dim);
+  }
+  return position;
+}
+
 }  // namespace
 
-std::int32_t Surroundings::beside(Rank target) const {
-  if (topology.beside.empty()) return to_int(target) < source_ranks ? to_int(target) : -1;
-  return topology.beside[static_cast<std::size_t>(to_int(target))];
+std::int32_t Surroundings::colocated(Rank target) const {
+  if (topology.colocated.empty()) return to_int(target) < source_ranks ? to_int(target) : -1;
+  return topology.colocated[static_cast<std::size_t>(to_int(target))];
 }
 
 bool Surroundings::same_host(Rank source, Rank target) const {
@@ -51,87 +62,133 @@ std::vector<Rank> ReplicaReaders::candidates_of(const std::vector<Rank>& holders
   return near.empty() ? holders : near;
 }
 
+bool ReplicaReaders::Line::Run::takes(const Reader& next) const {
+  const ElementCount positions = next.position - first.position;
+  const std::int64_t ranks = std::int64_t{next.rank} - first.rank;
+  return next.volume == first.volume && positions % count == 0 && positions / count == position_step &&
+         ranks == rank_step * count;
+}
+
+ReplicaReaders::Line::Line(std::span<const Reader> readers) {
+  for (const Reader& reader : readers) {
+    const ElementCount begin = std::exchange(total_, total_ + reader.volume);
+    if (!runs_.empty() && runs_.back().count == 1) {
+      Run& last = runs_.back();
+      last.position_step = reader.position - last.first.position;
+      last.rank_step = std::int64_t{reader.rank} - last.first.rank;
+    }
+    if (!runs_.empty() && runs_.back().takes(reader)) {
+      ++runs_.back().count;
+    } else {
+      runs_.push_back({reader, 0, 0, 1, begin});
+    }
+  }
+}
+
+std::optional<ElementCount> ReplicaReaders::Line::find(ElementCount position, Rank rank) const {
+  const auto not_after = [&](const Run& run) { return run.first.place() <= std::pair(position, to_int(rank)); };
+  const auto after = std::partition_point(runs_.begin(), runs_.end(), not_after);
+  if (after == runs_.begin()) return std::nullopt;
+  const Run& run = *std::prev(after);
+  const ElementCount positions = position - run.first.position;
+  const std::int64_t ranks = std::int64_t{to_int(rank)} - run.first.rank;
+  std::int64_t i = 0;
+  if (run.position_step != 0) {
+    i = positions / run.position_step;
+  } else if (run.rank_step != 0) {
+    i = ranks / run.rank_step;
+  }
+  if (i >= run.count || positions != i * run.position_step || ranks != i * run.rank_step) return std::nullopt;
+  return run.begin + i * run.first.volume;
+}
+
 const ReplicaReaders::Line& ReplicaReaders::line(const Box& held, const std::vector<Rank>& holders,
                                                  const std::vector<Rank>& candidates) {
-  const auto [entry, fresh] = lines_.try_emplace({held, holders, candidates});
-  Line& line = entry->second;
-  if (!fresh) return line;
-  found_.clear();
-  wanted_.find(held, found_);
-  for (const HeldBox& wanted : found_) {
+  const auto known = lines_.find(std::tie(held, holders, candidates));
+  if (known != lines_.end()) return known->second;
+  if (lines_.size() >= max_lines) lines_.clear();
+  return lines_.emplace(std::tuple(held, holders, candidates), make_line(held, holders, candidates)).first->second;
+}
+
+ReplicaReaders::Line ReplicaReaders::make_line(const Box& held, const std::vector<Rank>& holders,
+                                               const std::vector<Rank>& candidates) {
+  std::vector<Line::Reader> readers;
+  wanted_.find(held, [&](const PlacedBox& wanted, Rank rank) {
     // Who holds the box itself reads nothing of it from others.
-    const std::int32_t own = where_.beside(wanted.rank);
-    if (own >= 0 && std::binary_search(holders.begin(), holders.end(), Rank{own})) continue;
-    if (candidates_of(holders, wanted.rank) != candidates) continue;
-    const Box clip = *intersect(held, wanted.placed.box);
-    line.readers.push_back({clip.offset, wanted.rank, clip.volume()});
-  }
-  std::sort(line.readers.begin(), line.readers.end(), [](const Line::Reader& a, const Line::Reader& b) {
-    return std::tie(a.offset, a.rank) < std::tie(b.offset, b.rank);
+    const std::int32_t own = where_.colocated(rank);
+    if (own >= 0 && std::binary_search(holders.begin(), holders.end(), Rank{own})) return true;
+    if (where_.hosts_known() && candidates_of(holders, rank) != candidates) return true;
+    const Box clip = *intersect(held, wanted.box);
+    readers.push_back({position_in(held, clip.offset), to_int(rank), clip.volume()});
+    return true;
   });
-  for (Line::Reader& reader : line.readers) {  // volumes become positions
-    const ElementCount volume = reader.begin;
-    reader.begin = line.total;
-    line.total += volume;
-  }
-  return line;
+  std::sort(readers.begin(), readers.end(),
+            [](const Line::Reader& a, const Line::Reader& b) { return a.place() < b.place(); });
+  return Line(readers);
 }
 
-const HeldBox* SourceChoice::holder(std::span<const HeldBox> holders, Rank rank) const {
-  const auto found = std::lower_bound(holders.begin(), holders.end(), rank,
-                                      [](const HeldBox& held, Rank wanted) { return held.rank < wanted; });
-  return found != holders.end() && found->rank == rank ? &*found : nullptr;
+SourcedBox SourceChoice::part_of(const Box& box, std::span<const Holder> holders, Rank source, std::uint32_t share) {
+  const auto holder = std::lower_bound(holders.begin(), holders.end(), source,
+                                       [](const Holder& one, Rank wanted) { return one.rank < wanted; });
+  return {box, source, holder->held, share};
 }
 
-void SourceChoice::choose(const Shares& shares, std::uint32_t number, std::vector<Part>& out) {
+void SourceChoice::choose(const Shares& shares, std::uint32_t number, std::vector<SourcedBox>& out) {
   const Share& share = shares.shares[number];
-  const std::span<const HeldBox> holders = shares.holders_of(share);
+  const std::span<const Holder> holders = shares.holders_of(share);
   if (holders.size() == 1 && lost_.empty()) {
-    out.push_back({share.box, holders.data(), number});
+    out.push_back({share.box, holders[0].rank, holders[0].held, number});
     return;
   }
   survivors_.clear();
-  const std::int32_t own = where_.beside(target_);
-  for (const HeldBox& held : holders) {
-    if (std::binary_search(lost_.begin(), lost_.end(), held.rank)) continue;
-    if (to_int(held.rank) == own) {
-      out.push_back({share.box, &held, number});
+  const std::int32_t own = where_.colocated(target_);
+  for (const Holder& holder : holders) {
+    if (std::binary_search(lost_.begin(), lost_.end(), holder.rank)) continue;
+    if (to_int(holder.rank) == own) {
+      out.push_back({share.box, holder.rank, holder.held, number});
       return;
     }
-    survivors_.push_back(held.rank);
+    survivors_.push_back(holder.rank);
   }
   if (survivors_.empty()) return;
   if (survivors_.size() == 1) {
-    out.push_back({share.box, holder(holders, survivors_.front()), number});
+    out.push_back(part_of(share.box, holders, survivors_.front(), number));
     return;
   }
   spread(shares, number, out);
 }
 
-void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vector<Part>& out) {
+std::uint32_t SourceChoice::choose_all(const Shares& shares, std::vector<SourcedBox>& out) {
+  std::uint32_t without = 0;
+  for (std::uint32_t i = 0; i < shares.shares.size(); ++i) {
+    const std::size_t before = out.size();
+    choose(shares, i, out);
+    if (out.size() == before) ++without;
+  }
+  return without;
+}
+
+void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vector<SourcedBox>& out) {
   const Share& share = shares.shares[number];
-  const std::span<const HeldBox> holders = shares.holders_of(share);
+  const std::span<const Holder> holders = shares.holders_of(share);
   const std::vector<Rank> candidates = readers_.candidates_of(survivors_, target_);
   const auto count = static_cast<ElementCount>(candidates.size());
-  const Box& unit = share.one_box ? holders.front().placed.box : share.box;
+  const Box& unit = share.one_box ? shares.held[holders.front().held].box : share.box;
   const std::uint64_t turn = turn_of(unit) % candidates.size();
   const auto source_at = [&](ElementCount place) {
-    return holder(holders, candidates[(static_cast<std::uint64_t>(place) + turn) % candidates.size()]);
+    return candidates[(static_cast<std::uint64_t>(place) + turn) % candidates.size()];
   };
 
   const ReplicaReaders::Line* line = nullptr;
-  const ReplicaReaders::Line::Reader* self = nullptr;
+  std::optional<ElementCount> own_begin;
   if (share.one_box) {
     line = &readers_.line(unit, survivors_, candidates);
-    const auto found = std::lower_bound(
-        line->readers.begin(), line->readers.end(), std::tie(share.box.offset, target_),
-        [](const auto& reader, const auto& wanted) { return std::tie(reader.offset, reader.rank) < wanted; });
-    if (found != line->readers.end() && found->offset == share.box.offset && found->rank == target_) self = &*found;
+    own_begin = line->find(position_in(unit, share.box.offset), target_);
   }
-  if (self == nullptr) {
+  if (!own_begin) {
     // Replicas that cut the tensor differently: nothing better is known than to take turns.
     const auto place = mix(static_cast<std::uint64_t>(to_int(target_)) + 1) % candidates.size();
-    out.push_back({share.box, source_at(static_cast<ElementCount>(place)), number});
+    out.push_back(part_of(share.box, holders, source_at(static_cast<ElementCount>(place)), number));
     return;
   }
 
@@ -143,7 +200,7 @@ void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vecto
   const Extent rows = share.box.dims() == 0 ? 1 : share.box.size[dim];
   const ElementCount row = volume / rows;
   Extent done = 0;
-  const ElementCount begin = self->begin;
+  const ElementCount begin = *own_begin;
   const auto take_rows = [&](Extent past) {
     Box part = share.box;
     if (rows > 1) {
@@ -151,15 +208,15 @@ void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vecto
       part.size[dim] = past - done;
     }
     const ElementCount middle = begin + row * done + row * (past - done) / 2;
-    out.push_back({part, source_at(scale(middle, count, line->total)), number});
+    out.push_back(part_of(part, holders, source_at(scale(middle, count, line->total())), number));
     done = past;
   };
-  if (volume >= 2 * least_part) {
-    for (ElementCount place = scale(begin, count, line->total) + 1; place < count; ++place) {
-      const ElementCount border = scale(line->total, place, count) - begin;
+  if (volume >= 2 * min_part) {
+    for (ElementCount place = scale(begin, count, line->total()) + 1; place < count; ++place) {
+      const ElementCount border = scale(line->total(), place, count) - begin;
       if (border >= volume) break;
       const Extent cut = (border + row / 2) / row;
-      if ((cut - done) * row < least_part || (rows - cut) * row < least_part) continue;
+      if ((cut - done) * row < min_part || (rows - cut) * row < min_part) continue;
       take_rows(cut);
     }
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,9 +14,10 @@
 namespace shardwire {
 
 /// A region that a target reads from one source.
-struct Part {
+struct SourcedBox {
   Box box;
-  const HeldBox* source = nullptr;  ///< borrowed from the shares
+  Rank source{};
+  std::uint32_t held = 0;  ///< index into Shares::held
   std::uint32_t share = 0;
 };
 
@@ -24,7 +27,7 @@ struct Surroundings {
   int source_ranks = 0;
 
   /// Source rank in the process of a target rank; -1 none.
-  [[nodiscard]] std::int32_t beside(Rank target) const;
+  [[nodiscard]] std::int32_t colocated(Rank target) const;
   [[nodiscard]] bool hosts_known() const { return !topology.source_host.empty() && !topology.target_host.empty(); }
   [[nodiscard]] bool same_host(Rank source, Rank target) const;
 };
@@ -37,25 +40,46 @@ class ReplicaReaders {
 
   /// All readers of one held box that choose among the same sources, on a line by offset and rank; the line is cut into
   /// as many equal parts as there are sources.
-  struct Line {
+  class Line {
+   public:
+    /// What a reader reads of the held box: so many elements from one on, counted row by row.
     struct Reader {
-      Extents offset;
-      Rank rank{};
-      ElementCount begin = 0;
+      ElementCount position = 0;
+      std::int32_t rank = 0;
+      ElementCount volume = 0;
+      [[nodiscard]] auto place() const { return std::pair(position, rank); }
     };
-    std::vector<Reader> readers;
-    ElementCount total = 0;
+    /// `readers`: by place.
+    explicit Line(std::span<const Reader> readers);
+    /// Where on the line the part of the reader at this place begins; none for no reader.
+    [[nodiscard]] std::optional<ElementCount> find(ElementCount position, Rank rank) const;
+    [[nodiscard]] ElementCount total() const { return total_; }
+
+   private:
+    struct Run {  // readers that follow one another evenly: millions of ranks are few runs
+      Reader first;
+      ElementCount position_step = 0;
+      std::int64_t rank_step = 0;
+      std::int64_t count = 0;
+      ElementCount begin = 0;
+
+      [[nodiscard]] bool takes(const Reader& next) const;
+    };
+    std::vector<Run> runs_;
+    ElementCount total_ = 0;
   };
-  /// `holders`: surviving holders of `held`; `candidates`: those of them that a reader would choose among.
+  /// `holders`: surviving holders of `held`; `candidates`: those of them that a reader would choose among. Good until the
+  /// next call.
   const Line& line(const Box& held, const std::vector<Rank>& holders, const std::vector<Rank>& candidates);
   /// Those of `holders` that `target` chooses among: the ones on its host, else all.
   [[nodiscard]] std::vector<Rank> candidates_of(const std::vector<Rank>& holders, Rank target) const;
 
  private:
+  [[nodiscard]] Line make_line(const Box& held, const std::vector<Rank>& holders, const std::vector<Rank>& candidates);
+
   LayoutSearch wanted_;
   Surroundings where_;
-  std::map<std::tuple<Box, std::vector<Rank>, std::vector<Rank>>, Line> lines_;
-  std::vector<HeldBox> found_;
+  std::map<std::tuple<Box, std::vector<Rank>, std::vector<Rank>>, Line, std::less<>> lines_;
 };
 
 /// Chooses sources: a pure function of the layouts, the topology, the lost ranks and the target (layouts and target are
@@ -68,11 +92,14 @@ class SourceChoice {
 
   /// Appends the parts of one share, in order of their offsets: one, or several when replicas serve a large share
   /// together. None when every holder is lost.
-  void choose(const Shares& shares, std::uint32_t share, std::vector<Part>& out);
+  void choose(const Shares& shares, std::uint32_t share, std::vector<SourcedBox>& out);
+  /// The same for all shares. Returns how many have no part.
+  std::uint32_t choose_all(const Shares& shares, std::vector<SourcedBox>& out);
 
  private:
-  void spread(const Shares& shares, std::uint32_t share, std::vector<Part>& out);
-  [[nodiscard]] const HeldBox* holder(std::span<const HeldBox> holders, Rank rank) const;
+  void spread(const Shares& shares, std::uint32_t share, std::vector<SourcedBox>& out);
+  [[nodiscard]] static SourcedBox part_of(const Box& box, std::span<const Holder> holders, Rank source,
+                                          std::uint32_t share);
 
   ReplicaReaders& readers_;
   Surroundings where_;

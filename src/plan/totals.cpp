@@ -39,80 +39,115 @@ class SourceSums {
   std::vector<Rank> touched_;
 };
 
-void finish(JobTotals& totals, const std::vector<ByteCount>& egress) {
-  for (const TargetTotals& target : totals.targets) {
-    totals.needed = support::add(totals.needed, target.needed, overflowing);
-    totals.local += target.local;
-    totals.pieces += target.pieces;
-    totals.runs = support::add(totals.runs, target.runs, overflowing);
-    totals.max_ingress = std::max(totals.max_ingress, target.needed - target.local);
+// Sums over target ranks, one after another.
+class Tally {
+ public:
+  /// Without `on_target` flows are not summed.
+  Tally(int sources, const OnTarget& on_target)
+      : on_target_(on_target), egress_(static_cast<std::size_t>(sources)), sums_(on_target ? sources : 0) {}
+
+  void begin(Rank target, std::int32_t colocated) {
+    target_ = target;
+    colocated_ = colocated;
+    own_ = {};
   }
-  totals.remote = totals.needed - totals.local;
-  if (!egress.empty()) totals.max_egress = *std::max_element(egress.begin(), egress.end());
-}
+  void add(Rank source, ByteCount bytes, std::uint64_t pieces, ElementCount runs) {
+    own_.needed = support::add(own_.needed, bytes, overflowing);
+    own_.pieces += pieces;
+    own_.runs = support::add(own_.runs, runs, overflowing);
+    if (to_int(source) == colocated_) {
+      own_.local += bytes;
+    } else {
+      ByteCount& egress = egress_[static_cast<std::size_t>(to_int(source))];
+      egress = support::add(egress, bytes, overflowing);
+    }
+    if (on_target_) sums_.add(source, bytes);
+  }
+  void add_gaps(std::uint64_t gaps) { totals_.gaps += gaps; }
+  void end() {
+    totals_.needed = support::add(totals_.needed, own_.needed, overflowing);
+    totals_.local += own_.local;
+    totals_.pieces += own_.pieces;
+    totals_.runs = support::add(totals_.runs, own_.runs, overflowing);
+    totals_.max_ingress = std::max(totals_.max_ingress, own_.needed - own_.local);
+    if (!on_target_) return;
+    flows_.clear();
+    sums_.flush(target_, flows_);
+    on_target_(target_, own_, flows_);
+  }
+  JobTotals totals() {
+    totals_.remote = totals_.needed - totals_.local;
+    if (!egress_.empty()) totals_.max_egress = *std::max_element(egress_.begin(), egress_.end());
+    return std::move(totals_);
+  }
+
+ private:
+  const OnTarget& on_target_;
+  std::vector<ByteCount> egress_;
+  JobTotals totals_;
+  Rank target_{};
+  std::int32_t colocated_ = -1;
+  TargetTotals own_;
+  SourceSums sums_;
+  std::vector<Flow> flows_;
+};
 
 }  // namespace
 
-JobTotals Planner::totals(std::span<const Rank> lost_ranks) {
-  State& state = *state_;
-  const std::vector<Rank> lost = sorted(lost_ranks);
-  JobTotals totals;
-  totals.targets.resize(static_cast<std::size_t>(state.to.ranks));
-  std::vector<ByteCount> egress(static_cast<std::size_t>(state.from.ranks));
-  SourceSums sums(state.from.ranks);
-  Shares shares;
-  std::vector<Part> parts;
-  bool gaps = false;
-  for (std::int32_t r = 0; r < state.to.ranks; ++r) {
-    const Rank target{r};
-    const std::int32_t section = state.to_section_of(target);
-    if (section < 0) continue;
-    state.classes_of(static_cast<std::uint32_t>(section));
-    TargetTotals& own = totals.targets[static_cast<std::size_t>(r)];
-    for (const std::uint32_t id : state.distinct_classes_of(static_cast<std::uint32_t>(section))) {
-      state.share_out_locally(id, target, lost, shares);
-      if (shares.wanted.empty()) continue;
-      const State::Class& of_tensor = state.classes[id];
-      parts.clear();
-      SourceChoice choice = state.choice_for(id, target, lost);
-      for (std::uint32_t i = 0; i < shares.shares.size(); ++i) {
-        const std::size_t before = parts.size();
-        choice.choose(shares, i, parts);
-        gaps = gaps || parts.size() == before;
-      }
-      gaps = gaps || !shares.gaps.empty();
-      for (const Part& part : parts) {
-        const ByteCount bytes = bytes_of(part.box, of_tensor.item_bytes);
-        own.needed = support::add(own.needed, bytes, overflowing);
-        sums.add(part.source->rank, bytes);
-        own.runs += runs_of(part.box, part.source->placed, shares.wanted[shares.shares[part.share].wanted]) *
-                    static_cast<ElementCount>(of_tensor.tensors);
-      }
-      own.pieces += parts.size() * of_tensor.tensors;
+JobTotals Planner::State::tally(std::span<const Rank> targets, std::span<const Rank> lost, const OnTarget& on_target) {
+  Tally tally(from.ranks, on_target);
+  std::vector<SourcedBox> parts;
+  const auto add = [&](const Shares& shares, SourceChoice& choice, std::uint32_t id) {
+    const Class& of_tensor = classes[id];
+    parts.clear();
+    const std::uint64_t gaps = shares.gaps.size() + choice.choose_all(shares, parts);
+    for (const SourcedBox& part : parts) {
+      const ElementCount runs =
+          runs_of(part.box, shares.held[part.held], shares.wanted[shares.shares[part.share].wanted]);
+      tally.add(part.source, bytes_of(part.box, of_tensor.item_bytes), of_tensor.tensors.size(),
+                support::multiply(runs, std::ssize(of_tensor.tensors), overflowing));
     }
-    const std::size_t first = totals.flows.size();
-    sums.flush(target, totals.flows);
-    const std::int32_t beside = state.beside(target);
-    for (std::size_t i = first; i < totals.flows.size(); ++i) {
-      const Flow& flow = totals.flows[i];
-      if (to_int(flow.source) == beside) {
-        own.local += flow.bytes;
-      } else {
-        egress[static_cast<std::size_t>(to_int(flow.source))] += flow.bytes;
+    tally.add_gaps(gaps * of_tensor.tensors.size());
+    return true;
+  };
+  for (const Rank target : targets) {
+    tally.begin(target, colocated(target));
+    if (const auto section = section_of_target(target)) {
+      for (const std::uint32_t id : distinct_classes_of(*section)) {
+        SourceChoice choice = choice_for(id, target, lost);
+        share_out(id, target, lost, [&](const Shares& shares) { return add(shares, choice, id); });
       }
     }
+    tally.end();
   }
-  if (gaps) {  // rare: now list them one by one
+  return tally.totals();
+}
+
+JobTotals Planner::totals(std::span<const Rank> lost_ranks) {
+  const std::vector<Rank> lost = sorted(lost_ranks);
+  const std::vector<Rank> targets = state_->targets();
+  std::vector<TargetTotals> by_target;
+  by_target.reserve(targets.size());
+  std::vector<Flow> flows;
+  JobTotals totals = state_->tally(targets, lost, [&](Rank, const TargetTotals& own, std::span<const Flow> of_target) {
+    by_target.push_back(own);
+    flows.insert(flows.end(), of_target.begin(), of_target.end());
+  });
+  if (totals.gaps > 0) {  // rare: now list them one by one
     std::vector<Gap> all;
-    for (std::int32_t r = 0; r < state.to.ranks; ++r) {
-      const Plan with_gaps = plan(Rank{r});
-      std::vector<Gap> of_rank = gaps_without(with_gaps, lost);
+    for (const Rank target : targets) {
+      std::vector<Gap> of_rank = gaps_without(plan(target), lost);
       std::move(of_rank.begin(), of_rank.end(), std::back_inserter(all));
     }
     require_no_gaps(std::move(all));
   }
-  finish(totals, egress);
+  totals.targets = std::move(by_target);
+  totals.flows = std::move(flows);
   return totals;
+}
+
+JobTotals Planner::tally(std::span<const Rank> targets, const OnTarget& on_target) {
+  return state_->tally(targets, {}, on_target);
 }
 
 std::vector<Flow> Planner::holdings(std::span<const Rank> lost_ranks) {
@@ -120,23 +155,21 @@ std::vector<Flow> Planner::holdings(std::span<const Rank> lost_ranks) {
   const std::vector<Rank> lost = sorted(lost_ranks);
   std::vector<Flow> holdings;
   SourceSums sums(state.from.ranks);
-  std::vector<HeldBox> found;
-  for (std::int32_t r = 0; r < state.to.ranks; ++r) {
-    const std::int32_t section = state.to_section_of(Rank{r});
-    if (section < 0) continue;
-    state.classes_of(static_cast<std::uint32_t>(section));
-    for (const std::uint32_t id : state.distinct_classes_of(static_cast<std::uint32_t>(section))) {
+  for (const Rank target : state.targets()) {
+    const std::optional<std::uint32_t> section = state.section_of_target(target);
+    if (!section) continue;
+    for (const std::uint32_t id : state.distinct_classes_of(*section)) {
       // Not by shares: a rank may hold a part of one, which it would take from itself.
-      for (const PlacedBox& wanted : state.wanted_boxes(id, Rank{r})) {
-        found.clear();
-        for (LayoutSearch& source : state.sources_of(id)) source.find(wanted.box, found);
-        for (const HeldBox& held : found) {
-          if (std::binary_search(lost.begin(), lost.end(), held.rank)) continue;
-          sums.add(held.rank, bytes_of(*intersect(wanted.box, held.placed.box), state.classes[id].item_bytes));
-        }
+      for (const PlacedBox& wanted : state.wanted_boxes(id, target)) {
+        const auto on_box = [&](const PlacedBox& held, Rank source) {
+          if (std::binary_search(lost.begin(), lost.end(), source)) return true;
+          sums.add(source, bytes_of(*intersect(wanted.box, held.box), state.classes[id].item_bytes));
+          return true;
+        };
+        for (LayoutSearch& source : state.sources_of(id)) source.find(wanted.box, on_box);
       }
     }
-    sums.flush(Rank{r}, holdings);
+    sums.flush(target, holdings);
   }
   return holdings;
 }

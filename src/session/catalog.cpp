@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <cstring>
+#include <limits>
 #include <map>
 
+#include "geometry/by_value.hpp"
 #include "geometry/strides.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/session.hpp"
@@ -13,13 +14,45 @@ namespace shardwire {
 
 namespace {
 
-void check_declared(const std::string& name, Rank place, const View& view, ElementCount held) {
-  if (view.elements < 0 || view.elements == held) return;
-  throw Error(
-      ErrorCode::layout_mismatch,
-      fmt::format("{}: place {} declares a local buffer of {} elements, but its layout puts {} there: correct the "
-                  "layout (order, split factor, padding) or the buffer",
-                  name, to_int(place), view.elements, held));
+void check_dtype(const TensorSpec& spec, const View& view) {
+  if (!view.dtype || *view.dtype == spec.dtype) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} is {}, but its view is of {} memory: correct the dtype, or give the memory as bytes",
+                          to_string(spec.key), to_string(spec.dtype), to_string(*view.dtype)));
+}
+
+void refuse_size(const std::string& name, Rank layout_rank, const std::string& declared, const std::string& held) {
+  throw Error(ErrorCode::layout_mismatch,
+              fmt::format("{}: layout rank {} declares a local buffer of {}, but its layout puts {} there: correct the "
+                          "layout (order, split factor, padding) or the buffer",
+                          name, to_int(layout_rank), declared, held));
+}
+
+void check_declared(const std::string& name, Rank layout_rank, const View& view, ElementCount held,
+                    ByteCount item_bytes) {
+  if (view.elements >= 0 && view.elements != held) {
+    refuse_size(name, layout_rank, fmt::format("{} elements", view.elements), fmt::format("{}", held));
+  }
+  if (view.bytes < 0) return;
+  const ByteCount bytes = support::multiply(static_cast<ByteCount>(held), item_bytes, "the local size of a tensor");
+  if (static_cast<ByteCount>(view.bytes) != bytes) {
+    refuse_size(name, layout_rank, fmt::format("{} bytes", view.bytes), fmt::format("{} bytes", bytes));
+  }
+}
+
+void check_memory(const std::string& name, Rank layout_rank, const TensorSpec& spec, const Layout& layout,
+                  const View& view) {
+  if (view.data == nullptr) {
+    const bool empty = layout.boxes_of(spec.shape, layout_rank).empty();
+    if (empty && view.elements <= 0 && view.bytes <= 0) return;
+    if (!empty) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("{}: layout rank {} holds elements of it, but its view is null", name, to_int(layout_rank)));
+    }
+  }
+  if (view.elements < 0 && view.bytes < 0) return;
+  check_declared(name, layout_rank, view, layout.local_elements(spec.shape, layout_rank), item_size(spec.dtype));
 }
 
 // From here on data points at local element 0.
@@ -36,8 +69,20 @@ void apply_offset(const std::string& name, View& view, ByteCount item_bytes) {
 
 }  // namespace
 
-struct Catalog::Keys {
-  std::map<TensorKey, std::string> keys;          // with the parameter's name; the name it was added under
+struct SHARDWIRE_LOCAL Catalog::Keys {
+  struct Added {
+    std::string fqn;                  // that it was added under
+    std::size_t value = not_a_value;  // index into Body::values
+  };
+  static constexpr std::size_t not_a_value = std::numeric_limits<std::size_t>::max();
+
+  // The key with the parameter's name.
+  [[nodiscard]] TensorKey own(const TensorKey& key) const {
+    const auto alias = parameters.find(key.fqn);
+    return {alias == parameters.end() ? key.fqn : alias->second, key.state};
+  }
+
+  std::map<TensorKey, Added> keys;                // as own() has them
   std::map<std::string, std::string> parameters;  // by alias
   std::map<std::string, std::string> alias_of;    // one alias of each parameter that has some
 };
@@ -59,12 +104,20 @@ void refuse_zero(const TensorKey& key, Absent absent) {
                   to_string(key)));
 }
 
+void check_depth(const TensorKey& key, const Value& value) {
+  if (depth_of(value) <= max_value_depth) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: lists inside lists, more than {} deep, do not travel", to_string(key), max_value_depth));
+}
+
 }  // namespace
 
-Catalog::Catalog(Rank place, int ranks) : place_(place), ranks_(ranks), body_(std::make_shared<Body>()) {
+Catalog::Catalog(Rank layout_rank, int ranks)
+    : layout_rank_(layout_rank), ranks_(ranks), body_(std::make_shared<Body>()) {
   body_->keys = std::make_shared<Keys>();
-  if (ranks < 1 || to_int(place) < 0 || to_int(place) >= ranks) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("place {} is not among {} ranks", to_int(place), ranks));
+  if (ranks < 1 || to_int(layout_rank) < 0 || to_int(layout_rank) >= ranks) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("layout rank {} is not among {} ranks", to_int(layout_rank), ranks));
   }
 }
 
@@ -79,16 +132,14 @@ Catalog::Keys& Catalog::own_keys() {
   return *keys;
 }
 
-void Catalog::check_new(const TensorKey& key) {
+void Catalog::enter(const TensorKey& key, std::size_t value) {
   Keys& known = own_keys();
-  const auto alias = known.parameters.find(key.fqn);
-  const TensorKey own{alias == known.parameters.end() ? key.fqn : alias->second, key.state};
-  const auto [entry, fresh] = known.keys.emplace(own, key.fqn);
+  const auto [entry, fresh] = known.keys.emplace(known.own(key), Keys::Added{key.fqn, value});
   if (fresh) return;
-  if (entry->second == key.fqn) {
+  if (entry->second.fqn == key.fqn) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{} is in the catalog already", to_string(key)));
   }
-  refuse_twins(key.fqn, entry->second, key.state);
+  refuse_twins(key.fqn, entry->second.fqn, key.state);
 }
 
 void Catalog::alias(std::string alias, std::string fqn) {
@@ -108,13 +159,15 @@ void Catalog::alias(std::string alias, std::string fqn) {
     refuse(fmt::format("'{}' has the alias '{}'; declare both as aliases of '{}'", alias, other->second, fqn));
   }
   const auto under_alias = known.keys.lower_bound({alias, ""});
-  auto past = under_alias;
-  for (; past != known.keys.end() && past->first.fqn == alias; ++past) {
-    const auto twin = known.keys.find({fqn, past->first.state});
-    if (twin != known.keys.end()) refuse_twins(alias, twin->second, past->first.state);
+  auto end = under_alias;
+  for (; end != known.keys.end() && end->first.fqn == alias; ++end) {
+    const auto twin = known.keys.find({fqn, end->first.state});
+    if (twin != known.keys.end()) refuse_twins(alias, twin->second.fqn, end->first.state);
   }
-  for (auto entry = under_alias; entry != past; ++entry) known.keys.emplace(TensorKey{fqn, entry->first.state}, alias);
-  known.keys.erase(under_alias, past);
+  for (auto entry = under_alias; entry != end; ++entry) {
+    known.keys.emplace(TensorKey{fqn, entry->first.state}, entry->second);
+  }
+  known.keys.erase(under_alias, end);
   known.parameters.emplace(alias, fqn);
   known.alias_of.emplace(fqn, alias);
   body_->aliases.push_back({std::move(alias), std::move(fqn)});
@@ -125,45 +178,36 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   if (view.kind == MemoryKind::cuda || view.ready_event != nullptr) {
     throw Error(ErrorCode::unsupported, fmt::format("{}: device memory is not supported by this build", name));
   }
-  const ElementCount elements = volume_of(spec.shape);
-  if (elements == 1) check_declared(name, place_, view, 1);
+  check_dtype(spec, view);
+  if (travels_by_value(spec)) refuse_zero(spec.key, absent);
   apply_offset(name, view, item_size(spec.dtype));
-  if (elements == 1) {
-    // Such tensors travel by value, whatever the layout says, and keep their shape.
-    if (view.data == nullptr) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: a one-element tensor needs memory on every rank", name));
-    }
-    refuse_zero(spec.key, absent);
-    check_new(spec.key);
-    TensorValue value{spec.dtype, spec.shape, Bytes(static_cast<std::size_t>(item_size(spec.dtype)))};
-    std::memcpy(value.bytes.data(), view.data, value.bytes.size());
-    body_->values.push_back({std::move(spec.key), std::move(value), view.data, absent});
-    return;
-  }
   try {
     layout.check(spec.shape, ranks_);
-    view.strides = check_strides(layout, spec.shape, place_, view.strides);
+    view.strides = check_strides(layout, spec.shape, layout_rank_, view.strides);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}, place {}: {}", name, to_int(place_), error.what()));
+    throw Error(error.code(), fmt::format("{}, layout rank {}: {}", name, to_int(layout_rank_), error.what()));
   }
-  if (view.elements >= 0) check_declared(name, place_, view, layout.local_elements(spec.shape, place_));
-  if (view.data == nullptr && layout.local_elements(spec.shape, place_) > 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: place {} holds elements of it, but its view is null", name, to_int(place_)));
-  }
-  check_new(spec.key);
+  check_memory(name, layout_rank_, spec, layout, view);
+  enter(spec.key, Keys::not_a_value);
   body_->entries.push_back({std::move(spec), std::move(layout), view, absent});
 }
 
 void Catalog::add_value(TensorKey key, Value value, Absent absent) {
   refuse_zero(key, absent);
-  if (depth_of(value) > max_value_depth) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: lists inside lists, more than {} deep, do not travel",
-                                                         to_string(key), max_value_depth));
+  check_depth(key, value);
+  enter(key, body_->values.size());
+  body_->values.push_back({std::move(key), std::move(value), absent});
+}
+
+void Catalog::set_value(const TensorKey& key, Value value) {
+  check_depth(key, value);
+  const auto known = body_->keys->keys.find(body_->keys->own(key));
+  if (known == body_->keys->keys.end() || known->second.value == Keys::not_a_value) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the catalog has no value of this key to renew; add_value() adds one", to_string(key)));
   }
-  check_new(key);
-  body_->values.push_back({std::move(key), std::move(value), nullptr, absent});
+  const std::size_t index = known->second.value;
+  own_body().values[index].value = std::move(value);
 }
 
 }  // namespace shardwire

@@ -6,30 +6,50 @@
 #include <algorithm>
 #include <thread>
 
-#include "session/restore_run.hpp"
+#include "move/sizing.hpp"
+#include "support/descriptors.hpp"
 
 namespace shardwire {
 
 namespace {
 
+constexpr unsigned max_logged_refusals = 16;  // of one connection
 // Strangers can open connections without proving anything; what they can hold is bounded.
-constexpr std::size_t most_accepted = 65536;
+constexpr std::size_t max_accepted = 65536;
+// Members of one host may all come at once.
+std::size_t max_unproven_per_address(int world_size) {
+  return std::max<std::size_t>(64, static_cast<std::size_t>(world_size));
+}
+
+std::string summary_of(const detail::PublicationState& publication) {
+  ByteCount bytes = 0;
+  for (const auto& tensor : publication.tensors) bytes += tensor.bytes;
+  return fmt::format("'{}', step {}: {} tensors, {} bytes here, as layout rank {}", publication.name, publication.step,
+                     publication.tensors.size(), bytes, to_int(publication.layout_rank));
+}
 
 unsigned copy_threads(const Core::Setup& setup) {
   if (setup.options.copy_threads != 0) return setup.options.copy_threads;
-  const auto beside = static_cast<unsigned>(
+  const auto colocated = static_cast<unsigned>(
       std::max(1, setup.bootstrap.local_size > 0 ? setup.bootstrap.local_size : setup.bootstrap.world_size));
-  return std::clamp(std::thread::hardware_concurrency() / beside, 1u, 4u);
+  return std::clamp(std::thread::hardware_concurrency() / colocated, 1u, 4u);
 }
 
 }  // namespace
 
-Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)), directory_(setup_.bootstrap.world_size) {
+Core::Core(Loop& loop, Setup setup)
+    : loop_(loop),
+      setup_(std::move(setup)),
+      membership_(loop, *this, setup_.bootstrap, setup_.identity),
+      links_(loop, *setup_.fabric, membership_, setup_.identity,
+             [this](std::function<void()> task) { defer(std::move(task)); }),
+      unproven_(max_unproven_per_address(setup_.bootstrap.world_size)),
+      sweep_timer_(loop) {
   copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
   driver_ =
       std::make_unique<FabricDriver>(loop_, *setup_.fabric, setup_.options.progress.spin, [this](const Error& error) {
         log(LogLevel::error, error.what());
-        for (const auto& run : restores_) run->fabric_broke(std::make_exception_ptr(error));
+        for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
       });
   publisher_ = std::make_unique<Publisher>(
       *setup_.fabric, *copier_,
@@ -39,23 +59,20 @@ Core::Core(Loop& loop, Setup setup) : loop_(loop), setup_(std::move(setup)), dir
 }
 
 Core::~Core() {
-  for (const auto& run : restores_) run->stop_writing();
+  for (const auto& restore : restores_) restore->stop_writing();
   copier_.reset();  // ends the running slices
   end_receives();   // from here on nothing writes into anybody's memory
-  for (const auto& run : restores_) run->abandon();
+  for (const auto& restore : restores_) restore->abandon();
   setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
   restores_.clear();
-  kept_.clear();
-  end_all_gathers(Error(ErrorCode::cancelled, "the session was closed"));
+  restore_cache_.clear();
   publisher_.reset();
-  links_.clear();
-  if (store_) store_->drop();
   for (const auto& [id, connection] : accepted_) connection->drop();
 }
 
 void Core::end_receives() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  const auto written = [](const auto& run) { return run->written(); };
+  const auto written = [](const auto& restore) { return restore->written(); };
   try {
     while (!std::all_of(restores_.begin(), restores_.end(), written) && std::chrono::steady_clock::now() < deadline) {
       setup_.fabric->progress();
@@ -71,33 +88,125 @@ void Core::defer(std::function<void()> task) {
   });
 }
 
-void Core::log(LogLevel level, const std::string& text) const {
-  if (setup_.options.log) setup_.options.log(level, text);
+void Core::log(LogLevel level, const std::string& text) {
+  try {
+    setup_.options.log(level, text);
+  } catch (...) {
+    log_failure_ = std::current_exception();
+    defer([this] { report_log_failure(); });
+  }
+}
+
+// What the caller's sink has thrown comes out of a wait(): of the restores that run, else of the next one.
+void Core::report_log_failure() {
+  if (!log_failure_ || restores_.empty()) return;
+  const std::exception_ptr failure = std::exchange(log_failure_, nullptr);
+  for (const auto& restore : restores_) restore->caller_failed(failure);
+}
+
+void Core::leave() {
+  links_.leave();
+  membership_.leave();
+  for (const auto& [id, connection] : accepted_) connection->leave();
+  accepted_.clear();
 }
 
 // --- serving ---
 
-void Core::listen(const SocketAddress& at) {
-  listener_ = std::make_unique<Listener>(loop_, at, [this](uv_stream_t* listener) { accept(listener); });
+std::uint16_t Core::listen(const SocketAddress& at) {
+  listener_ = std::make_unique<Listener>(loop_, at, [this](support::Descriptor socket) { accept(std::move(socket)); });
+  return listener_->address().port;
 }
 
-void Core::accept(uv_stream_t* listener) {
+void Core::accept(support::Descriptor socket) {
   Connection::Events events;
+  events.ready = [this](Connection& connection) { unproven_.remove(connection.id()); };
   events.message = [this](Connection& connection, wire::Message& message) { serve(connection, message); };
   events.closed = [this](Connection& connection, const Error& reason, bool orderly) {
-    log(LogLevel::debug, fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
+    const bool fault = reason.code() == ErrorCode::out_of_resources;
+    log(fault ? LogLevel::warning : LogLevel::debug,
+        fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
+    unproven_.remove(connection.id());
     publisher_->reader_closed(connection.id());
     accepted_.erase(connection.id());
-    if (!rendezvous_) return;
-    rendezvous_->closed(connection.id(), orderly);
-    flush_rendezvous();
+    refusals_.erase(connection.id());
+    membership_.closed(connection, orderly);
   };
   try {
-    const auto connection = Connection::accept(loop_, listener, setup_.identity, std::move(events));
-    if (accepted_.size() >= most_accepted) return connection->drop();
+    make_room_for_connection();
+    const auto connection = Connection::accept(loop_, std::move(socket), setup_.identity, std::move(events));
+    if (accepted_.size() >= max_accepted) return connection->drop();
     accepted_.emplace(connection->id(), connection);
+    if (const auto oldest = unproven_.add(connection->id(), connection->remote_host())) drop_unproven(*oldest);
   } catch (const Error& error) {
     log(LogLevel::warning, fmt::format("a connection could not be accepted: {}", error.what()));
+  }
+}
+
+// A member that is refused for want of descriptors does not come back; one that is cut off before its proof does.
+void Core::make_room_for_connection() {
+  while (!support::descriptors_left(Connection::descriptors_per_peer)) {
+    const auto oldest = unproven_.oldest();
+    if (!oldest) return;
+    unproven_.remove(*oldest);
+    drop_unproven(*oldest);
+  }
+}
+
+void Core::drop_unproven(Unproven::Id id) {
+  const auto dropped = accepted_.extract(id);
+  if (dropped.empty()) return;
+  log(LogLevel::debug, fmt::format("too many connections from {} have proven nothing; the oldest is closed",
+                                   dropped.mapped()->remote_host()));
+  dropped.mapped()->drop();
+}
+
+void Core::send_to(Rendezvous::ClientId client, const Bytes& encoded) {
+  if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->send_encoded(encoded);
+}
+
+void Core::notify(Rendezvous::ClientId client, const Bytes& encoded) {
+  if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->notify(encoded);
+}
+
+void Core::check_alive(Rendezvous::ClientId client, Connection::Verdict verdict) {
+  const auto found = accepted_.find(client);
+  if (found == accepted_.end()) return verdict(false);
+  found->second->check_alive(std::move(verdict));
+}
+
+void Core::dismiss(Rendezvous::ClientId client, const Error& why) {
+  const auto found = accepted_.find(client);
+  if (found == accepted_.end()) return;
+  const auto connection = found->second;  // which leaves the table meanwhile
+  connection->dismiss(why);
+}
+
+void Core::serve_later(Rendezvous::ClientId client, const std::function<void()>& task) {
+  const auto found = accepted_.find(client);
+  if (found == accepted_.end()) return;
+  const auto connection = found->second;
+  answer(*connection, 0, task);
+}
+
+void Core::log_refusal(const Connection& connection, const std::string& text) {
+  unsigned& count = refusals_[connection.id()];
+  if (count == max_logged_refusals) return;
+  ++count;
+  const bool last = count == max_logged_refusals;
+  log(LogLevel::warning, last ? text + " (what this connection is refused from here on is not logged)" : text);
+}
+
+template <typename Task>
+void Core::answer(Connection& connection, std::uint64_t request, Task task) {
+  try {
+    task();
+  } catch (const Error& error) {
+    log_refusal(connection, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
+    connection.send(failure_for(connection, request, error));
+  } catch (const std::exception& error) {  // no memory, no thread
+    log_refusal(connection, fmt::format("could not serve member {}: {}", connection.peer().rank, error.what()));
+    connection.send(wire::Failure{request, ErrorCode::out_of_resources, error.what()});
   }
 }
 
@@ -108,105 +217,91 @@ void Core::serve(Connection& connection, const wire::Message& message) {
         if constexpr (requires { value.request; }) request = value.request;
       },
       message);
-  try {
+  answer(connection, request, [&] {
     if (Rendezvous::serves(message)) {
-      if (!rendezvous_) throw Error(ErrorCode::invalid_argument, "this member does not serve the rendezvous");
-      rendezvous_->take(connection.id(), connection.peer(), message);
-      flush_rendezvous();
+      membership_.serve(connection, message);
     } else {
       publisher_->serve(connection, message);
     }
-  } catch (const Error& error) {
-    log(LogLevel::warning, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
-    connection.send(wire::Failure{request, error.code(), error.what()});
-  } catch (const std::exception& error) {  // no memory, no thread
-    log(LogLevel::warning, fmt::format("could not serve member {}: {}", connection.peer().rank, error.what()));
-    connection.send(wire::Failure{request, ErrorCode::out_of_resources, error.what()});
-  }
+  });
 }
 
 void Core::payload_arrived(transport::Incoming& incoming) {
   const wire::PayloadHeader header = wire::decode_header(incoming.header());
-  for (const auto& run : restores_) {
-    if (run->payload(header, incoming)) return;
+  for (const auto& restore : restores_) {
+    if (restore->payload(header, incoming)) return;
   }
   incoming.discard();
 }
 
 void Core::publish(std::shared_ptr<detail::PublicationState> publication) {
   publisher_->add(publication);
-  manifests.emplace(publication->described.manifest_digest, publication->described.manifest);
+  metadata_.manifests.emplace(publication->described.manifest_digest, publication->described.manifest);
   announce(*publication, true);
+  log(LogLevel::info, fmt::format("member {} published {}", setup_.bootstrap.rank, summary_of(*publication)));
 }
 
 void Core::withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
                     std::function<void(std::vector<int>)> done) {
   if (publication->withdrawn) return done({});
   announce(*publication, false);
+  log(LogLevel::info,
+      fmt::format("member {} withdrew '{}', step {}", setup_.bootstrap.rank, publication->name, publication->step));
   publisher_->retire(publication, loop_, timeout, std::move(done));
+}
+
+void Core::replace(const std::shared_ptr<detail::PublicationState>& old,
+                   std::shared_ptr<detail::PublicationState> fresh, Duration timeout,
+                   std::function<void(std::vector<int>)> done) {
+  metadata_.manifests.emplace(fresh->described.manifest_digest, fresh->described.manifest);
+  publisher_->replace(old, fresh, loop_, timeout, std::move(done));
+  announce(*fresh, true);  // takes the record's place: readers see the one or the other
 }
 
 void Core::announce(const detail::PublicationState& publication, bool live) {
   const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
-                                       .place = to_int(publication.place),
+                                       .layout_rank = to_int(publication.layout_rank),
                                        .step = publication.step,
                                        .generation = publication.generation,
                                        .live = live,
                                        .manifest = publication.described.manifest_digest,
                                        .values = publication.described.values_digest};
-  tell_rendezvous(wire::Publish{publication.name, record});
+  membership_.send(wire::Publish{publication.name, record});
 }
 
 // --- restores ---
 
-void Core::start(std::unique_ptr<RestoreRun> run) {
-  restores_.push_back(std::move(run));
+void Core::start(std::unique_ptr<RunningRestore> restore) {
+  restores_.push_back(std::move(restore));
   restores_.back()->start();
+  report_log_failure();
 }
 
-void Core::finished(RestoreRun& run) {
-  // Not at once: the run is still on the call stack.
-  defer([this, &run] { std::erase_if(restores_, [&](const auto& one) { return one.get() == &run; }); });
+void Core::finished(RunningRestore& restore) {
+  // Not at once: the restore is still on the call stack.
+  defer([this, &restore] {
+    std::erase_if(restores_, [&](const auto& one) { return one.get() == &restore; });
+    if (restores_.empty()) metadata_.trim(directory());
+    sweep();
+  });
 }
 
-std::unique_ptr<KeptRestore> Core::take_kept(const std::string& from, const Catalog& wanted) {
-  const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                  [&](const auto& kept) { return kept->from == from && alike(kept->wanted, wanted); });
-  if (found == kept_.end()) return nullptr;
-  auto taken = std::move(*found);
-  kept_.erase(found);
-  return taken;
-}
-
-void Core::keep(std::unique_ptr<KeptRestore> kept) {
-  // A trainer restores one catalog, or two in turn. More would hold on to memory that peers have long given back.
-  constexpr std::size_t most_kept = 2;
-  // Enough for the next restore to begin without page faults; the rest goes back to the trainer.
-  constexpr ByteCount most_staging_kept = 64u << 20;
-  if (kept_.size() >= most_kept) kept_.erase(kept_.begin());
-  for (const auto& older : kept_) older->staging.reset();
-  if (kept->staging) kept->staging->trim(most_staging_kept);
-  kept_.push_back(std::move(kept));
-}
-
-std::shared_ptr<Link> Core::link(const wire::PublicationRecord& record) {
-  auto& link = links_[{record.member, record.turn}];
-  if (link && !link->broken()) return link;
-  if (directory_.presence(record.member) != wire::Presence::there) {
-    throw Error(ErrorCode::peer_lost, fmt::format("member {} is not in the session any more", record.member),
-                std::vector<Rank>{Rank{record.member}});
+void Core::sweep() {
+  const auto now = LinkTable::Clock::now();
+  const auto [gone, due] = links_.sweep(now);
+  for (const LinkTable::Gone& one : gone) {
+    if (one.publication.empty()) {
+      restore_cache_.forget(one.link);
+    } else {
+      restore_cache_.unbind(one.link, one.publication);
+    }
   }
-  const wire::MemberRecord* address = directory_.address(record.member, record.turn);
-  if (address == nullptr) require_rendezvous(fmt::format("the address of member {}", record.member));
-  auto fresh = std::make_shared<Link>(*setup_.fabric, record.member);
-  if (address != nullptr) {
-    fresh->connect(loop_, *address, setup_.identity);  // throws: nothing is kept, the next one tries again
-  } else {
-    look_up(record, fresh);
-  }
-  // A broken link may be on the call stack: it goes on a later turn.
-  defer([old = std::exchange(link, fresh)] {});
-  return fresh;
+  if (due) sweep_timer_.start(*due - now, [this] { sweep(); });
+}
+
+void Core::directory_changed() {
+  for (const auto& restore : restores_) restore->directory_changed();
+  sweep();
 }
 
 }  // namespace shardwire

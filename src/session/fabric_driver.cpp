@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/fabric_driver.hpp"
 
-#include "session/uv_error.hpp"
+#include "session/control/uv_error.hpp"
 
 namespace shardwire {
 
@@ -36,12 +36,12 @@ FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::chrono::n
 
 void FabricDriver::advance() {
   // Bounded, so that control messages and copies get their turn under constant traffic.
-  constexpr int most_rounds = 64;
+  constexpr int max_rounds = 64;
   try {
     int rounds = 0;
-    while (rounds < most_rounds && fabric_.progress()) ++rounds;
+    while (rounds < max_rounds && fabric_.progress()) ++rounds;
     if (slept_ || rounds > 0) active();
-    slept_ = rounds < most_rounds && may_sleep();
+    slept_ = rounds < max_rounds && may_sleep();
     if (slept_) {
       uv_idle_stop(idle_.get());
     } else {

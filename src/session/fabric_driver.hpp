@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "session/loop.hpp"
+#include "session/control/loop.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire {

@@ -12,7 +12,7 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::size_t shown_values = 4;
+constexpr std::size_t max_shown_shares = 4;
 
 // The parameters of a group that had one value of an option.
 struct Share {
@@ -23,15 +23,15 @@ struct Share {
 
 [[noreturn]] void refuse(const std::string& option, const std::vector<Share>& shares) {
   std::string text = fmt::format("parameters that are wanted as one group had different values of '{}': ", option);
-  for (std::size_t i = 0; i < std::min(shares.size(), shown_values); ++i) {
+  for (std::size_t i = 0; i < std::min(shares.size(), max_shown_shares); ++i) {
     fmt::format_to(std::back_inserter(text), "{}{} for {}", i == 0 ? "" : ", ", to_string(*shares[i].value),
                    *shares[i].first);
     if (shares[i].parameters > 1) {
       fmt::format_to(std::back_inserter(text), " and {} more", shares[i].parameters - 1);
     }
   }
-  if (shares.size() > shown_values) {
-    fmt::format_to(std::back_inserter(text), ", and {} more values", shares.size() - shown_values);
+  if (shares.size() > max_shown_shares) {
+    fmt::format_to(std::back_inserter(text), ", and {} more values", shares.size() - max_shown_shares);
   }
   throw Error(ErrorCode::layout_mismatch, text + "; want them in groups of their own");
 }

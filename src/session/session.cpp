@@ -12,25 +12,35 @@
 #include <future>
 #include <system_error>
 
-#include "session/aliasing.hpp"
+#include "session/control/bootstrap.hpp"
 #include "session/core.hpp"
-#include "session/exchange.hpp"
-#include "session/restore_run.hpp"
+#include "session/exchange/aliasing.hpp"
+#include "session/exchange/exchange.hpp"
+#include "session/handle.hpp"
+#include "session/memory_check.hpp"
+#include "session/restore/run.hpp"
+#include "session/settings.hpp"
+#include "support/environment.hpp"
+#include "support/fork.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
 namespace detail {
 
 /// What the public handles share. Owns the loop; everything on it is in the core.
-class SessionState : public std::enable_shared_from_this<SessionState> {
+class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<SessionState> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  SessionState(Bootstrap bootstrap, SessionOptions options);
+  SessionState(Bootstrap bootstrap, const SessionOptions& options);
   ~SessionState() { stop(); }
 
   void stop();
+  std::shared_ptr<ArenaState> allocate(ByteCount bytes);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
+  std::vector<int> replace(const std::shared_ptr<PublicationState>& old, const PublicationState::Update& update,
+                           std::shared_ptr<PublicationState>& fresh);
   enum class Aliasing : std::uint8_t { refused, checked_before };
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing);
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
@@ -45,8 +55,12 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
+  void list(const std::shared_ptr<PublicationState>& publication);
+  std::shared_ptr<PublicationState> describe_publication(const Catalog& held, const PublishOptions& options);
   void refuse_aliasing(const Catalog& wanted);
+  void abandon();
 
+  support::OwningProcess owner_;
   std::unique_ptr<Loop> loop_;  // before core_: the core lives on it
   std::unique_ptr<Core> core_;  // loop thread only
   std::atomic<std::uint64_t> next_generation_{1};
@@ -83,6 +97,11 @@ std::string host_identity() {
                      link_target("/proc/self/ns/pid"), getuid());
 }
 
+Bootstrap named(Bootstrap bootstrap) {
+  if (bootstrap.run_id.empty()) bootstrap.run_id = run_id_of_environment();
+  return bootstrap;
+}
+
 std::uint64_t random_number() {
   const wire::Nonce nonce = wire::random_nonce();
   std::uint64_t value = 0;
@@ -102,30 +121,32 @@ std::optional<Way> way_of_environment() {
 
 namespace detail {
 
-SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(std::move(from)) {
+SessionState::SessionState(Bootstrap from, const SessionOptions& options) : bootstrap(named(std::move(from))) {
   if (bootstrap.world_size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.world_size) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("member {} is not among {} members", bootstrap.rank, bootstrap.world_size));
   }
-  if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
-  if (options.progress.spin < Duration::zero()) {
-    throw Error(ErrorCode::invalid_argument, "a session cannot spin for less than no time");
+  if (bootstrap.run_id.size() > wire::max_name_bytes || bootstrap.run_id.find('\0') != std::string::npos) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a run id has at most {} characters, and no NUL among them", wire::max_name_bytes));
   }
+  Settings settings = settle(options, bootstrap.rank);
   const auto began = Clock::now();
-  const transport::Transport& transport = transport::choose(options.transport);
+  const transport::Transport& transport = transport::choose(settings.transport);
 
   Core::Setup setup;
   setup.bootstrap = bootstrap;
   setup.identity.job_key = bootstrap.job_key;
   wire::Hello& hello = setup.identity.hello;
-  hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased"};
+  hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased", "withdrawn", "ping"};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
   hello.incarnation = random_number();
   hello.host = host_identity();
+  hello.run_id = bootstrap.run_id;
 
   loop_ = std::make_unique<Loop>();
-  setup.options = std::move(options);
+  setup.options = std::move(settings);
   const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
   loop_->call([&] {
     fabric = transport.open();
@@ -133,6 +154,8 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
     setup.fabric = fabric;
     setup.arenas = arenas;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
+    const std::string unknown = support::unknown_variables_warning();
+    if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
     core_->join([joined](const std::exception_ptr& error) {
       if (error) {
         joined->set_exception(error);
@@ -152,23 +175,77 @@ SessionState::SessionState(Bootstrap from, SessionOptions options) : bootstrap(s
 
 void SessionState::stop() {
   if (!loop_) return;
+  if (!owner_.is_this()) return abandon();
   loop_->call([this] { core_.reset(); });
   loop_.reset();
 }
 
+// Threads, locks and the fabric are the parent's: nothing of theirs can be ended here.
+void SessionState::abandon() {
+  static_cast<void>(core_.release());
+  static_cast<void>(loop_.release());
+  static_cast<void>(new auto(std::move(fabric)));
+  static_cast<void>(new auto(std::move(arenas)));
+}
+
 Loop& SessionState::running() const {
+  if (!owner_.is_this()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the session is that of process {}, which has forked: this process has to join by itself",
+                            owner_.id()));
+  }
   if (!loop_) throw Error(ErrorCode::invalid_argument, "the session is closed");
   return *loop_;
 }
 
+std::shared_ptr<ArenaState> SessionState::allocate(ByteCount bytes) {
+  static_cast<void>(running());
+  return arenas->allocate(bytes);
+}
+
 std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options) {
   Loop& loop = running();
+  const auto publication = describe_publication(held, options);
+  list(publication);
+  loop.call([&] { core_->publish(publication); });
+  return publication;
+}
+
+std::vector<int> SessionState::replace(const std::shared_ptr<PublicationState>& old,
+                                       const PublicationState::Update& update,
+                                       std::shared_ptr<PublicationState>& fresh) {
+  Loop& loop = running();
+  const PublishOptions options{.name = old->name, .step = update.step, .snapshot = update.snapshot};
+  const auto publication = describe_publication(update.held, options);
+  check_update(*old, *publication);
+  list(publication);
+  const auto readers = std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
+  loop.call([&] {
+    core_->replace(old, publication, update.timeout,
+                   [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
+  });
+  fresh = publication;
+  auto left = readers->get_future().get();
+  old->retired = true;
+  return left;
+}
+
+void SessionState::list(const std::shared_ptr<PublicationState>& publication) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(published_, [](const auto& one) { return one.expired(); });
+  published_.push_back(publication);
+}
+
+// Not shown to anybody yet.
+std::shared_ptr<PublicationState> SessionState::describe_publication(const Catalog& held,
+                                                                     const PublishOptions& options) {
   if (options.name.empty() || options.name.size() > 256) {
     throw Error(ErrorCode::invalid_argument, "the name of a publication has 1 to 256 characters");
   }
+  require_readable(held);
   auto publication = std::make_shared<PublicationState>();
   publication->name = options.name;
-  publication->place = held.place();
+  publication->layout_rank = held.layout_rank();
   publication->step = options.step;
   publication->generation = next_generation_++;
   publication->described = describe(held);
@@ -181,7 +258,7 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
                          self = std::weak_ptr<PublicationState>(publication)](Duration timeout) -> std::vector<int> {
     const auto state = session.lock();
     const auto own = self.lock();
-    if (!state || !own || !state->loop_) return {};
+    if (!state || !own || !state->loop_ || !state->owner_.is_this()) return {};
     const auto readers =
         std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
     state->loop_->call([&] {
@@ -191,12 +268,13 @@ std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, con
     own->retired = true;
     return left;
   };
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(published_, [](const auto& one) { return one.expired(); });
-    published_.push_back(publication);
-  }
-  loop.call([&] { core_->publish(publication); });
+  publication->replace = [session = weak_from_this(), self = std::weak_ptr<PublicationState>(publication)](
+                             const PublicationState::Update& update, std::shared_ptr<PublicationState>& fresh) {
+    const auto state = session.lock();
+    const auto own = self.lock();
+    if (!state || !own) throw Error(ErrorCode::invalid_argument, "the session is closed");
+    return state->replace(own, update, fresh);
+  };
   return publication;
 }
 
@@ -230,6 +308,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  require_writable(wanted);
   if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
   if (!options.way) options.way = way_of_environment();
   auto state = std::make_shared<RestoreState>();
@@ -237,7 +316,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
       std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
   state->cancel = [session = weak_from_this(), run, weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
-    if (!owner || !owner->loop_) return;
+    if (!owner || !owner->loop_ || !owner->owner_.is_this()) return;
     owner->loop_->call([&] {
       const auto still = weak.lock();
       if (!still || still->done() || *run == nullptr) return;
@@ -245,8 +324,11 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
     });
   };
   const double join_seconds = join_seconds_.exchange(0);
-  loop.post([this, state, run, wanted, options = std::move(options), began, join_seconds] {
-    auto made = std::make_unique<RestoreRun>(*core_, state, wanted, options, began, join_seconds);
+  // Of an exchange nobody publishes a second time.
+  const auto withdrawal =
+      aliasing == Aliasing::refused ? RestoreRun::Withdrawal::plans_anew : RestoreRun::Withdrawal::ends;
+  loop.post([this, state, run, wanted, options = std::move(options), withdrawal, began, join_seconds] {
+    auto made = std::make_unique<RestoreRun>(*core_, state, wanted, options, withdrawal, began, join_seconds);
     *run = made.get();
     core_->start(std::move(made));
   });
@@ -260,7 +342,10 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   calls.gather = [this](const std::string& name, Bytes value, Duration timeout) {
     return gather(name, std::move(value), timeout);
   };
-  calls.check_aliasing = [this](const Catalog& catalog) { check_aliasing(catalog, published()); };
+  calls.check_destination = [this](const Catalog& catalog) {
+    require_writable(catalog);
+    check_aliasing(catalog, published());
+  };
   calls.publish = [this](const Catalog& catalog, const PublishOptions& how) {
     return Publication(publish(catalog, how));
   };
@@ -274,13 +359,14 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
   const auto result =
       std::make_shared<std::promise<std::vector<Bytes>>>();  // owners: this call and the core's callback
   running().call([&] {
-    core_->gather(name, value, timeout, [result](std::vector<Bytes> values, const std::exception_ptr& error) {
-      if (error) {
-        result->set_exception(error);
-      } else {
-        result->set_value(std::move(values));
-      }
-    });
+    core_->membership().gather(name, value, timeout,
+                               [result](std::vector<Bytes> values, const std::exception_ptr& error) {
+                                 if (error) {
+                                   result->set_exception(error);
+                                 } else {
+                                   result->set_value(std::move(values));
+                                 }
+                               });
   });
   return result->get_future().get();
 }
@@ -294,7 +380,7 @@ SessionUsage SessionState::usage() const {
 }
 
 void SessionState::close(Duration timeout) {
-  if (!loop_) return;
+  if (!loop_ || !owner_.is_this()) return;
   const auto deadline = Clock::now() + timeout;
   for (const auto& publication : published())
     publication->retire(std::max(Duration::zero(), Duration(deadline - Clock::now())));
@@ -319,41 +405,44 @@ Session& Session::operator=(Session&& other) noexcept {
 
 Session Session::join(Bootstrap bootstrap, SessionOptions options) {
   try {
-    return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), std::move(options)));
+    return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), options));
   } catch (const std::system_error& error) {  // a thread that could not be started
     throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
   }
 }
 
+detail::SessionState& Session::state() const {
+  return detail::checked(state_, "session");
+}
 int Session::rank() const {
-  return state_->bootstrap.rank;
+  return state().bootstrap.rank;
 }
 int Session::world_size() const {
-  return state_->bootstrap.world_size;
+  return state().bootstrap.world_size;
 }
 std::string Session::transport() const {
-  return state_->fabric->version();
+  return state().fabric->version();
 }
 Arena Session::allocate(ByteCount bytes) {
-  return Arena(state_->arenas->allocate(bytes));
+  return Arena(state().allocate(bytes));
 }
 Publication Session::publish(const Catalog& held, PublishOptions options) {
-  return Publication(state_->publish(held, options));
+  return Publication(state().publish(held, options));
 }
 Restore Session::restore(const Catalog& wanted, RestoreOptions options) {
-  return Restore(state_->restore(wanted, std::move(options), detail::SessionState::Aliasing::refused));
+  return Restore(state().restore(wanted, std::move(options), detail::SessionState::Aliasing::refused));
 }
 ExchangeResult Session::exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options) {
-  return state_->exchange(held, wanted, options);
+  return state().exchange(held, wanted, options);
 }
 std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duration timeout) {
-  return state_->gather(name, std::move(value), timeout);
+  return state().gather(name, std::move(value), timeout);
 }
 SessionUsage Session::usage() const {
-  return state_->usage();
+  return state().usage();
 }
 void Session::close(Duration timeout) {
-  state_->close(timeout);
+  state().close(timeout);
 }
 
 Restore::Restore() = default;
@@ -365,31 +454,31 @@ Restore& Restore::operator=(Restore&& other) noexcept {
   return *this;
 }
 Restore::~Restore() {
-  if (!state_ || state_->done()) return;
+  if (!state_ || state_->inherited() || state_->done()) return;
   state_->cancel();
   state_->wait_done();
 }
 void Restore::on_progress(std::function<void(const Progress&)> callback, Duration interval) {
-  state_->listen(std::move(callback), interval);
+  detail::checked(state_, "restore").listen(std::move(callback), interval);
 }
 void Restore::wait() {
-  state_->wait();
+  detail::checked(state_, "restore").wait();
 }
 bool Restore::poll() const {
-  return state_->done();
+  return detail::checked(state_, "restore").done();
 }
 void Restore::cancel() {
-  state_->cancel();
+  detail::checked(state_, "restore").cancel();
 }
 const RestoreReport& Restore::report() const {
-  return state_->report();
+  return detail::checked(state_, "restore").report();
 }
 bool Restore::has_value(const TensorKey& key) const {
-  return state_->values().contains(key);
+  return detail::checked(state_, "restore").values().contains(key);
 }
 const Value& Restore::value(const TensorKey& key) const {
-  const auto found = state_->values().find(key);
-  if (found == state_->values().end()) {
+  const auto found = detail::checked(state_, "restore").values().find(key);
+  if (found == detail::checked(state_, "restore").values().end()) {
     throw Error(ErrorCode::invalid_argument, fmt::format("no value was restored for {}", to_string(key)));
   }
   return found->second;

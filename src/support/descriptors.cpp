@@ -36,15 +36,25 @@ long in_use() {
 
 }  // namespace
 
-void require_descriptors(int count, std::string_view what) {
+void Descriptor::reset(int number) {
+  if (number_ >= 0) ::close(number_);
+  number_ = number;
+}
+
+bool descriptors_left(int count) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
   const auto most = static_cast<long>(limit.rlim_cur);
-  if (most >= count && is_free(static_cast<int>(most - count))) return;
-  if (in_use() + count <= most) return;
-  throw Error(
-      ErrorCode::out_of_resources,
-      fmt::format("{}: {} more file descriptors are wanted, and {} in all are allowed (ulimit -n)", what, count, most));
+  return (most >= count && is_free(static_cast<int>(most - count))) || in_use() + count <= most;
+}
+
+void require_descriptors(int count, std::string_view what) {
+  if (descriptors_left(count)) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  throw Error(ErrorCode::out_of_resources,
+              fmt::format("{}: {} more file descriptors are wanted, and {} in all are allowed (ulimit -n)", what, count,
+                          limit.rlim_cur));
 }
 
 }  // namespace shardwire::support

@@ -2,9 +2,32 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 
 namespace shardwire::support {
 
+/// Owner of a file descriptor, or of none.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) reset(other.release());
+    return *this;
+  }
+  [[nodiscard]] int get() const { return number_; }
+  [[nodiscard]] int release() { return std::exchange(number_, -1); }
+  void reset(int number = -1);
+  explicit operator bool() const { return number_ >= 0; }
+
+ private:
+  int number_ = -1;
+};
+
+/// Whether this process may open `count` more file descriptors; it opens at most one meanwhile.
+bool descriptors_left(int count);
 /// Makes sure that this process may open `count` more file descriptors; it opens at most one meanwhile. For use before
 /// libraries that end the process, or wait for ever, when they are refused one.
 /// Errors: throws Error{out_of_resources} saying that there are too few for `what`.

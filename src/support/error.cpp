@@ -14,6 +14,8 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::cancelled: return "cancelled";
     case ErrorCode::transport_failed: return "transport_failed";
     case ErrorCode::internal: return "internal";
+    case ErrorCode::withdrawn: return "withdrawn";
+    case ErrorCode::step_mismatch: return "step_mismatch";
   }
   return "unknown";
 }

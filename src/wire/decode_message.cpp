@@ -20,6 +20,7 @@ Hello read_hello(schema::Hello::Reader from, Input& in) {
   }
   hello.host = in.at("Hello.host").name(from.getHost(), max_name_bytes);
   hello.nonce = in.at("Hello.nonce").digest(from.getNonce());
+  if (from.hasRunId()) hello.run_id = in.at("Hello.runId").name(from.getRunId(), max_name_bytes);
   return hello;
 }
 
@@ -91,8 +92,8 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
   }
   if (from.hasMarkRegion()) {
     in.at("Bound.markRegion");
-    bound.mark = Bound::Mark{read_region(from.getMarkRegion(), in), from.getMarkOffsetBytes()};
-    if (bound.mark->offset_bytes > bound.mark->region.size_bytes) in.reject("ends before its mark");
+    bound.word = Bound::Word{read_region(from.getMarkRegion(), in), from.getMarkOffsetBytes()};
+    if (bound.word->offset_bytes > bound.word->region.size_bytes) in.reject("ends before its mark");
   }
   const auto tensors = in.at("Bound.tensors").list(from.getTensors());
   bound.tensors.reserve(tensors.size());
@@ -144,9 +145,10 @@ Digests read_digests(schema::Digests::Reader from, Input& in) {
 }
 
 Failure read_failure(schema::Failure::Reader from, Input& in) {
-  const auto code = static_cast<std::size_t>(from.getCode());
-  if (code >= wire_errors.size()) in.at("Failure.code").reject(fmt::format("is {}, an unknown code", code));
-  return {from.getRequest(), wire_errors[code], in.at("Failure.message").name(from.getMessage(), max_failure_bytes)};
+  // A code of a later version still says that the request failed, and its message why.
+  const auto known = static_cast<std::size_t>(from.getCode());
+  const ErrorCode code = known < wire_errors.size() ? wire_errors[known] : ErrorCode::transport_failed;
+  return {from.getRequest(), code, in.at("Failure.message").name(from.getMessage(), max_failure_bytes)};
 }
 
 Message read_message(schema::Message::Reader from, Input& in) {
@@ -186,6 +188,8 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::GATHER_QUIT:
     case Which::GATHER_ABSENT: return read_rendezvous_message(from, in);
     case Which::CONFIRM: return read_confirm(from.getConfirm(), in);
+    case Which::PING: return Ping{from.getPing().getNumber()};
+    case Which::PONG: return Pong{from.getPong().getNumber()};
   }
   in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
 }

@@ -29,6 +29,7 @@ void write_hello(schema::Hello::Builder out, const Hello& hello) {
   for (unsigned i = 0; i < capabilities.size(); ++i) capabilities.set(i, text_of(hello.capabilities[i]));
   out.setHost(text_of(hello.host));
   write_digest(out.initNonce(), hello.nonce);
+  if (!hello.run_id.empty()) out.setRunId(text_of(hello.run_id));
 }
 
 void write_blob(schema::BlobReply::Builder out, const Digest& digest, const Bytes& encoded) {
@@ -128,9 +129,9 @@ void write(Builder out, const Bound& bound) {
   for (unsigned i = 0; i < regions.size(); ++i) {
     write_region(regions[i], bound.regions[i]);
   }
-  if (bound.mark) {
-    write_region(to.initMarkRegion(), bound.mark->region);
-    to.setMarkOffsetBytes(bound.mark->offset_bytes);
+  if (bound.word) {
+    write_region(to.initMarkRegion(), bound.word->region);
+    to.setMarkOffsetBytes(bound.word->offset_bytes);
   }
   auto tensors = to.initTensors(static_cast<unsigned>(bound.tensors.size()));
   for (unsigned i = 0; i < tensors.size(); ++i) {
@@ -176,6 +177,12 @@ void write(Builder out, const Failure& failure) {
 
 void write(Builder out, const Goodbye&) {
   out.setGoodbye();
+}
+void write(Builder out, const Ping& ping) {
+  out.initPing().setNumber(ping.number);
+}
+void write(Builder out, const Pong& pong) {
+  out.initPong().setNumber(pong.number);
 }
 
 }  // namespace

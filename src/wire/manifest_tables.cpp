@@ -45,7 +45,7 @@ class Foresight {
     }
     row.dtype = dtypes_[row.state];
   }
-  void learn(const TensorRow& row) {
+  void fetch_metadata(const TensorRow& row) {
     last_ = row;
     by_name_[row.name] = {row.shape, row.rule};
     dtypes_[row.state] = row.dtype;
@@ -113,7 +113,7 @@ Bytes encode_rows(std::span<const TensorRow> rows, const TableSizes& sizes) {
     if ((differs & in_shape) != 0) put_varint(out, row.shape);
     if ((differs & in_rule) != 0) put_varint(out, row.rule);
     if ((differs & in_dtype) != 0) put_varint(out, row.dtype);
-    foresight.learn(row);
+    foresight.fetch_metadata(row);
   }
   return out;
 }
@@ -146,7 +146,7 @@ std::vector<TensorRow> decode_rows(std::span<const std::byte> bytes, const Table
     if ((differs & in_rule) != 0) row.rule = index(sizes.rules, "rule");
     if ((differs & in_dtype) != 0) row.dtype = index(sizes.dtypes, "dtype");
     if (row.shape >= sizes.shapes || row.rule >= sizes.rules) in.reject("refers past the end of a table");
-    foresight.learn(row);
+    foresight.fetch_metadata(row);
     rows.push_back(row);
   }
   return rows;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -10,7 +11,7 @@
 
 #include "shardwire/error.hpp"
 #include "shardwire/plan.hpp"
-#include "shardwire/session.hpp"
+#include "shardwire/value.hpp"
 
 // Values that cross between members, free of any encoding. encode()/decode() are the only way to bytes and back.
 namespace shardwire::wire {
@@ -28,6 +29,7 @@ struct Hello {
   std::uint64_t incarnation = 0;  ///< distinguishes processes that had the same member number
   std::string host;               ///< equal on one host (boot id and IPC namespace)
   Nonce nonce{};
+  std::string run_id{};  ///< name of the job; may be empty. Of both members the same, or they refuse each other
   bool operator==(const Hello&) const = default;
 };
 /// Keyed digest over both hellos: shows that the sender has the job key. Second message, both ways.
@@ -50,8 +52,8 @@ struct MemberRecord {
 /// What a member publishes under a name.
 struct PublicationRecord {
   std::int32_t member = 0;
-  std::uint32_t turn = 0;  ///< see Joined; does not travel with Publish
-  std::int32_t place = 0;  ///< rank in the layouts of the manifest
+  std::uint32_t epoch = 0;       ///< see Joined; does not travel with Publish
+  std::int32_t layout_rank = 0;  ///< rank in the layouts of the manifest
   std::int64_t step = 0;
   std::uint64_t generation = 0;
   bool live = true;  ///< false: withdrawn
@@ -66,7 +68,7 @@ struct Join {
 };
 /// Answer to Join. Incarnations are random and do not compress; a turn tells the same processes apart in a small number.
 struct Joined {
-  std::uint32_t turn = 0;  ///< how many processes have had this member number, this one included
+  std::uint32_t epoch = 0;  ///< how many processes have had this member number, this one included
   bool operator==(const Joined&) const = default;
 };
 /// Announces or, when not live, withdraws.
@@ -81,18 +83,18 @@ struct Watch {
   bool operator==(const Watch&) const = default;
 };
 
-/// `count` members from `first` on, which belong to one group; member first + i has place `place` + i.
+/// `count` members from `first` on, which belong to one group; member first + i has layout rank `layout_rank` + i.
 struct MemberRun {
   std::int32_t first = 0;
   std::int32_t count = 1;
-  std::int32_t place = 0;   ///< 0 for group 0
-  std::uint32_t group = 0;  ///< 0: none
+  std::int32_t layout_rank = 0;  ///< 0 for group 0
+  std::uint32_t group = 0;       ///< 0: none
   bool operator==(const MemberRun&) const = default;
 };
 /// What publications of many members have in common.
 struct RosterGroup {
   std::uint32_t number = 0;  ///< not 0; the receiver knows it until no member belongs to it
-  std::uint32_t turn = 0;
+  std::uint32_t epoch = 0;
   std::int64_t step = 0;
   std::uint64_t generation = 0;
   Digest manifest{};
@@ -109,10 +111,10 @@ struct Roster {
 };
 
 enum class Presence : std::uint32_t { there, left, lost };
-/// Members that went or came back, in the form of Roster::runs: the group is a Presence, the place 0 or the member.
-struct Departures {
+/// Members that went or came back, in the form of Roster::runs: the group is a Presence, the layout rank 0 or the member.
+struct MembershipChanges {
   std::vector<MemberRun> runs;
-  bool operator==(const Departures&) const = default;
+  bool operator==(const MembershipChanges&) const = default;
 };
 
 struct Lookup {
@@ -122,7 +124,7 @@ struct Lookup {
 /// Each member asked for is in one of the two.
 struct Addresses {
   struct Entry {
-    std::uint32_t turn = 0;
+    std::uint32_t epoch = 0;
     MemberRecord member;
     bool operator==(const Entry&) const = default;
   };
@@ -244,26 +246,26 @@ struct Bound {
   std::vector<RegionHandle> regions;
   std::vector<TensorHandle> tensors;
   /// A word in memory of the source: the publication's generation as long as it is live.
-  struct Mark {
+  struct Word {
     RegionHandle region;
     std::uint64_t offset_bytes = 0;
-    bool operator==(const Mark&) const = default;
+    bool operator==(const Word&) const = default;
   };
-  std::optional<Mark> mark{};
+  std::optional<Word> word{};
   bool operator==(const Bound&) const = default;
 };
 
-struct Part {
+struct RequestedBox {
   std::uint32_t tensor = 0;  ///< in the source's manifest
   Box box;                   ///< global coordinates, inside one box of the source
-  bool operator==(const Part&) const = default;
+  bool operator==(const RequestedBox&) const = default;
 };
 /// Asks the source for these boxes, each row-major: packed back to back into one message, or one message for each. The
 /// headers of the messages are PayloadHeaders.
 struct PackRequest {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;  ///< 0: none, `publication` has to be live while the source packs. Not with `each`
-  std::vector<Part> parts;
+  std::vector<RequestedBox> parts;
   bool each = false;    ///< one message per part, straight from where it lies if it lies in one piece. Only for sources
                         ///< with the capability "straight"
   bool digest = false;  ///< with a digest of the elements of each message: of the part's box, or of the digests of all
@@ -277,7 +279,7 @@ struct PackRequest {
 struct DigestRequest {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
-  std::vector<Part> parts;
+  std::vector<RequestedBox> parts;
   bool operator==(const DigestRequest&) const = default;
 };
 struct BoxDigest {
@@ -303,10 +305,21 @@ struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
-using Message =
-    std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
-                 Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
-                 Watch, Roster, Departures, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent, Confirm>;
+/// Asks for a sign of life. Only for peers with the capability "ping".
+struct Ping {
+  std::uint64_t number = 0;
+  bool operator==(const Ping&) const = default;
+};
+/// Answer to a Ping.
+struct Pong {
+  std::uint64_t number = 0;
+  bool operator==(const Pong&) const = default;
+};
+
+using Message = std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased,
+                             Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye,
+                             Join, Joined, Publish, Watch, Roster, MembershipChanges, Lookup, Addresses, Gather,
+                             Gathered, GatherQuit, GatherAbsent, Confirm, Ping, Pong>;
 
 /// Bounds of what a reader accepts.
 inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key

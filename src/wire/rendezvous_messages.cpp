@@ -47,7 +47,7 @@ Publish read_publish(schema::Publish::Reader from, Input& in) {
   publish.publication = in.at("Publish.publication").name(from.getPublication(), max_name_bytes);
   const auto record = in.at("Publish.record").pass(from.getRecord());
   publish.record.member = in.at("Publish.record.member").rank(record.getMember());
-  publish.record.place = in.at("Publish.record.place").rank(record.getPlace());
+  publish.record.layout_rank = in.at("Publish.record.layout_rank").rank(record.getPlace());
   publish.record.step = record.getStep();
   publish.record.generation = record.getGeneration();
   publish.record.live = !record.getWithdrawn();
@@ -80,12 +80,12 @@ Roster read_roster(schema::Roster::Reader from, Input& in) {
   return roster;
 }
 
-Departures read_departures(schema::Departures::Reader from, Input& in) {
-  Departures departures{read_runs(in.at("Departures.runs").pass(from.getRuns()), in)};
-  for (const MemberRun& run : departures.runs) {
+MembershipChanges read_membership_changes(schema::Departures::Reader from, Input& in) {
+  MembershipChanges membership_changes{read_runs(in.at("MembershipChanges.runs").pass(from.getRuns()), in)};
+  for (const MemberRun& run : membership_changes.runs) {
     if (run.group > static_cast<std::uint32_t>(Presence::lost)) in.reject(fmt::format("has the group {}", run.group));
   }
-  return departures;
+  return membership_changes;
 }
 
 Addresses read_addresses(schema::Addresses::Reader from, Input& in) {
@@ -98,7 +98,7 @@ Addresses read_addresses(schema::Addresses::Reader from, Input& in) {
     in.at("Addresses.members", addresses.members.size());
     if (member.getHost() >= hosts.size()) in.reject("refers past the end of the hosts");
     Addresses::Entry entry;
-    entry.turn = member.getTurn();
+    entry.epoch = member.getTurn();
     entry.member.rank = in.rank(member.getRank());
     entry.member.incarnation = member.getIncarnation();
     entry.member.host = hosts[member.getHost()];
@@ -149,7 +149,7 @@ void write(Builder out, const Join& join) {
 }
 
 void write(Builder out, const Joined& joined) {
-  out.initJoined().setTurn(joined.turn);
+  out.initJoined().setTurn(joined.epoch);
 }
 
 void write(Builder out, const Publish& publish) {
@@ -157,7 +157,7 @@ void write(Builder out, const Publish& publish) {
   to.setPublication(text_of(publish.publication));
   auto record = to.initRecord();
   record.setMember(publish.record.member);
-  record.setPlace(publish.record.place);
+  record.setPlace(publish.record.layout_rank);
   record.setStep(publish.record.step);
   record.setGeneration(publish.record.generation);
   record.setWithdrawn(!publish.record.live);
@@ -184,7 +184,7 @@ void write(Builder out, const Roster& roster) {
   auto groups = to.initGroups(static_cast<unsigned>(roster.groups.size()));
   for (unsigned i = 0; i < groups.size(); ++i) {
     groups[i].setNumber(roster.groups[i].number);
-    groups[i].setTurn(roster.groups[i].turn);
+    groups[i].setTurn(roster.groups[i].epoch);
     groups[i].setStep(roster.groups[i].step);
     groups[i].setGeneration(roster.groups[i].generation);
     groups[i].setManifest(indices[i].first);
@@ -193,8 +193,8 @@ void write(Builder out, const Roster& roster) {
   to.setRuns(data_of(encode_runs(roster.runs)));
 }
 
-void write(Builder out, const Departures& departures) {
-  out.initDepartures().setRuns(data_of(encode_runs(departures.runs)));
+void write(Builder out, const MembershipChanges& membership_changes) {
+  out.initDepartures().setRuns(data_of(encode_runs(membership_changes.runs)));
 }
 
 void write(Builder out, const Lookup& lookup) {
@@ -255,7 +255,7 @@ Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
     case Which::PUBLISH: return read_publish(in.at("Publish").pass(from.getPublish()), in);
     case Which::WATCH: return Watch{in.at("Watch.publication").name(from.getWatch().getPublication(), max_name_bytes)};
     case Which::ROSTER: return read_roster(in.at("Roster").pass(from.getRoster()), in);
-    case Which::DEPARTURES: return read_departures(in.at("Departures").pass(from.getDepartures()), in);
+    case Which::DEPARTURES: return read_membership_changes(in.at("MembershipChanges").pass(from.getDepartures()), in);
     case Which::LOOKUP: return Lookup{read_members(in.at("Lookup.members").pass(from.getLookup().getMembers()), in)};
     case Which::ADDRESSES: return read_addresses(in.at("Addresses").pass(from.getAddresses()), in);
     case Which::GATHER: return read_gather(in.at("Gather").pass(from.getGather()), in);

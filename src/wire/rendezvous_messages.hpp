@@ -13,7 +13,7 @@ void write(schema::Message::Builder out, const Joined& joined);
 void write(schema::Message::Builder out, const Publish& publish);
 void write(schema::Message::Builder out, const Watch& watch);
 void write(schema::Message::Builder out, const Roster& roster);
-void write(schema::Message::Builder out, const Departures& departures);
+void write(schema::Message::Builder out, const MembershipChanges& membership_changes);
 void write(schema::Message::Builder out, const Lookup& lookup);
 void write(schema::Message::Builder out, const Addresses& addresses);
 void write(schema::Message::Builder out, const Gather& gather);

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::uint64_t many = 1;   // bits of a run's first number
 constexpr std::uint64_t fresh = 2;  // another group or shift than the run before
-constexpr std::int64_t past_members = std::int64_t{max_rank} + 1;
+constexpr std::int64_t member_end = std::int64_t{max_rank} + 1;
 
 /// What the next run is compared with. The shift of group 0 does not exist: the last one stays.
 struct Last {
-  std::int64_t past = 0;  // first member after the run
+  std::int64_t end = 0;  // first member after the run
   std::uint32_t group = 0;
-  std::int64_t shift = 0;  // place - member
+  std::int64_t shift = 0;  // layout rank - member
 };
 
 class RunReader {
@@ -28,17 +28,17 @@ class RunReader {
   MemberRun next() {
     const std::uint64_t head = bytes_.number();
     const std::uint64_t gap = head >> 2;
-    if (gap > static_cast<std::uint64_t>(past_members)) in_.reject("has a run past the last member number");
-    const std::int64_t first = last_.past + static_cast<std::int64_t>(gap);
-    const std::int64_t count = (head & many) == 0 ? 1 : 2 + bytes_.number(past_members, "count");
-    if (first + count > past_members) in_.reject("has a run past the last member number");
+    if (gap > static_cast<std::uint64_t>(member_end)) in_.reject("has a run past the last member number");
+    const std::int64_t first = last_.end + static_cast<std::int64_t>(gap);
+    const std::int64_t count = (head & many) == 0 ? 1 : 2 + bytes_.number(member_end, "count");
+    if (first + count > member_end) in_.reject("has a run past the last member number");
     if ((head & fresh) != 0) change();
-    last_.past = first + count;
-    const std::int64_t place = last_.group == 0 ? 0 : first + last_.shift;
-    if (place < 0 || (last_.group != 0 && place + count > past_members)) {
-      in_.reject(fmt::format("has the place {}", place));
+    last_.end = first + count;
+    const std::int64_t layout_rank = last_.group == 0 ? 0 : first + last_.shift;
+    if (layout_rank < 0 || (last_.group != 0 && layout_rank + count > member_end)) {
+      in_.reject(fmt::format("has layout rank {}", layout_rank));
     }
-    return {static_cast<std::int32_t>(first), static_cast<std::int32_t>(count), static_cast<std::int32_t>(place),
+    return {static_cast<std::int32_t>(first), static_cast<std::int32_t>(count), static_cast<std::int32_t>(layout_rank),
             last_.group};
   }
 
@@ -46,9 +46,9 @@ class RunReader {
   void change() {
     last_.group = static_cast<std::uint32_t>(bytes_.number(0xffffffff, "group"));
     if (last_.group == 0) return;
-    // Two shifts of legal places are less than two numbers of members apart.
+    // Two shifts of legal layout ranks are less than two numbers of members apart.
     const std::int64_t by = unzigzag(bytes_.number());
-    if (by < -2 * past_members || by > 2 * past_members) in_.reject("has a place that no member can have");
+    if (by < -2 * member_end || by > 2 * member_end) in_.reject("has a layout rank that no member can have");
     last_.shift += by;
   }
 
@@ -63,12 +63,12 @@ Bytes encode_runs(std::span<const MemberRun> runs) {
   Bytes out;
   Last last;
   for (const MemberRun& run : runs) {
-    if (run.count < 1 || run.first < last.past) {
+    if (run.count < 1 || run.first < last.end) {
       throw Error(ErrorCode::invalid_argument, "runs of members that are not ascending and disjoint");
     }
-    const std::int64_t shift = run.group == 0 ? last.shift : std::int64_t{run.place} - run.first;
+    const std::int64_t shift = run.group == 0 ? last.shift : std::int64_t{run.layout_rank} - run.first;
     const bool changed = run.group != last.group || shift != last.shift;
-    put_varint(out, static_cast<std::uint64_t>(run.first - last.past) << 2 | (run.count > 1 ? many : 0) |
+    put_varint(out, static_cast<std::uint64_t>(run.first - last.end) << 2 | (run.count > 1 ? many : 0) |
                         (changed ? fresh : 0));
     if (run.count > 1) put_varint(out, static_cast<std::uint64_t>(run.count) - 2);
     if (changed) {

@@ -10,12 +10,26 @@
 #include <cstdlib>
 #include <exception>
 #include <shardwire/shardwire.hpp>
+#include <string>
 #include <thread>
 #include <vector>
+
+#if SHARDWIRE_VERSION_NUMBER < 100  // 0.1.0; a program may ask at compile time
+#error "this version has no sessions"
+#endif
 
 using namespace std::chrono_literals;
 
 namespace {
+
+/// The library that runs is the one whose headers were read, and the numbers say what the text says.
+int wrong_version() {
+  const std::string text = std::to_string(SHARDWIRE_VERSION_MAJOR) + '.' + std::to_string(SHARDWIRE_VERSION_MINOR) +
+                           '.' + std::to_string(SHARDWIRE_VERSION_PATCH);
+  const int number = SHARDWIRE_VERSION_MAJOR * 10000 + SHARDWIRE_VERSION_MINOR * 100 + SHARDWIRE_VERSION_PATCH;
+  std::printf("shardwire %s\n", shardwire::version());
+  return text == shardwire::version() && text == SHARDWIRE_VERSION && number == SHARDWIRE_VERSION_NUMBER ? 0 : 1;
+}
 
 const shardwire::TensorSpec weight{{"layers.0.weight", "exp_avg"}, shardwire::DType::f32, {31, 18}};
 
@@ -109,8 +123,7 @@ int two_members() {
 }  // namespace
 
 int main() try {
-  std::printf("shardwire %s\n", shardwire::version());
-  const int wrong = lone_member() + two_members();
+  const int wrong = wrong_version() + lone_member() + two_members();
   return wrong == 0 ? 0 : 1;
 } catch (const std::exception& error) {
   std::printf("%s\n", error.what());

@@ -68,7 +68,7 @@ const Refusal refused[] = {
 BOOST_AUTO_TEST_SUITE(fabric_file)
 
 BOOST_AUTO_TEST_CASE(units_are_those_of_the_field_names) {
-  const Fabric fabric = parse_fabric(text(copy, host, network + ", \"name\": \"n\""));
+  const ClusterModel fabric = parse_fabric(text(copy, host, network + ", \"name\": \"n\""));
   BOOST_TEST(fabric.name == "n");
   BOOST_CHECK_CLOSE_FRACTION(fabric.copy.latency_seconds, 1e-6, 1e-12);
   BOOST_CHECK_CLOSE_FRACTION(fabric.copy.bytes_per_second, 20e9, 1e-12);
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(units_are_those_of_the_field_names) {
 }
 
 BOOST_AUTO_TEST_CASE(optional_fields_are_read) {
-  const Fabric fabric = parse_fabric(text(
+  const ClusterModel fabric = parse_fabric(text(
       copy, R"j("host": {"latency_microseconds": 0, "gigabytes_per_second": 1, "total_gigabytes_per_second": 3})j",
       R"j("network": {"latency_microseconds": 0, "gigabytes_per_second": [1, 2], "links": 2, "oversubscription": 1.5})j"));
   BOOST_CHECK_CLOSE_FRACTION(fabric.host_total, 3e9, 1e-12);

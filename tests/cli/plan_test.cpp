@@ -45,12 +45,17 @@ CommandResult plan(std::vector<std::string> arguments, std::string input = {}) {
   return run_command(std::move(arguments), std::move(input));
 }
 
+std::string announced(std::size_t pieces) {
+  return "shardwire: " + std::to_string(pieces) + (pieces == 1 ? " piece follows\n" : " pieces follow\n");
+}
+
 Json plan_json(std::vector<std::string> arguments, std::string input = {}) {
   arguments.emplace_back("--json");
   const CommandResult result = plan(std::move(arguments), std::move(input));
-  BOOST_TEST(result.err == "");
   BOOST_REQUIRE(result.exit_code == 0);
-  return Json::parse(result.out);
+  Json json = Json::parse(result.out);
+  BOOST_TEST(result.err == (json.contains("pieces") ? announced(json["pieces"].size()) : ""));
+  return json;
 }
 
 // w (4, 6) of 2-byte elements: two row halves -> three column thirds; n goes by value.
@@ -120,10 +125,25 @@ BOOST_AUTO_TEST_CASE(the_table_is_for_people) {
   BOOST_TEST(result.out.find("66.67 %") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(how_many_pieces_there_are_is_said_first) {
+  const CommandResult one = plan({"--json", "--rank", "1", "-"}, R"j({
+    "states": ["m"], "tensors": [{"fqn": "w", "shape": [4]}],
+    "source": {"ranks": 1, "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}}})j");
+  BOOST_TEST(one.exit_code == 0);
+  BOOST_TEST(one.err == announced(1));
+  BOOST_TEST(plan({"--json", "-"}, small).err == announced(6));
+  BOOST_TEST(plan({"--json", "--totals", "-"}, small).err == "");
+  BOOST_TEST(plan({"-"}, small).err == "");
+}
+
 BOOST_AUTO_TEST_CASE(all_gaps_of_all_ranks_are_listed) {
   const CommandResult result = plan({"--json", "-"}, with_gaps);
   BOOST_TEST(result.exit_code == 1);
-  BOOST_TEST(result.out == "");
+  BOOST_TEST(Json::parse(result.out) == Json::parse(R"j({"gaps": [
+    {"fqn": "w", "state": "m", "offset": [4, 0], "size": [2, 4], "rank": 2},
+    {"fqn": "w", "state": "m", "offset": [6, 0], "size": [2, 4], "rank": 3}]})j"));
+  BOOST_TEST(plan({"-"}, with_gaps).out == "");
   BOOST_TEST(result.err.find("  w m [4:6, 0:4] wanted by rank 2\n") != std::string::npos);
   BOOST_TEST(result.err.find("  w m [6:8, 0:4] wanted by rank 3\n") != std::string::npos);
   BOOST_TEST(plan({"--rank", "1", "-"}, with_gaps).exit_code == 0);
@@ -288,6 +308,57 @@ BOOST_DATA_TEST_CASE(large_model_cases_have_their_known_assignment, boost::unit_
     if (label != -1) BOOST_TEST(used.insert(label.get<int>()).second);
   }
   BOOST_TEST(used.size() == json["labels"].size());
+}
+
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+
+boost::test_tools::assertion_result memory_can_be_limited(boost::unit_test::test_unit_id) {
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || defined(__SANITIZE_ADDRESS__) || \
+    defined(__SANITIZE_THREAD__)
+  boost::test_tools::assertion_result result(false);
+#else
+  boost::test_tools::assertion_result result(true);
+#endif
+  result.message() << "a sanitizer takes all addresses that there are";
+  return result;
+}
+
+struct Many {
+  const char* name;
+  std::size_t pieces;
+  const char* tensors;
+  const char* source;
+  const char* target;
+};
+std::ostream& operator<<(std::ostream& out, const Many& many) {
+  return out << many.name;
+}
+
+// Each took 440 MiB and more, for what was kept of every piece or replica.
+const Many many_pieces[] = {
+    {"replicas for many ranks", 1'200'000,
+     R"j([{"fqn": "a", "shape": [1024]}, {"fqn": "b", "shape": [1025]}, {"fqn": "c", "shape": [1026]},
+          {"fqn": "d", "shape": [1027]}])j",
+     R"j({"ranks": 4, "rules": {"*": {"replicated": true}}})j",
+     R"j({"ranks": 300000, "rules": {"*": {"replicated": true}}})j"},
+    {"as many replicas as ranks", 300'000, R"j([{"fqn": "a", "shape": [1024]}])j",
+     R"j({"ranks": 300000, "rules": {"*": {"replicated": true}}})j",
+     R"j({"ranks": 300000, "rules": {"*": {"replicated": true}}})j"},
+    {"many pieces for one rank", 524'288, R"j([{"fqn": "a", "shape": [1024, 512]}])j",
+     R"j({"ranks": 256, "rules": {"*": {"blockcyclic": {"block": [1, 1], "grid": [16, 16], "source": [0, 0]}}}})j",
+     R"j({"ranks": 1, "rules": {"*": {"replicated": true}}})j"},
+};
+
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(memory_can_be_limited))
+BOOST_DATA_TEST_CASE(memory_does_not_grow_with_the_number_of_pieces, boost::unit_test::data::make(many_pieces), many) {
+  const TextFile file("many.json", std::string(R"j({"states": ["m"], "tensors": )j") + many.tensors +
+                                       ", \"source\": " + many.source + ", \"target\": " + many.target + "}");
+  const std::string line = "ulimit -v 262144; exec \"$0\" plan --json $1 >/dev/null";
+  const CommandResult result = RunningCommand({"/bin/sh", "-c", line, command_path(), file.path()}).wait();
+  BOOST_TEST(result.exit_code == 0);
+  BOOST_TEST(result.err == announced(many.pieces));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

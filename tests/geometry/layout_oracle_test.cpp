@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(every_kind_holds_what_its_definition_says) {
         BOOST_REQUIRE(found == expected);
         BOOST_REQUIRE(slots_of(again, shape, rank) == expected);
         const std::size_t boxes = layout.boxes_of(shape, Rank{rank}).size();
-        BOOST_REQUIRE(static_cast<ElementCount>(boxes) <= layout.rule().most_boxes(shape));
+        BOOST_REQUIRE(static_cast<ElementCount>(boxes) <= layout.rule().max_boxes(shape));
         const auto elements = found.size() - static_cast<std::size_t>(std::count(found.begin(), found.end(), -1));
         any = any || elements > 0;
         padded += elements > 0 && elements < found.size() ? 1 : 0;

@@ -86,8 +86,8 @@ BOOST_AUTO_TEST_CASE(answers_are_those_of_a_search_through_all_boxes) {
 BOOST_AUTO_TEST_CASE(sizes_count_the_elements_held_and_reach_to_the_last_of_them) {
   const PlacedBoxes boxes({{Box{{0, 0}, {2, 3}}, 5, {8, 1}}, {Box{{4, 0}, {1, 3}}, 20, {3, 1}}});
   BOOST_TEST(boxes.elements() == 9);
-  BOOST_TEST(boxes.local_past() == 23);
-  BOOST_TEST(PlacedBoxes().local_past() == 0);
+  BOOST_TEST(boxes.local_end() == 23);
+  BOOST_TEST(PlacedBoxes().local_end() == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(a_column_major_array_places_a_single_box) {
   const PlacedBoxes boxes = place_boxes(layout, {6, 4}, Rank{1}, {1, 3});
   BOOST_REQUIRE_EQUAL(boxes.all().size(), 1U);
   BOOST_TEST((boxes.all().front() == PlacedBox{Box{{3, 0}, {3, 4}}, 0, {1, 3}}));
-  BOOST_TEST(boxes.local_past() == 12);
+  BOOST_TEST(boxes.local_end() == 12);
 }
 
 BOOST_AUTO_TEST_CASE(boxes_of_one_array_keep_their_coordinates_in_it) {
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(boxes_of_one_array_keep_their_coordinates_in_it) {
   const PlacedBoxes padded = place_boxes(layout, {5, 4}, first, {10, 2});
   BOOST_TEST((padded.all()[0] == PlacedBox{Box{{0, 0}, {2, 4}}, 0, {10, 2}}));
   BOOST_TEST((padded.all()[1] == PlacedBox{Box{{3, 0}, {1, 4}}, 20, {10, 2}}));
-  BOOST_TEST(padded.local_past() == 27);
+  BOOST_TEST(padded.local_end() == 27);
 }
 
 BOOST_AUTO_TEST_CASE(any_order_of_dims_places_every_element_once_where_its_coordinates_say) {
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(any_order_of_dims_places_every_element_once_where_its_coord
     });
     BOOST_TEST(wrong == 0U);
     BOOST_TEST(addresses.size() == expected.size());
-    BOOST_TEST(placed.local_past() == *addresses.rbegin() + 1);
+    BOOST_TEST(placed.local_end() == *addresses.rbegin() + 1);
     ++strided;
   }
   BOOST_TEST(strided > 100);

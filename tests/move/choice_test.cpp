@@ -52,9 +52,8 @@ bool is_unsupported(Transfer transfer, const Offer& offer, Way forced) {
   try {
     way_of(std::move(transfer), offer, flat_costs(), forced);
     return false;
-  } catch (const Error& error) {
-    return error.code() == ErrorCode::unsupported &&
-           std::string(error.what()).find(to_string(forced)) != std::string::npos;
+  } catch (const ImpossibleWay& error) {
+    return error.code() == ErrorCode::unsupported && error.forced == forced && error.transfer == 0;
   }
 }
 

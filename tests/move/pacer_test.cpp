@@ -21,7 +21,7 @@ struct Post {
   ByteCount bytes;
 };
 
-constexpr ByteCount most_slice_bytes = 4u << 20;
+constexpr ByteCount max_slice_bytes = 4u << 20;
 
 double burst_bytes(ByteCount rate) {
   return Seconds(move::Pacer::saved).count() * static_cast<double>(rate);
@@ -77,13 +77,13 @@ BOOST_DATA_TEST_CASE(late_callers_reach_the_rate, boost::unit_test::data::make(r
     const Clock::time_point began{1h};
     Clock::time_point now = began;
     std::uniform_int_distribution<std::int64_t> nanoseconds(0, Clock::duration(latest).count());
-    const auto posts = drive(pacer, now, rate * 5, pacer.slice_bytes(most_slice_bytes),
+    const auto posts = drive(pacer, now, rate * 5, pacer.slice_bytes(max_slice_bytes),
                              [&] { return Clock::duration(nanoseconds(random)); });
     BOOST_TEST_CONTEXT("callers late by up to " << latest.count() << " ms") {
       BOOST_TEST(average(posts, began) <= 1.0001 * static_cast<double>(rate));
       BOOST_TEST(average(posts, began) >= 0.95 * static_cast<double>(rate));
       BOOST_TEST(worst_burst(posts, rate) <=
-                 1.0001 * burst_bytes(rate) + 2 * static_cast<double>(pacer.slice_bytes(most_slice_bytes)));
+                 1.0001 * burst_bytes(rate) + 2 * static_cast<double>(pacer.slice_bytes(max_slice_bytes)));
     }
   }
 }
@@ -91,7 +91,7 @@ BOOST_DATA_TEST_CASE(late_callers_reach_the_rate, boost::unit_test::data::make(r
 BOOST_DATA_TEST_CASE(a_pause_is_not_followed_by_more_than_the_bucket, boost::unit_test::data::make(rates), rate) {
   move::Pacer pacer(rate);
   Clock::time_point now{1h};
-  const ByteCount slice = pacer.slice_bytes(most_slice_bytes);
+  const ByteCount slice = pacer.slice_bytes(max_slice_bytes);
   auto posts = drive(pacer, now, rate, slice, [] { return 0ms; });
   now += 60s;
   const auto more = drive(pacer, now, rate, slice, [] { return 0ms; });
@@ -142,9 +142,9 @@ BOOST_AUTO_TEST_CASE(a_post_larger_than_the_bucket_waits_for_its_turn) {
 }
 
 BOOST_AUTO_TEST_CASE(slices_are_small_enough_to_be_smooth) {
-  BOOST_TEST(move::Pacer(1u << 30).slice_bytes(most_slice_bytes) == most_slice_bytes);
-  BOOST_TEST(move::Pacer(50u << 20).slice_bytes(most_slice_bytes) == (50u << 20) / 100);
-  BOOST_TEST(move::Pacer(1000).slice_bytes(most_slice_bytes) == 4096U);
+  BOOST_TEST(move::Pacer(1u << 30).slice_bytes(max_slice_bytes) == max_slice_bytes);
+  BOOST_TEST(move::Pacer(50u << 20).slice_bytes(max_slice_bytes) == (50u << 20) / 100);
+  BOOST_TEST(move::Pacer(1000).slice_bytes(max_slice_bytes) == 4096U);
   BOOST_TEST(move::Pacer(1000).slice_bytes(64) == 64U);  // never more than a slot
 }
 

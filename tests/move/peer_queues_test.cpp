@@ -11,7 +11,7 @@ namespace {
 
 PeerQueues queues_of(const std::vector<ByteCount>& limits) {
   PeerQueues queues([](const Transfer& transfer, ByteCount limit) {
-    return cut(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+    return split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
   });
   for (std::size_t peer = 0; peer < limits.size(); ++peer) queues.limit(static_cast<std::uint32_t>(peer), limits[peer]);
   return queues;
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(parts_of_several_transfers_are_taken_together_up_to_the_lim
   const auto take = [&](std::size_t most) {
     const PeerQueues::Fitting fitting = queues.fitting(0, most);
     ByteCount bytes = 0;
-    for (const Part& part : queues.take(0, fitting.parts)) bytes += part.bytes();
+    for (const TransferPart& part : queues.take(0, fitting.parts)) bytes += part.bytes();
     BOOST_TEST(bytes == fitting.bytes);
     return fitting.parts;
   };

@@ -65,28 +65,28 @@ void check_form(const Labels& labels, int sources, int targets, const std::set<i
   BOOST_TEST(used.size() == static_cast<std::size_t>(std::min(targets, sources - static_cast<int>(lost.size()))));
 }
 
-Offers offers_from(std::uint32_t sources, std::uint32_t targets, const std::vector<Flow>& holdings) {
+BipartiteGraph graph_from(std::uint32_t sources, std::uint32_t targets, const std::vector<Flow>& holdings) {
   std::vector<std::map<std::uint32_t, std::uint64_t>> rows(targets);
   for (const Flow& one : holdings) {
     if (one.bytes == 0) continue;
     rows[static_cast<std::size_t>(to_int(one.target))][static_cast<std::uint32_t>(to_int(one.source))] = one.bytes;
   }
-  Offers offers;
-  offers.sources = sources;
+  BipartiteGraph graph;
+  graph.sources = sources;
   for (const auto& row : rows) {
-    for (const auto& [source, weight] : row) offers.offers.push_back({source, weight});
-    offers.first.push_back(static_cast<std::uint32_t>(offers.offers.size()));
+    for (const auto& [source, weight] : row) graph.edges.push_back({source, weight});
+    graph.first.push_back(static_cast<std::uint32_t>(graph.edges.size()));
   }
-  return offers;
+  return graph;
 }
 
 // Complementary slackness: no other assignment can be worth more.
-void check_prices(const Offers& offers, const Assignment& found) {
-  std::vector<bool> taken(offers.sources);
+void check_prices(const BipartiteGraph& graph, const Assignment& found) {
+  std::vector<bool> taken(graph.sources);
   std::size_t wrong = 0;
   std::size_t matched_offers = 0;
   std::size_t matched = 0;
-  for (std::uint32_t t = 0; t < offers.targets(); ++t) {
+  for (std::uint32_t t = 0; t < graph.targets(); ++t) {
     const std::uint32_t mine = found.source_of[t];
     if (mine == unassigned) {
       wrong += found.target_price[t] != 0 ? 1 : 0;
@@ -95,15 +95,15 @@ void check_prices(const Offers& offers, const Assignment& found) {
       taken[mine] = true;
       ++matched;
     }
-    for (std::uint32_t i = offers.first[t]; i < offers.first[t + 1]; ++i) {
-      const Offer& offer = offers.offers[i];
-      const std::uint64_t prices = found.target_price[t] + found.source_price[offer.source];
-      wrong += prices < offer.weight ? 1 : 0;
-      if (offer.source == mine) wrong += prices != offer.weight ? 1 : 0;
-      matched_offers += offer.source == mine ? 1 : 0;
+    for (std::uint32_t i = graph.first[t]; i < graph.first[t + 1]; ++i) {
+      const Edge& edge = graph.edges[i];
+      const std::uint64_t prices = found.target_price[t] + found.source_price[edge.source];
+      wrong += prices < edge.weight ? 1 : 0;
+      if (edge.source == mine) wrong += prices != edge.weight ? 1 : 0;
+      matched_offers += edge.source == mine ? 1 : 0;
     }
   }
-  for (std::uint32_t s = 0; s < offers.sources; ++s) wrong += !taken[s] && found.source_price[s] != 0 ? 1 : 0;
+  for (std::uint32_t s = 0; s < graph.sources; ++s) wrong += !taken[s] && found.source_price[s] != 0 ? 1 : 0;
   BOOST_TEST(wrong == 0U);
   BOOST_TEST(matched_offers == matched);
 }
@@ -202,10 +202,10 @@ BOOST_AUTO_TEST_CASE(prices_prove_large_random_answers) {
   for (const Size size : {Size{300, 300, 1, 1'000'000'000'000}, Size{300, 300, 1, 5}, Size{1024, 1016, 0.01, 1u << 30},
                           Size{1016, 1024, 0.02, 100}, Size{50, 700, 0.3, 1000}, Size{700, 50, 0.3, 1000}}) {
     const auto holdings = random_holdings(random, size.sources, size.targets, size.density, size.most);
-    const Offers offers =
-        offers_from(static_cast<std::uint32_t>(size.sources), static_cast<std::uint32_t>(size.targets), holdings);
-    const Assignment found = assign(offers);
-    check_prices(offers, found);
+    const BipartiteGraph graph =
+        graph_from(static_cast<std::uint32_t>(size.sources), static_cast<std::uint32_t>(size.targets), holdings);
+    const Assignment found = assign(graph);
+    check_prices(graph, found);
     ByteCount matched = 0;
     for (const Flow& one : holdings) {
       if (found.source_of[static_cast<std::size_t>(to_int(one.target))] ==
@@ -224,8 +224,8 @@ BOOST_AUTO_TEST_CASE(long_chains_are_followed_to_their_end) {
     holdings.push_back(flow(t, t, 10));
     if (t + 1 < ranks) holdings.push_back(flow(t + 1, t, 11));
   }
-  const Offers offers = offers_from(ranks, ranks, holdings);
-  check_prices(offers, assign(offers));
+  const BipartiteGraph graph = graph_from(ranks, ranks, holdings);
+  check_prices(graph, assign(graph));
   BOOST_TEST(kept(best_assignment(ranks, ranks, holdings), holdings) == (ranks - 1) * 11);
 }
 

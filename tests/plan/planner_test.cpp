@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
@@ -39,6 +41,28 @@ void invalid(const std::string& part, const JobLayout& from, const JobLayout& to
   refused(ErrorCode::invalid_argument, part, [&] { Planner(from, to); });
 }
 
+using Shown = std::tuple<TensorKey, Rank, Box>;
+
+std::vector<Shown> shown(Planner& planner, Rank target) {
+  std::vector<Shown> list;
+  planner.each_transfer(std::span(&target, 1), [&](const PlannedTransfer& transfer) {
+    list.emplace_back(transfer.tensor.key, transfer.source, transfer.box);
+  });
+  return list;
+}
+
+std::vector<Shown> scheduled(Planner& planner, Rank target) {
+  Plan plan = planner.plan(target);
+  plan.gaps.clear();
+  const Schedule schedule = planner.schedule(plan);
+  std::vector<Shown> list;
+  for (const ScheduledPiece& item : schedule.items) {
+    const TensorSpec& spec = plan.wanted->tensors[to_index(plan.pieces[item.piece].tensor)].spec;
+    list.emplace_back(spec.key, item.source, schedule.box(item));
+  }
+  return list;
+}
+
 std::vector<Box> boxes_of(const Plan& plan) {
   std::vector<Box> boxes;
   for (const Piece& piece : plan.pieces) boxes.push_back(plan.box(piece));
@@ -65,16 +89,26 @@ BOOST_AUTO_TEST_CASE(pieces_come_by_tensor_then_box_then_offset) {
 }
 
 BOOST_AUTO_TEST_CASE(one_element_and_empty_tensors_are_no_pieces) {
-  // The dims of one-element tensors are not checked either.
-  const Layout wrong = Layout::chunk(3, 99);
+  const Layout whole = Layout::replicated();
+  const Layout columns = Layout::chunk(1, 2);
   Planner planner(
-      job(2, {tensor({}, wrong, "a"), tensor({1, 1}, wrong, "b"), tensor({0, 4}, Layout::chunk(0, 2), "c")}),
-      job(2, {tensor({}, wrong, "a"), tensor({1, 1}, wrong, "b"), tensor({0, 4}, Layout::chunk(1, 2), "c"),
-              tensor({1}, wrong, "nobody has it")}));
+      job(2, {tensor({}, whole, "a"), tensor({1, 1}, columns, "b"), tensor({0, 4}, Layout::chunk(0, 2), "c")}),
+      job(2, {tensor({}, whole, "a"), tensor({1, 1}, whole, "b"), tensor({0, 4}, columns, "c"),
+              tensor({1}, whole, "nobody has it")}));
   const Plan plan = planner.plan(Rank{1});
   BOOST_TEST(plan.pieces.empty());
   BOOST_TEST(plan.gaps.empty());
   BOOST_TEST(planner.schedule(plan).items.empty());
+}
+
+BOOST_AUTO_TEST_CASE(layouts_of_one_element_tensors_are_checked_like_others) {
+  const auto refused = [](const Extents& shape, const Layout& layout) {
+    BOOST_CHECK_EXCEPTION(Planner(job(2, {tensor(shape, layout, "a")}), job(2, {})), Error,
+                          [](const Error& error) { return error.code() == ErrorCode::layout_mismatch; });
+  };
+  refused({}, Layout::chunk(0, 2));
+  refused({1}, Layout::chunk(5, 2));
+  refused({1}, Layout::chunk(0, 99));
 }
 
 BOOST_AUTO_TEST_CASE(what_a_rank_has_it_does_not_fetch) {
@@ -165,8 +199,10 @@ BOOST_AUTO_TEST_CASE(a_rank_outside_all_sections_wants_nothing) {
   BOOST_TEST((planner.plan(Rank{0}).wanted == nullptr));
   BOOST_TEST(planner.plan(Rank{1}).pieces.size() == 1U);
   BOOST_TEST(planner.schedule(planner.plan(Rank{0})).items.empty());
-  refused(ErrorCode::invalid_argument, "target rank 3 of 3", [&] { static_cast<void>(planner.plan(Rank{3})); });
-  refused(ErrorCode::invalid_argument, "target rank -1 of 3", [&] { static_cast<void>(planner.plan(Rank{-1})); });
+  refused(ErrorCode::invalid_argument, "target rank 3 is out of range 0..2",
+          [&] { static_cast<void>(planner.plan(Rank{3})); });
+  refused(ErrorCode::invalid_argument, "target rank -1 is out of range 0..2",
+          [&] { static_cast<void>(planner.plan(Rank{-1})); });
 }
 
 BOOST_AUTO_TEST_CASE(sides_that_disagree_are_refused_with_both_values) {
@@ -275,6 +311,86 @@ BOOST_AUTO_TEST_CASE(a_lost_holder_is_replaced_without_a_new_plan) {
   const std::vector<Rank> both{Rank{1}, Rank{3}};
   refused(ErrorCode::layout_mismatch, "a wanted region has no holder: w:exp_avg [4:8] for rank 0",
           [&] { static_cast<void>(planner.schedule(plan, both)); });
+}
+
+// More boxes than are split together.
+BOOST_AUTO_TEST_CASE(many_boxes_are_listed_as_they_are_scheduled) {
+  const Extents shape{120, 130};
+  for (const Layout& held : {Layout::block_cyclic({1, 1}, {4, 3}), Layout::block_cyclic({1, 2}, {4, 3}),
+                             Layout::mesh({2, 6}, {Replicate{}, StridedShard{1, 20}})}) {
+    Planner planner(job(12, {tensor(shape, held, "a"), tensor(shape, held, "b")}),
+                    job(14, {tensor(shape, Layout::mesh({2, 7}, {Replicate{}, Shard{0}}), "a"),
+                             tensor(shape, Layout::replicated(), "b")}));
+    for (const Rank target : {Rank{0}, Rank{5}, Rank{13}}) {
+      const std::vector<Shown> list = shown(planner, target);
+      BOOST_TEST(list.size() > 100U);
+      BOOST_TEST((list == scheduled(planner, target)));
+      BOOST_TEST(planner.tally(std::span(&target, 1)).pieces == list.size());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(many_boxes_that_overlap_are_listed_as_they_are_scheduled) {
+  std::vector<Box> single;
+  for (Extent i = 0; i < 5000; ++i) single.push_back({{i}, {1}});
+  const Layout held = Layout::boxes({{Rank{0}, single}, {Rank{1}, {{{1000}, {6}}, {{4500}, {1500}}}}});
+  Planner planner(job(2, {tensor({6000}, held)}), job(3, {tensor({6000}, Layout::replicated())}));
+  for (const auto& [target, pieces] : {std::pair(Rank{0}, 5001U), {Rank{1}, 4496U}, {Rank{2}, 4496U}}) {
+    const std::vector<Shown> list = shown(planner, target);
+    BOOST_TEST(list.size() == pieces);
+    BOOST_TEST((list == scheduled(planner, target)));
+    BOOST_TEST(planner.tally(std::span(&target, 1)).pieces == list.size());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gaps_among_many_boxes_are_shown_once) {
+  const Extents shape{6000, 2};
+  std::vector<Box> held;  // all but every hundredth row
+  for (Extent row = 0; row < 6000; ++row) {
+    if (row % 100 != 99) held.push_back({{row, 0}, {1, 2}});
+  }
+  Planner planner(job(1, {tensor(shape, Layout::boxes({{Rank{0}, held}}))}),
+                  job(2, {tensor(shape, Layout::replicated())}));
+  const Rank target{1};
+  std::vector<Box> all;
+  std::uint64_t gaps = 0;
+  planner.each_gap(std::span(&target, 1), [&](const Gap& gap) {
+    ++gaps;
+    all.push_back(gap.box);
+    BOOST_TEST((gap.fqn == "w" && gap.state == "exp_avg" && gap.target == target));
+    BOOST_TEST(gap.box.lower(0) % 100 == 99);
+  });
+  BOOST_TEST(gaps == 60U);
+  const JobTotals totals = planner.tally(std::span(&target, 1));
+  BOOST_TEST(totals.gaps == gaps);
+  BOOST_TEST(totals.pieces == held.size());
+  for (const auto& [key, source, box] : shown(planner, target)) all.push_back(box);
+  BOOST_TEST(covers_exactly(Box::whole(shape), all));
+}
+
+BOOST_AUTO_TEST_CASE(more_pieces_than_are_put_in_order_are_listed_too) {
+  const Extent rows = 100'000;
+  const auto many = static_cast<int>(rows);
+  Planner planner(job(many, {tensor({rows}, Layout::chunk(0, many), "a"), tensor({rows}, Layout::chunk(0, many), "b")}),
+                  job(1, {tensor({rows}, Layout::replicated(), "a"), tensor({rows}, Layout::replicated(), "b")}));
+  std::vector<Shown> list = shown(planner, Rank{0});
+  std::sort(list.begin(), list.end());
+  BOOST_REQUIRE(list.size() == static_cast<std::size_t>(2 * rows));
+  for (Extent i = 0; i < 2 * rows; ++i) {
+    const Extent row = i % rows;
+    const Shown expected{{i < rows ? "a" : "b", "exp_avg"}, Rank{static_cast<std::int32_t>(row)}, {{row}, {1}}};
+    BOOST_REQUIRE((list[static_cast<std::size_t>(i)] == expected));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_target_rank_that_is_none_is_refused) {
+  Planner planner(job(2, {tensor({4}, Layout::chunk(0, 2))}), job(2, {tensor({4}, Layout::chunk(0, 2))}));
+  for (const Rank target : {Rank{-1}, Rank{2}}) {
+    const std::vector<Rank> only{target};
+    refused(ErrorCode::invalid_argument, "0..1", [&] { static_cast<void>(planner.tally(only)); });
+    refused(ErrorCode::invalid_argument, "0..1", [&] { planner.each_transfer(only, [](const PlannedTransfer&) {}); });
+    refused(ErrorCode::invalid_argument, "0..1", [&] { planner.each_gap(only, [](const Gap&) {}); });
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

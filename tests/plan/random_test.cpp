@@ -171,6 +171,32 @@ void check_schedule(Planner& planner, Plan plan, const std::vector<Rank>& lost) 
   }
 }
 
+// What is shown of one target rank is what its plan and schedule list, in the same order, and adds up to its totals.
+void check_listed(Planner& planner, Plan plan) {
+  const std::vector<Rank> only{plan.target};
+  std::vector<Gap> gaps;
+  planner.each_gap(only, [&](const Gap& gap) { gaps.push_back(gap); });
+  BOOST_REQUIRE(gaps == plan.gaps);
+  const JobTotals totals = planner.tally(only);
+  BOOST_REQUIRE(totals.gaps == gaps.size());
+
+  plan.gaps.clear();
+  const Schedule schedule = planner.schedule(plan);
+  BOOST_REQUIRE(totals.pieces == schedule.items.size());
+  auto next = schedule.items.begin();
+  ByteCount bytes = 0;
+  planner.each_transfer(only, [&](const PlannedTransfer& transfer) {
+    BOOST_REQUIRE(next != schedule.items.end());
+    const TensorLayout& tensor = plan.wanted->tensors[to_index(plan.pieces[next->piece].tensor)];
+    BOOST_REQUIRE((transfer.tensor == tensor.spec && transfer.target == plan.target));
+    BOOST_REQUIRE((transfer.source == next->source && transfer.box == schedule.box(*next)));
+    bytes += transfer.bytes;
+    ++next;
+  });
+  BOOST_REQUIRE(next == schedule.items.end());
+  BOOST_REQUIRE(totals.needed == bytes);
+}
+
 using Delivered = std::map<std::tuple<Rank, Rank, TensorKey>, std::vector<Box>>;  // by source, target and tensor
 
 // The job seen as a whole, from the sources' side and from a planner that plans one rank only: all the same.
@@ -246,7 +272,7 @@ void check_job(Planner& planner, const std::vector<Rank>& lost, const Topology& 
 Topology random_topology(Random& random, int source_ranks, int target_ranks) {
   Topology topology;
   if (pick(random, 0, 1) == 0) {
-    for (int r = 0; r < target_ranks; ++r) topology.beside.push_back(pick(random, -1, source_ranks - 1));
+    for (int r = 0; r < target_ranks; ++r) topology.colocated.push_back(pick(random, -1, source_ranks - 1));
   }
   if (pick(random, 0, 1) == 0) {
     for (int r = 0; r < target_ranks; ++r) topology.target_host.push_back(pick(random, 0, 2));
@@ -280,6 +306,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
         const Plan plan = planner.plan(Rank{target});
         check_plan(from, plan, seen);
         check_schedule(planner, plan, {});
+        check_listed(planner, plan);
         check_schedule(planner, plan, {Rank{pick(random, 0, from.ranks - 1)}, Rank{target}});
       }
       const Topology topology = random_topology(random, from.ranks, planner.to().ranks);

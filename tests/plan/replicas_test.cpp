@@ -25,7 +25,7 @@ Layout hsdp(Extent replicas, Extent shards) {
 
 Topology apart(int targets) {  // no target runs beside a source
   Topology topology;
-  topology.beside.assign(static_cast<std::size_t>(targets), -1);
+  topology.colocated.assign(static_cast<std::size_t>(targets), -1);
   return topology;
 }
 
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(a_holder_on_the_same_host_is_preferred) {
 
 BOOST_AUTO_TEST_CASE(a_target_takes_what_lies_in_its_own_process) {
   Topology topology;
-  topology.beside = {3, -1, 0, 1};
+  topology.colocated = {3, -1, 0, 1};
   Planner planner(side(4, Layout::replicated()), side(4, Layout::chunk(0, 4)), topology);
   const JobTotals totals = planner.totals();
   BOOST_TEST(totals.local == 3 * whole / 4);
@@ -121,9 +121,9 @@ BOOST_AUTO_TEST_CASE(a_target_takes_what_lies_in_its_own_process) {
     if (flow.target == Rank{0}) BOOST_TEST((flow.source == Rank{3}));
   }
   Topology wrong = topology;
-  wrong.beside = {0};
+  wrong.colocated = {0};
   BOOST_CHECK_THROW(Planner(side(4, Layout::replicated()), side(4, Layout::chunk(0, 4)), wrong), Error);
-  wrong.beside = {4, 0, 0, 0};
+  wrong.colocated = {4, 0, 0, 0};
   BOOST_CHECK_THROW(Planner(side(4, Layout::replicated()), side(4, Layout::chunk(0, 4)), wrong), Error);
 }
 

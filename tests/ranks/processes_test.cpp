@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real processes only: what happens when one dies, and joining processes that a launcher has started.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <memory>
@@ -28,7 +30,7 @@ std::vector<pid_t> children_of(pid_t pid) {
 }
 
 // Starts four processes as a launcher does; the report is rank 0's.
-Json run_launched(const char* text, const std::vector<std::string>& more) {
+Json run_launched(const char* text, const std::vector<std::string>& more, int exit_code = 0) {
   const File file("case.json");
   const File report("report.json");
   std::ofstream(file.path()) << text;
@@ -46,7 +48,7 @@ Json run_launched(const char* text, const std::vector<std::string>& more) {
   }
   for (int rank = 3; rank >= 0; --rank) {
     const CommandResult result = members[static_cast<std::size_t>(rank)]->wait();
-    BOOST_TEST(result.exit_code == 0, result.err);
+    BOOST_TEST(result.exit_code == exit_code, result.err);
     BOOST_TEST(result.out.empty() == (rank != 0));
   }
   return report.json();
@@ -78,9 +80,35 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
   int others = 0;
   for (const Json& error : written["errors"]) {
     BOOST_TEST(error["code"] == "peer_lost");
-    others += error["message"].get<std::string>().find("source rank 2") != std::string::npos ? 1 : 0;
+    const bool survivor = error["message"].get<std::string>().find("source rank 2") != std::string::npos;
+    others += survivor ? 1 : 0;
+    BOOST_TEST(error.contains("gaps") == survivor);  // nobody holds that any more
+    if (!survivor) continue;
+    for (const Json& gap : error["gaps"]) BOOST_TEST(gap["offset"][0].get<int>() / 500 == 2);
   }
   BOOST_TEST(others == 3);  // each survivor says whom it lost
+}
+
+// As early as a process can be seen; should it have joined by then, the job ends no later.
+BOOST_DATA_TEST_CASE(a_rank_that_is_killed_while_it_joins_ends_the_job_in_seconds, boost::unit_test::data::make({0, 3}),
+                     rank) {
+  const File text("case.json", rows_to_columns);
+  const File report("report.json");
+  RunningCommand command({command_path(), "run", text.path(), "--rate", "20K", "--report", report.path()});
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  std::vector<pid_t> ranks;
+  while (ranks.size() < 4 && std::chrono::steady_clock::now() < end) ranks = children_of(command.pid());
+  BOOST_REQUIRE_EQUAL(ranks.size(), 4U);
+  ::kill(ranks[static_cast<std::size_t>(rank)], SIGKILL);
+  const CommandResult result = command.wait(std::chrono::seconds(25));
+  BOOST_TEST(!result.timed_out);
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(result.err.find("rank " + std::to_string(rank) + " was ended by signal 9") != std::string::npos,
+             result.err);
+  const Json written = report.json();
+  BOOST_REQUIRE(written.is_object());
+  BOOST_TEST(written["verified"] == false);
+  BOOST_TEST(written["errors"][0]["code"] == "peer_lost");
 }
 
 BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_each_other_and_rank_0_reports) {
@@ -99,6 +127,20 @@ BOOST_AUTO_TEST_CASE(processes_of_a_launcher_take_the_ranks_that_suit_them) {
   BOOST_TEST(report["verified"] == true);
   BOOST_TEST(report["bytes"]["moved"] == 32);  // 48 with rank i in process i
   BOOST_TEST(report["bytes"]["local"] == 64);
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_a_launcher_tell_rank_0_what_they_miss) {
+  const char* const without_rank_3 = R"j({
+    "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}, {"fqn": "u", "shape": [8, 2]}],
+    "source": {"ranks": 4, "lost": [3], "rules": {"*": {"chunk": 0, "over": 4}}},
+    "target": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}}
+  })j";
+  const Json report = run_launched(without_rank_3, {}, 1);
+  BOOST_REQUIRE(report.is_object());
+  BOOST_REQUIRE(report["errors"].size() == 1U);
+  BOOST_TEST(report["errors"][0]["gaps"] ==
+             Json::parse(R"j([{"fqn": "w", "state": "m", "offset": [9, 0], "size": [3, 2], "rank": 3},
+                              {"fqn": "u", "state": "m", "offset": [6, 0], "size": [2, 2], "rank": 3}])j"));
 }
 
 BOOST_AUTO_TEST_CASE(another_world_size_than_the_case_takes_is_bad_usage) {

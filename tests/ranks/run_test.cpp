@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `shardwire run` as its users run it: real processes, or threads over loopback.
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -7,8 +10,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "support/command.hpp"
+
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
 
 namespace {
 
@@ -162,6 +170,96 @@ BOOST_AUTO_TEST_CASE(a_region_without_holder_fails_the_job) {
   BOOST_REQUIRE(!outcome.report["errors"].empty());
   BOOST_TEST(outcome.report["errors"][0]["code"] == "layout_mismatch");
   BOOST_TEST(outcome.result.err.find("w") != std::string::npos);
+}
+
+// 150 tensors of two states; rank 2 wants the two rows of each that nobody holds.
+std::string many_gaps() {
+  Json tensors = Json::array();
+  for (int t = 0; t < 150; ++t) tensors.push_back({{"fqn", "layers." + std::to_string(t) + ".w"}, {"shape", {6, 4}}});
+  const Json by_rows = {{"ranks", 3}, {"rules", {{"*", {{"chunk", 0}, {"over", 3}}}}}};
+  Json job = {{"states", {"m", "v"}}, {"tensors", std::move(tensors)}, {"source", by_rows}, {"target", by_rows}};
+  job["source"]["lost"] = {2};
+  return job.dump();
+}
+
+BOOST_AUTO_TEST_CASE(the_report_lists_every_region_without_holder) {
+  const Outcome outcome = run(many_gaps(), {"--deadline", "60"});
+  BOOST_TEST(outcome.result.exit_code == 1);
+  BOOST_REQUIRE(outcome.report.is_object());
+  std::size_t with_gaps = 0;
+  for (const Json& error : outcome.report["errors"]) {
+    if (!error.contains("gaps")) continue;
+    ++with_gaps;
+    BOOST_TEST(error["code"] == "layout_mismatch");
+    std::set<Json> missing;
+    for (int t = 0; t < 150; ++t) {
+      for (const char* state : {"m", "v"}) {
+        const Json gap = {{"fqn", "layers." + std::to_string(t) + ".w"},
+                          {"state", state},
+                          {"offset", {4, 0}},
+                          {"size", {2, 4}},
+                          {"rank", 2}};
+        missing.insert(gap);
+      }
+    }
+    BOOST_TEST((std::set<Json>(error["gaps"].begin(), error["gaps"].end()) == missing));
+    BOOST_TEST(error["gaps"].size() == 300U);
+  }
+  BOOST_TEST(with_gaps == 1U);
+  for (const Json& error : outcome.report["errors"]) BOOST_TEST(error.size() == (error.contains("gaps") ? 3U : 2U));
+}
+
+boost::test_tools::assertion_result memory_can_be_limited(boost::unit_test::test_unit_id) {
+  struct statvfs shm {};
+  struct sysinfo machine {};
+  const bool shared = ::statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize >= (800UL << 20);
+  const bool memory = ::sysinfo(&machine) == 0 && machine.freeram * machine.mem_unit >= (800UL << 20);
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || defined(__SANITIZE_ADDRESS__) || \
+    defined(__SANITIZE_THREAD__)
+  const bool limit = false;
+#else
+  const bool limit = true;
+#endif
+  boost::test_tools::assertion_result result(shared && memory && limit);
+  result.message() << (limit ? "800 MiB of memory are not free" : "a sanitizer takes all addresses that there are");
+  return result;
+}
+
+// Rank 1 alone holds more than the shell lets a process have; the machine has it.
+BOOST_AUTO_TEST_CASE(a_rank_that_gets_no_memory_ends_the_job_in_seconds,
+                     *boost::unit_test::precondition(memory_can_be_limited)) {
+  const std::string path = report_path() + ".case";
+  std::ofstream(path)
+      << R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [1200, 131072]}, {"fqn": "v", "shape": [30], "rule": "v"}],
+    "source": {"ranks": 3, "rules": {"*": {"boxes": {"1": [[[0, 0], [1200, 131072]]]}}, "v": {"chunk": 0, "over": 3}}},
+    "target": {"ranks": 3, "rules": {"*": {"boxes": {}}, "v": {"chunk": 0, "over": 3}}}})j";
+  RunningCommand command({"/bin/sh", "-c", "ulimit -v 500000; exec \"$0\" \"$@\"", command_path(), "run", path,
+                          "--transport", transport_under_test(), "--report", report_path()});
+  const CommandResult result = command.wait(std::chrono::seconds(40));
+  BOOST_TEST(!result.timed_out);
+  BOOST_TEST(result.exit_code == 1);
+  Json report;
+  if (std::ifstream file(report_path()); file) report = Json::parse(file);
+  BOOST_REQUIRE(report.is_object());
+  BOOST_TEST(report["elements"] == 0);  // the others do not begin
+  for (const Json& error : report["errors"]) {
+    const bool its_own = error["message"].get<std::string>().find("rank 1:") != std::string::npos;
+    BOOST_TEST(error["code"] == (its_own ? "out_of_resources" : "cancelled"), error["message"]);
+  }
+  BOOST_TEST(report["errors"].size() == 3U);
+  std::remove(path.c_str());
+  std::remove(report_path().c_str());
+}
+
+BOOST_AUTO_TEST_CASE(whatever_fails_before_the_ranks_start_is_in_the_report) {
+  const char* const too_large_to_assign =
+      R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [1152921504606846976]}],
+    "source": {"ranks": 1, "rules": {"*": {"replicated": true}}}, "target": {"ranks": 1, "rules": {"*": {"replicated": true}}}})j";
+  const Outcome outcome = run(too_large_to_assign, {"--relabel"});
+  BOOST_TEST(outcome.result.exit_code == 1);
+  BOOST_REQUIRE(outcome.report.is_object());
+  BOOST_TEST(outcome.report["verified"] == false);
+  BOOST_TEST(outcome.report["errors"][0]["code"] == "invalid_argument");
 }
 
 BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {

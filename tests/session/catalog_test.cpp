@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <functional>
+#include <optional>
+#include <span>
 
-#include "session/publication.hpp"
+#include "session/source/publication.hpp"
 #include "shardwire/session.hpp"
 
 using namespace shardwire;
@@ -85,6 +88,106 @@ BOOST_AUTO_TEST_CASE(zero_is_refused_for_values_and_one_element_tensors) {
           [&] { catalog.add(step, Layout::replicated(), View{.data = memory.data()}, Absent::zero); });
   catalog.add(step, Layout::replicated(), View{.data = memory.data()}, Absent::skip);
   catalog.add({{"w", "exp_avg"}, DType::f32, {2}}, Layout::replicated(), View{.data = memory.data()}, Absent::zero);
+}
+
+BOOST_AUTO_TEST_CASE(a_renewed_value_is_that_of_one_catalog_and_of_copies_made_later) {
+  const auto value_of = [](const Catalog& of, std::size_t index) { return of.values()[index].value; };
+  catalog.add_value({"w", "lr"}, 0.1);
+  catalog.add_value({"w", "step"}, std::int64_t{1});
+  const Catalog before = catalog;
+  catalog.set_value({"w", "step"}, std::int64_t{2});
+  const Catalog after = catalog;
+  BOOST_TEST((value_of(before, 1) == Value(std::int64_t{1})));
+  BOOST_TEST((value_of(after, 1) == Value(std::int64_t{2})));
+  BOOST_TEST((value_of(after, 0) == Value(0.1)));
+  BOOST_TEST((after.same(catalog) && !after.same(before)));
+  Catalog other = before;
+  other.set_value({"w", "lr"}, Value());
+  BOOST_TEST((value_of(before, 0) == Value(0.1)));
+}
+
+BOOST_AUTO_TEST_CASE(a_value_is_renewed_under_every_name_of_its_parameter) {
+  catalog.add_value({"head", "step"}, std::int64_t{1});
+  catalog.alias("head", "embed");
+  catalog.set_value({"embed", "step"}, std::int64_t{2});
+  catalog.set_value({"head", "step"}, std::int64_t{3});
+  BOOST_REQUIRE(catalog.values().size() == 1U);
+  BOOST_TEST((catalog.values()[0].key == TensorKey{"head", "step"}));
+  BOOST_TEST((catalog.values()[0].value == Value(std::int64_t{3})));
+}
+
+BOOST_AUTO_TEST_CASE(only_values_that_are_there_can_be_renewed) {
+  add("w");
+  refused("w:step: the catalog has no value of this key", [&] { catalog.set_value({"w", "step"}, 1.0); });
+  refused("w:exp_avg: the catalog has no value of this key", [&] { catalog.set_value({"w", "exp_avg"}, 1.0); });
+  catalog.add_value({"w", "deep"});
+  Value value(0.9);
+  for (std::size_t i = 0; i <= max_value_depth; ++i) value = ValueList{{value}};
+  refused("w:deep: lists inside lists", [&] { catalog.set_value({"w", "deep"}, value); });
+}
+
+// --- views that know their size ---
+
+BOOST_AUTO_TEST_CASE(a_view_of_a_span_has_its_size_and_its_type) {
+  const auto check = []<typename T>(T, std::optional<DType> dtype) {
+    std::array<T, 3> mine{};
+    const View from_span = view(std::span<T>(mine));
+    BOOST_TEST(from_span.data == mine.data());
+    BOOST_TEST((from_span.dtype == dtype));
+    BOOST_TEST((dtype ? from_span.elements : from_span.bytes) == 3);
+    BOOST_TEST((dtype ? from_span.bytes : from_span.elements) == -1);
+    BOOST_TEST(!from_span.read_only);
+    const View from_const = view(std::span<const T>(mine));
+    BOOST_TEST((from_const.data == mine.data() && from_const.dtype == dtype && from_const.read_only));
+  };
+  check(float{}, DType::f32);
+  check(double{}, DType::f64);
+  check(std::int8_t{}, DType::i8);
+  check(std::int16_t{}, DType::i16);
+  check(std::int32_t{}, DType::i32);
+  check(std::int64_t{}, DType::i64);
+  check(0LL, DType::i64);
+  check(std::uint8_t{}, DType::u8);
+  check(bool{}, DType::boolean);
+  check(std::byte{}, std::nullopt);
+}
+
+BOOST_AUTO_TEST_CASE(a_view_of_a_vector_or_an_array_is_that_of_a_span_over_it) {
+  const std::vector<double> constant(4);
+  double array[5]{};
+  BOOST_TEST((view(memory).data == memory.data() && view(memory).elements == 64));
+  BOOST_TEST((view(constant).read_only && view(constant).dtype == DType::f64 && view(constant).elements == 4));
+  BOOST_TEST((view(array).data == array && view(array).elements == 5));
+  BOOST_TEST((view(std::span<float, 2>(memory.data(), 2)).elements == 2));
+  BOOST_TEST(view(std::span<float>()).elements == 0);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_another_type_is_refused_with_both_names) {
+  std::vector<double> doubles(4);
+  refused("w:exp_avg is f32, but its view is of f64 memory", [&] {
+    catalog.add({{"w", "exp_avg"}, DType::f32, {8}}, Layout::chunk(0, 2), view(doubles));
+  });
+  std::vector<std::uint8_t> small(4);
+  refused("w:mask is bool, but its view is of u8 memory", [&] {
+    catalog.add({{"w", "mask"}, DType::boolean, {8}}, Layout::chunk(0, 2), view(small));
+  });
+  catalog.add({{"w", "exp_avg"}, DType::f64, {8}}, Layout::chunk(0, 2), view(doubles));
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_another_size_is_refused_with_both_numbers) {
+  const auto mismatch = [&](const View& given, DType dtype, const std::string& part) {
+    BOOST_CHECK_EXCEPTION(catalog.add({{"w", "exp_avg"}, dtype, {8}}, Layout::chunk(0, 2), given), Error,
+                          [&](const Error& error) {
+                            BOOST_TEST_INFO(error.what());
+                            return error.code() == ErrorCode::layout_mismatch &&
+                                   std::string(error.what()).find(part) != std::string::npos;
+                          });
+  };
+  mismatch(view(std::span(memory).first(3)), DType::f32, "of 3 elements, but its layout puts 4 there");
+  std::vector<std::uint16_t> halves(8);  // two bytes each, like bf16
+  const auto bytes = std::as_writable_bytes(std::span(halves));
+  mismatch(view(bytes.first(6)), DType::bf16, "of 6 bytes, but its layout puts 8 bytes there");
+  catalog.add({{"w", "exp_avg"}, DType::bf16, {8}}, Layout::chunk(0, 2), view(bytes.first(8)));
 }
 
 BOOST_AUTO_TEST_CASE(copies_of_a_catalog_go_their_own_ways) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_NO_MAIN
-#include "session/exchange_plan.hpp"
+#include "session/exchange/exchange_plan.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <map>

@@ -116,6 +116,12 @@ ExchangeOptions with(ByteCount staging_bytes, Verify verify = Verify::none) {
 void check_report(const RestoreReport& report) {
   require(report.moved + report.local == report.needed, "every byte moved once");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
+  ByteCount by_way = 0;
+  report.ways.each([&](Way, const WayReport& row) {
+    by_way += row.bytes;
+    require(row.bytes == 0 || (row.runs > 0 && row.predicted_seconds > 0), "every way that was used has its costs");
+  });
+  require(by_way == report.moved + report.local, "every byte went by a way");
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
   require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
@@ -130,6 +136,8 @@ void all_exchange(int members, const std::vector<Placed>& tensors, std::size_t r
       const Outcome outcome = exchange_in_place(session, tensors, room, members, in_arena, options);
       require(outcome.good, "every byte is as expected");
       check_report(outcome.report);
+      const bool digested = options.verify == Verify::digest && outcome.report.moved > 0;
+      require(!digested || outcome.report.digest_seconds > 0, "digests cost what they cost");
       session.close(10s);
     });
   }
@@ -266,9 +274,9 @@ BOOST_AUTO_TEST_CASE(members_that_only_hold_or_only_want_take_part) {
     Catalog held(Rank{rank < 2 ? rank : 0}, 2);
     Catalog wanted(Rank{rank == 0 ? 0 : rank - 1}, 3);
     std::vector<std::byte> memory(30 * 8 * 4);
-    TestShard source(spec, Layout::chunk(0, 2), held.place());
+    TestShard source(spec, Layout::chunk(0, 2), held.layout_rank());
     source.use(memory.data());
-    TestShard target(spec, Layout::chunk(0, 3), wanted.place());
+    TestShard target(spec, Layout::chunk(0, 3), wanted.layout_rank());
     target.use(memory.data() + 16);
     if (rank < 2) {
       source.fill(1);

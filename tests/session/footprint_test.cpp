@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_NO_MAIN
-#include "session/footprint.hpp"
+#include "geometry/footprint.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <map>
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(rows_of_a_wider_array_are_a_run_each) {
   const Footprint footprint(at(1000), rows(30, 4, 10), 2);
   BOOST_TEST(footprint.runs() == 30U);
   BOOST_TEST(footprint.bounds().first == 1000U);
-  BOOST_TEST(footprint.bounds().past == 1000U + 2 * (29 * 10 + 4));
+  BOOST_TEST(footprint.bounds().end == 1000U + 2 * (29 * 10 + 4));
 }
 
 BOOST_AUTO_TEST_CASE(claims_that_interleave_without_a_common_byte_are_no_conflict) {
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(parts_of_one_claim_that_overlap_are_found) {
 }
 
 BOOST_AUTO_TEST_CASE(too_many_runs_fall_back_to_the_ranges_around_them) {
-  const auto many = static_cast<Extent>(most_compared_runs);
+  const auto many = static_cast<Extent>(max_compared_runs);
   std::vector<Claim> claims{{Footprint(at(1000), rows(many, 1, 2), 1), true},
                             {Footprint(at(1001), rows(many, 1, 2), 1), true}};
   bool exact = true;
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(explicit_boxes_that_share_bytes_do_not_pass_for_dense) {
   // As many elements as the buffer reaches over, but one place is taken twice and one is free.
   const PlacedBoxMap twice{{Rank{0}, {{{{0}, {2}}, 0, {1}}, {{{2}, {2}}, 1, {1}}, {{{4}, {2}}, 4, {1}}}}};
   const PlacedBoxes boxes = place_boxes(Layout::boxes(twice), {6}, Rank{0});
-  BOOST_TEST(boxes.elements() == boxes.local_past());
+  BOOST_TEST(boxes.elements() == boxes.local_end());
   BOOST_TEST((pairs_of({{Footprint(at(1000), boxes, 4), true}}) == Pairs{{0, 0}}));
   const PlacedBoxMap apart{{Rank{0}, {{{{0}, {2}}, 4, {1}}, {{{2}, {2}}, 0, {1}}, {{{4}, {2}}, 2, {1}}}}};
   BOOST_TEST(pairs_of({{Footprint(at(1000), place_boxes(Layout::boxes(apart), {6}, Rank{0}), 4), true}}).empty());

@@ -31,6 +31,35 @@ void be_small_source(Session& session, int socket) {
   read_frame(socket);
 }
 
+// The same, but it has forked: a child that lives on holds none of its connections. Says the child's number.
+void be_forked_source(Session& session, int socket) {
+  SmallTensor tensor(session);
+  tensor.shard.fill(1);
+  const Publication publication = session.publish(tensor.catalog());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(240);
+    while (true) ::pause();
+  }
+  write_frame(socket, std::as_bytes(std::span(&child, 1)));
+  read_frame(socket);
+}
+
+// Publishes a small tensor, and says what became of its membership.
+void be_member(Session& session, int socket) {
+  SmallTensor tensor(session);
+  tensor.shard.fill(1);
+  const Publication publication = session.publish(tensor.catalog());
+  write_frame(socket, {});
+  std::string end = "it ended well";
+  try {
+    session.gather("never", {}, 50s);
+  } catch (const Error& error) {
+    end = error.what();
+  }
+  write_frame(socket, std::as_bytes(std::span(end)));
+}
+
 // Restores twice; in the middle of the first it stops itself. Says what came of each.
 void be_reader(Session& session, int socket, Way way) {
   Tensor tensor;
@@ -64,7 +93,7 @@ void be_reader(Session& session, int socket, Way way) {
 
 int main(int argc, char** argv) {
   try {
-    ::alarm(60);  // whatever happens to the test
+    ::alarm(240);  // whatever happens to the test
     if (argc != 5) return 2;
     const std::string task = argv[1];
     const int socket = std::atoi(argv[4]);
@@ -72,6 +101,8 @@ int main(int argc, char** argv) {
         Session::join(member(1, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), quick());
     if (task == "source") be_source(session, socket);
     if (task == "small source") be_small_source(session, socket);
+    if (task == "forked source") be_forked_source(session, socket);
+    if (task == "member") be_member(session, socket);
     if (task == "straight reader") be_reader(session, socket, Way::straight);
     if (task == "packed reader") be_reader(session, socket, Way::packed);
     return 0;

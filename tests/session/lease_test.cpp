@@ -27,9 +27,13 @@ struct Pair {
     arena = source->allocate(bytes);
     held.use(arena.data());
     held.fill(1);
-    Catalog catalog(Rank{0}, 1);
-    held.add_to(catalog);
-    publication.emplace(source->publish(catalog));
+    publication.emplace(source->publish(catalog()));
+  }
+  static TensorSpec spec() { return {{"w", "exp_avg"}, DType::f32, {elements}}; }
+  Catalog catalog() {
+    Catalog result(Rank{0}, 1);
+    held.add_to(result);
+    return result;
   }
   Restore start() {
     Catalog target(Rank{0}, 1);
@@ -41,8 +45,8 @@ struct Pair {
   }
 
   static constexpr Extent elements = static_cast<Extent>(bytes / 4);
-  TestShard held{{{"w", "exp_avg"}, DType::f32, {elements}}, Layout::replicated(), Rank{0}};
-  TestShard wanted{{{"w", "exp_avg"}, DType::f32, {elements}}, Layout::replicated(), Rank{0}};
+  TestShard held{spec(), Layout::replicated(), Rank{0}};
+  TestShard wanted{spec(), Layout::replicated(), Rank{0}};
   std::optional<Session> source;
   std::optional<Session> reader;
   Arena arena;
@@ -89,7 +93,7 @@ BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_does_not_commit) {
+BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_commits_the_next_generation_only) {
   Pair pair;
   Restore restore = pair.start();
   wait_until_moving(restore);
@@ -102,15 +106,110 @@ BOOST_AUTO_TEST_CASE(retire_times_out_by_name_and_the_reader_does_not_commit) {
   BOOST_REQUIRE(error);
   BOOST_TEST((error->code() == ErrorCode::timed_out));
   BOOST_TEST((error->ranks() == std::vector<Rank>{Rank{1}}));
-  BOOST_TEST((code_of(restore) == ErrorCode::layout_mismatch));
+  BOOST_TEST(!restore.poll());
+  TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
+  next.fill(2);
+  Catalog catalog(Rank{0}, 1);
+  next.add_to(catalog);
+  *pair.publication = pair.source->publish(catalog);
+  restore.wait();
+  BOOST_TEST(pair.wanted.wrong(2) == 0U);
+  const RestoreReport& report = restore.report();
+  BOOST_TEST(report.again > 0U);
+  BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
+}
+
+#ifndef __SANITIZE_THREAD__  // it would be right: such a source breaks the rules of publishing in place
+BOOST_AUTO_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digests_in_every_way) {
+  for (const Way way : {Way::packed, Way::straight, Way::mapped}) {
+    if (way == Way::mapped && !maps_arenas()) continue;
+    Pair pair;
+    Catalog target(Rank{0}, 1);
+    pair.wanted.add_to(target);
+    RestoreOptions options = within(30s);
+    options.staging_bytes = 512 << 10;
+    options.ingress_bytes_per_second = Pair::bytes;
+    options.way = way;
+    options.verify = Verify::digest;
+    Restore restore = pair.reader->restore(target, options);
+    wait_until_moving(restore);
+    pair.held.fill(2);
+    BOOST_TEST_INFO(to_string(way));
+    BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
+  }
+}
+#endif
+
+BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of_the_old) {
+  Pair pair;
+  Restore old = pair.start();
+  wait_until_moving(old);
+  TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
+  next.fill(2);
+  Catalog catalog(Rank{0}, 1);
+  next.add_to(catalog);
+  auto updated = std::async(std::launch::async, [&] { pair.publication->update(catalog, 2, Snapshot::none, 20s); });
+  // It is there before the reader of the old one is done.
+  TestShard seen(Pair::spec(), Layout::replicated(), Rank{0});
+  Catalog target(Rank{0}, 1);
+  seen.add_to(target);
+  RestoreOptions options = within(20s);
+  options.step = 2;
+  pair.reader->restore(target, options).wait();
+  BOOST_TEST(seen.wrong(2) == 0U);
+  old.wait();
+  BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  updated.get();
+  pair.held.fill(9);  // the caller's again
+  pair.publication->update(pair.catalog(), 3, Snapshot::copy, 20s);
+  pair.publication->retire(20s);
+  const Error error = failure_of([&] { pair.publication->update(catalog, 4, Snapshot::none, 20s); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(an_update_that_times_out_names_the_readers_and_has_taken_place) {
+  Pair pair;
+  TestShard next(Pair::spec(), Layout::replicated(), Rank{0});
+  next.fill(2);
+  Catalog catalog(Rank{0}, 1);
+  next.add_to(catalog);
+  Restore restore = pair.start();
+  wait_until_moving(restore);
+  const Error error = failure_of([&] { pair.publication->update(catalog, 2, Snapshot::none, 20ms); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
+  restore.wait();
+  BOOST_TEST(pair.wanted.wrong(2) == 0U);
+  pair.publication->retire(20s);
+}
+
+BOOST_AUTO_TEST_CASE(an_update_in_place_over_memory_of_the_live_generation_is_refused) {
+  Pair pair;
+  const Error error = failure_of([&] { pair.publication->update(pair.catalog(), 2, Snapshot::none, 20s); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "w:exp_avg in memory where w:exp_avg is published in place"));
+  const TensorSpec last{{"v", "exp_avg"}, DType::f32, {2}};
+  Catalog overlapping(Rank{0}, 1);
+  overlapping.add(last, Layout::replicated(), View{.data = pair.arena.data() + Pair::bytes - 8});
+  BOOST_TEST((failure_of([&] { pair.publication->update(overlapping, 2, Snapshot::none, 20s); }).code() ==
+              ErrorCode::invalid_argument));
+  Restore restore = pair.start();  // the old one is as it was
+  restore.wait();
+  BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  pair.held.fill(3);
+  pair.publication->update(pair.catalog(), 2, Snapshot::copy, 20s);  // nobody reads it
+  pair.held.fill(4);
+  Restore after = pair.start();
+  after.wait();
+  BOOST_TEST(pair.wanted.wrong(3) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
   Pair pair;
   Restore restore = pair.start();
   wait_until_moving(restore);
+  pair.source.reset();  // without a word: a publication that is retired would be withdrawn first
   pair.publication.reset();
-  pair.source.reset();
   try {
     restore.wait();
     BOOST_FAIL("the restore committed");

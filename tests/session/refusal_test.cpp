@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -193,7 +196,7 @@ BOOST_AUTO_TEST_CASE(one_element_tensors_travel_by_value) {
     float get = 0;
     const TensorSpec scale{{"scale", "exp_avg"}, DType::f32, {1, 1}};
     Catalog held(Rank{rank}, 2);
-    held.add(scale, Layout::chunk(7, 3), View{.data = &have});  // what the layout says does not matter
+    held.add(scale, Layout::replicated(), View{.data = &have});
     const Publication publication = session.publish(held);
     session.gather("published", {}, 20s);
     Catalog target(Rank{rank}, 2);
@@ -269,6 +272,60 @@ BOOST_AUTO_TEST_CASE(an_unknown_transport_is_refused) {
   SessionOptions options = hasty();
   options.transport = "carrier-pigeon";
   BOOST_TEST(says(failure_of([&] { Session::join(member(0, 1, free_port()), options); }), "carrier-pigeon"));
+}
+
+// --- two jobs on one port ---
+
+BOOST_AUTO_TEST_CASE(members_of_two_jobs_on_one_port_refuse_each_other_by_name) {
+  const auto port = free_port();
+  Bootstrap here = member(0, 2, port);
+  here.run_id = "job-a";
+  const Session host = Session::join(here, hasty());
+  for (const std::string other : {"job-b", ""}) {
+    Bootstrap there = member(1, 2, port);
+    there.run_id = other;
+    const Error error = failure_of([&] { Session::join(there, hasty()); });
+    BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+    BOOST_TEST(says(error, "this is job 'job-a'"), error.what());
+    BOOST_TEST(says(error, other.empty() ? "a job without a run id" : "comes from job 'job-b'"), error.what());
+  }
+  Bootstrap same = member(1, 2, port);
+  same.run_id = "job-a";
+  Session::join(same, hasty()).close(5s);
+}
+
+BOOST_AUTO_TEST_CASE(a_rendezvous_whose_port_another_job_has_names_that_job) {
+  const auto port = free_port();
+  Bootstrap first = member(0, 2, port);
+  first.run_id = "job-a";
+  const Session host = Session::join(first, hasty());
+  Bootstrap second = member(0, 3, port);
+  second.run_id = "job-b";
+  const Error error = failure_of([&] { Session::join(second, hasty()); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "member 0 of job 'job-b' cannot listen"), error.what());
+  BOOST_TEST(says(error, "this is job 'job-a'"), error.what());
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_something_else_has_is_refused_and_not_waited_for) {
+  const auto port = free_port();
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  BOOST_REQUIRE(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  BOOST_REQUIRE(::listen(listener, 8) == 0);  // which accepts, and never says a word
+  SessionOptions patient = hasty();
+  patient.join_timeout = 60s;
+  const auto began = std::chrono::steady_clock::now();
+  const Error error = failure_of([&] { Session::join(member(0, 2, port), patient); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+  BOOST_TEST(says(error, "no member of a job"), error.what());
+  const Error other = failure_of([&] { Session::join(member(1, 2, port), patient); });
+  BOOST_TEST(says(other, "handshake"), other.what());
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 40s));
+  ::close(listener);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define BOOST_TEST_NO_MAIN
-#include "session/remote_box.hpp"
+#include "session/restore/remote_box.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <limits>
@@ -46,9 +46,9 @@ BOOST_AUTO_TEST_CASE(a_region_may_end_with_the_last_byte_of_the_box_and_not_befo
 
 BOOST_AUTO_TEST_CASE(offsets_and_strides_that_overflow_are_refused) {
   constexpr auto most = std::numeric_limits<Extent>::max();
-  constexpr auto most_bytes = std::numeric_limits<ByteCount>::max();
-  check_refused({0, 0, most_bytes, {}}, most_bytes);
-  check_refused({0, 0, most_bytes - 90, {}}, most_bytes);
+  constexpr auto max_bytes = std::numeric_limits<ByteCount>::max();
+  check_refused({0, 0, max_bytes, {}}, max_bytes);
+  check_refused({0, 0, max_bytes - 90, {}}, max_bytes);
   for (const Extent stride : {most, most / 3, most / 5, most / 15, most / 4, most / 12, (most / 3) + 1}) {
     check_refused({0, 0, 0, {stride, 1}}, 1u << 20);
     check_refused({0, 0, 0, {1, stride}}, 1u << 20);

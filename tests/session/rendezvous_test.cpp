@@ -5,8 +5,8 @@
 #include <map>
 #include <random>
 
-#include "session/directory.hpp"
-#include "session/rendezvous.hpp"
+#include "session/control/directory.hpp"
+#include "session/control/rendezvous.hpp"
 #include "support/seed.hpp"
 
 using namespace shardwire;
@@ -36,8 +36,8 @@ struct Job {
     Directory& directory = found->second.directory;
     if (const auto* roster = std::get_if<wire::Roster>(&message)) {
       directory.apply(*roster);
-    } else if (const auto* departures = std::get_if<wire::Departures>(&message)) {
-      directory.apply(*departures);
+    } else if (const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message)) {
+      directory.apply(*membership_changes);
     } else if (const auto* addresses = std::get_if<wire::Addresses>(&message)) {
       directory.apply(*addresses);
     } else {
@@ -61,7 +61,8 @@ struct Job {
   }
   void publish(Rendezvous::ClientId from, std::int64_t step, bool live = true) {
     const std::int32_t rank = clients.at(from).hello.rank;
-    tell(from, wire::Publish{"state", {.member = rank, .place = rank, .step = step, .generation = 1, .live = live}});
+    tell(from,
+         wire::Publish{"state", {.member = rank, .layout_rank = rank, .step = step, .generation = 1, .live = live}});
   }
   void close(Rendezvous::ClientId id, bool orderly) {
     clients.erase(id);
@@ -102,9 +103,29 @@ void check_refused(Job& job, Rendezvous::ClientId from, const wire::Message& mes
                         [](const Error& error) { return error.code() == ErrorCode::invalid_argument; });
 }
 
+void check_too_much(Job& job, Rendezvous::ClientId from, const wire::Message& message) {
+  BOOST_CHECK_EXCEPTION(job.tell(from, message), Error,
+                        [](const Error& error) { return error.code() == ErrorCode::out_of_resources; });
+}
+
+std::vector<int> lost_of(const Directory& directory) {
+  std::vector<int> lost;
+  for (const auto& [member, presence] : directory.departed()) {
+    if (presence == wire::Presence::lost) lost.push_back(member);
+  }
+  return lost;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(rendezvous)
+
+BOOST_AUTO_TEST_CASE(news_are_what_nobody_has_asked_for) {
+  BOOST_TEST(Rendezvous::is_notice(wire::MembershipChanges{}));
+  BOOST_TEST(Rendezvous::is_notice(wire::Roster{.publication = "state", .groups = {}, .runs = {}}));
+  BOOST_TEST(!Rendezvous::is_notice(wire::Roster{.publication = "state", .whole = true, .groups = {}, .runs = {}}));
+  BOOST_TEST(!Rendezvous::is_notice(wire::Gathered{}));
+}
 
 BOOST_AUTO_TEST_CASE(a_watcher_hears_what_was_published_before_and_after_it_came) {
   Job job(4);
@@ -139,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_lost_member_and_what_it_published_are_gone_and_its_succes
   Job job(3);
   const auto zero = job.join(0);
   auto two = job.join(2);
-  BOOST_TEST(job.last<wire::Joined>(two).turn == 1U);
+  BOOST_TEST(job.last<wire::Joined>(two).epoch == 1U);
   job.tell(zero, wire::Watch{"state"});
   job.publish(two, 7);
   job.tell(zero, wire::Lookup{{1, 2}});
@@ -149,25 +170,25 @@ BOOST_AUTO_TEST_CASE(a_lost_member_and_what_it_published_are_gone_and_its_succes
 
   job.close(two, false);
   BOOST_TEST(job.publishers(zero).empty());
-  BOOST_TEST((directory.lost_members() == Numbers{2}));
+  BOOST_TEST((lost_of(directory) == Numbers{2}));
   const auto late = job.join(1);
-  BOOST_TEST((job.clients.at(late).directory.lost_members() == Numbers{2}));
+  BOOST_TEST((lost_of(job.clients.at(late).directory) == Numbers{2}));
 
   two = job.join(2);
-  BOOST_TEST(job.last<wire::Joined>(two).turn == 2U);
-  BOOST_TEST(directory.lost_members().empty());
-  BOOST_TEST(job.clients.at(late).directory.lost_members().empty());
+  BOOST_TEST(job.last<wire::Joined>(two).epoch == 2U);
+  BOOST_TEST(lost_of(directory).empty());
+  BOOST_TEST(lost_of(job.clients.at(late).directory).empty());
   BOOST_TEST(job.publishers(zero).empty());  // what its predecessor published has not come back
   job.publish(two, 8);
   BOOST_REQUIRE(directory.publications("state").size() == 1U);
-  BOOST_TEST(directory.publications("state")[0].turn == 2U);
+  BOOST_TEST(directory.publications("state")[0].epoch == 2U);
   BOOST_TEST(directory.publications("state")[0].step == 8);
   BOOST_TEST(directory.address(2, 2) == nullptr);  // the address of before is none of the successor
   job.tell(zero, wire::Lookup{{2}});
   BOOST_TEST(directory.address(2, 2)->incarnation == 1000 + two);
 
   job.close(two, true);
-  BOOST_TEST(directory.lost_members().empty());
+  BOOST_TEST(lost_of(directory).empty());
   BOOST_TEST((directory.presence(2) == wire::Presence::left));
 }
 
@@ -367,6 +388,59 @@ BOOST_AUTO_TEST_CASE(who_waits_no_longer_hears_who_did_not_come) {
   const std::size_t before = job.clients.at(zero).messages;
   job.tell(zero, wire::GatherQuit{"nothing"});
   BOOST_TEST(job.clients.at(zero).messages == before);
+}
+
+BOOST_AUTO_TEST_CASE(a_gather_that_is_come_to_again_counts_once) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const wire::Gather large{1, "all", Bytes(wire::max_message_bytes / 2)};
+  for (int i = 0; i < 3; ++i) {
+    job.tell(zero, large);
+    job.tell(zero, wire::GatherQuit{"all"});
+  }
+  job.tell(one, wire::Gather{1, "all", {}});
+  BOOST_TEST(job.last<wire::Gathered>(one).values.front().size() == large.value.size());
+}
+
+// --- what one member may have kept ---
+
+BOOST_AUTO_TEST_CASE(names_of_one_member_are_limited_and_those_of_others_are_not) {
+  constexpr int limit = 4096;
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto publish = [](int i, bool live) {
+    return wire::Publish{std::to_string(i), {.member = 1, .generation = 1, .live = live}};
+  };
+  for (int i = 0; i < limit; ++i) {
+    job.tell(one, wire::Watch{std::to_string(i)});
+    job.tell(one, publish(i, true));
+  }
+  check_too_much(job, one, wire::Watch{"more"});
+  check_too_much(job, one, publish(limit, true));
+  job.tell(one, publish(0, true));  // anew
+  job.tell(one, publish(1, false));
+  job.tell(one, publish(limit, true));
+  job.tell(zero, wire::Watch{"more"});
+  job.publish(zero, 1);
+}
+
+BOOST_AUTO_TEST_CASE(gathers_that_nobody_waits_for_make_room_and_others_are_limited) {
+  constexpr int limit = 256;
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  for (int i = 0; i < 3 * limit; ++i) {
+    const std::string name = "quit " + std::to_string(i);
+    job.tell(one, wire::Gather{1, name, Bytes(1 << 20)});
+    job.tell(one, wire::GatherQuit{name});
+  }
+  for (int i = 0; i < limit; ++i) job.tell(one, wire::Gather{1, std::to_string(i), {}});
+  check_too_much(job, one, wire::Gather{1, "more", {}});
+  job.tell(zero, wire::Gather{1, "0", {}});
+  BOOST_TEST(job.last<wire::Gathered>(zero).values.size() == 2U);
+  job.tell(one, wire::Gather{1, "more", {}});
 }
 
 BOOST_AUTO_TEST_CASE(values_that_do_not_fit_one_message_are_refused_to_all) {

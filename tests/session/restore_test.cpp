@@ -64,8 +64,9 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   const RestoreReport& report = restore.report();
   require(report.moved + report.local == report.needed, "every byte moved once");
   const bool direct = maps_arenas() && (arenas || snapshot == Snapshot::copy);
-  require(report.ways.mapped == (direct ? report.moved : 0), "arenas were mapped");
-  require(report.ways.packed == (direct ? 0 : report.moved), "other memory was packed");
+  require(report.ways[Way::mapped].bytes == (direct ? report.moved : 0), "arenas were mapped");
+  require(report.ways[Way::packed].bytes + report.ways[Way::straight].bytes == (direct ? 0 : report.moved),
+          "other memory was packed");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;

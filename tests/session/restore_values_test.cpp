@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/restore_values.hpp"
+#include "session/restore/values.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <deque>
 
-#include "session/publication.hpp"
+#include "session/source/publication.hpp"
 
 using namespace shardwire;
 
@@ -44,11 +44,11 @@ struct Job {
   void want(const char* fqn, Absent absent, const char* state = "exp_avg", const Extents& shape = {8}) {
     wanted.add({{fqn, state}, DType::f32, shape}, Layout::replicated(), View{.data = memory.data()}, absent);
   }
-  Findings find(bool with_values = true) {
+  ResolvedValues find(bool with_values = true) {
     const auto manifest = manifest_of(wanted);
     plan = shardwire::plan(from, JobLayout{1, {{manifest, {Rank{0}}}}}, Rank{0});
-    if (!with_values) return find_values(wanted, from, plan, std::nullopt);
-    return find_values(wanted, from, plan, sources);
+    if (!with_values) return resolve_values(wanted, from, plan, std::nullopt);
+    return resolve_values(wanted, from, plan, sources);
   }
 };
 
@@ -62,18 +62,37 @@ std::vector<Rank> ranks(std::initializer_list<int> numbers) {
   return list;
 }
 
-void refuses(const Findings& findings, const std::string& part, const std::vector<Rank>& who) {
-  BOOST_REQUIRE(findings.refusal);
-  const std::string text = findings.refusal->what();
+void refuses(const ResolvedValues& resolved, const std::string& part, const std::vector<Rank>& who) {
+  BOOST_REQUIRE(resolved.refusal);
+  const std::string text = resolved.refusal->what();
   BOOST_TEST_INFO(text);
   BOOST_TEST(text.find(part) != std::string::npos);
-  BOOST_TEST((findings.refusal->code() == ErrorCode::layout_mismatch));
-  BOOST_TEST((findings.refusal->ranks() == who));
+  BOOST_TEST((resolved.refusal->code() == ErrorCode::layout_mismatch));
+  BOOST_TEST((resolved.refusal->ranks() == who));
 }
 
 const Value five(std::int64_t{5});
 const Value six(std::int64_t{6});
 const TensorKey step_of_w{"w", "step"};
+
+Value scalar(int number) {
+  return TensorValue{DType::f32, {}, Bytes(4, static_cast<std::byte>(number))};
+}
+
+// Three ranks that have the steps 1, 2 and 3 of w, and `tensors`.
+Job with_steps(std::vector<TensorLayout> tensors) {
+  tensors.push_back(tensor("w", Layout::replicated(), "step", {}));
+  Job job(3, std::move(tensors));
+  for (int rank = 0; rank < 3; ++rank) job.publish(rank, rank + 1, step(scalar(rank + 1)));
+  job.want("w", Absent::error, "step", {});
+  return job;
+}
+
+Layout one_row(std::initializer_list<int> holders) {
+  std::map<Rank, std::vector<Box>> boxes;
+  for (const int rank : holders) boxes[Rank{rank}] = {Box{{0}, {1}}};
+  return Layout::boxes(boxes);
+}
 
 }  // namespace
 
@@ -84,9 +103,9 @@ BOOST_AUTO_TEST_CASE(equal_values_of_all_ranks_are_taken) {
   job.publish(0, 2, step(five));
   job.publish(2, 4, step(five));
   job.wanted.add_value(step_of_w);
-  const Findings findings = job.find();
-  BOOST_TEST(!findings.refusal);
-  BOOST_TEST((findings.values.at(step_of_w) == five));
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST(!resolved.refusal);
+  BOOST_TEST((resolved.values.at(step_of_w) == five));
 }
 
 BOOST_AUTO_TEST_CASE(values_that_differ_on_ranks_with_a_part_name_key_ranks_and_values) {
@@ -109,9 +128,9 @@ BOOST_AUTO_TEST_CASE(ranks_without_a_part_of_the_parameter_have_no_vote) {
   job.publish(2, 3, step(six));
   job.publish(3, 4, step(Value()));
   job.wanted.add_value(step_of_w);
-  const Findings findings = job.find();
-  BOOST_TEST(!findings.refusal);
-  BOOST_TEST((findings.values.at(step_of_w) == five));
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST(!resolved.refusal);
+  BOOST_TEST((resolved.values.at(step_of_w) == five));
 }
 
 BOOST_AUTO_TEST_CASE(a_part_of_any_state_gives_a_vote) {
@@ -131,13 +150,36 @@ BOOST_AUTO_TEST_CASE(everybody_votes_where_no_source_has_such_a_tensor) {
   refuses(job.find(), ":epoch", ranks({0, 1}));
 }
 
-BOOST_AUTO_TEST_CASE(everybody_votes_on_one_element_tensors) {
-  const auto bytes = [](int number) { return Bytes(4, static_cast<std::byte>(number)); };
-  Job job(2, {tensor("w", first_ranks(1), "exp_avg", {1})});
-  job.publish(0, 1, step(TensorValue{DType::f32, {}, bytes(1)}));
-  job.publish(1, 2, step(TensorValue{DType::f32, {}, bytes(2)}));
-  job.want("w", Absent::error, "step", {});
-  refuses(job.find(), "source rank 0 has f32 () ", ranks({0, 1}));
+BOOST_AUTO_TEST_CASE(all_that_hold_a_one_element_tensor_decide_where_the_parameter_has_no_other) {
+  refuses(with_steps({}).find(), "source rank 0 has f32 () ", ranks({0, 1, 2}));
+}
+
+BOOST_AUTO_TEST_CASE(a_step_kept_everywhere_gives_no_authority_over_a_sharded_parameter) {
+  BOOST_TEST((with_steps({tensor("w", first_ranks(1))}).find().values.at(step_of_w) == scalar(1)));
+  refuses(with_steps({tensor("w", first_ranks(2))}).find(), "source rank 1 has f32 () ", ranks({0, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(those_with_the_shard_of_a_one_element_parameter_decide_on_its_step) {
+  const auto row = [](std::initializer_list<int> holders, const char* state) {
+    return tensor("w", one_row(holders), state, {1});
+  };
+  BOOST_TEST((with_steps({row({1}, "exp_avg")}).find().values.at(step_of_w) == scalar(2)));
+  // A second scalar that everybody keeps says no more than the first.
+  BOOST_TEST(
+      (with_steps({row({1}, "exp_avg"), row({0, 1, 2}, "mu_product")}).find().values.at(step_of_w) == scalar(2)));
+  refuses(with_steps({row({0, 2}, "exp_avg"), row({0, 2}, "exp_avg_sq")}).find(), "source rank 2 has ", ranks({0, 2}));
+  refuses(with_steps({row({0}, "exp_avg"), row({2}, "exp_avg_sq")}).find(), "source rank 2 has ", ranks({0, 2}));
+  // Held by nobody: then that says nothing.
+  refuses(with_steps({row({}, "exp_avg")}).find(), "source rank 0 has ", ranks({0, 1, 2}));
+}
+
+BOOST_AUTO_TEST_CASE(a_one_element_tensor_that_is_known_but_not_held_is_a_gap) {
+  Job job(2, {tensor("w", one_row({}), "step", {1})});
+  job.publish(0, 2, {});
+  job.want("w", Absent::skip, "step", {1});
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST((job.plan.gaps == std::vector<Gap>{{"w", "step", Box{{0}, {1}}, Rank{0}}}));
+  BOOST_TEST((resolved.skipped.empty() && resolved.absent.empty()));
 }
 
 BOOST_AUTO_TEST_CASE(a_value_that_only_ranks_without_a_vote_have_is_taken_when_they_agree) {
@@ -156,9 +198,9 @@ BOOST_AUTO_TEST_CASE(none_is_not_absence) {
   Job job(2, {tensor("w", Layout::chunk(0, 2))});
   job.publish(0, 2, step(Value()));
   job.wanted.add_value(step_of_w, {}, Absent::skip);
-  const Findings findings = job.find();
-  BOOST_TEST((findings.values.at(step_of_w) == Value()));
-  BOOST_TEST(findings.skipped.empty());
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST((resolved.values.at(step_of_w) == Value()));
+  BOOST_TEST(resolved.skipped.empty());
   job.sources.pop_back();
   job.publish(1, 2, step(five));
   refuses(job.find(), "source rank 0 has None, source rank 1 has 5", ranks({0, 1}));
@@ -180,9 +222,9 @@ BOOST_AUTO_TEST_CASE(conflicts_about_what_nobody_wants_do_not_matter) {
   job.publish(0, 1, {{{"w", "seed"}, five}, {{"w", "step"}, five}});
   job.publish(1, 2, {{{"w", "seed"}, six}, {{"w", "step"}, five}});
   job.wanted.add_value(step_of_w);
-  const Findings findings = job.find();
-  BOOST_TEST(!findings.refusal);
-  BOOST_TEST(findings.values.size() == 1U);
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST(!resolved.refusal);
+  BOOST_TEST(resolved.values.size() == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(a_conflict_of_sixteen_thousand_ranks_fits_into_a_message) {
@@ -193,14 +235,14 @@ BOOST_AUTO_TEST_CASE(a_conflict_of_sixteen_thousand_ranks_fits_into_a_message) {
   }
   job.wanted.add_value({"w", "a"});
   job.wanted.add_value({"w", "b"});
-  const Findings findings = job.find();
-  BOOST_REQUIRE(findings.refusal);
-  const std::string text = findings.refusal->what();
+  const ResolvedValues resolved = job.find();
+  BOOST_REQUIRE(resolved.refusal);
+  const std::string text = resolved.refusal->what();
   BOOST_TEST_INFO(text);
   BOOST_TEST(text.size() < 1000U);
   BOOST_TEST(text.find("source ranks 0, 1, 2, 3, 4, 5, 6, 7, .. (256 ranks) have 0, ") != std::string::npos);
   BOOST_TEST(text.find("have other values; 1 more keys are in conflict") != std::string::npos);
-  BOOST_TEST(findings.refusal->ranks().size() == std::size_t{many});
+  BOOST_TEST(resolved.refusal->ranks().size() == std::size_t{many});
 }
 
 BOOST_AUTO_TEST_CASE(values_are_found_under_every_name_of_their_parameter) {
@@ -236,11 +278,11 @@ BOOST_AUTO_TEST_CASE(a_value_that_nobody_has_is_a_gap_or_skipped) {
   job.publish(0, 2, step(five));
   job.wanted.add_value({"w", "lr"});
   job.wanted.add_value({"w", "momentum"}, {}, Absent::skip);
-  const Findings findings = job.find();
+  const ResolvedValues resolved = job.find();
   BOOST_TEST((job.plan.gaps == std::vector<Gap>{{"w", "lr", Box{}, Rank{0}}}));
-  BOOST_TEST((findings.absent == std::vector<TensorKey>{{"w", "lr"}}));
-  BOOST_TEST((findings.skipped == std::vector<TensorKey>{{"w", "momentum"}}));
-  BOOST_CHECK_EXCEPTION(require_complete(job.plan.gaps, findings.absent), Error, [](const Error& error) {
+  BOOST_TEST((resolved.absent == std::vector<TensorKey>{{"w", "lr"}}));
+  BOOST_TEST((resolved.skipped == std::vector<TensorKey>{{"w", "momentum"}}));
+  BOOST_CHECK_EXCEPTION(require_complete(job.plan.gaps, resolved.absent), Error, [](const Error& error) {
     BOOST_TEST_INFO(error.what());
     return error.gaps().size() == 1 && std::string(error.what()).find("no source has w:lr: add") != std::string::npos;
   });
@@ -253,10 +295,10 @@ BOOST_AUTO_TEST_CASE(tensors_that_nobody_has_follow_their_policy) {
   job.want("frozen", Absent::skip);
   job.want("lazy", Absent::zero);
   job.want("lost", Absent::error);
-  const Findings findings = job.find();
-  BOOST_TEST((findings.skipped == std::vector<TensorKey>{{"frozen", "exp_avg"}}));
-  BOOST_TEST((findings.zeroed == std::vector<TensorId>{TensorId{2}}));
-  BOOST_TEST((findings.absent == std::vector<TensorKey>{{"lost", "exp_avg"}}));
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST((resolved.skipped == std::vector<TensorKey>{{"frozen", "exp_avg"}}));
+  BOOST_TEST((resolved.zeroed == std::vector<TensorId>{TensorId{2}}));
+  BOOST_TEST((resolved.absent == std::vector<TensorKey>{{"lost", "exp_avg"}}));
   BOOST_TEST((job.plan.gaps == std::vector<Gap>{{"lost", "exp_avg", Box{{0}, {8}}, Rank{0}}}));
   BOOST_TEST(job.plan.pieces.size() == 2U);
 }
@@ -266,10 +308,10 @@ BOOST_AUTO_TEST_CASE(a_tensor_of_which_some_elements_have_no_holder_is_an_error_
   job.publish(0, 2, {});
   job.want("w", Absent::skip);
   job.want("v", Absent::zero);
-  const Findings findings = job.find();
+  const ResolvedValues resolved = job.find();
   BOOST_TEST((job.plan.gaps ==
               std::vector<Gap>{{"w", "exp_avg", Box{{4}, {4}}, Rank{0}}, {"v", "exp_avg", Box{{0}, {8}}, Rank{0}}}));
-  BOOST_TEST((findings.skipped.empty() && findings.zeroed.empty() && findings.absent.empty()));
+  BOOST_TEST((resolved.skipped.empty() && resolved.zeroed.empty() && resolved.absent.empty()));
 }
 
 BOOST_AUTO_TEST_CASE(a_tensor_is_absent_only_when_no_source_has_it_under_another_name) {

@@ -5,7 +5,8 @@
 #include <map>
 #include <random>
 
-#include "session/directory.hpp"
+#include "session/control/directory.hpp"
+#include "session/restore/outlook.hpp"
 #include "support/seed.hpp"
 
 using namespace shardwire;
@@ -20,8 +21,8 @@ wire::Digest digest(std::uint64_t number) {
   return result;
 }
 
-wire::PublicationRecord record(std::int32_t member, std::int32_t place, std::int64_t step = 7) {
-  return {member, 1, place, step, 1, true, digest(1), digest(2)};
+wire::PublicationRecord record(std::int32_t member, std::int32_t layout_rank, std::int64_t step = 7) {
+  return {member, 1, layout_rank, step, 1, true, digest(1), digest(2)};
 }
 
 /// What a watcher gets: through bytes, as on a connection.
@@ -56,6 +57,14 @@ void check_refused(const std::function<void()>& call) {
   BOOST_CHECK_EXCEPTION(call(), Error, [](const Error& error) { return error.code() == ErrorCode::transport_failed; });
 }
 
+std::vector<int> lost_of(const Directory& directory) {
+  std::vector<int> lost;
+  for (const auto& [member, presence] : directory.departed()) {
+    if (presence == wire::Presence::lost) lost.push_back(member);
+  }
+  return lost;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(roster)
@@ -81,7 +90,7 @@ BOOST_AUTO_TEST_CASE(any_sequence_of_changes_gives_what_a_plain_map_gives) {
           continue;
         }
         wire::PublicationRecord is = record(member, what < 8 ? member : static_cast<std::int32_t>(below(1000)));
-        is.turn = turns[member];
+        is.epoch = turns[member];
         is.step = static_cast<std::int64_t>(below(3)) - 1;
         is.generation = below(2);
         is.live = below(5) != 0;
@@ -168,13 +177,13 @@ BOOST_AUTO_TEST_CASE(publications_of_departed_members_are_left_out_until_they_co
   BOOST_TEST(directory.publications("state").size() == 4U);
   BOOST_TEST(directory.publications("other").empty());
 
-  directory.apply(wire::Departures{{{1, 1, 1, 2}, {2, 1, 2, 1}}});
+  directory.apply(wire::MembershipChanges{{{1, 1, 1, 2}, {2, 1, 2, 1}}});
   BOOST_TEST((directory.publications("state") == std::vector{record(0, 0), record(3, 3)}));
-  BOOST_TEST((directory.lost_members() == std::vector{1}));  // 2 left in order
+  BOOST_TEST((lost_of(directory) == std::vector{1}));  // 2 left in order
   BOOST_TEST((directory.presence(2) == wire::Presence::left));
-  directory.apply(wire::Departures{{{1, 2, 0, 0}}});
+  directory.apply(wire::MembershipChanges{{{1, 2, 0, 0}}});
   BOOST_TEST(directory.publications("state").size() == 4U);
-  BOOST_TEST(directory.lost_members().empty());
+  BOOST_TEST(lost_of(directory).empty());
 }
 
 BOOST_AUTO_TEST_CASE(an_address_serves_the_turn_that_it_was_given_for) {
@@ -192,9 +201,58 @@ BOOST_AUTO_TEST_CASE(an_address_serves_the_turn_that_it_was_given_for) {
 
 BOOST_AUTO_TEST_CASE(members_that_the_job_does_not_have_are_refused) {
   Directory directory(members);
-  check_refused([&] { directory.apply(wire::Departures{{{members - 1, 2, 0, 2}}}); });
-  BOOST_TEST(directory.lost_members().empty());
+  check_refused([&] { directory.apply(wire::MembershipChanges{{{members - 1, 2, 0, 2}}}); });
+  BOOST_TEST(lost_of(directory).empty());
   check_refused([&] { directory.apply(wire::Addresses{{{1, {.rank = members}}}, {}}); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(outlook)
+
+namespace {
+
+using Numbers = std::vector<int>;
+
+// Of a job of four members.
+Numbers possible(const std::vector<wire::MemberRun>& departed, const std::vector<wire::PublicationRecord>& records,
+                 const Outlook& outlook) {
+  Directory directory(4);
+  directory.apply(wire::MembershipChanges{departed});
+  return possible_publishers(directory, records, outlook);
+}
+
+constexpr std::uint32_t left = 1;
+constexpr std::uint32_t lost = 2;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(an_open_rank_is_awaited_from_the_member_at_the_distance_of_the_others) {
+  const std::vector half{record(1, 0)};
+  BOOST_TEST((possible({}, half, {.member = 3, .ranks = 2}) == Numbers{2}));
+  BOOST_TEST((possible({{2, 1, 0, left}}, half, {.member = 3, .ranks = 2}).empty()));
+  BOOST_TEST((possible({{2, 1, 0, lost}}, half, {.member = 3, .ranks = 2}).empty()));
+  BOOST_TEST((possible({{0, 1, 0, lost}}, half, {.member = 3, .ranks = 2}) == Numbers{2}));  // a reader
+  BOOST_TEST((possible({}, {record(1, 0), record(2, 1)}, {.member = 3, .ranks = 2}) == Numbers{0, 3}));
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_publishes_nothing_waits_for_itself_unless_others_have_departed) {
+  BOOST_TEST((possible({}, {}, {.member = 0}) == Numbers{0, 1, 2, 3}));
+  BOOST_TEST((possible({{1, 2, 0, left}}, {}, {.member = 0}) == Numbers{0, 3}));
+  BOOST_TEST((possible({{1, 3, 0, lost}}, {}, {.member = 0}).empty()));
+  BOOST_TEST((possible({{1, 3, 0, lost}}, {}, {.member = 0, .own_on_its_way = true}) == Numbers{0}));
+  // All distances differ, one rank is open, and it is this process that has not published.
+  const std::vector mixed{record(1, 3), record(2, 1), record(3, 0)};
+  BOOST_TEST((possible({}, mixed, {.member = 0, .ranks = 4}) == Numbers{0}));
+  BOOST_TEST((possible({{1, 1, 0, lost}}, {mixed[1], mixed[2]}, {.member = 0, .ranks = 4}) == Numbers{0}));
+  BOOST_TEST((possible({{1, 1, 0, lost}}, {mixed[1], mixed[2]}, {.member = 0, .ranks = 3}).empty()));
+}
+
+BOOST_AUTO_TEST_CASE(who_publishes_an_earlier_step_may_still_come_to_the_one_asked_for) {
+  const std::vector records{record(0, 0, 7), record(1, 1, 7)};
+  BOOST_TEST((possible({}, records, {.member = 2, .step = 8, .ranks = 2}) == Numbers{0, 1}));
+  BOOST_TEST((possible({}, records, {.member = 2, .step = 6, .ranks = 2}).empty()));
+  BOOST_TEST((possible({}, {record(0, 0, 6), record(1, 1, 7)}, {.member = 2, .step = 7, .ranks = 2}) == Numbers{0}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

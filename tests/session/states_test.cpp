@@ -16,7 +16,7 @@ constexpr int members = 4;
 RestoreOptions checked() {
   RestoreOptions options;
   options.deadline = 30s;
-  options.settle = 100ms;
+  options.discovery_grace = 100ms;
   options.verify = Verify::digest;
   return options;
 }

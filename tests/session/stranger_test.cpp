@@ -1,74 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <future>
+#include <memory>
 #include <random>
 
+#include "session/control/connection.hpp"
+#include "session/control/listener.hpp"
+#include "session/control/unproven.hpp"
+#include "session/stranger.hpp"
 #include "support/job.hpp"
 #include "support/seed.hpp"
-#include "wire/messages.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-// A plain socket to the control port, without any of our code behind it.
-class Stranger {
- public:
-  explicit Stranger(std::uint16_t port) : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const timeval patience{5, 0};
-    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    BOOST_REQUIRE_EQUAL(connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
-  ~Stranger() { close(descriptor_); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
-
-  void send(const Bytes& bytes) { static_cast<void>(::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
-  void send_frame(const Bytes& message) {
-    Bytes frame(8);
-    const std::uint64_t length = message.size();
-    std::memcpy(frame.data(), &length, sizeof length);
-    frame.insert(frame.end(), message.begin(), message.end());
-    send(frame);
-  }
-  /// All that comes until the other end closes; fails the test when it does not.
-  Bytes until_closed() {
-    Bytes all;
-    std::byte buffer[4096];
-    while (true) {
-      const ssize_t count = recv(descriptor_, buffer, sizeof buffer, 0);
-      BOOST_REQUIRE_MESSAGE(count >= 0 || errno == ECONNRESET, "the member did not close the connection");
-      if (count <= 0) return all;
-      all.insert(all.end(), buffer, buffer + count);
-    }
-  }
-  wire::Message next() {
-    Bytes header = exactly(8);
-    std::uint64_t length = 0;
-    std::memcpy(&length, header.data(), sizeof length);
-    return wire::decode(exactly(static_cast<std::size_t>(length)));
-  }
-
- private:
-  Bytes exactly(std::size_t count) {
-    Bytes bytes(count);
-    const ssize_t got = recv(descriptor_, bytes.data(), count, MSG_WAITALL);
-    BOOST_REQUIRE_EQUAL(got, static_cast<ssize_t>(count));
-    return bytes;
-  }
-  int descriptor_;
-};
 
 struct Job {
   std::uint16_t port = free_port();
@@ -87,21 +39,25 @@ struct Job {
   }
 };
 
-wire::Hello hello() {
-  wire::Hello hello;
-  hello.rank = 1;
-  hello.world_size = 2;
-  hello.host = "elsewhere";
-  return hello;
+// Member 1, as far as the rendezvous can tell, until it is asked for a sign of life.
+void join(Stranger& stranger) {
+  wire::Hello mine = hello();
+  mine.capabilities = {"ping"};
+  introduce(stranger, mine);
+  stranger.send_frame(wire::encode(wire::Join{{.rank = 1, .host = "elsewhere", .address = "127.0.0.1", .port = 9}}));
 }
 
-// The whole handshake, so that what follows comes from a member.
-void introduce(Stranger& stranger) {
-  const wire::Hello mine = hello();
-  stranger.send_frame(wire::encode(mine));
-  const wire::Message theirs = stranger.next();
-  stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
-  BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
+std::uint64_t await_ping(Stranger& stranger) {
+  for (;;) {
+    const wire::Message message = stranger.next();
+    if (const auto* ping = std::get_if<wire::Ping>(&message)) return ping->number;
+  }
+}
+
+int option_of(int descriptor, int level, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(descriptor, level, name, &value, &size) == 0 ? value : -1;
 }
 
 }  // namespace
@@ -167,6 +123,129 @@ BOOST_AUTO_TEST_CASE(a_proof_replayed_from_the_other_role_is_refused) {
   job.still_works();
 }
 
+// Without a bound they stay until the handshake's limit, and take the descriptors that a member needs.
+BOOST_AUTO_TEST_CASE(idle_connections_of_one_address_are_bounded_and_the_oldest_goes_first) {
+  const Job job;
+  std::vector<std::unique_ptr<Stranger>> idle;
+  for (int i = 0; i < 256; ++i) idle.push_back(std::make_unique<Stranger>(job.port));
+  const auto began = std::chrono::steady_clock::now();
+  job.still_works();
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 5s));
+  int open = 0;
+  for (std::size_t i = 0; i < 190; ++i) BOOST_REQUIRE_MESSAGE(idle[i]->closed(), "connection " << i << " is open");
+  for (const auto& one : idle) open += one->still_open() ? 1 : 0;
+  BOOST_TEST(open > 32);  // the newest are given their time
+}
+
+BOOST_AUTO_TEST_CASE(the_oldest_of_one_address_makes_room) {
+  Unproven table(2);
+  BOOST_TEST(!table.add(1, "a"));
+  BOOST_TEST(!table.add(2, "b"));
+  BOOST_TEST(!table.add(3, "a"));
+  BOOST_TEST((table.add(4, "a") == std::optional<Unproven::Id>(1)));
+  table.remove(3);
+  BOOST_TEST(!table.add(5, "a"));
+  BOOST_TEST((table.oldest() == std::optional<Unproven::Id>(2)));
+}
+
+BOOST_AUTO_TEST_CASE(members_that_come_together_from_one_address_are_all_heard) {
+  constexpr int members = 100;
+  const auto port = free_port();
+  Session host = Session::join(member(0, members, port), quick());
+  std::vector<std::unique_ptr<Stranger>> others;
+  for (int rank = 1; rank < members; ++rank) others.push_back(std::make_unique<Stranger>(port));
+  for (int rank = 1; rank < members; ++rank) {
+    wire::Hello mine = hello();
+    mine.rank = rank;
+    mine.world_size = members;
+    introduce(*others[static_cast<std::size_t>(rank - 1)], mine);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_answers_keeps_its_seat) {
+  const Job job;
+  Stranger first(job.port);
+  join(first);
+  BOOST_TEST(std::holds_alternative<wire::Joined>(first.next()));
+  Stranger second(job.port);
+  join(second);
+  first.send_frame(wire::encode(wire::Pong{await_ping(first)}));
+  const wire::Message answer = second.next();
+  BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
+  BOOST_TEST(std::get<wire::Failure>(answer).message.find("is alive") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(who_comes_later_takes_the_seat_of_a_member_that_does_not_answer) {
+  const Job job;
+  Stranger first(job.port);
+  join(first);
+  BOOST_TEST(std::holds_alternative<wire::Joined>(first.next()));
+  Stranger second(job.port);
+  join(second);
+  await_ping(first);
+  const wire::Message answer = second.next();
+  BOOST_REQUIRE(std::holds_alternative<wire::Joined>(answer));
+  BOOST_TEST(std::get<wire::Joined>(answer).epoch == 2U);
+  const wire::Message farewell = first.next();
+  BOOST_REQUIRE(std::holds_alternative<wire::Failure>(farewell));
+  BOOST_TEST(std::get<wire::Failure>(farewell).message.find("another process has taken the seat of member 1") !=
+             std::string::npos);
+  first.until_closed();
+}
+
+BOOST_AUTO_TEST_CASE(a_silent_peer_is_pinged_and_counts_as_hung_until_it_answers) {
+  Loop loop;
+  Identity identity;
+  identity.hello.world_size = 2;
+  identity.hello.capabilities = {"ping"};
+  identity.liveness = {20ms, 50ms};
+  std::shared_ptr<Connection> connection;  // loop thread only, as the next
+  std::unique_ptr<Listener> listener;
+  const std::uint16_t port = loop.call([&] {
+    listener = std::make_unique<Listener>(loop, SocketAddress{"127.0.0.1", 0}, [&](support::Descriptor socket) {
+      connection = Connection::accept(loop, std::move(socket), identity, {});
+    });
+    return listener->address().port;
+  });
+  const auto alive = [&] {
+    const auto verdict = std::make_shared<std::promise<bool>>();  // owners: the test and the connection
+    loop.call([&] { connection->check_alive([verdict](bool is) { verdict->set_value(is); }); });
+    return verdict->get_future();
+  };
+  Stranger stranger(port);
+  wire::Hello mine = hello();
+  mine.capabilities = {"ping"};
+  introduce(stranger, mine);
+  const std::uint64_t unanswered = await_ping(stranger);  // nobody has asked
+  BOOST_TEST(!alive().get());
+  stranger.send_frame(wire::encode(wire::Pong{unanswered}));
+  BOOST_TEST(await_ping(stranger) > unanswered);  // the answer counts: only then it is asked anew
+  loop.call([&] {
+    connection->drop();
+    connection.reset();
+    listener.reset();
+  });
+}
+
+BOOST_AUTO_TEST_CASE(control_connections_find_out_that_a_peer_is_cut_off) {
+  const Job job;
+  Stranger stranger(job.port);
+  introduce(stranger);
+  int watched = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {  // the member's end is in this process
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    if (address.sin_family != AF_INET || address.sin_port != htons(job.port)) continue;
+    if (option_of(descriptor, SOL_SOCKET, SO_ACCEPTCONN) == 1) continue;
+    ++watched;
+    BOOST_TEST(option_of(descriptor, SOL_SOCKET, SO_KEEPALIVE) == 1);
+    BOOST_TEST(option_of(descriptor, IPPROTO_TCP, TCP_KEEPIDLE) <= 30);
+    BOOST_TEST(option_of(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT) > 0);
+  }
+  BOOST_TEST(watched == 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_member_may_not_join_or_publish_for_another) {
   const std::vector<wire::Message> forbidden{
       wire::Join{wire::MemberRecord{.rank = 0}},
@@ -209,14 +288,14 @@ BOOST_AUTO_TEST_CASE(requests_without_a_lease_are_held_to_what_is_live) {
   Publication publication = job.host.publish(held);
   Stranger stranger(job.port);
   introduce(stranger);
-  const auto asked = [&](const wire::Part& part, const char* name, std::uint64_t generation, bool each) {
+  const auto asked = [&](const wire::RequestedBox& part, const char* name, std::uint64_t generation, bool each) {
     stranger.send_frame(wire::encode(
         wire::PackRequest{.request = 5, .parts = {part}, .each = each, .publication = name, .generation = generation}));
     const wire::Message answer = stranger.next();
     BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
     return std::get<wire::Failure>(answer);
   };
-  const wire::Part all{0, Box{{0}, {6}}};
+  const wire::RequestedBox all{0, Box{{0}, {6}}};
   BOOST_TEST(asked(all, "state", 1, false).message.find("before bind") != std::string::npos);  // nothing else is wrong
   BOOST_TEST((asked(all, "state", 2, false).code == ErrorCode::layout_mismatch));
   BOOST_TEST((asked(all, "other", 1, false).code == ErrorCode::layout_mismatch));

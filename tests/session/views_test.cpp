@@ -109,8 +109,9 @@ void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot
   }
   const RestoreReport& report = restore.report();
   const bool direct = maps_arenas() && (arena || snapshot == Snapshot::copy);
-  require(report.ways.mapped == (direct ? report.moved : 0), "arenas were mapped");
-  require(report.ways.packed == (direct ? 0 : report.moved), "other memory was packed");
+  require(report.ways[Way::mapped].bytes == (direct ? report.moved : 0), "arenas were mapped");
+  require(report.ways[Way::packed].bytes + report.ways[Way::straight].bytes == (direct ? 0 : report.moved),
+          "other memory was packed");
   session.gather("done", {}, 20s);
   publication.retire(10s);
   session.close(10s);
@@ -174,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_declared_size_that_differs_from_the_layout_is_refused_wit
   view.elements = 20;
   const Error error = failure_of([&] { catalog.add(named("w"), Layout::chunk(0, 3), view); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
-  for (const char* part : {"w:exp_avg", "place 1", "20", "24"}) BOOST_TEST(says(error, part), error.what());
+  for (const char* part : {"w:exp_avg", "layout rank 1", "20", "24"}) BOOST_TEST(says(error, part), error.what());
   view.elements = 24;
   catalog.add(named("w"), Layout::chunk(0, 3), view);
   view.elements = 2;
@@ -182,7 +183,7 @@ BOOST_AUTO_TEST_CASE(a_declared_size_that_differs_from_the_layout_is_refused_wit
   BOOST_TEST(says(failure_of([&] { catalog.add(scalar, Layout::replicated(), view); }), "s:exp_avg"));
 }
 
-BOOST_AUTO_TEST_CASE(views_that_cannot_be_are_refused_by_tensor_and_place) {
+BOOST_AUTO_TEST_CASE(views_that_cannot_be_are_refused_by_tensor_and_layout_rank) {
   std::vector<float> memory(600);
   Catalog catalog(Rank{0}, 1);
   const auto refused = [&](const Extents& strides, ElementCount offset, const Layout& layout) {
@@ -199,7 +200,7 @@ BOOST_AUTO_TEST_CASE(views_that_cannot_be_are_refused_by_tensor_and_place) {
   const Layout boxes = Layout::boxes({{Rank{0}, {Box{{0, 0}, {2, 6}}, Box{{4, 0}, {2, 6}}}}});
   const Error error = refused({12, 1}, 0, boxes);
   BOOST_TEST((error.code() == ErrorCode::unsupported));
-  BOOST_TEST(says(error, "place 0"));
+  BOOST_TEST(says(error, "layout rank 0"), error.what());
 }
 
 BOOST_AUTO_TEST_CASE(destinations_may_interleave_but_not_share_a_byte) {
@@ -219,11 +220,33 @@ BOOST_AUTO_TEST_CASE(destinations_may_interleave_but_not_share_a_byte) {
   };
   const Error error = failure_of([&] { session.restore(target(5), tight_within(20s)); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
-  for (const char* part : {"wanted a:exp_avg", "wanted b:exp_avg", "place 0", "its own memory"}) {
+  for (const char* part : {"wanted a:exp_avg", "wanted b:exp_avg", "layout rank 0", "its own memory"}) {
     BOOST_TEST(says(error, part), error.what());
   }
   Restore restore = session.restore(target(6), tight_within(20s));
   BOOST_TEST(says(failure_of([&] { restore.wait(); }), "b:exp_avg"));  // nobody holds b: the memory was accepted
+}
+
+BOOST_AUTO_TEST_CASE(const_memory_is_published_and_never_restored_into) {
+  Session session = Session::join(member(0, 1, free_port()), tight());
+  const std::vector<float> have{1, 2, 3};
+  std::vector<float> get(3);
+  const TensorSpec spec{{"v", "exp_avg"}, DType::f32, {3}};
+  Catalog source(Rank{0}, 1);
+  source.add(spec, Layout::replicated(), view(have));
+  const Publication publication = session.publish(source);
+  Catalog target(Rank{0}, 1);
+  target.add(spec, Layout::replicated(), view(get));
+  session.restore(target, tight_within(20s)).wait();
+  BOOST_TEST(get == have);
+  const std::vector<float> untouched(3);
+  Catalog refused(Rank{0}, 1);
+  refused.add(spec, Layout::replicated(), view(untouched));
+  for (const Error& error : {failure_of([&] { session.restore(refused, tight_within(20s)); }),
+                             failure_of([&] { session.exchange(Catalog(Rank{0}, 1), refused); })}) {
+    BOOST_TEST((error.code() == ErrorCode::invalid_argument));
+    BOOST_TEST(says(error, "v:exp_avg: its view on layout rank 0 was made from const memory"), error.what());
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,8 @@
 // Every way forced in turn on the same random cases: the same bytes, and nothing beside them.
 #include <boost/test/unit_test.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -203,23 +205,25 @@ struct Used {
 };
 
 void check_ways(const RestoreReport& report, std::optional<Way> way) {
-  const WayBytes& ways = report.ways;
+  ByteCount all = 0;
+  report.ways.each([&](Way, const WayReport& row) { all += row.bytes; });
+  const auto by = [&](Way one) { return report.ways[one].bytes; };
   require(report.moved + report.local == report.needed + report.extra, "what came is what was needed, and the gaps");
   require(report.again == 0, "nothing came twice");
-  require(ways.local + ways.mapped + ways.read + ways.over_read + ways.packed == report.moved + report.local,
-          "the ways add up");
-  require(ways.local == report.local, "the local way is what is local");
+  require(all == report.moved + report.local, "the ways add up");
+  require(by(Way::local) == report.local, "the local way is what is local");
   require(report.extra <= report.needed, "gaps no more than double what comes");
-  require(report.extra == 0 || ways.over_read > report.extra, "only reading across gaps brings them along");
+  require(report.extra == 0 || by(Way::over_read) > report.extra, "only reading across gaps brings them along");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
   if (!way) return;
   switch (*way) {
     case Way::local: require(report.moved == 0, "local"); break;
-    case Way::mapped: require(ways.mapped == report.moved, "mapped"); break;
-    case Way::read: require(ways.read == report.moved, "read"); break;
-    case Way::over_read: require(ways.over_read + ways.read == report.moved, "over_read, or read"); break;
-    case Way::straight: require(ways.straight == report.moved && ways.packed == report.moved, "straight"); break;
-    case Way::packed: require(ways.packed == report.moved && ways.straight == 0, "packed"); break;
+    case Way::over_read: require(by(Way::over_read) + by(Way::read) == report.moved, "over_read, or read"); break;
+    case Way::mapped:
+    case Way::read:
+    case Way::straight:
+    case Way::packed:
+    case Way::grouped: require(by(*way) == report.moved, std::string(to_string(*way))); break;
   }
 }
 
@@ -233,6 +237,7 @@ bool is_possible(const Case& one, int rank, Way way) {
       return transport_under_test() == "loopback" ? ordinary == 0 : remote_bytes(one, rank, false) == 0;
     case Way::straight:
     case Way::packed: return true;
+    case Way::grouped: return remote_bytes(one, rank, false) == 0;
   }
   return false;
 }
@@ -254,7 +259,12 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
     Restore restore = session.restore(catalog_of(one, rank, false, target), options);
     if (way && !is_possible(one, rank, *way)) {
       const Error error = failure_of([&] { restore.wait(); });
-      require(error.code() == ErrorCode::unsupported && says(error, std::string(to_string(*way))), error.what());
+      require(error.code() == ErrorCode::unsupported &&
+                  says(error, fmt::format("the way '{}', which the caller has chosen, cannot move ", to_string(*way))),
+              error.what());
+      require(error.ranks().size() == 1 &&
+                  says(error, fmt::format(" from source rank {} (member ", to_int(error.ranks()[0]))),
+              error.what());
       ++used.refused;
       expected.assign(size, guard);
     } else {
@@ -263,7 +273,7 @@ void restore_by(Session& session, const Case& one, int rank, const std::string& 
       check_ways(report, way);
       require(report.moved - report.extra == remote_bytes(one, rank, false),
               "only what is not held here comes from others");
-      used.over_read += report.ways.over_read;
+      used.over_read += report.ways[Way::over_read].bytes;
       if (way) used.by_way[static_cast<std::size_t>(*way)] += report.moved;
     }
     const auto wrong = std::mismatch(expected.begin(), expected.end(), memory);
@@ -287,20 +297,20 @@ void all_ways(const std::vector<Case>& cases, ByteCount serving, Used& used) {
     SessionOptions options = quick();
     options.staging_bytes = serving;
     Session session = Session::join(member(rank, members, port), options);
-    ByteCount most_from = 0;
-    ByteCount most_to = 0;
+    ByteCount max_from = 0;
+    ByteCount max_to = 0;
     for (const Case& one : cases) {
-      most_from = std::max(most_from, one.from_bytes[self]);
-      most_to = std::max(most_to, one.to_bytes[self]);
+      max_from = std::max(max_from, one.from_bytes[self]);
+      max_to = std::max(max_to, one.to_bytes[self]);
     }
-    Arena from_arena = session.allocate(most_from);
-    Arena to_arena = session.allocate(most_to);
-    Buffers source{std::vector<std::byte>(most_from), from_arena.data()};
-    Buffers target{std::vector<std::byte>(most_to), to_arena.data()};
+    Arena from_arena = session.allocate(max_from);
+    Arena to_arena = session.allocate(max_to);
+    Buffers source{std::vector<std::byte>(max_from), from_arena.data()};
+    Buffers target{std::vector<std::byte>(max_to), to_arena.data()};
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const Case& one = cases[i];
       std::fill(source.ordinary.begin(), source.ordinary.end(), std::byte{0x11});
-      std::fill_n(source.arena, most_from, std::byte{0x11});
+      std::fill_n(source.arena, max_from, std::byte{0x11});
       for (std::size_t t = 0; t < one.tensors.size(); ++t) store(one, rank, true, t, source.of(one.tensors[t].arena));
       const std::string name = "case " + std::to_string(i);
       Publication publication = session.publish(catalog_of(one, rank, true, source), {.name = name});
@@ -384,13 +394,13 @@ BOOST_AUTO_TEST_CASE(the_environment_names_the_way_where_the_caller_does_not) {
   };
   {
     const Variable straight("straight");
-    BOOST_TEST(moved_by(std::nullopt).ways.straight == 4000U);
-    BOOST_TEST(moved_by(Way::packed).ways.straight == 0U);
+    BOOST_TEST(moved_by(std::nullopt).ways[Way::straight].bytes == 4000U);
+    BOOST_TEST(moved_by(Way::packed).ways[Way::straight].bytes == 0U);
   }
   {
     const Variable packed("packed");
     const RestoreReport report = moved_by(std::nullopt);
-    BOOST_TEST((report.ways.packed == 4000 && report.ways.straight == 0));
+    BOOST_TEST((report.ways[Way::packed].bytes == 4000 && report.ways[Way::straight].bytes == 0));
   }
   Session session = Session::join(member(0, 1, free_port()), quick());
   const Variable unknown("teleported");

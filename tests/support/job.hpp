@@ -58,7 +58,7 @@ inline SessionOptions quick() {
 inline RestoreOptions within(Duration deadline) {
   RestoreOptions options;
   options.deadline = deadline;
-  options.settle = std::chrono::milliseconds(50);
+  options.discovery_grace = std::chrono::milliseconds(50);
   return options;
 }
 

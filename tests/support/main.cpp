@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of every Boost.Test runner. It differs from Boost's own in two ways: a run in which no case ran exits 77, so
-// that Meson shows SKIP instead of OK, and the last line on standard output counts the cases for summary.py:
+// The main of every Boost.Test runner. It differs from Boost's own in three ways: --unit=NAME leaves only the cases of
+// NAME_test.cpp and may be given more than once; a run in which no case ran exits 77, so that Meson shows SKIP instead of
+// OK; and the last line on standard output counts the cases for summary.py:
 //   cases: 12 passed, 0 failed, 1 skipped
 #define BOOST_TEST_NO_MAIN
 #include <boost/cstdlib.hpp>
@@ -12,10 +13,14 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -73,13 +78,74 @@ bool any_case_selected() {
   return counter.p_count != 0;
 }
 
+/// Collects the suites at the top.
+class TopVisitor : public ut::test_tree_visitor {
+ public:
+  bool test_suite_start(const ut::test_suite& unit) override {
+    if (unit.p_parent_id == ut::INV_TEST_UNIT_ID) return true;
+    suites.push_back(&unit);
+    return false;
+  }
+  std::vector<const ut::test_suite*> suites;
+};
+
+/// Removes each --unit=NAME from the arguments; returns the names of their files.
+std::set<std::string> take_units(int& argc, char** argv) {
+  constexpr std::string_view option = "--unit=";
+  std::set<std::string> files;
+  int left = 1;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with(option)) {
+      files.insert(std::string(argument.substr(option.size())) + "_test.cpp");
+    } else {
+      argv[left++] = argv[i];
+    }
+  }
+  argc = left;
+  argv[argc] = nullptr;
+  return files;
+}
+
+/// Never taken for a run that had nothing to do.
+class UnknownUnit : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+/// Takes the suites of other files out of the tree. To be called before the framework looks at it.
+void keep_only(const std::set<std::string>& files) {
+  ut::test_suite& master = ut::framework::master_test_suite();
+  TopVisitor top;
+  ut::traverse_test_tree(master, top, true);
+  std::set<std::string> found;
+  std::vector<ut::test_unit_id> others;
+  for (const ut::test_suite* suite : top.suites) {
+    const auto file = std::filesystem::path(suite->p_file_name.begin(), suite->p_file_name.end()).filename().string();
+    if (files.contains(file)) {
+      found.insert(file);
+    } else {
+      others.push_back(suite->p_id);
+    }
+  }
+  for (const std::string& file : files) {
+    if (!found.contains(file)) throw UnknownUnit("no suite of " + file + " is in this program");
+  }
+  for (const ut::test_unit_id other : others) master.remove(other);
+}
+
 int run_cases(int argc, char** argv) {
   CaseCounter counter;
+  const auto files = take_units(argc, argv);
   try {
     ut::framework::init([] { return true; }, argc, argv);
+    if (!files.empty()) keep_only(files);
     ut::framework::finalize_setup_phase();
     ut::framework::register_observer(counter);
     ut::framework::run();
+  } catch (const UnknownUnit& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return boost::exit_exception_failure;
   } catch (const ut::framework::nothing_to_test& asked) {  // --help and the like
     return asked.m_result_code;
   } catch (const std::exception& error) {

@@ -46,8 +46,8 @@ std::ostream& operator<<(std::ostream& out, const Refused& refused) {
 constexpr Extent huge = std::numeric_limits<Extent>::max();
 const Bound dangling{1, {}, 0, {}, {{0, 0, 0}}};
 const Bound past_end{1, {}, 0, {{{}, 16}}, {{0, 0, 17}}};
-const Bound mark_past_end{1, {}, 0, {}, {}, Bound::Mark{{{}, 16}, 17}};
-const Bound long_mark{1, {}, 0, {}, {}, Bound::Mark{{Bytes(4097), 16}, 0}};
+const Bound mark_past_end{1, {}, 0, {}, {}, Bound::Word{{{}, 16}, 17}};
+const Bound long_mark{1, {}, 0, {}, {}, Bound::Word{{Bytes(4097), 16}, 0}};
 
 // encode() writes what it is given; what is wrong with it is for the reader to find.
 const std::vector<Refused> refused{
@@ -56,13 +56,15 @@ const std::vector<Refused> refused{
     {"Hello.worldSize", hello([](Hello& h) { h.world_size = -5; })},
     {"Hello.host", hello([](Hello& h) { h.host.assign(257, 'h'); })},
     {"Hello.host", hello([](Hello& h) { h.host.assign("a\0b", 3); })},
+    {"Hello.runId", hello([](Hello& h) { h.run_id.assign(257, 'r'); })},
+    {"Hello.runId", hello([](Hello& h) { h.run_id.assign("a\0b", 3); })},
     {"Hello.capabilities", hello([](Hello& h) { h.capabilities.resize(65); })},
     {"Hello.capabilities", hello([](Hello& h) { h.capabilities = {std::string(257, 'c')}; })},
     {"Join.rank", Join{MemberRecord{.rank = -1}}},
     {"Join.address", Join{MemberRecord{.address = std::string(257, 'a')}}},
     {"Publish.publication", Publish{std::string(257, 'p'), {}}},
     {"Publish.record.member", Publish{"state", PublicationRecord{.member = -1}}},
-    {"Publish.record.place", Publish{"state", PublicationRecord{.place = max_rank + 1}}},
+    {"Publish.record.layout_rank", Publish{"state", PublicationRecord{.layout_rank = max_rank + 1}}},
     {"Watch.publication", Watch{std::string("p\0", 2)}},
     {"Roster.publication", Roster{std::string(257, 'p'), false, {}, {}}},
     {"Roster.groups[0]", Roster{"state", true, {{0, 1, 1, 1, {}, {}}}, {}}},
@@ -72,7 +74,7 @@ const std::vector<Refused> refused{
     {"Roster.runs", Roster{"state", true, {}, {{0, std::numeric_limits<std::int32_t>::max(), 0, 1}}}},
     {"Roster.runs", Roster{"state", true, {}, {{0, 2, max_rank, 1}}}},
     {"Roster.runs", Roster{"state", true, {}, {{5, 1, -1, 1}}}},
-    {"Departures.runs", Departures{{{0, 1, 0, 3}}}},
+    {"MembershipChanges.runs", MembershipChanges{{{0, 1, 0, 3}}}},
     {"Lookup.members", Lookup{{3, 3}}},
     {"Lookup.members", Lookup{{3, 2}}},
     {"Lookup.members", Lookup{{-1}}},
@@ -95,7 +97,7 @@ const std::vector<Refused> refused{
     {"Bound.markRegion", long_mark},
     {"PartsRequest.publication", PackRequest{1, 0, {}, false, false, std::string(257, 'p'), 1}},
     {"PartsRequest.boxes", PackRequest{1, 1, {{0, {{huge}, {1}}}}}},
-    {"PartsRequest", DigestRequest{1, 1, std::vector<Part>(max_boxes_per_message + 1)}},
+    {"PartsRequest", DigestRequest{1, 1, std::vector<RequestedBox>(max_boxes_per_message + 1)}},
 };
 
 }  // namespace
@@ -155,8 +157,19 @@ BOOST_AUTO_TEST_CASE(a_long_failure_text_is_shortened) {
   BOOST_CHECK_EQUAL(std::get<Failure>(decoded).message.size(), max_failure_bytes);
 }
 
+BOOST_AUTO_TEST_CASE(a_failure_whose_code_is_not_known_here_is_still_a_failure) {
+  const Bytes one = encode(Failure{3, ErrorCode::withdrawn, "gone"});
+  Bytes other = encode(Failure{3, ErrorCode::step_mismatch, "gone"});
+  BOOST_TEST((std::get<Failure>(decode(one)).code == ErrorCode::withdrawn));
+  BOOST_TEST((std::get<Failure>(decode(other)).code == ErrorCode::step_mismatch));
+  const auto at = std::mismatch(one.begin(), one.end(), other.begin()).second;
+  *at = std::byte{200};  // of a later version
+  const Message decoded = decode(other);
+  BOOST_TEST((std::get<Failure>(decoded) == Failure{3, ErrorCode::transport_failed, "gone"}));
+}
+
 BOOST_AUTO_TEST_CASE(the_largest_request_decodes_in_time) {
-  PackRequest request{1, 2, std::vector<Part>(max_boxes_per_message, Part{7, {{1, 2, 3}, {4, 5, 6}}})};
+  PackRequest request{1, 2, std::vector<RequestedBox>(max_boxes_per_message, RequestedBox{7, {{1, 2, 3}, {4, 5, 6}}})};
   const Message message = request;
   const Bytes bytes = encode(message);
   const auto start = std::chrono::steady_clock::now();

@@ -103,9 +103,9 @@ BOOST_AUTO_TEST_CASE(what_random_bytes_say_is_ascending_disjoint_and_in_bounds) 
     }
     std::int64_t past = 0;
     for (const MemberRun& run : result) {
-      BOOST_REQUIRE(run.first >= past && run.count >= 1 && run.place >= 0);
+      BOOST_REQUIRE(run.first >= past && run.count >= 1 && run.layout_rank >= 0);
       past = std::int64_t{run.first} + run.count;
-      BOOST_REQUIRE(past <= max_rank + 1 && (run.group == 0 || run.place + run.count <= max_rank + 1));
+      BOOST_REQUIRE(past <= max_rank + 1 && (run.group == 0 || run.layout_rank + run.count <= max_rank + 1));
     }
     BOOST_REQUIRE(decoded(encode_runs(result)) == result);
   }

@@ -55,8 +55,8 @@ class Maker {
     for (T& value : result) value = make();
     return result;
   }
-  std::vector<Part> parts() {
-    return several<Part>(20, [&] { return Part{static_cast<std::uint32_t>(random_()), box()}; });
+  std::vector<RequestedBox> parts() {
+    return several<RequestedBox>(20, [&] { return RequestedBox{static_cast<std::uint32_t>(random_()), box()}; });
   }
   ErrorCode error() { return static_cast<ErrorCode>(below(9)); }
 
@@ -79,7 +79,7 @@ class Maker {
   /// One of each alternative of Message, in its order.
   std::vector<Message> messages() {
     Bound bound{word(), bytes(100), word(), {}, {}};
-    if (below(2) == 0) bound.mark = Bound::Mark{{bytes(40), 4096}, below(4097)};
+    if (below(2) == 0) bound.word = Bound::Word{{bytes(40), 4096}, below(4097)};
     bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{bytes(200), random_()}; });
     bound.tensors = several<TensorHandle>(9, [&] {
       TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_(), {}};
@@ -95,7 +95,7 @@ class Maker {
     };
     return {
         Hello{protocol_version, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200),
-              digest()},
+              digest(), text(200)},
         Proof{digest()},
         ManifestRequest{digest()},
         ManifestReply{digest(), bytes(3000)},
@@ -120,7 +120,7 @@ class Maker {
         Publish{text(200), publication()},
         Watch{text(200)},
         roster(),
-        Departures{runs(3)},
+        MembershipChanges{runs(3)},
         Lookup{members()},
         Addresses{several<Addresses::Entry>(9,
                                             [&] {
@@ -132,6 +132,8 @@ class Maker {
         GatherQuit{text(300)},
         GatherAbsent{text(300), below(2) == 0, members()},
         Confirm{word(), text(20), word()},
+        Ping{word()},
+        Pong{word()},
     };
   }
 
@@ -153,7 +155,7 @@ class Maker {
     while (below(12) != 0) {
       MemberRun run{past + (below(2) == 0 ? 0 : rank()), below(2) == 0 ? 1 : 1 + rank(), rank(),
                     static_cast<std::uint32_t>(below(groups))};
-      if (run.group == 0) run.place = 0;
+      if (run.group == 0) run.layout_rank = 0;
       past = run.first + run.count;
       result.push_back(run);
     }

@@ -16,8 +16,14 @@ using OperationId = std::uint64_t;
 /// The memory behind a region. Owners: the Region and every RemoteRegion, as with a shared-memory segment that stays
 /// mapped after its creator is gone.
 struct Memory {
+  /// Whole pages of zeros. Errors: throws Error{out_of_resources}.
+  explicit Memory(ByteCount size_bytes);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
   std::uint64_t id = 0;
-  std::unique_ptr<std::byte[]> data;
+  std::byte* data = nullptr;  // null when there are no bytes
   std::size_t size_bytes = 0;
 };
 
@@ -87,7 +93,7 @@ std::unique_ptr<RemoteRegion> import_memory(ByteView key, ByteCount size_bytes);
 
 struct LoopbackRemote final : RemoteRegion {
   LoopbackRemote(std::shared_ptr<Memory> owner, std::size_t size_bytes)
-      : memory(std::move(owner)), bytes(memory->data.get(), size_bytes) {}
+      : memory(std::move(owner)), bytes(memory->data, size_bytes) {}
   [[nodiscard]] std::span<const std::byte> mapped() const override { return bytes; }
 
   std::shared_ptr<Memory> memory;

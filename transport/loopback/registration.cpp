@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <map>
-#include <new>
 #include <random>
 
 #include "transport/bytes.hpp"
@@ -41,7 +41,7 @@ class LoopbackRegion final : public Region {
     const std::lock_guard lock(directory().mutex);
     directory().memories.erase(memory_->id);
   }
-  [[nodiscard]] std::span<std::byte> bytes() const override { return {memory_->data.get(), memory_->size_bytes}; }
+  [[nodiscard]] std::span<std::byte> bytes() const override { return {memory_->data, memory_->size_bytes}; }
   [[nodiscard]] Bytes key() const override {
     Bytes out;
     append(out, Key{.memory = memory_->id, .size_bytes = memory_->size_bytes});
@@ -82,6 +82,19 @@ std::shared_ptr<Port> find_port(std::uint64_t id) {
   return found == directory().ports.end() ? nullptr : found->second.lock();
 }
 
+Memory::Memory(ByteCount bytes) : size_bytes(static_cast<std::size_t>(bytes)) {
+  if (size_bytes == 0) return;
+  void* const mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes", bytes));
+  }
+  data = static_cast<std::byte*>(mapped);
+}
+
+Memory::~Memory() {
+  if (data != nullptr) ::munmap(data, size_bytes);
+}
+
 std::shared_ptr<Memory> find_memory(std::uint64_t id) {
   const std::lock_guard lock(directory().mutex);
   const auto found = directory().memories.find(id);
@@ -89,14 +102,7 @@ std::shared_ptr<Memory> find_memory(std::uint64_t id) {
 }
 
 std::unique_ptr<Region> allocate_region(ByteCount size_bytes) {
-  // More than can be addressed would be a bad_array_new_length, or end the process in a build with sanitizers.
-  constexpr ByteCount addressable = ByteCount{1} << 46;
-  auto memory = std::make_shared<Memory>();
-  if (size_bytes <= addressable) memory->data.reset(new (std::nothrow) std::byte[size_bytes]);
-  if (!memory->data) {
-    throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes", size_bytes));
-  }
-  memory->size_bytes = size_bytes;
+  auto memory = std::make_shared<Memory>(size_bytes);
   const std::lock_guard lock(directory().mutex);
   memory->id = directory().next_id++;
   directory().memories.emplace(memory->id, memory);

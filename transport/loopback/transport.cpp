@@ -18,7 +18,7 @@ struct Address {
 };
 
 /// What a fabric's own thread knows of its operations. Owners: the fabric and its endpoints, which may go in any order.
-struct Core {
+struct Operations {
   struct Pending {
     std::uint64_t endpoint = 0;  ///< 0: belongs to the fabric
     Completion done{};
@@ -75,7 +75,7 @@ struct Core {
 
 class LoopbackIncoming final : public Incoming {
  public:
-  LoopbackIncoming(Core& core, Message& message) : core_(core), message_(message) {}
+  LoopbackIncoming(Operations& operations, Message& message) : operations_(operations), message_(message) {}
   ~LoopbackIncoming() override {
     if (!answered_) discard();
   }
@@ -92,7 +92,7 @@ class LoopbackIncoming final : public Incoming {
     answered_ = true;
     Outcome outcome = copy(into);
     if (!outcome) message_.sender->finish(message_.operation, std::nullopt);
-    core_.post({.done = std::move(done)}, std::move(outcome));
+    operations_.post({.done = std::move(done)}, std::move(outcome));
   }
   void discard() override {
     answered_ = true;
@@ -107,17 +107,17 @@ class LoopbackIncoming final : public Incoming {
     return std::nullopt;
   }
 
-  Core& core_;
+  Operations& operations_;
   Message& message_;
   bool answered_ = false;
 };
 
 class LoopbackEndpoint final : public Endpoint {
  public:
-  LoopbackEndpoint(std::shared_ptr<Core> core, std::shared_ptr<Port> peer)
-      : core_(std::move(core)), peer_(std::move(peer)), id_(core_->next++) {}
+  LoopbackEndpoint(std::shared_ptr<Operations> operations, std::shared_ptr<Port> peer)
+      : operations_(std::move(operations)), peer_(std::move(peer)), id_(operations_->next++) {}
   ~LoopbackEndpoint() override {
-    core_->abandon([this](const Core::Pending& operation) { return operation.endpoint == id_; });
+    operations_->abandon([this](const Operations::Pending& operation) { return operation.endpoint == id_; });
   }
   LoopbackEndpoint(const LoopbackEndpoint&) = delete;
   LoopbackEndpoint& operator=(const LoopbackEndpoint&) = delete;
@@ -125,14 +125,14 @@ class LoopbackEndpoint final : public Endpoint {
   void send(ByteView header, ByteView payload, Completion done) override {
     if (header.size() > max_header_bytes) throw Error(ErrorCode::invalid_argument, "message header is too long");
     auto message = std::make_shared<Message>();
-    message->sender = core_->port;
+    message->sender = operations_->port;
     message->header.assign(header.begin(), header.end());
     message->payload = payload;
     message->payload_bytes = payload.size();
-    message->operation = core_->add({.endpoint = id_, .done = std::move(done), .message = message});
+    message->operation = operations_->add({.endpoint = id_, .done = std::move(done), .message = message});
     const OperationId operation = message->operation;
     if (!peer_->deliver(std::move(message))) {
-      core_->port->finish(operation, Fault{ErrorCode::peer_lost, "the peer's fabric is closed"});
+      operations_->port->finish(operation, Fault{ErrorCode::peer_lost, "the peer's fabric is closed"});
     }
   }
 
@@ -147,24 +147,25 @@ class LoopbackEndpoint final : public Endpoint {
       throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
     }
     if (failed()) {
-      return core_->post({.endpoint = id_, .done = std::move(done)}, Fault{ErrorCode::peer_lost, "the peer is gone"});
+      return operations_->post({.endpoint = id_, .done = std::move(done)},
+                               Fault{ErrorCode::peer_lost, "the peer is gone"});
     }
     const auto from = remote->bytes.subspan(offset_bytes, into.size());
     auto copy = [from, into, memory = remote->memory] {
       if (!into.empty()) std::memcpy(into.data(), from.data(), into.size());
     };
-    core_->post({.endpoint = id_, .done = std::move(done), .work = std::move(copy)});
+    operations_->post({.endpoint = id_, .done = std::move(done), .work = std::move(copy)});
   }
 
   [[nodiscard]] bool failed() const override { return peer_->closed(); }
   [[nodiscard]] std::string protocol() const override { return "threads of one process"; }
   [[nodiscard]] bool on_host() const override { return true; }
-  void cut() override {  // receives and reads have always ended by the time they are looked at
-    core_->fault([this](const Core::Pending& operation) { return operation.endpoint == id_; });
+  void abort() override {  // receives and reads have always ended by the time they are looked at
+    operations_->fault([this](const Operations::Pending& operation) { return operation.endpoint == id_; });
   }
 
  private:
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<Operations> operations_;
   std::shared_ptr<Port> peer_;
   std::uint64_t id_;
 };
@@ -173,11 +174,11 @@ class LoopbackFabric final : public Fabric {
  public:
   LoopbackFabric() = default;
   ~LoopbackFabric() override {
-    close_port(*core_->port);
+    close_port(*operations_->port);
     for (const auto& message : messages_) {
       message->sender->finish(message->operation, Fault{ErrorCode::peer_lost, "the receiving fabric was closed"});
     }
-    core_->abandon([](const Core::Pending&) { return true; });
+    operations_->abandon([](const Operations::Pending&) { return true; });
   }
   LoopbackFabric(const LoopbackFabric&) = delete;
   LoopbackFabric& operator=(const LoopbackFabric&) = delete;
@@ -188,7 +189,7 @@ class LoopbackFabric final : public Fabric {
   [[nodiscard]] std::string domain() const override { return loopback::domain(); }
 
   [[nodiscard]] Bytes address() const override {
-    Address record{.port = core_->port->id()};
+    Address record{.port = operations_->port->id()};
     loopback::domain().copy(record.domain.data(), record.domain.size() - 1);
     Bytes out;
     append(out, record);
@@ -207,7 +208,7 @@ class LoopbackFabric final : public Fabric {
     }
     auto peer = find_port(record->port);
     if (!peer) throw Error(ErrorCode::peer_lost, "the fabric at this address is closed");
-    return std::make_unique<LoopbackEndpoint>(core_, std::move(peer));
+    return std::make_unique<LoopbackEndpoint>(operations_, std::move(peer));
   }
 
   void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
@@ -217,12 +218,12 @@ class LoopbackFabric final : public Fabric {
     const bool any = !messages_.empty() || !finished_.empty();
     // One by one, out of members: a handler that throws loses nothing but its own message.
     for (std::size_t left = messages_.size(); left > 0; --left) handle(*take_front(messages_));
-    for (std::size_t left = finished_.size(); left > 0; --left) core_->complete(take_front(finished_));
+    for (std::size_t left = finished_.size(); left > 0; --left) operations_->complete(take_front(finished_));
     return any;
   }
 
-  [[nodiscard]] int event_descriptor() const override { return core_->port->descriptor(); }
-  bool arm() override { return messages_.empty() && finished_.empty() && core_->port->arm(); }
+  [[nodiscard]] int event_descriptor() const override { return operations_->port->descriptor(); }
+  bool arm() override { return messages_.empty() && finished_.empty() && operations_->port->arm(); }
 
  private:
   template <typename T>
@@ -232,16 +233,16 @@ class LoopbackFabric final : public Fabric {
     return front;
   }
   void take_arrivals() {
-    Port::Batch batch = core_->port->drain();
+    Port::Batch batch = operations_->port->drain();
     for (auto& message : batch.messages) messages_.push_back(std::move(message));
     for (auto& finished : batch.finished) finished_.push_back(std::move(finished));
   }
   void handle(Message& message) {
-    LoopbackIncoming incoming(*core_, message);
+    LoopbackIncoming incoming(*operations_, message);
     if (handler_) handler_(incoming);
   }
 
-  std::shared_ptr<Core> core_ = std::make_shared<Core>();
+  std::shared_ptr<Operations> operations_ = std::make_shared<Operations>();
   MessageHandler handler_;
   std::deque<std::shared_ptr<Message>> messages_;
   std::deque<Port::Finished> finished_;

@@ -34,8 +34,8 @@ void await(Worker& worker, ucs_status_ptr_t request, Clock::duration at_most) {
 
 }  // namespace
 
-Link::Link(std::shared_ptr<Worker> worker, const Bytes& address) : worker_(std::move(worker)) {
-  const Quiet quiet;
+UcpEndpoint::UcpEndpoint(std::shared_ptr<Worker> worker, const Bytes& address) : worker_(std::move(worker)) {
+  const ScopedLogSuppression no_log;
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -45,9 +45,9 @@ Link::Link(std::shared_ptr<Worker> worker, const Bytes& address) : worker_(std::
   check(ucp_ep_create(worker_->handle(), &params, &handle_), "connect to a peer");
 }
 
-void Link::cut() {
+void UcpEndpoint::abort() {
   if (handle_ == nullptr) return;
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   failed_ = true;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -55,8 +55,8 @@ void Link::cut() {
   closing_ = ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params);
 }
 
-Link::~Link() {
-  const Quiet quiet;
+UcpEndpoint::~UcpEndpoint() {
+  const ScopedLogSuppression no_log;
   if (handle_ == nullptr) {
     await(*worker_, closing_, parting_time);
     return;
@@ -68,13 +68,13 @@ Link::~Link() {
   await(*worker_, ucp_ep_close_nbx(handle_, &params), parting_time);
 }
 
-void Link::on_error(void* self, ucp_ep_h, ucs_status_t) {
-  static_cast<Link*>(self)->failed_ = true;
+void UcpEndpoint::on_error(void* self, ucp_ep_h, ucs_status_t) {
+  static_cast<UcpEndpoint*>(self)->failed_ = true;
 }
 
-std::string Link::lanes() const {
+std::string UcpEndpoint::lanes() const {
   if (handle_ == nullptr) return {};
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   char* text = nullptr;
   std::size_t size = 0;
   std::FILE* const stream = open_memstream(&text, &size);
@@ -98,23 +98,23 @@ std::string Link::lanes() const {
   return out;
 }
 
-void cut_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
-                       const Connections& all) {
+void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+                         const OpenEndpoints& all) {
   for (ucp_ep* const reply : worker.replies_of(fabric, latest, why)) {
     // UCX may have joined what arrives with an endpoint of ours, which has an owner then.
     const auto owner = std::find_if(all.begin(), all.end(), [&](const auto& connection) {
       return connection->link() != nullptr && connection->link()->handle() == reply;
     });
     if (owner != all.end()) {
-      (*owner)->link()->cut();
+      (*owner)->link()->abort();
     } else {
       worker.close(reply);
     }
   }
 }
 
-Connection::Connection(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<Link> link,
-                       std::unique_ptr<RemoteRegion> beacon)
+OpenEndpoint::OpenEndpoint(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<UcpEndpoint> link,
+                           std::unique_ptr<RemoteRegion> beacon)
     : id_(id),
       own_fabric_(own_fabric),
       peer_(std::move(peer)),
@@ -124,7 +124,7 @@ Connection::Connection(std::uint64_t id, std::uint64_t own_fabric, Address peer,
   if (beacon_) watch_ = ProcessWatch(peer_.process);
 }
 
-bool Connection::failed() {
+bool OpenEndpoint::failed() {
   if (gone_ || !link_ || link_->failed()) return true;
   if (!beacon_) return false;
   const auto* beacon = reinterpret_cast<const Beacon*>(beacon_->mapped().data());
@@ -133,7 +133,7 @@ bool Connection::failed() {
   return gone_;
 }
 
-void Connection::send(ByteView header, ByteView payload, Completion done) {
+void OpenEndpoint::send(ByteView header, ByteView payload, Completion done) {
   if (header.size() > max_header_bytes) throw Error(ErrorCode::invalid_argument, "message header is too long");
   Operation operation;
   operation.endpoint = id_;
@@ -144,7 +144,7 @@ void Connection::send(ByteView header, ByteView payload, Completion done) {
   Operation* const posted = worker_->add(std::move(operation));
   if (failed()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));
 
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.cb.send = on_sent;
@@ -154,11 +154,11 @@ void Connection::send(ByteView header, ByteView payload, Completion done) {
                                           payload.data(), payload.size(), &params));
 }
 
-std::unique_ptr<RemoteRegion> Connection::import_region(ByteView key, ByteCount size_bytes) {
+std::unique_ptr<RemoteRegion> OpenEndpoint::import_region(ByteView key, ByteCount size_bytes) {
   return ucx::import_region(worker_, on_host() && link_ ? link_->handle() : nullptr, key, size_bytes);
 }
 
-std::string Connection::protocol() {
+std::string OpenEndpoint::protocol() {
   if (link_ && !link_->failed()) {
     const std::string lanes = link_->lanes();
     protocol_ = on_host() ? fmt::format("shared memory ({})", lanes) : lanes;
@@ -166,7 +166,7 @@ std::string Connection::protocol() {
   return protocol_;
 }
 
-void Connection::close() {
+void OpenEndpoint::close() {
   worker_->give_up([this](const Operation& operation) { return operation.endpoint == id_; });
   beacon_.reset();
   link_.reset();

@@ -23,14 +23,14 @@ Address decode_address(ByteView bytes);
 
 /// One UCX endpoint. Always made so that it can be cut off at once (peer error handling), and never through a context
 /// in which a transport without that could be chosen.
-class Link {
+class UcpEndpoint {
  public:
   /// Errors: throws Error{unsupported} when no transport of the worker reaches the address.
-  Link(std::shared_ptr<Worker> worker, const Bytes& address);
+  UcpEndpoint(std::shared_ptr<Worker> worker, const Bytes& address);
   /// Bounded: gives what was sent a moment to leave, then cuts.
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  ~UcpEndpoint();
+  UcpEndpoint(const UcpEndpoint&) = delete;
+  UcpEndpoint& operator=(const UcpEndpoint&) = delete;
 
   [[nodiscard]] ucp_ep* handle() const { return handle_; }
   [[nodiscard]] Worker& worker() const { return *worker_; }
@@ -38,7 +38,7 @@ class Link {
   [[nodiscard]] bool failed() const { return failed_; }
   void fail() { failed_ = true; }
   /// Ends it at once; what is posted ends with a fault.
-  void cut();
+  void abort();
   /// Transports and devices of the lanes, as UCX lists them, e.g. "tcp/lo".
   [[nodiscard]] std::string lanes() const;
 
@@ -47,26 +47,26 @@ class Link {
 
   std::shared_ptr<Worker> worker_;      // owners: the fabric, its links and its remote regions
   ucp_ep_h handle_ = nullptr;           // null once cut
-  ucs_status_ptr_t closing_ = nullptr;  // of cut()
+  ucs_status_ptr_t closing_ = nullptr;  // of abort()
   bool failed_ = false;
 };
 
-class Connection;
-using Connections = std::vector<std::shared_ptr<Connection>>;
+class OpenEndpoint;
+using OpenEndpoints = std::vector<std::shared_ptr<OpenEndpoint>>;
 /// Ends all receives from a fabric that began until `latest`, for `why`: whatever endpoints they arrive on are cut, those
 /// of `all` among them.
-void cut_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
-                       const Connections& all);
+void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+                         const OpenEndpoints& all);
 
 /// An endpoint as the fabric sees it; the fabric and the caller's Endpoint own it together.
-class Connection {
+class OpenEndpoint {
  public:
-  Connection(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<Link> link,
-             std::unique_ptr<RemoteRegion> beacon);
+  OpenEndpoint(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<UcpEndpoint> link,
+               std::unique_ptr<RemoteRegion> beacon);
 
   [[nodiscard]] std::uint64_t id() const { return id_; }
   [[nodiscard]] std::uint64_t peer_fabric() const { return peer_.fabric; }
-  [[nodiscard]] Link* link() const { return link_.get(); }
+  [[nodiscard]] UcpEndpoint* link() const { return link_.get(); }
   [[nodiscard]] bool on_host() const { return beacon_ != nullptr; }
   [[nodiscard]] int watched() const { return watch_.descriptor(); }
   /// Looks at the process and at the beacon.
@@ -86,7 +86,7 @@ class Connection {
   std::uint64_t own_fabric_;
   Address peer_;
   std::shared_ptr<Worker> worker_;
-  std::unique_ptr<Link> link_;            // null once closed
+  std::unique_ptr<UcpEndpoint> link_;     // null once closed
   std::unique_ptr<RemoteRegion> beacon_;  // null for a peer on the network
   ProcessWatch watch_;
   bool gone_ = false;

@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "transport/transport.hpp"
 
@@ -14,12 +13,12 @@ namespace shardwire::transport::ucx {
 
 /// Keeps what UCX logs on this thread off stderr while it lives, unless the user has set UCX_LOG_LEVEL; the last line
 /// is kept for the text of an Error. Other users of UCX in the process log as before.
-class Quiet {
+class ScopedLogSuppression {
  public:
-  Quiet();
-  ~Quiet();
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
+  ScopedLogSuppression();
+  ~ScopedLogSuppression();
+  ScopedLogSuppression(const ScopedLogSuppression&) = delete;
+  ScopedLogSuppression& operator=(const ScopedLogSuppression&) = delete;
 };
 
 ErrorCode code_of(ucs_status_t status);
@@ -41,7 +40,7 @@ using ContextHandle = std::unique_ptr<ucp_context, ContextDeleter>;
 
 struct WorkerDeleter {
   void operator()(ucp_worker* worker) const {
-    const Quiet quiet;  // what was given up on is still listed in it, and it says so
+    const ScopedLogSuppression no_log;  // what was given up on is still listed in it, and it says so
     ucp_worker_destroy(worker);
   }
 };
@@ -51,22 +50,5 @@ struct RemoteKeyDeleter {
   void operator()(ucp_rkey* key) const { ucp_rkey_destroy(key); }
 };
 using RemoteKeyHandle = std::unique_ptr<ucp_rkey, RemoteKeyDeleter>;
-
-/// A file descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  [[nodiscard]] int value() const { return value_; }
-
- private:
-  int value_ = -1;
-};
 
 }  // namespace shardwire::transport::ucx

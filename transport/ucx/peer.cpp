@@ -70,8 +70,8 @@ ProcessWatch::ProcessWatch(ProcessId process) : process_(process), descriptor_(o
 
 bool ProcessWatch::gone() const {
   if (process_.pid == 0) return false;
-  if (descriptor_.value() >= 0) {
-    pollfd entry{.fd = descriptor_.value(), .events = POLLIN, .revents = 0};
+  if (descriptor_) {
+    pollfd entry{.fd = descriptor_.get(), .events = POLLIN, .revents = 0};
     return ::poll(&entry, 1, 0) > 0;
   }
   char state = '?';
@@ -82,9 +82,9 @@ bool is_readable(const std::byte* byte) {
   // The kernel reports what a load would be killed for.
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-  const Descriptor reader(ends[0]);
-  const Descriptor writer(ends[1]);
-  return ::write(writer.value(), byte, 1) == 1;
+  const support::Descriptor reader(ends[0]);
+  const support::Descriptor writer(ends[1]);
+  return ::write(writer.get(), byte, 1) == 1;
 }
 
 }  // namespace shardwire::transport::ucx

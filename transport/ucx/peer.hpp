@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "support/descriptors.hpp"
 #include "transport/ucx/handles.hpp"
 
 namespace shardwire::transport::ucx {
@@ -33,11 +34,11 @@ class ProcessWatch {
   explicit ProcessWatch(ProcessId process);
   [[nodiscard]] bool gone() const;
   /// Becomes readable when the process ends; -1 where the kernel has no such thing.
-  [[nodiscard]] int descriptor() const { return descriptor_.value(); }
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
 
  private:
   ProcessId process_;
-  Descriptor descriptor_;
+  support::Descriptor descriptor_;
 };
 
 /// Whether the byte can be loaded without a fault: a mapping may be longer than the memory behind it.

@@ -59,7 +59,7 @@ class PrivateRegion final : public Region {
 class SharedRegion final : public Region {
  public:
   SharedRegion(std::shared_ptr<Context> context, ByteCount size_bytes) : context_(std::move(context)) {
-    const Quiet quiet;
+    const ScopedLogSuppression no_log;
     ucp_mem_map_params_t params{};
     params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
     params.length = size_bytes;
@@ -73,7 +73,7 @@ class SharedRegion final : public Region {
     }
   }
   ~SharedRegion() override {
-    const Quiet quiet;
+    const ScopedLogSuppression no_log;
     const std::lock_guard lock(context_->memory_mutex);
     ucp_mem_unmap(context_->handle(), memory_);
   }
@@ -82,7 +82,7 @@ class SharedRegion final : public Region {
 
   [[nodiscard]] std::span<std::byte> bytes() const override { return bytes_; }
   [[nodiscard]] Bytes key() const override {
-    const Quiet quiet;
+    const ScopedLogSuppression no_log;
     void* packed = nullptr;
     std::size_t size = 0;
     const std::lock_guard lock(context_->memory_mutex);
@@ -174,7 +174,7 @@ std::unique_ptr<Region> allocate_region(std::shared_ptr<Context> host, ByteCount
 
 std::unique_ptr<RemoteRegion> import_region(std::shared_ptr<Worker> worker, ucp_ep* endpoint, ByteView key,
                                             ByteCount size_bytes) {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   const RegionKey region = decode_region_key(key);
   if (size_bytes > region.size_bytes) {
     throw Error(ErrorCode::transport_failed,

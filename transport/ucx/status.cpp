@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <ucs/debug/log_def.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -32,11 +31,11 @@ void install_once() {
 
 }  // namespace
 
-Quiet::Quiet() {
+ScopedLogSuppression::ScopedLogSuppression() {
   install_once();
   if (quiet_depth++ == 0) last_line.front() = '\0';
 }
-Quiet::~Quiet() {
+ScopedLogSuppression::~ScopedLogSuppression() {
   --quiet_depth;
 }
 
@@ -69,10 +68,6 @@ void check(ucs_status_t status, const char* operation, const char* file, int lin
   const char* detail = quiet_depth > 0 ? last_line.data() : "";
   throw Error(code_of(status), fmt::format("{}{}{} [{}:{}]", fault_of(status, operation).message,
                                            *detail == '\0' ? "" : ": ", detail, file, line));
-}
-
-Descriptor::~Descriptor() {
-  if (value_ >= 0) ::close(value_);
 }
 
 }  // namespace shardwire::transport::ucx

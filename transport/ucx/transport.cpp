@@ -23,7 +23,7 @@ constexpr auto watch_interval = std::chrono::milliseconds(5);
 // UCX ends the process when it cannot open a file at the wrong moment, so there must be some left before it is called.
 constexpr int descriptors_to_open = 24;    // two contexts, two workers, one thread of its own; more with many devices
 constexpr int descriptors_to_connect = 8;  // sockets of both directions, a process to watch, files read in passing
-constexpr std::size_t most_descriptors_kept = 64;
+constexpr std::size_t max_descriptors_kept = 64;
 
 Fault peer_is_gone() {
   return {ErrorCode::peer_lost, "the peer is gone"};
@@ -82,7 +82,7 @@ class UcxIncoming final : public Incoming {
 
 class UcxEndpoint final : public Endpoint {
  public:
-  UcxEndpoint(std::shared_ptr<Connection> connection, std::shared_ptr<Connections> all)
+  UcxEndpoint(std::shared_ptr<OpenEndpoint> connection, std::shared_ptr<OpenEndpoints> all)
       : connection_(std::move(connection)), all_(std::move(all)) {}
   ~UcxEndpoint() override {
     connection_->close();
@@ -103,17 +103,17 @@ class UcxEndpoint final : public Endpoint {
   [[nodiscard]] bool failed() const override { return connection_->failed(); }
   [[nodiscard]] std::string protocol() const override { return connection_->protocol(); }
   [[nodiscard]] bool on_host() const override { return connection_->on_host(); }
-  void cut() override {
+  void abort() override {
     if (connection_->link() == nullptr) return;
-    cut_receives_from(connection_->peer_fabric(), Clock::time_point::max(),
-                      {ErrorCode::cancelled, "the connection was cut from this side"}, connection_->link()->worker(),
-                      *all_);
-    connection_->link()->cut();
+    abort_receives_from(connection_->peer_fabric(), Clock::time_point::max(),
+                        {ErrorCode::cancelled, "the connection was cut from this side"}, connection_->link()->worker(),
+                        *all_);
+    connection_->link()->abort();
   }
 
  private:
-  std::shared_ptr<Connection> connection_;
-  std::shared_ptr<Connections> all_;  // the fabric's list; owners: the fabric and its endpoints
+  std::shared_ptr<OpenEndpoint> connection_;
+  std::shared_ptr<OpenEndpoints> all_;  // the fabric's list; owners: the fabric and its endpoints
 };
 
 class UcxFabric final : public Fabric {
@@ -136,7 +136,7 @@ class UcxFabric final : public Fabric {
   std::unique_ptr<Endpoint> connect(ByteView address, bool same_host) override;
   void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
   bool progress() override;
-  [[nodiscard]] int event_descriptor() const override { return events_.value(); }
+  [[nodiscard]] int event_descriptor() const override { return events_.get(); }
   bool arm() override;
 
  private:
@@ -149,9 +149,9 @@ class UcxFabric final : public Fabric {
 
   void open_workers();
   void notice_departures(Clock::time_point now);
-  void cut_receives(Departure& departure, Clock::time_point now);
+  void abort_receives(Departure& departure, Clock::time_point now);
   void end_departures(std::uint64_t fabric);
-  std::shared_ptr<Connection> connect_on_host(const Address& peer);
+  std::shared_ptr<OpenEndpoint> connect_on_host(const Address& peer);
   void watch_peers();
   bool run(Worker& worker);
   void listen(int descriptor) const;
@@ -159,14 +159,14 @@ class UcxFabric final : public Fabric {
 
   std::uint64_t id_ = 0;
   std::string domain_;
-  Descriptor events_;
+  support::Descriptor events_;
   std::shared_ptr<Worker> host_;     // null: no shared memory
   std::string no_map_reason_;        // with that
   std::shared_ptr<Worker> network_;  // null: shared memory only
   std::unique_ptr<Region> beacon_region_;
   Beacon* beacon_ = nullptr;
   MessageHandler handler_;
-  std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
+  std::shared_ptr<OpenEndpoints> connections_ = std::make_shared<OpenEndpoints>();
   std::vector<Departure> departures_;
   std::uint64_t next_connection_ = 1;
   Clock::time_point next_watch_{};
@@ -198,9 +198,9 @@ void UcxFabric::open_workers() {
 }
 
 UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   support::require_descriptors(descriptors_to_open, "opening UCX");
-  if (events_.value() < 0) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (epoll)");
+  if (!events_) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (epoll)");
   std::random_device random;
   id_ = (std::uint64_t{random()} << 32) | random();
   // UCX promises nothing between versions on the wire before 1.16.
@@ -219,7 +219,7 @@ UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 UcxFabric::~UcxFabric() {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   if (beacon_ != nullptr) beacon_->open.store(0, std::memory_order_release);
   for (const auto& connection : *connections_) connection->close();
   for (Worker* worker : workers()) {
@@ -235,13 +235,13 @@ void UcxFabric::listen(int descriptor) const {
   if (descriptor < 0) return;
   epoll_event event{};
   event.events = EPOLLIN;
-  if (::epoll_ctl(events_.value(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+  if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
     throw Error(ErrorCode::out_of_resources, "cannot watch a descriptor (epoll)");
   }
 }
 
 Bytes UcxFabric::address() const {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   Address out;
   out.fabric = id_;
   out.host = host_identity();
@@ -252,26 +252,26 @@ Bytes UcxFabric::address() const {
   return encode(out);
 }
 
-std::shared_ptr<Connection> UcxFabric::connect_on_host(const Address& peer) {
+std::shared_ptr<OpenEndpoint> UcxFabric::connect_on_host(const Address& peer) {
   try {
-    auto link = std::make_unique<Link>(host_, peer.host_worker);
+    auto link = std::make_unique<UcpEndpoint>(host_, peer.host_worker);
     auto region = import_region(host_, link->handle(), peer.beacon_key, sizeof(Beacon));
     const auto* beacon = reinterpret_cast<const Beacon*>(region->mapped().data());
     if (beacon == nullptr || beacon->magic != Beacon::expected_magic || beacon->fabric != peer.fabric) return nullptr;
-    return std::make_shared<Connection>(next_connection_++, id_, peer, std::move(link), std::move(region));
+    return std::make_shared<OpenEndpoint>(next_connection_++, id_, peer, std::move(link), std::move(region));
   } catch (const Error&) {
     return nullptr;  // as with a peer that hides its /proc: the network is left
   }
 }
 
 std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   // Each of those there are may still be given another socket, when its peer calls back.
-  const auto sockets = static_cast<int>(std::min<std::size_t>(connections_->size(), most_descriptors_kept));
+  const auto sockets = static_cast<int>(std::min<std::size_t>(connections_->size(), max_descriptors_kept));
   support::require_descriptors(descriptors_to_connect + sockets, "connecting to a peer by UCX");
   Address peer = decode_address(address);
   end_departures(peer.fabric);
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<OpenEndpoint> connection;
   if (same_host && host_ && !peer.host_worker.empty() && peer.host == host_identity()) {
     connection = connect_on_host(peer);
   }
@@ -279,8 +279,8 @@ std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
     if (!network_ || peer.network_worker.empty()) {
       throw Error(ErrorCode::unsupported, "no transport of UCX reaches the peer (see UCX_TLS and UCX_NET_DEVICES)");
     }
-    auto link = std::make_unique<Link>(network_, peer.network_worker);
-    connection = std::make_shared<Connection>(next_connection_++, id_, std::move(peer), std::move(link), nullptr);
+    auto link = std::make_unique<UcpEndpoint>(network_, peer.network_worker);
+    connection = std::make_shared<OpenEndpoint>(next_connection_++, id_, std::move(peer), std::move(link), nullptr);
   }
   listen(connection->watched());
   connections_->push_back(connection);
@@ -291,7 +291,7 @@ void UcxFabric::notice_departures(Clock::time_point now) {
   for (const auto& connection : *connections_) {
     if (connection->departure_seen || !connection->failed()) continue;
     connection->departure_seen = true;
-    if (connection->watched() >= 0) ::epoll_ctl(events_.value(), EPOLL_CTL_DEL, connection->watched(), nullptr);
+    if (connection->watched() >= 0) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, connection->watched(), nullptr);
     for (Worker* worker : workers()) {
       if (worker == nullptr) continue;
       worker->fault([&](const Operation& operation) { return operation.endpoint == connection->id(); }, peer_is_gone());
@@ -301,12 +301,12 @@ void UcxFabric::notice_departures(Clock::time_point now) {
 }
 
 // First UCX itself lets go of the buffers; only what it cannot end is given up on a while later.
-void UcxFabric::cut_receives(Departure& departure, Clock::time_point now) {
+void UcxFabric::abort_receives(Departure& departure, Clock::time_point now) {
   departure.cut = true;
   departure.receives_end = now + receive_grace;
   for (Worker* worker : workers()) {
     if (worker != nullptr)
-      cut_receives_from(departure.fabric, departure.latest, peer_is_gone(), *worker, *connections_);
+      abort_receives_from(departure.fabric, departure.latest, peer_is_gone(), *worker, *connections_);
   }
 }
 
@@ -318,7 +318,7 @@ void UcxFabric::watch_peers() {
   std::erase_if(departures_, [&](Departure& departure) {
     if (now < departure.receives_end) return false;
     if (!departure.cut) {
-      cut_receives(departure, now);
+      abort_receives(departure, now);
       return false;
     }
     for (Worker* worker : workers()) {
@@ -342,7 +342,7 @@ void UcxFabric::end_departures(std::uint64_t fabric) {
     if (departure.fabric != fabric) continue;
     any = true;
     departure.latest = std::min(departure.latest, now);
-    if (!departure.cut) cut_receives(departure, now);
+    if (!departure.cut) abort_receives(departure, now);
   }
   if (!any) return;
   // Another one to the same peer may fail yet, as one that its receives came on.
@@ -370,7 +370,7 @@ bool UcxFabric::run(Worker& worker) {
 }
 
 bool UcxFabric::progress() {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   bool any = false;
   for (Worker* worker : workers()) {
     if (worker != nullptr) any = worker->progress() || any;
@@ -383,7 +383,7 @@ bool UcxFabric::progress() {
 }
 
 bool UcxFabric::arm() {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   if (!departures_.empty()) return false;  // their receives end by the clock
   next_watch_ = {};                        // whatever wakes the caller, it may be a peer that died
   for (Worker* worker : workers()) {

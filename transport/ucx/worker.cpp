@@ -89,10 +89,10 @@ Worker::Worker(std::shared_ptr<Context> context)
 }
 
 Worker::~Worker() {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   for (Arrival& arrival : arrivals) release(arrival);
   arrivals.clear();
-  cut_receives();
+  abort_receives();
   if (under_way_.empty() && settle()) return;
   leave_behind(std::move(handle_), context_);
 }
@@ -128,7 +128,7 @@ std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, Clock::time_point 
 }
 
 void Worker::close(ucp_ep* reply) {
-  const Quiet quiet;
+  const ScopedLogSuppression no_log;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -136,7 +136,7 @@ void Worker::close(ucp_ep* reply) {
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
 }
 
-void Worker::cut_receives() {
+void Worker::abort_receives() {
   std::vector<std::uint64_t> peers;
   for (const auto& [key, operation] : under_way_) {
     if (operation->reply != nullptr) peers.push_back(operation->peer);

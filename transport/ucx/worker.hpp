@@ -126,7 +126,7 @@ class Worker {
   std::deque<std::unique_ptr<Operation>> finished;
 
  private:
-  void cut_receives();
+  void abort_receives();
   /// Lets what is under way on the wire end; false when it did not within its time.
   bool settle();
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,

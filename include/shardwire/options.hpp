@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "shardwire/costs.hpp"
+#include "shardwire/export.hpp"
+#include "shardwire/types.hpp"
+
+namespace SHARDWIRE_API shardwire {
+
+using Duration = std::chrono::nanoseconds;
+
+enum class LogLevel : std::uint8_t { debug, info, warning, error };
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+/// How a session's thread waits for its fabric. Default: it sleeps on the fabric's descriptor as soon as there is nothing
+/// to do, and a core is free for the trainer.
+struct ProgressMode {
+  /// After the last activity (something moved, or woke the thread) it first asks the fabric again and again, for at most
+  /// this long, and only then sleeps. Saves the wake-up of each message that comes within that time, for a busy core.
+  Duration spin{};
+
+  static constexpr ProgressMode wakeup() { return {}; }
+  static constexpr ProgressMode spinning(Duration at_most) { return {at_most}; }
+};
+
+/// What is left open here is taken from the environment, and has the stated default where that is silent too. SHARDWIRE_*
+/// variables that do not exist are warned of once.
+struct SessionOptions {
+  /// "auto", "ucx", "loopback"; auto takes the best that probes well. Empty: SHARDWIRE_TRANSPORT, else auto.
+  std::string transport{};
+  /// Bound of the slots that serve readers of this member's publications. Empty: SHARDWIRE_STAGING_BYTES (a number, or with K,
+  /// M or G), else 256 MiB.
+  std::optional<ByteCount> staging_bytes{};
+  /// Empty: SHARDWIRE_JOIN_TIMEOUT (seconds, as 90 or 0.5), else 60 s.
+  std::optional<Duration> join_timeout{};
+  /// Most threads that copy at once; they start when there is work. 0: as many as there are cores for each process of this
+  /// host (the launcher's local size, else the whole world), 1 to 4.
+  unsigned copy_threads = 0;
+  /// What restores of this session choose ways by; see load_costs(). Empty: the file that SHARDWIRE_CALIBRATION names, else the
+  /// built-in ones.
+  std::optional<CostModel> costs{};
+  ProgressMode progress{};  ///< how the session's thread waits: sleeping, or spinning for a while first
+  /// Called from the session's thread, with everything; must not block. Empty: standard error, from the level that
+  /// SHARDWIRE_LOG names (debug, info, warning, error) on, else from warnings on.
+  /// What it throws ends the running restores, or the next one, and comes out of their wait().
+  LogSink log{};
+};
+
+enum class Snapshot : std::uint8_t {
+  none,  ///< publish in place: the bytes must not change until retire() returns
+  copy,  ///< copy into the session's own arena first: training may go on at once
+};
+
+struct PublishOptions {
+  std::string name = "state";
+  std::int64_t step = 0;
+  Snapshot snapshot = Snapshot::none;
+};
+
+enum class Verify : std::uint8_t {
+  none,  ///< the source's step and generation are checked after the read
+  /// And a digest of every piece in place is compared with one that its source takes after the last byte was read: memory
+  /// that a source has changed by then is an error, in every way that reads from another process.
+  digest,
+};
+
+struct RestoreOptions {
+  std::string from = "state";          ///< name of the publications to read
+  std::optional<std::int64_t> step{};  ///< refuse any other step; empty: all sources must agree on one
+  Duration deadline = std::chrono::seconds(60);
+  ByteCount staging_bytes = 256u << 20;  ///< bound of this restore's own staging
+  Verify verify = Verify::none;
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// The only way for bytes of other processes, where it is possible; empty: SHARDWIRE_WAY, else the cheapest by
+  /// SessionOptions::costs. A piece that it cannot move ends the restore with Error{unsupported}.
+  std::optional<Way> way{};
+  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
+  Duration discovery_grace = std::chrono::seconds(2);
+};
+
+struct ExchangeOptions {
+  Duration deadline = std::chrono::seconds(60);
+  ByteCount staging_bytes = 256u << 20;  ///< bound of all that this member keeps aside at once
+  Verify verify = Verify::none;
+  ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+};
+
+}  // namespace shardwire

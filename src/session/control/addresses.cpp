@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/control/addresses.hpp"
+
+#include <fmt/core.h>
+#include <netdb.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "session/control/uv_error.hpp"
+
+namespace shardwire {
+
+std::string host_of(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  uv_ip_name(reinterpret_cast<const sockaddr*>(&address), text.data(), text.size());
+  return text.data();
+}
+
+sockaddr_storage socket_address(const SocketAddress& from) {
+  sockaddr_storage address{};
+  if (uv_ip4_addr(from.host.c_str(), from.port, reinterpret_cast<sockaddr_in*>(&address)) == 0) return address;
+  if (uv_ip6_addr(from.host.c_str(), from.port, reinterpret_cast<sockaddr_in6*>(&address)) == 0) return address;
+  throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is not a numeric address", from.host));
+}
+
+std::string interface_of(const std::string& address) {
+  uv_interface_address_t* list = nullptr;
+  int count = 0;
+  if (uv_interface_addresses(&list, &count) < 0) return {};
+  std::string result;
+  for (int i = 0; i < count && result.empty(); ++i) {
+    sockaddr_storage one{};
+    std::memcpy(&one, &list[i].address, sizeof list[i].address);
+    if (host_of(one) == address) result = list[i].name;
+  }
+  uv_free_interface_addresses(list, count);
+  return result;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+std::string resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int status = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  if (status != 0) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("cannot resolve host '{}': {}", host, gai_strerror(status)));
+  }
+  // IPv4 first: it is what launchers hand out, and both ends have to pick the same family.
+  const addrinfo* chosen = found;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    if (one->ai_family == AF_INET) {
+      chosen = one;
+      break;
+    }
+  }
+  sockaddr_storage address{};
+  std::memcpy(&address, chosen->ai_addr, std::min<std::size_t>(chosen->ai_addrlen, sizeof address));
+  return host_of(address);
+}
+
+std::string interface_address(const std::string& interface_or_address) {
+  uv_interface_address_t* list = nullptr;
+  int count = 0;
+  check_uv(uv_interface_addresses(&list, &count), "uv_interface_addresses");
+  std::string result;
+  std::string known;
+  for (int i = 0; i < count; ++i) {
+    sockaddr_storage address{};
+    std::memcpy(&address, &list[i].address, sizeof list[i].address);
+    const std::string text = host_of(address);
+    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", list[i].name, text);
+    const bool matches = interface_or_address == list[i].name || interface_or_address == text;
+    if (matches && (result.empty() || list[i].address.address4.sin_family == AF_INET)) result = text;
+  }
+  uv_free_interface_addresses(list, count);
+  if (result.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("no network interface '{}' here; there are: {}", interface_or_address, known));
+  }
+  return result;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/control/bootstrap.hpp"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "shardwire/bootstrap.hpp"
+#include "shardwire/error.hpp"
+#include "support/environment.hpp"
+
+namespace shardwire {
+
+namespace {
+
+using support::variable;
+
+int number(const char* name, const std::string& text, int least, int most) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}='{}' is not a number from {} to {}", name, text, least, most));
+  }
+  return value;
+}
+
+// What each launcher exports; the first whose both names are set wins.
+struct Launcher {
+  const char* rank;
+  const char* size;
+  const char* local_size;  // all members on one host when equal to size; may be null
+  const char* part;        // tells jobs of one Slurm allocation apart; may be null
+};
+constexpr Launcher launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", nullptr},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
+    {"PMI_RANK", "PMI_SIZE", nullptr, nullptr},
+    {"SLURM_PROCID", "SLURM_NTASKS", nullptr, "SLURM_STEP_ID"},
+};
+constexpr int default_master_port = 29500;  // torchrun's
+constexpr int max_members = 1 << 24;
+
+// Below the ports that the kernel gives to outgoing connections.
+constexpr unsigned first_derived_port = 20000;
+constexpr unsigned derived_ports = 32767 - first_derived_port + 1;
+
+const Launcher* find_launcher() {
+  for (const Launcher& one : launchers) {
+    if (variable(one.rank) && variable(one.size)) return &one;
+  }
+  return nullptr;
+}
+
+// Of the step first: an allocation may be larger.
+bool on_one_node() {
+  for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}) {
+    if (const auto nodes = variable(name)) return nodes == "1";
+  }
+  return false;
+}
+
+// How many members this host has, as far as the launcher says.
+int local_size(const Launcher& launcher, int world_size) {
+  if (launcher.local_size != nullptr) {
+    if (const auto text = variable(launcher.local_size)) return number(launcher.local_size, *text, 1, max_members);
+  }
+  const bool slurm = std::string_view(launcher.rank) == "SLURM_PROCID";
+  return slurm && on_one_node() ? world_size : 0;
+}
+
+// FNV-1a: all members of a job have to find the same port, whatever they are built with.
+std::uint16_t derived_port(std::string_view run_id) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : run_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return static_cast<std::uint16_t>(first_derived_port + hash % derived_ports);
+}
+
+std::uint16_t rendezvous_port(const std::string& run_id) {
+  if (const auto port = variable("SHARDWIRE_PORT")) {
+    return static_cast<std::uint16_t>(number("SHARDWIRE_PORT", *port, 1, 65535));
+  }
+  if (const auto master_port = variable("MASTER_PORT")) {
+    return static_cast<std::uint16_t>(number("MASTER_PORT", *master_port, 1, 65534) + 1);
+  }
+  return run_id.empty() ? default_master_port + 1 : derived_port(run_id);
+}
+
+Bytes read_key(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || text.empty()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_JOB_KEY_FILE: cannot read a key from '{}'", path));
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
+}
+
+}  // namespace
+
+std::string run_id_of_environment() {
+  if (const auto own = variable("SHARDWIRE_RUN_ID")) return *own;
+  if (const auto elastic = variable("TORCHELASTIC_RUN_ID"); elastic && elastic != "none") return *elastic;
+  if (const auto job = variable("SLURM_JOB_ID")) {
+    const Launcher* launcher = find_launcher();
+    const auto part = launcher == nullptr || launcher->part == nullptr ? std::nullopt : variable(launcher->part);
+    return part ? fmt::format("{}.{}", *job, *part) : *job;
+  }
+  return variable("PMIX_NAMESPACE").value_or("");
+}
+
+Bootstrap bootstrap_from_env() {
+  const Launcher* launcher = find_launcher();
+  if (launcher == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "RANK and WORLD_SIZE are not set: start with torchrun, mpirun or srun, or fill a Bootstrap by hand");
+  }
+  Bootstrap result;
+  result.world_size = number(launcher->size, *variable(launcher->size), 1, max_members);
+  result.rank = number(launcher->rank, *variable(launcher->rank), 0, result.world_size - 1);
+  result.local_size = local_size(*launcher, result.world_size);
+  if (const auto master = variable("MASTER_ADDR")) {
+    result.address = *master;
+  } else if (result.world_size > 1 && result.local_size != result.world_size) {
+    throw Error(ErrorCode::invalid_argument, "MASTER_ADDR is not set: it names the host of member 0");
+  }
+  result.run_id = run_id_of_environment();
+  result.port = rendezvous_port(result.run_id);
+  result.interface = variable("SHARDWIRE_INTERFACE").value_or("");
+  if (const auto path = variable("SHARDWIRE_JOB_KEY_FILE")) result.job_key = read_key(*path);
+  return result;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/control/connection.hpp"
+
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "session/control/uv_error.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr std::chrono::seconds handshake_limit(10);
+constexpr std::size_t frame_header_bytes = 8;
+constexpr std::string_view ping_capability = "ping";
+// The kernel gives a peer up that acknowledges nothing for this long, neither what was sent nor a probe of silence.
+constexpr int unacknowledged_limit_ms = 30'000;
+constexpr int keepalive_idle_s = 10;
+constexpr int keepalive_interval_s = 5;
+constexpr int keepalive_probes = 4;
+// Reading what has arrived takes a turn of the loop after the timer, which may come late.
+constexpr std::chrono::milliseconds reading_time(20);
+constexpr std::chrono::seconds flush_limit(2);
+constexpr std::size_t max_unsent_pong_bytes = 64 * 1024;  // who asks and does not read gets no more answers
+// One peer's messages are handled for this long before it is others' turn.
+constexpr std::chrono::milliseconds turn_limit(5);
+constexpr std::size_t max_idle_inbox_bytes = 1u << 20;  // a larger one goes when it is empty
+
+std::uint64_t next_connection_id() {
+  static std::atomic<std::uint64_t> next{1};
+  return next++;
+}
+
+// A frame on its way out; libuv borrows the bytes until the write is done.
+struct PendingWrite {
+  uv_write_t request{};
+  Bytes bytes;
+  bool notice = false;
+};
+
+std::string job_name(const std::string& run_id) {
+  return run_id.empty() ? "a job without a run id" : fmt::format("job '{}'", run_id);
+}
+
+void detect_dead_peer(const uv_tcp_t& stream) {
+  uv_os_fd_t descriptor = -1;
+  if (uv_fileno(reinterpret_cast<const uv_handle_t*>(&stream), &descriptor) < 0) return;
+  const auto set = [descriptor](int level, int option, int value) {
+    static_cast<void>(
+        ::setsockopt(descriptor, level, option, &value, sizeof value));  // a kernel that cannot does without
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
+  set(IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_limit_ms);
+}
+
+int descriptor_of(const uv_tcp_t& stream) {
+  uv_os_fd_t descriptor = -1;
+  check_uv(uv_fileno(reinterpret_cast<const uv_handle_t*>(&stream), &descriptor), "uv_fileno");
+  return descriptor;
+}
+
+}  // namespace
+
+Connection::Connection(Loop& loop, const Identity& identity, Events events, bool initiator)
+    : id_(next_connection_id()),
+      initiator_(initiator),
+      mine_(identity.hello),
+      job_key_(identity.job_key),
+      events_(std::move(events)),
+      backlog_(identity.backlog),
+      liveness_(identity.liveness),
+      timer_(loop),
+      turn_(loop) {
+  mine_.nonce = wire::random_nonce();
+  auto stream = std::make_unique<uv_tcp_t>();
+  check_uv(uv_tcp_init(loop.raw(), stream.get()), "uv_tcp_init");
+  stream_.reset(stream.release());
+  stream_->data = this;
+}
+
+Connection::~Connection() = default;
+
+std::shared_ptr<Connection> Connection::connect(Loop& loop, const SocketAddress& to, const Identity& identity,
+                                                Events events) {
+  support::require_descriptors(descriptors_per_peer, "connecting to a member");
+  const std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), true));
+  const sockaddr_storage address = socket_address(to);
+  auto* request = new uv_connect_t;
+  // The stream's data pointer tells whether the connection is still there when libuv answers.
+  const int status = uv_tcp_connect(request, self->stream_.get(), reinterpret_cast<const sockaddr*>(&address),
+                                    [](uv_connect_t* done, int result) {
+                                      auto* connection = static_cast<Connection*>(done->handle->data);
+                                      delete done;
+                                      if (connection == nullptr) return;
+                                      const auto keep = connection->shared_from_this();
+                                      if (result < 0) {
+                                        connection->fail(Error(ErrorCode::peer_lost, uv_message(result)));
+                                      } else {
+                                        connection->connected();
+                                      }
+                                    });
+  if (status < 0) delete request;
+  check_uv(status, "uv_tcp_connect");
+  self->closed_on_fork_.emplace(descriptor_of(*self->stream_));
+  return self;
+}
+
+std::shared_ptr<Connection> Connection::accept(Loop& loop, support::Descriptor socket, const Identity& identity,
+                                               Events events) {
+  std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), false));
+  check_uv(uv_tcp_open(self->stream_.get(), socket.get()), "uv_tcp_open");
+  static_cast<void>(socket.release());
+  self->closed_on_fork_.emplace(descriptor_of(*self->stream_));
+  try {
+    support::require_descriptors(descriptors_per_peer,
+                                 fmt::format("member {} accepting a connection", self->mine_.rank));
+  } catch (const Error& error) {
+    // Said to the peer while there is still a descriptor to say it through: it would try again and again.
+    self->state_ = State::closed;
+    self->write(wire::Failure{0, error.code(), error.what()});
+    throw;
+  }
+  self->connected();
+  return self;
+}
+
+void Connection::connected() {
+  state_ = State::greeting;
+  uv_tcp_nodelay(stream_.get(), 1);
+  detect_dead_peer(*stream_);
+  fail_after(handshake_limit, Error(ErrorCode::timed_out, "the peer did not complete the handshake"));
+  start_reading();
+  if (initiator_) write(mine_);
+}
+
+void Connection::start_reading() {
+  uv_read_start(
+      reinterpret_cast<uv_stream_t*>(stream_.get()),
+      [](uv_handle_t* stream, std::size_t, uv_buf_t* buffer) { *buffer = Loop::input_of(*stream->loop); },
+      [](uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
+        auto* connection = static_cast<Connection*>(stream->data);
+        if (connection == nullptr) return;
+        const auto keep = connection->shared_from_this();
+        connection->read(count, buffer);
+      });
+}
+
+void Connection::pause(Pause why) {
+  pause_ = why;
+  uv_read_stop(reinterpret_cast<uv_stream_t*>(stream_.get()));
+}
+
+void Connection::resume() {
+  pause_ = Pause::none;
+  take_frames();
+  if (state_ != State::closed && pause_ == Pause::none) start_reading();
+}
+
+void Connection::read(ssize_t count, const uv_buf_t* buffer) {
+  if (count < 0) {
+    return fail(Error(ErrorCode::peer_lost,
+                      count == UV_EOF ? "the peer closed its connection" : uv_message(static_cast<int>(count))));
+  }
+  if (count > 0) last_heard_ = Clock::now();
+  const auto* bytes = reinterpret_cast<const std::byte*>(buffer->base);
+  inbox_.insert(inbox_.end(), bytes, bytes + count);
+  take_frames();
+}
+
+void Connection::take_frames() {
+  const auto turn_ends = Clock::now() + turn_limit;
+  while (has_frame()) {
+    if (!initiator_ && ready() && !ending_ && unread_bytes() > backlog_.pause) {
+      pause(Pause::unread);
+      break;
+    }
+    if (Clock::now() > turn_ends) {
+      pause(Pause::turn);
+      turn_.start({}, [this] {
+        const auto keep = shared_from_this();
+        resume();
+      });
+      break;
+    }
+    std::uint64_t length = 0;
+    std::memcpy(&length, inbox_.data() + taken_, sizeof length);
+    const std::size_t begin = taken_ + frame_header_bytes;
+    taken_ = begin + static_cast<std::size_t>(length);
+    take(std::span(inbox_).subspan(begin, static_cast<std::size_t>(length)));
+  }
+  inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(taken_));
+  taken_ = 0;
+  if (inbox_.empty() && inbox_.capacity() > max_idle_inbox_bytes) Bytes().swap(inbox_);
+}
+
+// Whether a whole one has come. Ends the connection when one is announced that may not come.
+bool Connection::has_frame() {
+  const std::size_t there = inbox_.size() - taken_;
+  if (state_ == State::closed || there < frame_header_bytes) return false;
+  std::uint64_t length = 0;
+  std::memcpy(&length, inbox_.data() + taken_, sizeof length);
+  const std::size_t limit = ready() ? wire::max_message_bytes : wire::max_hello_bytes;
+  if (length <= limit) return there - frame_header_bytes >= length;
+  fail(Error(ErrorCode::transport_failed,
+             fmt::format("the peer announced a message of {} bytes, more than {}", length, limit)));
+  return false;
+}
+
+void Connection::take(std::span<const std::byte> frame) {
+  try {
+    wire::Message message = wire::decode(frame);
+    if (const auto* failure = std::get_if<wire::Failure>(&message); failure != nullptr && failure->request == 0) {
+      return fail(Error(failure->code, failure->message));
+    }
+    switch (state_) {
+      case State::greeting: return take_hello(message);
+      case State::proving: return take_proof(message);
+      case State::open:
+        if (std::holds_alternative<wire::Goodbye>(message)) {
+          goodbye_ = true;
+        } else if (const auto* asked = std::get_if<wire::Ping>(&message)) {
+          pong(asked->number);
+        } else if (const auto* answer = std::get_if<wire::Pong>(&message)) {
+          if (answer->number == last_ping_) settle(true);
+        } else if (!ending_) {
+          events_.message(*this, message);
+        }
+        return;
+      case State::connecting:
+      case State::closed: return;
+    }
+  } catch (const Error& error) {
+    if (state_ != State::closed && state_ != State::connecting) write(wire::Failure{0, error.code(), error.what()});
+    fail(error);
+  }
+}
+
+void Connection::take_hello(const wire::Message& message) {
+  const auto* hello = std::get_if<wire::Hello>(&message);
+  if (hello == nullptr) throw Error(ErrorCode::transport_failed, "the peer did not begin with hello");
+  peer_ = *hello;
+  if (peer_.version != wire::protocol_version) {
+    throw Error(ErrorCode::unsupported, fmt::format("member {} speaks protocol {}, member {} speaks {}", peer_.rank,
+                                                    peer_.version, mine_.rank, mine_.version));
+  }
+  if (peer_.run_id != mine_.run_id) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("this is {}, the member {} that connects comes from {}: give each job a port of its own, or all "
+                    "members of one the same SHARDWIRE_RUN_ID",
+                    job_name(mine_.run_id), peer_.rank, job_name(peer_.run_id)));
+  }
+  if (peer_.world_size != mine_.world_size) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("member {} expects {} members, member {} expects {}",
+                                                         peer_.rank, peer_.world_size, mine_.rank, mine_.world_size));
+  }
+  state_ = State::proving;
+  if (initiator_) {
+    write(wire::prove(job_key_, true, mine_, peer_));
+  } else {
+    write(mine_);
+  }
+}
+
+void Connection::take_proof(const wire::Message& message) {
+  const auto* proof = std::get_if<wire::Proof>(&message);
+  const auto expected =
+      initiator_ ? wire::prove(job_key_, false, mine_, peer_) : wire::prove(job_key_, true, peer_, mine_);
+  if (proof == nullptr || !wire::same_digest(proof->digest, expected.digest)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("members {} and {} have different job keys", mine_.rank, peer_.rank));
+  }
+  state_ = State::open;
+  timer_.stop();
+  if (!initiator_) write(wire::prove(job_key_, false, peer_, mine_));
+  watch_silence();
+  if (events_.ready) events_.ready(*this);
+}
+
+void Connection::send(const wire::Message& message) {
+  if (state_ == State::open && !ending_) write(message);
+}
+
+void Connection::send_encoded(const Bytes& encoded) {
+  if (state_ == State::open && !ending_) write_frame(encoded);
+}
+
+void Connection::notify(const Bytes& encoded) {
+  if (state_ != State::open || ending_) return;
+  if (notice_bytes_ <= backlog_.notices) return write_frame(encoded, true);
+  ending_ = true;
+  turn_.stop();
+  pause(Pause::unread);
+  fail_after({}, Error(ErrorCode::out_of_resources,
+                       fmt::format("member {} at {} does not read what it is told: {} bytes wait for it, {} may",
+                                   peer_.rank, remote_host(), notice_bytes_, backlog_.notices)));
+}
+
+void Connection::write(const wire::Message& message) {
+  write_frame(wire::encode(message));
+}
+
+void Connection::write_frame(const Bytes& encoded, bool notice) {
+  auto owner = std::make_unique<PendingWrite>();
+  const std::uint64_t length = encoded.size();
+  owner->bytes.resize(frame_header_bytes + encoded.size());
+  std::memcpy(owner->bytes.data(), &length, sizeof length);
+  std::memcpy(owner->bytes.data() + frame_header_bytes, encoded.data(), encoded.size());
+  owner->notice = notice;
+  const std::size_t size = owner->bytes.size();
+  uv_buf_t buffer = uv_buf_init(reinterpret_cast<char*>(owner->bytes.data()), static_cast<unsigned>(size));
+  owner->request.data = owner.get();
+  const int status = uv_write(&owner->request, reinterpret_cast<uv_stream_t*>(stream_.get()), &buffer, 1,
+                              [](uv_write_t* request, int) {
+                                const std::unique_ptr<PendingWrite> done(static_cast<PendingWrite*>(request->data));
+                                auto* connection = static_cast<Connection*>(request->handle->data);
+                                if (connection == nullptr) return;
+                                const auto keep = connection->shared_from_this();
+                                connection->written(done->notice ? done->bytes.size() : 0);
+                              });
+  if (status < 0) return;
+  static_cast<void>(owner.release());
+  sent_bytes_ += size;
+  if (notice) notice_bytes_ += size;
+}
+
+std::size_t Connection::unread_bytes() const {
+  return stream_ ? uv_stream_get_write_queue_size(reinterpret_cast<const uv_stream_t*>(stream_.get())) : 0;
+}
+
+// Writes to a peer that has gone fail one after the other; then the end is read, after what the peer had sent before it.
+void Connection::written(std::size_t notice_bytes) {
+  notice_bytes_ -= notice_bytes;
+  if (state_ == State::closed || ending_) return;
+  if (pause_ == Pause::unread && unread_bytes() <= backlog_.resume) resume();
+}
+
+// --- silence ---
+
+bool Connection::answers_pings() const {
+  const auto& can = peer_.capabilities;
+  return std::find(can.begin(), can.end(), ping_capability) != can.end();
+}
+
+void Connection::ping() {
+  overdue_ = false;
+  pinged_ = Clock::now();
+  write(wire::Ping{++last_ping_});
+}
+
+void Connection::pong(std::uint64_t number) {
+  if (unread_bytes() <= max_unsent_pong_bytes) write(wire::Pong{number});
+}
+
+// Runs when the peer may have been silent for long enough to be pinged, or to count as hung. Bytes of any kind put both off:
+// an answer may stand behind a long message, or behind requests that are not read because the peer reads slowly.
+void Connection::watch_silence() {
+  if (!answers_pings() || ending_) return;
+  note_progress();
+  const auto now = Clock::now();
+  const auto again_at = [&](Clock::time_point at) {
+    timer_.start(at - now, [this] {
+      const auto keep = shared_from_this();
+      watch_silence();
+    });
+  };
+  if (!pinged_) {
+    const auto due = last_heard_ + liveness_.idle;
+    if (now < due) return again_at(due);
+    ping();
+    return again_at(*pinged_ + liveness_.limit);
+  }
+  const auto due = std::max(*pinged_, last_heard_) + liveness_.limit;
+  if (now < due) {
+    overdue_ = false;
+    return again_at(due);
+  }
+  if (!std::exchange(overdue_, true)) return again_at(now + reading_time);
+  settle(false);  // and the ping stays unanswered, for those who ask later
+}
+
+// What is taken of a backlog is a sign of life as well.
+void Connection::note_progress() {
+  const std::size_t unread = unread_bytes();
+  const std::uint64_t passed = sent_bytes_ - unread;
+  if (had_unread_ && passed != passed_bytes_) last_heard_ = Clock::now();
+  had_unread_ = unread > 0;
+  passed_bytes_ = passed;
+}
+
+void Connection::settle(bool alive) {
+  overdue_ = false;
+  if (alive) {
+    pinged_.reset();
+    watch_silence();
+  }
+  for (const Verdict& verdict : std::exchange(verdicts_, {})) verdict(alive);
+}
+
+void Connection::check_alive(Verdict verdict) {
+  if (!answers_pings()) return verdict(true);
+  verdicts_.push_back(std::move(verdict));
+  if (!pinged_) ping();
+  watch_silence();
+}
+
+// --- the end ---
+
+void Connection::leave() {
+  if (state_ != State::open) return drop();
+  write(wire::Goodbye{});
+  state_ = State::closed;
+  close_flushed();
+}
+
+void Connection::dismiss(const Error& why) {
+  if (state_ != State::open) return fail(why);
+  write(wire::Failure{0, why.code(), why.what()});
+  state_ = State::closed;
+  const auto keep = shared_from_this();
+  close_flushed();
+  if (events_.closed) events_.closed(*this, why, false);
+  settle(false);
+}
+
+// What is queued leaves before the stream is closed, unless the peer does not take it.
+void Connection::close_flushed() {
+  struct Shutdown {
+    explicit Shutdown(Loop& loop) : limit(loop) {}
+    uv_shutdown_t request{};
+    Timer limit;
+    HandleOwner<uv_tcp_t> stream;
+  };
+  timer_.stop();
+  turn_.stop();
+  auto* shutdown = new Shutdown(Loop::of(*stream_->loop));
+  if (pause_ != Pause::none)
+    start_reading();  // and forget: with unread input, closing would cut off what the peer has not read
+  stream_->data = nullptr;
+  closed_on_fork_.reset();
+  shutdown->stream = std::move(stream_);
+  shutdown->request.data = shutdown;
+  const int status = uv_shutdown(&shutdown->request, reinterpret_cast<uv_stream_t*>(shutdown->stream.get()),
+                                 [](uv_shutdown_t* done, int) { delete static_cast<Shutdown*>(done->data); });
+  if (status < 0) {
+    delete shutdown;
+    return;
+  }
+  shutdown->limit.start(flush_limit, [shutdown] { shutdown->stream.reset(); });
+}
+
+void Connection::drop() {
+  state_ = State::closed;
+  verdicts_.clear();
+  close_stream();
+}
+
+void Connection::close_stream() {
+  timer_.stop();
+  turn_.stop();
+  closed_on_fork_.reset();
+  stream_.reset();
+}
+
+void Connection::fail(const Error& reason) {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  const auto keep = shared_from_this();
+  close_stream();
+  if (events_.closed) events_.closed(*this, reason, goodbye_);
+  settle(false);
+}
+
+void Connection::fail_after(std::chrono::nanoseconds delay, const Error& reason) {
+  timer_.start(delay, [this, reason] {
+    const auto keep = shared_from_this();
+    fail(reason);
+  });
+}
+
+std::string Connection::remote_host() const {
+  if (!stream_) return {};
+  sockaddr_storage address{};
+  int length = sizeof address;
+  const int status = uv_tcp_getpeername(stream_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return status < 0 ? std::string() : host_of(address);
+}
+
+std::string Connection::local_host() const {
+  sockaddr_storage address{};
+  int length = sizeof address;
+  check_uv(uv_tcp_getsockname(stream_.get(), reinterpret_cast<sockaddr*>(&address), &length), "uv_tcp_getsockname");
+  return host_of(address);
+}
+
+}  // namespace shardwire

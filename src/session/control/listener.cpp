@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/control/listener.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "session/control/uv_error.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr int max_waiting = 1024;  // to be accepted
+constexpr int max_accepted_at_once = 64;
+constexpr std::chrono::milliseconds accept_retry(100);
+
+support::Descriptor any_descriptor() {
+  return support::Descriptor(::open("/", O_PATH | O_CLOEXEC));
+}
+
+}  // namespace
+
+Listener::Listener(Loop& loop, const SocketAddress& at, Incoming incoming)
+    : address_(at), incoming_(std::move(incoming)), retry_(loop) {
+  sockaddr_storage address = socket_address(at);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const auto check = [&](int result) {
+    if (result >= 0) return;
+    const int status = uv_translate_sys_error(errno);
+    const std::string why = fmt::format("cannot listen on {} port {}: {}", at.host, at.port, uv_message(status));
+    if (status == UV_EADDRINUSE) throw PortTaken(ErrorCode::invalid_argument, why);
+    throw Error(uv_error_code(status, ErrorCode::invalid_argument), why);
+  };
+  socket_.reset(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  check(socket_.get());
+  const int on = 1;
+  check(::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+  check(::bind(socket_.get(), raw, length));
+  check(::listen(socket_.get(), max_waiting));
+  check(::getsockname(socket_.get(), raw, &length));
+  address_.port = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                                      : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  spare_ = any_descriptor();
+  auto poll = std::make_unique<uv_poll_t>();
+  check_uv(uv_poll_init(loop.raw(), poll.get(), socket_.get()), "uv_poll_init");
+  poll_.reset(poll.release());
+  poll_->data = this;
+  closed_on_fork_.emplace(socket_.get());
+  start();
+}
+
+void Listener::start() {
+  check_uv(uv_poll_start(poll_.get(), UV_READABLE,
+                         [](uv_poll_t* poll, int, int) {
+                           if (poll->data != nullptr) static_cast<Listener*>(poll->data)->accept_waiting();
+                         }),
+           "uv_poll_start");
+}
+
+void Listener::accept_waiting() {
+  for (int i = 0; i < max_accepted_at_once; ++i) {
+    support::Descriptor one(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (one) {
+      incoming_(std::move(one));
+    } else if (errno == EMFILE || errno == ENFILE) {
+      return turn_away_waiting();
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;
+    }
+  }
+}
+
+// Who is closed may come again. Where not even that is possible, because another thread was quicker, they wait.
+void Listener::turn_away_waiting() {
+  spare_.reset();
+  for (int i = 0; i < max_accepted_at_once; ++i) {
+    if (!support::Descriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC))) break;
+  }
+  spare_ = any_descriptor();
+  if (spare_) return;
+  uv_poll_stop(poll_.get());
+  retry_.start(accept_retry, [this] {
+    if (!spare_) spare_ = any_descriptor();
+    start();
+  });
+}
+
+}  // namespace shardwire

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/control/membership.hpp"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <utility>
+
+#include "session/control/listener.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr std::chrono::milliseconds retry_interval(50);
+constexpr std::chrono::seconds inquiry_limit(2);
+constexpr Rendezvous::ClientId own_client = 0;  // member 0 itself; connections count from 1
+
+std::string job_of(const Bootstrap& bootstrap) {
+  return bootstrap.run_id.empty() ? std::string() : fmt::format(" of job '{}'", bootstrap.run_id);
+}
+
+}  // namespace
+
+Membership::Membership(Loop& loop, Host& host, const Bootstrap& bootstrap, const Identity& identity)
+    : loop_(loop),
+      host_(host),
+      bootstrap_(bootstrap),
+      identity_(identity),
+      directory_(bootstrap.world_size),
+      gathers_(loop, [this](const wire::Message& message) { send(message); }),
+      join_timer_(loop),
+      retry_timer_(loop) {
+}
+
+Membership::~Membership() {
+  gathers_.end_all(Error(ErrorCode::cancelled, "the session was closed"));
+  if (connection_) connection_->drop();
+  if (inquiry_) inquiry_->drop();
+}
+
+// --- joining ---
+
+void Membership::join(Duration timeout, Joined joined) {
+  joined_ = std::move(joined);
+  try {
+    rendezvous_host_ = resolve(bootstrap_.address);
+    join_timer_.start(timeout, [this] {
+      const std::string why =
+          fmt::format("member {} could not join at {} port {}: {}", bootstrap_.rank, rendezvous_host_, bootstrap_.port,
+                      last_refusal_.empty() ? "no answer" : last_refusal_);
+      end_joining(std::make_exception_ptr(Error(ErrorCode::timed_out, why, std::vector<Rank>{Rank{0}})));
+    });
+    if (bootstrap_.rank != 0) return connect();
+    rendezvous_.emplace(bootstrap_.world_size,
+                        [this](auto clients, const wire::Message& message) { deliver(clients, message); });
+    flush_timer_ = std::make_unique<Timer>(loop_);
+    listen_as_rendezvous();
+  } catch (const Error&) {
+    end_joining(std::current_exception());
+  }
+}
+
+void Membership::connect() {
+  Connection::Events events;
+  events.ready = [this](Connection& connection) {
+    const std::string& wanted = bootstrap_.interface;
+    announce(wanted.empty() ? connection.local_host() : interface_address(wanted));
+  };
+  events.message = [this](Connection&, wire::Message& message) { receive(message); };
+  events.closed = [this](Connection&, const Error& reason, bool orderly) {
+    if (!joined_) return ended(reason, orderly);
+    refused(reason);
+  };
+  connection_ = Connection::connect(loop_, {rendezvous_host_, bootstrap_.port}, identity_, std::move(events));
+}
+
+// Who is not there yet is tried again; what is said against this member is final.
+void Membership::refused(const Error& reason) {
+  last_refusal_ = reason.what();
+  if (reason.code() != ErrorCode::peer_lost) {
+    return end_joining(std::make_exception_ptr(
+        Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
+                                         job_of(bootstrap_), rendezvous_host_, bootstrap_.port, reason.what()))));
+  }
+  retry_timer_.start(retry_interval, [this] {
+    if (!joined_) return;
+    try {
+      connect();
+    } catch (const Error&) {  // must not cross libuv
+      end_joining(std::current_exception());
+    }
+  });
+}
+
+void Membership::listen_as_rendezvous() {
+  try {
+    announce(rendezvous_host_);
+  } catch (const PortTaken& taken) {
+    find_out_who_listens(taken);
+  }
+}
+
+// By a handshake: members of jobs say their names.
+void Membership::find_out_who_listens(const Error& taken) {
+  const auto end = [this,
+                    text = fmt::format("member 0{} {}", job_of(bootstrap_), taken.what())](const std::string& who) {
+    if (inquiry_) inquiry_->drop();
+    end_joining(std::make_exception_ptr(
+        Error(ErrorCode::invalid_argument, fmt::format("{}: {}. SHARDWIRE_PORT chooses another port", text, who))));
+  };
+  Connection::Events events;
+  events.ready = [end](Connection&) { end("a member 0 of this job is there already"); };
+  events.closed = [end](Connection&, const Error& reason, bool) {
+    end("asked who listens there: " + std::string(reason.what()));
+  };
+  inquiry_ = Connection::connect(loop_, {rendezvous_host_, bootstrap_.port}, identity_, std::move(events));
+  retry_timer_.start(inquiry_limit, [end] { end("who listens there is no member of a job"); });
+}
+
+// Members listen where they reach the rendezvous from, and where they find a free port; the rendezvous where all expect it.
+void Membership::announce(const std::string& host) {
+  const std::uint16_t port = host_.listen({host, rendezvous_ ? bootstrap_.port : std::uint16_t{0}});
+  listening_host_ = host;
+  const wire::MemberRecord record{.rank = bootstrap_.rank,
+                                  .incarnation = identity_.hello.incarnation,
+                                  .host = identity_.hello.host,
+                                  .address = host,
+                                  .port = port,
+                                  .local_path = {}};
+  if (rendezvous_) warn_of_empty_key(host);
+  send(wire::Join{record});
+}
+
+void Membership::joined() {
+  const std::string interface = interface_of(listening_host_);
+  const std::string job = bootstrap_.run_id.empty() ? std::string() : fmt::format(" job '{}'", bootstrap_.run_id);
+  host_.log(LogLevel::info, fmt::format("member {} of {} joined{} at {} port {}, over {} ({})", bootstrap_.rank,
+                                        bootstrap_.world_size, job, rendezvous_host_, bootstrap_.port,
+                                        interface.empty() ? "an unnamed interface" : interface, listening_host_));
+  end_joining(nullptr);
+}
+
+// Once for the job, and not again when this process joins another.
+void Membership::warn_of_empty_key(const std::string& host) {
+  if (!bootstrap_.job_key.empty() || is_loopback(host)) return;
+  static std::atomic<bool> told = false;
+  if (told.exchange(true)) return;
+  host_.log(
+      LogLevel::warning,
+      fmt::format("the job has no key and its rendezvous is at {}, where others may reach it: whoever does can join, "
+                  "read and publish. SHARDWIRE_JOB_KEY_FILE names a file with a key",
+                  host));
+}
+
+void Membership::end_joining(const std::exception_ptr& error) {
+  if (!joined_) return;
+  join_timer_.stop();
+  std::exchange(joined_, nullptr)(error);
+}
+
+void Membership::leave() {
+  if (connection_) connection_->leave();
+}
+
+// --- the rendezvous of this process ---
+
+void Membership::serve(const Connection& member, const wire::Message& message) {
+  if (!rendezvous_) throw Error(ErrorCode::invalid_argument, "this member does not serve the rendezvous");
+  if (const auto* join = std::get_if<wire::Join>(&message);
+      join != nullptr && join->member.rank == member.peer().rank) {
+    const auto holder = rendezvous_->holder(join->member.rank);
+    if (holder && *holder != own_client && *holder != member.id()) return claim(member, *join, *holder);
+  }
+  rendezvous_->take(member.id(), member.peer(), message);
+  told(member.peer().rank, message);
+  flush();
+}
+
+void Membership::claim(const Connection& member, const wire::Join& join, Rendezvous::ClientId holder) {
+  const auto take = [this, id = member.id(), peer = member.peer(), join] {
+    host_.serve_later(id, [&] {
+      rendezvous_->take(id, peer, join);
+      told(peer.rank, join);
+      flush();
+    });
+  };
+  host_.check_alive(holder, [this, holder, rank = join.member.rank, take](bool alive) {
+    if (!alive) {
+      const std::string text =
+          fmt::format("another process has taken the seat of member {}, which had not answered for {} s", rank,
+                      std::chrono::duration<double>(identity_.liveness.limit).count());
+      host_.log(LogLevel::warning, text);
+      host_.dismiss(holder, Error(ErrorCode::cancelled, text));
+    }
+    take();
+  });
+}
+
+// What a newcomer wants to see of the others, on the rendezvous alone: it hears of all of them.
+void Membership::told(int member, const wire::Message& message) const {
+  if (const auto* join = std::get_if<wire::Join>(&message)) {
+    host_.log(LogLevel::info, fmt::format("member {} of {} joined from {} port {}", member, bootstrap_.world_size,
+                                          join->member.address, join->member.port));
+  }
+  if (const auto* publish = std::get_if<wire::Publish>(&message)) {
+    host_.log(LogLevel::info,
+              fmt::format("member {} {} '{}', step {}", member, publish->record.live ? "published" : "withdrew",
+                          publish->publication, publish->record.step));
+  }
+}
+
+void Membership::closed(const Connection& member, bool orderly) {
+  if (!rendezvous_) return;
+  rendezvous_->closed(member.id(), orderly);
+  flush();
+}
+
+void Membership::flush() {
+  const auto now = Rendezvous::Clock::now();
+  if (const auto due = rendezvous_->flush(now)) flush_timer_->start(*due - now, [this] { flush(); });
+}
+
+void Membership::deliver(std::span<const Rendezvous::ClientId> clients, const wire::Message& message) {
+  std::optional<Bytes> encoded;  // once for all
+  const bool notice = Rendezvous::is_notice(message);
+  for (const Rendezvous::ClientId client : clients) {
+    if (client == own_client) {
+      host_.defer([this, message] { receive(message); });
+      continue;
+    }
+    if (!encoded) encoded = wire::encode(message);
+    if (notice) {
+      host_.notify(client, *encoded);
+    } else {
+      host_.send_to(client, *encoded);
+    }
+  }
+}
+
+// --- talking to the rendezvous ---
+
+void Membership::send(const wire::Message& message) {
+  if (rendezvous_) {
+    rendezvous_->take(own_client, identity_.hello, message);
+    flush();
+  } else if (connection_) {
+    connection_->send(message);
+  }
+}
+
+void Membership::receive(const wire::Message& message) {
+  try {
+    if (std::holds_alternative<wire::Joined>(message)) joined();
+    if (const auto* gathered = std::get_if<wire::Gathered>(&message)) gathers_.receive(*gathered);
+    if (const auto* absent = std::get_if<wire::GatherAbsent>(&message)) gathers_.receive(*absent);
+    if (const auto* failure = std::get_if<wire::Failure>(&message); failure != nullptr && !gathers_.receive(*failure)) {
+      host_.log(LogLevel::warning, failure->message);
+    }
+    if (const auto* addresses = std::get_if<wire::Addresses>(&message)) {
+      directory_.apply(*addresses);
+      host_.addresses_came(*addresses);
+    }
+    const auto* roster = std::get_if<wire::Roster>(&message);
+    const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message);
+    if (roster != nullptr) directory_.apply(*roster);
+    if (membership_changes != nullptr) directory_.apply(*membership_changes);
+    if (roster != nullptr || membership_changes != nullptr) host_.directory_changed();
+  } catch (const Error& error) {
+    host_.log(LogLevel::warning, error.what());
+  }
+}
+
+void Membership::watch(const std::string& name) {
+  if (!directory_.knows(name)) require_rendezvous(fmt::format("who publishes '{}'", name));
+  if (watched_.insert(name).second) send(wire::Watch{name});
+}
+
+void Membership::require_rendezvous(const std::string& what) const {
+  if (!lost_) return;
+  throw Error(lost_->code(), fmt::format("{}; {} cannot be learnt any more", lost_->what(), what), lost_->ranks());
+}
+
+void Membership::gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Done done) {
+  if (lost_) return done({}, std::make_exception_ptr(*lost_));
+  gathers_.start(name, value, timeout, std::move(done));
+}
+
+void Membership::ended(const Error& reason, bool orderly) {
+  if (reason.code() == ErrorCode::cancelled) {  // another process is this member now
+    lost_ = Error(ErrorCode::peer_lost, fmt::format("this process is out of the session: {}", reason.what()),
+                  std::vector<Rank>{Rank{bootstrap_.rank}});
+  } else {
+    lost_ =
+        Error(ErrorCode::peer_lost,
+              fmt::format("member 0, which serves the rendezvous, {}: {}", orderly ? "left" : "is lost", reason.what()),
+              std::vector<Rank>{Rank{0}});
+  }
+  host_.log(orderly ? LogLevel::debug : LogLevel::warning, lost_->what());
+  gathers_.end_all(*lost_);
+  host_.rendezvous_lost(*lost_);
+  host_.directory_changed();
+}
+
+}  // namespace shardwire

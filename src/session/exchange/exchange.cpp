@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/exchange/exchange.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "geometry/by_value.hpp"
+#include "geometry/footprint.hpp"
+#include "geometry/intervals.hpp"
+#include "memory/strided_copy.hpp"
+#include "session/exchange/exchange_plan.hpp"
+#include "session/source/publication.hpp"
+#include "support/checked.hpp"
+
+namespace shardwire {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using wire::ExchangeNote;
+using wire::ExchangePart;
+
+constexpr const char* publication_name = ".exchange";
+constexpr std::uint32_t slices_per_round = 4;
+constexpr std::uint32_t max_slices = 64;
+
+// Slice `part.index` of a tensor: along dim 0 where it is long enough, since that is what most layouts cut.
+Box slice_of(const Extents& shape, const ExchangePart& part) {
+  Box slice = Box::whole(shape);
+  if (part.count == 1 || shape.empty()) return slice;
+  const auto largest = static_cast<std::size_t>(std::max_element(shape.begin(), shape.end()) - shape.begin());
+  const std::size_t dim = shape[0] >= static_cast<Extent>(part.count) ? 0 : largest;
+  const Interval interval = chunk_of(shape[dim], part.count, part.index);
+  slice.offset[dim] = interval.lower;
+  slice.size[dim] = interval.size();
+  return slice;
+}
+
+// What of `boxes` lies in `slice`, each part where it was.
+PlacedBoxes clipped(const PlacedBoxes& boxes, const Box& slice) {
+  std::vector<PlacedBox> inside;
+  for (const PlacedBox& placed : boxes.all()) {
+    const auto common = intersect(placed.box, slice);
+    if (!common) continue;
+    PlacedBox part{*common, placed.local_offset, placed.local_strides};
+    for (std::size_t dim = 0; dim < common->dims(); ++dim) {
+      part.local_offset += (common->offset[dim] - placed.box.offset[dim]) * placed.local_strides[dim];
+    }
+    inside.push_back(part);
+  }
+  return PlacedBoxes(std::move(inside));
+}
+
+// A part of a wanted tensor that waits for its place: the boxes one behind the other.
+struct Staged {
+  const Catalog::Entry* entry = nullptr;
+  PlacedBoxes places;  // where the boxes belong
+  std::unique_ptr<std::byte[]> bytes;
+};
+
+std::vector<PlacedBox> back_to_back(const PlacedBoxes& places) {
+  std::vector<PlacedBox> packed;
+  ElementCount offset = 0;
+  for (const PlacedBox& place : places.all()) {
+    packed.push_back({place.box, offset, row_major_strides(place.box.size)});
+    offset += place.box.volume();
+  }
+  return packed;
+}
+
+void write_out(const Staged& staged) {
+  const std::vector<PlacedBox> packed = back_to_back(staged.places);
+  const auto& places = staged.places.all();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    memory::StridedCopy(places[i].box, packed[i], places[i], item_size(staged.entry->spec.dtype))
+        .run_all(staged.bytes.get(), static_cast<std::byte*>(staged.entry->view.data));
+  }
+}
+
+std::string to_text(const ExchangePart& part) {
+  if (part.count == 1) return to_string(part.key);
+  return fmt::format("{} (slice {} of {})", to_string(part.key), part.index, part.count);
+}
+
+class Exchange {
+ public:
+  Exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options, const ExchangeCalls& calls)
+      : held_(held), wanted_(wanted), options_(options), calls_(calls) {}
+
+  ExchangeResult run() {
+    try {
+      prepare();
+      const ExchangePlan plan = agree_on_plan();
+      move(plan);
+      finish();
+      return std::move(result_);
+    } catch (...) {
+      notify_others();
+      throw;
+    }
+  }
+
+ private:
+  // --- what all members do together ---
+
+  [[nodiscard]] Duration left() const {
+    return std::max(Duration::zero(), options_.deadline - (Clock::now() - began_));
+  }
+  static double seconds_since(Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  }
+
+  std::vector<ExchangeNote> agree(const ExchangeNote& note) {
+    const std::string name = fmt::format("exchange.{}.{}", calls_.number, round_);
+    Bytes own = wire::encode_exchange_note(note);
+    std::vector<Bytes> encoded;
+    try {
+      encoded = calls_.gather(name, std::move(own), left());
+    } catch (...) {
+      notified_ = true;  // the others have it from the same barrier
+      throw;
+    }
+    ++round_;
+    std::vector<ExchangeNote> notes;
+    for (const Bytes& bytes : encoded) notes.push_back(wire::decode_exchange_note(bytes));
+    for (std::size_t member = 0; member < notes.size(); ++member) {
+      if (!notes[member].failure) continue;
+      notified_ = true;
+      throw Error(notes[member].failure->code,
+                  fmt::format("the exchange failed on member {}: {}", member, notes[member].failure->message),
+                  std::vector<Rank>{Rank{static_cast<std::int32_t>(member)}});
+    }
+    return notes;
+  }
+
+  // The others find the reason at their next barrier.
+  void notify_others() {
+    if (notified_) return;
+    notified_ = true;
+    ExchangeNote note;
+    try {
+      throw;
+    } catch (const Error& error) {
+      note.failure = {error.code(), error.what()};
+    } catch (const std::exception& error) {
+      note.failure = {ErrorCode::internal, error.what()};
+    }
+    try {
+      // Until they are there: they may be reading from this member, and nothing here may end before they know.
+      calls_.gather(fmt::format("exchange.{}.{}", calls_.number, round_), wire::encode_exchange_note(note), left());
+    } catch (const std::exception&) {
+      // What went wrong first is what the caller hears.
+    }
+  }
+
+  // --- before anything moves ---
+
+  void prepare() {
+    if (options_.staging_bytes < 4) throw Error(ErrorCode::invalid_argument, "the staging budget is under 4 bytes");
+    calls_.check_destination(wanted_);
+    if (!held_.entries().empty() || !held_.values().empty()) {
+      publication_ = calls_.publish(held_, {.name = publication_name, .step = step(), .snapshot = Snapshot::none});
+    }
+  }
+
+  [[nodiscard]] std::int64_t step() const { return static_cast<std::int64_t>(calls_.number); }
+  [[nodiscard]] ByteCount message_budget() const { return std::max<ByteCount>(1, options_.staging_bytes / 4); }
+  // What every member has for parts: members that planned with different budgets would read and write in different waves.
+  [[nodiscard]] ByteCount part_budget() const { return min_staging_bytes_ - min_staging_bytes_ / 4; }
+
+  [[nodiscard]] std::uint32_t slices_of(const TensorKey& key) const {
+    const auto found = slices_.find(names_.of(key));
+    return found == slices_.end() ? 1 : found->second;
+  }
+
+  // Which parts of what is wanted lie on which parts of what is held, here.
+  ExchangeNote make_note() {
+    ExchangeNote note;
+    note.staging_bytes = options_.staging_bytes;
+    std::vector<Claim> claims;
+    std::vector<std::uint32_t> part_of;  // by claim
+    std::map<ExchangePart, std::uint32_t> known;
+    struct Wanted {
+      ByteCount bytes = 0;
+      const Catalog::Entry* entry = nullptr;
+    };
+    std::map<std::uint32_t, Wanted> wanted_parts;
+    for (const Catalog* catalog : {&held_, &wanted_}) {
+      note.aliases.insert(note.aliases.end(), catalog->aliases().begin(), catalog->aliases().end());
+    }
+    const auto claim_all = [&](const Catalog& catalog, bool written) {
+      for (const Catalog::Entry& entry : catalog.entries()) {
+        if (travels_by_value(entry.spec)) continue;  // read by publish(), written at the end
+        const PlacedBoxes& boxes = boxes_of(entry, catalog.layout_rank(), boxes_);
+        const ByteCount item_bytes = item_size(entry.spec.dtype);
+        ExchangePart part{entry.spec.key, 0, slices_of(entry.spec.key)};
+        for (; part.index < part.count; ++part.index) {
+          const PlacedBoxes inside = part.count == 1 ? boxes : clipped(boxes, slice_of(entry.spec.shape, part));
+          if (inside.all().empty()) continue;
+          const auto next = static_cast<std::uint32_t>(known.size());
+          const auto [found, fresh] = known.emplace(part, next);
+          if (fresh) note.parts.push_back(part);
+          if (written) wanted_parts[found->second] = {static_cast<ByteCount>(inside.elements()) * item_bytes, &entry};
+          claims.push_back({Footprint(entry.view.data, inside, item_bytes), written});
+          part_of.push_back(found->second);
+        }
+      }
+    };
+    claim_all(wanted_, true);
+    claim_all(held_, false);
+    std::map<std::uint32_t, std::vector<std::uint32_t>> destroys;  // by wanted part
+    find_conflicts(claims, [&](const Conflict& conflict) {
+      if (!claims[conflict.other].written) destroys[part_of[conflict.written]].push_back(part_of[conflict.other]);
+      return true;
+    });
+    // A tensor with any part in the way of something is ordered whole; the others are read at once.
+    aliased_.clear();
+    for (const auto& [part, others] : destroys) aliased_.insert(wanted_parts.at(part).entry);
+    for (const auto& [part, what] : wanted_parts) {
+      if (aliased_.contains(what.entry)) note.writes.push_back({part, what.bytes, std::move(destroys[part])});
+    }
+    return compact(std::move(note));
+  }
+
+  // Without the parts that nothing here speaks of.
+  static ExchangeNote compact(ExchangeNote note) {
+    std::vector<std::uint32_t> kept(note.parts.size(), 0);
+    for (const auto& write : note.writes) {
+      kept[write.part] = 1;
+      for (const std::uint32_t part : write.destroys) kept[part] = 1;
+    }
+    std::vector<ExchangePart> parts;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i] == 0) continue;
+      kept[i] = static_cast<std::uint32_t>(parts.size());
+      parts.push_back(std::move(note.parts[i]));
+    }
+    note.parts = std::move(parts);
+    for (auto& write : note.writes) {
+      write.part = kept[write.part];
+      for (std::uint32_t& part : write.destroys) part = kept[part];
+    }
+    return note;
+  }
+
+  // Notes list only what lies on held memory: whether a member wants one tensor twice, it alone can say.
+  void agree_on_names() {
+    std::vector<TensorKey> keys;
+    for (const Catalog::Entry& entry : wanted_.entries()) keys.push_back(entry.spec.key);
+    for (const Catalog::ValueEntry& entry : wanted_.values()) keys.push_back(entry.key);
+    require_apart(calls_.member, keys, names_);
+    agree({});
+  }
+
+  ExchangePlan agree_on_plan() {
+    std::optional<ExchangePlan::Shortage> whole;  // what to tell when slices do not help either
+    while (true) {
+      std::vector<ExchangeNote> notes = agree(make_note());
+      const auto least = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes);
+      min_staging_bytes_ = least->staging_bytes;
+      names_ = OneName(notes);
+      if (!whole && !names_.empty()) agree_on_names();
+      use_one_name(notes, names_);
+      entries_.clear();
+      for (const Catalog::Entry& entry : wanted_.entries()) entries_.emplace(names_.of(entry.spec.key), &entry);
+      ExchangePlan plan = plan_exchange(notes, part_budget(), calls_.member);
+      if (!plan.shortage) return plan;
+      if (!whole) whole = plan.shortage;
+      // Every member finds the same shortage, so all cut the same tensors.
+      bool finer = false;
+      std::set<TensorKey> keys;
+      for (const ExchangePart& part : plan.shortage->waiting) keys.insert(part.key);
+      for (const TensorKey& key : keys) {
+        std::uint32_t& count = slices_.try_emplace(key, 1).first->second;
+        if (count >= max_slices) continue;
+        count *= slices_per_round;
+        finer = true;
+      }
+      if (!finer) refuse(*whole, static_cast<int>(least - notes.begin()));
+    }
+  }
+
+  [[noreturn]] void refuse(const ExchangePlan::Shortage& shortage, int min_member) {
+    notified_ = true;  // all members come here
+    std::vector<std::string> names;
+    for (const ExchangePart& part : shortage.waiting) {
+      if (names.size() < 8) names.push_back(to_text(part));
+    }
+    const std::size_t more = shortage.waiting.size() - names.size();
+    throw Error(
+        ErrorCode::out_of_resources,
+        fmt::format("member {} would have to keep {}{} aside, {} bytes, until their places are read; {} bytes of "
+                    "the smallest staging budget, {} on member {}, are for that. Nothing was written: raise "
+                    "staging_bytes there, or place these tensors so that they are less in each other's way",
+                    shortage.member, fmt::join(names, ", "), more == 0 ? "" : fmt::format(" and {} more", more),
+                    shortage.bytes, part_budget(), min_staging_bytes_, min_member),
+        std::vector<Rank>{Rank{shortage.member}});
+  }
+
+  // --- moving ---
+
+  void move(const ExchangePlan& plan) {
+    std::map<std::uint32_t, Staged> staged;  // by part
+    ByteCount staged_bytes = 0;
+    for (std::size_t wave = 0; wave < std::max<std::size_t>(1, plan.waves.size()); ++wave) {
+      // Slices of one tensor go one after the other: a catalog names a tensor once.
+      std::vector<Catalog> catalogs;
+      std::vector<std::set<TensorKey>> named;
+      const auto catalog_for = [&](const TensorKey& key) -> Catalog& {
+        std::size_t i = 0;
+        while (i < named.size() && named[i].contains(key)) ++i;
+        if (i == named.size()) {
+          named.emplace_back();
+          Catalog& catalog = catalogs.emplace_back(wanted_.layout_rank(), wanted_.ranks());
+          for (const Alias& alias : wanted_.aliases()) catalog.alias(alias.alias, alias.fqn);
+        }
+        named[i].insert(key);
+        return catalogs[i];
+      };
+      if (wave == 0) add_direct(catalog_for);
+      const ExchangeWave none;
+      const ExchangeWave& now = plan.waves.empty() ? none : plan.waves[wave];
+      for (const ExchangeWave::Read& read : now.reads) {
+        const ExchangePart& part = plan.parts[read.part];
+        const Catalog::Entry& entry = *entries_.at(part.key);
+        if (!read.staged) {
+          catalog_for(part.key).add(entry.spec, entry.layout, entry.view, entry.absent);
+          continue;
+        }
+        Staged& place = staged[read.part];
+        place.entry = &entry;
+        const PlacedBoxes& boxes = boxes_of(entry, wanted_.layout_rank(), boxes_);
+        place.places = part.count == 1 ? boxes : clipped(boxes, slice_of(entry.spec.shape, part));
+        const ByteCount bytes = bytes_of(place);
+        place.bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+        staged_bytes += bytes;
+        std::vector<Box> plain;
+        for (const PlacedBox& box : place.places.all()) plain.push_back(box.box);
+        catalog_for(part.key).add(entry.spec, Layout::boxes({{wanted_.layout_rank(), std::move(plain)}}),
+                                  View{.data = place.bytes.get()}, entry.absent);
+      }
+      for (const Catalog& catalog : catalogs) restore(catalog, staged_bytes);
+      agree({});  // nobody reads any more what may be overwritten now
+      const auto began = Clock::now();
+      for (const std::uint32_t part : now.writes) {
+        const auto found = staged.find(part);
+        if (!skipped_.contains(found->second.entry->spec.key)) write_out(found->second);
+        staged_bytes -= bytes_of(found->second);
+        staged.erase(found);
+      }
+      write_seconds_ += seconds_since(began);
+    }
+  }
+
+  static ByteCount bytes_of(const Staged& staged) {
+    return static_cast<ByteCount>(staged.places.elements()) * item_size(staged.entry->spec.dtype);
+  }
+
+  // Everything that is in nobody's way on this member, and the values.
+  template <typename CatalogFor>
+  void add_direct(CatalogFor catalog_for) {
+    for (const Catalog::Entry& entry : wanted_.entries()) {
+      if (aliased_.contains(&entry)) continue;
+      if (travels_by_value(entry.spec)) {
+        add_aside(entry, catalog_for);
+        continue;
+      }
+      catalog_for(names_.of(entry.spec.key)).add(entry.spec, entry.layout, entry.view, entry.absent);
+    }
+    for (const Catalog::ValueEntry& entry : wanted_.values()) {
+      catalog_for(entry.key).add_value(entry.key, {}, entry.absent);
+    }
+  }
+
+  // One-element tensors may belong where something is still being read: they wait in memory of their own.
+  template <typename CatalogFor>
+  void add_aside(const Catalog::Entry& entry, CatalogFor catalog_for) {
+    const TensorSpec& spec = entry.spec;
+    const Rank rank = wanted_.layout_rank();
+    if (element_of(entry, rank, boxes_) == nullptr) return;
+    Bytes& bytes = one_element_.emplace_back(&entry, Bytes(static_cast<std::size_t>(item_size(spec.dtype)))).second;
+    catalog_for(names_.of(spec.key))
+        .add(spec, Layout::boxes({{rank, {Box::whole(spec.shape)}}}), View{.data = bytes.data()}, entry.absent);
+  }
+
+  void restore(const Catalog& catalog, ByteCount staged_bytes) {
+    RestoreOptions options;
+    options.from = publication_name;
+    options.step = step();
+    options.deadline = left();
+    options.staging_bytes = message_budget();
+    options.verify = options_.verify;
+    options.ingress_bytes_per_second = options_.ingress_bytes_per_second;
+    options.discovery_grace = Duration::zero();  // whoever publishes has done so before the first barrier
+    Restore running = calls_.restore(catalog, options);
+    running.wait();
+    add_report(running.report(), staged_bytes);
+    const auto take = [&](const TensorKey& key) {
+      if (running.has_value(key)) result_.values[key] = running.value(key);
+    };
+    for (const Catalog::ValueEntry& entry : catalog.values()) take(entry.key);
+    for (const Catalog::Entry& entry : catalog.entries()) {
+      if (travels_by_value(entry.spec)) take(entry.spec.key);
+    }
+  }
+
+  // --- the end ---
+
+  void finish() {
+    for (const auto& [entry, bytes] : one_element_) {
+      if (skipped_.contains(entry->spec.key)) continue;
+      std::memcpy(element_of(*entry, wanted_.layout_rank(), boxes_), bytes.data(), bytes.size());
+    }
+    result_.report.skipped.assign(skipped_.begin(), skipped_.end());
+    result_.report.zeroed.assign(zeroed_.begin(), zeroed_.end());
+    if (publication_.valid()) publication_.retire(std::max<Duration>(left(), std::chrono::seconds(1)));
+    RestoreReport& report = result_.report;
+    report.staging_budget += options_.staging_bytes;
+    StageSeconds& seconds = report.seconds;
+    seconds.wall = seconds_since(began_) + seconds.join;
+    // Barriers and what came before the first restore are planning; writing out of staging is part of the commit.
+    seconds.commit += write_seconds_;
+    seconds.plan = seconds.wall - seconds.join - seconds.bind - seconds.move - seconds.verify - seconds.commit;
+  }
+
+  void add_report(const RestoreReport& one, ByteCount staged_bytes) {
+    RestoreReport& sum = result_.report;
+    skipped_.insert(one.skipped.begin(), one.skipped.end());
+    zeroed_.insert(one.zeroed.begin(), one.zeroed.end());
+    const ByteCount peak = std::max(sum.staging_peak, one.staging_peak + staged_bytes);
+    sum += one;
+    sum.staging_budget -= message_budget();  // the publisher's is left
+    sum.staging_peak = peak;
+  }
+
+  const Catalog& held_;
+  const Catalog& wanted_;
+  const ExchangeOptions& options_;
+  const ExchangeCalls& calls_;
+  const Clock::time_point began_ = Clock::now();
+  OneName names_;
+  std::map<TensorKey, const Catalog::Entry*> entries_;  // wanted, by their one name
+  BoxCache boxes_;
+  Publication publication_;
+  int round_ = 0;
+  bool notified_ = false;  // the others know, or will find out by themselves, that this member goes no further
+  ByteCount min_staging_bytes_ = 0;  // of all members
+  std::map<TensorKey, std::uint32_t> slices_;
+  std::set<const Catalog::Entry*> aliased_;  // wanted tensors that lie on held ones here
+  std::set<TensorKey> skipped_;
+  std::set<TensorKey> zeroed_;
+  std::vector<std::pair<const Catalog::Entry*, Bytes>> one_element_;  // wanted here, and where they wait
+  double write_seconds_ = 0;
+  ExchangeResult result_;
+};
+
+}  // namespace
+
+ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
+                        const ExchangeCalls& calls) {
+  return Exchange(held, wanted, options, calls).run();
+}
+
+}  // namespace shardwire

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shardwire/session.hpp"
+
+namespace shardwire {
+
+/// What an exchange is made of: calls of one session, from one thread.
+struct ExchangeCalls {
+  int member = 0;
+  std::uint64_t number = 0;  ///< which exchange of this session, counted on every member alike
+  std::function<std::vector<Bytes>(const std::string& name, Bytes value, Duration timeout)> gather;
+  /// Refuses wanted memory that is const, or overlaps itself or what else this member publishes.
+  std::function<void(const Catalog& wanted)> check_destination;
+  std::function<Publication(const Catalog& held, PublishOptions options)> publish;
+  /// Without a look at aliasing.
+  std::function<Restore(const Catalog& wanted, RestoreOptions options)> restore;
+};
+
+/// See Session::exchange.
+ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
+                        const ExchangeCalls& calls);
+
+}  // namespace shardwire

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/memory_check.hpp"
+
+#include <fmt/core.h>
+
+#include "geometry/footprint.hpp"
+#include "memory/address_space.hpp"
+#include "session/source/publication.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+
+namespace {
+
+using Accessible = bool (memory::AddressSpace::*)(const void*, ByteCount) const;
+
+// What lies between the elements of a strided view may well be out of reach.
+bool elements_are(const memory::AddressSpace& space, Accessible accessible, const Footprint& footprint) {
+  bool all = true;
+  footprint.each_run([&](Footprint::Range run) {
+    all = all && (space.*accessible)(reinterpret_cast<const void*>(run.first), run.end - run.first);
+  });
+  return all;
+}
+
+[[noreturn]] void refuse_memory(const TensorKey& key, Rank layout_rank, const void* data, const char* access) {
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: its memory on layout rank {}, at {}, is not mapped {}: give memory that the processor can "
+                  "reach, and that is as large as the layout says",
+                  to_string(key), to_int(layout_rank), data, access));
+}
+
+void require(const Catalog& catalog, Accessible accessible, const char* access) {
+  const memory::AddressSpace space;
+  BoxCache cache;
+  for (const Catalog::Entry& entry : catalog.entries()) {
+    const PlacedBoxes& boxes = boxes_of(entry, catalog.layout_rank(), cache);
+    const ByteCount item_bytes = item_size(entry.spec.dtype);
+    if ((space.*accessible)(entry.view.data, static_cast<ByteCount>(boxes.local_end()) * item_bytes)) continue;
+    if (elements_are(space, accessible, Footprint(entry.view.data, boxes, item_bytes))) continue;
+    refuse_memory(entry.spec.key, catalog.layout_rank(), entry.view.data, access);
+  }
+}
+
+}  // namespace
+
+void require_readable(const Catalog& held) {
+  require(held, &memory::AddressSpace::readable, "readable");
+}
+
+void require_writable(const Catalog& wanted) {
+  for (const Catalog::Entry& entry : wanted.entries()) {
+    if (!entry.view.read_only) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: its view on layout rank {} was made from const memory, which can be published but not "
+                            "restored into",
+                            to_string(entry.spec.key), to_int(wanted.layout_rank())));
+  }
+  require(wanted, &memory::AddressSpace::writable, "writable");
+}
+
+}  // namespace shardwire

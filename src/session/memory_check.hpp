@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "shardwire/catalog.hpp"
+
+namespace shardwire {
+
+/// Make sure that every byte that the catalog's layouts put somewhere is there: mapped, and readable; for a destination
+/// writable too, and no view of const memory. Memory of a device, which the processor cannot reach, is refused as well.
+/// Errors: throw Error{invalid_argument} naming the first tensor whose memory is not.
+void require_readable(const Catalog& held);
+void require_writable(const Catalog& wanted);
+
+}  // namespace shardwire

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "geometry/strides.hpp"
+#include "move/choice.hpp"
+#include "move/staging.hpp"
+#include "session/control/link.hpp"
+#include "session/restore/values.hpp"
+#include "session/source/generation_words.hpp"
+#include "session/source/publication.hpp"
+#include "shardwire/plan.hpp"
+
+namespace shardwire {
+
+/// What planning was given and what came of it.
+struct Planning {
+  std::vector<wire::PublicationRecord> records;
+  std::vector<std::shared_ptr<const Manifest>> manifests;  // of records, in that order
+  std::optional<std::vector<ValueSource>> values;          // the same; empty while values are not needed
+  std::vector<std::shared_ptr<const std::vector<wire::NamedValue>>> value_lists;  // of values; owners: see Metadata
+  JobLayout from;
+  Plan plan;
+  ResolvedValues resolved;
+  Schedule schedule;
+  std::exception_ptr error;
+};
+
+/// A source of a restore, rank `layout_rank` of the old layout.
+struct SourcePeer {
+  Rank layout_rank{};
+  wire::PublicationRecord record;
+  std::shared_ptr<const Manifest> manifest;  // owners: see DescribedCatalog
+  std::shared_ptr<Link> link;                // owners: see Core::links_; null for this process itself
+  std::uint64_t watcher = 0;
+  std::uint64_t lease = 0;
+  int unanswered = 0;                             // requests of this restore but those for bytes
+  std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
+  std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
+  std::uint64_t bound_generation = 0;             // of the publication that what follows belongs to; 0: none yet
+  std::vector<std::shared_ptr<transport::RemoteRegion>> regions;  // null: of no use here
+  std::vector<ByteCount> region_bytes;
+  std::vector<wire::TensorHandle> handles;  // by position in `tensors`
+  GenerationWord word;
+  Reach reach = Reach::process;
+  std::string protocol;
+  std::string no_map_reason;
+  std::string no_map_cost;
+  ByteCount max_pack_bytes = 0;  // most payload of one packed request
+
+  /// Nothing of the source's memory is known any more; the next restore binds anew.
+  void unbind() {
+    bound_generation = 0;
+    regions.clear();
+    word = {};
+  }
+};
+
+/// What a restore that succeeded leaves for the next one of the same catalog: plan, binding, addresses, staging. Holds no
+/// publication of this process and no lease alive.
+struct CachedRestore {
+  std::string from;
+  Catalog wanted;
+  std::shared_ptr<const Manifest> manifest;  // of wanted; owners: see DescribedCatalog
+  bool needs_values = false;
+  std::shared_ptr<Planning> planning;  // no other owner
+  std::vector<SourcePeer> peers;
+  std::shared_ptr<const std::vector<move::Transfer>> transfers;
+  std::optional<Way> way;  // that was asked for
+  move::Predictions predictions;
+  BoxCache placed;
+  std::shared_ptr<move::StagingPool> staging;
+};
+
+/// Whether both want the same of the same tensors, wherever their memory is.
+bool alike(const Catalog& a, const Catalog& b);
+/// Whether the memory is the same too. Requires: alike().
+bool same_memory(const Catalog& a, const Catalog& b);
+/// Whether a plan made from `a` holds for `b`: the same processes publish the same layouts.
+bool same_sources(const std::vector<wire::PublicationRecord>& a, const std::vector<wire::PublicationRecord>& b);
+
+/// The latest of them.
+class RestoreCache {
+ public:
+  /// What an earlier restore of such a catalog has left, for one user at a time; null when there is nothing.
+  std::unique_ptr<CachedRestore> take(const std::string& from, const Catalog& wanted);
+  void keep(std::unique_ptr<CachedRestore> cached);
+  /// A source is lost: what was read from it can be read so no more.
+  void forget(const Link* link);
+  /// Gives back the memory that this publication was read through.
+  void unbind(const Link* link, const std::string& publication);
+  void clear() { cached_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<CachedRestore>> cached_;  // latest last
+};
+
+}  // namespace shardwire

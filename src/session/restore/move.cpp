@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/restore/run.hpp"
+
+namespace shardwire {
+
+void RestoreRun::move_all() {
+  enter(Stage::move);
+  checks_.resize(peers_.size());
+  if (repetition_.cached() != nullptr) staging_ = std::move(repetition_.cached()->staging);
+  if (!staging_ || staging_->budget_bytes() != options_.staging_bytes) {
+    staging_ = std::make_shared<move::StagingPool>(options_.staging_bytes, move::slot_bytes_for(core_.costs()));
+  }
+  staging_->forget_peak();
+  const move::EngineOptions engine_options{.ingress_bytes_per_second = options_.ingress_bytes_per_second,
+                                           .digests = options_.verify == Verify::digest,
+                                           .costs = core_.costs()};
+  move::Engine::Hooks hooks;
+  hooks.changed = [this] { pump(); };
+  hooks.failed = [this](const std::exception_ptr& error) {
+    fail(error);
+    pump();
+  };
+  hooks.digested = [this](const move::TransferPart& part, const memory::Digest128& digest) {
+    guarded([&] { digested(part, digest); });
+  };
+  hooks.differs = [this](const move::TransferPart& part) {
+    guarded([&] { differ(std::span(&part, 1)); });
+    pump();
+  };
+  hooks.endpoint = [this](std::uint32_t peer) -> transport::Endpoint& { return peers_[peer].link->endpoint(); };
+  hooks.ask = [this](std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
+    wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
+    if (message.lease == 0) {
+      message.publication = options_.from;
+      message.generation = peers_[peer].record.generation;
+    }
+    message.parts.reserve(parts.size());
+    for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
+    // A good answer is the payload; what can come here is a refusal.
+    peers_[peer].link->request(request, message, while_running([this, peer](wire::Message& reply) {
+                                 expect<wire::Goodbye>(reply, peers_[peer]);
+                               }));
+  };
+  engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, std::move(hooks));
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    engine_->limit(static_cast<std::uint32_t>(peer), peers_[peer].max_pack_bytes, random_request());
+  }
+  engine_->add(transfers_);
+  pump();
+}
+
+void RestoreRun::pump() {
+  if (stage_ == Stage::stopping) {
+    if (quiet()) stopped();
+    return;
+  }
+  if (stage_ != Stage::move) return;
+  guarded([this] {
+    const auto retry = engine_->pump();
+    if (engine_->complete()) return verify();
+    if (retry) pace_.start(*retry - Clock::now(), [this] { pump(); });
+  });
+}
+
+}  // namespace shardwire

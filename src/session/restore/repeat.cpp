@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/restore/repeat.hpp"
+
+#include <algorithm>
+
+namespace shardwire {
+
+namespace {
+
+// So little that asking for a lease would take longer than getting it.
+constexpr ByteCount max_unleased_bytes = 1u << 20;
+
+bool reads_in_place(Way way) {
+  return way == Way::local || way == Way::mapped;
+}
+
+bool still_bound(const SourcePeer& peer) {
+  return peer.bound_generation == peer.record.generation &&
+         (!peer.link || (!peer.link->broken() && peer.link->peer_can("unleased")));
+}
+
+}  // namespace
+
+void Repetition::choose(const RestoreOptions& options, const Catalog& wanted, const std::vector<SourcePeer>& peers) {
+  if (options.verify != Verify::none || cached_->way != options.way || !same_memory(cached_->wanted, wanted)) return;
+  if (!std::all_of(peers.begin(), peers.end(), still_bound)) return;
+  ByteCount bytes = 0;
+  bool in_place = true;
+  bool packed_at_most = true;
+  for (const move::Transfer& transfer : *cached_->transfers) {
+    bytes += move::bytes_of(transfer);
+    in_place = in_place && reads_in_place(transfer.way);
+    packed_at_most = packed_at_most && (reads_in_place(transfer.way) || transfer.way == Way::packed);
+  }
+  unleased_ = packed_at_most && bytes <= max_unleased_bytes;
+  optimistic_ = unleased_ || in_place;
+}
+
+bool Repetition::same_transfers(const RestoreOptions& options, const Catalog& wanted) const {
+  return cached_ && !bound_anew_ && cached_->way == options.way && same_memory(cached_->wanted, wanted);
+}
+
+}  // namespace shardwire

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include "session/restore/run.hpp"
+
+namespace shardwire {
+
+RestoreReport RestoreRun::make_report() const {
+  RestoreReport report;
+  report.seconds = seconds_;
+  report.seconds.wall = seconds_.join + std::chrono::duration<double>(stage_began_ - began_).count();
+  report.transport = core_.fabric().version();
+  const auto registration = core_.arenas().registration();
+  report.registered_bytes = registration.bytes;
+  report.registration_seconds = registration.seconds;
+  report.staging_budget = options_.staging_bytes + core_.publisher().staging_budget_bytes();
+  report.staging_peak = core_.publisher().staging_peak_bytes();
+  if (planning_ && !error_) {
+    report.skipped = planning_->resolved.skipped;
+    for (const TensorId id : planning_->resolved.zeroed) {
+      report.zeroed.push_back(manifest_->tensors[to_index(id)].spec.key);
+    }
+  }
+  for (std::size_t way = 0; way < way_count; ++way) report.again += abandoned_bytes_[way];
+  report.local = abandoned_bytes_[static_cast<std::size_t>(Way::local)];
+  report.moved = report.again - report.local;
+  if (!engine_) return report;
+  const move::Tally& tally = engine_->tally();
+  report.staging_peak += engine_->staging_peak_bytes();
+  report.needed = tally.expected_bytes();
+  report.ways.each([&](Way way, WayReport& row) {
+    const move::Prediction& predicted = predictions_.ways[static_cast<std::size_t>(way)];
+    row = {tally.way_bytes(way) + abandoned_bytes_[static_cast<std::size_t>(way)], predicted.runs, predicted.seconds,
+           tally.way_seconds(way)};
+  });
+  report.local += tally.way_bytes(Way::local);
+  report.extra = tally.extra_bytes();
+  report.moved += tally.done_bytes() + report.extra - tally.way_bytes(Way::local);
+  report.digest_seconds = engine_->digest_seconds();
+  add_peers(report);
+  return report;
+}
+
+void RestoreRun::add_peers(RestoreReport& report) const {
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const auto peer = static_cast<std::uint32_t>(i);
+    report.ways.each([&](Way way, const WayReport&) {
+      const ByteCount bytes = engine_->tally().peer_bytes(peer, way);
+      if (bytes == 0) return;
+      if (way == Way::local) return report.peers.push_back({peers_[i].layout_rank, bytes, "local", "this process"});
+      std::string detail = peers_[i].protocol;
+      if (way == Way::straight || way == Way::packed) detail += peers_[i].no_map_reason + peers_[i].no_map_cost;
+      report.peers.push_back({peers_[i].layout_rank, bytes, fmt::format("{}/{}", core_.fabric().name(), to_string(way)),
+                              std::move(detail)});
+    });
+  }
+}
+
+}  // namespace shardwire

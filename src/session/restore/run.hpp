@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "move/engine.hpp"
+#include "session/core.hpp"
+#include "session/restore/repeat.hpp"
+#include "session/restore/state.hpp"
+#include "session/restore/values.hpp"
+
+namespace shardwire {
+
+/// One restore on the loop: plan, bind, move, verify, commit. Each stage has its own source file, <stage>.cpp.
+/// Whatever ends it, finish() runs once, after the last write into the destination.
+/// Threads: loop thread only.
+class RestoreRun final : public RunningRestore {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// What a source that withdraws means: what takes its place is planned for, or the restore ends.
+  enum class Withdrawal : std::uint8_t { plans_anew, ends };
+
+  /// `began` and `join_seconds`: when restore() was called, and what joining cost if this is the session's first restore.
+  RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
+             Withdrawal withdrawal, Clock::time_point began, double join_seconds);
+  ~RestoreRun() override;
+
+  void fail(const std::exception_ptr& error);
+
+  void start() override;
+  void directory_changed() override;
+  void caller_failed(const std::exception_ptr& error) override;
+  void fabric_broke(const std::exception_ptr& error) override;
+  void stop_writing() override;
+  [[nodiscard]] bool written() const override;
+  void abandon() override;
+  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override;
+
+ private:
+  enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
+
+  using Peer = SourcePeer;
+  using Generation = std::tuple<std::int32_t, std::uint32_t, std::uint64_t>;  // member, epoch, generation
+  struct Arrivals {                                                           // from one source
+    ByteCount bytes = 0;
+    Clock::time_point last;
+  };
+  /// Parts that are in place, and their digests there, to be compared with the source's.
+  struct Check {
+    std::vector<move::TransferPart> parts;
+    std::vector<memory::Digest128> digests;
+    ByteCount bytes = 0;
+  };
+
+  // plan (plan.cpp)
+  void try_to_plan();
+  /// Live publications of the name, at any step, by layout rank; without those that were found withdrawn.
+  [[nodiscard]] std::vector<wire::PublicationRecord> published() const;
+  /// Those of them at the step asked for.
+  [[nodiscard]] std::vector<wire::PublicationRecord> sources() const;
+  void check_layouts(const std::vector<wire::PublicationRecord>& records) const;
+  /// Asks for what is not known yet; true when nothing is missing.
+  bool fetch_metadata(const std::vector<wire::PublicationRecord>& records);
+  /// A description under way: asked of one holder after the other.
+  struct Fetch;
+  template <typename Request, typename Reply>
+  void fetch(const std::shared_ptr<Fetch>& fetch);
+  template <typename Request, typename Reply>
+  void ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<Link>& link, int layout_rank);
+  bool find_more_holders(Fetch& fetch);
+  [[nodiscard]] bool still_published(const std::vector<wire::PublicationRecord>& records) const;
+  void take_values();
+  void make_plan(const std::vector<wire::PublicationRecord>& records, bool everybody);
+  void plan_again(const std::vector<wire::PublicationRecord>& records);
+  void planned(bool everybody);
+
+  // who is waited for, and what an end says of it (waiting.cpp)
+  /// Members that may still publish what is missing; `ranks`: of the source layout, 0 when not known.
+  [[nodiscard]] std::vector<int> awaited(int ranks) const;
+  /// Of the source layout; 0 when not known.
+  [[nodiscard]] int source_ranks() const;
+  /// Nobody has published what is wanted, and nobody is left who could.
+  [[noreturn]] void nobody_left() const;
+  /// Missing for good, or at the deadline.
+  [[noreturn]] void incomplete() const;
+  [[noreturn]] void steps_differ(const std::vector<wire::PublicationRecord>& records) const;
+  [[nodiscard]] Error step_not_published() const;
+  void deadline_passed();
+  [[nodiscard]] Error late_in_plan() const;
+  [[nodiscard]] Error late_source() const;
+  /// Bytes that have not come from each source.
+  [[nodiscard]] std::vector<ByteCount> outstanding() const;
+  void note_arrivals();
+
+  // bind (bind.cpp; what an earlier restore spares: repeat.hpp)
+  void bind();
+  void name_peers();
+  void lease_from(std::size_t index);
+  void leased(std::size_t index, wire::Message& message);
+  void bound(std::size_t index, const wire::Bound& reply);
+  void peer_bound();
+  void bound_all();
+  void build_transfers();
+  void choose_ways(std::vector<move::Transfer>& transfers, const std::vector<move::Offer>& offers);
+  void log_plan() const;
+  void log_paths() const;
+  move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer, move::Offer& offer);
+  void check_messages(const move::Transfer& transfer) const;
+
+  // move (move.cpp)
+  void move_all();
+  void pump();
+
+  // verify and commit (verify.cpp)
+  void verify();
+  void digested(const move::TransferPart& part, const memory::Digest128& digest);
+  void ask_digests(std::size_t peer, Check&& about);
+  void compare(const Check& check, const std::vector<wire::BoxDigest>& theirs);
+  [[noreturn]] void differ(std::span<const move::TransferPart> parts) const;
+  [[nodiscard]] bool proven(std::size_t peer) const;
+  void release_all();
+  void released(std::size_t index, bool intact);
+  void commit();
+  void zero(const TensorLayout& tensor, const Catalog::Entry& entry);
+
+  // the frame (run.cpp)
+  void enter(Stage stage);
+  void report_progress(bool last);
+  void end_with(const std::exception_ptr& error);
+  void stop_moving();
+  void arm_progress();
+  void finish();
+  /// Nothing writes any more: the end, or another plan.
+  void stopped();
+  /// Whether `error` only says that a source has withdrawn, so that what has taken its place may do.
+  bool withdrawal_only(const std::exception_ptr& error);
+  void plan_anew();
+  void drop_peers();
+  void keep();
+  void abort_peers();
+  /// No job of this restore touches the caller's memory.
+  [[nodiscard]] bool quiet() const;
+  [[nodiscard]] RestoreReport make_report() const;  // report.cpp, as the next
+  void add_peers(RestoreReport& report) const;
+  [[nodiscard]] std::vector<Gap> missing() const;
+  [[nodiscard]] std::exception_ptr with_gaps(const std::exception_ptr& error) const;
+  static Generation generation_of(const wire::PublicationRecord& record) {
+    return {record.member, record.epoch, record.generation};
+  }
+  /// Answers of peers run through this, so that a throw ends the restore instead of the loop.
+  template <typename Body>
+  void guarded(Body body);
+  /// `body` as a callback that does nothing once the restore has ended.
+  template <typename Body>
+  auto while_running(Body body);
+  /// Checks that `message` is the answer that was asked for. Errors: throws what a wire::Failure says.
+  template <typename Reply>
+  Reply& expect(wire::Message& message, const Peer& peer);
+  std::uint64_t next_request() { return next_request_++; }
+  static std::uint64_t random_request();
+
+  Core& core_;
+  std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle
+  std::shared_ptr<const Catalog> catalog_;       // owners: this run and the job that plans
+  const Catalog& wanted_;                        // *catalog_
+  RestoreOptions options_;
+  Stage stage_ = Stage::plan;
+  std::exception_ptr error_;
+  Withdrawal withdrawal_;
+  bool planning_anew_ = false;                          // once nothing writes any more
+  std::optional<Error> withdrawn_;                      // why it was planned anew last
+  std::set<Generation> gone_;                           // what was found withdrawn: rosters may still name it
+  std::array<ByteCount, way_count> abandoned_bytes_{};  // moved for plans that were given up
+
+  Clock::time_point began_;
+  Clock::time_point stage_began_;
+  StageSeconds seconds_;
+  double* account_ = &seconds_.plan;  // where the running stage's time goes
+  Timer deadline_;
+  Timer discovery_grace_;
+  Timer pace_;
+  Timer progress_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this run; callbacks hold weak ones
+
+  // plan
+  std::shared_ptr<const Manifest> manifest_;  // wanted; owners: see DescribedCatalog
+  std::shared_ptr<Planning> planning_;        // owners: this run and the job that plans
+  bool planning_now_ = false;
+  bool overtaken_ = false;  // something became known while planning ran
+  bool grace_over_ = false;
+  bool needs_values_ = false;
+  std::vector<Gap> last_gaps_;
+  std::vector<TensorKey> last_absent_;  // those of them that no source has at all
+  std::map<wire::Digest, int> asked_;   // layout rank that is to describe itself
+  std::map<TensorKey, Value> values_;
+
+  // bind, move, verify
+  std::vector<Peer> peers_;
+  std::size_t pending_ = 0;                                       // answers awaited in this stage
+  std::shared_ptr<const std::vector<move::Transfer>> transfers_;  // owners: this run, its engine, and the cache
+  std::shared_ptr<move::StagingPool> staging_;                    // owners: this run, its engine, and the cache
+  BoxCache placed_;
+  std::unique_ptr<move::Engine> engine_;
+  std::uint64_t next_request_;
+  std::vector<std::vector<Check>> checks_;  // to be asked for when all bytes are there, by peer
+  std::size_t checking_ = 0;                // digests asked for
+  move::Predictions predictions_;
+  std::vector<Arrivals> arrivals_;  // by peer, while bytes move
+  std::size_t zeroing_ = 0;         // jobs that zero a part of the destination
+  Repetition repetition_;
+  bool fabric_broken_ = false;
+};
+
+/// Implementation of the two templates above, used by every stage's file.
+template <typename Body>
+void RestoreRun::guarded(Body body) {
+  try {
+    body();
+  } catch (const std::exception&) {
+    fail(std::current_exception());
+  }
+}
+
+template <typename Body>
+auto RestoreRun::while_running(Body body) {
+  return [this, alive = std::weak_ptr<bool>(alive_), body = std::move(body)](auto&&... arguments) {
+    if (alive.expired() || stage_ == Stage::stopping) return;
+    guarded([&] { body(std::forward<decltype(arguments)>(arguments)...); });
+  };
+}
+
+template <typename Reply>
+Reply& RestoreRun::expect(wire::Message& message, const Peer& peer) {
+  if (auto* reply = std::get_if<Reply>(&message)) return *reply;
+  const std::vector<Rank> ranks{peer.layout_rank};
+  const std::string who = "source rank " + std::to_string(to_int(peer.layout_rank)) + " ";
+  if (const auto* failure = std::get_if<wire::Failure>(&message)) {
+    throw Error(failure->code, who + "refused: " + failure->message, ranks);
+  }
+  throw Error(ErrorCode::transport_failed, who + "gave an answer of another kind", ranks);
+}
+
+}  // namespace shardwire

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "geometry/by_value.hpp"
+#include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
+#include "session/restore/run.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr std::size_t max_parts_per_check = 1024;
+constexpr ByteCount max_bytes_per_check = 64u << 20;
+
+void fill_zeros(const PlacedBox& placed, std::byte* local, ByteCount item_bytes) {
+  const memory::StridedCopy rows(placed.box, memory::packed(placed.box), placed, item_bytes);
+  rows.visit_rows(0, rows.runs(), [&](ByteCount, ByteCount at, ByteCount count) {
+    for (ByteCount i = 0; i < count; ++i) std::memset(local + at + i * rows.target_step(), 0, rows.run_bytes());
+  });
+}
+
+}  // namespace
+
+// Not while bytes still move: a source that changes its memory after a part was read is found out by a digest that is
+// taken after the last.
+void RestoreRun::verify() {
+  enter(Stage::verify);
+  pace_.stop();
+  for (std::size_t peer = 0; peer < checks_.size(); ++peer) {
+    for (Check& check : std::exchange(checks_[peer], {})) ask_digests(peer, std::move(check));
+  }
+  if (checking_ == 0 && !repetition_.awaits_leases()) release_all();
+}
+
+void RestoreRun::digested(const move::TransferPart& part, const memory::Digest128& digest) {
+  auto& checks = checks_[part.transfer->peer];
+  const bool full =
+      checks.empty() || checks.back().parts.size() >= max_parts_per_check || checks.back().bytes >= max_bytes_per_check;
+  Check& check = full ? checks.emplace_back() : checks.back();
+  check.parts.push_back(part);
+  check.digests.push_back(digest);
+  check.bytes += part.bytes();
+}
+
+void RestoreRun::ask_digests(std::size_t index, Check&& about) {
+  const auto check = std::make_shared<Check>(std::move(about));  // owner: the answer's callback
+  Peer& peer = peers_[index];
+  wire::DigestRequest request{next_request(), peer.lease, {}};
+  request.parts.reserve(check->parts.size());
+  for (const move::TransferPart& part : check->parts) request.parts.push_back({part.transfer->held_tensor, part.box});
+  ++checking_;
+  ++peer.unanswered;
+  peer.link->request(request.request, request, while_running([this, index, check](wire::Message& message) {
+                       --peers_[index].unanswered;
+                       compare(*check, expect<wire::Digests>(message, peers_[index]).digests);
+                       if (--checking_ == 0 && stage_ == Stage::verify) release_all();
+                     }));
+}
+
+void RestoreRun::compare(const Check& check, const std::vector<wire::BoxDigest>& theirs) {
+  if (theirs.size() != check.parts.size()) {
+    throw Error(ErrorCode::transport_failed, "a source sent another number of digests than asked");
+  }
+  std::vector<move::TransferPart> wrong;
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    if (!move::same(check.digests[i], theirs[i])) wrong.push_back(check.parts[i]);
+  }
+  if (!wrong.empty()) differ(wrong);
+}
+
+void RestoreRun::differ(std::span<const move::TransferPart> parts) const {
+  std::vector<Gap> gaps;
+  for (const move::TransferPart& part : parts) {
+    const Piece& piece = planning_->plan.pieces[part.transfer->piece];
+    const TensorKey& key = manifest_->tensors[to_index(piece.tensor)].spec.key;
+    gaps.push_back({key.fqn, key.state, part.box, wanted_.layout_rank()});
+  }
+  const Rank source = peers_[parts.front().transfer->peer].layout_rank;
+  throw Error(
+      ErrorCode::transport_failed,
+      fmt::format("{} boxes differ from their source after the move, the first is {}:{} {} from source rank {}",
+                  gaps.size(), gaps.front().fqn, gaps.front().state, to_string(gaps.front().box), to_int(source)),
+      gaps, {source});
+}
+
+// Without a lease: whether what came from this peer is known to be what it has published. What it packed itself it packed
+// while the publication was live.
+bool RestoreRun::proven(std::size_t peer) const {
+  if (peers_[peer].word.says_live(peers_[peer].record.generation)) return true;
+  return std::all_of(transfers_->begin(), transfers_->end(), [&](const move::Transfer& transfer) {
+    return transfer.peer != peer || transfer.way == Way::packed;
+  });
+}
+
+// The check after the read: a source that was withdrawn or changed meanwhile says so when the lease ends.
+void RestoreRun::release_all() {
+  pending_ = peers_.size() + 1;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    const std::uint64_t lease = std::exchange(peer.lease, 0);
+    if (peer.own) {
+      released(i, core_.publisher().release(lease));
+      continue;
+    }
+    const std::uint64_t number = next_request();
+    auto answered = while_running([this, i](wire::Message& message) {
+      --peers_[i].unanswered;
+      released(i, expect<wire::Released>(message, peers_[i]).intact);
+    });
+    if (lease == 0 && proven(i)) {
+      --pending_;  // not the last: one is counted for this function
+      continue;
+    }
+    ++peer.unanswered;
+    if (lease == 0) {
+      peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation}, std::move(answered));
+      continue;
+    }
+    peer.link->request(number, wire::Release{number, lease}, std::move(answered));
+  }
+  if (--pending_ == 0) commit();
+}
+
+void RestoreRun::released(std::size_t index, bool intact) {
+  if (!intact) {
+    const Peer& peer = peers_[index];
+    throw Error(ErrorCode::withdrawn,
+                fmt::format("source rank {} withdrew step {} of '{}' while it was being read", to_int(peer.layout_rank),
+                            peer.record.step, options_.from),
+                std::vector<Rank>{peer.layout_rank});
+  }
+  if (--pending_ == 0) commit();
+}
+
+void RestoreRun::commit() {
+  enter(Stage::commit);
+  for (const Catalog::Entry& entry : wanted_.entries()) {
+    if (!travels_by_value(entry.spec)) continue;
+    const auto found = values_.find(entry.spec.key);
+    if (found == values_.end()) continue;  // skipped, or not wanted here
+    const Bytes& bytes = std::get<TensorValue>(found->second).bytes;
+    std::memcpy(element_of(entry, wanted_.layout_rank(), placed_), bytes.data(), bytes.size());
+  }
+  if (planning_) {
+    for (const TensorId id : planning_->resolved.zeroed) {
+      zero(manifest_->tensors[to_index(id)], wanted_.entries()[to_index(id)]);
+    }
+  }
+  if (zeroing_ == 0) finish();
+}
+
+// Writes zeros over this rank's boxes of a tensor that no source has; the last one ends the restore.
+void RestoreRun::zero(const TensorLayout& tensor, const Catalog::Entry& entry) {
+  ++zeroing_;
+  core_.copier().submit(
+      [boxes = placed_.of(tensor.layout, tensor.spec.shape, wanted_.layout_rank(), entry.view.strides).all(),
+       to = static_cast<std::byte*>(entry.view.data), item_bytes = item_size(tensor.spec.dtype)] {
+        for (const PlacedBox& placed : boxes) fill_zeros(placed, to, item_bytes);
+      },
+      [this, alive = std::weak_ptr<bool>(alive_)](const std::exception_ptr& error) {
+        if (alive.expired()) return;
+        --zeroing_;
+        if (stage_ == Stage::stopping) return pump();
+        if (error) return fail(error);
+        if (zeroing_ == 0) finish();
+      });
+}
+
+}  // namespace shardwire

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+
+#include "transport/transport.hpp"
+#include "wire/payload_header.hpp"
+
+namespace shardwire {
+
+/// A restore as the session's core sees it: told what happens around it, and ended with the session.
+/// Threads: loop thread only.
+class RunningRestore {
+ public:
+  virtual ~RunningRestore() = default;
+
+  virtual void start() = 0;
+  virtual void directory_changed() = 0;
+  /// A payload for one of this restore's requests; false when it is not.
+  virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
+  /// Something of the caller's, such as its log sink, has thrown.
+  virtual void caller_failed(const std::exception_ptr& error) = 0;
+  /// The fabric as a whole has failed.
+  virtual void fabric_broke(const std::exception_ptr& error) = 0;
+
+  // The session ends, in this order:
+  /// Nothing more is begun, and what comes from others is cut off.
+  virtual void stop_writing() = 0;
+  /// Whether all of that has ended.
+  [[nodiscard]] virtual bool written() const = 0;
+  /// Reports cancelled; nothing may be called afterwards but the destructor.
+  virtual void abandon() = 0;
+};
+
+}  // namespace shardwire

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "shardwire/error.hpp"
+#include "support/environment.hpp"
+
+namespace shardwire {
+
+namespace {
+
+using support::variable;
+
+constexpr const char* level_names[] = {"debug", "info", "warning", "error"};
+
+}  // namespace
+
+std::string transport_of_environment() {
+  return variable("SHARDWIRE_TRANSPORT").value_or("auto");
+}
+
+ByteCount staging_of_environment() {
+  const auto text = variable("SHARDWIRE_STAGING_BYTES");
+  if (!text) return 256u << 20;
+  const auto bytes = support::parse_size(*text);
+  if (!bytes || *bytes == 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("SHARDWIRE_STAGING_BYTES: '{}' is no size above 0; examples are 4096, 64K, 256M, 2G", *text));
+  }
+  return *bytes;
+}
+
+Duration join_timeout_of_environment() {
+  const auto text = variable("SHARDWIRE_JOIN_TIMEOUT");
+  if (!text) return std::chrono::seconds(60);
+  constexpr double longest = 1e9;
+  char* end = nullptr;
+  const double seconds = std::strtod(text->c_str(), &end);
+  if (*end != '\0' || !(seconds > 0 && seconds <= longest)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("SHARDWIRE_JOIN_TIMEOUT: '{}' is no number of seconds above 0; examples are 90, 0.5", *text));
+  }
+  return Duration(std::llround(seconds * 1e9));
+}
+
+CostModel costs_of_environment() {
+  const auto path = variable("SHARDWIRE_CALIBRATION");
+  return path ? load_costs(*path) : CostModel();
+}
+
+LogLevel log_level_of_environment() {
+  const auto text = variable("SHARDWIRE_LOG");
+  if (!text) return LogLevel::warning;
+  for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error}) {
+    if (*text == level_names[static_cast<std::size_t>(level)]) return level;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("SHARDWIRE_LOG: '{}' is no level; known are {}", *text, fmt::join(level_names, ", ")));
+}
+
+LogSink standard_error_log(LogLevel least, int member) {
+  return [least, member](LogLevel level, std::string_view text) {
+    if (level < least) return;
+    // At once: lines of processes that share the stream stay whole.
+    const std::string line =
+        fmt::format("shardwire: member {}: {}: {}\n", member, level_names[static_cast<std::size_t>(level)], text);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  };
+}
+
+Settings settle(const SessionOptions& options, int member) {
+  Settings settings{
+      .transport = options.transport.empty() ? transport_of_environment() : options.transport,
+      .staging_bytes = options.staging_bytes ? *options.staging_bytes : staging_of_environment(),
+      .join_timeout = options.join_timeout ? *options.join_timeout : join_timeout_of_environment(),
+      .copy_threads = options.copy_threads,
+      .costs = options.costs ? *options.costs : costs_of_environment(),
+      .progress = options.progress,
+      .log = options.log ? options.log : standard_error_log(log_level_of_environment(), member),
+  };
+  if (settings.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  if (settings.progress.spin < Duration::zero()) {
+    throw Error(ErrorCode::invalid_argument, "progress.spin must be >= 0");
+  }
+  return settings;
+}
+
+}  // namespace shardwire

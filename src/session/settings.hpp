@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "shardwire/options.hpp"
+
+// What a session does where its options leave something open. The command asks here as well, so that a variable means the
+// same in both.
+namespace shardwire {
+
+/// SessionOptions with nothing left open.
+struct Settings {
+  std::string transport;
+  ByteCount staging_bytes = 0;
+  Duration join_timeout{};
+  unsigned copy_threads = 0;
+  CostModel costs{};
+  ProgressMode progress{};
+  LogSink log;
+};
+
+/// Errors: throws Error{invalid_argument} naming the option or the variable that makes no sense.
+Settings settle(const SessionOptions& options, int member);
+
+/// What each variable says, else the default. Errors: as settle().
+std::string transport_of_environment();
+ByteCount staging_of_environment();
+Duration join_timeout_of_environment();
+CostModel costs_of_environment();
+LogLevel log_level_of_environment();
+
+/// Writes lines of `least` and above to standard error.
+LogSink standard_error_log(LogLevel least, int member);
+
+}  // namespace shardwire

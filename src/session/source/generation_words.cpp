@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/source/generation_words.hpp"
+
+#include <atomic>
+#include <new>
+
+namespace shardwire {
+
+namespace {
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint64_t));
+
+constexpr ByteCount word_spacing = 64;  // a cache line each: readers of one do not slow the writer of another
+constexpr ByteCount words_bytes = 4096;
+
+Word& word_at(const transport::Region& region, ByteCount offset_bytes) {
+  return *reinterpret_cast<Word*>(region.bytes().data() + offset_bytes);
+}
+
+// Loads and stores that came before stay before those that follow.
+void fence(std::memory_order order) {
+#if defined(__SANITIZE_THREAD__)
+  static Word word{0};  // the thread sanitizer knows no fences
+  word.fetch_add(1, std::memory_order_acq_rel);
+  static_cast<void>(order);
+#else
+  std::atomic_thread_fence(order);
+#endif
+}
+
+}  // namespace
+
+GenerationWords::~GenerationWords() {
+  if (!region_) return;
+  for (ByteCount at = 0; at < words_bytes; at += word_spacing) word_at(*region_, at).store(0);
+  fence(std::memory_order_seq_cst);
+}
+
+std::optional<ByteCount> GenerationWords::set(std::uint64_t generation) {
+  if (!opened_) {
+    opened_ = true;
+    if (!fabric_.capabilities().mapped) return std::nullopt;
+    try {
+      region_ = fabric_.allocate(words_bytes);
+    } catch (const Error&) {
+      return std::nullopt;  // readers ask then
+    }
+    for (ByteCount at = words_bytes; at > 0;) {
+      at -= word_spacing;
+      new (region_->bytes().data() + at) Word(0);
+      free_.push_back(at);
+    }
+  }
+  if (free_.empty()) return std::nullopt;
+  const ByteCount offset_bytes = free_.back();
+  free_.pop_back();
+  word_at(*region_, offset_bytes).store(generation);
+  return offset_bytes;
+}
+
+// Whatever is written into the publication's memory later is seen by nobody who does not see this as well.
+void GenerationWords::clear(ByteCount offset_bytes) {
+  word_at(*region_, offset_bytes).store(0);
+  fence(std::memory_order_seq_cst);
+  free_.push_back(offset_bytes);
+}
+
+bool GenerationWord::says_live(std::uint64_t generation) const {
+  if (!region) return false;
+  const auto* const word = reinterpret_cast<const Word*>(region->mapped().data() + offset_bytes);
+  fence(std::memory_order_acquire);
+  return word->load(std::memory_order_relaxed) == generation;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/source/publication.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "geometry/by_value.hpp"
+#include "memory/strided_copy.hpp"
+#include "session/handle.hpp"
+#include "support/checked.hpp"
+#include "support/list_of.hpp"
+
+namespace shardwire {
+
+std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog) {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->ranks = catalog.ranks();
+  manifest->tensors.reserve(catalog.entries().size());
+  for (const Catalog::Entry& entry : catalog.entries()) manifest->tensors.push_back({entry.spec, entry.layout});
+  manifest->aliases = catalog.aliases();
+  std::ranges::sort(manifest->aliases, {}, &Alias::alias);
+  return manifest;
+}
+
+DescribedCatalog describe(const Catalog& held) {
+  DescribedCatalog result;
+  result.manifest = manifest_of(held);
+  result.encoded_manifest = wire::encode_manifest(*result.manifest);
+  result.manifest_digest = wire::digest_of(result.encoded_manifest);
+  std::vector<wire::NamedValue> values;
+  for (const Catalog::ValueEntry& entry : held.values()) values.push_back({entry.key, entry.value});
+  BoxCache boxes;
+  for (const Catalog::Entry& entry : held.entries()) {
+    if (!travels_by_value(entry.spec)) continue;
+    const std::byte* element = element_of(entry, held.layout_rank(), boxes);
+    if (element == nullptr) continue;
+    const TensorSpec& spec = entry.spec;
+    values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(element, element + item_size(spec.dtype))}});
+  }
+  result.encoded_values = wire::encode_values(std::move(values));
+  result.values_digest = wire::digest_of(result.encoded_values);
+  return result;
+}
+
+const PlacedBoxes& boxes_of(const Catalog::Entry& entry, Rank layout_rank, BoxCache& cache) {
+  return cache.of(entry.layout, entry.spec.shape, layout_rank, entry.view.strides);
+}
+
+std::byte* element_of(const Catalog::Entry& entry, Rank layout_rank, BoxCache& cache) {
+  const auto& boxes = boxes_of(entry, layout_rank, cache).all();
+  if (boxes.empty()) return nullptr;
+  return static_cast<std::byte*>(entry.view.data) +
+         static_cast<ByteCount>(boxes.front().local_offset) * item_size(entry.spec.dtype);
+}
+
+namespace detail {
+
+namespace {
+
+// Copies what is held of `tensor` to `to`, which stands for its local element 0.
+void copy_elements(const PublicationState::Tensor& tensor, const PlacedBoxes& boxes, ByteCount item_bytes,
+                   std::byte* to) {
+  if (boxes.elements() == boxes.local_end()) {  // as many as fit: there is nothing in between
+    std::memcpy(to, tensor.data, tensor.bytes);
+    return;
+  }
+  for (const PlacedBox& placed : boxes.all()) {
+    memory::StridedCopy(placed.box, placed, placed, item_bytes).run_all(tensor.data, to);
+  }
+}
+
+}  // namespace
+
+void PublicationState::use_in_place(const Catalog& held, const ArenaTable& arenas) {
+  BoxCache boxes;
+  for (const Catalog::Entry& entry : held.entries()) {
+    Tensor& tensor = tensors.emplace_back();
+    if (travels_by_value(entry.spec)) continue;
+    tensor.data = static_cast<const std::byte*>(entry.view.data);
+    tensor.bytes = support::multiply(static_cast<ByteCount>(boxes_of(entry, layout_rank, boxes).local_end()),
+                                     item_size(entry.spec.dtype), "the local size of a tensor");
+    tensor.strides = entry.view.strides;
+    if (tensor.bytes > 0) tensor.arena = arenas.find(tensor.data, tensor.bytes);
+  }
+}
+
+void PublicationState::copy_from(const Catalog& held, ArenaTable& arenas) {
+  use_in_place(held, arenas);
+  // Where each stretch of memory that tensors share begins in the copy, ascending by address.
+  std::vector<Tensor*> order;
+  for (Tensor& tensor : tensors) {
+    if (tensor.bytes > 0) order.push_back(&tensor);
+  }
+  std::sort(order.begin(), order.end(), [](const Tensor* a, const Tensor* b) { return a->data < b->data; });
+  std::vector<ByteCount> at(order.size());
+  ByteCount total = 0;
+  const std::byte* stretch = nullptr;
+  const std::byte* end = nullptr;
+  ByteCount stretch_at = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (stretch == nullptr || order[i]->data >= end) {
+      stretch = end = order[i]->data;
+      stretch_at = total;
+    }
+    at[i] = stretch_at + static_cast<ByteCount>(order[i]->data - stretch);
+    end = std::max(end, order[i]->data + order[i]->bytes);
+    total = stretch_at + static_cast<ByteCount>(end - stretch);
+  }
+  snapshot = arenas.allocate(total);
+  std::byte* const memory = snapshot->region().bytes().data();
+  BoxCache boxes;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Catalog::Entry& entry = held.entries()[static_cast<std::size_t>(order[i] - tensors.data())];
+    copy_elements(*order[i], boxes_of(entry, layout_rank, boxes), item_size(entry.spec.dtype), memory + at[i]);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i]->data = memory + at[i];
+    order[i]->arena = snapshot;
+  }
+}
+
+const PlacedBoxes& PublicationState::placed(std::uint32_t tensor) {
+  const auto found = placed_.find(tensor);
+  if (found != placed_.end()) return found->second;
+  const TensorLayout& layout = described.manifest->tensors.at(tensor);
+  if (travels_by_value(layout.spec)) return placed_[tensor];
+  return placed_.emplace(tensor, place_boxes(layout.layout, layout.spec.shape, layout_rank, tensors.at(tensor).strides))
+      .first->second;
+}
+
+}  // namespace detail
+
+// --- the public handle ---
+
+namespace {
+
+Error still_read(const std::string& name, const char* what, const std::vector<int>& readers) {
+  std::vector<Rank> ranks;
+  for (const int reader : readers) ranks.push_back(Rank{reader});
+  return {ErrorCode::timed_out,
+          fmt::format("'{}' was {} while members {} still read it; their leases are revoked", name, what,
+                      support::list_of(readers)),
+          std::move(ranks)};
+}
+
+}  // namespace
+
+Publication::Publication() = default;
+Publication::Publication(Publication&&) noexcept = default;
+Publication& Publication::operator=(Publication&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+Publication::Publication(std::shared_ptr<detail::PublicationState> state) : state_(std::move(state)) {
+}
+Publication::~Publication() {
+  if (state_) state_->retire(Duration::zero());
+}
+
+void Publication::retire(Duration timeout) {
+  const std::vector<int> readers = detail::checked(state_, "publication").retire(timeout);
+  if (!readers.empty()) throw still_read(state_->name, "retired", readers);
+}
+
+void Publication::update(const Catalog& held, std::int64_t step, Snapshot snapshot, Duration timeout) {
+  detail::checked(state_, "publication");
+  const auto old = state_;
+  const std::vector<int> readers = old->replace({held, step, snapshot, timeout}, state_);
+  if (!readers.empty()) throw still_read(old->name, "updated", readers);
+}
+
+}  // namespace shardwire

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/environment.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <iterator>
+
+namespace shardwire::support {
+namespace {
+
+constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",   "SHARDWIRE_STAGING_BYTES", "SHARDWIRE_JOB_KEY_FILE",
+                                      "SHARDWIRE_RUN_ID",      "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",
+                                      "SHARDWIRE_WAY",         "SHARDWIRE_LOG",           "SHARDWIRE_CALIBRATION",
+                                      "SHARDWIRE_JOIN_TIMEOUT"};
+
+}  // namespace
+
+std::optional<std::string> variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr || *text == '\0' ? std::nullopt : std::optional<std::string>(text);
+}
+
+std::string unknown_variables_warning() {
+  static std::atomic<bool> told = false;
+  if (told.exchange(true)) return {};
+  std::string unknown;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("SHARDWIRE_") || std::find(std::begin(known), std::end(known), name) != std::end(known))
+      continue;
+    unknown.append(unknown.empty() ? "" : ", ").append(name);
+  }
+  if (unknown.empty()) return {};
+  const bool one = unknown.find(',') == std::string::npos;
+  return fmt::format("the environment variable{} {} {} unknown; known are {}", one ? "" : "s", unknown,
+                     one ? "is" : "are", fmt::join(known, ", "));
+}
+
+std::optional<ByteCount> parse_size(std::string_view text) {
+  ByteCount value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  int shift = 0;
+  if (unit == "K" || unit == "k") shift = 10;
+  if (unit == "M" || unit == "m") shift = 20;
+  if (unit == "G" || unit == "g") shift = 30;
+  if (!unit.empty() && shift == 0) return std::nullopt;
+  if (shift > 0 && value >> (63 - shift) != 0) return std::nullopt;
+  return value << shift;
+}
+
+}  // namespace shardwire::support

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# For `source installed.sh MESON BUILD_DIR`: installs into an empty place, which goes when the script ends. No package but
+# ours is to be found there.
+set -euo pipefail
+
+place=$(realpath "$(mktemp -d)")
+trap 'rm -rf "$place"' EXIT
+DESTDIR="$place" "$1" install -C "$2" --no-rebuild --quiet
+
+found() {
+  local all
+  mapfile -t all < <(find "$place" "$@")
+  [[ ${#all[@]} -eq 1 ]] || { echo "installed: ${#all[@]} files for $*" >&2; return 1; }
+  echo "${all[0]}"
+}
+
+pc=$(found -name shardwire.pc)
+unset PKG_CONFIG_PATH
+export PKG_CONFIG_LIBDIR=${pc%/*} PKG_CONFIG_SYSROOT_DIR=$place
+libdir=$(dirname "$(found -name libshardwire.so)")
+command=$(found -path '*/bin/shardwire')
+cd "$place"
+
+# build OUTPUT SOURCE COMPILER...: a program, with what pkg-config says and nothing else.
+build() {
+  local output=$1 source=$2 flags
+  shift 2
+  read -ra flags <<<"$(pkg-config --cflags --libs shardwire)"
+  "$@" -std=c++20 -Wall -Wextra -Werror "$source" "${flags[@]}" -pthread -o "$output"
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What linking the installed library costs a process, and how it does without a fabric's module:
+# linking_test.sh MESON BUILD_DIR SOURCE DETAIL_OF_UCX TRANSPORTS COMPILER...
+source "$(dirname "${BASH_SOURCE[0]}")/installed.sh" "$1" "$2"
+source=$3 detail=$4 transports=$5
+shift 5
+
+fail() {
+  echo "$1"
+  exit 1
+}
+# loads_ucx COMMAND...: whether it, or a child of it, loads UCX before it ends.
+loads_ucx() {
+  rm -f "$place"/loaded.*
+  LD_DEBUG=files LD_DEBUG_OUTPUT=$place/loaded timeout 60 "$@" >output.txt || fail "$* failed: $(cat output.txt)"
+  grep -hoE 'file=[^ ]*libuc[mpst]\.so[^ ]*' "$place"/loaded.* | sort -u
+}
+program() { LD_LIBRARY_PATH=$libdir timeout 60 ./program "$@"; }
+
+build program "$source" "$@"
+for file in "$libdir/libshardwire.so" "$command" program; do
+  if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so'; then fail "$file is linked with UCX"; fi
+done
+program loopback
+
+if [[ " $transports " != *' ucx '* ]]; then
+  program ucx "$detail"
+  exit
+fi
+
+export UCX_NET_DEVICES=lo
+program ucx
+if loads_ucx "$command" --version; then fail "--version loads UCX"; fi
+
+echo '{"tensors": [{"fqn": "w", "shape": [64]}], "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+       "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}}' >case.json
+if loads_ucx "$command" plan case.json; then fail "plan loads UCX"; fi
+loads_ucx "$command" run case.json --transport ucx || fail "run --transport ucx does not load UCX"
+
+# UCX's own library cannot be loaded.
+mkdir broken
+: >broken/libucp.so.0
+LD_LIBRARY_PATH=$libdir:$place/broken timeout 60 ./program ucx libucp.so.0
+
+# A module of another build, one that is none, and none at all.
+module=$libdir/shardwire/libshardwire-ucx.so
+"$@" -shared -fPIC -x c++ - -o "$module" <<'END'
+extern "C" const char* shardwire_module_build() { return "0.0.1 some-compiler 0123456789abcdef"; }
+extern "C" const void* shardwire_module_table() { return nullptr; }
+END
+program ucx "is of another build of shardwire (0.0.1 some-compiler 0123456789abcdef"
+echo 'int nothing;' | "$@" -shared -fPIC -x c++ - -o "$module"
+program ucx "is no module of shardwire"
+rm "$module"
+program ucx "libshardwire-ucx.so is not installed (looked for in $libdir/shardwire, $libdir, /"
+"$command" plan case.json
+if "$command" run case.json --transport ucx 2>refused.txt; then fail "run --transport ucx works without a module"; fi
+cat refused.txt
+grep -q "is not installed" refused.txt

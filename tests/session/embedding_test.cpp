@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program around a session may do without coming to harm: throw, fork, use empty handles, name wrong memory.
+#include <boost/test/unit_test.hpp>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+const TensorSpec weight{{"w", "exp_avg"}, DType::f32, {1024}};
+
+// A session on its own, with a tensor that it publishes.
+struct Alone {
+  explicit Alone(SessionOptions options = quick()) : session(Session::join(member(0, 1, free_port()), options)) {
+    shard.fill(1);
+    Catalog held(Rank{0}, 1);
+    shard.add_to(held);
+    publication = session.publish(held);
+  }
+  [[nodiscard]] Catalog wanted() {
+    Catalog catalog(Rank{0}, 1);
+    target.add_to(catalog);
+    return catalog;
+  }
+
+  TestShard shard{weight, Layout::replicated(), Rank{0}};
+  TestShard target{weight, Layout::replicated(), Rank{0}};
+  Session session;
+  Publication publication;
+};
+
+// Pages that can be accessed as `protection` says.
+class Pages {
+ public:
+  Pages(std::size_t bytes, int protection)
+      : bytes_(bytes), data_(::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    BOOST_REQUIRE(data_ != MAP_FAILED);
+  }
+  ~Pages() { ::munmap(data_, bytes_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+Catalog catalog_at(void* data) {
+  Catalog catalog(Rank{0}, 1);
+  catalog.add(weight, Layout::replicated(), View{.data = data});
+  return catalog;
+}
+
+template <typename Call>
+bool refused_as_invalid(Call call) {
+  return failure_of(call).code() == ErrorCode::invalid_argument;
+}
+
+// Exit status of a child of fork() that runs `body` and says by 0 that all was well.
+template <typename Body>
+int in_child(Body body) {
+  const pid_t child = ::fork();
+  BOOST_REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);  // a destructor that waits for ever ends it by a signal
+    int status = 1;
+    try {
+      status = body() ? 0 : 2;
+    } catch (...) {
+    }
+    ::_exit(status);
+  }
+  int status = -1;
+  BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+std::set<std::string> thread_names() {
+  std::set<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    std::getline(file, name);
+    names.insert(name);
+  }
+  return names;
+}
+
+struct CallersOwn {};
+
+// The thread sanitizer ends a child of fork() in a process with threads.
+boost::test_tools::assertion_result can_fork(boost::unit_test::test_unit_id) {
+#if defined(__SANITIZE_THREAD__)
+  boost::test_tools::assertion_result no(false);
+  no.message() << "the thread sanitizer does not go on after fork()";
+  return no;
+#else
+  return true;
+#endif
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(embedding)
+
+BOOST_AUTO_TEST_CASE(what_a_progress_callback_throws_comes_out_of_wait) {
+  Alone alone;
+  Catalog never(Rank{0}, 1);
+  alone.target.add_to(never);
+  RestoreOptions options = within(20s);
+  options.from = "nobody publishes this";  // it runs until the callback ends it
+  Restore restore = alone.session.restore(never, options);
+  restore.on_progress([](const Progress&) { throw CallersOwn(); }, 1ms);
+  BOOST_CHECK_THROW(restore.wait(), CallersOwn);
+  alone.session.restore(alone.wanted(), within(20s)).wait();  // the session lives on
+  BOOST_TEST(alone.target.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(what_the_last_progress_callback_throws_comes_out_of_wait) {
+  Alone alone;
+  Restore restore = alone.session.restore(alone.wanted(), within(20s));
+  restore.on_progress(
+      [](const Progress& progress) {
+        if (std::string_view(progress.stage) == "done") throw CallersOwn();
+      },
+      10s);
+  try {
+    restore.wait();  // it may have been over before the callback was there
+  } catch (const CallersOwn&) {
+  }
+  alone.session.restore(alone.wanted(), within(20s)).wait();
+}
+
+BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
+  SessionOptions options = quick();
+  const auto throwing = std::make_shared<std::atomic<bool>>(false);
+  options.log = [throwing](LogLevel, std::string_view) {
+    if (*throwing) throw CallersOwn();
+  };
+  const auto port = free_port();
+  Session session = Session::join(member(0, 2, port), options);
+  {
+    Session other = Session::join(member(1, 2, port), quick());
+    *throwing = true;
+  }  // its end is logged
+  TestShard target(weight, Layout::replicated(), Rank{0});
+  Catalog wanted(Rank{0}, 1);
+  target.add_to(wanted);
+  Restore restore = session.restore(wanted, within(20s));
+  BOOST_CHECK_THROW(restore.wait(), CallersOwn);
+  *throwing = false;
+  session.close(10s);
+}
+
+BOOST_AUTO_TEST_CASE(empty_and_moved_from_handles_refuse_every_call) {
+  Alone alone;
+  Session moved = std::move(alone.session);
+  BOOST_TEST((moved.valid() && !alone.session.valid()));
+  BOOST_TEST(refused_as_invalid([&] { static_cast<void>(alone.session.rank()); }));
+  BOOST_TEST(refused_as_invalid([&] { alone.session.allocate(1); }));
+  BOOST_TEST(refused_as_invalid([&] { alone.session.restore(alone.wanted()); }));
+  BOOST_TEST(refused_as_invalid([&] { alone.session.close(1s); }));
+  Publication publication;
+  BOOST_TEST(!publication.valid());
+  BOOST_TEST(refused_as_invalid([&] { publication.retire(1s); }));
+  Restore restore;
+  BOOST_TEST(!restore.valid());
+  BOOST_TEST(refused_as_invalid([&] { restore.wait(); }));
+  BOOST_TEST(refused_as_invalid([&] { static_cast<void>(restore.poll()); }));
+  BOOST_TEST(refused_as_invalid([&] { restore.cancel(); }));
+  BOOST_TEST(refused_as_invalid([&] { static_cast<void>(restore.report()); }));
+  BOOST_TEST(refused_as_invalid([&] { restore.on_progress({}); }));
+  const Arena arena;
+  BOOST_TEST(!arena.valid());
+  BOOST_TEST(refused_as_invalid([&] { static_cast<void>(arena.data()); }));
+  BOOST_TEST(refused_as_invalid([&] { static_cast<void>(arena.bytes()); }));
+}
+
+BOOST_AUTO_TEST_CASE(a_closed_session_allocates_nothing) {
+  Alone alone;
+  alone.publication.retire(10s);
+  alone.session.close(10s);
+  BOOST_TEST(refused_as_invalid([&] { alone.session.allocate(4096); }));
+  alone.session.close(10s);  // once more is nothing
+}
+
+BOOST_AUTO_TEST_CASE(arenas_are_aligned_and_zero) {
+  Alone alone;
+  const Arena arena = alone.session.allocate(100'000);
+  BOOST_TEST(reinterpret_cast<std::uintptr_t>(arena.data()) % 64 == 0U);
+  BOOST_TEST(std::ranges::all_of(arena.bytes(), [](std::byte one) { return one == std::byte{0}; }));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_cannot_be_read_is_not_published) {
+  Alone alone;
+  const Pages none(8192, PROT_NONE);
+  PublishOptions options;
+  options.name = "other";
+  const Error error = failure_of([&] { alone.session.publish(catalog_at(none.data()), options); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument && says(error, "w:exp_avg")), error.what());
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_ends_before_the_layout_does_is_not_published) {
+  Alone alone;
+  const Pages some(2 * 4096, PROT_READ | PROT_WRITE);
+  BOOST_REQUIRE(::mprotect(static_cast<std::byte*>(some.data()) + 4096, 4096, PROT_NONE) == 0);
+  PublishOptions options;
+  options.name = "other";
+  void* const late = static_cast<std::byte*>(some.data()) + 1024;  // 4096 bytes from here are not there
+  BOOST_TEST(refused_as_invalid([&] { alone.session.publish(catalog_at(late), options); }));
+  alone.session.publish(catalog_at(some.data()), options);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_cannot_be_written_is_no_destination) {
+  Alone alone;
+  const Pages constant(8192, PROT_READ);
+  const Error error = failure_of([&] { alone.session.restore(catalog_at(constant.data()), within(10s)); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument && says(error, "w:exp_avg") && says(error, "writable")),
+             error.what());
+}
+
+BOOST_AUTO_TEST_CASE(what_lies_between_the_elements_of_a_view_may_be_out_of_reach) {
+  Alone alone;
+  const Pages three(3 * 4096, PROT_READ | PROT_WRITE);
+  BOOST_REQUIRE(::mprotect(static_cast<std::byte*>(three.data()) + 4096, 4096, PROT_NONE) == 0);
+  Catalog held(Rank{0}, 1);
+  held.add({{"rows", "exp_avg"}, DType::f32, {2, 16}}, Layout::replicated(),
+           View{.data = three.data(), .strides = {2048, 1}});
+  PublishOptions options;
+  options.name = "other";
+  alone.session.publish(held, options);
+}
+
+BOOST_AUTO_TEST_CASE(threads_have_names) {
+  Alone alone;
+  BOOST_TEST(thread_names().contains("shardwire"));
+}
+
+BOOST_AUTO_TEST_CASE(a_forked_session_is_inert_and_its_handles_can_be_destroyed,
+                     *boost::unit_test::precondition(can_fork)) {
+  auto alone = std::make_unique<Alone>();
+  Catalog wanted(Rank{0}, 1);
+  alone->target.add_to(wanted);
+  RestoreOptions options = within(60s);
+  options.from = "nobody publishes this";
+  auto running = std::make_unique<Restore>(alone->session.restore(wanted, options));
+  auto arena = std::make_unique<Arena>(alone->session.allocate(1 << 20));
+  const int status = in_child([&] {
+    bool good = refused_as_invalid([&] { alone->session.restore(wanted, options); });
+    good = good && refused_as_invalid([&] { alone->session.allocate(1); });
+    good = good && refused_as_invalid([&] { running->wait(); });
+    alone->session.close(1s);
+    running.reset();
+    arena.reset();
+    alone.reset();
+    return good;
+  });
+  BOOST_TEST(status == 0);
+  running->cancel();
+  BOOST_TEST((failure_of([&] { running->wait(); }).code() == ErrorCode::cancelled));
+  alone->session.restore(alone->wanted(), within(20s)).wait();
+  BOOST_TEST(alone->target.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_child_does_not_inherit_arenas, *boost::unit_test::precondition(can_fork)) {
+  Alone alone;
+  const Arena arena = alone.session.allocate(1 << 20);
+  arena.data()[0] = std::byte{1};
+  const int status = in_child([&] {
+    ::signal(SIGSEGV, SIG_DFL);
+    ::signal(SIGBUS, SIG_DFL);
+    return *const_cast<volatile std::byte*>(arena.data()) == std::byte{1};
+  });
+  BOOST_TEST((WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS)));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// What launchers and users say by environment variables, to bootstrap_from_env() and to sessions.
+#include <unistd.h>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "support/job.hpp"
+#include "support/refused.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// These variables and no others of launchers or of ours, until it goes.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& wanted) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TORCHELASTIC_RUN_ID",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMIX_NAMESPACE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "SLURM_NNODES",
+                             "SLURM_JOB_NUM_NODES",
+                             "SLURM_STEP_NUM_NODES",
+                             "SHARDWIRE_TRANSPORT",
+                             "SHARDWIRE_STAGING_BYTES",
+                             "SHARDWIRE_JOB_KEY_FILE",
+                             "SHARDWIRE_RUN_ID",
+                             "SHARDWIRE_PORT",
+                             "SHARDWIRE_INTERFACE",
+                             "SHARDWIRE_WAY",
+                             "SHARDWIRE_LOG",
+                             "SHARDWIRE_CALIBRATION",
+                             "SHARDWIRE_JOIN_TIMEOUT",
+                             "SHARDWIRE_TRANSPROT"}) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+      ::unsetenv(name);
+      names_.emplace_back(name);
+    }
+    for (const auto& [name, value] : wanted) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const std::string& name : names_) ::unsetenv(name.c_str());
+    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::vector<std::string> names_;
+  std::map<std::string, std::string> before_;
+};
+
+using Variables = std::map<std::string, std::string>;
+
+Variables torchrun(Variables more) {
+  more.insert({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}});
+  return more;
+}
+Variables mpirun(Variables more) {
+  more.insert({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  return more;
+}
+Variables srun(Variables more) {
+  more.insert({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "3"}});
+  return more;
+}
+
+Bootstrap bootstrap_in(const Variables& variables) {
+  const Environment environment(variables);
+  return bootstrap_from_env();
+}
+
+/// Lines of a session's log.
+struct Log {
+  std::mutex mutex;
+  std::vector<std::pair<LogLevel, std::string>> lines;
+
+  LogSink sink() {
+    return [this](LogLevel level, std::string_view text) {
+      const std::lock_guard lock(mutex);
+      lines.emplace_back(level, text);
+    };
+  }
+  int count(LogLevel level, const std::string& part) {
+    const std::lock_guard lock(mutex);
+    return static_cast<int>(std::count_if(lines.begin(), lines.end(), [&](const auto& line) {
+      return line.first == level && line.second.find(part) != std::string::npos;
+    }));
+  }
+  bool says(const std::string& part) { return count(LogLevel::info, part) > 0; }
+};
+
+SessionOptions logged(Log& log) {
+  SessionOptions options = quick();
+  options.log = log.sink();
+  return options;
+}
+
+/// What `body` writes to standard error.
+template <typename Body>
+std::string standard_error_of(Body body) {
+  std::FILE* file = std::tmpfile();
+  const int before = ::dup(STDERR_FILENO);
+  std::fflush(stderr);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  body();
+  std::fflush(stderr);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  std::string text;
+  std::rewind(file);
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text.push_back(static_cast<char>(c));
+  std::fclose(file);
+  return text;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(environment)
+
+// First: once in a process.
+BOOST_AUTO_TEST_CASE(an_unknown_variable_is_warned_of_once) {
+  const Environment environment(Variables{{"SHARDWIRE_TRANSPROT", "ucx"}});
+  Log log;
+  Session::join(member(0, 1, free_port()), logged(log));
+  Session::join(member(0, 1, free_port()), logged(log));
+  BOOST_TEST(log.count(LogLevel::warning, "SHARDWIRE_TRANSPROT") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_job_key_where_others_can_reach_it_is_warned_of_once) {
+  const Environment environment(Variables{});
+  Log log;
+  Session::join(member(0, 1, free_port()), logged(log));
+  BOOST_TEST(log.count(LogLevel::warning, "no key") == 0);  // loopback
+  Bootstrap everywhere = member(0, 1, free_port());
+  everywhere.address = "0.0.0.0";
+  everywhere.job_key = Bytes(32);
+  Session::join(everywhere, logged(log));
+  BOOST_TEST(log.count(LogLevel::warning, "no key") == 0);
+  everywhere.job_key.clear();
+  Session::join(everywhere, logged(log));
+  Session::join(everywhere, logged(log));
+  BOOST_TEST(log.count(LogLevel::warning, "no key") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(the_run_id_comes_from_who_knows_best) {
+  const Variables all{{"SHARDWIRE_RUN_ID", "mine"},
+                      {"TORCHELASTIC_RUN_ID", "elastic"},
+                      {"SLURM_JOB_ID", "77"},
+                      {"SLURM_STEP_ID", "3"},
+                      {"PMIX_NAMESPACE", "prte.1@2"}};
+  Variables left = all;
+  BOOST_TEST(bootstrap_in(torchrun(left)).run_id == "mine");
+  left.erase("SHARDWIRE_RUN_ID");
+  BOOST_TEST(bootstrap_in(torchrun(left)).run_id == "elastic");
+  left["TORCHELASTIC_RUN_ID"] = "none";
+  BOOST_TEST(bootstrap_in(torchrun(left)).run_id == "77");
+  left.erase("SLURM_JOB_ID");
+  BOOST_TEST(bootstrap_in(torchrun(left)).run_id == "prte.1@2");
+  left.erase("PMIX_NAMESPACE");
+  BOOST_TEST(bootstrap_in(torchrun(left)).run_id == "");
+}
+
+BOOST_AUTO_TEST_CASE(jobs_of_one_allocation_are_told_apart) {
+  BOOST_TEST(bootstrap_in(srun({{"SLURM_NNODES", "1"}})).run_id == "77.3");
+  BOOST_TEST(bootstrap_in(mpirun({{"SLURM_JOB_ID", "77"}, {"PMIX_NAMESPACE", "a"}})).run_id == "77.a");
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_nobody_names_is_derived_from_the_run_id) {
+  const auto port = [](const std::string& run_id, Variables more = {}) {
+    more["PMIX_NAMESPACE"] = run_id;
+    return bootstrap_in(mpirun(more)).port;
+  };
+  BOOST_TEST(port("prterun-host-1@1") != port("prterun-host-2@1"));
+  BOOST_TEST(port("job") == 28060);  // for ever, since members may be of different builds
+  for (int i = 0; i < 1000; ++i) {
+    const auto one = port(std::to_string(i));
+    BOOST_REQUIRE((one >= 20000 && one <= 32767));
+  }
+  BOOST_TEST(port("job", {{"MASTER_PORT", "1234"}}) == 1235);
+  BOOST_TEST(port("job", {{"MASTER_PORT", "1234"}, {"SHARDWIRE_PORT", "99"}}) == 99);
+  BOOST_TEST(bootstrap_in(mpirun({})).port == 29501);
+}
+
+BOOST_AUTO_TEST_CASE(srun_on_one_node_needs_no_address) {
+  for (const char* name : {"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"}) {
+    const Bootstrap bootstrap = bootstrap_in(srun({{name, "1"}}));
+    BOOST_TEST(bootstrap.address == "127.0.0.1");
+    BOOST_TEST(bootstrap.rank == 1);
+    BOOST_TEST(bootstrap.local_size == 4);
+  }
+  // One node of an allocation of two.
+  BOOST_TEST(bootstrap_in(srun({{"SLURM_NNODES", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})).local_size == 4);
+  const auto needs_address = [](const Variables& more) {
+    refused(ErrorCode::invalid_argument, "MASTER_ADDR", [&] { bootstrap_in(srun(more)); });
+  };
+  needs_address({{"SLURM_NNODES", "2"}});
+  needs_address({});
+}
+
+BOOST_AUTO_TEST_CASE(a_session_without_a_run_id_takes_that_of_the_environment) {
+  const auto port = free_port();
+  const Environment environment(Variables{{"SHARDWIRE_RUN_ID", "from here"}});
+  const Session host = Session::join(member(0, 2, port), quick());
+  Bootstrap other = member(1, 2, port);
+  other.run_id = "from elsewhere";
+  refused(ErrorCode::invalid_argument, "this is job 'from here'", [&] { Session::join(other, quick()); });
+  Session::join(member(1, 2, port), quick()).close(5s);
+}
+
+BOOST_AUTO_TEST_CASE(what_options_leave_open_the_environment_says) {
+  const Environment environment(Variables{{"SHARDWIRE_STAGING_BYTES", "3M"}, {"SHARDWIRE_TRANSPORT", "loopback"}});
+  Session session = Session::join(member(0, 1, free_port()), {});
+  BOOST_TEST(session.usage().serving_budget == 3U << 20);
+  BOOST_TEST(session.transport().find("loopback") == 0U);
+  SessionOptions own;
+  own.staging_bytes = 1u << 20;
+  BOOST_TEST(Session::join(member(0, 1, free_port()), own).usage().serving_budget == 1U << 20);
+}
+
+BOOST_AUTO_TEST_CASE(the_time_to_join_comes_from_the_environment) {
+  const Environment environment(Variables{{"SHARDWIRE_JOIN_TIMEOUT", "0.2"}, {"SHARDWIRE_TRANSPORT", "loopback"}});
+  const auto began = std::chrono::steady_clock::now();
+  refused(ErrorCode::timed_out, "could not join", [] { Session::join(member(1, 2, free_port()), {}); });
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+}
+
+BOOST_AUTO_TEST_CASE(a_variable_that_makes_no_sense_is_refused_by_name) {
+  const auto refuses = [](const std::string& name, const std::string& value) {
+    const Environment environment(Variables{{name, value}});
+    SessionOptions options;
+    if (name != "SHARDWIRE_TRANSPORT") options.transport = transport_under_test();
+    refused(name == "SHARDWIRE_TRANSPORT" ? ErrorCode::unsupported : ErrorCode::invalid_argument,
+            name == "SHARDWIRE_TRANSPORT" || name == "SHARDWIRE_CALIBRATION" ? value : name,
+            [&] { Session::join(member(0, 1, free_port()), options); });
+  };
+  refuses("SHARDWIRE_STAGING_BYTES", "much");
+  refuses("SHARDWIRE_STAGING_BYTES", "0");
+  refuses("SHARDWIRE_JOIN_TIMEOUT", "soon");
+  refuses("SHARDWIRE_JOIN_TIMEOUT", "-1");
+  refuses("SHARDWIRE_LOG", "loud");
+  refuses("SHARDWIRE_CALIBRATION", "/nonexistent/costs.json");
+  refuses("SHARDWIRE_TRANSPORT", "carrier-pigeon");
+}
+
+BOOST_AUTO_TEST_CASE(the_log_answers_what_a_newcomer_asks) {
+  const Environment environment(Variables{});
+  Log log;
+  const auto port = free_port();
+  Bootstrap first = member(0, 2, port);
+  first.run_id = "night";
+  Bootstrap second = member(1, 2, port);
+  second.run_id = "night";
+  Session host = Session::join(first, logged(log));
+  Session reader = Session::join(second, logged(log));
+  TestShard held({{"w", "m"}, DType::f32, {64}}, Layout::replicated(), Rank{0});
+  TestShard wanted({{"w", "m"}, DType::f32, {64}}, Layout::replicated(), Rank{0});
+  Catalog source(Rank{0}, 1);
+  held.add_to(source);
+  Catalog target(Rank{0}, 1);
+  wanted.add_to(target);
+  Publication publication = host.publish(source, {.name = "weights", .step = 12});
+  RestoreOptions options = within(20s);
+  options.from = "weights";
+  reader.restore(target, options).wait();
+  publication.retire(5s);
+  BOOST_TEST(log.says("member 1 of 2 joined job 'night' at 127.0.0.1 port " + std::to_string(port) + ", over lo"));
+  BOOST_TEST(log.says("member 1 of 2 joined from 127.0.0.1 port "));
+  BOOST_TEST(log.says("member 0 published 'weights', step 12: 1 tensors, 256 bytes here"));
+  BOOST_TEST(log.says("restore of 'weights' as layout rank 0: 1 pieces, 256 bytes from 1 sources"));
+  BOOST_TEST(log.says("path to source rank 0, member 0: "));
+  BOOST_TEST(log.says("member 0 withdrew 'weights', step 12"));
+}
+
+BOOST_AUTO_TEST_CASE(without_a_sink_the_log_goes_to_standard_error_from_its_level_on) {
+  const auto lines = [](const Variables& variables) {
+    const Environment environment(variables);
+    return standard_error_of([] { Session::join(member(0, 1, free_port()), quick()); });
+  };
+  BOOST_TEST(lines({{"SHARDWIRE_LOG", "info"}}).find("shardwire: member 0: info: member 0 of 1 joined") == 0U);
+  BOOST_TEST(lines({{"SHARDWIRE_LOG", "warning"}}) == "");
+  BOOST_TEST(lines({}) == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words that say which publications are live, seen from the other side.
+#include <boost/test/unit_test.hpp>
+
+#include <set>
+
+#include "session/source/generation_words.hpp"
+
+using namespace shardwire;
+
+namespace {
+
+struct Sides {
+  std::unique_ptr<transport::Fabric> source = transport::choose("loopback").open();
+  std::unique_ptr<transport::Fabric> reader = transport::choose("loopback").open();
+  std::unique_ptr<transport::Endpoint> endpoint = reader->connect(source->address(), true);
+  std::optional<GenerationWords> marks{std::in_place, *source};
+
+  GenerationWord seen(ByteCount offset_bytes) {
+    const transport::Region& region = marks->region();
+    return {endpoint->import_region(region.key(), region.bytes().size()), offset_bytes};
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(generation_words)
+
+BOOST_AUTO_TEST_CASE(a_word_says_live_for_its_own_generation_until_it_is_cleared) {
+  Sides sides;
+  const auto at = sides.marks->set(7);
+  BOOST_REQUIRE(at.has_value());
+  const GenerationWord word = sides.seen(*at);
+  BOOST_TEST(word.says_live(7));
+  BOOST_TEST(!word.says_live(6));
+  sides.marks->clear(*at);
+  BOOST_TEST(!word.says_live(7));
+}
+
+BOOST_AUTO_TEST_CASE(a_word_that_is_used_again_says_nothing_about_the_publication_before) {
+  Sides sides;
+  const auto first = sides.marks->set(7);
+  const GenerationWord word = sides.seen(first.value());
+  sides.marks->clear(*first);
+  const auto second = sides.marks->set(8);
+  BOOST_TEST(*second == *first);
+  BOOST_TEST(!word.says_live(7));
+  BOOST_TEST(word.says_live(8));
+}
+
+BOOST_AUTO_TEST_CASE(publications_have_words_of_their_own_until_all_are_taken) {
+  Sides sides;
+  std::set<ByteCount> places;
+  std::uint64_t generation = 0;
+  while (const auto at = sides.marks->set(++generation)) {
+    BOOST_REQUIRE(places.insert(*at).second);
+    BOOST_REQUIRE(is_generation_word(*at, sides.marks->region().bytes().size()));
+    BOOST_REQUIRE_LT(places.size(), 10'000U);
+  }
+  BOOST_TEST(places.size() >= 16U);
+  BOOST_TEST(sides.seen(*places.begin()).says_live(0) == false);
+  sides.marks->clear(*places.begin());
+  BOOST_TEST(sides.marks->set(generation).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_live_when_the_source_is_closed) {
+  Sides sides;
+  const auto at = sides.marks->set(7);
+  const GenerationWord word = sides.seen(at.value());
+  sides.marks.reset();
+  BOOST_TEST(!word.says_live(7));
+}
+
+BOOST_AUTO_TEST_CASE(no_word_says_nothing) {
+  BOOST_TEST(!GenerationWord().says_live(0));
+  BOOST_TEST(!GenerationWord().says_live(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_mark_lies_inside_of_its_region_and_aligned) {
+  BOOST_TEST(is_generation_word(0, 8));
+  BOOST_TEST(is_generation_word(4088, 4096));
+  BOOST_TEST(!is_generation_word(4, 4096));
+  BOOST_TEST(!is_generation_word(4096, 4096));
+  BOOST_TEST(!is_generation_word(0, 7));
+  BOOST_TEST(!is_generation_word(0, 0));
+  BOOST_TEST(!is_generation_word(~ByteCount{7}, 4096));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <boost/test/unit_test.hpp>
+
+#include <cerrno>
+#include <cstring>
+
+#include "wire/messages.hpp"
+
+namespace shardwire::test {
+
+/// A plain socket to the control port, without any of our code behind it.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : Stranger() { connect(port); }
+  /// Has a socket, so that it needs no other descriptor to connect.
+  Stranger() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    const timeval patience{20, 0};
+    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  void connect(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    BOOST_REQUIRE_EQUAL(::connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ~Stranger() { close(descriptor_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void send(const Bytes& bytes) { static_cast<void>(::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
+  void send_frame(const Bytes& message) {
+    Bytes frame;
+    append_frame(frame, message);
+    send(frame);
+  }
+  static void append_frame(Bytes& to, const Bytes& message) {
+    const std::uint64_t length = message.size();
+    const auto* header = reinterpret_cast<const std::byte*>(&length);
+    to.insert(to.end(), header, header + sizeof length);
+    to.insert(to.end(), message.begin(), message.end());
+  }
+  /// All that comes until the other end closes; fails the test when it does not.
+  Bytes until_closed() {
+    Bytes all;
+    std::byte buffer[4096];
+    while (true) {
+      const ssize_t count = recv(descriptor_, buffer, sizeof buffer, 0);
+      BOOST_REQUIRE_MESSAGE(count >= 0 || errno == ECONNRESET, "the member did not close the connection");
+      if (count <= 0) return all;
+      all.insert(all.end(), buffer, buffer + count);
+    }
+  }
+  /// Whether the other end has closed the connection, or does so within a moment.
+  bool closed() {
+    pollfd entry{descriptor_, POLLIN, 0};
+    std::byte any{};
+    return poll(&entry, 1, 1000) > 0 && recv(descriptor_, &any, 1, MSG_DONTWAIT) <= 0;
+  }
+  [[nodiscard]] bool still_open() const {
+    std::byte any{};
+    return recv(descriptor_, &any, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  }
+  wire::Message next() {
+    Bytes header = exactly(8);
+    std::uint64_t length = 0;
+    std::memcpy(&length, header.data(), sizeof length);
+    return wire::decode(exactly(static_cast<std::size_t>(length)));
+  }
+
+ private:
+  Bytes exactly(std::size_t count) {
+    Bytes bytes(count);
+    const ssize_t got = recv(descriptor_, bytes.data(), count, MSG_WAITALL);
+    BOOST_REQUIRE_EQUAL(got, static_cast<ssize_t>(count));
+    return bytes;
+  }
+  int descriptor_;
+};
+
+/// Of member 1 of 2.
+inline wire::Hello hello() {
+  wire::Hello hello;
+  hello.rank = 1;
+  hello.world_size = 2;
+  hello.host = "elsewhere";
+  return hello;
+}
+
+/// The whole handshake, so that what follows comes from a member.
+inline void introduce(Stranger& stranger, const wire::Hello& mine = hello()) {
+  stranger.send_frame(wire::encode(mine));
+  const wire::Message theirs = stranger.next();
+  stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
+  BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
+}
+
+}  // namespace shardwire::test

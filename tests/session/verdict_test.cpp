@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a restore makes of sources that are not there, not there any more, or somewhere else by now.
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+
+#include "support/blocked.hpp"
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {64, 16}};
+
+/// Something with a tensor to publish.
+class Source {
+ public:
+  Source(int rank, int members, std::uint16_t port, Layout layout, int layout_rank, int ranks)
+      : held_(spec, std::move(layout), Rank{layout_rank}), catalog_(Rank{layout_rank}, ranks) {
+    SessionOptions options = quick();
+    options.log = [refusals = refusals_](LogLevel, std::string_view text) {
+      if (text.find("refused member") != std::string_view::npos) ++*refusals;
+    };
+    session.emplace(Session::join(member(rank, members, port), options));
+    held_.add_to(catalog_);
+  }
+  void publish(std::uint64_t seed, std::int64_t step) {
+    held_.fill(seed);
+    publication_ = session->publish(catalog_, {.step = step});
+  }
+  void retire() { publication_.retire(20s); }
+  void die() { session.reset(); }
+  void leave() { session->close(20s); }
+  /// Returns once a reader's request was refused, or after a while.
+  void wait_for_refusal() const {
+    for (const auto end = Clock::now() + 5s; *refusals_ == 0 && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  }
+
+  std::optional<Session> session;
+
+ private:
+  std::shared_ptr<std::atomic<int>> refusals_ = std::make_shared<std::atomic<int>>(0);
+  TestShard held_;
+  Catalog catalog_;
+  Publication publication_;
+};
+
+/// Wants all of it.
+struct Target {
+  TestShard wanted{spec, Layout::replicated(), Rank{0}};
+  Catalog catalog{Rank{0}, 1};
+
+  Target() {
+    wanted.fill(4711);
+    wanted.add_to(catalog);
+  }
+};
+
+RestoreOptions at_step(std::int64_t step, Duration deadline) {
+  RestoreOptions options = within(deadline);
+  options.step = step;
+  return options;
+}
+
+void wait_until_lost(Session& session, int member) {
+  const std::vector<Rank> expected{Rank{member}};
+  for (int round = 0; round < 1000; ++round) {
+    try {
+      session.gather("until lost " + std::to_string(round), {}, 10ms);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::peer_lost && error.ranks() == expected) return;
+    }
+  }
+  throw std::runtime_error("the loss was not noticed");
+}
+
+/// Members 0: the rendezvous, which can be held up; 1: a source; 2: reads.
+struct Job {
+  std::uint16_t port = free_port();
+  Session host = Session::join(member(0, 3, port), quick());
+  Source source{1, 3, port, Layout::replicated(), 0, 1};
+  Session reader = Session::join(member(2, 3, port), quick());
+  Target target;
+
+  Job() {
+    source.publish(1, 1);
+    reader.restore(target.catalog, within(20s)).wait();  // it knows who publishes, and where
+    target.wanted.fill(4711);
+  }
+};
+
+/// Sources 1 and 2 publish halves; 0 and 3 publish nothing.
+struct Halves {
+  static constexpr int members = 5;
+  std::uint16_t port = free_port();
+  Session host = Session::join(member(0, members, port), quick());
+  Source first{1, members, port, Layout::chunk(0, 2), 0, 2};
+  Source second{2, members, port, Layout::chunk(0, 2), 1, 2};
+  std::optional<Session> other = Session::join(member(3, members, port), quick());
+  Session reader = Session::join(member(4, members, port), quick());
+};
+
+void check_missing(Restore& restore, Clock::time_point began) {
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST_MESSAGE(error.what());
+  BOOST_TEST((Clock::now() - began < 30s));  // not the deadline
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_TEST((error.gaps() == std::vector<Gap>{{"w", "exp_avg", Box{{32, 0}, {32, 16}}, Rank{0}}}));
+  BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+  BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state'"));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(verdict)
+
+// --- nobody is left who could publish ---
+
+BOOST_AUTO_TEST_CASE(a_source_that_left_in_order_is_not_waited_for) {
+  Halves job;
+  job.first.publish(1, 1);
+  job.second.leave();
+  Target target;
+  const auto began = Clock::now();
+  Restore restore = job.reader.restore(target.catalog, within(60s));
+  check_missing(restore, began);
+}
+
+BOOST_AUTO_TEST_CASE(a_source_that_dies_before_it_publishes_is_not_waited_for) {
+  Halves job;
+  job.first.publish(1, 1);
+  Target target;
+  const auto began = Clock::now();
+  Restore restore = job.reader.restore(target.catalog, within(60s));
+  job.second.die();
+  check_missing(restore, began);
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_that_dies_does_not_stand_for_a_source_that_has_yet_to_publish) {
+  Halves job;
+  job.first.publish(1, 1);
+  job.other.reset();
+  wait_until_lost(job.reader, 3);
+  Target target;
+  Restore restore = job.reader.restore(target.catalog, within(60s));
+  for (const auto end = Clock::now() + 300ms; !restore.poll() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  job.second.publish(1, 1);
+  restore.wait();
+  BOOST_TEST(target.wanted.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(the_last_of_a_job_does_not_wait_for_sources_that_never_published) {
+  const auto port = free_port();
+  Session reader = Session::join(member(0, 2, port), quick());
+  Source source(1, 2, port, Layout::replicated(), 0, 1);
+  Target target;
+  const auto began = Clock::now();
+  Restore restore = reader.restore(target.catalog, within(60s));
+  source.leave();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((Clock::now() - began < 30s));
+  BOOST_TEST((error.code() == ErrorCode::peer_lost));
+  BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+  BOOST_TEST(says(error, "nobody publishes 'state', and nobody is left who could: member 1 has left"));
+}
+
+BOOST_AUTO_TEST_CASE(a_dead_replica_costs_no_discovery_grace) {
+  const auto port = free_port();
+  Session reader = Session::join(member(0, 3, port), quick());
+  Source first(1, 3, port, Layout::replicated(), 0, 2);
+  Source second(2, 3, port, Layout::replicated(), 1, 2);
+  first.publish(1, 1);
+  second.publish(1, 1);
+  second.die();
+  wait_until_lost(reader, 2);
+  RestoreOptions options = within(60s);
+  options.discovery_grace = 20s;
+  for (int round = 0; round < 3; ++round) {
+    Target target;
+    const auto began = Clock::now();
+    reader.restore(target.catalog, options).wait();
+    BOOST_TEST((Clock::now() - began < 10s));
+    BOOST_TEST(target.wanted.wrong(1) == 0U);
+  }
+}
+
+// --- a roster that is older than the source ---
+
+// The rendezvous is held up, so that the reader cannot know that there is another generation by now.
+BOOST_AUTO_TEST_CASE(a_restore_that_meets_a_withdrawn_generation_plans_again) {
+  Job job;
+  std::optional<Blocked> hold(job.host);
+  job.source.retire();
+  job.source.publish(2, 2);
+  Restore restore = job.reader.restore(job.target.catalog, within(60s));  // as before: read without a lease
+  Catalog other(Rank{0}, 1);
+  TestShard rows(spec, Layout::boxes({{Rank{0}, {{{3, 0}, {9, 16}}}}}), Rank{0});
+  rows.add_to(other);
+  Restore leased = job.reader.restore(other, within(60s));
+  job.source.wait_for_refusal();
+  hold.reset();
+  restore.wait();
+  leased.wait();
+  BOOST_TEST(job.target.wanted.wrong(2) == 0U);
+  BOOST_TEST(rows.wrong(2) == 0U);
+  const RestoreReport& report = restore.report();
+  BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_is_not_published_any_more_is_a_step_mismatch) {
+  Job job;
+  std::optional<Blocked> hold(job.host);
+  job.source.retire();
+  job.source.publish(2, 2);
+  const auto began = Clock::now();
+  Restore restore = job.reader.restore(job.target.catalog, at_step(1, 60s));
+  for (const auto end = Clock::now() + 300ms; !restore.poll() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+  hold.reset();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((Clock::now() - began < 30s));
+  BOOST_TEST((error.code() == ErrorCode::step_mismatch));
+  BOOST_TEST(error.retryable());
+  BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
+  BOOST_TEST(says(error, "'state' is published at step 2 by source rank 0, step 1 was asked for"));
+}
+
+BOOST_AUTO_TEST_CASE(a_generation_that_nothing_takes_the_place_of_is_withdrawn_at_the_deadline) {
+  Job job;
+  const Blocked hold(job.host);
+  job.source.retire();
+  const Error error = failure_of([&] { job.reader.restore(job.target.catalog, within(500ms)).wait(); });
+  BOOST_TEST_MESSAGE(error.what());
+  BOOST_TEST((error.code() == ErrorCode::withdrawn));
+  BOOST_TEST(error.retryable());
+  BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_another_generation_can_be_cancelled) {
+  Job job;
+  const Blocked hold(job.host);
+  job.source.retire();
+  Restore restore = job.reader.restore(job.target.catalog, within(60s));
+  std::this_thread::sleep_for(50ms);
+  restore.cancel();
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+}
+
+// --- messages ---
+
+BOOST_AUTO_TEST_CASE(another_step_than_the_published_one_is_said_to_be_so) {
+  Halves job;
+  job.first.publish(1, 10);
+  job.second.publish(1, 10);
+  Target target;
+  const Error later = failure_of([&] { job.reader.restore(target.catalog, at_step(11, 500ms)).wait(); });
+  BOOST_TEST((later.code() == ErrorCode::step_mismatch));
+  BOOST_TEST(says(later, "'state' is published at step 10 by source ranks 0, 1, step 11 was asked for"));
+  BOOST_TEST((later.ranks() == std::vector{Rank{0}, Rank{1}}));
+  const auto began = Clock::now();
+  const Error earlier = failure_of([&] { job.reader.restore(target.catalog, at_step(9, 60s)).wait(); });
+  BOOST_TEST((Clock::now() - began < 30s));  // sources go forward
+  BOOST_TEST((earlier.code() == ErrorCode::step_mismatch));
+}
+
+BOOST_AUTO_TEST_CASE(layouts_over_different_numbers_of_ranks_are_told_apart) {
+  const auto port = free_port();
+  Source first(0, 2, port, Layout::replicated(), 0, 1);
+  Source second(1, 2, port, Layout::chunk(0, 4), 2, 4);
+  first.publish(1, 1);
+  second.publish(1, 1);
+  Target target;
+  // The rendezvous knows of both before it is asked by the second.
+  const Error error = failure_of([&] { second.session->restore(target.catalog, within(20s)).wait(); });
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_TEST(says(error, "source rank 0 declares a layout over 1 rank, source rank 2 over 4"));
+}
+
+BOOST_AUTO_TEST_CASE(a_time_out_names_the_source_that_is_behind_and_no_other) {
+  Halves job;
+  job.first.publish(1, 1);
+  job.second.publish(1, 1);
+  Target warm;
+  job.reader.restore(warm.catalog, within(20s)).wait();
+  TestShard rows(spec, Layout::boxes({{Rank{0}, {{{3, 0}, {50, 16}}}}}), Rank{0});
+  Catalog catalog(Rank{0}, 1);
+  rows.add_to(catalog);
+  const Blocked hangs(*job.second.session);
+  const Error error = failure_of([&] { job.reader.restore(catalog, within(1s)).wait(); });
+  BOOST_TEST_MESSAGE(error.what());
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+  BOOST_TEST(says(error, "waiting for an answer from source rank 1 (127.0.0.1:"));
+}
+
+BOOST_AUTO_TEST_CASE(a_time_out_before_anything_is_published_names_who_could_have) {
+  Halves job;
+  job.other->close(10s);
+  wait_until_lost(job.reader, 3);
+  Target target;
+  const Error nothing = failure_of([&] { job.reader.restore(target.catalog, within(200ms)).wait(); });
+  BOOST_TEST((nothing.code() == ErrorCode::timed_out));
+  BOOST_TEST((nothing.ranks() == std::vector{Rank{0}, Rank{1}, Rank{2}}));
+  BOOST_TEST(says(nothing, "nobody has published 'state' before the deadline; members 0..2 could have"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
