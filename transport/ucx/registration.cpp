@@ -9,6 +9,7 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <utility>
 
 #include "transport/bytes.hpp"
 #include "transport/ucx/peer.hpp"

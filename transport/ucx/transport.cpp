@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <utility>
 
 #include "support/descriptors.hpp"
 #include "transport/bytes.hpp"

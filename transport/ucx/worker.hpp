@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/ucx/handles.hpp"
