@@ -12,6 +12,7 @@
 #include <set>
 
 #include "support/command.hpp"
+#include "support/sanitizer.hpp"
 
 namespace {
 
@@ -310,17 +311,8 @@ BOOST_DATA_TEST_CASE(large_model_cases_have_their_known_assignment, boost::unit_
   BOOST_TEST(used.size() == json["labels"].size());
 }
 
-#ifndef __has_feature
-#define __has_feature(name) 0
-#endif
-
 boost::test_tools::assertion_result memory_can_be_limited(boost::unit_test::test_unit_id) {
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || defined(__SANITIZE_ADDRESS__) || \
-    defined(__SANITIZE_THREAD__)
-  boost::test_tools::assertion_result result(false);
-#else
-  boost::test_tools::assertion_result result(true);
-#endif
+  boost::test_tools::assertion_result result(!with_address_sanitizer && !with_thread_sanitizer);
   result.message() << "a sanitizer takes all addresses that there are";
   return result;
 }

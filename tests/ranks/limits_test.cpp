@@ -9,6 +9,7 @@
 #include "support/file.hpp"
 #include "support/host.hpp"
 #include "support/job.hpp"
+#include "support/sanitizer.hpp"
 
 namespace {
 
@@ -85,15 +86,9 @@ boost::test_tools::assertion_result hosts_can_be_made(boost::unit_test::test_uni
 }
 
 // From too few for the command itself, over too few to open the fabric, to too few for all peers.
-#ifndef __has_feature
-#define __has_feature(name) 0
-#endif
-#if __has_feature(address_sanitizer) || defined(__SANITIZE_ADDRESS__)
-// The sanitizer itself needs a few for its checks, and reports nonsense without.
-const int descriptor_limits[] = {16, 28, 40, 46, 52};
-#else
-const int descriptor_limits[] = {6, 10, 16, 28, 40, 46, 52};
-#endif
+// The address sanitizer itself needs a few for its checks, and reports nonsense without.
+const std::vector<int> descriptor_limits =
+    with_address_sanitizer ? std::vector{16, 28, 40, 46, 52} : std::vector{6, 10, 16, 28, 40, 46, 52};
 
 }  // namespace
 

@@ -13,10 +13,7 @@
 #include <set>
 
 #include "support/command.hpp"
-
-#ifndef __has_feature
-#define __has_feature(name) 0
-#endif
+#include "support/sanitizer.hpp"
 
 namespace {
 
@@ -214,12 +211,7 @@ boost::test_tools::assertion_result memory_can_be_limited(boost::unit_test::test
   struct sysinfo machine {};
   const bool shared = ::statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize >= (800UL << 20);
   const bool memory = ::sysinfo(&machine) == 0 && machine.freeram * machine.mem_unit >= (800UL << 20);
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || defined(__SANITIZE_ADDRESS__) || \
-    defined(__SANITIZE_THREAD__)
-  const bool limit = false;
-#else
-  const bool limit = true;
-#endif
+  const bool limit = !with_address_sanitizer && !with_thread_sanitizer;
   boost::test_tools::assertion_result result(shared && memory && limit);
   result.message() << (limit ? "800 MiB of memory are not free" : "a sanitizer takes all addresses that there are");
   return result;

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "support/job.hpp"
+#include "support/sanitizer.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -102,13 +103,9 @@ struct CallersOwn {};
 
 // The thread sanitizer ends a child of fork() in a process with threads.
 boost::test_tools::assertion_result can_fork(boost::unit_test::test_unit_id) {
-#if defined(__SANITIZE_THREAD__)
-  boost::test_tools::assertion_result no(false);
-  no.message() << "the thread sanitizer does not go on after fork()";
-  return no;
-#else
-  return true;
-#endif
+  boost::test_tools::assertion_result result(!with_thread_sanitizer);
+  result.message() << "the thread sanitizer does not go on after fork()";
+  return result;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/resident_bytes.hpp"
+#include "support/sanitizer.hpp"
 #include "transport/transport.hpp"
 
 using namespace shardwire;
@@ -438,12 +439,8 @@ BOOST_AUTO_TEST_CASE(what_is_refused_again_and_again_does_not_fill_the_log) {
   BOOST_TEST(lines == 16);
 }
 
-#ifndef __has_feature
-#define __has_feature(name) 0
-#endif
-
 boost::test_tools::assertion_result descriptors_may_run_out(boost::unit_test::test_unit_id) {
-  boost::test_tools::assertion_result result(!__has_feature(address_sanitizer));
+  boost::test_tools::assertion_result result(!with_address_sanitizer);
   result.message() << "the sanitizer needs descriptors to look at an object's type";
   return result;
 }
