@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <concepts>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -16,18 +15,16 @@ template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
   template <typename Callable>
-  requires(!std::same_as<std::remove_cvref_t<Callable>, FunctionRef> &&
-           std::is_invocable_r_v<Result, Callable&, Arguments...>) FunctionRef(Callable&& callable)
-      : callable_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
-        call_([](void* target, Arguments... arguments) -> Result {
-          return (*static_cast<std::add_pointer_t<Callable>>(target))(std::forward<Arguments>(arguments)...);
+  requires std::is_invocable_r_v<Result, const Callable&, Arguments...> FunctionRef(const Callable& callable)
+      : callable_(std::addressof(callable)), call_([](const void* target, Arguments... arguments) -> Result {
+          return (*static_cast<const Callable*>(target))(std::forward<Arguments>(arguments)...);
         }) {}
 
   Result operator()(Arguments... arguments) const { return call_(callable_, std::forward<Arguments>(arguments)...); }
 
  private:
-  void* callable_;
-  Result (*call_)(void*, Arguments...);
+  const void* callable_;
+  Result (*call_)(const void*, Arguments...);
 };
 
 }  // namespace shardwire::support

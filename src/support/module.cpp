@@ -36,7 +36,7 @@ Module load(const std::string& path) {
 Module load_module(std::string_view name, const std::vector<std::string>& folders) {
   const std::string file = fmt::format("libshardwire-{}.so", name);
   for (const std::string& folder : folders) {
-    const std::string path = folder + '/' + file;
+    const std::string path = fmt::format("{}/{}", folder, file);
     std::error_code unreadable;
     if (std::filesystem::exists(path, unreadable)) return load(path);
   }
