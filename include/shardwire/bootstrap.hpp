@@ -7,7 +7,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Where a process stands in its job and where the job's rendezvous is.
 struct Bootstrap {
@@ -35,3 +36,4 @@ struct Bootstrap {
 Bootstrap bootstrap_from_env();
 
 }  // namespace shardwire
+SHARDWIRE_API_END

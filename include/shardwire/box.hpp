@@ -11,7 +11,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Most dimensions a tensor may have. Fixed so that boxes are plain values without heap memory.
 inline constexpr std::size_t max_dims = 8;
@@ -79,3 +80,4 @@ std::string to_string(const Box& box);
 std::string to_string(const Extents& extents);
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -12,7 +12,8 @@
 #include "shardwire/tensor.hpp"
 #include "shardwire/value.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// What to do about something wanted that no source has: whose key, under any of its names, is in no manifest and among no
 /// values. It counts once all ranks of the source layout have published, or RestoreOptions::discovery_grace has passed with
@@ -90,7 +91,7 @@ class Catalog {
   [[nodiscard]] bool same(const Catalog& other) const { return body_ == other.body_; }
 
  private:
-  struct Keys;
+  struct SHARDWIRE_LOCAL Keys;
   struct Body {
     std::vector<Entry> entries;
     std::vector<ValueEntry> values;
@@ -107,3 +108,4 @@ class Catalog {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

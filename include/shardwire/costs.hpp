@@ -11,7 +11,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// How the bytes of a piece are moved. The names in reports, calibration files and SHARDWIRE_WAY.
 enum class Way : std::uint8_t {
@@ -82,3 +83,4 @@ struct MeasuredCost {
 void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured);
 
 }  // namespace shardwire
+SHARDWIRE_API_END

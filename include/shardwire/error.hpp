@@ -10,7 +10,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Grouped by what the caller can do about it.
 enum class ErrorCode {
@@ -68,3 +69,4 @@ class Error : public std::runtime_error {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

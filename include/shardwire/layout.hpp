@@ -15,7 +15,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// A box and where it lies in the rank's local buffer of that tensor: element (i0, i1, ..) of the box (counted from
 /// box.offset) is at local element `local_offset + sum(i_d * local_strides[d])`.
@@ -52,7 +53,7 @@ enum class MeshOrder {
 /// Boxes of each rank, and where each lies in its local buffer.
 using PlacedBoxMap = std::map<Rank, std::vector<PlacedBox>>;
 
-class LayoutRule;
+class SHARDWIRE_LOCAL LayoutRule;
 struct FlatMember;
 
 /// A rule or list that says which boxes of a tensor each rank holds and where each lies in the rank's local buffer.
@@ -135,3 +136,4 @@ struct FlatMember {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

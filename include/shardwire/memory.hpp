@@ -12,7 +12,8 @@
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 enum class MemoryKind : std::uint8_t {
   detect,  ///< ask the driver; host where there is none
@@ -86,7 +87,7 @@ View view(Memory& memory) {
 }
 
 namespace detail {
-class ArenaState;
+class SHARDWIRE_LOCAL ArenaState;
 }
 
 /// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
@@ -115,3 +116,4 @@ class Arena {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -12,7 +12,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 using Duration = std::chrono::nanoseconds;
 
@@ -93,3 +94,4 @@ struct ExchangeOptions {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

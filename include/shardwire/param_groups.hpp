@@ -12,7 +12,8 @@
 #include "shardwire/session.hpp"
 #include "shardwire/value.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Parameters that an optimizer treats alike, and how: lr, betas, weight_decay. Optimizers number parameters, and the
 /// numbers of one rank mean nothing on another; here they go by name, so that ids, and the order of groups, may differ
@@ -41,3 +42,4 @@ void add_param_groups(Catalog& catalog, std::span<const ParamGroup> groups, Abse
 std::vector<ParamGroup> param_groups_of(const Restore& restore, std::span<const ParamGroup> wanted);
 
 }  // namespace shardwire
+SHARDWIRE_API_END

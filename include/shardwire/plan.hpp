@@ -12,7 +12,8 @@
 #include "shardwire/layout.hpp"
 #include "shardwire/tensor.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// A tensor and the rule that spreads it over the ranks of one side.
 struct TensorLayout {
@@ -201,7 +202,7 @@ class Planner {
   [[nodiscard]] std::vector<Flow> holdings(std::span<const Rank> lost = {});
 
  private:
-  struct State;
+  struct SHARDWIRE_LOCAL State;
   std::unique_ptr<State> state_;
 };
 
@@ -220,3 +221,4 @@ void require_no_gaps(std::vector<Gap> gaps);
 ElementCount runs_of(const Box& box, const PlacedBox& held, const PlacedBox& wanted);
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -9,7 +9,8 @@
 #include "shardwire/plan.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Says in which process each target rank should run so that the fewest bytes cross between processes: the exact
 /// optimum of the linear assignment problem. Among the best answers one that keeps many target ranks t in process t,
@@ -25,3 +26,4 @@ std::vector<std::int32_t> best_assignment(int sources, int targets, std::span<co
                                           std::span<const Rank> lost = {});
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -11,7 +11,8 @@
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Seconds of one restore. The stages follow one another without overlap and sum to `wall`.
 struct StageSeconds {
@@ -102,3 +103,4 @@ struct Progress {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -20,12 +20,13 @@
 #include "shardwire/tensor.hpp"
 #include "shardwire/value.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 namespace detail {
-class SessionState;
-struct PublicationState;
-class RestoreState;
+class SHARDWIRE_LOCAL SessionState;
+struct SHARDWIRE_LOCAL PublicationState;
+class SHARDWIRE_LOCAL RestoreState;
 }  // namespace detail
 
 /// A catalog that peers can read, pinned to one step. Movable; the destructor retires without waiting.
@@ -189,3 +190,4 @@ class Session {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

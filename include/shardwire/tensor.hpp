@@ -9,7 +9,8 @@
 #include "shardwire/export.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Element types. Values are moved as opaque bytes and never converted.
 enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8, boolean };
@@ -51,3 +52,4 @@ struct TensorSpec {
 };
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -8,7 +8,8 @@
 
 #include "shardwire/export.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// Number of a process in a job-wide layout, counted from 0. The old layout and the new one both have ranks; which side is
 /// meant is said by the object that carries it.
@@ -34,3 +35,4 @@ using ByteCount = std::uint64_t;
 using Bytes = std::vector<std::byte>;
 
 }  // namespace shardwire
+SHARDWIRE_API_END

@@ -12,7 +12,8 @@
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
 
-namespace SHARDWIRE_API shardwire {
+SHARDWIRE_API_BEGIN
+namespace shardwire {
 
 /// A tensor that travels by value, e.g. a one-element one. Keeps dtype and shape: () and (1,) differ.
 struct TensorValue {
@@ -51,3 +52,4 @@ std::string to_string(const Value& value);
 std::size_t depth_of(const Value& value);
 
 }  // namespace shardwire
+SHARDWIRE_API_END

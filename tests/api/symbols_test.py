@@ -66,7 +66,7 @@ def declarations(text, at, end, scope, public, classes):
         start = at + len(chunk) - len(chunk.lstrip())
         opens = stop < end and text[stop] == "{"
         at = (closing(text, stop) if opens else stop) + 1
-        bare = re.sub(r"\[\[.*?\]\]|\bSHARDWIRE_API\b", " ", chunk)
+        bare = re.sub(r"\[\[.*?\]\]|\bSHARDWIRE_API_(BEGIN|END)\b", " ", chunk)
         while (fewer := re.sub(r"<[^<>=]*>", " ", bare)) != bare:
             bare = fewer
         bare = re.sub(r"\btemplate\b", " ", bare).strip()
