@@ -81,6 +81,12 @@ void KernelChoice::record(CopyClass kind, const CopyKernel& kernel, double bytes
                            [](const Samples& samples) { return samples.count >= samples_of_each; });
 }
 
+std::array<KernelChoice::Chosen, 6> KernelChoice::chosen() const {
+  const auto of = [this](CopyClass kind) { return Chosen{kind, best(kind).name, made(kind) != nullptr}; };
+  const auto all = CopyClass::all();
+  return {of(all[0]), of(all[1]), of(all[2]), of(all[3]), of(all[4]), of(all[5])};
+}
+
 void KernelChoice::force(std::string_view name) {
   if (name.empty()) {
     forced_ = nullptr;

@@ -48,6 +48,14 @@ class KernelChoice {
   [[nodiscard]] const CopyKernel& candidate(CopyClass kind) const;
   void record(CopyClass kind, const CopyKernel& kernel, double bytes_per_second);
 
+  /// Of all classes, for reports.
+  struct Chosen {
+    CopyClass kind;
+    std::string_view kernel;
+    bool made;  ///< or else the fastest so far
+  };
+  [[nodiscard]] std::array<Chosen, 6> chosen() const;
+
   /// This one from now on, for all; none when the name is empty.
   /// Errors: throws Error{invalid_argument} for a name that no kernel has, and for one that this processor cannot run.
   void force(std::string_view name);

@@ -150,6 +150,7 @@ BOOST_AUTO_TEST_CASE(a_copy_in_batches_gives_the_same_digest) {
 }
 
 BOOST_AUTO_TEST_CASE(each_kernel_gives_the_same_digest) {
+  const auto from = test::numbered_bytes(3 << 20);
   for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
     if (!kernel.has_feature()) continue;  // tests of kernels say so
     memory::kernel_choice().force(kernel.name);
@@ -158,7 +159,6 @@ BOOST_AUTO_TEST_CASE(each_kernel_gives_the_same_digest) {
         const Box box{{0, 0}, {std::max<Extent>(2, 300'000 / run), run}};
         const PlacedBox strided{box, first, {run + 128, 1}};
         const std::size_t size = layouts::extent_of(strided);
-        const auto from = test::numbered_bytes(size);
         std::vector<std::byte> to(size + 64, std::byte{0xa5});
         auto expected = to;
         memory::StridedCopy(box, strided, strided, 1).run_all(from.data(), expected.data());
@@ -166,7 +166,8 @@ BOOST_AUTO_TEST_CASE(each_kernel_gives_the_same_digest) {
         const Digest128 given = memory::copy_and_digest(box, strided, strided, 1, from.data(), to.data(),
                                                         memory::Stores::streaming, seconds);
         BOOST_REQUIRE_MESSAGE(given == digest_box(box, strided, from.data(), 1), kernel.name << ", runs of " << run);
-        BOOST_REQUIRE_MESSAGE(to == expected, kernel.name << ", runs of " << run);
+        BOOST_REQUIRE_MESSAGE(std::memcmp(to.data(), expected.data(), to.size()) == 0,
+                              kernel.name << ", runs of " << run);
       }
     }
   }

@@ -92,6 +92,11 @@ BOOST_AUTO_TEST_CASE(the_fastest_is_chosen_once_each_has_its_samples) {
     BOOST_TEST(std::count(tried.begin(), tried.end(), name) == each);
   BOOST_TEST(choice.made(short_runs)->name == "second");
   BOOST_TEST(choice.made(long_runs) == nullptr);  // another class
+  for (const KernelChoice::Chosen& chosen : choice.chosen()) {
+    const bool made = chosen.kind.name() == short_runs.name();
+    BOOST_TEST(chosen.made == made);
+    BOOST_TEST(chosen.kernel == (made ? "second" : "first"));
+  }
   record_all(choice, 9e9, 1e9, 1e9);
   BOOST_TEST(choice.made(short_runs)->name == "second");  // for good
 }
