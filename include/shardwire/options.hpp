@@ -66,8 +66,8 @@ struct PublishOptions {
 
 enum class Verify : std::uint8_t {
   none,  ///< the source's step and generation are checked after the read
-  /// And a digest of every piece in place is compared with one that its source takes after the last byte was read: memory
-  /// that a source has changed by then is an error, in every way that reads from another process.
+  /// And a digest of every piece as it was written here is compared with one that its source takes after the last byte was
+  /// read: memory that a source has changed by then is an error, in every way that reads from another process.
   digest,
 };
 
