@@ -41,7 +41,8 @@ struct SessionOptions {
   /// Empty: SHARDWIRE_JOIN_TIMEOUT (seconds, as 90 or 0.5), else 60 s.
   std::optional<Duration> join_timeout{};
   /// Most threads that copy at once; they start when there is work. 0: as many as there are cores for each process of this
-  /// host (the launcher's local size, else the whole world), 1 to 4.
+  /// host (the launcher's local size, else the whole world), 1 to 4. How large restores are copied is found out by measuring;
+  /// SHARDWIRE_COPY_KERNEL names one way for all sessions of the process (memcpy, sse2, avx2-interleaved, ..).
   unsigned copy_threads = 0;
   /// What restores of this session choose ways by; see load_costs(). Empty: the file that SHARDWIRE_CALIBRATION names, else the
   /// built-in ones.
