@@ -14,6 +14,7 @@
 #include <new>
 
 #include "memory/digest.hpp"
+#include "memory/kernel_choice.hpp"
 #include "memory/strided_copy.hpp"
 #include "perf/measure/copy.hpp"
 #include "perf/measure/processes.hpp"
@@ -32,6 +33,7 @@ constexpr int max_turns = 64;
 struct Options {
   std::vector<std::string> shapes{"contiguous", "source-strided", "target-strided"};
   std::vector<ByteCount> runs{64, 256, 1024, 2048, 7168, 16384, 65536};
+  std::vector<std::string> kernels;
   std::string commit;
   int processes = 1;
   ByteCount mebibytes = 64;
@@ -53,6 +55,7 @@ struct Span {
 /// Lies in pages that all members share; each writes its own spans. Repeat 0 is the one that warms up.
 struct Board {
   Barrier barrier;
+  std::array<std::string_view, 2> chosen;  // of member 0, its digest apart; names lie at the same place in all members
   std::array<std::array<std::array<Span, max_members>, max_repeats + 1>, max_turns> spans;
 };
 
@@ -98,11 +101,19 @@ Task task_of(const Buffers& buffers, int member, const Shape& shape) {
   return {box, dense, strided, own, buffers.shared};
 }
 
+constexpr const char* streaming_name = "streaming";
+constexpr const char* digest_name = "copy and digest";
+
 // What is done with the box that a member copies.
-using Act = void (*)(const Task& task);
+using Act = std::function<void(const Task& task)>;
 
 void stream(const Task& task) {
   memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::streaming);
+}
+void stream_with(const std::string& kernel, const Task& task) {
+  memory::kernel_choice().force(kernel);
+  stream(task);
+  memory::kernel_choice().force("");
 }
 void cache(const Task& task) {
   memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
@@ -117,8 +128,8 @@ void digest_after(const Task& task) {
   (void)memory::digest_box(task.box, task.target, task.to, 1);
 }
 
-Turn strided_turn(const Shape& shape, const char* name, Act act) {
-  return {name, [shape, act](const Buffers& buffers, int member) { act(task_of(buffers, member, shape)); }};
+Turn strided_turn(const Shape& shape, std::string name, Act act) {
+  return {std::move(name), [shape, act](const Buffers& buffers, int member) { act(task_of(buffers, member, shape)); }};
 }
 
 Turn plain_turn(const PlainCopy& plain) {
@@ -128,7 +139,8 @@ Turn plain_turn(const PlainCopy& plain) {
           }};
 }
 
-void take_turns(Board& board, const Buffers& buffers, const std::vector<Turn>& turns, int repeats, int member) {
+void take_turns(Board& board, const Shape& shape, const Buffers& buffers, const std::vector<Turn>& turns, int repeats,
+                int member) {
   for (int repeat = 0; repeat <= repeats; ++repeat) {
     for (std::size_t turn = 0; turn < turns.size(); ++turn) {
       Span& span = board.spans[turn][static_cast<std::size_t>(repeat)][static_cast<std::size_t>(member)];
@@ -139,6 +151,11 @@ void take_turns(Board& board, const Buffers& buffers, const std::vector<Turn>& t
       span.end_ns = clock_ns(CLOCK_MONOTONIC);
       span.cpu_ns += clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     }
+  }
+  if (member != 0) return;
+  for (const bool kept : {false, true}) {
+    const ByteCount run_bytes = shape.name == "contiguous" ? buffers.band_bytes : shape.run_bytes;
+    board.chosen[kept ? 1 : 0] = memory::kernel_choice().best({run_bytes, kept}).name;
   }
 }
 
@@ -184,6 +201,7 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
       bound = times;
     }
   }
+  const Times streaming = times_of(board, plain, options);
   for (std::size_t turn = plain; turn < turns.size(); ++turn) {
     const Times times = times_of(board, turn, options);
     nlohmann::ordered_json row;
@@ -206,6 +224,11 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
     row["bounds"] = bounds;
     row["cpu_seconds"] = cpu;
     row["cpu_seconds"][turns[turn].name] = times.cpu.median;
+    if (turns[turn].name == streaming_name) row["kernel"] = board.chosen[0];
+    if (turns[turn].name == digest_name) {
+      row["kernel"] = board.chosen[1];
+      row["over_streaming"] = times.cpu.median / streaming.cpu.median;
+    }
     fmt::print("{}\n", row.dump());
     fmt::print(stderr, "{:<42} {:>7.2f} GB/s, {:.2f} of {}; by processor time {:.2f}\n", row["name"].get<std::string>(),
                row["bytes"].get<double>() / times.wall.median * 1e-9, row["ratio"].get<double>(), fastest,
@@ -216,10 +239,13 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
 void measure(const Shape& shape, const Options& options) {
   std::vector<Turn> turns;
   for (const PlainCopy& plain : plain_copies()) turns.push_back(plain_turn(plain));
-  turns.push_back(strided_turn(shape, "streaming", stream));
+  turns.push_back(strided_turn(shape, streaming_name, stream));
   turns.push_back(strided_turn(shape, "cached", cache));
-  turns.push_back(strided_turn(shape, "copy and digest", copy_and_digest));
+  turns.push_back(strided_turn(shape, digest_name, copy_and_digest));
   turns.push_back(strided_turn(shape, "streaming, then digest", digest_after));
+  for (const std::string& kernel : options.kernels) {
+    turns.push_back(strided_turn(shape, "kernel " + kernel, [kernel](const Task& task) { stream_with(kernel, task); }));
+  }
 
   const ByteCount bands = std::max<ByteCount>(8, static_cast<ByteCount>(options.processes));
   const ByteCount band_bytes = options.mebibytes << 20;
@@ -235,10 +261,18 @@ void measure(const Shape& shape, const Options& options) {
   std::vector<Child> children;
   for (int member = 0; member < options.processes; ++member) {
     children.push_back({fmt::format("copier {}", member),
-                        [&, member] { take_turns(board, buffers, turns, options.repeats, member); }});
+                        [&, member] { take_turns(board, shape, buffers, turns, options.repeats, member); }});
   }
   run_children(children, std::chrono::seconds(300), [](pid_t) {});
   print_rows(shape, turns, board, options);
+}
+
+std::vector<std::string> runnable_kernels() {
+  std::vector<std::string> names;
+  for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
+    if (kernel.has_feature()) names.emplace_back(kernel.name);
+  }
+  return names;
 }
 
 int run(int argc, char** argv) {
@@ -250,6 +284,7 @@ int run(int argc, char** argv) {
   app.add_option("--runs", options.runs, "Bytes of a run, divisors of the bytes")
       ->check(CLI::PositiveNumber)
       ->delimiter(',');
+  app.add_option("--kernels", options.kernels, "Copy kernels that also take turns, or all")->delimiter(',');
   app.add_option("--processes", options.processes, "Processes that copy at once")->check(CLI::Range(1, max_members));
   app.add_option("--mebibytes", options.mebibytes, "MiB that each process copies")->check(CLI::PositiveNumber);
   app.add_option("--odd", options.odd, "Bytes by which the shared side is out of line")->check(CLI::Range(0, 4095));
@@ -257,6 +292,9 @@ int run(int argc, char** argv) {
   app.add_option("--commit", options.commit, "Commit that is measured; default: the one it was built from");
   try {
     app.parse(argc, argv);
+    if (options.kernels == std::vector<std::string>{"all"}) options.kernels = runnable_kernels();
+    for (const std::string& kernel : options.kernels) memory::kernel_choice().force(kernel);  // throws if it cannot
+    memory::kernel_choice().force("");
     for (const std::string& shape : options.shapes) {
       for (const ByteCount run_bytes : options.runs) {
         measure({shape, run_bytes}, options);

@@ -42,7 +42,8 @@ struct SessionOptions {
   /// Empty: SHARDWIRE_JOIN_TIMEOUT (seconds, as 90 or 0.5), else 60 s.
   std::optional<Duration> join_timeout{};
   /// Most threads that copy at once; they start when there is work. 0: as many as there are cores for each process of this
-  /// host (the launcher's local size, else the whole world), 1 to 4.
+  /// host (the launcher's local size, else the whole world), 1 to 4. How large restores are copied is found out by measuring;
+  /// SHARDWIRE_COPY_KERNEL names one way for all sessions of the process (memcpy, sse2, avx2-interleaved, ..).
   unsigned copy_threads = 0;
   /// What restores of this session choose ways by; see load_costs(). Empty: the file that SHARDWIRE_CALIBRATION names, else the
   /// built-in ones.
@@ -67,8 +68,8 @@ struct PublishOptions {
 
 enum class Verify : std::uint8_t {
   none,  ///< the source's step and generation are checked after the read
-  /// And a digest of every piece in place is compared with one that its source takes after the last byte was read: memory
-  /// that a source has changed by then is an error, in every way that reads from another process.
+  /// And a digest of every piece as it was written here is compared with one that its source takes after the last byte was
+  /// read: memory that a source has changed by then is an error, in every way that reads from another process.
   digest,
 };
 

@@ -234,7 +234,7 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   const std::string calibration =
       !words.calibration.empty() ? words.calibration : environment("SHARDWIRE_CALIBRATION").value_or("");
   if (!calibration.empty()) out["calibration"] = calibration;
-  for (const char* name : {"SHARDWIRE_WAY", "UCX_TLS", "UCX_NET_DEVICES"}) {
+  for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "UCX_TLS", "UCX_NET_DEVICES"}) {
     if (const auto value = environment(name); value && !setup.tcp) out[name] = *value;
   }
   return out;

@@ -37,11 +37,7 @@ class Hasher {
     }
   }
   void add(const std::byte* data, ByteCount size) {
-    if (size >= min_direct_bytes) {
-      flush();
-      XXH3_128bits_update(state_.get(), data, size);
-      return;
-    }
+    if (size >= min_direct_bytes) return add_direct(data, size);
     if (fill_ + size > gathered_.size()) flush();
     if (size >= min_digested_side_by_side) {
       copier_.add(gathered_.data() + fill_, data, size);
@@ -49,6 +45,10 @@ class Hasher {
       std::memcpy(gathered_.data() + fill_, data, size);
     }
     fill_ += size;
+  }
+  void add_direct(const std::byte* data, ByteCount size) {
+    flush();
+    if (size > 0) XXH3_128bits_update(state_.get(), data, size);
   }
   void add_runs(const std::byte* data, ByteCount count, ByteCount step, ByteCount size) {
     if (step == size) return add(data, count * size);
@@ -68,16 +68,15 @@ class Hasher {
   }
 
   std::unique_ptr<XXH3_state_t, FreeState> state_;
-  RangeCopier copier_{Stores::cached};
+  RangeCopier copier_{cached_kernel()};
   alignas(line_bytes) std::array<std::byte, 2 * min_direct_bytes> gathered_;
   std::size_t fill_ = 0;
 };
 
-// What is written through the caches is read again from there; what is streamed comes back from memory in any case, and
-// longer batches keep more misses under way.
-ByteCount batch_bytes(Stores stores) {
-  return stores == Stores::cached ? 64u << 10 : 1u << 20;
-}
+// Read again out of the second level.
+constexpr ByteCount cached_batch_bytes = 64u << 10;
+// As many parts as kernels copy side by side.
+constexpr ByteCount streamed_batch_bytes = 8 * RangeCopier::part_bytes;
 
 // Adds the time that it lives.
 class Stopwatch {
@@ -92,11 +91,63 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, Stores stores, Hasher& hasher,
-                   double& digest_seconds) {
-  RangeCopier copier(stores);
-  for (ByteCount at = 0; at < size; at += batch_bytes(stores)) {
-    const ByteCount part = std::min(batch_bytes(stores), size - at);
+// Past the caches, bytes are digested as they pass: kernels keep what they store, from the same registers. Reading the
+// target again would take as long as the copy.
+class DigestingCopier {
+ public:
+  DigestingCopier(const StridedCopy& copy, double& digest_seconds)
+      : copier_(kernel_choice(), CopyClass(copy.run_bytes(), true), copy.bytes()),
+        kept_(std::make_unique_for_overwrite<std::byte[]>(std::min(copy.bytes(), streamed_batch_bytes))),
+        digest_seconds_(digest_seconds) {}
+
+  void add(std::byte* target, const std::byte* source, ByteCount size) {
+    while (size > 0) {
+      // Ends with a line of the target, or else that would be written in two goes.
+      const ByteCount part =
+          std::min<ByteCount>(size, RangeCopier::part_bytes - reinterpret_cast<std::uintptr_t>(target) % line_bytes);
+      if (fill_ + part > streamed_batch_bytes) flush();
+      copier_.add(target, source, part, kept_.get() + fill_);
+      fill_ += part;
+      target += part;
+      source += part;
+      size -= part;
+    }
+  }
+  Digest128 finish() {
+    flush();
+    return hasher_.finish();
+  }
+
+ private:
+  void flush() {
+    copier_.finish();
+    const Stopwatch watch(digest_seconds_);
+    hasher_.add_direct(kept_.get(), fill_);
+    fill_ = 0;
+  }
+
+  Hasher hasher_;
+  StreamingCopier copier_;
+  std::unique_ptr<std::byte[]> kept_;
+  ByteCount fill_ = 0;
+  double& digest_seconds_;
+};
+
+Digest128 stream_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target,
+                            double& digest_seconds) {
+  DigestingCopier copier(copy, digest_seconds);
+  copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount runs) {
+    for (ByteCount run = 0; run < runs; ++run) {
+      copier.add(target + to + run * copy.target_step(), source + from + run * copy.source_step(), copy.run_bytes());
+    }
+  });
+  return copier.finish();
+}
+
+void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, Hasher& hasher, double& digest_seconds) {
+  RangeCopier copier(cached_kernel());
+  for (ByteCount at = 0; at < size; at += cached_batch_bytes) {
+    const ByteCount part = std::min(cached_batch_bytes, size - at);
     copier.add(target + at, source + at, part);
     copier.finish();
     const Stopwatch watch(digest_seconds);
@@ -123,20 +174,23 @@ Digest128 digest_of(std::span<const Digest128> digests) {
 
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
                           double& digest_seconds) {
+  if (stores == Stores::streaming && copy.is_streamed(target)) {
+    return stream_and_digest(copy, source, target, digest_seconds);
+  }
   Hasher hasher;
-  if (copy.run_bytes() > batch_bytes(stores)) {
+  if (copy.run_bytes() > cached_batch_bytes) {
     copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount count) {
       for (ByteCount run = 0; run < count; ++run) {
         copy_long_run(source + from + run * copy.source_step(), target + to + run * copy.target_step(),
-                      copy.run_bytes(), stores, hasher, digest_seconds);
+                      copy.run_bytes(), hasher, digest_seconds);
       }
     });
     return hasher.finish();
   }
-  const ByteCount batch = batch_bytes(stores) / std::max<ByteCount>(1, copy.run_bytes());
+  const ByteCount batch = cached_batch_bytes / std::max<ByteCount>(1, copy.run_bytes());
   for (ByteCount first = 0; first < copy.runs(); first += batch) {
     const ByteCount count = std::min(batch, copy.runs() - first);
-    copy.run(source, target, first, count, stores);
+    copy.run(source, target, first, count);
     const Stopwatch watch(digest_seconds);
     copy.visit_rows(first, count, [&](ByteCount /*from*/, ByteCount to, ByteCount runs) {
       hasher.add_runs(target + to, runs, copy.target_step(), copy.run_bytes());

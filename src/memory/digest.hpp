@@ -25,9 +25,10 @@ Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* b
 /// One digest for several, in their order.
 Digest128 digest_of(std::span<const Digest128> digests);
 
-/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. The target's bytes
-/// are read again soon after they were written, so the digest covers what lies there. Adds what the digest took to
-/// `digest_seconds`.
+/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. Through the caches, the
+/// target is read again soon after it was written. Past them, the very bytes that were stored are digested: the source is
+/// read once, and what changes there meanwhile makes no difference between target and digest. Adds what the digest took
+/// to `digest_seconds`.
 /// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
 /// Requires and errors: as StridedCopy::run().
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,

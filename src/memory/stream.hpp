@@ -3,64 +3,90 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+
+#include "memory/kernel_choice.hpp"
+#include "memory/kernels.hpp"
 
 namespace shardwire::memory {
 
-/// How a copy writes.
-enum class Stores {
-  cached,     ///< the target is read again soon
-  streaming,  ///< past the caches, where runs are long enough: saves reading the target before it is overwritten
-};
-
-inline constexpr std::size_t line_bytes = 64;
-
-/// Copies ranges, several side by side: prefetchers begin anew with every run and every page, and one range at a time
-/// has too few cache misses under way to hide that. Where the processor has no streaming stores, ordinary ones do.
+/// Copies ranges with one kernel, which gets them several at a time: the ends of lines are copied here, long ranges cut
+/// into parts.
 /// Requires: nothing overlaps. Threads: one. Ownership: ranges are borrowed until finish().
 class RangeCopier {
  public:
-  explicit RangeCopier(Stores stores) : stores_(stores) {}
+  explicit RangeCopier(const CopyKernel& kernel) : kernel_(&kernel) {}
   RangeCopier(const RangeCopier&) = delete;
   RangeCopier& operator=(const RangeCopier&) = delete;
 
-  void add(std::byte* target, const std::byte* source, std::size_t size) {
+  /// Longer ranges are cut into parts of this size.
+  static constexpr std::size_t part_bytes = 16384;
+
+  /// `kept`, where given, gets the same bytes, not read from the source a second time.
+  void add(std::byte* target, const std::byte* source, std::size_t size, std::byte* kept = nullptr) {
     const std::size_t head = std::min(size, -reinterpret_cast<std::uintptr_t>(target) % line_bytes);
     const std::size_t lines = (size - head) / line_bytes;
     const std::size_t tail = head + lines * line_bytes;
-    if (head > 0) std::memcpy(target, source, head);
-    if (tail < size) std::memcpy(target + tail, source + tail, size - tail);
-    for (std::size_t first = 0; first < lines; first += part_lines) {
+    if (head > 0) copy_bytes(target, source, head, kept);
+    if (tail < size) copy_bytes(target + tail, source + tail, size - tail, kept == nullptr ? nullptr : kept + tail);
+    for (std::size_t first = 0; first < lines; first += part_bytes / line_bytes) {
       const std::size_t at = head + first * line_bytes;
-      parts_[count_++] = {source + at, target + at, std::min(part_lines, lines - first)};
+      parts_[count_++] = {source + at, target + at, kept == nullptr ? nullptr : kept + at,
+                          std::min(part_bytes / line_bytes, lines - first)};
       if (count_ == parts_.size()) copy_first_half();
     }
   }
+  /// Requires: nothing was added since finish().
+  void use(const CopyKernel& kernel) { kernel_ = &kernel; }
   /// Copies what is left. Only then may another thread be told that the bytes are there.
   void finish();
 
  private:
-  /// Whole lines of the target.
-  struct LineRun {
-    const std::byte* source;
-    std::byte* target;
-    std::size_t lines;
-  };
   static constexpr std::size_t lanes =
       8;  // more begin to push each other out of the caches where strides are powers of 2
-  static constexpr std::size_t part_lines = 16384 / line_bytes;
 
   void copy_first_half();
-  void copy(const LineRun* now, std::size_t count, const LineRun* next, std::size_t next_count) const;
-  static std::size_t fewest_lines(const LineRun* parts, std::size_t count);
-  template <Stores stores>
-  static void copy_side_by_side(const LineRun* now, std::size_t count, const LineRun* next, std::size_t next_count);
 
-  Stores stores_;
-  std::array<LineRun, 2 * lanes> parts_{};  // the second half is prefetched while the first is copied
+  const CopyKernel* kernel_;
+  std::array<LineRun, 2 * lanes> parts_{};  // the second half may be prefetched while the first is copied
   std::size_t count_ = 0;
+};
+
+/// Copies ranges past the caches, with the kernel that is the fastest here. While that is not known, each slice of a copy
+/// is the sample of another kernel.
+/// Requires, threads, ownership: as RangeCopier.
+class StreamingCopier {
+ public:
+  static constexpr std::size_t slice_bytes = 512u << 10;  ///< shorter ones are disturbed by the slices before them
+
+  /// For `bytes` in all. Ownership: `choice` is borrowed.
+  StreamingCopier(KernelChoice& choice, CopyClass kind, std::size_t bytes);
+
+  void add(std::byte* target, const std::byte* source, std::size_t size, std::byte* kept = nullptr) {
+    if (!measuring_) return copier_.add(target, source, size, kept);
+    add_measured(target, source, size, kept);
+  }
+  void finish() { copier_.finish(); }
+
+ private:
+  /// When a slice began, and what disturbs its time.
+  struct Start {
+    std::chrono::steady_clock::time_point time;
+    long page_faults = 0;
+  };
+  static Start start();
+  void add_measured(std::byte* target, const std::byte* source, std::size_t size, std::byte* kept);
+  void end_slice();
+
+  KernelChoice& choice_;
+  CopyClass kind_;
+  bool measuring_;
+  const CopyKernel* kernel_;
+  RangeCopier copier_;
+  std::size_t slice_left_ = slice_bytes;
+  Start start_;
 };
 
 }  // namespace shardwire::memory

@@ -124,14 +124,21 @@ void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount firs
   const ByteCount from_step = source_step();
   const ByteCount to_step = target_step();
   const ByteCount size = run_bytes_;
-  if (stores == Stores::streaming ? is_streamed(target) : count > 1 && size >= min_side_by_side_bytes) {
-    RangeCopier copier(stores);
+  const auto copy_with = [&](auto& copier) {
     visit_rows(first_run, count, [&](ByteCount from, ByteCount to, ByteCount runs) {
       for (ByteCount run = 0; run < runs; ++run) {
         copier.add(target + to + run * to_step, source + from + run * from_step, size);
       }
     });
-    return copier.finish();
+    copier.finish();
+  };
+  if (stores == Stores::streaming && is_streamed(target)) {
+    StreamingCopier copier(kernel_choice(), CopyClass(size, false), count * size);
+    return copy_with(copier);
+  }
+  if (stores == Stores::cached && count > 1 && size >= min_side_by_side_bytes) {
+    RangeCopier copier(cached_kernel());
+    return copy_with(copier);
   }
   visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
     // A memcpy of constant size becomes one load and one store: short runs are where the call would dominate.

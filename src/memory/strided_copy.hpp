@@ -39,6 +39,8 @@ class StridedCopy {
   void run_all(const std::byte* source, std::byte* target, Stores stores = Stores::cached) const {
     run(source, target, 0, runs_, stores);
   }
+  /// Whether its runs are long enough to be written past the caches.
+  [[nodiscard]] bool is_streamed(const std::byte* target) const;
 
   /// Calls visit(source_offset, target_offset, n) for groups of n runs that lie source_step() and target_step() apart,
   /// in row-major order. Divides once at the start, never per run. Requires: the runs exist.
@@ -49,7 +51,6 @@ class StridedCopy {
 
  private:
   void check_runs(ByteCount first_run, ByteCount count) const;
-  [[nodiscard]] bool is_streamed(const std::byte* target) const;
 
   ByteCount run_bytes_ = 0;
   ByteCount runs_ = 0;

@@ -131,6 +131,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
                 fmt::format("a run id has at most {} characters, and no NUL among them", wire::max_name_bytes));
   }
   Settings settings = settle(options, bootstrap.rank);
+  force_kernel_of_environment();
   const auto began = Clock::now();
   const transport::Transport& transport = transport::choose(settings.transport);
 

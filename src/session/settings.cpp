@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "memory/kernel_choice.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
 
@@ -53,6 +54,14 @@ Duration join_timeout_of_environment() {
 CostModel costs_of_environment() {
   const auto path = variable("SHARDWIRE_CALIBRATION");
   return path ? load_costs(*path) : CostModel();
+}
+
+void force_kernel_of_environment() {
+  try {
+    memory::kernel_choice().force(variable("SHARDWIRE_COPY_KERNEL").value_or(""));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("SHARDWIRE_COPY_KERNEL: {}", error.what()));
+  }
 }
 
 LogLevel log_level_of_environment() {

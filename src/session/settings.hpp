@@ -30,6 +30,10 @@ Duration join_timeout_of_environment();
 CostModel costs_of_environment();
 LogLevel log_level_of_environment();
 
+/// The copy kernel that SHARDWIRE_COPY_KERNEL names, else the fastest, for all sessions of this process from now on.
+/// Errors: as settle(), also for a kernel that this processor cannot run.
+void force_kernel_of_environment();
+
 /// Writes lines of `least` and above to standard error.
 LogSink standard_error_log(LogLevel least, int member);
 

@@ -2,13 +2,19 @@
 #define BOOST_TEST_NO_MAIN
 #include "memory/digest.hpp"
 
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <csignal>
 #include <cstring>
 
+#include "memory/each_kernel.hpp"
+#include "memory/kernel_choice.hpp"
 #include "memory/layouts.hpp"
 #include "memory/strided_copy.hpp"
 #include "support/seed.hpp"
@@ -141,6 +147,65 @@ BOOST_AUTO_TEST_CASE(a_copy_in_batches_gives_the_same_digest) {
       }
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(each_kernel_gives_the_same_digest) {
+  const auto from = test::numbered_bytes(3 << 20);
+  for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
+    if (!kernel.has_feature()) continue;  // tests of kernels say so
+    memory::kernel_choice().force(kernel.name);
+    for (const Extent run : {128, 511, 512, 1000, 16384, 16385, 70001, (1 << 20) + 3}) {
+      for (const Extent first : {0, 1, 64}) {
+        const Box box{{0, 0}, {std::max<Extent>(2, 300'000 / run), run}};
+        const PlacedBox strided{box, first, {run + 128, 1}};
+        const std::size_t size = layouts::extent_of(strided);
+        std::vector<std::byte> to(size + 64, std::byte{0xa5});
+        auto expected = to;
+        memory::StridedCopy(box, strided, strided, 1).run_all(from.data(), expected.data());
+        double seconds = 0;
+        const Digest128 given = memory::copy_and_digest(box, strided, strided, 1, from.data(), to.data(),
+                                                        memory::Stores::streaming, seconds);
+        BOOST_REQUIRE_MESSAGE(given == digest_box(box, strided, from.data(), 1), kernel.name << ", runs of " << run);
+        BOOST_REQUIRE_MESSAGE(std::memcmp(to.data(), expected.data(), to.size()) == 0,
+                              kernel.name << ", runs of " << run);
+      }
+    }
+  }
+  memory::kernel_choice().force("");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_digested_is_what_was_stored_while_the_source_changes) {
+  constexpr std::size_t size = 1 << 20;
+  void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  BOOST_REQUIRE(pages != MAP_FAILED);
+  auto* const source = static_cast<std::byte*>(pages);
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    for (std::uint8_t value = 0;; ++value) std::memset(source, value, size);
+  }
+  BOOST_REQUIRE(writer > 0);
+  int mixed = 0;
+  for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
+    if (!kernel.has_feature()) continue;
+    memory::kernel_choice().force(kernel.name);
+    for (int round = 0; round < 20; ++round) {
+      for (const Extent run : {700, 1 << 18}) {
+        const Box box{{0, 0}, {static_cast<Extent>(size) / (run + 37), run}};
+        const PlacedBox strided{box, 1, {run + 37, 1}};
+        std::vector<std::byte> target(static_cast<std::size_t>(box.volume()));
+        double seconds = 0;
+        const Digest128 given = memory::copy_and_digest(box, strided, packed(box), 1, source, target.data(),
+                                                        memory::Stores::streaming, seconds);
+        BOOST_CHECK_MESSAGE(given == digest_box(box, packed(box), target.data(), 1), kernel.name);
+        mixed += target.front() != target.back();
+      }
+    }
+  }
+  memory::kernel_choice().force("");
+  ::kill(writer, SIGKILL);
+  ::waitpid(writer, nullptr, 0);
+  ::munmap(pages, size);
+  BOOST_TEST(mixed > 0);  // the source did change meanwhile
 }
 
 BOOST_AUTO_TEST_CASE(a_copy_of_nothing_has_the_digest_of_nothing) {

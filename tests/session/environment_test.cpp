@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "memory/kernel_choice.hpp"
 #include "support/job.hpp"
 #include "support/refused.hpp"
 
@@ -51,6 +52,7 @@ class Environment {
                              "SHARDWIRE_LOG",
                              "SHARDWIRE_CALIBRATION",
                              "SHARDWIRE_JOIN_TIMEOUT",
+                             "SHARDWIRE_COPY_KERNEL",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);
@@ -261,6 +263,22 @@ BOOST_AUTO_TEST_CASE(a_variable_that_makes_no_sense_is_refused_by_name) {
   refuses("SHARDWIRE_LOG", "loud");
   refuses("SHARDWIRE_CALIBRATION", "/nonexistent/costs.json");
   refuses("SHARDWIRE_TRANSPORT", "carrier-pigeon");
+  refuses("SHARDWIRE_COPY_KERNEL", "mmx");
+  for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
+    if (!kernel.has_feature()) refuses("SHARDWIRE_COPY_KERNEL", std::string(kernel.name));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_environment_may_name_the_copy_kernel) {
+  const memory::CopyClass kind(4096, false);
+  {
+    const Environment environment(Variables{{"SHARDWIRE_COPY_KERNEL", "memcpy"}});
+    Session::join(member(0, 1, free_port()), quick());
+    BOOST_TEST(memory::kernel_choice().best(kind).name == "memcpy");
+  }
+  const Environment environment(Variables{});
+  Session::join(member(0, 1, free_port()), quick());
+  BOOST_TEST(memory::kernel_choice().best(kind).name != "memcpy");
 }
 
 BOOST_AUTO_TEST_CASE(the_log_answers_what_a_newcomer_asks) {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/kernel_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire::memory {
+namespace {
+
+// Up to the first, processors differ most in what a run costs beside its bytes; up to the second, a run is a part.
+constexpr std::size_t class_ends[] = {1024, 16384};
+
+constexpr std::string_view class_names[] = {
+    "runs to 1 KiB",           "runs to 16 KiB",           "longer runs",
+    "runs to 1 KiB, digested", "runs to 16 KiB, digested", "longer runs, digested",
+};
+
+}  // namespace
+
+CopyClass::CopyClass(std::size_t run_bytes, bool kept)
+    : index_(static_cast<std::size_t>(std::lower_bound(std::begin(class_ends), std::end(class_ends), run_bytes) -
+                                      std::begin(class_ends)) +
+             (kept ? 3 : 0)) {
+}
+
+std::array<CopyClass, 6> CopyClass::all() {
+  const auto at = [](std::size_t index) { return CopyClass(index); };
+  return {at(0), at(1), at(2), at(3), at(4), at(5)};
+}
+
+std::string_view CopyClass::name() const {
+  return class_names[index_];
+}
+
+KernelChoice::KernelChoice(std::span<const CopyKernel> kernels) : kernels_(kernels) {
+  for (const CopyKernel& kernel : kernels) {
+    if (kernel.has_feature()) candidates_.push_back(&kernel);
+  }
+  for (State& state : states_) {
+    state.samples.resize(candidates_.size());
+    state.best = candidates_.front();
+  }
+}
+
+const CopyKernel* KernelChoice::made(CopyClass kind) const {
+  if (const CopyKernel* forced = forced_) return forced;
+  const State& state = states_[kind.index()];
+  return state.made ? state.best.load() : nullptr;
+}
+
+const CopyKernel& KernelChoice::best(CopyClass kind) const {
+  const CopyKernel* forced = forced_;
+  return forced != nullptr ? *forced : *states_[kind.index()].best;
+}
+
+const CopyKernel& KernelChoice::candidate(CopyClass kind) const {
+  const std::lock_guard lock(mutex_);
+  const std::vector<Samples>& samples = states_[kind.index()].samples;
+  const auto fewest = std::min_element(samples.begin(), samples.end(),
+                                       [](const Samples& a, const Samples& b) { return a.count < b.count; });
+  return *candidates_[static_cast<std::size_t>(fewest - samples.begin())];
+}
+
+void KernelChoice::record(CopyClass kind, const CopyKernel& kernel, double bytes_per_second) {
+  const std::lock_guard lock(mutex_);
+  State& state = states_[kind.index()];
+  if (state.made) return;  // by other threads, meanwhile
+  const auto at = std::find(candidates_.begin(), candidates_.end(), &kernel) - candidates_.begin();
+  Samples& of_kernel = state.samples[static_cast<std::size_t>(at)];
+  ++of_kernel.count;
+  of_kernel.best =
+      std::max(of_kernel.best, kernel.stores == Stores::cached ? bytes_per_second / cached_handicap : bytes_per_second);
+
+  const auto fastest = std::max_element(state.samples.begin(), state.samples.end(),
+                                        [](const Samples& a, const Samples& b) { return a.best < b.best; });
+  state.best = candidates_[static_cast<std::size_t>(fastest - state.samples.begin())];
+  state.made = std::all_of(state.samples.begin(), state.samples.end(),
+                           [](const Samples& samples) { return samples.count >= samples_of_each; });
+}
+
+std::array<KernelChoice::Chosen, 6> KernelChoice::chosen() const {
+  const auto of = [this](CopyClass kind) { return Chosen{kind, best(kind).name, made(kind) != nullptr}; };
+  const auto all = CopyClass::all();
+  return {of(all[0]), of(all[1]), of(all[2]), of(all[3]), of(all[4]), of(all[5])};
+}
+
+void KernelChoice::force(std::string_view name) {
+  if (name.empty()) {
+    forced_ = nullptr;
+    return;
+  }
+  const auto kernel =
+      std::find_if(kernels_.begin(), kernels_.end(), [&](const CopyKernel& k) { return k.name == name; });
+  if (kernel == kernels_.end()) {
+    std::vector<std::string_view> names;
+    for (const CopyKernel* candidate : candidates_) names.push_back(candidate->name);
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("'{}' is no copy kernel; this processor has {}", name, fmt::join(names, ", ")));
+  }
+  if (!kernel->has_feature()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the copy kernel '{}' needs {}, which this processor lacks", name, kernel->feature));
+  }
+  forced_ = &*kernel;
+}
+
+KernelChoice& kernel_choice() {
+  static KernelChoice choice(copy_kernels());
+  return choice;
+}
+
+}  // namespace shardwire::memory
