@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "support/module.hpp"
+#include "transport/collective.hpp"
 #include "transport/config.hpp"
 #include "transport/module.hpp"
 #include "transport/transport.hpp"
@@ -42,19 +43,20 @@ static std::unique_ptr<Fabric> open() {
 namespace loopback {
 Viability probe();
 std::unique_ptr<Fabric> open();
+Viability probe_collective();
+Bytes make_group_id();
+std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 }  // namespace loopback
 
 namespace {
 
 constexpr std::array table{
-    Transport{"ucx", ucx::probe, ucx::open},
-    Transport{"loopback", loopback::probe, loopback::open},
+    Transport{"ucx", Reach::network, ucx::probe, ucx::open},
+    Transport{"loopback", Reach::process, loopback::probe, loopback::open},
 };
-
-// Loopback joins threads of one process: a job that was given it unasked would wait for peers for ever.
-bool reaches_other_processes(const Transport& transport) {
-  return transport.name != "loopback";
-}
+constexpr std::array collectives{
+    CollectiveTransport{"loopback", loopback::probe_collective, loopback::make_group_id, loopback::open_collective},
+};
 
 [[noreturn]] void refuse_auto(const std::string& reasons) {
   throw Error(ErrorCode::unsupported, fmt::format("no transport that reaches other processes is viable{}", reasons));
@@ -63,7 +65,8 @@ bool reaches_other_processes(const Transport& transport) {
 const Transport& choose_automatically() {
   std::string reasons;
   for (const Transport& transport : table) {
-    if (!reaches_other_processes(transport)) continue;
+    // A job that was given threads of one process unasked would wait for peers for ever.
+    if (transport.reach == Reach::process) continue;
     const Viability viability = transport.probe();
     if (viability.viable) return transport;
     reasons += fmt::format("; {}: {}", transport.name, viability.detail);
@@ -75,6 +78,10 @@ const Transport& choose_automatically() {
 
 std::span<const Transport> registered() {
   return table;
+}
+
+std::span<const CollectiveTransport> registered_collectives() {
+  return collectives;
 }
 
 const Transport& choose(std::string_view name) {

@@ -10,14 +10,19 @@
 #include <string_view>
 #include <vector>
 
+#include "shardwire/costs.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
+#include "support/descriptors.hpp"
+#include "transport/memory.hpp"
 
-// The internal contract of endpoint-style fabrics: probe -> open -> export/import address -> register region ->
-// export/import region key -> message, read -> progress -> close. See README.md beside this file for how to add one.
+// The internal contract of endpoint-style fabrics: probe -> open -> export/import address -> allocate or adopt a region
+// -> export/import its key -> messages, reads -> progress -> close. See README.md beside this file for how to add one;
+// collective.hpp is the contract of group-style transports.
 //
-// Threads: a Fabric and all that it makes belong to one thread, except Fabric::allocate and Region's destructor, which
-// may run on any thread. Completions and message handlers run inside progress(), never inside the call that posts.
+// Threads: a Fabric and all that it makes belong to one thread, except Fabric::allocate, Fabric::adopt and Region's
+// destructor, which may run on any thread. Completions and message handlers run inside progress(), never inside the call
+// that posts.
 namespace shardwire::transport {
 
 using Clock = std::chrono::steady_clock;
@@ -31,24 +36,34 @@ struct Fault {
 using Outcome = std::optional<Fault>;
 using Completion = std::function<void(const Outcome&)>;
 
-/// Local memory that peers may be given access to.
+/// Local memory that peers may be given access to. What is adopted stays its owner's, and has to stay mapped as long as the
+/// region lives; until then its key opens all of it.
 class Region {
  public:
   virtual ~Region() = default;
-  [[nodiscard]] virtual std::span<std::byte> bytes() const = 0;
-  /// What a peer needs to import this region; opaque, at most max_key_bytes.
+  [[nodiscard]] virtual Memory memory() const = 0;
+  /// What a peer needs to import this region; opaque, at most max_key_bytes. Empty: peers cannot reach it.
   [[nodiscard]] virtual Bytes key() const = 0;
+  /// Descriptors that have to be handed over with the key, at most max_key_descriptors. Borrowed from the region.
+  [[nodiscard]] virtual std::vector<int> descriptors() const { return {}; }
 };
 inline constexpr std::size_t max_key_bytes = 4096;
+inline constexpr std::size_t max_key_descriptors = 64;
 inline constexpr std::size_t max_address_bytes = 64 * 1024;
+
+/// A key as it has come from a peer.
+struct RegionKey {
+  ByteView bytes;
+  std::vector<support::Descriptor> descriptors{};
+};
 
 /// A peer's region as seen from here. Lives no longer than its endpoint.
 class RemoteRegion {
  public:
   virtual ~RemoteRegion() = default;
-  /// The peer's bytes, loadable in place, or an empty span when this peer's memory cannot be mapped. The length is what
-  /// the importer was told, so the caller has to have checked offsets against it.
-  [[nodiscard]] virtual std::span<const std::byte> mapped() const = 0;
+  /// The peer's bytes, addressable in place, or empty when this peer's memory cannot be mapped. The length is what the
+  /// importer was told, so the caller has to have checked offsets against it.
+  [[nodiscard]] virtual ConstMemory mapped() const = 0;
 };
 
 /// One message that has begun to arrive. Exactly one of receive() and discard() must be called inside the handler.
@@ -57,41 +72,78 @@ class Incoming {
   virtual ~Incoming() = default;
   [[nodiscard]] virtual ByteView header() const = 0;
   [[nodiscard]] virtual ByteCount payload_bytes() const = 0;
-  /// Requires: into.size() == payload_bytes(). `into` stays borrowed until `done` runs. `done` also runs when the sender
-  /// dies, as long as this fabric has an endpoint to it: keep that until what comes from there has ended.
-  virtual void receive(std::span<std::byte> into, Completion done) = 0;
+  /// The payload fills the ranges in their order. Requires: together they have payload_bytes(), and there are at most
+  /// Path::max_ranges of them. The list is copied; the memory stays borrowed until `done` runs. `done` also runs when the
+  /// sender dies, as long as this fabric has an endpoint to it: keep that until what comes from there has ended.
+  virtual void receive(std::span<const Memory> into, Completion done) = 0;
+  void receive(const Memory& into, Completion done) { receive(std::span(&into, 1), std::move(done)); }
   virtual void discard() = 0;
 };
 
 /// Messages of one sender arrive in order of their headers; payloads may complete in any order.
 using MessageHandler = std::function<void(Incoming&)>;
 
+/// What carries bytes between here and one peer, for local memory of one place, and what it can do.
+struct Path {
+  std::string carrier{};         ///< for people: protocol and device, e.g. "tcp/eth0"
+  Reach reach = Reach::network;  ///< host: bytes do not pass a network interface
+  bool map = false;              ///< regions that a peer has allocated can be addressed in place
+  bool read = false;             ///< read() works, without the peer's processor
+  bool message = false;          ///< send() works
+  std::size_t max_ranges = 1;    ///< of one message or read
+  ByteCount max_read_bytes = 0;  ///< of one read
+  int max_reads = 0;             ///< that are worth having under way at once
+  bool gpu_direct = false;       ///< device memory is moved without passing host memory
+  std::string why_not{};         ///< for people: why not mapped, or not read, or staged through the host
+};
+
+/// One range of a list of reads.
+struct ReadRange {
+  ByteCount offset_bytes = 0;  ///< in the remote region
+  Memory into;
+};
+
 class Endpoint {
  public:
   /// Bounded: gives up on what is pending, whose completions then never run.
   virtual ~Endpoint() = default;
-  /// `header` is copied; `payload` stays borrowed until `done` runs. At most max_header_bytes of header.
-  virtual void send(ByteView header, ByteView payload, Completion done) = 0;
+  /// One message whose payload is the ranges in their order. Header and list are copied; the memory stays borrowed until
+  /// `done` runs. At most max_header_bytes of header, and Path::max_ranges ranges.
+  /// Errors: throws Error{invalid_argument} beyond these limits, Error{unsupported} without Path::message.
+  virtual void send(ByteView header, std::span<const ConstMemory> payload, Completion done) = 0;
+  void send(ByteView header, const ConstMemory& payload, Completion done) {
+    send(header, std::span(&payload, 1), std::move(done));
+  }
   /// Errors: throws Error{transport_failed} for a key that this fabric cannot read.
-  virtual std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes) = 0;
-  /// One-sided read by hardware; only where Capabilities::one_sided_read. Same borrowing as send.
-  virtual void read(const RemoteRegion& region, ByteCount offset_bytes, std::span<std::byte> into, Completion done) = 0;
+  virtual std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) = 0;
+  /// One-sided reads, in any order, with one completion for all. The list is copied; the memory stays borrowed until `done`
+  /// runs. At most Path::max_ranges ranges.
+  /// Errors: throws Error{invalid_argument} for a range outside of the region, a region of another fabric, or too many
+  ///         ranges; Error{unsupported} without Path::read.
+  virtual void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) = 0;
   /// True once the fabric has noticed that the peer is gone; sends then complete with Fault{peer_lost}.
   [[nodiscard]] virtual bool failed() const = 0;
-  /// For people: what carries the bytes, e.g. "shared memory", "tcp".
-  [[nodiscard]] virtual std::string protocol() const = 0;
-  /// The peer is on this host, and bytes do not pass a network interface.
-  [[nodiscard]] virtual bool on_host() const = 0;
+  [[nodiscard]] virtual Path path(const MemoryPlace& place) const = 0;
   /// Gives up on the peer at once: all that is posted here, and every receive from it, ends soon with a Fault, and then
   /// nothing writes into or reads from their buffers any more. The endpoint is of no use afterwards.
   virtual void abort() = 0;
 };
 inline constexpr std::size_t max_header_bytes = 64;
 
-struct Capabilities {
-  bool mapped = false;          ///< regions from allocate() can be mapped by peers on the same host
-  bool one_sided_read = false;  ///< read() is done by hardware, without the peer's processor
-  std::string no_map_reason{};  ///< for people: why not `mapped`
+/// How a fabric comes to a peer's.
+struct PeerAddress {
+  ByteView address;        ///< what the peer's Fabric::address() has said
+  bool same_host = false;  ///< by what the members say of themselves; the fabric finds out
+  /// As many as Fabric::sockets() asks for, each connected to the peer's fabric, which is given the other ends. Both sides
+  /// have proven on each of them who they are; nothing else travels there.
+  std::vector<support::Descriptor> sockets{};
+};
+
+/// Sockets that an endpoint of a fabric lives on.
+struct Sockets {
+  enum class Kind : std::uint8_t { none, local, network };
+  Kind kind = Kind::none;
+  int count = 0;
 };
 
 class Fabric {
@@ -101,16 +153,21 @@ class Fabric {
   [[nodiscard]] virtual std::string_view name() const = 0;
   /// Name and version of the library that was loaded, e.g. "ucx 1.13.1".
   [[nodiscard]] virtual std::string version() const = 0;
-  [[nodiscard]] virtual Capabilities capabilities() const = 0;
   /// Two fabrics can talk when name and domain are equal.
   [[nodiscard]] virtual std::string domain() const = 0;
   /// What a peer needs to connect; at most max_address_bytes.
   [[nodiscard]] virtual Bytes address() const = 0;
-  /// Memory that peers can map or read. Zero bytes are legal. Errors: throws Error{out_of_resources}.
-  virtual std::unique_ptr<Region> allocate(ByteCount size_bytes) = 0;
+  [[nodiscard]] virtual Sockets sockets() const { return {}; }
+  /// Memory that peers can reach. Zero bytes are legal. Errors: throws Error{out_of_resources}, Error{unsupported} for memory
+  /// of a place that this fabric cannot allocate.
+  virtual std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) = 0;
+  std::unique_ptr<Region> allocate(ByteCount size_bytes) { return allocate(size_bytes, MemoryPlace{}); }
+  /// Makes memory that somebody else owns reachable. Where the region's key is empty, peers can be sent its bytes only.
+  /// Errors: throws Error{out_of_resources}, Error{unsupported} for memory of a place that this fabric knows nothing of.
+  virtual std::unique_ptr<Region> adopt(const Memory& memory) = 0;
   /// Errors: throws Error{transport_failed} for an address that this fabric cannot read, Error{unsupported} when no
   /// transport of the fabric reaches the peer.
-  virtual std::unique_ptr<Endpoint> connect(ByteView address, bool same_host) = 0;
+  virtual std::unique_ptr<Endpoint> connect(PeerAddress peer) = 0;
   virtual void on_message(MessageHandler handler) = 0;
   /// Makes everything pending advance; returns false when there was nothing to do.
   virtual bool progress() = 0;
@@ -129,6 +186,7 @@ struct Viability {
 /// A line of the table in registry.cpp.
 struct Transport {
   std::string_view name;
+  Reach reach;  ///< the farthest peers that it can carry bytes to
   Viability (*probe)();
   std::unique_ptr<Fabric> (*open)();
 };

@@ -26,12 +26,12 @@ Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, con
 
 Engine::~Engine() = default;
 
-void Engine::limit(std::uint32_t peer, ByteCount bytes, std::uint64_t first_request) {
-  auto& numbers = shared_->next_requests;
-  if (numbers.size() <= peer) numbers.resize(peer + std::size_t{1});
-  numbers[peer] = first_request;
-  packed_->limit(peer, bytes);
-  straight_->limit(peer, bytes);
+void Engine::limit(std::uint32_t peer, const PeerLimits& limits) {
+  auto& all = shared_->limits;
+  if (all.size() <= peer) all.resize(peer + std::size_t{1});
+  all[peer] = limits;
+  packed_->limit(peer, limits.max_pack_bytes);
+  straight_->limit(peer, limits.max_pack_bytes);
 }
 
 WayEngine& Engine::engine_of(Way way) const {

@@ -34,8 +34,8 @@ class Engine {
   /// Requires: idle(), or the copier has been drained.
   ~Engine();
 
-  /// See MessageWay::limit. Requests to this peer are numbered from `first_request` on, which nobody else can guess.
-  void limit(std::uint32_t peer, ByteCount bytes, std::uint64_t first_request);
+  /// Requires: called for every peer before transfers are added.
+  void limit(std::uint32_t peer, const PeerLimits& limits);
   /// Once.
   void add(std::shared_ptr<const std::vector<Transfer>> transfers);
   /// Posts all that may be posted now. Returns when to call again if only the rate stands in the way.

@@ -64,7 +64,7 @@ class PackedWay final : public MessageWay {
     }
     request->expected = header.digest;
     shared_->tally.began(Way::packed);
-    incoming.receive(request->slot.bytes().first(static_cast<std::size_t>(request->bytes)),
+    incoming.receive(transport::host_memory(request->slot.bytes()).part(0, request->bytes),
                      [this, request, shared = shared_](const transport::Outcome& outcome) {
                        if (shared->stopped) return;
                        if (outcome) {

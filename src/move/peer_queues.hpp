@@ -33,12 +33,14 @@ class PeerQueues {
     }
     return false;
   }
-  /// The parts at the front of a peer's queue that fit its limit: how many, and their bytes. At least one if there is any.
+  /// The parts at the front of a peer's queue that fit its limit and may travel with the first: how many, and their bytes.
+  /// At least one if there is any.
   struct Fitting {
     std::size_t parts = 0;
     ByteCount bytes = 0;
   };
-  Fitting fitting(std::uint32_t peer, std::size_t max_parts);
+  using Together = bool (*)(const TransferPart& first, const TransferPart& next);
+  Fitting fitting(std::uint32_t peer, std::size_t max_parts, Together together = nullptr);
   /// Requires: fitting() found one.
   [[nodiscard]] const TransferPart& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
   std::vector<TransferPart> take(std::uint32_t peer, std::size_t parts);

@@ -9,10 +9,16 @@ namespace shardwire::move {
 
 namespace {
 
-constexpr ByteCount read_bytes = 4u << 20;
-// Hardware keeps as many apart; what a stopped restore has to wait for stays small.
-constexpr int max_reads = 64;
-constexpr ByteCount max_read_bytes = 32u << 20;
+// A list this long runs at the full speed of every fabric, and a restore that is stopped waits for no more of them.
+constexpr ByteCount list_bytes = 4u << 20;
+constexpr ByteCount max_bytes_under_way = 32u << 20;
+
+// One request reads from one region, and all of it goes the same way from there.
+bool go_together(const TransferPart& first, const TransferPart& next) {
+  const Transfer& a = *first.transfer;
+  const Transfer& b = *next.transfer;
+  return a.way == Way::read && b.way == Way::read && a.region == b.region;
+}
 
 class ReadWay final : public WayEngine {
  public:
@@ -26,31 +32,40 @@ class ReadWay final : public WayEngine {
         }) {}
 
   void add(const Transfer& transfer) override {
-    queues_.limit(transfer.peer, shared_->pacer.slice_bytes(read_bytes));
+    const ByteCount most = std::min(list_bytes, shared_->limits.at(transfer.peer).max_read_bytes);
+    queues_.limit(transfer.peer, shared_->pacer.slice_bytes(most));
+    if (under_way_.size() <= transfer.peer) under_way_.resize(transfer.peer + std::size_t{1});
     queues_.add(transfer);
   }
 
   bool post(Pacer::Clock::time_point now) override {
-    if (in_flight_ >= max_reads || bytes_in_flight_ >= max_read_bytes) return false;
+    if (bytes_under_way_ >= max_bytes_under_way) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
 
-  [[nodiscard]] bool idle() const override { return in_flight_ == 0; }
+  [[nodiscard]] bool idle() const override {
+    return std::all_of(under_way_.begin(), under_way_.end(), [](int lists) { return lists == 0; });
+  }
   [[nodiscard]] bool writes_from(std::uint32_t peer) const override {
-    return peer < reading_.size() && reading_[peer] > 0;
+    return peer < under_way_.size() && under_way_[peer] > 0;
   }
 
  private:
+  /// One list: runs into place, or one range across gaps into a slot.
   struct Read {
-    TransferPart part;
+    std::vector<TransferPart> parts;
+    Way way{};
+    std::uint32_t peer = 0;
     ByteCount bytes = 0;  // on the fabric
     Slot slot;            // over_read only
-    memory::Digest128 digest;
+    std::vector<memory::Digest128> digests;
     double digest_seconds = 0;
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
-    const auto [count, wanted] = queues_.fitting(peer, 1);
+    const PeerLimits& limits = shared_->limits.at(peer);
+    if (peer >= under_way_.size() || under_way_[peer] >= limits.max_reads) return false;
+    const auto [count, wanted] = queues_.fitting(peer, limits.max_ranges, go_together);
     if (count == 0) return false;
     const TransferPart& front = queues_.front(peer);
     const Transfer& t = *front.transfer;
@@ -62,55 +77,49 @@ class ReadWay final : public WayEngine {
     }
     if ((over && pool_.free_slots() == 0) || !shared_->pacer.take(bytes, now)) return false;
     const auto read = std::make_shared<Read>();  // owners: completions in flight
-    read->part = queues_.take(peer, 1).front();
+    read->way = t.way;
+    read->peer = peer;
     read->bytes = bytes;
-    const memory::StridedCopy copy(read->part.box, t.held, t.wanted, t.item_bytes);
-    std::span<std::byte> into(t.target + copy.target_span().first, static_cast<std::size_t>(bytes));
-    if (over) {
-      read->slot = pool_.acquire();
-      into = read->slot.bytes().first(static_cast<std::size_t>(bytes));
-    }
-    ++in_flight_;
-    if (reading_.size() <= peer) reading_.resize(peer + std::size_t{1});
-    ++reading_[peer];
-    bytes_in_flight_ += bytes;
-    shared_->tally.began(t.way);
-    shared_->endpoint(peer).read(
-        *t.region, t.region_offset + copy.source_span().first, into,
-        [this, read, shared = shared_](const transport::Outcome& outcome) {
-          if (outcome) {
-            ended(*read);
-            if (shared->stopped) return shared->changed();
-            return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
-          }
-          if (!shared->guarded([&] { arrived(read); })) ended(*read);
-        });
+    read->parts = queues_.take(peer, count);
+    if (over) read->slot = pool_.acquire();
+    std::vector<transport::ReadRange> ranges;
+    ranges.reserve(count);
+    for (const TransferPart& part : read->parts) ranges.push_back(range_of(part, *read));
+    ++under_way_[peer];
+    bytes_under_way_ += bytes;
+    shared_->tally.began(read->way);
+    shared_->endpoint(peer).read(*t.region, ranges, [this, read, shared = shared_](const transport::Outcome& outcome) {
+      if (outcome) {
+        ended(*read);
+        if (shared->stopped) return shared->changed();
+        return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+      }
+      if (!shared->guarded([&] { arrived(read); })) ended(*read);
+    });
     return true;
   }
 
+  static transport::ReadRange range_of(const TransferPart& part, const Read& read) {
+    const Transfer& t = *part.transfer;
+    const memory::StridedCopy copy(part.box, t.held, t.wanted, t.item_bytes);
+    const ByteCount offset_bytes = t.region_offset + copy.source_span().first;
+    if (read.slot) return {offset_bytes, transport::host_memory(read.slot.bytes()).part(0, read.bytes)};
+    return {offset_bytes, {t.target + copy.target_span().first, part.bytes(), {}}};
+  }
+
   void ended(Read& read) {
-    --in_flight_;
-    --reading_[read.part.transfer->peer];
-    bytes_in_flight_ -= read.bytes;
+    --under_way_[read.peer];
+    bytes_under_way_ -= read.bytes;
     read.slot = {};
-    shared_->tally.ended(read.part.transfer->way);
+    shared_->tally.ended(read.way);
   }
 
   void arrived(const std::shared_ptr<Read>& read) {
     if (shared_->stopped || (!read->slot && !shared_->digests)) return finish(*read);
     shared_->copier.submit(
         [read, stores = shared_->stores(), digests = shared_->digests] {
-          const TransferPart& part = read->part;
-          const Transfer& t = *part.transfer;
-          if (read->slot) {  // the slot begins with the part's first element
-            const PlacedBox hull{part.box, 0, t.held.local_strides};
-            memory::StridedCopy(part.box, hull, t.wanted, t.item_bytes)
-                .run_all(read->slot.bytes().data(), t.target, digests ? memory::Stores::cached : stores);
-          }
-          if (!digests) return;
-          const auto began = Tally::Clock::now();
-          read->digest = memory::digest_box(part.box, t.wanted, t.target, t.item_bytes);
-          read->digest_seconds = std::chrono::duration<double>(Tally::Clock::now() - began).count();
+          if (read->slot) unpack(*read, digests ? memory::Stores::cached : stores);
+          if (digests) take_digests(*read);
         },
         [this, read, shared = shared_](const std::exception_ptr& error) {
           if (error) {
@@ -121,23 +130,43 @@ class ReadWay final : public WayEngine {
         });
   }
 
+  // The slot begins with the part's first element.
+  static void unpack(const Read& read, memory::Stores stores) {
+    const TransferPart& part = read.parts.front();
+    const Transfer& t = *part.transfer;
+    const PlacedBox hull{part.box, 0, t.held.local_strides};
+    memory::StridedCopy(part.box, hull, t.wanted, t.item_bytes).run_all(read.slot.bytes().data(), t.target, stores);
+  }
+
+  static void take_digests(Read& read) {
+    const auto began = Tally::Clock::now();
+    for (const TransferPart& part : read.parts) {
+      const Transfer& t = *part.transfer;
+      read.digests.push_back(memory::digest_box(part.box, t.wanted, t.target, t.item_bytes));
+    }
+    read.digest_seconds = std::chrono::duration<double>(Tally::Clock::now() - began).count();
+  }
+
   void finish(Read& read) {
     ended(read);
     if (shared_->stopped) return shared_->changed();
-    const TransferPart& part = read.part;
-    if (shared_->digests) shared_->digested(part, read.digest);
     shared_->digest_seconds += read.digest_seconds;
-    shared_->tally.arrived(*part.transfer, part.bytes());
-    shared_->tally.beyond(*part.transfer, read.bytes - part.bytes());
+    ByteCount wanted = 0;
+    for (std::size_t i = 0; i < read.parts.size(); ++i) {
+      const TransferPart& part = read.parts[i];
+      if (shared_->digests) shared_->digested(part, read.digests[i]);
+      shared_->tally.arrived(*part.transfer, part.bytes());
+      wanted += part.bytes();
+    }
+    shared_->tally.beyond(*read.parts.front().transfer, read.bytes - wanted);
     shared_->changed();
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
   StagingPool& pool_;
   PeerQueues queues_;
-  int in_flight_ = 0;
-  ByteCount bytes_in_flight_ = 0;
-  std::vector<int> reading_;  // by peer
+  std::vector<int> under_way_;  // lists, by peer
+  ByteCount bytes_under_way_ = 0;
 };
 
 }  // namespace

@@ -116,7 +116,7 @@ class StraightWay final : public MessageWay {
     const TransferPart& part = request->parts[header.part];
     const Transfer& t = *part.transfer;
     const memory::StridedCopy place(part.box, memory::packed(part.box), t.wanted, t.item_bytes);
-    const std::span into(t.target + place.target_span().first, static_cast<std::size_t>(place.bytes()));
+    const transport::Memory into{t.target + place.target_span().first, place.bytes(), {}};
     ++receiving_[request->peer];
     incoming.receive(
         into, [this, request, &part, expected = header.digest, shared = shared_](const transport::Outcome& outcome) {

@@ -23,6 +23,15 @@ struct TransferPart {
   [[nodiscard]] ByteCount bytes() const { return bytes_of_box(box, transfer->item_bytes); }
 };
 
+/// What may be asked of one peer.
+struct PeerLimits {
+  ByteCount max_pack_bytes = 0;     ///< of one packed request
+  std::uint64_t first_request = 0;  ///< requests are numbered from here, so that no other peer can answer them
+  std::size_t max_ranges = 1;       ///< of one list of reads
+  ByteCount max_read_bytes = 0;     ///< of one list of reads
+  int max_reads = 0;                ///< lists under way
+};
+
 /// What the ways of one restore share.
 struct Shared {
   memory::Copier& copier;
@@ -42,9 +51,8 @@ struct Shared {
   /// Asks a peer for parts: packed into one message, or each as a message of its own.
   std::function<void(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each)> ask;
 
-  /// By peer: numbers of requests begin at an unguessable one, so that no other peer can answer them.
-  std::vector<std::uint64_t> next_requests{};
-  std::uint64_t next_request(std::uint32_t peer) { return next_requests.at(peer)++; }
+  std::vector<PeerLimits> limits{};  ///< by peer; first_request counts on
+  std::uint64_t next_request(std::uint32_t peer) { return limits.at(peer).first_request++; }
   double digest_seconds = 0;  ///< that workers spent on digests
   bool stopped = false;
 

@@ -25,7 +25,7 @@ struct Survivor {
     mail.attach(*fabric);
     const Bytes address = read_frame(child.socket());
     key = read_frame(child.socket());
-    if (connects) endpoint = fabric->connect(address, true);
+    if (connects) endpoint = fabric->connect({.address = address, .same_host = true});
     write_frame(child.socket(), fabric->address());
   }
   template <typename Met>
@@ -43,15 +43,16 @@ BOOST_AUTO_TEST_CASE(another_process_is_reached_and_its_memory_read) {
   Survivor survivor("answer");
   const Bytes payload = pattern(3 << 20);
   Result sent;
-  survivor.endpoint->send(text("hello"), payload, sent.completion());
+  send(*survivor.endpoint, text("hello"), payload, sent.completion());
   BOOST_REQUIRE(survivor.until([&] { return sent.done && survivor.mail.complete() == 1; }));
   BOOST_TEST(sent.succeeded());
   const char* expected = std::getenv("SHARDWIRE_TEST_PROTOCOL");
-  BOOST_TEST_MESSAGE("protocol: " << survivor.endpoint->protocol());
-  BOOST_TEST(survivor.endpoint->protocol().find(expected) != std::string::npos);
-  const auto remote = survivor.endpoint->import_region(survivor.key, 1 << 20);
-  const auto mapped = remote->mapped();
-  BOOST_TEST(mapped.size() == (survivor.fabric->capabilities().mapped ? 1 << 20 : 0));
+  const std::string carrier = survivor.endpoint->path({}).carrier;
+  BOOST_TEST_MESSAGE("carrier: " << carrier);
+  BOOST_TEST(carrier.find(expected) != std::string::npos);
+  const auto remote = survivor.endpoint->import_region({survivor.key}, 1 << 20);
+  const auto mapped = remote->mapped().span();
+  BOOST_TEST(mapped.size() == (survivor.endpoint->path({}).map ? 1 << 20 : 0));
   const Bytes content = pattern(1 << 20, 5);
   BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));
   survivor.child.kill();
@@ -70,7 +71,7 @@ BOOST_DATA_TEST_CASE(an_idle_peer_that_is_killed_is_noticed, boost::unit_test::d
   const Bytes payload = pattern(1 << 20);
   for (const std::size_t size : {std::size_t{0}, payload.size()}) {
     Result sent;
-    survivor.endpoint->send({}, std::span(payload).first(size), sent.completion());
+    send(*survivor.endpoint, {}, std::span(payload).first(size), sent.completion());
     BOOST_REQUIRE(survivor.until([&] { return sent.done; }));
     BOOST_REQUIRE(sent.outcome.has_value());
     BOOST_TEST((sent.outcome->code == ErrorCode::peer_lost), sent.outcome->message);
@@ -86,7 +87,7 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_receives_ends_every_send, boost::uni
   int done = 0;
   int lost = 0;
   for (int i = 0; i < count; ++i) {
-    survivor.endpoint->send(text("bulk"), payload, [&](const transport::Outcome& outcome) {
+    send(*survivor.endpoint, text("bulk"), payload, [&](const transport::Outcome& outcome) {
       ++done;
       if (outcome && outcome->code == ErrorCode::peer_lost) ++lost;
     });
@@ -156,7 +157,7 @@ BOOST_DATA_TEST_CASE(a_peer_that_hangs_holds_no_destructor_up, boost::unit_test:
   const auto started = [&] {
     const Bytes payload = pattern(size);
     for (int i = 0; i < 50; ++i) {
-      survivor.endpoint->send(text("x"), payload, [&](const transport::Outcome&) { late = late || destroyed; });
+      send(*survivor.endpoint, text("x"), payload, [&](const transport::Outcome&) { late = late || destroyed; });
     }
     survivor.until([] { return false; }, 50ms);
     const auto before = Clock::now();
@@ -183,13 +184,13 @@ BOOST_AUTO_TEST_CASE(other_peers_stay_usable) {
   Child second({std::getenv("SHARDWIRE_TEST_PEER"), "answer"});
   const Bytes address = read_frame(second.socket());
   read_frame(second.socket());
-  const auto other = survivor.fabric->connect(address, true);
+  const auto other = survivor.fabric->connect({.address = address, .same_host = true});
   write_frame(second.socket(), survivor.fabric->address());
   BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
   survivor.child.kill();
   const Bytes payload = pattern(20 << 20);
   Result sent;
-  other->send(text("still there"), payload, sent.completion());
+  send(*other, text("still there"), payload, sent.completion());
   BOOST_REQUIRE(survivor.until([&] { return sent.done && survivor.endpoint->failed(); }));
   BOOST_TEST(sent.succeeded());
   BOOST_TEST(!other->failed());

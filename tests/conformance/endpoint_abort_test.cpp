@@ -30,7 +30,7 @@ BOOST_DATA_TEST_CASE(sends_under_way_end_with_a_fault, boost::unit_test::data::m
   Pair pair;
   std::vector<Result> sent(20);
   std::vector<Bytes> payloads(sent.size(), pattern(size));
-  for (std::size_t i = 0; i < sent.size(); ++i) pair.to_right->send(text("x"), payloads[i], sent[i].completion());
+  for (std::size_t i = 0; i < sent.size(); ++i) send(*pair.to_right, text("x"), payloads[i], sent[i].completion());
   for (int i = 0; i < 10; ++i) pair.left->progress();  // the peer does nothing
   const auto done = [&] { return std::count_if(sent.begin(), sent.end(), [](const Result& one) { return one.done; }); };
   const auto before = done();
@@ -58,9 +58,9 @@ BOOST_AUTO_TEST_CASE(receives_under_way_end_and_are_not_written_any_more) {
   std::vector<Bytes> into(sent.size(), Bytes(large));
   pair.left->on_message([&](transport::Incoming& incoming) {
     Bytes& place = into[received.size()];
-    incoming.receive(place, received.emplace_back().completion());
+    incoming.receive(transport::host_memory(place), received.emplace_back().completion());
   });
-  for (Result& result : sent) pair.to_left->send(text("x"), payload, result.completion());
+  for (Result& result : sent) send(*pair.to_left, text("x"), payload, result.completion());
   BOOST_REQUIRE(run_until(
       [&] {
         pair.left->progress();
@@ -88,13 +88,13 @@ BOOST_AUTO_TEST_CASE(other_endpoints_of_the_fabric_go_on) {
   Mailbox other_mail;
   const auto other = open_fabric();
   other_mail.attach(*other);
-  const auto to_other = pair.left->connect(other->address(), true);
+  const auto to_other = pair.left->connect({.address = other->address(), .same_host = true});
   const Bytes payload = pattern(large);
   std::vector<Result> lost(4);
   std::vector<Result> kept(4);
   for (std::size_t i = 0; i < lost.size(); ++i) {
-    pair.to_right->send({}, payload, lost[i].completion());
-    to_other->send({}, payload, kept[i].completion());
+    send(*pair.to_right, {}, payload, lost[i].completion());
+    send(*to_other, {}, payload, kept[i].completion());
   }
   for (int i = 0; i < 10; ++i) pair.left->progress();
   pair.to_right->abort();
@@ -114,16 +114,16 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_aborted_twice_and_a_new_one_made) {
   Pair pair;
   const Bytes payload = pattern(large);
   Result sent;
-  pair.to_right->send({}, payload, sent.completion());
+  send(*pair.to_right, {}, payload, sent.completion());
   pair.to_right->abort();
   pair.to_right->abort();
   BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return sent.done; }, 10s));
   BOOST_TEST(!sent.succeeded());
   pair.to_right->abort();
   pair.to_right.reset();
-  pair.to_right = pair.left->connect(pair.right->address(), true);
+  pair.to_right = pair.left->connect({.address = pair.right->address(), .same_host = true});
   Result again;
-  pair.to_right->send(text("again"), payload, again.completion());
+  send(*pair.to_right, text("again"), payload, again.completion());
   BOOST_REQUIRE(pair.until([&] { return again.done; }));
   BOOST_TEST(again.succeeded());
   BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
@@ -136,7 +136,7 @@ BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_
   Pair pair;
   const Bytes payload = pattern(large);
   Result lost;
-  pair.to_right->send({}, payload, lost.completion());
+  send(*pair.to_right, {}, payload, lost.completion());
   for (int i = 0; i < 10; ++i) pair.left->progress();
   pair.to_right->abort();
   const auto left_alone = [&](std::chrono::milliseconds time) {
@@ -144,13 +144,13 @@ BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_
   };
   left_alone(std::chrono::milliseconds(pause_ms));
   pair.to_right.reset();
-  pair.to_right = pair.left->connect(pair.right->address(), true);
+  pair.to_right = pair.left->connect({.address = pair.right->address(), .same_host = true});
   pair.to_left.reset();
-  pair.to_left = pair.right->connect(pair.left->address(), true);
+  pair.to_left = pair.right->connect({.address = pair.left->address(), .same_host = true});
   Result there;
   Result back;
-  pair.to_right->send(text("there"), payload, there.completion());
-  pair.to_left->send(text("back"), payload, back.completion());
+  send(*pair.to_right, text("there"), payload, there.completion());
+  send(*pair.to_left, text("back"), payload, back.completion());
   BOOST_REQUIRE(pair.until([&] { return !pair.left_mail.messages.empty(); }));
   left_alone(700ms);  // the peer pauses in the middle
   BOOST_REQUIRE(pair.until([&] { return there.done && back.done && pair.left_mail.complete() == 1; }));
@@ -167,8 +167,8 @@ BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_an_abort) {
     Pair pair;
     Result there;
     Result back;
-    pair.to_right->send({}, payload, there.completion());
-    pair.to_left->send({}, payload, back.completion());
+    send(*pair.to_right, {}, payload, there.completion());
+    send(*pair.to_left, {}, payload, back.completion());
     for (int i = 0; i < 20; ++i) pair.step();
     pair.to_right->abort();
     if (fabric_first) {
@@ -185,9 +185,9 @@ BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_an_abort) {
 BOOST_AUTO_TEST_CASE(endpoints_tell_whether_bytes_stay_on_the_host) {
   const Deadline deadline(30s);
   Pair pair;
-  BOOST_TEST(pair.to_right->on_host() == !protocol().starts_with("tcp"));
-  const auto far = pair.left->connect(pair.right->address(), false);
-  BOOST_TEST(far->on_host() == (transport_under_test() == "loopback"));
+  BOOST_TEST((pair.to_right->path({}).reach != Reach::network) == !protocol().starts_with("tcp"));
+  const auto far = pair.left->connect({.address = pair.right->address()});
+  BOOST_TEST((far->path({}).reach != Reach::network) == (transport_under_test() == "loopback"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -22,16 +22,16 @@ BOOST_AUTO_TEST_CASE(two_fabrics_agree_on_name_and_domain) {
   BOOST_TEST(pair.left->address().size() <= transport::max_address_bytes);
 }
 
-BOOST_AUTO_TEST_CASE(the_protocol_is_named_truthfully) {
+BOOST_AUTO_TEST_CASE(the_carrier_is_named_truthfully) {
   const Deadline deadline(30s);
   Pair pair;
   Result sent;
-  pair.to_right->send({}, {}, sent.completion());
+  send(*pair.to_right, {}, {}, sent.completion());
   BOOST_REQUIRE(pair.until([&] { return sent.done; }));
-  const std::string protocol = pair.to_right->protocol();
-  BOOST_TEST_MESSAGE("protocol: " << protocol);
+  const std::string carrier = pair.to_right->path({}).carrier;
+  BOOST_TEST_MESSAGE("carrier: " << carrier);
   const char* expected = std::getenv("SHARDWIRE_TEST_PROTOCOL");
-  BOOST_TEST(protocol.find(expected == nullptr ? "threads" : expected) != std::string::npos, protocol);
+  BOOST_TEST(carrier.find(expected == nullptr ? "threads" : expected) != std::string::npos, carrier);
 }
 
 BOOST_AUTO_TEST_CASE(garbled_addresses_are_refused) {
@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(garbled_addresses_are_refused) {
   Pair pair;
   const Bytes good = pair.left->address();
   const auto refused = [&](const Bytes& address) {
-    BOOST_CHECK_EXCEPTION(pair.right->connect(address, true), Error,
+    BOOST_CHECK_EXCEPTION(pair.right->connect({.address = address, .same_host = true}), Error,
                           [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
   };
   refused({});
@@ -55,14 +55,14 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_a_sleeper) {
   if (pair.right->event_descriptor() < 0) return;
   // Settle the connection first, so that only the message is left to wake anyone.
   Result first;
-  pair.to_right->send({}, {}, first.completion());
+  send(*pair.to_right, {}, {}, first.completion());
   BOOST_REQUIRE(pair.until([&] { return first.done && pair.right_mail.complete() == 1; }));
 
   const Bytes payload = pattern(500'000);
   for (int round = 0; round < 5; ++round) {
     const std::size_t before = pair.right_mail.complete();
     Result sent;
-    pair.to_right->send(text("wake"), payload, sent.completion());
+    send(*pair.to_right, text("wake"), payload, sent.completion());
     const bool arrived = run_until(
         [&] {
           pair.left->progress();
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(sleeping_on_both_sides_loses_no_wakeup) {
   std::array<transport::Fabric*, 2> fabrics{pair.left.get(), pair.right.get()};
   if (pair.right->event_descriptor() < 0) return;
   Result sent;
-  pair.to_right->send({}, payload, sent.completion());
+  send(*pair.to_right, {}, payload, sent.completion());
   const auto started = Clock::now();
   const bool done = run_until(
       [&] {
@@ -104,12 +104,12 @@ BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers) {
   const Deadline deadline(30s);
   Pair pair;
   Result first;
-  pair.to_right->send({}, {}, first.completion());
+  send(*pair.to_right, {}, {}, first.completion());
   BOOST_REQUIRE(pair.until([&] { return first.done && pair.right_mail.complete() == 1; }));
   BOOST_TEST(!pair.to_right->failed());
   const Bytes payload = pattern(1 << 20);
   Result pending;
-  pair.to_right->send({}, payload, pending.completion());
+  send(*pair.to_right, {}, payload, pending.completion());
   // Closing takes a word with the peer, which therefore goes on working meanwhile.
   std::atomic<bool> closed = false;
   std::thread closer([&] {
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers) {
   BOOST_REQUIRE(pending.outcome.has_value());
   BOOST_TEST((pending.outcome->code == ErrorCode::peer_lost), pending.outcome->message);
   Result later;
-  pair.to_right->send({}, payload, later.completion());
+  send(*pair.to_right, {}, payload, later.completion());
   BOOST_REQUIRE(pair.until([&] { return later.done; }));
   BOOST_REQUIRE(later.outcome.has_value());
   BOOST_TEST((later.outcome->code == ErrorCode::peer_lost));
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_endpoint_never_run) {
   bool ran = false;
   {
     const Bytes payload = pattern(4 << 20);
-    pair.to_right->send({}, payload, [&](const transport::Outcome&) { ran = true; });
+    send(*pair.to_right, {}, payload, [&](const transport::Outcome&) { ran = true; });
     const auto started = Clock::now();
     pair.to_right.reset();
     BOOST_TEST((Clock::now() - started < 2s));
@@ -149,15 +149,15 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_a_completion) {
   Pair pair;
   bool ran = false;
   const Bytes payload = pattern(100);
-  pair.to_right->send({}, payload, [&](const transport::Outcome&) {
+  send(*pair.to_right, {}, payload, [&](const transport::Outcome&) {
     ran = true;
     pair.to_right.reset();
   });
   BOOST_REQUIRE(pair.until([&] { return ran && pair.right_mail.complete() == 1; }));
   // And a new one takes its place.
-  pair.to_right = pair.left->connect(pair.right->address(), true);
+  pair.to_right = pair.left->connect({.address = pair.right->address(), .same_host = true});
   Result sent;
-  pair.to_right->send({}, payload, sent.completion());
+  send(*pair.to_right, {}, payload, sent.completion());
   BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 2; }));
 }
 
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(what_was_sent_before_closing_arrives) {
   Pair pair;
   const Bytes payload = pattern(4096);
   Result sent;
-  pair.to_right->send(text("last words"), payload, sent.completion());
+  send(*pair.to_right, text("last words"), payload, sent.completion());
   BOOST_REQUIRE(pair.until([&] { return sent.done; }));
   pair.to_right.reset();
   BOOST_REQUIRE(pair.until([&] { return pair.right_mail.complete() == 1; }));
@@ -178,8 +178,8 @@ BOOST_AUTO_TEST_CASE(closing_with_everything_under_way_is_bounded) {
   const Bytes payload = pattern(4 << 20);
   auto pair = std::make_unique<Pair>();
   for (int i = 0; i < 20; ++i) {
-    pair->to_right->send({}, payload, [](const transport::Outcome&) {});
-    pair->to_left->send({}, payload, [](const transport::Outcome&) {});
+    send(*pair->to_right, {}, payload, [](const transport::Outcome&) {});
+    send(*pair->to_left, {}, payload, [](const transport::Outcome&) {});
     if (i == 10) pair->step();
   }
   const auto started = Clock::now();

@@ -15,7 +15,7 @@ BOOST_DATA_TEST_CASE(a_message_of_any_size_arrives_intact,
   Pair pair;
   const Bytes payload = pattern(size);
   Result sent;
-  pair.to_right->send(text("header"), payload, sent.completion());
+  send(*pair.to_right, text("header"), payload, sent.completion());
   BOOST_TEST(!sent.done);  // never inside the call that posts
   BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 1; }));
   BOOST_TEST(sent.succeeded());
@@ -31,12 +31,12 @@ BOOST_AUTO_TEST_CASE(headers_may_be_empty_or_as_long_as_allowed) {
   const Bytes longest = pattern(transport::max_header_bytes);
   Result first;
   Result second;
-  pair.to_right->send({}, {}, first.completion());
-  pair.to_right->send(longest, {}, second.completion());
+  send(*pair.to_right, {}, {}, first.completion());
+  send(*pair.to_right, longest, {}, second.completion());
   BOOST_REQUIRE(pair.until([&] { return first.done && second.done && pair.right_mail.complete() == 2; }));
   BOOST_TEST(pair.right_mail.messages[0]->header.empty());
   BOOST_TEST((pair.right_mail.messages[1]->header == longest));
-  BOOST_CHECK_THROW(pair.to_right->send(pattern(transport::max_header_bytes + 1), {}, {}), Error);
+  BOOST_CHECK_THROW(send(*pair.to_right, pattern(transport::max_header_bytes + 1), {}, {}), Error);
 }
 
 BOOST_AUTO_TEST_CASE(the_header_is_copied_by_send) {
@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(the_header_is_copied_by_send) {
   Result sent;
   {
     Bytes header = text("short-lived");
-    pair.to_right->send(header, payload, sent.completion());
+    send(*pair.to_right, header, payload, sent.completion());
     std::fill(header.begin(), header.end(), std::byte{0});
   }
   BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 1; }));
@@ -65,8 +65,8 @@ BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
   const Bytes large = pattern(8 << 20);
   Result first;
   Result second;
-  pair.to_right->send(text("small"), small, first.completion());
-  pair.to_right->send(text("large"), large, second.completion());
+  send(*pair.to_right, text("small"), small, first.completion());
+  send(*pair.to_right, text("large"), large, second.completion());
   BOOST_REQUIRE(pair.until([&] { return first.done && second.done && discarded == 2; }));
   BOOST_TEST(first.succeeded());
   BOOST_TEST(second.succeeded());
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
   // The fabric is none the worse for it.
   pair.right_mail.attach(*pair.right);
   Result third;
-  pair.to_right->send(text("next"), large, third.completion());
+  send(*pair.to_right, text("next"), large, third.completion());
   BOOST_REQUIRE(pair.until([&] { return third.done && pair.right_mail.complete() == 1; }));
   BOOST_TEST((pair.right_mail.messages.front()->payload == large));
 }
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_receive_buffer_of_the_wrong_size_is_refused) {
   pair.right->on_message([&](transport::Incoming& incoming) {
     Bytes into(incoming.payload_bytes() + 1);
     try {
-      incoming.receive(into, {});
+      incoming.receive(transport::host_memory(into), {});
     } catch (const Error& error) {
       refused += error.code() == ErrorCode::invalid_argument ? 1 : 0;
       incoming.discard();
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_receive_buffer_of_the_wrong_size_is_refused) {
   });
   const Bytes payload = pattern(1 << 20);
   Result sent;
-  pair.to_right->send({}, payload, sent.completion());
+  send(*pair.to_right, {}, payload, sent.completion());
   BOOST_REQUIRE(pair.until([&] { return sent.done && refused == 1; }));
 }
 
@@ -111,8 +111,8 @@ BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
   };
   for (std::size_t i = 0; i < count; ++i) {
     const auto header = std::as_bytes(std::span(&i, 1));
-    pair.to_right->send(header, payloads[i], counted);
-    pair.to_left->send(header, payloads[count - 1 - i], counted);
+    send(*pair.to_right, header, payloads[i], counted);
+    send(*pair.to_left, header, payloads[count - 1 - i], counted);
   }
   BOOST_REQUIRE(pair.until(
       [&] { return sent == 2 * count && pair.left_mail.complete() == count && pair.right_mail.complete() == count; }));
@@ -125,6 +125,50 @@ BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const std::size_t most = pair.to_right->path({}).max_ranges;
+  const Bytes content = pattern(900'000);
+  std::vector<transport::ConstMemory> from;
+  Bytes expected;
+  for (std::size_t i = 0; i < std::min<std::size_t>(most, 700); ++i) {  // some of them empty
+    const auto range = transport::host_memory(content).part(i * 1201, i % 5 == 0 ? 0 : i % 977);
+    from.push_back(range);
+    expected.insert(expected.end(), range.address, range.address + range.bytes);
+  }
+  Bytes place(2 * expected.size() + 8192);
+  std::vector<transport::Memory> into;
+  Result received;
+  pair.right->on_message([&](transport::Incoming& incoming) {
+    ByteCount left = incoming.payload_bytes();
+    for (std::size_t i = 0; left > 0; ++i) {  // other lengths than on the other side, with gaps between them
+      const ByteCount bytes = i + 1 == most ? left : std::min<ByteCount>(left, i % 3 == 0 ? 0 : 1000 + i % 701);
+      const ByteCount at =
+          into.empty() ? 3 : static_cast<ByteCount>(into.back().address - place.data()) + into.back().bytes + 5;
+      into.push_back(transport::host_memory(place).part(at, bytes));
+      left -= bytes;
+    }
+    incoming.receive(into, received.completion());
+  });
+  Result sent;
+  pair.to_right->send(text("list"), from, sent.completion());
+  from.clear();  // the list was copied
+  BOOST_REQUIRE(pair.until([&] { return sent.done && received.done; }));
+  BOOST_TEST(sent.succeeded());
+  BOOST_TEST(received.succeeded());
+  Bytes gathered;
+  Bytes untouched(place.size());
+  for (const transport::Memory& range : into) {
+    gathered.insert(gathered.end(), range.address, range.address + range.bytes);
+    std::ranges::fill(range.span(), std::byte{0});
+  }
+  BOOST_TEST((gathered == expected));
+  BOOST_TEST((place == untouched));  // nothing between the ranges was written
+  const std::vector<transport::ConstMemory> too_many(most + 1);
+  BOOST_CHECK_THROW(pair.to_right->send({}, too_many, {}), Error);
+}
+
 BOOST_AUTO_TEST_CASE(handlers_and_completions_may_post) {
   const Deadline deadline(30s);
   Pair pair;
@@ -132,12 +176,12 @@ BOOST_AUTO_TEST_CASE(handlers_and_completions_may_post) {
   Bytes received(payload.size());
   Result answered;
   pair.right->on_message([&](transport::Incoming& incoming) {
-    incoming.receive(received, [&](const transport::Outcome&) {
-      pair.to_left->send(text("answer"), received, answered.completion());
+    incoming.receive(transport::host_memory(received), [&](const transport::Outcome&) {
+      send(*pair.to_left, text("answer"), received, answered.completion());
     });
   });
   Result sent;
-  pair.to_right->send(text("question"), payload, sent.completion());
+  send(*pair.to_right, text("question"), payload, sent.completion());
   BOOST_REQUIRE(pair.until([&] { return sent.done && answered.done && pair.left_mail.complete() == 1; }));
   BOOST_TEST((pair.left_mail.messages.front()->payload == payload));
 }
@@ -147,10 +191,10 @@ BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
   Mailbox mail;
   const auto fabric = open_fabric();
   mail.attach(*fabric);
-  const auto endpoint = fabric->connect(fabric->address(), true);
+  const auto endpoint = fabric->connect({.address = fabric->address(), .same_host = true});
   const Bytes payload = pattern(1 << 20);
   Result sent;
-  endpoint->send(text("me"), payload, sent.completion());
+  send(*endpoint, text("me"), payload, sent.completion());
   BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return sent.done && mail.complete() == 1; }, 10s));
   BOOST_TEST((mail.messages.front()->payload == payload));
 }
@@ -163,13 +207,13 @@ BOOST_AUTO_TEST_CASE(a_handler_that_throws_loses_its_own_message_only) {
     if (!std::exchange(thrown, true)) throw std::runtime_error("handler");
     auto& message = *pair.right_mail.messages.emplace_back(std::make_unique<Mailbox::Message>());
     message.payload.resize(incoming.payload_bytes());
-    incoming.receive(message.payload, message.result.completion());
+    incoming.receive(transport::host_memory(message.payload), message.result.completion());
   });
   Result first;
   Result second;
   const Bytes payload = pattern(4096);
-  pair.to_right->send({}, payload, first.completion());
-  pair.to_right->send({}, payload, second.completion());
+  send(*pair.to_right, {}, payload, first.completion());
+  send(*pair.to_right, {}, payload, second.completion());
   int caught = 0;
   const auto step = [&] {
     try {

@@ -49,6 +49,18 @@ struct Result {
   [[nodiscard]] bool succeeded() const { return done && !outcome; }
 };
 
+/// One range of host memory as a message.
+inline void send(transport::Endpoint& endpoint, transport::ByteView header, transport::ByteView payload,
+                 transport::Completion done) {
+  endpoint.send(header, transport::host_memory(payload), std::move(done));
+}
+/// One range of host memory read.
+inline void read(transport::Endpoint& endpoint, const transport::RemoteRegion& region, ByteCount offset_bytes,
+                 std::span<std::byte> into, transport::Completion done) {
+  const transport::ReadRange range{offset_bytes, transport::host_memory(into)};
+  endpoint.read(region, std::span(&range, 1), std::move(done));
+}
+
 /// Receives every message into memory of its own.
 struct Mailbox {
   struct Message {
@@ -61,7 +73,7 @@ struct Mailbox {
       auto& message = *messages.emplace_back(std::make_unique<Message>());
       message.header.assign(incoming.header().begin(), incoming.header().end());
       message.payload.resize(incoming.payload_bytes());
-      incoming.receive(message.payload, message.result.completion());
+      incoming.receive(transport::host_memory(message.payload), message.result.completion());
     });
   }
   [[nodiscard]] std::size_t complete() const {
@@ -78,8 +90,8 @@ struct Pair {
   Mailbox right_mail;
   std::unique_ptr<transport::Fabric> left = open_fabric();
   std::unique_ptr<transport::Fabric> right = open_fabric();
-  std::unique_ptr<transport::Endpoint> to_right = left->connect(right->address(), true);
-  std::unique_ptr<transport::Endpoint> to_left = right->connect(left->address(), true);
+  std::unique_ptr<transport::Endpoint> to_right = left->connect({.address = right->address(), .same_host = true});
+  std::unique_ptr<transport::Endpoint> to_left = right->connect({.address = left->address(), .same_host = true});
 
   Pair() {
     left_mail.attach(*left);

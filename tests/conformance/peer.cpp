@@ -20,24 +20,24 @@ void tell(int socket, const Bytes& bytes) {
 int work(const std::string& task, int socket) {
   const auto fabric = open_fabric();
   const auto region = fabric->allocate(1 << 20);
-  std::ranges::copy(pattern(region->bytes().size(), 5), region->bytes().begin());
+  std::ranges::copy(pattern(region->memory().span().size(), 5), region->memory().span().begin());
   tell(socket, fabric->address());
   tell(socket, region->key());
-  const auto endpoint = fabric->connect(read_frame(socket), true);
+  const auto endpoint = fabric->connect({.address = read_frame(socket), .same_host = true});
 
   Bytes into(payload_bytes);
   const Bytes payload = pattern(payload_bytes);
   fabric->on_message([&](transport::Incoming& incoming) {
-    incoming.receive(std::span(into).first(incoming.payload_bytes()), [](const transport::Outcome&) {});
+    incoming.receive(transport::host_memory(into).part(0, incoming.payload_bytes()), [](const transport::Outcome&) {});
   });
   int under_way = 0;
   const auto flood = [&] {
     for (; under_way < 3; ++under_way) {
-      endpoint->send(text("flood"), payload, [&](const transport::Outcome&) { --under_way; });
+      send(*endpoint, text("flood"), payload, [&](const transport::Outcome&) { --under_way; });
     }
   };
   Result ready;
-  endpoint->send(text("ready"), {}, ready.completion());
+  send(*endpoint, text("ready"), {}, ready.completion());
   while (!ready.done) fabric->progress();
   while (true) {
     if (task == "flood") flood();

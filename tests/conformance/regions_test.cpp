@@ -16,18 +16,18 @@ BOOST_DATA_TEST_CASE(a_region_is_exported_and_imported, boost::unit_test::data::
   const Deadline deadline(30s);
   Pair pair;
   const auto region = pair.left->allocate(size);
-  BOOST_REQUIRE(region->bytes().size() == size);
+  BOOST_REQUIRE(region->memory().span().size() == size);
   const Bytes content = pattern(size);
-  std::copy(content.begin(), content.end(), region->bytes().begin());
+  std::copy(content.begin(), content.end(), region->memory().span().begin());
   BOOST_TEST(region->key().size() <= transport::max_key_bytes);
 
-  const auto remote = pair.to_left->import_region(region->key(), size);
-  const auto mapped = remote->mapped();
-  BOOST_TEST(mapped.size() == (pair.right->capabilities().mapped ? size : 0));
+  const auto remote = pair.to_left->import_region({region->key()}, size);
+  const auto mapped = remote->mapped().span();
+  BOOST_TEST(mapped.size() == (pair.to_left->path({}).map ? size : 0));
   BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));
   if (!mapped.empty()) {
-    region->bytes().front() = ~region->bytes().front();
-    BOOST_TEST((mapped.front() == region->bytes().front()));  // the memory itself, no copy of it
+    region->memory().span().front() = ~region->memory().span().front();
+    BOOST_TEST((mapped.front() == region->memory().span().front()));  // the memory itself, no copy of it
   }
 }
 
@@ -35,9 +35,9 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_region_may_be_announced_but_not_more_than_all) 
   const Deadline deadline(30s);
   Pair pair;
   const auto region = pair.left->allocate(10'000);
-  const auto remote = pair.to_left->import_region(region->key(), 100);
-  if (pair.right->capabilities().mapped) BOOST_TEST(remote->mapped().size() == 100);
-  BOOST_CHECK_EXCEPTION(pair.to_left->import_region(region->key(), 10'001), Error,
+  const auto remote = pair.to_left->import_region({region->key()}, 100);
+  if (pair.to_left->path({}).map) BOOST_TEST(remote->mapped().bytes == 100);
+  BOOST_CHECK_EXCEPTION(pair.to_left->import_region({region->key()}, 10'001), Error,
                         [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
 }
 
@@ -46,10 +46,10 @@ BOOST_AUTO_TEST_CASE(a_mapping_outlives_its_region) {
   Pair pair;
   auto region = pair.left->allocate(100'000);
   const Bytes content = pattern(100'000);
-  std::copy(content.begin(), content.end(), region->bytes().begin());
-  const auto remote = pair.to_left->import_region(region->key(), content.size());
+  std::copy(content.begin(), content.end(), region->memory().span().begin());
+  const auto remote = pair.to_left->import_region({region->key()}, content.size());
   region.reset();
-  if (pair.right->capabilities().mapped) BOOST_TEST(std::ranges::equal(remote->mapped(), content));
+  if (pair.to_left->path({}).map) BOOST_TEST(std::ranges::equal(remote->mapped().span(), content));
 }
 
 BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
@@ -57,21 +57,95 @@ BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
   Pair pair;
   const auto region = pair.left->allocate(1 << 20);
   const Bytes content = pattern(1 << 20);
-  std::copy(content.begin(), content.end(), region->bytes().begin());
-  const auto remote = pair.to_left->import_region(region->key(), content.size());
+  std::copy(content.begin(), content.end(), region->memory().span().begin());
+  const auto remote = pair.to_left->import_region({region->key()}, content.size());
   Bytes into(5000);
   Result result;
-  if (!pair.right->capabilities().one_sided_read) {
-    BOOST_CHECK_EXCEPTION(pair.to_left->read(*remote, 0, into, result.completion()), Error,
+  if (!pair.to_left->path({}).read) {
+    BOOST_CHECK_EXCEPTION(read(*pair.to_left, *remote, 0, into, result.completion()), Error,
                           [](const Error& e) { return e.code() == ErrorCode::unsupported; });
     return;
   }
-  pair.to_left->read(*remote, 777, into, result.completion());
+  read(*pair.to_left, *remote, 777, into, result.completion());
   BOOST_TEST(!result.done);
   BOOST_REQUIRE(pair.until([&] { return result.done; }));
   BOOST_TEST(std::ranges::equal(into, std::span(content).subspan(777, 5000)));
-  BOOST_CHECK_THROW(pair.to_left->read(*remote, content.size() - 1, into, {}), Error);
-  BOOST_CHECK_THROW(pair.to_left->read(*remote, ~0ULL, into, {}), Error);
+  BOOST_CHECK_THROW(read(*pair.to_left, *remote, content.size() - 1, into, {}), Error);
+  BOOST_CHECK_THROW(read(*pair.to_left, *remote, ~0ULL, into, {}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const transport::Path path = pair.to_left->path({});
+  if (!path.read) return;  // see one_sided_reads_complete_in_progress
+  constexpr std::size_t size = 1 << 20;
+  const auto region = pair.left->allocate(size);
+  const Bytes content = pattern(size);
+  std::ranges::copy(content, region->memory().span().begin());
+  const auto remote = pair.to_left->import_region({region->key()}, size);
+  // Odd lengths at odd places, the last bytes first.
+  const std::size_t count = std::min<std::size_t>(path.max_ranges, 500);
+  Bytes into(size);
+  std::vector<transport::ReadRange> ranges;
+  Bytes expected(size);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t bytes = i % 7 == 0 ? 0 : i % 611 + 1;
+    const std::size_t from = size - (i + 1) * 1500;
+    const std::size_t to = i * 1300 + i % 3;
+    ranges.push_back({from, transport::host_memory(into).part(to, bytes)});
+    std::copy_n(content.begin() + static_cast<long>(from), bytes, expected.begin() + static_cast<long>(to));
+  }
+  int completions = 0;
+  pair.to_left->read(*remote, ranges, [&](const transport::Outcome& outcome) {
+    BOOST_TEST(!outcome);
+    ++completions;
+  });
+  ranges.clear();  // the list was copied
+  BOOST_REQUIRE(pair.until([&] { return completions > 0; }));
+  BOOST_TEST((into == expected));
+  run_until([&] { pair.step(); }, [] { return false; }, 50ms);
+  BOOST_TEST(completions == 1);
+  Bytes byte(1);
+  const std::vector<transport::ReadRange> too_many(path.max_ranges + 1, {0, transport::host_memory(byte)});
+  BOOST_CHECK_THROW(pair.to_left->read(*remote, too_many, {}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_the_caller_has_is_reached_until_it_is_withdrawn) {
+  const Deadline deadline(30s);
+  Pair pair;
+  Bytes memory = pattern(300'001);
+  auto region = pair.left->adopt(transport::host_memory(memory));
+  BOOST_TEST((region->memory().address == memory.data()));
+  BOOST_TEST(region->memory().bytes == memory.size());
+  if (region->key().empty()) return;  // its bytes can be sent, and that is all
+  const auto remote = pair.to_left->import_region({region->key()}, memory.size());
+  BOOST_TEST(remote->mapped().empty());  // it may be unmapped by its owner
+  BOOST_REQUIRE(pair.to_left->path({}).read);
+  Bytes into(10'000);
+  Result first;
+  read(*pair.to_left, *remote, 290'001, into, first.completion());
+  BOOST_REQUIRE(pair.until([&] { return first.done; }));
+  BOOST_TEST(first.succeeded());
+  BOOST_TEST(std::ranges::equal(into, std::span(memory).last(10'000)));
+  region.reset();
+  std::ranges::fill(into, std::byte{0});
+  Result late;
+  read(*pair.to_left, *remote, 0, into, late.completion());
+  BOOST_REQUIRE(pair.until([&] { return late.done; }));
+  BOOST_TEST(late.outcome.has_value());
+  BOOST_TEST(std::ranges::all_of(into, [](std::byte one) { return one == std::byte{0}; }));
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_place_that_a_fabric_does_not_know_is_refused) {
+  const Deadline deadline(30s);
+  Pair pair;
+  const transport::MemoryPlace elsewhere{MemoryKind::cuda, 0};
+  if (pair.to_left->path(elsewhere).message) return;
+  BOOST_TEST(!pair.to_left->path(elsewhere).why_not.empty());
+  const auto unsupported = [](const Error& e) { return e.code() == ErrorCode::unsupported; };
+  BOOST_CHECK_EXCEPTION(pair.left->allocate(4096, elsewhere), Error, unsupported);
+  BOOST_CHECK_EXCEPTION(pair.left->adopt({nullptr, 4096, elsewhere}), Error, unsupported);
 }
 
 BOOST_AUTO_TEST_CASE(garbled_keys_are_refused) {
@@ -80,7 +154,7 @@ BOOST_AUTO_TEST_CASE(garbled_keys_are_refused) {
   const auto region = pair.left->allocate(4096);
   const Bytes good = region->key();
   const auto refused = [&](const Bytes& key) {
-    BOOST_CHECK_EXCEPTION(pair.to_left->import_region(key, 4096), Error,
+    BOOST_CHECK_EXCEPTION(pair.to_left->import_region({key}, 4096), Error,
                           [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
   };
   refused({});
@@ -99,7 +173,7 @@ BOOST_AUTO_TEST_CASE(more_memory_than_there_is_gives_a_typed_error) {
     BOOST_CHECK_EXCEPTION(fabric->allocate(size), Error,
                           [](const Error& e) { return e.code() == ErrorCode::out_of_resources; });
   }
-  BOOST_TEST(fabric->allocate(100)->bytes().size() == 100);
+  BOOST_TEST(fabric->allocate(100)->memory().bytes == 100);
 }
 
 BOOST_AUTO_TEST_CASE(regions_come_and_go_on_other_threads) {
@@ -112,7 +186,7 @@ BOOST_AUTO_TEST_CASE(regions_come_and_go_on_other_threads) {
       for (int round = 0; round < 50; ++round) {
         const auto region = pair.left->allocate(static_cast<std::size_t>(1000 * i + round));
         static_cast<void>(region->key());
-        std::ranges::fill(region->bytes(), std::byte{7});
+        std::ranges::fill(region->memory().span(), std::byte{7});
       }
       stop = true;
     });
@@ -120,7 +194,7 @@ BOOST_AUTO_TEST_CASE(regions_come_and_go_on_other_threads) {
   const Bytes payload = pattern(300'000);
   while (!stop) {
     Result sent;
-    pair.to_right->send({}, payload, sent.completion());
+    send(*pair.to_right, {}, payload, sent.completion());
     BOOST_REQUIRE(pair.until([&] { return sent.done; }));
   }
   for (auto& thread : threads) thread.join();

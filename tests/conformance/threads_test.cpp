@@ -32,7 +32,7 @@ BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) 
     const auto fabric = open_fabric();
     mail.attach(*fabric);
     const auto region = fabric->allocate(50'000);
-    std::ranges::copy(pattern(50'000, me), region->bytes().begin());
+    std::ranges::copy(pattern(50'000, me), region->memory().span().begin());
     keys[me].set_value(region->key());
     addresses[me].set_value(fabric->address());
 
@@ -42,13 +42,14 @@ BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) 
     std::size_t sent = 0;
     for (std::size_t peer = 0; peer < ranks; ++peer) {
       if (peer == me) continue;
-      auto& endpoint = endpoints.emplace_back(fabric->connect(known_addresses[peer].get(), true));
-      const auto& remote = remotes.emplace_back(endpoint->import_region(known_keys[peer].get(), 50'000));
+      auto& endpoint =
+          endpoints.emplace_back(fabric->connect({.address = known_addresses[peer].get(), .same_host = true}));
+      const auto& remote = remotes.emplace_back(endpoint->import_region({known_keys[peer].get()}, 50'000));
       const Bytes content = pattern(50'000, peer);
-      if (!std::ranges::equal(remote->mapped(), std::span(content).first(remote->mapped().size()))) ++wrong;
+      if (!std::ranges::equal(remote->mapped().span(), std::span(content).first(remote->mapped().bytes))) ++wrong;
       for (std::size_t i = 0; i < rounds; ++i) {
         const std::size_t size = i % 3 == 0 ? payload.size() : i;
-        endpoint->send(std::as_bytes(std::span(&me, 1)), std::span(payload).first(size), [&](const auto& outcome) {
+        send(*endpoint, std::as_bytes(std::span(&me, 1)), std::span(payload).first(size), [&](const auto& outcome) {
           if (outcome) ++wrong;
           ++sent;
         });
@@ -94,13 +95,13 @@ BOOST_AUTO_TEST_CASE(a_fabric_is_closed_while_another_thread_sends_to_it) {
       run_until([&] { right->progress(); }, [&] { return mail.complete() > 5; }, 10s);
       right.reset();
     });
-    const auto endpoint = left->connect(known.get(), true);
+    const auto endpoint = left->connect({.address = known.get(), .same_host = true});
     connected = true;
     const Bytes payload = pattern(80'000);
     int under_way = 0;
     run_until(
         [&] {
-          for (; under_way < 8; ++under_way) endpoint->send({}, payload, [&](const auto&) { --under_way; });
+          for (; under_way < 8; ++under_way) send(*endpoint, {}, payload, [&](const auto&) { --under_way; });
           left->progress();
         },
         [&] { return endpoint->failed(); }, 10s);

@@ -35,13 +35,11 @@ class CountingFabric final : public transport::Fabric {
 
   [[nodiscard]] std::string_view name() const override { return "counting"; }
   [[nodiscard]] std::string version() const override { return "counting"; }
-  [[nodiscard]] transport::Capabilities capabilities() const override { return {}; }
   [[nodiscard]] std::string domain() const override { return {}; }
   [[nodiscard]] Bytes address() const override { return {}; }
-  std::unique_ptr<transport::Region> allocate(ByteCount /*size_bytes*/) override { return nullptr; }
-  std::unique_ptr<transport::Endpoint> connect(transport::ByteView /*address*/, bool /*same_host*/) override {
-    return nullptr;
-  }
+  std::unique_ptr<transport::Region> allocate(ByteCount, const transport::MemoryPlace&) override { return nullptr; }
+  std::unique_ptr<transport::Region> adopt(const transport::Memory&) override { return nullptr; }
+  std::unique_ptr<transport::Endpoint> connect(transport::PeerAddress) override { return nullptr; }
   void on_message(transport::MessageHandler /*handler*/) override {}
   bool progress() override {
     if (broken) throw std::runtime_error("the fabric is broken");

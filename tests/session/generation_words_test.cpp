@@ -13,12 +13,12 @@ namespace {
 struct Sides {
   std::unique_ptr<transport::Fabric> source = transport::choose("loopback").open();
   std::unique_ptr<transport::Fabric> reader = transport::choose("loopback").open();
-  std::unique_ptr<transport::Endpoint> endpoint = reader->connect(source->address(), true);
+  std::unique_ptr<transport::Endpoint> endpoint = reader->connect({.address = source->address()});
   std::optional<GenerationWords> marks{std::in_place, *source};
 
   GenerationWord seen(ByteCount offset_bytes) {
     const transport::Region& region = marks->region();
-    return {endpoint->import_region(region.key(), region.bytes().size()), offset_bytes};
+    return {endpoint->import_region({region.key()}, region.memory().bytes), offset_bytes};
   }
 };
 
@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(publications_have_words_of_their_own_until_all_are_taken) {
   std::uint64_t generation = 0;
   while (const auto at = sides.marks->set(++generation)) {
     BOOST_REQUIRE(places.insert(*at).second);
-    BOOST_REQUIRE(is_generation_word(*at, sides.marks->region().bytes().size()));
+    BOOST_REQUIRE(is_generation_word(*at, sides.marks->region().memory().bytes));
     BOOST_REQUIRE_LT(places.size(), 10'000U);
   }
   BOOST_TEST(places.size() >= 16U);

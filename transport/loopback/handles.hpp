@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "transport/transport.hpp"
 
@@ -15,16 +16,31 @@ using OperationId = std::uint64_t;
 
 /// The memory behind a region. Owners: the Region and every RemoteRegion, as with a shared-memory segment that stays
 /// mapped after its creator is gone.
-struct Memory {
+class Backing {
+ public:
   /// Whole pages of zeros. Errors: throws Error{out_of_resources}.
-  explicit Memory(ByteCount size_bytes);
-  ~Memory();
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  explicit Backing(ByteCount size_bytes);
+  /// Somebody else's memory, there until withdraw().
+  explicit Backing(const Memory& memory) : memory_(memory), adopted_(true) {}
+  ~Backing();
+  Backing(const Backing&) = delete;
+  Backing& operator=(const Backing&) = delete;
+
+  [[nodiscard]] const Memory& memory() const { return memory_; }
+  /// What peers may keep addressing when the region is gone: not what belongs to somebody else.
+  [[nodiscard]] ConstMemory mappable() const { return adopted_ ? ConstMemory() : ConstMemory(memory_); }
+  /// Copies out of it; false when the memory has gone back to its owner. Any thread.
+  bool read(std::span<const ReadRange> ranges);
+  /// No read is under way any more when this returns, and none begins.
+  void withdraw();
 
   std::uint64_t id = 0;
-  std::byte* data = nullptr;  // null when there are no bytes
-  std::size_t size_bytes = 0;
+
+ private:
+  Memory memory_;  // a null address when there are no bytes
+  bool adopted_ = false;
+  std::mutex mutex_;
+  bool withdrawn_ = false;  // guarded by mutex_
 };
 
 class Port;
@@ -39,7 +55,7 @@ struct Message {
   // The payload is the sender's memory: the receiver copies under the lock, and a sender that gives up clears it.
   std::mutex mutex;
   bool abandoned = false;
-  ByteView payload;
+  std::vector<ConstMemory> payload;
 };
 
 /// Where other threads leave things for a fabric. Every member may be called by any thread.
@@ -81,23 +97,25 @@ class Port {
   Batch waiting_;
 };
 
-/// Names of this process's open ports and memories.
+/// Names of this process's open ports and regions.
 std::string domain();
 std::shared_ptr<Port> open_port();
 void close_port(Port& port);
 std::shared_ptr<Port> find_port(std::uint64_t id);
-std::shared_ptr<Memory> find_memory(std::uint64_t id);
 
-std::unique_ptr<Region> allocate_region(ByteCount size_bytes);
-std::unique_ptr<RemoteRegion> import_memory(ByteView key, ByteCount size_bytes);
+std::unique_ptr<Region> make_region(std::shared_ptr<Backing> backing);
+std::unique_ptr<RemoteRegion> import_backing(ByteView key, ByteCount size_bytes);
 
 struct LoopbackRemote final : RemoteRegion {
-  LoopbackRemote(std::shared_ptr<Memory> owner, std::size_t size_bytes)
-      : memory(std::move(owner)), bytes(memory->data, size_bytes) {}
-  [[nodiscard]] std::span<const std::byte> mapped() const override { return bytes; }
+  LoopbackRemote(std::shared_ptr<Backing> owner, ByteCount announced_bytes)
+      : backing(std::move(owner)), size_bytes(announced_bytes) {}
+  [[nodiscard]] ConstMemory mapped() const override {
+    const ConstMemory all = backing->mappable();
+    return all.empty() ? all : all.part(0, size_bytes);
+  }
 
-  std::shared_ptr<Memory> memory;
-  std::span<const std::byte> bytes;
+  std::shared_ptr<Backing> backing;
+  ByteCount size_bytes;
 };
 
 }  // namespace shardwire::transport::loopback

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -16,7 +17,7 @@ constexpr std::uint64_t key_magic = 0x79656b2d706f6f6cULL;
 
 struct Key {
   std::uint64_t magic = key_magic;
-  std::uint64_t memory = 0;
+  std::uint64_t backing = 0;
   std::uint64_t size_bytes = 0;
 };
 
@@ -25,7 +26,7 @@ struct Directory {
   std::mutex mutex;
   std::uint64_t next_id = 1;
   std::map<std::uint64_t, std::weak_ptr<Port>> ports;
-  std::map<std::uint64_t, std::weak_ptr<Memory>> memories;
+  std::map<std::uint64_t, std::weak_ptr<Backing>> backings;
 };
 
 // Never destroyed: fabrics of detached threads may outlive static destruction.
@@ -36,21 +37,32 @@ Directory& directory() {
 
 class LoopbackRegion final : public Region {
  public:
-  explicit LoopbackRegion(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+  explicit LoopbackRegion(std::shared_ptr<Backing> backing) : backing_(std::move(backing)) {}
   ~LoopbackRegion() override {
-    const std::lock_guard lock(directory().mutex);
-    directory().memories.erase(memory_->id);
+    {
+      const std::lock_guard lock(directory().mutex);
+      directory().backings.erase(backing_->id);
+    }
+    backing_->withdraw();
   }
-  [[nodiscard]] std::span<std::byte> bytes() const override { return {memory_->data, memory_->size_bytes}; }
+  LoopbackRegion(const LoopbackRegion&) = delete;
+  LoopbackRegion& operator=(const LoopbackRegion&) = delete;
+  [[nodiscard]] Memory memory() const override { return backing_->memory(); }
   [[nodiscard]] Bytes key() const override {
     Bytes out;
-    append(out, Key{.memory = memory_->id, .size_bytes = memory_->size_bytes});
+    append(out, Key{.backing = backing_->id, .size_bytes = backing_->memory().bytes});
     return out;
   }
 
  private:
-  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<Backing> backing_;
 };
+
+std::shared_ptr<Backing> find_backing(std::uint64_t id) {
+  const std::lock_guard lock(directory().mutex);
+  const auto found = directory().backings.find(id);
+  return found == directory().backings.end() ? nullptr : found->second.lock();
+}
 
 }  // namespace
 
@@ -82,47 +94,54 @@ std::shared_ptr<Port> find_port(std::uint64_t id) {
   return found == directory().ports.end() ? nullptr : found->second.lock();
 }
 
-Memory::Memory(ByteCount bytes) : size_bytes(static_cast<std::size_t>(bytes)) {
-  if (size_bytes == 0) return;
-  void* const mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Backing::Backing(ByteCount bytes) {
+  if (bytes == 0) return;
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
     throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes", bytes));
   }
-  data = static_cast<std::byte*>(mapped);
+  memory_ = {static_cast<std::byte*>(mapped), bytes, {}};
 }
 
-Memory::~Memory() {
-  if (data != nullptr) ::munmap(data, size_bytes);
+Backing::~Backing() {
+  if (!adopted_ && memory_.address != nullptr) ::munmap(memory_.address, memory_.bytes);
 }
 
-std::shared_ptr<Memory> find_memory(std::uint64_t id) {
+bool Backing::read(std::span<const ReadRange> ranges) {
+  const std::unique_lock lock = adopted_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+  if (adopted_ && withdrawn_) return false;
+  for (const ReadRange& range : ranges) {
+    if (!range.into.empty()) std::memcpy(range.into.address, memory_.address + range.offset_bytes, range.into.bytes);
+  }
+  return true;
+}
+
+void Backing::withdraw() {
+  const std::lock_guard lock(mutex_);
+  withdrawn_ = true;
+}
+
+std::unique_ptr<Region> make_region(std::shared_ptr<Backing> backing) {
   const std::lock_guard lock(directory().mutex);
-  const auto found = directory().memories.find(id);
-  return found == directory().memories.end() ? nullptr : found->second.lock();
+  backing->id = directory().next_id++;
+  directory().backings.emplace(backing->id, backing);
+  return std::make_unique<LoopbackRegion>(std::move(backing));
 }
 
-std::unique_ptr<Region> allocate_region(ByteCount size_bytes) {
-  auto memory = std::make_shared<Memory>(size_bytes);
-  const std::lock_guard lock(directory().mutex);
-  memory->id = directory().next_id++;
-  directory().memories.emplace(memory->id, memory);
-  return std::make_unique<LoopbackRegion>(std::move(memory));
-}
-
-std::unique_ptr<RemoteRegion> import_memory(ByteView key, ByteCount size_bytes) {
+std::unique_ptr<RemoteRegion> import_backing(ByteView key, ByteCount size_bytes) {
   const auto record = take<Key>(key);
   if (!record || record->magic != key_magic || !key.empty()) {
     throw Error(ErrorCode::transport_failed, "not a region key of the loopback transport");
   }
-  auto memory = find_memory(record->memory);
-  if (!memory || memory->size_bytes != record->size_bytes) {
+  auto backing = find_backing(record->backing);
+  if (!backing || backing->memory().bytes != record->size_bytes) {
     throw Error(ErrorCode::transport_failed, "region key names memory that is not there (any more)");
   }
-  if (size_bytes > memory->size_bytes) {
+  if (size_bytes > record->size_bytes) {
     throw Error(ErrorCode::transport_failed,
-                fmt::format("region key covers {} bytes, {} were announced", memory->size_bytes, size_bytes));
+                fmt::format("region key covers {} bytes, {} were announced", record->size_bytes, size_bytes));
   }
-  return std::make_unique<LoopbackRemote>(std::move(memory), size_bytes);
+  return std::make_unique<LoopbackRemote>(std::move(backing), size_bytes);
 }
 
 }  // namespace shardwire::transport::loopback

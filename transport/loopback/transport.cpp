@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "transport/bytes.hpp"
 #include "transport/loopback/handles.hpp"
 
 namespace shardwire::transport::loopback {
 namespace {
+
+// Nothing here gains from long lists; the limit is one that callers meet.
+constexpr std::size_t max_ranges = 4096;
+constexpr int max_reads = 64;
 
 constexpr std::uint64_t address_magic = 0x646461706f6f6cULL;
 
@@ -23,7 +30,7 @@ struct Operations {
     std::uint64_t endpoint = 0;  ///< 0: belongs to the fabric
     Completion done{};
     std::shared_ptr<Message> message{};
-    std::function<void()> work{};  ///< runs just before the completion
+    std::function<Outcome()> work{};  ///< runs just before the completion, and says how it ended
   };
 
   std::shared_ptr<Port> port = open_port();
@@ -42,8 +49,9 @@ struct Operations {
   void complete(const Port::Finished& finished) {
     auto found = pending.extract(finished.operation);
     if (found.empty()) return;  // its endpoint is gone
-    if (!finished.outcome && found.mapped().work) found.mapped().work();
-    if (found.mapped().done) found.mapped().done(finished.outcome);
+    Outcome outcome = finished.outcome;
+    if (!outcome && found.mapped().work) outcome = found.mapped().work();
+    if (found.mapped().done) found.mapped().done(outcome);
   }
   /// Ends what `selected` names with a fault; its memory is not read once this returns.
   template <typename Predicate>
@@ -53,7 +61,7 @@ struct Operations {
       if (Message* message = operation.message.get()) {
         const std::lock_guard lock(message->mutex);
         message->abandoned = true;
-        message->payload = {};
+        message->payload.clear();
       }
       port->finish(id, Fault{ErrorCode::cancelled, "the connection was cut from this side"});
     }
@@ -66,7 +74,7 @@ struct Operations {
       if (Message* message = entry.second.message.get()) {
         const std::lock_guard lock(message->mutex);
         message->abandoned = true;
-        message->payload = {};
+        message->payload.clear();
       }
       return true;
     });
@@ -85,10 +93,12 @@ class LoopbackIncoming final : public Incoming {
   [[nodiscard]] ByteView header() const override { return message_.header; }
   [[nodiscard]] ByteCount payload_bytes() const override { return message_.payload_bytes; }
 
-  void receive(std::span<std::byte> into, Completion done) override {
-    if (into.size() != message_.payload_bytes) {
-      throw Error(ErrorCode::invalid_argument, "receive() needs a buffer of exactly the payload's size");
+  using Incoming::receive;
+  void receive(std::span<const Memory> into, Completion done) override {
+    if (total_bytes(into) != message_.payload_bytes) {
+      throw Error(ErrorCode::invalid_argument, "receive() needs memory of exactly the payload's size");
     }
+    if (into.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "receive() into too many ranges");
     answered_ = true;
     Outcome outcome = copy(into);
     if (!outcome) message_.sender->finish(message_.operation, std::nullopt);
@@ -100,10 +110,20 @@ class LoopbackIncoming final : public Incoming {
   }
 
  private:
-  Outcome copy(std::span<std::byte> into) {
+  Outcome copy(std::span<const Memory> into) {
     const std::lock_guard lock(message_.mutex);
     if (message_.abandoned) return Fault{ErrorCode::peer_lost, "the sender gave up before its payload was received"};
-    if (!into.empty()) std::memcpy(into.data(), message_.payload.data(), into.size());
+    std::size_t range = 0;
+    ByteCount filled = 0;
+    for (ConstMemory from : message_.payload) {
+      while (!from.empty()) {
+        for (; filled == into[range].bytes; filled = 0) ++range;
+        const ByteCount bytes = std::min(from.bytes, into[range].bytes - filled);
+        std::memcpy(into[range].address + filled, from.address, bytes);
+        filled += bytes;
+        from = from.part(bytes, from.bytes - bytes);
+      }
+    }
     return std::nullopt;
   }
 
@@ -122,13 +142,15 @@ class LoopbackEndpoint final : public Endpoint {
   LoopbackEndpoint(const LoopbackEndpoint&) = delete;
   LoopbackEndpoint& operator=(const LoopbackEndpoint&) = delete;
 
-  void send(ByteView header, ByteView payload, Completion done) override {
+  using Endpoint::send;
+  void send(ByteView header, std::span<const ConstMemory> payload, Completion done) override {
     if (header.size() > max_header_bytes) throw Error(ErrorCode::invalid_argument, "message header is too long");
+    if (payload.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "send() of too many ranges");
     auto message = std::make_shared<Message>();
     message->sender = operations_->port;
     message->header.assign(header.begin(), header.end());
-    message->payload = payload;
-    message->payload_bytes = payload.size();
+    message->payload.assign(payload.begin(), payload.end());
+    message->payload_bytes = total_bytes(payload);
     message->operation = operations_->add({.endpoint = id_, .done = std::move(done), .message = message});
     const OperationId operation = message->operation;
     if (!peer_->deliver(std::move(message))) {
@@ -136,30 +158,43 @@ class LoopbackEndpoint final : public Endpoint {
     }
   }
 
-  std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes) override {
-    return import_memory(key, size_bytes);
+  std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) override {
+    return import_backing(key.bytes, size_bytes);
   }
 
-  void read(const RemoteRegion& region, ByteCount offset_bytes, std::span<std::byte> into, Completion done) override {
+  void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override {
     const auto* remote = dynamic_cast<const LoopbackRemote*>(&region);
     if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
-    if (offset_bytes > remote->bytes.size() || into.size() > remote->bytes.size() - offset_bytes) {
-      throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
+    if (ranges.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
+    for (const ReadRange& range : ranges) {
+      if (range.offset_bytes > remote->size_bytes || range.into.bytes > remote->size_bytes - range.offset_bytes) {
+        throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
+      }
     }
     if (failed()) {
       return operations_->post({.endpoint = id_, .done = std::move(done)},
                                Fault{ErrorCode::peer_lost, "the peer is gone"});
     }
-    const auto from = remote->bytes.subspan(offset_bytes, into.size());
-    auto copy = [from, into, memory = remote->memory] {
-      if (!into.empty()) std::memcpy(into.data(), from.data(), into.size());
+    auto copy = [backing = remote->backing, list = std::vector(ranges.begin(), ranges.end())]() -> Outcome {
+      if (backing->read(list)) return std::nullopt;
+      return Fault{ErrorCode::withdrawn, "the peer has withdrawn this memory"};
     };
     operations_->post({.endpoint = id_, .done = std::move(done), .work = std::move(copy)});
   }
 
   [[nodiscard]] bool failed() const override { return peer_->closed(); }
-  [[nodiscard]] std::string protocol() const override { return "threads of one process"; }
-  [[nodiscard]] bool on_host() const override { return true; }
+  [[nodiscard]] Path path(const MemoryPlace& place) const override {
+    const bool host = place.kind == MemoryKind::host;
+    return {.carrier = "threads of one process",
+            .reach = Reach::host,
+            .map = host,
+            .read = host,
+            .message = host,
+            .max_ranges = max_ranges,
+            .max_read_bytes = std::numeric_limits<ByteCount>::max(),
+            .max_reads = max_reads,
+            .why_not = host ? "" : "the loopback transport knows host memory only"};
+  }
   void abort() override {  // receives and reads have always ended by the time they are looked at
     operations_->fault([this](const Operations::Pending& operation) { return operation.endpoint == id_; });
   }
@@ -185,7 +220,6 @@ class LoopbackFabric final : public Fabric {
 
   [[nodiscard]] std::string_view name() const override { return "loopback"; }
   [[nodiscard]] std::string version() const override { return "loopback 1"; }
-  [[nodiscard]] Capabilities capabilities() const override { return {.mapped = true, .one_sided_read = true}; }
   [[nodiscard]] std::string domain() const override { return loopback::domain(); }
 
   [[nodiscard]] Bytes address() const override {
@@ -196,9 +230,18 @@ class LoopbackFabric final : public Fabric {
     return out;
   }
 
-  std::unique_ptr<Region> allocate(ByteCount size_bytes) override { return allocate_region(size_bytes); }
+  using Fabric::allocate;
+  std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {
+    require_host(place);
+    return make_region(std::make_shared<Backing>(size_bytes));
+  }
+  std::unique_ptr<Region> adopt(const Memory& memory) override {
+    require_host(memory.place);
+    return make_region(std::make_shared<Backing>(memory));
+  }
 
-  std::unique_ptr<Endpoint> connect(ByteView address, bool) override {
+  std::unique_ptr<Endpoint> connect(PeerAddress at) override {
+    ByteView address = at.address;
     auto record = take<Address>(address);
     if (!record || record->magic != address_magic || record->domain.back() != '\0' || !address.empty()) {
       throw Error(ErrorCode::transport_failed, "not an address of the loopback transport");
@@ -226,6 +269,10 @@ class LoopbackFabric final : public Fabric {
   bool arm() override { return messages_.empty() && finished_.empty() && operations_->port->arm(); }
 
  private:
+  static void require_host(const MemoryPlace& place) {
+    if (place.kind == MemoryKind::host) return;
+    throw Error(ErrorCode::unsupported, "the loopback transport knows host memory only");
+  }
   template <typename T>
   static T take_front(std::deque<T>& queue) {
     T front = std::move(queue.front());

@@ -128,14 +128,16 @@ OpenEndpoint::OpenEndpoint(std::uint64_t id, std::uint64_t own_fabric, Address p
 bool OpenEndpoint::failed() {
   if (gone_ || !link_ || link_->failed()) return true;
   if (!beacon_) return false;
-  const auto* beacon = reinterpret_cast<const Beacon*>(beacon_->mapped().data());
+  const auto* beacon = reinterpret_cast<const Beacon*>(beacon_->mapped().address);
   gone_ = beacon->open.load(std::memory_order_acquire) == 0 || watch_.gone();
   if (gone_) link_->fail();
   return gone_;
 }
 
-void OpenEndpoint::send(ByteView header, ByteView payload, Completion done) {
+void OpenEndpoint::send(ByteView header, std::span<const ConstMemory> payload, Completion done) {
   if (header.size() > max_header_bytes) throw Error(ErrorCode::invalid_argument, "message header is too long");
+  if (payload.size() > 1) throw Error(ErrorCode::invalid_argument, "the ucx transport sends one range at a time");
+  const ConstMemory range = payload.empty() ? ConstMemory() : payload.front();
   Operation operation;
   operation.endpoint = id_;
   operation.name = "send a message";
@@ -150,21 +152,21 @@ void OpenEndpoint::send(ByteView header, ByteView payload, Completion done) {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.cb.send = on_sent;
   params.user_data = posted;
-  params.flags = payload.size() >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY : 0;
+  params.flags = range.bytes >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY : 0;
   worker_->posted(posted, ucp_am_send_nbx(link_->handle(), message_id, posted->header.data(), posted->header.size(),
-                                          payload.data(), payload.size(), &params));
+                                          range.address, static_cast<std::size_t>(range.bytes), &params));
 }
 
 std::unique_ptr<RemoteRegion> OpenEndpoint::import_region(ByteView key, ByteCount size_bytes) {
   return ucx::import_region(worker_, on_host() && link_ ? link_->handle() : nullptr, key, size_bytes);
 }
 
-std::string OpenEndpoint::protocol() {
+std::string OpenEndpoint::carrier() {
   if (link_ && !link_->failed()) {
     const std::string lanes = link_->lanes();
-    protocol_ = on_host() ? fmt::format("shared memory ({})", lanes) : lanes;
+    carrier_ = on_host() ? fmt::format("shared memory ({})", lanes) : lanes;
   }
-  return protocol_;
+  return carrier_;
 }
 
 void OpenEndpoint::close() {

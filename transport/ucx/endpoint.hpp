@@ -71,9 +71,10 @@ class OpenEndpoint {
   [[nodiscard]] int watched() const { return watch_.descriptor(); }
   /// Looks at the process and at the beacon.
   [[nodiscard]] bool failed();
-  void send(ByteView header, ByteView payload, Completion done);
+  void send(ByteView header, std::span<const ConstMemory> payload, Completion done);
   std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes);
-  [[nodiscard]] std::string protocol();
+  /// What carries the bytes, for people.
+  [[nodiscard]] std::string carrier();
   /// Ends it from this side.
   void close();
 
@@ -90,7 +91,7 @@ class OpenEndpoint {
   std::unique_ptr<RemoteRegion> beacon_;  // null for a peer on the network
   ProcessWatch watch_;
   bool gone_ = false;
-  std::string protocol_;
+  std::string carrier_;
 };
 
 }  // namespace shardwire::transport::ucx

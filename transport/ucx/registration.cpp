@@ -33,28 +33,40 @@ std::uint64_t next_serial() {
   return ++last;
 }
 
-Bytes encode_unmapped(std::span<const std::byte> bytes) {
-  return encode(
-      {.base = reinterpret_cast<std::uintptr_t>(bytes.data()), .size_bytes = bytes.size(), .serial = 0, .packed = {}});
+Bytes encode_unmapped(const ConstMemory& memory) {
+  return encode({.base = reinterpret_cast<std::uintptr_t>(memory.address),
+                 .size_bytes = memory.bytes,
+                 .serial = 0,
+                 .packed = {}});
 }
 
 class EmptyRegion final : public Region {
  public:
-  [[nodiscard]] std::span<std::byte> bytes() const override { return {}; }
+  [[nodiscard]] Memory memory() const override { return {}; }
   [[nodiscard]] Bytes key() const override { return encode_unmapped({}); }
+};
+
+class AdoptedRegion final : public Region {
+ public:
+  explicit AdoptedRegion(const Memory& memory) : memory_(memory) {}
+  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Bytes key() const override { return {}; }
+
+ private:
+  Memory memory_;
 };
 
 class PrivateRegion final : public Region {
  public:
-  explicit PrivateRegion(std::span<std::byte> bytes) : bytes_(bytes) {}
-  ~PrivateRegion() override { ::munmap(bytes_.data(), bytes_.size()); }
+  explicit PrivateRegion(const Memory& memory) : memory_(memory) {}
+  ~PrivateRegion() override { ::munmap(memory_.address, memory_.bytes); }
   PrivateRegion(const PrivateRegion&) = delete;
   PrivateRegion& operator=(const PrivateRegion&) = delete;
-  [[nodiscard]] std::span<std::byte> bytes() const override { return bytes_; }
-  [[nodiscard]] Bytes key() const override { return encode_unmapped(bytes_); }
+  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Bytes key() const override { return encode_unmapped(memory_); }
 
  private:
-  std::span<std::byte> bytes_;
+  Memory memory_;
 };
 
 class SharedRegion final : public Region {
@@ -66,31 +78,31 @@ class SharedRegion final : public Region {
     params.length = size_bytes;
     params.flags = UCP_MEM_MAP_ALLOCATE;
     const std::lock_guard lock(context_->memory_mutex);
-    check(ucp_mem_map(context_->handle(), &params, &memory_), "allocate shared memory");
+    check(ucp_mem_map(context_->handle(), &params, &handle_), "allocate shared memory");
     ucp_mem_attr_t attributes{};
     attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
-    if (ucp_mem_query(memory_, &attributes) == UCS_OK && attributes.length >= size_bytes) {
-      bytes_ = {static_cast<std::byte*>(attributes.address), static_cast<std::size_t>(size_bytes)};
+    if (ucp_mem_query(handle_, &attributes) == UCS_OK && attributes.length >= size_bytes) {
+      memory_ = {static_cast<std::byte*>(attributes.address), size_bytes, {}};
     }
   }
   ~SharedRegion() override {
     const ScopedLogSuppression no_log;
     const std::lock_guard lock(context_->memory_mutex);
-    ucp_mem_unmap(context_->handle(), memory_);
+    ucp_mem_unmap(context_->handle(), handle_);
   }
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
 
-  [[nodiscard]] std::span<std::byte> bytes() const override { return bytes_; }
+  [[nodiscard]] Memory memory() const override { return memory_; }
   [[nodiscard]] Bytes key() const override {
     const ScopedLogSuppression no_log;
     void* packed = nullptr;
     std::size_t size = 0;
     const std::lock_guard lock(context_->memory_mutex);
-    check(ucp_rkey_pack(context_->handle(), memory_, &packed, &size), "pack the key of a region");
+    check(ucp_rkey_pack(context_->handle(), handle_, &packed, &size), "pack the key of a region");
     const std::unique_ptr<void, void (*)(void*)> owner(packed, ucp_rkey_buffer_release);
-    return encode({.base = reinterpret_cast<std::uintptr_t>(bytes_.data()),
-                   .size_bytes = bytes_.size(),
+    return encode({.base = reinterpret_cast<std::uintptr_t>(memory_.address),
+                   .size_bytes = memory_.bytes,
                    .serial = serial_,
                    .packed = {static_cast<const std::byte*>(packed), size}});
   }
@@ -98,21 +110,21 @@ class SharedRegion final : public Region {
  private:
   std::shared_ptr<Context> context_;
   std::uint64_t serial_ = next_serial();
-  ucp_mem_h memory_ = nullptr;
-  std::span<std::byte> bytes_;
+  ucp_mem_h handle_ = nullptr;
+  Memory memory_;
 };
 
 class UcxRemote final : public RemoteRegion {
  public:
   UcxRemote() = default;
-  UcxRemote(std::shared_ptr<Worker> worker, RemoteKeyHandle key, std::span<const std::byte> bytes)
-      : worker_(std::move(worker)), key_(std::move(key)), bytes_(bytes) {}
-  [[nodiscard]] std::span<const std::byte> mapped() const override { return bytes_; }
+  UcxRemote(std::shared_ptr<Worker> worker, RemoteKeyHandle key, const ConstMemory& mapped)
+      : worker_(std::move(worker)), key_(std::move(key)), mapped_(mapped) {}
+  [[nodiscard]] ConstMemory mapped() const override { return mapped_; }
 
  private:
   std::shared_ptr<Worker> worker_;  // the key lies in a pool of the worker
   RemoteKeyHandle key_;
-  std::span<const std::byte> bytes_;
+  ConstMemory mapped_;
 };
 
 // UCX writes every page of a new segment before it maps it. That rules out a SIGBUS later, but a request that does not
@@ -134,7 +146,7 @@ ByteCount shared_bytes_left() {
 
 }  // namespace
 
-Bytes encode(const RegionKey& key) {
+Bytes encode(const DecodedKey& key) {
   Bytes out;
   append(out, KeyRecord{.base = key.base, .size_bytes = key.size_bytes, .serial = key.serial});
   append_bytes(out, key.packed);
@@ -142,7 +154,7 @@ Bytes encode(const RegionKey& key) {
   return out;
 }
 
-RegionKey decode_region_key(ByteView key) {
+DecodedKey decode_region_key(ByteView key) {
   auto body = unseal(key);
   const auto record = body ? take<KeyRecord>(*body) : std::nullopt;
   if (!record || record->magic != key_magic) {
@@ -158,7 +170,7 @@ std::unique_ptr<Region> allocate_region(std::shared_ptr<Context> host, ByteCount
   if (!host) {
     void* const data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) refuse(size_bytes, "out of memory");
-    return std::make_unique<PrivateRegion>(std::span(static_cast<std::byte*>(data), size_bytes));
+    return std::make_unique<PrivateRegion>(Memory{static_cast<std::byte*>(data), size_bytes, {}});
   }
   if (const ByteCount left = shared_bytes_left(); size_bytes > left) {
     refuse(size_bytes, fmt::format("{} bytes of shared memory are left (in /dev/shm, or of memory at all)", left));
@@ -169,14 +181,18 @@ std::unique_ptr<Region> allocate_region(std::shared_ptr<Context> host, ByteCount
   } catch (const Error& error) {
     refuse(size_bytes, error.what());
   }
-  if (region->bytes().empty()) refuse(size_bytes, "UCX gave less than was asked for");
+  if (region->memory().empty()) refuse(size_bytes, "UCX gave less than was asked for");
   return region;
+}
+
+std::unique_ptr<Region> adopt_region(const Memory& memory) {
+  return std::make_unique<AdoptedRegion>(memory);
 }
 
 std::unique_ptr<RemoteRegion> import_region(std::shared_ptr<Worker> worker, ucp_ep* endpoint, ByteView key,
                                             ByteCount size_bytes) {
   const ScopedLogSuppression no_log;
-  const RegionKey region = decode_region_key(key);
+  const DecodedKey region = decode_region_key(key);
   if (size_bytes > region.size_bytes) {
     throw Error(ErrorCode::transport_failed,
                 fmt::format("region key covers {} bytes, {} were announced", region.size_bytes, size_bytes));
@@ -192,11 +208,11 @@ std::unique_ptr<RemoteRegion> import_region(std::shared_ptr<Worker> worker, ucp_
   RemoteKeyHandle handle(raw);
   void* address = nullptr;
   if (ucp_rkey_ptr(raw, region.base, &address) != UCS_OK || address == nullptr) return std::make_unique<UcxRemote>();
-  const std::span bytes(static_cast<const std::byte*>(address), static_cast<std::size_t>(size_bytes));
-  if (!is_readable(&bytes.front()) || !is_readable(&bytes.back())) {
+  const ConstMemory mapped{static_cast<const std::byte*>(address), size_bytes, {}};
+  if (!is_readable(mapped.address) || !is_readable(mapped.address + size_bytes - 1)) {
     throw Error(ErrorCode::transport_failed, "the peer's memory is shorter than its region key says");
   }
-  return std::make_unique<UcxRemote>(std::move(worker), std::move(handle), bytes);
+  return std::make_unique<UcxRemote>(std::move(worker), std::move(handle), mapped);
 }
 
 }  // namespace shardwire::transport::ucx

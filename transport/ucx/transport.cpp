@@ -49,10 +49,13 @@ class UcxIncoming final : public Incoming {
   }
   [[nodiscard]] ByteCount payload_bytes() const override { return arrival_.payload_bytes; }
 
-  void receive(std::span<std::byte> into, Completion done) override {
-    if (into.size() != arrival_.payload_bytes) {
-      throw Error(ErrorCode::invalid_argument, "receive() needs a buffer of exactly the payload's size");
+  using Incoming::receive;
+  void receive(std::span<const Memory> ranges, Completion done) override {
+    if (ranges.size() > 1) throw Error(ErrorCode::invalid_argument, "the ucx transport receives into one range");
+    if (total_bytes(ranges) != arrival_.payload_bytes) {
+      throw Error(ErrorCode::invalid_argument, "receive() needs memory of exactly the payload's size");
     }
+    const std::span<std::byte> into = ranges.empty() ? std::span<std::byte>() : ranges.front().span();
     Operation operation;
     ByteView sender = arrival_.header;
     operation.peer = *take<std::uint64_t>(sender);
@@ -83,8 +86,8 @@ class UcxIncoming final : public Incoming {
 
 class UcxEndpoint final : public Endpoint {
  public:
-  UcxEndpoint(std::shared_ptr<OpenEndpoint> connection, std::shared_ptr<OpenEndpoints> all)
-      : connection_(std::move(connection)), all_(std::move(all)) {}
+  UcxEndpoint(std::shared_ptr<OpenEndpoint> connection, std::shared_ptr<OpenEndpoints> all, std::string no_map_reason)
+      : connection_(std::move(connection)), all_(std::move(all)), no_map_reason_(std::move(no_map_reason)) {}
   ~UcxEndpoint() override {
     connection_->close();
     std::erase(*all_, connection_);
@@ -92,18 +95,18 @@ class UcxEndpoint final : public Endpoint {
   UcxEndpoint(const UcxEndpoint&) = delete;
   UcxEndpoint& operator=(const UcxEndpoint&) = delete;
 
-  void send(ByteView header, ByteView payload, Completion done) override {
+  using Endpoint::send;
+  void send(ByteView header, std::span<const ConstMemory> payload, Completion done) override {
     connection_->send(header, payload, std::move(done));
   }
-  std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes) override {
-    return connection_->import_region(key, size_bytes);
+  std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) override {
+    return connection_->import_region(key.bytes, size_bytes);
   }
-  void read(const RemoteRegion&, ByteCount, std::span<std::byte>, Completion) override {
+  void read(const RemoteRegion&, std::span<const ReadRange>, Completion) override {
     throw Error(ErrorCode::unsupported, "the ucx transport has no one-sided reads yet");
   }
   [[nodiscard]] bool failed() const override { return connection_->failed(); }
-  [[nodiscard]] std::string protocol() const override { return connection_->protocol(); }
-  [[nodiscard]] bool on_host() const override { return connection_->on_host(); }
+  [[nodiscard]] Path path(const MemoryPlace& place) const override;
   void abort() override {
     if (connection_->link() == nullptr) return;
     abort_receives_from(connection_->peer_fabric(), Clock::time_point::max(),
@@ -115,7 +118,25 @@ class UcxEndpoint final : public Endpoint {
  private:
   std::shared_ptr<OpenEndpoint> connection_;
   std::shared_ptr<OpenEndpoints> all_;  // the fabric's list; owners: the fabric and its endpoints
+  std::string no_map_reason_;           // the fabric's; empty where it maps
 };
+
+Path UcxEndpoint::path(const MemoryPlace& place) const {
+  const bool host = place.kind == MemoryKind::host;
+  Path path;
+  path.carrier = connection_->carrier();
+  path.reach = connection_->on_host() ? Reach::host : Reach::network;
+  path.map = host && connection_->on_host();
+  path.message = host;
+  if (!host) {
+    path.why_not = "the ucx transport moves host memory only";
+  } else if (!no_map_reason_.empty()) {
+    path.why_not = "this fabric does not map: " + no_map_reason_;
+  } else if (!path.map) {
+    path.why_not = "its memory cannot be mapped from here";
+  }
+  return path;
+}
 
 class UcxFabric final : public Fabric {
  public:
@@ -126,15 +147,18 @@ class UcxFabric final : public Fabric {
 
   [[nodiscard]] std::string_view name() const override { return "ucx"; }
   [[nodiscard]] std::string version() const override { return library_version(); }
-  [[nodiscard]] Capabilities capabilities() const override {
-    return {.mapped = host_ != nullptr, .no_map_reason = no_map_reason_};
-  }
   [[nodiscard]] std::string domain() const override { return domain_; }
   [[nodiscard]] Bytes address() const override;
-  std::unique_ptr<Region> allocate(ByteCount size_bytes) override {
+  using Fabric::allocate;
+  std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {
+    require_host(place);
     return allocate_region(host_ ? host_->shared_context() : nullptr, size_bytes);
   }
-  std::unique_ptr<Endpoint> connect(ByteView address, bool same_host) override;
+  std::unique_ptr<Region> adopt(const Memory& memory) override {
+    require_host(memory.place);
+    return adopt_region(memory);
+  }
+  std::unique_ptr<Endpoint> connect(PeerAddress at) override;
   void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
   bool progress() override;
   [[nodiscard]] int event_descriptor() const override { return events_.get(); }
@@ -148,6 +172,10 @@ class UcxFabric final : public Fabric {
     bool cut = false;
   };
 
+  static void require_host(const MemoryPlace& place) {
+    if (place.kind == MemoryKind::host) return;
+    throw Error(ErrorCode::unsupported, "the ucx transport moves host memory only");
+  }
   void open_workers();
   void notice_departures(Clock::time_point now);
   void abort_receives(Departure& departure, Clock::time_point now);
@@ -183,7 +211,7 @@ void UcxFabric::open_workers() {
       host_ = std::make_shared<Worker>(std::make_shared<Context>(choice.shared_memory, true));
       beacon_region_ = allocate_region(host_->shared_context(), sizeof(Beacon));
     } catch (const Error& error) {
-      host_.reset();  // the network will do; Capabilities says so
+      host_.reset();  // the network will do; Path says so
       trouble = error.what();
       no_map_reason_ = trouble;
     }
@@ -211,7 +239,7 @@ UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)) {
                         segment == nullptr ? tcp_segment : segment);
   open_workers();
   if (beacon_region_) {
-    beacon_ = new (beacon_region_->bytes().data()) Beacon;
+    beacon_ = new (beacon_region_->memory().address) Beacon;
     beacon_->fabric = id_;
   }
   for (const Worker* worker : workers()) {
@@ -257,7 +285,7 @@ std::shared_ptr<OpenEndpoint> UcxFabric::connect_on_host(const Address& peer) {
   try {
     auto link = std::make_unique<UcpEndpoint>(host_, peer.host_worker);
     auto region = import_region(host_, link->handle(), peer.beacon_key, sizeof(Beacon));
-    const auto* beacon = reinterpret_cast<const Beacon*>(region->mapped().data());
+    const auto* beacon = reinterpret_cast<const Beacon*>(region->mapped().address);
     if (beacon == nullptr || beacon->magic != Beacon::expected_magic || beacon->fabric != peer.fabric) return nullptr;
     return std::make_shared<OpenEndpoint>(next_connection_++, id_, peer, std::move(link), std::move(region));
   } catch (const Error&) {
@@ -265,15 +293,15 @@ std::shared_ptr<OpenEndpoint> UcxFabric::connect_on_host(const Address& peer) {
   }
 }
 
-std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
+std::unique_ptr<Endpoint> UcxFabric::connect(PeerAddress at) {
   const ScopedLogSuppression no_log;
   // Each of those there are may still be given another socket, when its peer calls back.
   const auto sockets = static_cast<int>(std::min<std::size_t>(connections_->size(), max_descriptors_kept));
   support::require_descriptors(descriptors_to_connect + sockets, "connecting to a peer by UCX");
-  Address peer = decode_address(address);
+  Address peer = decode_address(at.address);
   end_departures(peer.fabric);
   std::shared_ptr<OpenEndpoint> connection;
-  if (same_host && host_ && !peer.host_worker.empty() && peer.host == host_identity()) {
+  if (at.same_host && host_ && !peer.host_worker.empty() && peer.host == host_identity()) {
     connection = connect_on_host(peer);
   }
   if (!connection) {
@@ -285,7 +313,7 @@ std::unique_ptr<Endpoint> UcxFabric::connect(ByteView address, bool same_host) {
   }
   listen(connection->watched());
   connections_->push_back(connection);
-  return std::make_unique<UcxEndpoint>(std::move(connection), connections_);
+  return std::make_unique<UcxEndpoint>(std::move(connection), connections_, no_map_reason_);
 }
 
 void UcxFabric::notice_departures(Clock::time_point now) {

@@ -100,7 +100,7 @@ transport::Endpoint& Link::endpoint(const Bytes& address) {
     regions_.clear();
     bindings_.clear();
     endpoint_.reset();
-    endpoint_ = fabric_.connect(address, same_host_);
+    endpoint_ = fabric_.connect({.address = address, .same_host = same_host_});
     address_ = address;
   }
   return *endpoint_;
@@ -111,7 +111,7 @@ std::shared_ptr<transport::RemoteRegion> Link::region(const wire::RegionHandle& 
   if (regions_.size() >= max_cached_regions) {
     std::erase_if(regions_, [](const auto& entry) { return entry.second.use_count() == 1; });
   }
-  std::shared_ptr<transport::RemoteRegion> region = endpoint_->import_region(handle.key, handle.size_bytes);
+  std::shared_ptr<transport::RemoteRegion> region = endpoint_->import_region({handle.key}, handle.size_bytes);
   regions_.emplace(handle.key, region);
   return region;
 }
@@ -135,7 +135,7 @@ std::vector<Link::Idle> Link::idle(
     if (live(name, binding.generation)) continue;
     Idle idle{name, 0};
     for (const Bytes& key : binding.keys) {
-      if (const auto found = regions_.find(key); found != regions_.end()) idle.bytes += found->second->mapped().size();
+      if (const auto found = regions_.find(key); found != regions_.end()) idle.bytes += found->second->mapped().bytes;
     }
     result.push_back(std::move(idle));
   }

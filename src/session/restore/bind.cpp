@@ -24,7 +24,7 @@ GenerationWord word_of(Link& link, const wire::Bound& reply) {
   if (!reply.word) return {};
   try {
     auto region = link.region(reply.word->region);
-    if (!is_generation_word(reply.word->offset_bytes, region->mapped().size())) return {};
+    if (!is_generation_word(reply.word->offset_bytes, region->mapped().bytes)) return {};
     return {std::move(region), reply.word->offset_bytes};
   } catch (const Error&) {
     return {};
@@ -91,7 +91,7 @@ void RestoreRun::lease_from(std::size_t index) {
                   std::vector<Rank>{peer.layout_rank});
     }
     peer.lease = core_.publisher().lease_own(*peer.own);
-    peer.protocol = "this process";
+    peer.path = {.carrier = "this process", .reach = Reach::process};
     if (peer.bound_generation != peer.record.generation) repetition_.bound_anew();
     peer.bound_generation = peer.record.generation;
     return peer_bound();
@@ -172,20 +172,18 @@ void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
   peer.region_bytes.clear();
   peer.regions.clear();
   transport::Endpoint& endpoint = peer.link->endpoint(reply.address);
-  peer.protocol = endpoint.protocol();
-  peer.reach = endpoint.on_host() ? Reach::host : Reach::network;
+  peer.path = endpoint.path({});
   peer.regions.resize(reply.regions.size());
   for (const wire::RegionHandle& region : reply.regions) peer.region_bytes.push_back(region.size_bytes);
-  const transport::Capabilities can = core_.fabric().capabilities();
-  if (!can.mapped && !can.one_sided_read) {
-    peer.no_map_reason = "; this fabric does not map";
-    if (!can.no_map_reason.empty()) peer.no_map_reason += ": " + can.no_map_reason;
+  if (!peer.path.map && !peer.path.read) {
+    peer.no_map_reason = "; " + peer.path.why_not;
   } else if (reply.regions.empty()) {
     peer.no_map_reason = "; its memory is not in an arena";
   } else {
     for (std::size_t i = 0; i < reply.regions.size(); ++i) {
       peer.regions[i] = peer.link->region(reply.regions[i]);
-      if (peer.regions[i]->mapped().empty()) peer.no_map_reason = "; its memory cannot be mapped from here";
+      if (peer.path.map && peer.regions[i]->mapped().empty())
+        peer.no_map_reason = "; its memory cannot be mapped from here";
     }
   }
   peer.word = word_of(*peer.link, reply);
@@ -271,7 +269,7 @@ void RestoreRun::log_paths() const {
       moved += fmt::format("{}{} bytes {}", moved.empty() ? "" : ", ", bytes, to_string(way));
     }
     core_.log(LogLevel::info, fmt::format("path to source rank {}, member {}: {}: {}{}", to_int(peer.layout_rank),
-                                          peer.record.member, peer.protocol, moved, peer.no_map_reason));
+                                          peer.record.member, peer.path.carrier, moved, peer.no_map_reason));
   }
 }
 
@@ -299,7 +297,7 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     transfer.source = own.data;
     return transfer;
   }
-  offer = {peer.reach, {Way::packed}};
+  offer = {peer.path.reach, {Way::packed}};
   if (peer.link->peer_can("straight")) offer.ways.add(Way::straight);
   const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
   if (handle.region == wire::no_region || !peer.regions[handle.region]) {
@@ -310,13 +308,14 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   }
   const transport::RemoteRegion& region = *peer.regions[handle.region];
   // What is mapped counts, not what this answer says: the region may be known from an earlier one.
-  const ByteCount bytes = region.mapped().empty() ? peer.region_bytes[handle.region] : region.mapped().size();
+  const transport::ConstMemory mapped = region.mapped();
+  const ByteCount bytes = mapped.empty() ? peer.region_bytes[handle.region] : mapped.bytes;
   transfer.held = remote_box(handle, bytes, held, peer.layout_rank, transfer.box, placed_);
-  if (!region.mapped().empty()) {
-    transfer.source = region.mapped().data() + handle.offset_bytes;
+  if (!mapped.empty()) {
+    transfer.source = mapped.address + handle.offset_bytes;
     offer.ways.add(Way::mapped);
   }
-  if (core_.fabric().capabilities().one_sided_read) {
+  if (peer.path.read) {
     transfer.region = &region;
     transfer.region_offset = handle.offset_bytes;
     offer.ways.add(Way::read);

@@ -46,8 +46,7 @@ struct SourcePeer {
   std::vector<ByteCount> region_bytes;
   std::vector<wire::TensorHandle> handles;  // by position in `tensors`
   GenerationWord word;
-  Reach reach = Reach::process;
-  std::string protocol;
+  transport::Path path;
   std::string no_map_reason;
   std::string no_map_cost;
   ByteCount max_pack_bytes = 0;  // most payload of one packed request

@@ -43,7 +43,12 @@ void RestoreRun::move_all() {
   };
   engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, std::move(hooks));
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-    engine_->limit(static_cast<std::uint32_t>(peer), peers_[peer].max_pack_bytes, random_request());
+    const transport::Path& path = peers_[peer].path;
+    engine_->limit(static_cast<std::uint32_t>(peer), {.max_pack_bytes = peers_[peer].max_pack_bytes,
+                                                      .first_request = random_request(),
+                                                      .max_ranges = path.max_ranges,
+                                                      .max_read_bytes = path.max_read_bytes,
+                                                      .max_reads = path.max_reads});
   }
   engine_->add(transfers_);
   pump();

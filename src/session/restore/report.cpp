@@ -48,7 +48,7 @@ void RestoreRun::add_peers(RestoreReport& report) const {
       const ByteCount bytes = engine_->tally().peer_bytes(peer, way);
       if (bytes == 0) return;
       if (way == Way::local) return report.peers.push_back({peers_[i].layout_rank, bytes, "local", "this process"});
-      std::string detail = peers_[i].protocol;
+      std::string detail = peers_[i].path.carrier;
       if (way == Way::straight || way == Way::packed) detail += peers_[i].no_map_reason + peers_[i].no_map_cost;
       report.peers.push_back({peers_[i].layout_rank, bytes, fmt::format("{}/{}", core_.fabric().name(), to_string(way)),
                               std::move(detail)});

@@ -27,7 +27,7 @@ void advise(std::span<std::byte> bytes, int advice) {
 
 ArenaState::ArenaState(std::shared_ptr<transport::Fabric> fabric, std::unique_ptr<transport::Region> region)
     : fabric_(std::move(fabric)), region_(std::move(region)) {
-  advise(region_->bytes(), MADV_DONTFORK);
+  advise(region_->memory().span(), MADV_DONTFORK);
 }
 
 ArenaState::~ArenaState() {
@@ -36,7 +36,7 @@ ArenaState::~ArenaState() {
     static_cast<void>(new std::shared_ptr<transport::Fabric>(std::move(fabric_)));
     return;
   }
-  advise(region_->bytes(), MADV_DOFORK);  // the allocator may use these pages again
+  advise(region_->memory().span(), MADV_DOFORK);  // the allocator may use these pages again
 }
 
 }  // namespace detail
@@ -49,7 +49,7 @@ std::shared_ptr<detail::ArenaState> ArenaTable::allocate(ByteCount bytes) {
   registration_.bytes += bytes;
   registration_.seconds += took.count();
   std::erase_if(by_address_, [](const auto& entry) { return entry.second.expired(); });
-  if (bytes > 0) by_address_[arena->region().bytes().data()] = arena;
+  if (bytes > 0) by_address_[arena->region().memory().address] = arena;
   return arena;
 }
 
@@ -61,7 +61,7 @@ std::shared_ptr<detail::ArenaState> ArenaTable::find(const void* data, ByteCount
   auto arena = (--after)->second.lock();
   if (!arena) return nullptr;
   const auto offset = static_cast<ByteCount>(first - after->first);
-  const ByteCount size = arena->region().bytes().size();
+  const ByteCount size = arena->region().memory().bytes;
   return offset <= size && bytes <= size - offset ? arena : nullptr;
 }
 
@@ -80,10 +80,10 @@ Arena::Arena(std::shared_ptr<detail::ArenaState> state) : state_(std::move(state
 }
 
 std::byte* Arena::data() const {
-  return detail::checked(state_, "arena").region().bytes().data();
+  return detail::checked(state_, "arena").region().memory().address;
 }
 ByteCount Arena::size_bytes() const {
-  return detail::checked(state_, "arena").region().bytes().size();
+  return detail::checked(state_, "arena").region().memory().bytes;
 }
 
 }  // namespace shardwire

@@ -15,7 +15,7 @@ constexpr ByteCount word_spacing = 64;  // a cache line each: readers of one do 
 constexpr ByteCount words_bytes = 4096;
 
 Word& word_at(const transport::Region& region, ByteCount offset_bytes) {
-  return *reinterpret_cast<Word*>(region.bytes().data() + offset_bytes);
+  return *reinterpret_cast<Word*>(region.memory().address + offset_bytes);
 }
 
 // Loads and stores that came before stay before those that follow.
@@ -40,7 +40,6 @@ GenerationWords::~GenerationWords() {
 std::optional<ByteCount> GenerationWords::set(std::uint64_t generation) {
   if (!opened_) {
     opened_ = true;
-    if (!fabric_.capabilities().mapped) return std::nullopt;
     try {
       region_ = fabric_.allocate(words_bytes);
     } catch (const Error&) {
@@ -48,7 +47,7 @@ std::optional<ByteCount> GenerationWords::set(std::uint64_t generation) {
     }
     for (ByteCount at = words_bytes; at > 0;) {
       at -= word_spacing;
-      new (region_->bytes().data() + at) Word(0);
+      new (region_->memory().address + at) Word(0);
       free_.push_back(at);
     }
   }
@@ -68,7 +67,7 @@ void GenerationWords::clear(ByteCount offset_bytes) {
 
 bool GenerationWord::says_live(std::uint64_t generation) const {
   if (!region) return false;
-  const auto* const word = reinterpret_cast<const Word*>(region->mapped().data() + offset_bytes);
+  const auto* const word = reinterpret_cast<const Word*>(region->mapped().address + offset_bytes);
   fence(std::memory_order_acquire);
   return word->load(std::memory_order_relaxed) == generation;
 }

@@ -109,7 +109,7 @@ void PublicationState::copy_from(const Catalog& held, ArenaTable& arenas) {
     total = stretch_at + static_cast<ByteCount>(end - stretch);
   }
   snapshot = arenas.allocate(total);
-  std::byte* const memory = snapshot->region().bytes().data();
+  std::byte* const memory = snapshot->region().memory().address;
   BoxCache boxes;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Catalog::Entry& entry = held.entries()[static_cast<std::size_t>(order[i] - tensors.data())];

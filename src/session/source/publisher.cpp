@@ -364,21 +364,21 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     wire::TensorHandle handle{leased.id, wire::no_region, 0, {}};
     if (takes_strides) handle.strides = tensor.strides;
     if (tensor.arena && (tensor.strides.empty() || takes_strides)) {
-      const auto memory = tensor.arena->region().bytes();
+      const transport::Memory memory = tensor.arena->region().memory();
       const auto [entry, fresh] = regions.emplace(tensor.arena.get(), static_cast<std::uint32_t>(bound.regions.size()));
-      if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.size()});
+      if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.bytes});
       handle.region = entry->second;
-      handle.offset_bytes = static_cast<ByteCount>(tensor.data - memory.data());
+      handle.offset_bytes = static_cast<ByteCount>(tensor.data - memory.address);
     }
     bound.tensors.push_back(handle);
   }
   if (publication->word) {
     const transport::Region& marks = words_.region();
-    bound.word = wire::Bound::Word{{marks.key(), marks.bytes().size()}, *publication->word};
+    bound.word = wire::Bound::Word{{marks.key(), marks.memory().bytes}, *publication->word};
   }
   if (const auto known = readers_.find(reader.id()); known == readers_.end() || known->second.endpoint->failed()) {
     drop(reader.id());
-    auto endpoint = fabric_.connect(request.address, reader.peer().host == host_);
+    auto endpoint = fabric_.connect({.address = request.address, .same_host = reader.peer().host == host_});
     readers_[reader.id()].endpoint = std::move(endpoint);
   }
   reader.send(bound);
@@ -503,7 +503,8 @@ void Publisher::pack(Packing packing, move::Slot slot) {
           return pump();
         }
         const wire::EncodedHeader header({.request = number, .part = 0, .digest = job->digest});
-        entry->second.endpoint->send(header.bytes(), job->slot.bytes().first(static_cast<std::size_t>(bytes)),
+        entry->second.endpoint->send(header.bytes(),
+                                     transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, bytes),
                                      [this, reader, number, job](const transport::Outcome& outcome) {
                                        job->give_back();
                                        if (outcome)
@@ -523,7 +524,7 @@ void Publisher::send_straight(const std::shared_ptr<Publication>& publication, c
   for (const Source& source : packing.sources) {
     const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);
     if (copy.runs() != 1) refuse_request(fmt::format("{} does not lie in one piece here", to_string(source.box)));
-    straight->parts.emplace_back(source.base + copy.source_span().first, static_cast<std::size_t>(copy.bytes()));
+    straight->parts.push_back({source.base + copy.source_span().first, copy.bytes(), {}});
   }
   if (!packing.digest) return post(publication, *straight);
   Digesting wanted{.reader = packing.reader,

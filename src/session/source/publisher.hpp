@@ -129,7 +129,7 @@ class Publisher {
     std::shared_ptr<Connection> reader;  // owners: the session's table and this request
     std::uint64_t number = 0;
     std::uint64_t lease = 0;
-    std::vector<transport::ByteView> parts;
+    std::vector<transport::ConstMemory> parts;
     std::vector<wire::BoxDigest> digests;
     std::shared_ptr<Charge> charge;  // owners: see Charge
   };

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract of collectives, for every one of this build.
+#include "transport/collective.hpp"
+
+#include <poll.h>
+
+#include <atomic>
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "support/deadline.hpp"
+#include "support/seed.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace shardwire::transport;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::unique_ptr<Collective> open(const Bytes& id, int rank, int size) {
+  return registered_collectives().front().open({id, rank, size});
+}
+Bytes make_id() {
+  return registered_collectives().front().make_id();
+}
+
+/// How a round ended, once it has.
+struct Result {
+  bool done = false;
+  Outcome outcome;
+  Completion completion() {
+    return [this](const Outcome& how) {
+      done = true;
+      outcome = how;
+    };
+  }
+};
+
+/// All members of a group in one thread.
+struct Group {
+  explicit Group(int size) {
+    const Bytes id = make_id();
+    for (int rank = 0; rank < size; ++rank) members.push_back(open(id, rank, size));
+  }
+  template <typename Met>
+  bool until(Met met, std::chrono::milliseconds at_most = 10s) {
+    return run_until(
+        [this] {
+          for (const auto& member : members) {
+            if (member) member->progress();
+          }
+        },
+        met, at_most);
+  }
+  std::vector<std::unique_ptr<Collective>> members;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(collective)
+
+BOOST_AUTO_TEST_CASE(members_of_a_group_know_their_place) {
+  const Deadline deadline(30s);
+  BOOST_REQUIRE(!registered_collectives().empty());
+  for (const CollectiveTransport& transport : registered_collectives()) {
+    BOOST_TEST(!transport.probe().detail.empty());
+    BOOST_TEST((transport.make_id() != transport.make_id()));
+  }
+  const Group group(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    BOOST_TEST(group.members[static_cast<std::size_t>(rank)]->rank() == rank);
+    BOOST_TEST(group.members[static_cast<std::size_t>(rank)]->size() == 3);
+  }
+}
+
+// Every member is a thread; what goes from whom to whom in which round is drawn from one seed by all of them.
+BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, boost::unit_test::data::make({1, 2, 5}), size) {
+  const Deadline deadline(60s);
+  const std::uint64_t seed = test_seed();
+  const Bytes id = make_id();
+  std::atomic<int> wrong = 0;
+  const auto member = [&](int rank) {
+    const auto end = open(id, rank, size);
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < 60; ++round) {
+      std::vector<Bytes> out(static_cast<std::size_t>(size));
+      std::vector<Bytes> in(out.size());
+      std::vector<GroupSend> sends;
+      std::vector<GroupReceive> receives;
+      const auto fill_of = [&](int from, int to) { return static_cast<std::byte>(from * 31 + to * 7 + round); };
+      for (int from = 0; from < size; ++from) {
+        for (int to = 0; to < size; ++to) {
+          const std::uint64_t draw = random();
+          if (draw % 3 == 0) continue;  // nothing between these two
+          const std::size_t bytes = draw % 5 == 0 ? 0 : draw % 70'001;
+          if (from == rank) {
+            auto& memory = out[static_cast<std::size_t>(to)];
+            memory.assign(bytes, fill_of(from, to));
+            sends.push_back({to, host_memory(std::as_const(memory))});
+          }
+          if (to == rank) {
+            auto& memory = in[static_cast<std::size_t>(from)];
+            memory.assign(bytes, std::byte{0});
+            receives.push_back({from, host_memory(memory)});
+          }
+        }
+      }
+      Result result;
+      end->round(sends, receives, result.completion());
+      while (!result.done) {
+        if (end->progress() || !end->arm()) continue;
+        pollfd entry{.fd = end->event_descriptor(), .events = POLLIN, .revents = 0};
+        ::poll(&entry, 1, 1000);
+      }
+      if (result.outcome) ++wrong;
+      for (int from = 0; from < size; ++from) {
+        for (const std::byte byte : in[static_cast<std::size_t>(from)]) wrong += byte == fill_of(from, rank) ? 0 : 1;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(member, rank);
+  for (auto& thread : threads) thread.join();
+  BOOST_TEST(wrong == 0);
+}
+
+// Schedules in which a member runs ahead of another must not pass here by luck.
+BOOST_AUTO_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it) {
+  const Deadline deadline(30s);
+  Group group(3);
+  const Bytes memory(100, std::byte{1});
+  Bytes place(100);
+  const GroupSend send{1, host_memory(memory)};
+  const GroupReceive receive{0, host_memory(place)};
+  std::array<Result, 3> results;
+  group.members[0]->round(std::span(&send, 1), {}, results[0].completion());
+  group.members[1]->round({}, std::span(&receive, 1), results[1].completion());
+  group.until([&] { return results[0].done || results[1].done; }, 50ms);
+  BOOST_TEST((!results[0].done && !results[1].done));
+  group.members[2]->round({}, {}, results[2].completion());
+  BOOST_TEST(!results[2].done);
+  BOOST_REQUIRE(group.until([&] { return results[0].done && results[1].done && results[2].done; }));
+  for (const Result& result : results) BOOST_TEST(!result.outcome);
+  BOOST_TEST((place == memory));
+}
+
+BOOST_AUTO_TEST_CASE(rounds_that_are_none_are_refused) {
+  const Deadline deadline(30s);
+  Group group(2);
+  Bytes memory(8);
+  const auto invalid = [](const Error& e) { return e.code() == ErrorCode::invalid_argument; };
+  const auto refused = [&](std::vector<GroupSend> sends, std::vector<GroupReceive> receives) {
+    BOOST_CHECK_EXCEPTION(group.members[0]->round(sends, receives, {}), Error, invalid);
+  };
+  const ConstMemory from = host_memory(memory);
+  const Memory into = host_memory(memory);
+  refused({{2, from}}, {});
+  refused({{-1, from}}, {});
+  refused({}, {{2, into}});
+  refused({{1, from}, {1, from}}, {});
+  refused({}, {{1, into}, {1, into}});
+  Result first;
+  group.members[0]->round({}, {}, first.completion());
+  refused({}, {});  // one is under way
+  Result other;
+  group.members[1]->round({}, {}, other.completion());
+  BOOST_TEST(group.until([&] { return first.done && other.done; }));
+}
+
+BOOST_AUTO_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all) {
+  const Deadline deadline(30s);
+  Bytes memory(8);
+  const GroupSend sent{1, host_memory(std::as_const(memory)).part(0, 7)};
+  const GroupReceive wanted{0, host_memory(memory)};
+  const auto fails = [&](std::vector<GroupSend> sends, std::vector<GroupReceive> receives) {
+    Group group(2);
+    Result left;
+    Result right;
+    group.members[0]->round(sends, {}, left.completion());
+    group.members[1]->round({}, receives, right.completion());
+    BOOST_REQUIRE(group.until([&] { return left.done && right.done; }));
+    for (const Result& result : {left, right}) {
+      BOOST_REQUIRE(result.outcome.has_value());
+      BOOST_TEST((result.outcome->code == ErrorCode::transport_failed), result.outcome->message);
+    }
+  };
+  fails({sent}, {wanted});  // of another length
+  fails({sent}, {});
+  fails({}, {wanted});
+  BOOST_TEST((memory == Bytes(8)));
+}
+
+BOOST_AUTO_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins) {
+  const Deadline deadline(30s);
+  Group group(3);
+  Bytes place(1 << 20, std::byte{9});
+  const GroupReceive receive{2, host_memory(place)};
+  std::array<Result, 2> results;
+  group.members[0]->round({}, std::span(&receive, 1), results[0].completion());
+  group.members[1]->round({}, {}, results[1].completion());
+  const auto began = Clock::now();
+  group.members[1]->abort();
+  BOOST_TEST((Clock::now() - began < 2s));
+  BOOST_REQUIRE(group.until([&] { return results[0].done && results[1].done; }));
+  BOOST_REQUIRE((results[0].outcome && results[1].outcome));
+  BOOST_TEST((results[0].outcome->code == ErrorCode::peer_lost));
+  BOOST_TEST((results[1].outcome->code == ErrorCode::cancelled));
+  BOOST_CHECK_THROW(group.members[1]->round({}, {}, {}), Error);
+  Result late;
+  const Bytes memory(1 << 20, std::byte{1});
+  const GroupSend send{0, host_memory(memory)};
+  group.members[2]->round(std::span(&send, 1), {}, late.completion());
+  BOOST_REQUIRE(group.until([&] { return late.done; }));
+  BOOST_TEST((late.outcome && late.outcome->code == ErrorCode::peer_lost));
+  BOOST_TEST(std::ranges::all_of(place, [](std::byte one) { return one == std::byte{9}; }));
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_goes_ends_the_round_of_the_others) {
+  const Deadline deadline(30s);
+  Group group(2);
+  Result result;
+  group.members[0]->round({}, {}, result.completion());
+  group.members[1].reset();
+  BOOST_REQUIRE(group.until([&] { return result.done; }));
+  BOOST_TEST((result.outcome && result.outcome->code == ErrorCode::peer_lost));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
