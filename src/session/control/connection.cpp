@@ -38,35 +38,22 @@ std::uint64_t next_connection_id() {
   return next++;
 }
 
-// A frame on its way out; libuv borrows the bytes until the write is done.
-struct PendingWrite {
-  uv_write_t request{};
-  Bytes bytes;
-  bool notice = false;
-};
-
 std::string job_name(const std::string& run_id) {
   return run_id.empty() ? "a job without a run id" : fmt::format("job '{}'", run_id);
 }
 
-void detect_dead_peer(const uv_tcp_t& stream) {
-  uv_os_fd_t descriptor = -1;
-  if (uv_fileno(reinterpret_cast<const uv_handle_t*>(&stream), &descriptor) < 0) return;
-  const auto set = [descriptor](int level, int option, int value) {
-    static_cast<void>(
-        ::setsockopt(descriptor, level, option, &value, sizeof value));  // a kernel that cannot does without
+// A kernel that cannot does without. Within a host these options mean nothing.
+void set_options(const SocketStream& stream) {
+  if (stream.is_local()) return;
+  const auto set = [&](int level, int option, int value) {
+    static_cast<void>(::setsockopt(stream.descriptor(), level, option, &value, sizeof value));
   };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);
   set(IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
   set(IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_limit_ms);
-}
-
-int descriptor_of(const uv_tcp_t& stream) {
-  uv_os_fd_t descriptor = -1;
-  check_uv(uv_fileno(reinterpret_cast<const uv_handle_t*>(&stream), &descriptor), "uv_fileno");
-  return descriptor;
 }
 
 }  // namespace
@@ -82,45 +69,46 @@ Connection::Connection(Loop& loop, const Identity& identity, Events events, bool
       timer_(loop),
       turn_(loop) {
   mine_.nonce = wire::random_nonce();
-  auto stream = std::make_unique<uv_tcp_t>();
-  check_uv(uv_tcp_init(loop.raw(), stream.get()), "uv_tcp_init");
-  stream_.reset(stream.release());
-  stream_->data = this;
 }
 
-Connection::~Connection() = default;
+Connection::~Connection() {
+  close_stream();
+}
+
+SocketStream::Events Connection::stream_events() {
+  SocketStream::Events events;
+  events.connected = [this](int status) {
+    const auto keep = shared_from_this();
+    if (status < 0) return fail(Error(ErrorCode::peer_lost, uv_message(status)));
+    connected();
+  };
+  events.data = [this](std::span<const std::byte> bytes) {
+    const auto keep = shared_from_this();
+    read(bytes);
+  };
+  events.ended = [this](int status) {
+    const auto keep = shared_from_this();
+    fail(Error(ErrorCode::peer_lost, status == UV_EOF ? "the peer closed its connection" : uv_message(status)));
+  };
+  events.drained = [this] {
+    const auto keep = shared_from_this();
+    drained();
+  };
+  return events;
+}
 
 std::shared_ptr<Connection> Connection::connect(Loop& loop, const SocketAddress& to, const Identity& identity,
                                                 Events events) {
   support::require_descriptors(descriptors_per_peer, "connecting to a member");
   const std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), true));
-  const sockaddr_storage address = socket_address(to);
-  auto* request = new uv_connect_t;
-  // The stream's data pointer tells whether the connection is still there when libuv answers.
-  const int status = uv_tcp_connect(request, self->stream_.get(), reinterpret_cast<const sockaddr*>(&address),
-                                    [](uv_connect_t* done, int result) {
-                                      auto* connection = static_cast<Connection*>(done->handle->data);
-                                      delete done;
-                                      if (connection == nullptr) return;
-                                      const auto keep = connection->shared_from_this();
-                                      if (result < 0) {
-                                        connection->fail(Error(ErrorCode::peer_lost, uv_message(result)));
-                                      } else {
-                                        connection->connected();
-                                      }
-                                    });
-  if (status < 0) delete request;
-  check_uv(status, "uv_tcp_connect");
-  self->closed_on_fork_.emplace(descriptor_of(*self->stream_));
+  self->stream_ = SocketStream::connect(loop, to, self->stream_events());
   return self;
 }
 
 std::shared_ptr<Connection> Connection::accept(Loop& loop, support::Descriptor socket, const Identity& identity,
                                                Events events) {
   std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), false));
-  check_uv(uv_tcp_open(self->stream_.get(), socket.get()), "uv_tcp_open");
-  static_cast<void>(socket.release());
-  self->closed_on_fork_.emplace(descriptor_of(*self->stream_));
+  self->stream_ = SocketStream::adopt(loop, std::move(socket), self->stream_events());
   try {
     support::require_descriptors(descriptors_per_peer,
                                  fmt::format("member {} accepting a connection", self->mine_.rank));
@@ -136,44 +124,26 @@ std::shared_ptr<Connection> Connection::accept(Loop& loop, support::Descriptor s
 
 void Connection::connected() {
   state_ = State::greeting;
-  uv_tcp_nodelay(stream_.get(), 1);
-  detect_dead_peer(*stream_);
+  set_options(*stream_);
   fail_after(handshake_limit, Error(ErrorCode::timed_out, "the peer did not complete the handshake"));
-  start_reading();
+  stream_->start_reading();
   if (initiator_) write(mine_);
-}
-
-void Connection::start_reading() {
-  uv_read_start(
-      reinterpret_cast<uv_stream_t*>(stream_.get()),
-      [](uv_handle_t* stream, std::size_t, uv_buf_t* buffer) { *buffer = Loop::input_of(*stream->loop); },
-      [](uv_stream_t* stream, ssize_t count, const uv_buf_t* buffer) {
-        auto* connection = static_cast<Connection*>(stream->data);
-        if (connection == nullptr) return;
-        const auto keep = connection->shared_from_this();
-        connection->read(count, buffer);
-      });
 }
 
 void Connection::pause(Pause why) {
   pause_ = why;
-  uv_read_stop(reinterpret_cast<uv_stream_t*>(stream_.get()));
+  stream_->stop_reading();
 }
 
 void Connection::resume() {
   pause_ = Pause::none;
   take_frames();
-  if (state_ != State::closed && pause_ == Pause::none) start_reading();
+  if (state_ != State::closed && pause_ == Pause::none) stream_->start_reading();
 }
 
-void Connection::read(ssize_t count, const uv_buf_t* buffer) {
-  if (count < 0) {
-    return fail(Error(ErrorCode::peer_lost,
-                      count == UV_EOF ? "the peer closed its connection" : uv_message(static_cast<int>(count))));
-  }
-  if (count > 0) last_heard_ = Clock::now();
-  const auto* bytes = reinterpret_cast<const std::byte*>(buffer->base);
-  inbox_.insert(inbox_.end(), bytes, bytes + count);
+void Connection::read(std::span<const std::byte> bytes) {
+  last_heard_ = Clock::now();
+  inbox_.insert(inbox_.end(), bytes.begin(), bytes.end());
   take_frames();
 }
 
@@ -297,13 +267,14 @@ void Connection::send_encoded(const Bytes& encoded) {
 
 void Connection::notify(const Bytes& encoded) {
   if (state_ != State::open || ending_) return;
-  if (notice_bytes_ <= backlog_.notices) return write_frame(encoded, true);
+  const std::size_t waiting = stream_->queued_notice_bytes();
+  if (waiting <= backlog_.notices) return write_frame(encoded, true);
   ending_ = true;
   turn_.stop();
   pause(Pause::unread);
   fail_after({}, Error(ErrorCode::out_of_resources,
                        fmt::format("member {} at {} does not read what it is told: {} bytes wait for it, {} may",
-                                   peer_.rank, remote_host(), notice_bytes_, backlog_.notices)));
+                                   peer_.rank, remote_host(), waiting, backlog_.notices)));
 }
 
 void Connection::write(const wire::Message& message) {
@@ -311,36 +282,20 @@ void Connection::write(const wire::Message& message) {
 }
 
 void Connection::write_frame(const Bytes& encoded, bool notice) {
-  auto owner = std::make_unique<PendingWrite>();
+  Bytes frame(frame_header_bytes + encoded.size());
   const std::uint64_t length = encoded.size();
-  owner->bytes.resize(frame_header_bytes + encoded.size());
-  std::memcpy(owner->bytes.data(), &length, sizeof length);
-  std::memcpy(owner->bytes.data() + frame_header_bytes, encoded.data(), encoded.size());
-  owner->notice = notice;
-  const std::size_t size = owner->bytes.size();
-  uv_buf_t buffer = uv_buf_init(reinterpret_cast<char*>(owner->bytes.data()), static_cast<unsigned>(size));
-  owner->request.data = owner.get();
-  const int status = uv_write(&owner->request, reinterpret_cast<uv_stream_t*>(stream_.get()), &buffer, 1,
-                              [](uv_write_t* request, int) {
-                                const std::unique_ptr<PendingWrite> done(static_cast<PendingWrite*>(request->data));
-                                auto* connection = static_cast<Connection*>(request->handle->data);
-                                if (connection == nullptr) return;
-                                const auto keep = connection->shared_from_this();
-                                connection->written(done->notice ? done->bytes.size() : 0);
-                              });
-  if (status < 0) return;
-  static_cast<void>(owner.release());
-  sent_bytes_ += size;
-  if (notice) notice_bytes_ += size;
+  std::memcpy(frame.data(), &length, sizeof length);
+  std::memcpy(frame.data() + frame_header_bytes, encoded.data(), encoded.size());
+  sent_bytes_ += frame.size();
+  stream_->write(std::move(frame), {}, notice);
 }
 
 std::size_t Connection::unread_bytes() const {
-  return stream_ ? uv_stream_get_write_queue_size(reinterpret_cast<const uv_stream_t*>(stream_.get())) : 0;
+  return stream_ ? stream_->queued_bytes() : 0;
 }
 
-// Writes to a peer that has gone fail one after the other; then the end is read, after what the peer had sent before it.
-void Connection::written(std::size_t notice_bytes) {
-  notice_bytes_ -= notice_bytes;
+// To a peer that has gone nothing waits any more; then the end is read, after what the peer had sent before it.
+void Connection::drained() {
   if (state_ == State::closed || ending_) return;
   if (pause_ == Pause::unread && unread_bytes() <= backlog_.resume) resume();
 }
@@ -435,28 +390,10 @@ void Connection::dismiss(const Error& why) {
 
 // What is queued leaves before the stream is closed, unless the peer does not take it.
 void Connection::close_flushed() {
-  struct Shutdown {
-    explicit Shutdown(Loop& loop) : limit(loop) {}
-    uv_shutdown_t request{};
-    Timer limit;
-    HandleOwner<uv_tcp_t> stream;
-  };
   timer_.stop();
   turn_.stop();
-  auto* shutdown = new Shutdown(Loop::of(*stream_->loop));
-  if (pause_ != Pause::none)
-    start_reading();  // and forget: with unread input, closing would cut off what the peer has not read
-  stream_->data = nullptr;
-  closed_on_fork_.reset();
-  shutdown->stream = std::move(stream_);
-  shutdown->request.data = shutdown;
-  const int status = uv_shutdown(&shutdown->request, reinterpret_cast<uv_stream_t*>(shutdown->stream.get()),
-                                 [](uv_shutdown_t* done, int) { delete static_cast<Shutdown*>(done->data); });
-  if (status < 0) {
-    delete shutdown;
-    return;
-  }
-  shutdown->limit.start(flush_limit, [shutdown] { shutdown->stream.reset(); });
+  stream_->finish(flush_limit);
+  stream_.reset();
 }
 
 void Connection::drop() {
@@ -468,7 +405,7 @@ void Connection::drop() {
 void Connection::close_stream() {
   timer_.stop();
   turn_.stop();
-  closed_on_fork_.reset();
+  if (stream_) stream_->drop();
   stream_.reset();
 }
 
@@ -489,18 +426,11 @@ void Connection::fail_after(std::chrono::nanoseconds delay, const Error& reason)
 }
 
 std::string Connection::remote_host() const {
-  if (!stream_) return {};
-  sockaddr_storage address{};
-  int length = sizeof address;
-  const int status = uv_tcp_getpeername(stream_.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  return status < 0 ? std::string() : host_of(address);
+  return stream_ ? stream_->peer_host() : std::string();
 }
 
 std::string Connection::local_host() const {
-  sockaddr_storage address{};
-  int length = sizeof address;
-  check_uv(uv_tcp_getsockname(stream_.get(), reinterpret_cast<sockaddr*>(&address), &length), "uv_tcp_getsockname");
-  return host_of(address);
+  return stream_->own_host();
 }
 
 }  // namespace shardwire

@@ -11,8 +11,8 @@
 
 #include "session/control/addresses.hpp"
 #include "session/control/loop.hpp"
+#include "session/control/socket_stream.hpp"
 #include "support/descriptors.hpp"
-#include "support/fork.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire {
@@ -97,11 +97,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum class Pause : std::uint8_t { none, unread, turn };
 
   Connection(Loop& loop, const Identity& identity, Events events, bool initiator);
+  [[nodiscard]] SocketStream::Events stream_events();
   void connected();
-  void start_reading();
   void pause(Pause why);
   void resume();
-  void read(ssize_t count, const uv_buf_t* buffer);
+  void read(std::span<const std::byte> bytes);
   void take_frames();
   [[nodiscard]] bool has_frame();
   void take(std::span<const std::byte> frame);
@@ -109,7 +109,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_proof(const wire::Message& message);
   void write(const wire::Message& message);
   void write_frame(const Bytes& encoded, bool notice = false);
-  void written(std::size_t notice_bytes);
+  void drained();
   void fail(const Error& reason);
   void fail_after(std::chrono::nanoseconds delay, const Error& reason);
   void close_stream();
@@ -133,8 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t taken_ = 0;  // of inbox_
   Backlog backlog_;
   Pause pause_ = Pause::none;
-  bool ending_ = false;           // too much is unread: nothing is served or sent any more
-  std::size_t notice_bytes_ = 0;  // written and unread
+  bool ending_ = false;  // too much is unread: nothing is served or sent any more
   std::uint64_t sent_bytes_ = 0;
   std::uint64_t passed_bytes_ = 0;  // of these, had left when last looked at
   bool had_unread_ = false;         // likewise
@@ -144,10 +143,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t last_ping_ = 0;
   bool overdue_ = false;  // what has come meanwhile is still to be read
   std::vector<Verdict> verdicts_;
-  Timer timer_;  // of the handshake, then of silence
-  Timer turn_;   // resumes when others have had theirs
-  HandleOwner<uv_tcp_t> stream_;
-  std::optional<support::ClosedOnFork> closed_on_fork_;  // its descriptor, from when there is one
+  Timer timer_;                           // of the handshake, then of silence
+  Timer turn_;                            // resumes when others have had theirs
+  std::shared_ptr<SocketStream> stream_;  // owners: this, and the stream itself during its callbacks; null once closed
 };
 
 }  // namespace shardwire

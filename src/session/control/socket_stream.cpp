@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/control/socket_stream.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "session/control/uv_error.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr int max_reads_in_a_turn = 16;
+constexpr int max_reads_at_the_end = 64;
+constexpr std::size_t max_chunks_in_a_call = 64;
+constexpr std::size_t max_descriptors_in_a_call = 64;  // the kernel's own limit is 253
+
+int status_of_errno() {
+  return uv_translate_sys_error(errno);
+}
+bool would_block() {
+  return errno == EAGAIN || errno == EWOULDBLOCK;
+}
+
+support::Descriptor open_socket(int family) {
+  support::Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) check_uv(status_of_errno(), "socket");
+  return socket;
+}
+
+std::string host_of_end(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (get(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
+  return address.ss_family == AF_INET || address.ss_family == AF_INET6 ? host_of(address) : std::string();
+}
+
+// Room for the descriptors that one call may bring or take.
+union ControlBuffer {
+  cmsghdr header;
+  std::array<char, CMSG_SPACE(max_descriptors_in_a_call * sizeof(int))> bytes;
+};
+
+void attach(msghdr& message, ControlBuffer& control, const std::vector<support::Descriptor>& descriptors) {
+  const std::size_t bytes = descriptors.size() * sizeof(int);
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = CMSG_SPACE(bytes);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(bytes);
+  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    const int number = descriptors[i].get();
+    std::memcpy(CMSG_DATA(header) + i * sizeof number, &number, sizeof number);
+  }
+}
+
+}  // namespace
+
+SocketStream::SocketStream(Loop& loop, support::Descriptor socket, Events events)
+    : loop_(loop), socket_(std::move(socket)), events_(std::move(events)), later_(loop) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  local_ =
+      ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0 && address.ss_family == AF_UNIX;
+  auto poll = std::make_unique<uv_poll_t>();
+  check_uv(uv_poll_init(loop.raw(), poll.get(), socket_.get()), "uv_poll_init");
+  poll_.reset(poll.release());
+  poll_->data = this;
+  closed_on_fork_.emplace(socket_.get());
+}
+
+SocketStream::~SocketStream() = default;
+
+std::shared_ptr<SocketStream> SocketStream::connect(Loop& loop, const SocketAddress& to, Events events) {
+  const sockaddr_storage address = socket_address(to);
+  const std::shared_ptr<SocketStream> self(new SocketStream(loop, open_socket(address.ss_family), std::move(events)));
+  self->begin_connecting(&address, address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  return self;
+}
+
+std::shared_ptr<SocketStream> SocketStream::connect_local(Loop& loop, const std::string& name, Events events) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() >= sizeof address.sun_path) {
+    throw Error(ErrorCode::invalid_argument, "the name of a local socket has 1 to 107 characters");
+  }
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const std::shared_ptr<SocketStream> self(new SocketStream(loop, open_socket(AF_UNIX), std::move(events)));
+  self->begin_connecting(&address, static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+  return self;
+}
+
+std::shared_ptr<SocketStream> SocketStream::adopt(Loop& loop, support::Descriptor socket, Events events) {
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) check_uv(status_of_errno(), "fcntl");
+  return std::shared_ptr<SocketStream>(new SocketStream(loop, std::move(socket), std::move(events)));
+}
+
+void SocketStream::begin_connecting(const void* address, unsigned length) {
+  connecting_ = true;
+  const int result = ::connect(socket_.get(), static_cast<const sockaddr*>(address), length);
+  if (result == 0 || errno == EINPROGRESS) return watch();
+  const int status = status_of_errno();
+  later_.start({}, [this, status] {
+    connecting_ = false;
+    const auto tell = events_.connected;
+    if (tell) tell(status);
+  });
+}
+
+void SocketStream::watch() {
+  const int wanted =
+      (reading_ && !connecting_ ? UV_READABLE : 0) | (connecting_ || (!queue_.empty() && !broken_) ? UV_WRITABLE : 0);
+  if (wanted == watched_ || !poll_) return;
+  watched_ = wanted;
+  if (wanted == 0) {
+    uv_poll_stop(poll_.get());
+    return;
+  }
+  uv_poll_start(poll_.get(), wanted, [](uv_poll_t* poll, int status, int events) {
+    if (poll->data == nullptr) return;
+    const auto keep = static_cast<SocketStream*>(poll->data)->shared_from_this();
+    keep->ready(status, events);
+  });
+}
+
+void SocketStream::ready(int status, int events) {
+  if (status < 0) watched_ = 0;
+  if (connecting_) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    connecting_ = false;
+    watch();
+    const auto tell = events_.connected;  // it may drop the stream, as those below
+    if (tell) tell(error == 0 ? 0 : uv_translate_sys_error(error));
+    return;
+  }
+  if (status < 0) {  // reset: libuv has stopped watching, but what had come before can be read
+    if (!queue_.empty()) discard_queue();
+    if (reading_) read_some();
+    return watch();
+  }
+  if ((events & UV_WRITABLE) != 0) {
+    flush();
+    tell_drained();
+    if (poll_ && finishing_ && queue_.empty()) return finished();
+  }
+  if (poll_ && (events & UV_READABLE) != 0) read_some();
+}
+
+void SocketStream::tell_drained() {
+  const auto tell = events_.drained;
+  if (std::exchange(passed_, false) && tell) tell();
+}
+
+void SocketStream::start_reading() {
+  reading_ = true;
+  watch();
+}
+
+void SocketStream::stop_reading() {
+  reading_ = false;
+  watch();
+}
+
+// --- reading ---
+
+void SocketStream::read_some() {
+  const uv_buf_t buffer = Loop::input_of(*loop_.raw());
+  for (int turn = 0; turn < max_reads_in_a_turn && poll_ && reading_; ++turn) {
+    iovec range{buffer.base, buffer.len};
+    ControlBuffer control;
+    msghdr message{};
+    message.msg_iov = &range;
+    message.msg_iovlen = 1;
+    if (local_) {
+      message.msg_control = control.bytes.data();
+      message.msg_controllen = control.bytes.size();
+    }
+    const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && would_block()) return;
+    if (got <= 0) return end(got == 0 ? UV_EOF : status_of_errno());
+    if (local_ && !take_in(message)) return end(UV_EPROTO);
+    const auto tell = events_.data;
+    if (tell) tell(std::as_bytes(std::span(buffer.base, static_cast<std::size_t>(got))));
+    if (static_cast<std::size_t>(got) < buffer.len) return;
+  }
+}
+
+// Takes the descriptors; false when some were lost, or nobody can want as many.
+bool SocketStream::take_in(const msghdr& message) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(const_cast<msghdr*>(&message), header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + i * sizeof number, sizeof number);
+      descriptors_.emplace_back(number);
+    }
+  }
+  return (message.msg_flags & MSG_CTRUNC) == 0 && descriptors_.size() <= max_descriptors;
+}
+
+support::Descriptor SocketStream::take_descriptor() {
+  support::Descriptor first = std::move(descriptors_.front());
+  descriptors_.pop_front();
+  return first;
+}
+
+// --- writing ---
+
+void SocketStream::write(Bytes bytes, std::span<const int> descriptors, bool notice) {
+  if (broken_ || !poll_ || bytes.empty()) return;
+  Chunk chunk{std::move(bytes), {}, notice};
+  for (const int number : descriptors) {
+    support::Descriptor copy(::fcntl(number, F_DUPFD_CLOEXEC, 0));
+    if (!copy) check_uv(status_of_errno(), "fcntl");
+    chunk.descriptors.push_back(std::move(copy));
+  }
+  queued_bytes_ += chunk.bytes.size();
+  if (notice) queued_notice_bytes_ += chunk.bytes.size();
+  queue_.push_back(std::move(chunk));
+  // At once when nothing waits: most messages fit, and no turn of the loop is lost.
+  if (queue_.size() == 1 && !connecting_) flush();
+  watch();
+}
+
+void SocketStream::flush() {
+  while (!queue_.empty() && !broken_) {
+    std::array<iovec, max_chunks_in_a_call> ranges{};
+    std::size_t count = 0;
+    for (Chunk& chunk : queue_) {
+      if (count == ranges.size() || (count > 0 && !chunk.descriptors.empty())) break;
+      const std::size_t sent = count == 0 ? sent_of_first_ : 0;
+      ranges[count++] = {chunk.bytes.data() + sent, chunk.bytes.size() - sent};
+    }
+    msghdr message{};
+    message.msg_iov = ranges.data();
+    message.msg_iovlen = count;
+    ControlBuffer control{};
+    Chunk& first = queue_.front();
+    if (!first.descriptors.empty()) attach(message, control, first.descriptors);
+    const ssize_t result = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (result < 0 && errno == EINTR) continue;
+    if (result < 0 && would_block()) break;
+    if (result < 0) {
+      discard_queue();  // the end is read, after what the peer had sent before it
+      break;
+    }
+    first.descriptors.clear();
+    passed_ = true;
+    auto left = static_cast<std::size_t>(result);
+    queued_bytes_ -= left;
+    while (left > 0) {
+      Chunk& chunk = queue_.front();
+      const std::size_t part = std::min(left, chunk.bytes.size() - sent_of_first_);
+      left -= part;
+      sent_of_first_ += part;
+      if (sent_of_first_ < chunk.bytes.size()) break;
+      if (chunk.notice) queued_notice_bytes_ -= chunk.bytes.size();
+      queue_.pop_front();
+      sent_of_first_ = 0;
+    }
+  }
+  watch();
+}
+
+void SocketStream::discard_queue() {
+  broken_ = true;
+  passed_ = true;
+  queued_notice_bytes_ = 0;
+  queued_bytes_ = 0;
+  sent_of_first_ = 0;
+  queue_.clear();
+  later_.start({}, [this] {
+    const auto keep = shared_from_this();
+    tell_drained();
+    if (poll_ && finishing_) finished();
+  });
+}
+
+// --- the end ---
+
+void SocketStream::end(int status) {
+  stop_reading();
+  if (finishing_) return finished();
+  const auto tell = events_.ended;
+  if (tell) tell(status);
+}
+
+void SocketStream::drop() {
+  later_.stop();
+  events_ = {};
+  closed_on_fork_.reset();
+  poll_.reset();
+  socket_.reset();
+  queue_.clear();
+  descriptors_.clear();
+}
+
+void SocketStream::finish(std::chrono::nanoseconds limit) {
+  events_ = {};
+  descriptors_.clear();
+  closed_on_fork_.reset();  // what is left to say is the parent's to say, and the child's copy ends with it
+  if (queue_.empty()) return finished();
+  finishing_ = true;
+  until_flushed_ = shared_from_this();
+  start_reading();
+  later_.start(limit, [this] {
+    const auto keep = shared_from_this();
+    finished();
+  });
+}
+
+void SocketStream::finished() {
+  const auto keep = std::move(until_flushed_);
+  if (socket_) {
+    ::shutdown(socket_.get(), SHUT_WR);
+    forget_input();
+  }
+  drop();
+}
+
+// With unread input, closing would cut off what the peer has not read.
+void SocketStream::forget_input() const {
+  const uv_buf_t buffer = Loop::input_of(*loop_.raw());
+  for (int i = 0; i < max_reads_at_the_end; ++i) {
+    if (::recv(socket_.get(), buffer.base, buffer.len, MSG_DONTWAIT) <= 0) return;
+  }
+}
+
+support::Descriptor SocketStream::release() {
+  support::Descriptor socket = std::move(socket_);
+  drop();
+  return socket;
+}
+
+std::string SocketStream::own_host() const {
+  return host_of_end(socket_.get(), ::getsockname);
+}
+std::string SocketStream::peer_host() const {
+  return host_of_end(socket_.get(), ::getpeername);
+}
+
+}  // namespace shardwire
