@@ -51,6 +51,7 @@ class Environment {
                              "SHARDWIRE_LOG",
                              "SHARDWIRE_CALIBRATION",
                              "SHARDWIRE_JOIN_TIMEOUT",
+                             "SHARDWIRE_TCP_STREAMS",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

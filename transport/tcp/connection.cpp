@@ -62,6 +62,7 @@ Connection::Connection(Engine& engine, std::vector<support::Descriptor> sockets,
 void Connection::open() {
   engine_.add(shared_from_this());
   for (const auto& stream : streams_) engine_.watch(*stream);
+  engine_.wake(*this);
 }
 
 void Connection::send(ByteView header, std::span<const ConstMemory> payload, Completion done) {
@@ -207,7 +208,7 @@ void Connection::abort() {
 }
 
 void Connection::close(Clock::time_point until) {
-  left_ = true;
+  endpoint_gone_ = true;
   outgoing_.forget_completions();
   if (state_ == State::closed) return;
   fault_ = {ErrorCode::cancelled, "the endpoint to the peer was closed"};

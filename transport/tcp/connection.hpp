@@ -25,8 +25,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   [[nodiscard]] bool failed() const { return state_ != State::open; }
   [[nodiscard]] bool is_closed() const { return state_ == State::closed; }
-  /// Its endpoint is gone.
-  [[nodiscard]] bool is_left() const { return left_; }
+  [[nodiscard]] bool endpoint_is_gone() const { return endpoint_gone_; }
   [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
   [[nodiscard]] const std::string& carrier() const { return carrier_; }
   [[nodiscard]] bool on_host() const { return on_host_; }
@@ -81,8 +80,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool on_host_ = false;
   std::uint64_t peer_fabric_;
   State state_ = State::open;
-  bool left_ = false;
-  Fault fault_;  // of what is sent when it is not open any more
+  bool endpoint_gone_ = false;
+  Fault fault_;  // of what is posted when it is not open any more
   Clock::time_point gives_up_at_{};
   std::vector<std::unique_ptr<Stream>> streams_;
   Outgoing outgoing_;

@@ -112,7 +112,7 @@ bool Engine::progress() {
   give_up_overdue();
   for (std::size_t left = finished_.size(); left > 0 && !finished_.empty(); --left) {
     const Finished finished = take_front(finished_);
-    if (finished.sender && finished.sender->is_left()) continue;
+    if (finished.sender && finished.sender->endpoint_is_gone()) continue;
     moved = true;
     if (finished.done) finished.done(finished.outcome);
   }

@@ -80,7 +80,7 @@ class Stream {
   std::optional<support::ClosedOnFork> closed_on_fork_;
   std::size_t number_;
   bool readable_ = false;
-  bool writable_ = false;
+  bool writable_ = true;  // a call will say when not
   bool hung_up_ = false;
   bool blocked_ = false;
   bool ended_ = false;
