@@ -40,6 +40,11 @@ static std::unique_ptr<Fabric> open() {
 
 }  // namespace ucx
 
+namespace tcp {
+Viability probe();
+std::unique_ptr<Fabric> open();
+}  // namespace tcp
+
 namespace loopback {
 Viability probe();
 std::unique_ptr<Fabric> open();
@@ -52,6 +57,7 @@ namespace {
 
 constexpr std::array table{
     Transport{"ucx", Reach::network, ucx::probe, ucx::open},
+    Transport{"tcp", Reach::network, tcp::probe, tcp::open, true},
     Transport{"loopback", Reach::process, loopback::probe, loopback::open},
 };
 constexpr std::array collectives{
@@ -67,7 +73,8 @@ const Transport& choose_automatically() {
   for (const Transport& transport : table) {
     // A job that was given threads of one process unasked would wait for peers for ever.
     if (transport.reach == Reach::process) continue;
-    const Viability viability = transport.probe();
+    Viability viability = transport.probe();
+    if (viability.viable && transport.needs_sockets) viability = {false, "has to be asked for by name"};
     if (viability.viable) return transport;
     reasons += fmt::format("; {}: {}", transport.name, viability.detail);
   }

@@ -189,6 +189,8 @@ struct Transport {
   Reach reach;  ///< the farthest peers that it can carry bytes to
   Viability (*probe)();
   std::unique_ptr<Fabric> (*open)();
+  /// Its fabrics live on sockets (Fabric::sockets()). "auto" passes it over, until a session has some to give.
+  bool needs_sockets = false;
 };
 
 /// Every transport of this build, best first; the only list of transports.

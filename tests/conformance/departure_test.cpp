@@ -14,6 +14,21 @@ using transport::Clock;
 
 namespace shardwire::test {
 
+/// Tells a peer our address, and hands it the other ends of the sockets that it may need; returns ours.
+inline std::vector<support::Descriptor> greet(const Child& child, const transport::Fabric& fabric) {
+  SocketsBetween sockets = make_sockets(fabric.sockets());
+  write_frame(child.socket(), fabric.address());
+  send_descriptors(child.socket(), sockets.there);
+  return std::move(sockets.here);
+}
+
+/// Nothing comes without an endpoint where that is what sockets belong to.
+inline bool needs_endpoint(const transport::Fabric& fabric) {
+  if (fabric.sockets().count == 0) return false;
+  BOOST_TEST_MESSAGE(fabric.name() << " receives only from peers that it has an endpoint to");
+  return true;
+}
+
 struct Survivor {
   Child child;
   Mailbox mail;
@@ -25,8 +40,10 @@ struct Survivor {
     mail.attach(*fabric);
     const Bytes address = read_frame(child.socket());
     key = read_frame(child.socket());
-    if (connects) endpoint = fabric->connect({.address = address, .same_host = true});
-    write_frame(child.socket(), fabric->address());
+    auto sockets = greet(child, *fabric);
+    if (connects) {
+      endpoint = fabric->connect({.address = address, .same_host = true, .sockets = std::move(sockets)});
+    }
   }
   template <typename Met>
   bool until(Met met, std::chrono::milliseconds at_most = 10s) {
@@ -50,6 +67,10 @@ BOOST_AUTO_TEST_CASE(another_process_is_reached_and_its_memory_read) {
   const std::string carrier = survivor.endpoint->path({}).carrier;
   BOOST_TEST_MESSAGE("carrier: " << carrier);
   BOOST_TEST(carrier.find(expected) != std::string::npos);
+  if (survivor.key.empty()) {  // see regions_test.cpp
+    BOOST_TEST(!survivor.endpoint->path({}).map);
+    return;
+  }
   const auto remote = survivor.endpoint->import_region({survivor.key}, 1 << 20);
   const auto mapped = remote->mapped().span();
   BOOST_TEST(mapped.size() == (survivor.endpoint->path({}).map ? 1 << 20 : 0));
@@ -121,6 +142,7 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::uni
 
 BOOST_DATA_TEST_CASE(a_sender_without_an_endpoint_back_is_killed, boost::unit_test::data::xrange(6), round) {
   const Deadline deadline(60s);
+  if (needs_endpoint(*open_fabric())) return;
   Survivor survivor("flood", false);
   BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
   const auto kill_at = Clock::now() + round * 3ms;
@@ -135,6 +157,7 @@ BOOST_DATA_TEST_CASE(a_sender_without_an_endpoint_back_is_killed, boost::unit_te
 BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up) {
   const Deadline deadline(60s);
   for (const bool connects : {true, false}) {
+    if (!connects && needs_endpoint(*open_fabric())) continue;
     Survivor survivor("flood", connects);
     BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
     survivor.child.freeze();
@@ -184,8 +207,8 @@ BOOST_AUTO_TEST_CASE(other_peers_stay_usable) {
   Child second({std::getenv("SHARDWIRE_TEST_PEER"), "answer"});
   const Bytes address = read_frame(second.socket());
   read_frame(second.socket());
-  const auto other = survivor.fabric->connect({.address = address, .same_host = true});
-  write_frame(second.socket(), survivor.fabric->address());
+  const auto other =
+      survivor.fabric->connect({.address = address, .same_host = true, .sockets = greet(second, *survivor.fabric)});
   BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
   survivor.child.kill();
   const Bytes payload = pattern(20 << 20);

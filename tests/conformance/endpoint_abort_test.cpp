@@ -88,7 +88,8 @@ BOOST_AUTO_TEST_CASE(other_endpoints_of_the_fabric_go_on) {
   Mailbox other_mail;
   const auto other = open_fabric();
   other_mail.attach(*other);
-  const auto to_other = pair.left->connect({.address = other->address(), .same_host = true});
+  EndpointOwner back;
+  const auto to_other = connect_anew(*pair.left, *other, back);
   const Bytes payload = pattern(large);
   std::vector<Result> lost(4);
   std::vector<Result> kept(4);
@@ -121,10 +122,14 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_aborted_twice_and_a_new_one_made) {
   BOOST_TEST(!sent.succeeded());
   pair.to_right->abort();
   pair.to_right.reset();
-  pair.to_right = pair.left->connect({.address = pair.right->address(), .same_host = true});
+  pair.to_right = connect_anew(*pair.left, *pair.right, pair.to_left);
   Result again;
   send(*pair.to_right, text("again"), payload, again.completion());
-  BOOST_REQUIRE(pair.until([&] { return again.done; }));
+  const auto arrived = [&] {
+    const auto& messages = pair.right_mail.messages;
+    return !messages.empty() && messages.back()->header == text("again") && messages.back()->result.done;
+  };
+  BOOST_REQUIRE(pair.until([&] { return again.done && arrived(); }));
   BOOST_TEST(again.succeeded());
   BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
 }
@@ -144,9 +149,8 @@ BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_
   };
   left_alone(std::chrono::milliseconds(pause_ms));
   pair.to_right.reset();
-  pair.to_right = pair.left->connect({.address = pair.right->address(), .same_host = true});
   pair.to_left.reset();
-  pair.to_left = pair.right->connect({.address = pair.left->address(), .same_host = true});
+  connect_both(*pair.left, pair.to_right, *pair.right, pair.to_left);
   Result there;
   Result back;
   send(*pair.to_right, text("there"), payload, there.completion());
@@ -186,7 +190,8 @@ BOOST_AUTO_TEST_CASE(endpoints_tell_whether_bytes_stay_on_the_host) {
   const Deadline deadline(30s);
   Pair pair;
   BOOST_TEST((pair.to_right->path({}).reach != Reach::network) == !protocol().starts_with("tcp"));
-  const auto far = pair.left->connect({.address = pair.right->address()});
+  EndpointOwner back;
+  const auto far = connect_anew(*pair.left, *pair.right, back, false);
   BOOST_TEST((far->path({}).reach != Reach::network) == (transport_under_test() == "loopback"));
 }
 

@@ -191,7 +191,8 @@ BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
   Mailbox mail;
   const auto fabric = open_fabric();
   mail.attach(*fabric);
-  const auto endpoint = fabric->connect({.address = fabric->address(), .same_host = true});
+  EndpointOwner back;
+  const auto endpoint = connect_anew(*fabric, *fabric, back);
   const Bytes payload = pattern(1 << 20);
   Result sent;
   send(*endpoint, text("me"), payload, sent.completion());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "support/deadline.hpp"
+#include "support/sockets.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::test {
@@ -18,6 +19,40 @@ inline std::string transport_under_test() {
 }
 inline std::unique_ptr<transport::Fabric> open_fabric() {
   return transport::choose(transport_under_test()).open();
+}
+
+/// Connected sockets for two fabrics, the ends of one and those of the other; none for fabrics that live without.
+struct SocketsBetween {
+  std::vector<support::Descriptor> here;
+  std::vector<support::Descriptor> there;
+};
+inline SocketsBetween make_sockets(const transport::Sockets& wanted) {
+  SocketsBetween all;
+  for (int i = 0; i < wanted.count; ++i) {
+    SocketEnds ends = wanted.kind == transport::Sockets::Kind::local ? local_sockets() : *tcp_sockets();
+    all.here.push_back(std::move(ends[0]));
+    all.there.push_back(std::move(ends[1]));
+  }
+  return all;
+}
+
+using EndpointOwner = std::unique_ptr<transport::Endpoint>;
+/// An endpoint of `from` to `to`, and one back, since a fabric on sockets hears only those that it has an endpoint to.
+inline void connect_both(transport::Fabric& from, EndpointOwner& to_there, transport::Fabric& to,
+                         EndpointOwner& to_here) {
+  SocketsBetween sockets = make_sockets(from.sockets());
+  to_there = from.connect({.address = to.address(), .same_host = true, .sockets = std::move(sockets.here)});
+  to_here = to.connect({.address = from.address(), .same_host = true, .sockets = std::move(sockets.there)});
+}
+/// Another one, where there may be one back already: that is replaced only where sockets demand it.
+inline EndpointOwner connect_anew(transport::Fabric& from, transport::Fabric& to, EndpointOwner& to_here,
+                                  bool same_host = true) {
+  SocketsBetween sockets = make_sockets(from.sockets());
+  EndpointOwner made =
+      from.connect({.address = to.address(), .same_host = same_host, .sockets = std::move(sockets.here)});
+  if (from.sockets().count == 0) return made;
+  to_here = to.connect({.address = from.address(), .same_host = same_host, .sockets = std::move(sockets.there)});
+  return made;
 }
 
 /// Bytes that differ by place and by seed.
@@ -90,10 +125,11 @@ struct Pair {
   Mailbox right_mail;
   std::unique_ptr<transport::Fabric> left = open_fabric();
   std::unique_ptr<transport::Fabric> right = open_fabric();
-  std::unique_ptr<transport::Endpoint> to_right = left->connect({.address = right->address(), .same_host = true});
-  std::unique_ptr<transport::Endpoint> to_left = right->connect({.address = left->address(), .same_host = true});
+  EndpointOwner to_right;
+  EndpointOwner to_left;
 
   Pair() {
+    connect_both(*left, to_right, *right, to_left);
     left_mail.attach(*left);
     right_mail.attach(*right);
   }

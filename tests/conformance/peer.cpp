@@ -23,7 +23,9 @@ int work(const std::string& task, int socket) {
   std::ranges::copy(pattern(region->memory().span().size(), 5), region->memory().span().begin());
   tell(socket, fabric->address());
   tell(socket, region->key());
-  const auto endpoint = fabric->connect({.address = read_frame(socket), .same_host = true});
+  const Bytes address = read_frame(socket);
+  const auto endpoint = fabric->connect(
+      {.address = address, .same_host = true, .sockets = receive_descriptors(socket, fabric->sockets().count)});
 
   Bytes into(payload_bytes);
   const Bytes payload = pattern(payload_bytes);

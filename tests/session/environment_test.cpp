@@ -53,6 +53,7 @@ class Environment {
                              "SHARDWIRE_CALIBRATION",
                              "SHARDWIRE_JOIN_TIMEOUT",
                              "SHARDWIRE_COPY_KERNEL",
+                             "SHARDWIRE_TCP_STREAMS",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

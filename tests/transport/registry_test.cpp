@@ -37,6 +37,19 @@ BOOST_AUTO_TEST_CASE(loopback_is_chosen_by_name_and_never_by_auto) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_transport_that_needs_sockets_is_chosen_by_name_only) {
+  BOOST_TEST(choose("tcp").needs_sockets);
+  for (const Transport& transport : registered()) {
+    if (!transport.probe().viable) continue;
+    BOOST_TEST((transport.open()->sockets().count > 0) == transport.needs_sockets);
+  }
+  try {
+    BOOST_TEST(!choose("auto").needs_sockets);
+  } catch (const Error& error) {
+    BOOST_TEST(std::string(error.what()).find("tcp: has to be asked for by name") != std::string::npos);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_unknown_name_is_refused_with_the_known_ones) {
   BOOST_CHECK_EXCEPTION(choose("carrier-pigeon"), Error, [](const Error& error) {
     const std::string what = error.what();

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/tcp/engine.hpp"
+#include "transport/tcp/stream.hpp"
+
+namespace shardwire::transport::tcp {
+
+/// All streams to one peer. Owners: its endpoint, and the engine as long as it is open.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  /// Requires: prepared sockets.
+  Connection(Engine& engine, std::vector<support::Descriptor> sockets, std::uint64_t own_fabric,
+             std::uint64_t peer_fabric);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  /// Is watched by the engine from here on.
+  void open();
+
+  void send(ByteView header, std::span<const ConstMemory> payload, Completion done);
+  /// Ends everything with a fault, now.
+  void abort();
+  /// What has been sent may leave until then. Completions of sends never run any more.
+  void close(Clock::time_point until);
+
+  [[nodiscard]] bool failed() const { return state_ != State::open; }
+  [[nodiscard]] bool is_closed() const { return state_ == State::closed; }
+  [[nodiscard]] bool endpoint_is_gone() const { return endpoint_gone_; }
+  [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
+  [[nodiscard]] const std::string& carrier() const { return carrier_; }
+  [[nodiscard]] bool on_host() const { return on_host_; }
+
+  // For the engine.
+  bool progress();
+  [[nodiscard]] bool has_work() const;
+  /// Of one whose peer has ended a stream: when the others have had their time.
+  [[nodiscard]] Clock::time_point gives_up_at() const { return gives_up_at_; }
+  void give_up();
+  bool queued = false;  ///< in the engine's list of those that have work
+
+  // For streams.
+  Engine& engine() { return engine_; }
+  enum class Answer : std::uint8_t { taken, blocked, closed };
+  /// A whole head has come: of a message that is to be handled, or of bytes that go where `target` is told.
+  struct Target {
+    std::uint64_t number = 0;
+    IncomingMessage* message = nullptr;
+    ByteCount offset = 0;
+    ByteCount bytes = 0;
+  };
+  Answer take(Stream& stream, const Frame& frame, Target& target);
+  /// Runs the handler. The connection may be closed when this returns, or throws.
+  void handle(const Frame& frame, ByteView header);
+  void arrived(std::uint64_t number, ByteCount bytes);
+  void written(const OutgoingFrame& frame);
+  /// The peer has ended a stream, or the kernel has. What is still in the others is read.
+  void end_stream(const std::string& why);
+
+  // For a message in its handler.
+  void receive(std::uint64_t number, ByteCount payload_bytes, std::span<const Memory> into, Completion done);
+
+ private:
+  enum class State : std::uint8_t {
+    open,
+    ending,  // nothing is sent any more; what has come is read
+    closed,
+  };
+  Answer take_hello(Stream& stream, const Frame& frame);
+  Answer take_message(Stream& stream, const Frame& frame, Target& target);
+  Answer take_chunk(Stream& stream, const Frame& frame, Target& target);
+  Answer refuse(const std::string& what);
+  void unblock_streams();
+  void fail_sends(const Fault& fault);
+  void fail_receives(const Fault& fault);
+  void close_streams(bool cut);
+  bool flush(Clock::time_point until);
+
+  Engine& engine_;
+  std::string carrier_;
+  bool on_host_ = false;
+  std::uint64_t peer_fabric_;
+  State state_ = State::open;
+  bool endpoint_gone_ = false;
+  Fault fault_;  // of what is posted when it is not open any more
+  Clock::time_point gives_up_at_{};
+  std::vector<std::unique_ptr<Stream>> streams_;
+  Outgoing outgoing_;
+  IncomingMessages incoming_;
+};
+
+}  // namespace shardwire::transport::tcp

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+
+#include "transport/transport.hpp"
+
+namespace shardwire::transport::tcp {
+
+class Connection;
+class Stream;
+
+/// What all connections of a fabric share: the descriptor that wakes, whose turn it is, and completions that have to run.
+/// Owners: the fabric and its endpoints, which may go in any order.
+class Engine {
+ public:
+  /// Errors: throws Error{out_of_resources}.
+  Engine();
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] int descriptor() const { return epoll_.get(); }
+  bool arm();
+  bool progress();
+  /// Closes what is left and forgets all completions: the fabric is gone.
+  void close(Clock::time_point until);
+
+  // For connections.
+  void add(std::shared_ptr<Connection> connection);
+  /// Is not watched any more.
+  void remove(const Connection& connection);
+  void watch(Stream& stream);
+  void unwatch(const Stream& stream);
+  /// Gives it up when its time is over.
+  void await_end(Connection& connection);
+  /// Has work for the next progress().
+  void wake(Connection& connection);
+  /// Ends an operation in the next progress(). A send's is left out when its endpoint is gone by then.
+  void finish(Completion done, Outcome outcome, std::shared_ptr<Connection> sender = nullptr);
+  /// For bytes that nobody wants.
+  std::span<std::byte> scratch() { return *scratch_; }
+
+  MessageHandler handler;
+
+ private:
+  struct Finished {
+    Completion done;
+    Outcome outcome;
+    std::shared_ptr<Connection> sender;
+  };
+  class Turn;
+
+  void take_events();
+  void give_up_overdue();
+
+  support::Descriptor epoll_;
+  support::Descriptor timer_;
+  std::unique_ptr<std::array<std::byte, 64 * 1024>> scratch_;
+  std::vector<std::shared_ptr<Connection>> connections_;
+  std::vector<std::shared_ptr<Connection>> ending_;
+  std::deque<std::shared_ptr<Connection>> ready_;
+  std::deque<Finished> finished_;
+};
+
+}  // namespace shardwire::transport::tcp

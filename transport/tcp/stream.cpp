@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/stream.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "transport/tcp/connection.hpp"
+
+namespace shardwire::transport::tcp {
+namespace {
+
+// What a frame costs beside its bytes, so that a flood of empty messages has bounded turns as well.
+constexpr ByteCount frame_charge = 1024;
+// More frames are taken when less than that waits in one stream: the rest is left to streams that have room.
+constexpr ByteCount outbox_low_bytes = 128u << 10;
+constexpr ByteCount max_call_bytes = 1u << 20;
+
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+}  // namespace
+
+Stream::Stream(Connection& connection, support::Descriptor socket, std::size_t number)
+    : connection_(connection), socket_(std::move(socket)), number_(number) {
+  closed_on_fork_.emplace(socket_.get());
+}
+
+void Stream::close() {
+  if (!socket_) return;
+  connection_.engine().unwatch(*this);
+  closed_on_fork_.reset();
+  socket_.reset();
+  ended_ = true;
+  outbox_.clear();
+  payload_ = {};
+  inbox_begin_ = inbox_end_ = 0;
+}
+
+void Stream::note(std::uint32_t events) {
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) readable_ = true;
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) hung_up_ = true;
+}
+
+// --- reading ---
+
+bool Stream::can_read() const {
+  if (ended_ || blocked_) return false;
+  return readable_ || (payload_.message != nullptr ? buffered() > 0 : has_head());
+}
+
+std::size_t Stream::head_bytes() const {
+  Frame frame;
+  std::memcpy(&frame, inbox_.data() + inbox_begin_, sizeof frame);
+  return sizeof frame + header_bytes_of(frame);
+}
+
+std::size_t Stream::read_result(ssize_t result, std::size_t asked) {
+  if (result > 0) {
+    const auto bytes = static_cast<std::size_t>(result);
+    // The socket is empty then, and the next byte an edge. Where the peer has hung up, the end is still to be read.
+    if (bytes < asked && !hung_up_) readable_ = false;
+    return bytes;
+  }
+  const int error = errno;
+  if (result < 0 && error == EINTR) return 0;
+  readable_ = false;
+  if (result < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return 0;
+  ended_ = true;
+  connection_.end_stream(result == 0 ? "the peer has closed the connection" : reason(error));
+  return 0;
+}
+
+bool Stream::fill_inbox() {
+  if (inbox_begin_ > 0) {
+    std::memmove(inbox_.data(), inbox_.data() + inbox_begin_, buffered());
+    inbox_end_ = buffered();
+    inbox_begin_ = 0;
+  }
+  const std::size_t room = inbox_.size() - inbox_end_;
+  const std::size_t bytes = read_result(::recv(socket_.get(), inbox_.data() + inbox_end_, room, MSG_DONTWAIT), room);
+  inbox_end_ += bytes;
+  return bytes > 0;
+}
+
+bool Stream::read(ByteCount at_most) {
+  bool moved = false;
+  charged_ = 0;
+  while (!ended_ && !blocked_ && charged_ < at_most) {
+    if (payload_.message != nullptr) {
+      if (!read_payload(at_most - charged_)) break;
+    } else if (has_head()) {
+      if (!take_frame()) break;
+      charged_ += frame_charge;
+    } else if (!readable_ || !fill_inbox()) {
+      break;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+bool Stream::take_frame() {
+  Frame frame;
+  std::memcpy(&frame, inbox_.data() + inbox_begin_, sizeof frame);
+  Connection::Target target;
+  switch (connection_.take(*this, frame, target)) {
+    case Connection::Answer::closed: return false;
+    case Connection::Answer::blocked: blocked_ = true; return false;
+    case Connection::Answer::taken: break;
+  }
+  const std::size_t head = head_bytes();
+  std::array<std::byte, max_header_bytes> header;
+  const std::size_t header_bytes = head - sizeof frame;
+  std::copy_n(inbox_.begin() + static_cast<std::ptrdiff_t>(inbox_begin_ + sizeof frame), header_bytes, header.begin());
+  inbox_begin_ += head;
+  // All is in order before the handler runs, which may throw.
+  if (target.bytes > 0) {
+    payload_ = {.number = target.number, .message = target.message, .end = target.offset + target.bytes};
+    payload_.cursor =
+        target.message->discarded ? RangeCursor{0, target.offset} : target.message->into.at(target.offset);
+  }
+  if (frame.kind == FrameKind::message) connection_.handle(frame, ByteView(header).first(header_bytes));
+  return true;
+}
+
+bool Stream::read_payload(ByteCount at_most) {
+  if (const std::size_t bytes = take_buffered_payload(); bytes > 0) {
+    count_payload(bytes);
+    return true;
+  }
+  if (!readable_) return false;
+  IoVectors into;
+  const ByteCount wanted = std::min(payload_.left(), at_most);
+  ByteCount asked = 0;
+  if (payload_.message->discarded) {
+    const auto scratch = connection_.engine().scratch();
+    asked = std::min<ByteCount>(wanted, scratch.size());
+    into.add(scratch.data(), asked);
+  } else {
+    asked = payload_.message->into.fill(payload_.cursor, payload_.cursor.offset + wanted, into);
+  }
+  // The next frame's head often comes with the end of this one.
+  const bool to_the_end = asked == payload_.left() && into.room() > 0;
+  if (to_the_end) {
+    inbox_begin_ = inbox_end_ = 0;
+    into.add(inbox_.data(), inbox_.size());
+  }
+  msghdr call{};
+  call.msg_iov = into.data();
+  call.msg_iovlen = into.count();
+  const std::size_t bytes = read_result(::recvmsg(socket_.get(), &call, MSG_DONTWAIT), into.bytes());
+  if (bytes == 0) return false;
+  if (bytes > asked) inbox_end_ = bytes - asked;
+  count_payload(std::min<ByteCount>(bytes, asked));
+  return true;
+}
+
+std::size_t Stream::take_buffered_payload() {
+  const std::size_t bytes = std::min<std::size_t>(buffered(), payload_.left());
+  if (bytes == 0) return 0;
+  if (!payload_.message->discarded) {
+    payload_.message->into.write(payload_.cursor, ByteView(inbox_).subspan(inbox_begin_, bytes));
+  }
+  inbox_begin_ += bytes;
+  return bytes;
+}
+
+void Stream::count_payload(ByteCount bytes) {
+  charged_ += bytes;
+  if (payload_.message->discarded) {
+    payload_.cursor.offset += bytes;
+  } else {
+    payload_.message->into.advance(payload_.cursor, bytes);
+  }
+  const std::uint64_t number = payload_.number;
+  if (payload_.left() == 0) payload_ = {};
+  connection_.arrived(number, bytes);
+}
+
+bool Stream::drop_input() {
+  const auto scratch = connection_.engine().scratch();
+  for (std::size_t calls = 0; calls < 16; ++calls) {
+    const ssize_t result = ::recv(socket_.get(), scratch.data(), scratch.size(), MSG_DONTWAIT);
+    if (result > 0) continue;
+    if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
+    return false;
+  }
+  return true;
+}
+
+// --- writing ---
+
+bool Stream::can_write(const Outgoing& outgoing) const {
+  return writable_ && socket_ && (!outbox_.empty() || outgoing.has_next(is_first()));
+}
+
+void Stream::collect(Outgoing& outgoing) {
+  ByteCount waiting = 0;
+  for (const OutgoingFrame& frame : outbox_) waiting += frame.left();
+  while (waiting < outbox_low_bytes) {
+    auto frame = outgoing.next(is_first());
+    if (!frame) break;
+    waiting += frame->left();
+    outbox_.push_back(std::move(*frame));
+  }
+}
+
+void Stream::gather(ByteCount at_most, IoVectors& from) {
+  for (const OutgoingFrame& frame : outbox_) {
+    if (from.room() < 2 || from.bytes() >= at_most) return;
+    if (const std::size_t left = frame.head_bytes - frame.head_written; left > 0) {
+      from.add(const_cast<std::byte*>(frame.head.data()) + frame.head_written, left);
+    }
+    const ByteCount left = frame.end - frame.cursor.offset;
+    if (left == 0) continue;
+    const ByteCount part = std::min(left, at_most - std::min(at_most, from.bytes()));
+    if (frame.message->payload.fill(frame.cursor, frame.cursor.offset + part, from) < left) return;
+  }
+}
+
+bool Stream::write(Outgoing& outgoing, ByteCount at_most) {
+  bool moved = false;
+  for (ByteCount written = 0; writable_ && written < at_most;) {
+    collect(outgoing);
+    if (outbox_.empty()) break;
+    IoVectors from;
+    gather(std::min(max_call_bytes, at_most - written), from);
+    msghdr call{};
+    call.msg_iov = from.data();
+    call.msg_iovlen = from.count();
+    const ssize_t result = ::sendmsg(socket_.get(), &call, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (result < 0) {
+      const int error = errno;
+      if (error == EINTR) break;
+      writable_ = false;
+      if (error != EAGAIN && error != EWOULDBLOCK) connection_.end_stream(reason(error));
+      break;
+    }
+    const auto bytes = static_cast<std::size_t>(result);
+    if (bytes < from.bytes()) writable_ = false;  // room again will be an edge
+    count_written(bytes);
+    written += bytes;
+    moved = true;
+  }
+  return moved;
+}
+
+void Stream::count_written(std::size_t bytes) {
+  while (!outbox_.empty()) {
+    OutgoingFrame& frame = outbox_.front();
+    const std::size_t head = std::min(bytes, frame.head_bytes - frame.head_written);
+    frame.head_written += head;
+    bytes -= head;
+    const ByteCount part = std::min<ByteCount>(bytes, frame.end - frame.cursor.offset);
+    if (part > 0) frame.message->payload.advance(frame.cursor, part);
+    bytes -= part;
+    if (frame.left() > 0) return;
+    connection_.written(frame);
+    outbox_.pop_front();
+  }
+}
+
+}  // namespace shardwire::transport::tcp
