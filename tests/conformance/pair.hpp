@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
+
+#include <array>
+#include <boost/test/tools/assertion_result.hpp>
+#include <boost/test/tree/decorator.hpp>
 #include <cstdlib>
 #include <cstring>
 
 #include "support/deadline.hpp"
+#include "support/local_socket.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::test {
@@ -84,16 +90,56 @@ struct Mailbox {
   std::vector<std::unique_ptr<Message>> messages;
 };
 
+/// What a peer of this process is given of a region: descriptors of its own.
+inline transport::RegionKey export_key(const transport::Region& region, transport::ByteView key) {
+  transport::RegionKey out{key};
+  for (const int descriptor : region.descriptors()) {
+    out.descriptors.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  }
+  return out;
+}
+inline std::unique_ptr<transport::RemoteRegion> import_region(transport::Endpoint& endpoint,
+                                                              const transport::Region& region, ByteCount size_bytes) {
+  const Bytes key = region.key();
+  return endpoint.import_region(export_key(region, key), size_bytes);
+}
+
+/// Both ends of the sockets that endpoints between two fabrics of this process live on.
+inline std::array<std::vector<support::Descriptor>, 2> connected_sockets(const transport::Fabric& fabric) {
+  std::array<std::vector<support::Descriptor>, 2> out;
+  const transport::Sockets wanted = fabric.sockets();
+  if (wanted.kind == transport::Sockets::Kind::none) return out;
+  for (int i = 0; i < wanted.count; ++i) {
+    auto ends = local_socket_pair();
+    out[0].push_back(std::move(ends[0]));
+    out[1].push_back(std::move(ends[1]));
+  }
+  return out;
+}
+
+/// Endpoints of two fabrics to each other: that of the first, that of the second.
+inline std::array<std::unique_ptr<transport::Endpoint>, 2> connect_both(transport::Fabric& left,
+                                                                        transport::Fabric& right) {
+  auto sockets = connected_sockets(left);
+  std::array<std::unique_ptr<transport::Endpoint>, 2> out;
+  out[0] = left.connect({.address = right.address(), .same_host = true, .sockets = std::move(sockets[0])});
+  out[1] = right.connect({.address = left.address(), .same_host = true, .sockets = std::move(sockets[1])});
+  return out;
+}
+
 /// Two fabrics of one thread, connected both ways.
 struct Pair {
   Mailbox left_mail;
   Mailbox right_mail;
   std::unique_ptr<transport::Fabric> left = open_fabric();
   std::unique_ptr<transport::Fabric> right = open_fabric();
-  std::unique_ptr<transport::Endpoint> to_right = left->connect({.address = right->address(), .same_host = true});
-  std::unique_ptr<transport::Endpoint> to_left = right->connect({.address = left->address(), .same_host = true});
+  std::unique_ptr<transport::Endpoint> to_right;
+  std::unique_ptr<transport::Endpoint> to_left;
 
   Pair() {
+    auto endpoints = connect_both(*left, *right);
+    to_right = std::move(endpoints[0]);
+    to_left = std::move(endpoints[1]);
     left_mail.attach(*left);
     right_mail.attach(*right);
   }
@@ -106,5 +152,19 @@ struct Pair {
     return run_until([this] { step(); }, met, at_most);
   }
 };
+
+/// Preconditions of cases about what a path need not be able to do.
+inline boost::test_tools::assertion_result paths_have_messages(boost::unit_test::test_unit_id /*case*/) {
+  static const bool able = Pair().to_right->path({}).message;
+  boost::test_tools::assertion_result result(able);
+  if (!able) result.message() << "this path has no messages";
+  return result;
+}
+inline boost::test_tools::assertion_result paths_read(boost::unit_test::test_unit_id /*case*/) {
+  static const bool able = Pair().to_right->path({}).read;
+  boost::test_tools::assertion_result result(able);
+  if (!able) result.message() << "this path has no one-sided reads";
+  return result;
+}
 
 }  // namespace shardwire::test
