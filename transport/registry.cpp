@@ -48,9 +48,24 @@ Bytes make_group_id();
 std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 }  // namespace loopback
 
+namespace shm {
+#if SHARDWIRE_HAVE_SHM
+Viability probe();
+std::unique_ptr<Fabric> open();
+#else
+static Viability probe() {
+  return {false, SHARDWIRE_SHM_DETAIL};
+}
+static std::unique_ptr<Fabric> open() {
+  throw Error(ErrorCode::unsupported, "the shm transport is off: " SHARDWIRE_SHM_DETAIL);
+}
+#endif
+}  // namespace shm
+
 namespace {
 
 constexpr std::array table{
+    Transport{"shm", Reach::host, shm::probe, shm::open, true},
     Transport{"ucx", Reach::network, ucx::probe, ucx::open},
     Transport{"loopback", Reach::process, loopback::probe, loopback::open},
 };
@@ -67,6 +82,7 @@ const Transport& choose_automatically() {
   for (const Transport& transport : table) {
     // A job that was given threads of one process unasked would wait for peers for ever.
     if (transport.reach == Reach::process) continue;
+    if (transport.needs_sockets) continue;  // nobody gives it any yet
     const Viability viability = transport.probe();
     if (viability.viable) return transport;
     reasons += fmt::format("; {}: {}", transport.name, viability.detail);

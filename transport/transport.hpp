@@ -189,6 +189,7 @@ struct Transport {
   Reach reach;  ///< the farthest peers that it can carry bytes to
   Viability (*probe)();
   std::unique_ptr<Fabric> (*open)();
+  bool needs_sockets = false;  ///< its endpoints live on sockets (Fabric::sockets()): `auto` leaves it out
 };
 
 /// Every transport of this build, best first; the only list of transports.
