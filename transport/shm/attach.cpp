@@ -177,7 +177,8 @@ std::uint64_t unique_number() {
   std::uint64_t number = state.fetch_add(0x9e3779b97f4a7c15ULL);
   number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9ULL;
   number = (number ^ (number >> 27)) * 0x94d049bb133111ebULL;
-  return number ^ (number >> 31);
+  // Copies of a process (fork) would go on with the same numbers.
+  return number ^ (number >> 31) ^ static_cast<std::uint64_t>(::getpid()) << 32;
 }
 
 Mark::Mark() : number_(unique_number()), word_(number_) {
