@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <cstring>
 #include <thread>
 
 #include "conformance/pair.hpp"
@@ -14,7 +15,7 @@ using transport::Clock;
 
 namespace {
 
-constexpr std::size_t large = 16 << 20;
+constexpr std::size_t large = 12 << 20;
 
 /// Memory of the left fabric that the right one reads: allocated, and adopted where that can be read.
 struct Readable {
@@ -26,12 +27,23 @@ struct Readable {
   std::vector<std::unique_ptr<transport::RemoteRegion>> remotes;
 
   Readable() {
-    std::ranges::copy(content, arena->memory().span().begin());
+    std::memcpy(arena->memory().address, content.data(), large);
     for (const auto* region : {arena.get(), adopted.get()}) {
       if (!region->key().empty()) remotes.push_back(import_region(*pair.to_left, *region, large));
     }
   }
 };
+
+// Memory that has come back to its owner, and must not change any more. In one call each: tests are not optimized.
+void mark(Bytes& bytes) {
+  std::memset(bytes.data(), 0x5a, bytes.size());
+}
+bool equal_bytes(const Bytes& left, const Bytes& right) {
+  return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size()) == 0;
+}
+bool is_marked(const Bytes& bytes) {
+  return bytes.front() == std::byte{0x5a} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
 
 bool all_done(const std::vector<Result>& results) {
   return std::ranges::all_of(results, &Result::done);
@@ -60,7 +72,7 @@ BOOST_AUTO_TEST_CASE(many_reads_under_way_get_their_own_bytes) {
   const Deadline deadline(60s);
   Readable readable;
   constexpr std::size_t count = 100;
-  constexpr std::size_t part = 150'001;
+  constexpr std::size_t part = 120'001;
   for (const auto& remote : readable.remotes) {
     std::vector<Bytes> into(count, Bytes(part));
     std::vector<Result> results(count);
@@ -146,13 +158,11 @@ BOOST_AUTO_TEST_CASE(an_abort_ends_reads_and_nothing_is_written_any_more) {
     BOOST_TEST(std::ranges::none_of(results, &Result::done));  // never inside a call
     for (std::size_t i = 0; i < into.size(); ++i) {
       BOOST_REQUIRE(readable.pair.until([&] { return results[i].done; }));
-      if (results[i].succeeded()) BOOST_TEST((into[i] == readable.content));  // which some had before
-      std::ranges::fill(into[i], std::byte{0x5a});
+      if (results[i].succeeded()) BOOST_TEST(equal_bytes(into[i], readable.content));  // which some had before
+      mark(into[i]);
     }
     run_until([&] { readable.pair.step(); }, [] { return false; }, 30ms);
-    for (const Bytes& one : into) {
-      BOOST_TEST(std::ranges::all_of(one, [](std::byte byte) { return byte == std::byte{0x5a}; }));
-    }
+    for (const Bytes& one : into) BOOST_TEST(is_marked(one));
     readable.pair.to_left->abort();
     BOOST_TEST(!readable.pair.to_right->path({}).carrier.empty());  // the other side lives on
   }
@@ -173,10 +183,10 @@ BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
     readable.remotes.clear();
     readable.pair.to_left.reset();
     BOOST_TEST((Clock::now() - started < 2s));
-    std::ranges::fill(into, std::byte{0x5a});
+    mark(into);
     run_until([&] { readable.pair.step(); }, [] { return false; }, 30ms);
     BOOST_TEST(ran == 0);
-    BOOST_TEST(std::ranges::all_of(into, [](std::byte byte) { return byte == std::byte{0x5a}; }));
+    BOOST_TEST(is_marked(into));
   }
 }
 
@@ -221,20 +231,20 @@ BOOST_AUTO_TEST_CASE(a_fabric_is_closed_before_its_endpoints) {
     read(*readable.pair.to_left, *readable.remotes.front(), 0, into, [&](const transport::Outcome&) { ran = true; });
   }
   readable.pair.right.reset();
-  std::ranges::fill(into, std::byte{0x5a});
+  mark(into);
   BOOST_REQUIRE(readable.pair.until([&] { return readable.pair.to_right->failed(); }));
   BOOST_TEST(!ran);
-  BOOST_TEST(std::ranges::all_of(into, [](std::byte byte) { return byte == std::byte{0x5a}; }));
+  BOOST_TEST(is_marked(into));
 }
 
 // Its memory is the owner's again as soon as the region is gone: what is read then must not be taken for what was there.
 BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fail) {
   const Deadline deadline(60s);
   Pair pair;
+  const Bytes content = pattern(4 << 20, 7);
   int withdrawn = 0;
   int whole = 0;
   for (int round = 0; round < 60; ++round) {
-    const Bytes content = pattern(4 << 20, 7);
     Bytes memory = content;
     auto region = pair.left->adopt(transport::host_memory(memory));
     BOOST_REQUIRE(!region->key().empty());
@@ -244,11 +254,11 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
     read(*pair.to_left, *remote, 0, into, result.completion());
     std::this_thread::sleep_for(std::chrono::microseconds(40 * round));
     region.reset();
-    std::ranges::fill(memory, std::byte{0xee});
+    std::memset(memory.data(), 0xee, memory.size());
     BOOST_REQUIRE(pair.until([&] { return result.done; }));
     if (result.succeeded()) {
       ++whole;
-      BOOST_TEST((into == content));
+      BOOST_TEST(equal_bytes(into, content));
     } else {
       ++withdrawn;
       BOOST_TEST((result.outcome->code == ErrorCode::withdrawn), result.outcome->message);

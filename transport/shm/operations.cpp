@@ -34,7 +34,10 @@ std::vector<std::uint64_t> EventQueue::ready() const {
   std::array<epoll_event, 32> events;  // more come with the next call
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   std::vector<std::uint64_t> numbers;
-  for (int i = 0; i < count; ++i) numbers.push_back(events[static_cast<std::size_t>(i)].data.u64);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t number = events[static_cast<std::size_t>(i)].data.u64;  // a packed member: no reference to it
+    numbers.push_back(number);
+  }
   return numbers;
 }
 
