@@ -43,6 +43,20 @@ Bytes with_word(const Bytes& key, std::size_t index, std::uint64_t value) {
   return out;
 }
 
+constexpr ByteCount huge_bytes = 2 * mebibyte;
+
+// None where the kernel has no huge pages.
+support::Descriptor huge_memory() {
+  support::Descriptor memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (memory && ::ftruncate(memory.get(), huge_bytes) != 0) memory.reset();
+  return memory;
+}
+boost::test_tools::assertion_result with_huge_pages(boost::unit_test::test_unit_id /*case*/) {
+  boost::test_tools::assertion_result result(static_cast<bool>(huge_memory()));
+  if (!result) result.message() << "this kernel has no huge pages for memory without a name";
+  return result;
+}
+
 std::vector<support::Descriptor> copies_of(const Region& region) {
   return export_key(region, {}).descriptors;
 }
@@ -189,17 +203,12 @@ BOOST_AUTO_TEST_CASE(descriptors_that_are_not_what_the_key_says_are_refused_and_
       size - 100);
 }
 
-BOOST_AUTO_TEST_CASE(memory_in_huge_pages_that_may_be_wanting_is_refused) {
-  const auto region = shm::allocate_region(2 * mebibyte);
-  support::Descriptor huge(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
-  if (!huge || ::ftruncate(huge.get(), 2 * mebibyte) != 0) {
-    BOOST_TEST_MESSAGE("this kernel has no huge pages: nothing to refuse");
-    BOOST_TEST(errno != 0);
-    return;
-  }
-  BOOST_REQUIRE(::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0);
+BOOST_AUTO_TEST_CASE(memory_in_huge_pages_that_may_be_wanting_is_refused,
+                     *boost::unit_test::precondition(with_huge_pages)) {
+  const auto region = shm::allocate_region(huge_bytes);
   std::vector<support::Descriptor> list;
-  list.push_back(std::move(huge));
+  list.push_back(huge_memory());
+  BOOST_REQUIRE(::fcntl(list.front().get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0);
   refused(region->key(), std::move(list), "is a file");
 }
 

@@ -19,8 +19,8 @@
 #include <fstream>
 #include <thread>
 
-#include "conformance/other_process.hpp"
 #include "support/forked.hpp"
+#include "transport/shm_peers.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -29,13 +29,7 @@ using namespace shardwire::transport;
 namespace {
 
 constexpr ByteCount mebibyte = ByteCount{1} << 20;
-constexpr std::size_t region_bytes = 3 << 20;
-constexpr std::size_t adopted_bytes = 1 << 20;
 constexpr uid_t nobody = 65534;
-
-std::unique_ptr<Fabric> open_shm() {
-  return choose("shm").open();
-}
 
 ByteCount shared_bytes_of_host() {
   std::ifstream file("/proc/meminfo");
@@ -53,82 +47,6 @@ std::string names_in_shared_memory() {
     if (name.find("shardwire") != std::string::npos) names += name + " ";
   }
   return names;
-}
-
-/// Publishes an arena and adopted memory to whoever it is connected with, then does as it is told: "withdraw", "undumpable"
-/// or whatever else, each answered with a frame. Ends with its socket.
-void serve(int socket) {
-  const auto fabric = open_shm();
-  const auto region = fabric->allocate(region_bytes);
-  std::ranges::copy(pattern(region_bytes, 5), region->memory().span().begin());
-  Bytes memory = pattern(adopted_bytes, 6);
-  auto adopted = fabric->adopt(host_memory(memory));
-  write_frame(socket, fabric->address());
-  tell_key(socket, *region);
-  tell_key(socket, *adopted);
-  auto sockets = connect_sockets(socket, *fabric);
-  const Bytes address = read_frame(socket);
-  const auto endpoint = fabric->connect({.address = address, .sockets = std::move(sockets)});
-  while (true) {
-    Bytes order;
-    try {
-      order = read_frame(socket);
-    } catch (const std::runtime_error&) {
-      return;  // the other side has gone
-    }
-    if (order == text("withdraw")) {
-      adopted.reset();
-      std::ranges::fill(memory, std::byte{0xee});
-    }
-    if (order == text("undumpable")) ::prctl(PR_SET_DUMPABLE, 0);
-    write_frame(socket, text("done"));
-  }
-}
-
-/// The reading side of serve().
-struct Reader {
-  std::unique_ptr<Fabric> fabric = open_shm();
-  ToldKey arena_key;
-  ToldKey adopted_key;
-  std::unique_ptr<Endpoint> endpoint;
-
-  explicit Reader(int socket) {
-    const Bytes address = read_frame(socket);
-    arena_key = read_key(socket);
-    adopted_key = read_key(socket);
-    auto sockets = accept_sockets(socket, *fabric);
-    endpoint = fabric->connect({.address = address, .sockets = std::move(sockets)});
-    write_frame(socket, fabric->address());
-  }
-  Outcome read_all(const RemoteRegion& region, Bytes& into) {
-    Result result;
-    test::read(*endpoint, region, 0, into, result.completion());
-    if (!run_until([&] { fabric->progress(); }, [&] { return result.done; }, 10s)) throw std::runtime_error("no end");
-    return result.outcome;
-  }
-};
-
-void tell(int socket, std::string_view order) {
-  write_frame(socket, text(order));
-  if (read_frame(socket) != text("done")) throw std::runtime_error("not done");
-}
-
-void require(bool met, const std::string& what) {
-  if (!met) throw std::runtime_error(what);
-}
-
-/// Whether everything that serve() has published is seen.
-void require_all(Reader& reader, bool attach) {
-  const auto arena = reader.endpoint->import_region(reader.arena_key.key(), region_bytes);
-  require(std::ranges::equal(arena->mapped().span(), pattern(region_bytes, 5)), "other bytes in the arena");
-  const Path path = reader.endpoint->path({});
-  require(path.read == attach, attach ? "no attach: " + path.why_not : "attach works");
-  if (!attach) return;
-  const auto adopted = reader.endpoint->import_region(reader.adopted_key.key(), adopted_bytes);
-  Bytes into(adopted_bytes);
-  const Outcome outcome = reader.read_all(*adopted, into);
-  require(!outcome, outcome ? outcome->message : "");
-  require(into == pattern(adopted_bytes, 6), "other bytes in adopted memory");
 }
 
 /// Takes on another user for good, and stays dumpable.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
-#include <set>
+#include <memory>
 #include <vector>
 
 #include "support/fork.hpp"

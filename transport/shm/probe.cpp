@@ -11,7 +11,7 @@ Viability probe() {
     const support::Descriptor memory = create_memory(bytes);
     Mapping owners(bytes);
     owners.map(0, bytes, memory, true);
-    seal(memory);
+    seal_memory(memory);
     require_sealed(memory, bytes);
     Mapping readers(bytes);
     readers.map(0, bytes, memory, false);

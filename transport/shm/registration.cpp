@@ -52,14 +52,14 @@ class ArenaRegion final : public Region {
       const ByteCount bytes = bytes_of_chunk(chunk, size_bytes, chunk_bytes_);
       const auto& memory = chunks_.emplace_back(create_memory(bytes));
       mapping_.map(chunk * chunk_bytes_, bytes, memory, true);
-      seal(memory);  // after the only writable mapping has been made
+      seal_memory(memory);  // after the only writable mapping has been made
     }
   }
   [[nodiscard]] Memory memory() const override { return {mapping_.address(), size_bytes_, {}}; }
   [[nodiscard]] Bytes key() const override {
     Bytes out;
     append(out, ArenaKey{.serial = serial_, .size_bytes = size_bytes_, .chunk_bytes = chunk_bytes_});
-    shardwire::transport::seal(out);
+    seal(out);
     return out;
   }
   [[nodiscard]] std::vector<int> descriptors() const override {
@@ -152,7 +152,7 @@ class AdoptedRegion final : public Region {
     append(out, AdoptedKey{.address = reinterpret_cast<std::uintptr_t>(memory_.address),
                            .size_bytes = memory_.bytes,
                            .mark = {mark_.number(), mark_.address()}});
-    shardwire::transport::seal(out);
+    seal(out);
     return out;
   }
 

@@ -57,7 +57,7 @@ support::Descriptor create_memory(ByteCount bytes) {
   return memory;
 }
 
-void seal(const support::Descriptor& memory) {
+void seal_memory(const support::Descriptor& memory) {
   constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (::fcntl(memory.get(), F_ADD_SEALS, seals) != 0) {
     refuse_memory("cannot seal shared memory against its readers (Linux 5.1 or newer can)");

@@ -15,7 +15,7 @@ namespace shardwire::transport::shm {
 support::Descriptor create_memory(ByteCount bytes);
 /// Fixes its size for ever, and lets nobody write to it who has no writable mapping yet.
 /// Errors: throws Error{out_of_resources} on a kernel before 5.1.
-void seal(const support::Descriptor& memory);
+void seal_memory(const support::Descriptor& memory);
 /// Whether a descriptor from a peer is such memory, of that size: what loads from it can then never be a SIGBUS because the
 /// peer has cut it short. Errors: throws Error{transport_failed} naming what is wrong.
 void require_sealed(const support::Descriptor& memory, ByteCount bytes);

@@ -50,7 +50,7 @@ class ShmFabric final : public Fabric {
   [[nodiscard]] Bytes address() const override {
     Bytes out;
     append(out, AddressRecord{.mark = {mark_.number(), mark_.address()}});
-    shardwire::transport::seal(out);
+    seal(out);
     return out;
   }
   [[nodiscard]] Sockets sockets() const override { return {.kind = Sockets::Kind::local, .count = 1}; }
