@@ -53,9 +53,24 @@ Bytes make_group_id();
 std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 }  // namespace loopback
 
+namespace shm {
+#if SHARDWIRE_HAVE_SHM
+Viability probe();
+std::unique_ptr<Fabric> open();
+#else
+static Viability probe() {
+  return {false, SHARDWIRE_SHM_DETAIL};
+}
+static std::unique_ptr<Fabric> open() {
+  throw Error(ErrorCode::unsupported, "the shm transport is off: " SHARDWIRE_SHM_DETAIL);
+}
+#endif
+}  // namespace shm
+
 namespace {
 
 constexpr std::array table{
+    Transport{"shm", Reach::host, shm::probe, shm::open, true},
     Transport{"ucx", Reach::network, ucx::probe, ucx::open},
     Transport{"tcp", Reach::network, tcp::probe, tcp::open, true},
     Transport{"loopback", Reach::process, loopback::probe, loopback::open},
@@ -73,8 +88,8 @@ const Transport& choose_automatically() {
   for (const Transport& transport : table) {
     // A job that was given threads of one process unasked would wait for peers for ever.
     if (transport.reach == Reach::process) continue;
-    Viability viability = transport.probe();
-    if (viability.viable && transport.needs_sockets) viability = {false, "has to be asked for by name"};
+    if (transport.needs_sockets) continue;  // nobody gives it any yet
+    const Viability viability = transport.probe();
     if (viability.viable) return transport;
     reasons += fmt::format("; {}: {}", transport.name, viability.detail);
   }

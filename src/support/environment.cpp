@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",    "SHARDWIRE_STAGING_BYTES", "SHARDWIRE_JOB_KEY_FILE",
                                       "SHARDWIRE_RUN_ID",       "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",
                                       "SHARDWIRE_WAY",          "SHARDWIRE_LOG",           "SHARDWIRE_CALIBRATION",
-                                      "SHARDWIRE_JOIN_TIMEOUT", "SHARDWIRE_COPY_KERNEL",   "SHARDWIRE_TCP_STREAMS"};
+                                      "SHARDWIRE_JOIN_TIMEOUT", "SHARDWIRE_COPY_KERNEL",   "SHARDWIRE_TCP_STREAMS",
+                                      "SHARDWIRE_ALLOW_ATTACH"};
 
 }  // namespace
 

@@ -4,8 +4,7 @@
 
 #include <thread>
 
-#include "conformance/pair.hpp"
-#include "support/child.hpp"
+#include "conformance/other_process.hpp"
 
 // A peer that is killed, or that hangs. The survivor must notice or at least not be held up, and must not crash.
 using namespace shardwire;
@@ -13,14 +12,6 @@ using namespace shardwire::test;
 using transport::Clock;
 
 namespace shardwire::test {
-
-/// Tells a peer our address, and hands it the other ends of the sockets that it may need; returns ours.
-inline std::vector<support::Descriptor> greet(const Child& child, const transport::Fabric& fabric) {
-  SocketsBetween sockets = make_sockets(fabric.sockets());
-  write_frame(child.socket(), fabric.address());
-  send_descriptors(child.socket(), sockets.there);
-  return std::move(sockets.here);
-}
 
 /// Nothing comes without an endpoint where that is what sockets belong to.
 inline bool needs_endpoint(const transport::Fabric& fabric) {
@@ -34,16 +25,17 @@ struct Survivor {
   Mailbox mail;
   std::unique_ptr<transport::Fabric> fabric = open_fabric();
   std::unique_ptr<transport::Endpoint> endpoint;
-  Bytes key;
+  ToldKey told;
 
   explicit Survivor(const std::string& task, bool connects = true) : child({std::getenv("SHARDWIRE_TEST_PEER"), task}) {
     mail.attach(*fabric);
     const Bytes address = read_frame(child.socket());
-    key = read_frame(child.socket());
-    auto sockets = greet(child, *fabric);
+    told = read_key(child.socket());
+    auto sockets = accept_sockets(child.socket(), *fabric);
     if (connects) {
       endpoint = fabric->connect({.address = address, .same_host = true, .sockets = std::move(sockets)});
     }
+    write_frame(child.socket(), fabric->address());
   }
   template <typename Met>
   bool until(Met met, std::chrono::milliseconds at_most = 10s) {
@@ -55,7 +47,7 @@ struct Survivor {
 
 BOOST_AUTO_TEST_SUITE(departure)
 
-BOOST_AUTO_TEST_CASE(another_process_is_reached_and_its_memory_read) {
+BOOST_AUTO_TEST_CASE(another_process_is_reached, *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(60s);
   Survivor survivor("answer");
   const Bytes payload = pattern(3 << 20);
@@ -63,15 +55,23 @@ BOOST_AUTO_TEST_CASE(another_process_is_reached_and_its_memory_read) {
   send(*survivor.endpoint, text("hello"), payload, sent.completion());
   BOOST_REQUIRE(survivor.until([&] { return sent.done && survivor.mail.complete() == 1; }));
   BOOST_TEST(sent.succeeded());
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_another_process_is_read) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  if (survivor.endpoint->path({}).message) {  // some paths are known only once they are connected
+    BOOST_REQUIRE(survivor.until([&] { return survivor.mail.complete() == 1; }));
+  }
   const char* expected = std::getenv("SHARDWIRE_TEST_PROTOCOL");
   const std::string carrier = survivor.endpoint->path({}).carrier;
   BOOST_TEST_MESSAGE("carrier: " << carrier);
   BOOST_TEST(carrier.find(expected) != std::string::npos);
-  if (survivor.key.empty()) {  // see regions_test.cpp
+  if (survivor.told.bytes.empty()) {  // see regions_test.cpp
     BOOST_TEST(!survivor.endpoint->path({}).map);
     return;
   }
-  const auto remote = survivor.endpoint->import_region({survivor.key}, 1 << 20);
+  const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
   const auto mapped = remote->mapped().span();
   BOOST_TEST(mapped.size() == (survivor.endpoint->path({}).map ? 1 << 20 : 0));
   const Bytes content = pattern(1 << 20, 5);
@@ -81,6 +81,7 @@ BOOST_AUTO_TEST_CASE(another_process_is_reached_and_its_memory_read) {
   BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));  // outlives its owner
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(an_idle_peer_that_is_killed_is_noticed, boost::unit_test::data::make({true, false}), reaped) {
   const Deadline deadline(60s);
   Survivor survivor("answer");
@@ -99,6 +100,7 @@ BOOST_DATA_TEST_CASE(an_idle_peer_that_is_killed_is_noticed, boost::unit_test::d
   }
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(a_peer_killed_while_it_receives_ends_every_send, boost::unit_test::data::xrange(6), round) {
   const Deadline deadline(60s);
   Survivor survivor("answer");
@@ -121,6 +123,7 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_receives_ends_every_send, boost::uni
   BOOST_TEST_MESSAGE("lost " << lost << " of " << count);
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::unit_test::data::xrange(6), round) {
   const Deadline deadline(60s);
   Survivor survivor("flood");
@@ -140,6 +143,7 @@ BOOST_DATA_TEST_CASE(a_peer_killed_while_it_sends_ends_every_receive, boost::uni
   }
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(a_sender_without_an_endpoint_back_is_killed, boost::unit_test::data::xrange(6), round) {
   const Deadline deadline(60s);
   if (needs_endpoint(*open_fabric())) return;
@@ -154,7 +158,7 @@ BOOST_DATA_TEST_CASE(a_sender_without_an_endpoint_back_is_killed, boost::unit_te
   BOOST_TEST((Clock::now() - started < 3s));
 }
 
-BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up) {
+BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up, *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(60s);
   for (const bool connects : {true, false}) {
     if (!connects && needs_endpoint(*open_fabric())) continue;
@@ -169,6 +173,7 @@ BOOST_AUTO_TEST_CASE(receives_under_way_hold_no_destructor_up) {
   }
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(a_peer_that_hangs_holds_no_destructor_up, boost::unit_test::data::make({0UL, 100UL, 32UL << 20}),
                      size) {
   const Deadline deadline(60s);
@@ -201,14 +206,15 @@ BOOST_AUTO_TEST_CASE(a_peer_that_leaves_in_good_order_is_noticed) {
   BOOST_TEST(survivor.child.reap() == 0);
 }
 
-BOOST_AUTO_TEST_CASE(other_peers_stay_usable) {
+BOOST_AUTO_TEST_CASE(other_peers_stay_usable, *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(60s);
   Survivor survivor("flood");
   Child second({std::getenv("SHARDWIRE_TEST_PEER"), "answer"});
   const Bytes address = read_frame(second.socket());
-  read_frame(second.socket());
-  const auto other =
-      survivor.fabric->connect({.address = address, .same_host = true, .sockets = greet(second, *survivor.fabric)});
+  const ToldKey ignored = read_key(second.socket());
+  auto sockets = accept_sockets(second.socket(), *survivor.fabric);
+  const auto other = survivor.fabric->connect({.address = address, .same_host = true, .sockets = std::move(sockets)});
+  write_frame(second.socket(), survivor.fabric->address());
   BOOST_REQUIRE(survivor.until([&] { return survivor.mail.messages.size() > 3; }, 20s));
   survivor.child.kill();
   const Bytes payload = pattern(20 << 20);
@@ -217,6 +223,54 @@ BOOST_AUTO_TEST_CASE(other_peers_stay_usable) {
   BOOST_REQUIRE(survivor.until([&] { return sent.done && survivor.endpoint->failed(); }));
   BOOST_TEST(sent.succeeded());
   BOOST_TEST(!other->failed());
+}
+
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_read))
+BOOST_DATA_TEST_CASE(a_peer_that_is_killed_is_noticed_and_ends_every_read, boost::unit_test::data::xrange(6), round) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
+  const Bytes content = pattern(1 << 20, 5);
+  std::vector<Bytes> into(40, Bytes(content.size()));
+  std::vector<Result> results(into.size());
+  BOOST_TEST(!survivor.endpoint->failed());
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    if (i == into.size() / 2) {
+      survivor.child.kill();
+      if (round % 2 == 0) survivor.child.reap();
+    }
+    read(*survivor.endpoint, *remote, 0, into[i], results[i].completion());
+    if (round > 2) survivor.fabric->progress();
+  }
+  const auto all_done = [&] { return std::ranges::all_of(results, &Result::done); };
+  BOOST_REQUIRE(survivor.until([&] { return all_done() && survivor.endpoint->failed(); }));
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    if (results[i].succeeded()) BOOST_TEST((into[i] == content));
+    if (!results[i].succeeded()) BOOST_TEST((results[i].outcome->code == ErrorCode::peer_lost));
+  }
+  Result late;
+  read(*survivor.endpoint, *remote, 0, into[0], late.completion());
+  BOOST_REQUIRE(survivor.until([&] { return late.done; }));
+  BOOST_REQUIRE(late.outcome.has_value());
+  BOOST_TEST((late.outcome->code == ErrorCode::peer_lost), late.outcome->message);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, *boost::unit_test::precondition(paths_read)) {
+  const Deadline deadline(60s);
+  Survivor survivor("answer");
+  const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
+  survivor.child.freeze();
+  Bytes into(1 << 20);
+  Result result;
+  read(*survivor.endpoint, *remote, 0, into, result.completion());
+  BOOST_REQUIRE(survivor.until([&] { return result.done; }));
+  BOOST_TEST(result.succeeded());
+  BOOST_TEST((into == pattern(into.size(), 5)));
+  const auto started = Clock::now();
+  read(*survivor.endpoint, *remote, 0, into, {});
+  survivor.endpoint.reset();
+  survivor.fabric.reset();
+  BOOST_TEST((Clock::now() - started < 3s));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -25,9 +25,11 @@ BOOST_AUTO_TEST_CASE(two_fabrics_agree_on_name_and_domain) {
 BOOST_AUTO_TEST_CASE(the_carrier_is_named_truthfully) {
   const Deadline deadline(30s);
   Pair pair;
-  Result sent;
-  send(*pair.to_right, {}, {}, sent.completion());
-  BOOST_REQUIRE(pair.until([&] { return sent.done; }));
+  if (pair.to_right->path({}).message) {  // some know only once they are connected
+    Result sent;
+    send(*pair.to_right, {}, {}, sent.completion());
+    BOOST_REQUIRE(pair.until([&] { return sent.done; }));
+  }
   const std::string carrier = pair.to_right->path({}).carrier;
   BOOST_TEST_MESSAGE("carrier: " << carrier);
   const char* expected = std::getenv("SHARDWIRE_TEST_PROTOCOL");
@@ -39,8 +41,10 @@ BOOST_AUTO_TEST_CASE(garbled_addresses_are_refused) {
   Pair pair;
   const Bytes good = pair.left->address();
   const auto refused = [&](const Bytes& address) {
-    BOOST_CHECK_EXCEPTION(pair.right->connect({.address = address, .same_host = true}), Error,
-                          [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
+    SocketsBetween sockets = make_sockets(pair.right->sockets());
+    BOOST_CHECK_EXCEPTION(
+        pair.right->connect({.address = address, .same_host = true, .sockets = std::move(sockets.here)}), Error,
+        [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
   };
   refused({});
   refused(pattern(500));
@@ -49,7 +53,7 @@ BOOST_AUTO_TEST_CASE(garbled_addresses_are_refused) {
   refused({good.begin(), good.end() - 1});
 }
 
-BOOST_AUTO_TEST_CASE(the_descriptor_wakes_a_sleeper) {
+BOOST_AUTO_TEST_CASE(the_descriptor_wakes_a_sleeper, *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   Pair pair;
   if (pair.right->event_descriptor() < 0) return;
@@ -75,7 +79,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_a_sleeper) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(sleeping_on_both_sides_loses_no_wakeup) {
+BOOST_AUTO_TEST_CASE(sleeping_on_both_sides_loses_no_wakeup, *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   Pair pair;
   const Bytes payload = pattern(300'000);
@@ -100,7 +104,8 @@ BOOST_AUTO_TEST_CASE(sleeping_on_both_sides_loses_no_wakeup) {
   BOOST_TEST((Clock::now() - started < 4s));
 }
 
-BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers) {
+BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers,
+                     *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   Pair pair;
   Result first;
@@ -129,7 +134,8 @@ BOOST_AUTO_TEST_CASE(a_closed_fabric_fails_the_endpoints_of_its_peers) {
   BOOST_TEST((later.outcome->code == ErrorCode::peer_lost));
 }
 
-BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_endpoint_never_run) {
+BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_endpoint_never_run,
+                     *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   Pair pair;
   bool ran = false;
@@ -144,7 +150,8 @@ BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_endpoint_never_run) {
   BOOST_TEST(!ran);
 }
 
-BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_a_completion) {
+BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_a_completion,
+                     *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   Pair pair;
   bool ran = false;
@@ -161,7 +168,7 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_a_completion) {
   BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 2; }));
 }
 
-BOOST_AUTO_TEST_CASE(what_was_sent_before_closing_arrives) {
+BOOST_AUTO_TEST_CASE(what_was_sent_before_closing_arrives, *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   Pair pair;
   const Bytes payload = pattern(4096);
@@ -173,7 +180,8 @@ BOOST_AUTO_TEST_CASE(what_was_sent_before_closing_arrives) {
   BOOST_TEST((pair.right_mail.messages.front()->payload == payload));
 }
 
-BOOST_AUTO_TEST_CASE(closing_with_everything_under_way_is_bounded) {
+BOOST_AUTO_TEST_CASE(closing_with_everything_under_way_is_bounded,
+                     *boost::unit_test::precondition(paths_have_messages)) {
   const Deadline deadline(30s);
   const Bytes payload = pattern(4 << 20);
   auto pair = std::make_unique<Pair>();

@@ -7,7 +7,7 @@
 using namespace shardwire;
 using namespace shardwire::test;
 
-BOOST_AUTO_TEST_SUITE(messages)
+BOOST_AUTO_TEST_SUITE(messages, *boost::unit_test::precondition(paths_have_messages))
 
 BOOST_DATA_TEST_CASE(a_message_of_any_size_arrives_intact,
                      boost::unit_test::data::make({0UL, 1UL, 4096UL, 65535UL, 65536UL, 1UL << 20, 64UL << 20}), size) {

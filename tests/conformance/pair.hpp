@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
+
+#include <array>
+#include <boost/test/tools/assertion_result.hpp>
+#include <boost/test/tree/decorator.hpp>
 #include <cstdlib>
 #include <cstring>
 
@@ -119,6 +124,20 @@ struct Mailbox {
   std::vector<std::unique_ptr<Message>> messages;
 };
 
+/// What a peer of this process is given of a region: descriptors of its own.
+inline transport::RegionKey export_key(const transport::Region& region, transport::ByteView key) {
+  transport::RegionKey out{key};
+  for (const int descriptor : region.descriptors()) {
+    out.descriptors.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  }
+  return out;
+}
+inline std::unique_ptr<transport::RemoteRegion> import_region(transport::Endpoint& endpoint,
+                                                              const transport::Region& region, ByteCount size_bytes) {
+  const Bytes key = region.key();
+  return endpoint.import_region(export_key(region, key), size_bytes);
+}
+
 /// Two fabrics of one thread, connected both ways.
 struct Pair {
   Mailbox left_mail;
@@ -142,5 +161,19 @@ struct Pair {
     return run_until([this] { step(); }, met, at_most);
   }
 };
+
+/// Preconditions of cases about what a path need not be able to do.
+inline boost::test_tools::assertion_result paths_have_messages(boost::unit_test::test_unit_id /*case*/) {
+  static const bool able = Pair().to_right->path({}).message;
+  boost::test_tools::assertion_result result(able);
+  if (!able) result.message() << "this path has no messages";
+  return result;
+}
+inline boost::test_tools::assertion_result paths_read(boost::unit_test::test_unit_id /*case*/) {
+  static const bool able = Pair().to_right->path({}).read;
+  boost::test_tools::assertion_result result(able);
+  if (!able) result.message() << "this path has no one-sided reads";
+  return result;
+}
 
 }  // namespace shardwire::test

@@ -10,7 +10,7 @@
 using namespace shardwire;
 using namespace shardwire::test;
 
-BOOST_AUTO_TEST_SUITE(threads)
+BOOST_AUTO_TEST_SUITE(threads, *boost::unit_test::precondition(paths_have_messages))
 
 BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) {
   const Deadline deadline(60s);

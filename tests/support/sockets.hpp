@@ -49,45 +49,4 @@ inline std::optional<SocketEnds> tcp_sockets(int family = AF_INET) {
   return ends;
 }
 
-/// Hands descriptors to the process at the other end of a local socket, and takes them there. As many as both sides know of.
-inline void send_descriptors(int socket, const std::vector<support::Descriptor>& descriptors) {
-  for (const auto& descriptor : descriptors) {
-    char byte = 0;
-    iovec data{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    const int number = descriptor.get();
-    std::memcpy(CMSG_DATA(head), &number, sizeof number);
-    if (::sendmsg(socket, &message, 0) != 1) throw std::runtime_error("cannot hand a descriptor over");
-  }
-}
-inline std::vector<support::Descriptor> receive_descriptors(int socket, int count) {
-  std::vector<support::Descriptor> descriptors;
-  for (int i = 0; i < count; ++i) {
-    char byte = 0;
-    iovec data{&byte, 1};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) throw std::runtime_error("no descriptor has come");
-    const cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    if (head == nullptr || head->cmsg_type != SCM_RIGHTS) throw std::runtime_error("no descriptor has come");
-    int number = -1;
-    std::memcpy(&number, CMSG_DATA(head), sizeof number);
-    descriptors.emplace_back(number);
-  }
-  return descriptors;
-}
-
 }  // namespace shardwire::test

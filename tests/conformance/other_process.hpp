@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+
+#include "conformance/pair.hpp"
+#include "support/child.hpp"
+#include "support/descriptor_messages.hpp"
+#include "support/local_socket.hpp"
+
+// What a test and the process it has started tell each other over the socket between them.
+namespace shardwire::test {
+
+struct ToldKey {
+  Bytes bytes;
+  std::vector<support::Descriptor> descriptors;
+  /// Once.
+  [[nodiscard]] transport::RegionKey key() { return {bytes, std::move(descriptors)}; }
+};
+
+inline void tell_key(int socket, const transport::Region& region) {
+  write_frame(socket, region.key());
+  const std::array<std::byte, 1> one{};
+  support::send_with_descriptors(socket, one, region.descriptors());
+}
+inline ToldKey read_key(int socket) {
+  ToldKey told{.bytes = read_frame(socket), .descriptors = {}};
+  std::array<std::byte, 1> one{};
+  auto message = support::receive_with_descriptors(socket, one, transport::max_key_descriptors);
+  if (message.bytes != 1) throw std::runtime_error("no descriptors of a key");
+  told.descriptors = std::move(message.descriptors);
+  return told;
+}
+
+/// Sockets between fabrics of two processes. Local ones are listened for by the test and connected by the other process, so that
+/// the kernel tells each whose the other end is; others are made here and handed over.
+inline std::vector<support::Descriptor> accept_sockets(int control, const transport::Fabric& fabric) {
+  const transport::Sockets wanted = fabric.sockets();
+  if (wanted.kind == transport::Sockets::Kind::network) {
+    SocketsBetween made = make_sockets(wanted);
+    std::vector<int> numbers;
+    for (const auto& one : made.there) numbers.push_back(one.get());
+    const std::array<std::byte, 1> one{};
+    support::send_with_descriptors(control, one, numbers);
+    return std::move(made.here);
+  }
+  std::vector<support::Descriptor> sockets;
+  if (wanted.count == 0) return sockets;
+  const LocalListener listener;
+  write_frame(control, text(listener.name()));
+  for (int i = 0; i < wanted.count; ++i) sockets.push_back(listener.accept());
+  return sockets;
+}
+inline std::vector<support::Descriptor> connect_sockets(int control, const transport::Fabric& fabric) {
+  const transport::Sockets wanted = fabric.sockets();
+  const auto count = static_cast<std::size_t>(wanted.count);
+  if (wanted.kind == transport::Sockets::Kind::network) {
+    std::array<std::byte, 1> one{};
+    auto message = support::receive_with_descriptors(control, one, count);
+    if (message.descriptors.size() != count) throw std::runtime_error("no sockets have come");
+    return std::move(message.descriptors);
+  }
+  std::vector<support::Descriptor> sockets;
+  if (count == 0) return sockets;
+  const Bytes name = read_frame(control);
+  const std::string listener(reinterpret_cast<const char*>(name.data()), name.size());
+  for (std::size_t i = 0; i < count; ++i) sockets.push_back(connect_to_listener(listener));
+  return sockets;
+}
+
+}  // namespace shardwire::test

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
+#include "transport/shm/handles.hpp"
+
+namespace shardwire::transport::shm {
+namespace {
+
+constexpr std::size_t max_ranges = 16'384;
+constexpr int max_reads = 8;
+
+}  // namespace
+
+ShmEndpoint::ShmEndpoint(std::shared_ptr<Operations> operations, std::unique_ptr<PeerSocket> socket,
+                         std::string why_no_attach)
+    : operations_(std::move(operations)),
+      socket_(std::move(socket)),
+      peer_(socket_->peer().pid),
+      why_no_attach_(std::move(why_no_attach)),
+      number_(operations_->add(*this, socket_->descriptor())) {
+}
+
+ShmEndpoint::~ShmEndpoint() {
+  if (socket_) operations_->unwatch(socket_->descriptor());
+  operations_->remove(number_);
+}
+
+void ShmEndpoint::send(ByteView /*header*/, std::span<const ConstMemory> /*payload*/, Completion /*done*/) {
+  throw Error(ErrorCode::unsupported, "the shm transport has no messages");
+}
+
+std::unique_ptr<RemoteRegion> ShmEndpoint::import_region(RegionKey key, ByteCount size_bytes) {
+  return shm::import_region(std::move(key), size_bytes, peer_);
+}
+
+void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
+  if (!why_no_attach_.empty()) {
+    throw Error(ErrorCode::unsupported, "memory of this peer cannot be read: " + why_no_attach_);
+  }
+  const auto* remote = dynamic_cast<const ShmRemote*>(&region);
+  if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
+  if (ranges.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
+  for (const ReadRange& range : ranges) {
+    if (range.offset_bytes > remote->size_bytes() || range.into.bytes > remote->size_bytes() - range.offset_bytes) {
+      throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
+    }
+    if (range.into.place.kind != MemoryKind::host) {
+      throw Error(ErrorCode::invalid_argument, "read() into memory that the shm transport does not know");
+    }
+  }
+  auto job = std::make_shared<Read>();
+  job->endpoint = number_;
+  if (failed()) {
+    return operations_->post_fault(std::move(job), {ErrorCode::peer_lost, failure_}, std::move(done));
+  }
+  job->mapping = remote->mapping_;
+  job->published = remote->published_;
+  job->ranges.assign(ranges.begin(), ranges.end());
+  operations_->post(std::move(job), std::move(done));
+}
+
+Path ShmEndpoint::path(const MemoryPlace& place) const {
+  const bool host = place.kind == MemoryKind::host;
+  Path path{.carrier = "shared memory",
+            .reach = Reach::host,
+            .map = host,
+            .read = host && why_no_attach_.empty(),
+            .max_ranges = max_ranges,
+            .max_read_bytes = std::numeric_limits<ByteCount>::max(),
+            .max_reads = max_reads};
+  if (!host) {
+    path.why_not = "the shm transport knows host memory only";
+  } else if (!path.read) {
+    path.why_not = "memory outside of arenas cannot be read: " + why_no_attach_;
+  }
+  return path;
+}
+
+void ShmEndpoint::abort() {
+  fail("the connection was cut from this side", ErrorCode::cancelled);
+}
+
+void ShmEndpoint::watch() {
+  if (!socket_) return;
+  const std::string why = socket_->why_failed();
+  if (!why.empty()) fail(why, ErrorCode::peer_lost);
+}
+
+void ShmEndpoint::fail(const std::string& why, ErrorCode code) {
+  if (failed()) return;
+  failure_ = why;
+  operations_->unwatch(socket_->descriptor());
+  socket_.reset();
+  operations_->fault(number_, {code, why});
+}
+
+}  // namespace shardwire::transport::shm

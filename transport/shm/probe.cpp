@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/sealed_memory.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire::transport::shm {
+
+// All that a region needs of the kernel, once.
+Viability probe() {
+  try {
+    const ByteCount bytes = page_bytes();
+    const support::Descriptor memory = create_memory(bytes);
+    Mapping owners(bytes);
+    owners.map(0, bytes, memory, true);
+    seal_memory(memory);
+    require_sealed(memory, bytes);
+    Mapping readers(bytes);
+    readers.map(0, bytes, memory, false);
+    *owners.address() = std::byte{1};
+    if (*readers.address() != std::byte{1}) return {false, "shared memory (memfd) is not shared here"};
+    return {true, "built in; processes of one host"};
+  } catch (const Error& error) {
+    return {false, error.what()};
+  }
+}
+
+}  // namespace shardwire::transport::shm

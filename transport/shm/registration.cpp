@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/registration.hpp"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "transport/bytes.hpp"
+#include "transport/shm/memory_left.hpp"
+
+namespace shardwire::transport::shm {
+namespace {
+
+constexpr std::uint64_t arena_magic = 0x616e6572612d6d73ULL;
+constexpr std::uint64_t adopted_magic = 0x6574706f64612d73ULL;
+constexpr auto max_bytes = ByteCount{std::numeric_limits<std::ptrdiff_t>::max()};
+
+struct ArenaKey {
+  std::uint64_t magic = arena_magic;
+  std::uint64_t serial = 0;  ///< readers keep what they have mapped by key: no two regions have the same
+  std::uint64_t size_bytes = 0;
+  std::uint64_t chunk_bytes = 0;
+};
+
+struct AdoptedKey {
+  std::uint64_t magic = adopted_magic;
+  std::uint64_t address = 0;
+  std::uint64_t size_bytes = 0;
+  MarkAddress mark;
+};
+
+ByteCount chunk_count(ByteCount size_bytes, ByteCount chunk_bytes) {
+  return size_bytes / chunk_bytes + (size_bytes % chunk_bytes == 0 ? 0 : 1);
+}
+// The last one is as long as it has to be.
+ByteCount bytes_of_chunk(ByteCount index, ByteCount size_bytes, ByteCount chunk_bytes) {
+  return std::min(chunk_bytes, whole_pages(size_bytes) - index * chunk_bytes);
+}
+
+class ArenaRegion final : public Region {
+ public:
+  /// Requires: fits into the addresses of a process.
+  explicit ArenaRegion(ByteCount size_bytes)
+      : size_bytes_(size_bytes), chunk_bytes_(chunk_bytes_for(size_bytes)), mapping_(whole_pages(size_bytes)) {
+    const ByteCount count = chunk_count(size_bytes, chunk_bytes_);
+    for (ByteCount chunk = 0; chunk < count; ++chunk) {
+      const ByteCount bytes = bytes_of_chunk(chunk, size_bytes, chunk_bytes_);
+      const auto& memory = chunks_.emplace_back(create_memory(bytes));
+      mapping_.map(chunk * chunk_bytes_, bytes, memory, true);
+      seal_memory(memory);  // after the only writable mapping has been made
+    }
+  }
+  [[nodiscard]] Memory memory() const override { return {mapping_.address(), size_bytes_, {}}; }
+  [[nodiscard]] Bytes key() const override {
+    Bytes out;
+    append(out, ArenaKey{.serial = serial_, .size_bytes = size_bytes_, .chunk_bytes = chunk_bytes_});
+    seal(out);
+    return out;
+  }
+  [[nodiscard]] std::vector<int> descriptors() const override {
+    std::vector<int> out;
+    for (const auto& chunk : chunks_) out.push_back(chunk.get());
+    return out;
+  }
+  /// Bytes of pages that nobody has touched yet.
+  [[nodiscard]] ByteCount untouched_bytes() const {
+    ByteCount present = 0;
+    for (const auto& chunk : chunks_) {
+      struct stat info {};
+      if (::fstat(chunk.get(), &info) == 0) present += static_cast<ByteCount>(info.st_blocks) * 512;
+    }
+    return mapping_.bytes() - std::min(mapping_.bytes(), present);
+  }
+
+ private:
+  ByteCount size_bytes_;
+  ByteCount chunk_bytes_;
+  std::uint64_t serial_ = unique_number();
+  Mapping mapping_;
+  std::vector<support::Descriptor> chunks_;
+};
+
+/// What this process has been promised and has not touched yet counts as used: the pages will be wanted.
+class Promises {
+ public:
+  static Promises& of_process() {
+    static auto& instance =
+        *new Promises;  // never destroyed: regions of detached threads may outlive static destruction
+    return instance;
+  }
+  std::unique_ptr<Region> allocate(ByteCount size_bytes);
+  void forget(const ArenaRegion& arena) {
+    const std::lock_guard lock(mutex_);
+    arenas_.erase(&arena);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const ArenaRegion*> arenas_;
+};
+
+class PromisedRegion final : public Region {
+ public:
+  explicit PromisedRegion(std::unique_ptr<ArenaRegion> arena) : arena_(std::move(arena)) {}
+  ~PromisedRegion() override { Promises::of_process().forget(*arena_); }
+  PromisedRegion(const PromisedRegion&) = delete;
+  PromisedRegion& operator=(const PromisedRegion&) = delete;
+  [[nodiscard]] Memory memory() const override { return arena_->memory(); }
+  [[nodiscard]] Bytes key() const override { return arena_->key(); }
+  [[nodiscard]] std::vector<int> descriptors() const override { return arena_->descriptors(); }
+
+ private:
+  std::unique_ptr<ArenaRegion> arena_;
+};
+
+[[noreturn]] void refuse_region(ByteCount size_bytes, const std::string& why) {
+  throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes: {}", size_bytes, why));
+}
+
+std::unique_ptr<Region> Promises::allocate(ByteCount size_bytes) {
+  const std::lock_guard lock(mutex_);
+  ByteCount promised = 0;
+  for (const ArenaRegion* arena : arenas_) promised += arena->untouched_bytes();
+  const MemoryLeft left = memory_left();
+  if (size_bytes > left.bytes - std::min(left.bytes, promised)) {
+    refuse_region(size_bytes, fmt::format("{} bytes are left ({}), {} of them promised to regions of this process that "
+                                          "are not in use yet",
+                                          left.bytes, left.limit, promised));
+  }
+  try {
+    auto arena = std::make_unique<ArenaRegion>(size_bytes);
+    const ArenaRegion* known = arena.get();
+    auto region = std::make_unique<PromisedRegion>(std::move(arena));
+    arenas_.insert(known);
+    return region;
+  } catch (const Error& error) {
+    refuse_region(size_bytes, error.what());
+  }
+}
+
+class AdoptedRegion final : public Region {
+ public:
+  explicit AdoptedRegion(const Memory& memory) : memory_(memory) {}
+  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Bytes key() const override {
+    Bytes out;
+    append(out, AdoptedKey{.address = reinterpret_cast<std::uintptr_t>(memory_.address),
+                           .size_bytes = memory_.bytes,
+                           .mark = {mark_.number(), mark_.address()}});
+    seal(out);
+    return out;
+  }
+
+ private:
+  Memory memory_;
+  Mark mark_;
+};
+
+[[noreturn]] void refuse_key(const std::string& why) {
+  throw Error(ErrorCode::transport_failed, why);
+}
+
+std::uint64_t magic_of(ByteView body) {
+  return take<std::uint64_t>(body).value_or(0);
+}
+
+// The record that `body` is, and nothing behind it.
+template <typename Key>
+Key whole_record(ByteView body) {
+  const auto key = take<Key>(body);
+  if (!key || !body.empty()) refuse_key("a region key of the shm transport has the wrong length");
+  return *key;
+}
+
+void require_covered(ByteCount announced, ByteCount covered) {
+  if (announced <= covered) return;
+  refuse_key(fmt::format("region key covers {} bytes, {} were announced", covered, announced));
+}
+
+Mapping map_arena(const ArenaKey& key, const std::vector<support::Descriptor>& descriptors) {
+  if (key.size_bytes > max_bytes - page_bytes() || key.chunk_bytes == 0 || key.chunk_bytes > max_bytes ||
+      key.chunk_bytes % page_bytes() != 0) {
+    refuse_key(
+        fmt::format("region key has impossible sizes: {} bytes in pieces of {}", key.size_bytes, key.chunk_bytes));
+  }
+  const ByteCount count = chunk_count(key.size_bytes, key.chunk_bytes);
+  if (count != descriptors.size()) {
+    refuse_key(fmt::format("{} descriptors came with a region key that goes with {}", descriptors.size(), count));
+  }
+  // All before any is mapped: what is refused costs nothing.
+  for (ByteCount chunk = 0; chunk < count; ++chunk) {
+    require_sealed(descriptors[chunk], bytes_of_chunk(chunk, key.size_bytes, key.chunk_bytes));
+  }
+  try {
+    Mapping mapping(whole_pages(key.size_bytes));
+    for (ByteCount chunk = 0; chunk < count; ++chunk) {
+      mapping.map(chunk * key.chunk_bytes, bytes_of_chunk(chunk, key.size_bytes, key.chunk_bytes), descriptors[chunk],
+                  false);
+    }
+    return mapping;
+  } catch (const Error& error) {
+    refuse_key(error.what());
+  }
+}
+
+PublishedMemory published_memory(const AdoptedKey& key, std::size_t descriptors, pid_t peer) {
+  if (descriptors != 0) refuse_key("descriptors came with the key of a region that has none");
+  if (key.size_bytes > max_bytes || key.address > std::numeric_limits<std::uint64_t>::max() - key.size_bytes) {
+    refuse_key("region key names memory that no process can have");
+  }
+  return {.pid = peer, .address = key.address, .mark = key.mark};
+}
+
+}  // namespace
+
+ByteCount chunk_bytes_for(ByteCount arena_bytes) {
+  ByteCount chunk = smallest_chunk_bytes;
+  while (chunk_count(arena_bytes, chunk) > max_key_descriptors) chunk *= 2;
+  return chunk;
+}
+
+std::unique_ptr<Region> allocate_region(ByteCount size_bytes) {
+  if (size_bytes == 0) return std::make_unique<ArenaRegion>(0);
+  if (size_bytes > max_bytes - page_bytes()) refuse_region(size_bytes, "more than can be addressed");
+  return Promises::of_process().allocate(size_bytes);
+}
+
+std::unique_ptr<Region> adopt_region(const Memory& memory) {
+  return std::make_unique<AdoptedRegion>(memory);
+}
+
+std::unique_ptr<ShmRemote> import_region(RegionKey key, ByteCount size_bytes, pid_t peer) {
+  const auto body = unseal(key.bytes);
+  auto remote = std::make_unique<ShmRemote>(size_bytes);
+  switch (body ? magic_of(*body) : 0) {
+    case arena_magic: {
+      const auto record = whole_record<ArenaKey>(*body);
+      require_covered(size_bytes, record.size_bytes);
+      remote->mapping_ = std::make_shared<const Mapping>(map_arena(record, key.descriptors));
+      return remote;
+    }
+    case adopted_magic: {
+      const auto record = whole_record<AdoptedKey>(*body);
+      require_covered(size_bytes, record.size_bytes);
+      remote->published_ = published_memory(record, key.descriptors.size(), peer);
+      return remote;
+    }
+    default: refuse_key("not a region key of the shm transport, or a garbled one");
+  }
+}
+
+}  // namespace shardwire::transport::shm
