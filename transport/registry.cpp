@@ -72,7 +72,7 @@ namespace {
 constexpr std::array table{
     Transport{"shm", Reach::host, shm::probe, shm::open, true},
     Transport{"ucx", Reach::network, ucx::probe, ucx::open},
-    Transport{"tcp", Reach::network, tcp::probe, tcp::open, true},
+    Transport{"tcp", Reach::network, tcp::probe, tcp::open, /*needs_sockets=*/true},
     Transport{"loopback", Reach::process, loopback::probe, loopback::open},
 };
 constexpr std::array collectives{
