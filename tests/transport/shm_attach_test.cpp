@@ -13,6 +13,7 @@
 #include "support/child.hpp"
 #include "support/descriptor_messages.hpp"
 #include "support/forked.hpp"
+#include "support/local_socket.hpp"
 #include "support/open_descriptors.hpp"
 #include "support/seed.hpp"
 #include "transport/shm/attach.hpp"
