@@ -134,6 +134,9 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   force_kernel_of_environment();
   const auto began = Clock::now();
   const transport::Transport& transport = transport::choose(settings.transport);
+  if (transport.needs_sockets) {
+    throw Error(ErrorCode::unsupported, fmt::format("sessions do not use the transport {} yet", transport.name));
+  }
 
   Core::Setup setup;
   setup.bootstrap = bootstrap;

@@ -43,6 +43,16 @@ struct Alone {
 
 BOOST_AUTO_TEST_SUITE(refusal)
 
+BOOST_AUTO_TEST_CASE(a_transport_that_sessions_do_not_use_yet_is_refused_by_name) {
+  for (const std::string name : {"shm", "tcp"}) {
+    SessionOptions options = hasty();
+    options.transport = name;
+    const Error error = failure_of([&] { Session::join(member(0, 1, free_port()), options); });
+    BOOST_TEST((error.code() == ErrorCode::unsupported));
+    BOOST_TEST(std::string(error.what()).find(name) != std::string::npos, error.what());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_element_without_a_holder_is_named_before_any_byte_moves) {
   Alone alone;
   const Publication publication = alone.publish();
