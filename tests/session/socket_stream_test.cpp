@@ -292,7 +292,10 @@ BOOST_AUTO_TEST_CASE(a_name_connects_within_the_host_and_one_that_is_not_there_i
       BOOST_TEST(stream->peer_host().empty());
     });
     const int status = connected.get_future().get();
-    loop.call([&] { stream->drop(); });
+    loop.call([&] {
+      stream->drop();
+      stream.reset();
+    });
     return status;
   };
   BOOST_TEST(status_of(name) == 0);
