@@ -45,6 +45,9 @@ struct Message {
     confirm @33 :Confirm;  # under the capability "confirm"
     ping @34 :Ping;        # this and the next under the capability "ping"
     pong @35 :Ping;
+    descriptors @36 :Descriptors;
+    attach @37 :Attach;
+    attached @38 :Void;
   }
 }
 
@@ -57,6 +60,12 @@ struct Hello {
   host @5 :Text;
   nonce @6 :Common.Digest;
   runId @7 :Text;  # none: a job without a name
+  fabrics @8 :List(FabricOffer);
+}
+
+struct FabricOffer {
+  name @0 :Text;
+  domain @1 :Text;
 }
 
 struct Proof {
@@ -180,14 +189,29 @@ struct Released {
 struct Bind {
   request @0 :UInt64;
   lease @1 :UInt64;
-  fabric @2 :Text;
-  domain @3 :Text;
-  address @4 :Data;
+  obsolete2 @2 :Text;  # 2 to 4: the one fabric of version 2
+  obsolete3 @3 :Text;
+  obsolete4 @4 :Data;
+  fabrics @5 :List(FabricHandle);
+}
+
+struct FabricHandle {
+  name @0 :Text;
+  domain @1 :Text;
+  address @2 :Data;
+  sockets @3 :UInt64;  # 0: the fabrics are connected already, or need none
 }
 
 struct RegionHandle {
   sizeBytes @0 :UInt64;
+  obsolete1 @1 :Data;  # the key of the one fabric of version 2
+  keys @2 :List(RegionKey);
+}
+
+struct RegionKey {
+  fabric @0 :UInt8;  # of Bind.fabrics
   key @1 :Data;
+  descriptors @2 :UInt8;  # as many of those that were handed over before, in order
 }
 
 struct TensorHandle {
@@ -200,11 +224,12 @@ struct TensorHandle {
 struct Bound {
   request @0 :UInt64;
   maxPackBytes @1 :UInt64;
-  address @2 :Data;
+  obsolete2 @2 :Data;
   regions @3 :List(RegionHandle);
   tensors @4 :List(TensorHandle);
   markRegion @5 :RegionHandle;  # none: no mark
   markOffsetBytes @6 :UInt64;
+  addresses @7 :List(Data);  # one for each of Bind.fabrics
 }
 
 struct PartsRequest {
@@ -225,6 +250,17 @@ struct Digests {
 
 struct Ping {
   number @0 :UInt64;
+}
+
+# Comes with so many descriptors, on connections within a host.
+struct Descriptors {
+  request @0 :UInt64;
+  count @1 :UInt8;
+}
+
+struct Attach {
+  token @0 :UInt64;
+  index @1 :UInt8;
 }
 
 enum ErrorCode {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 
 #include <fmt/core.h>
@@ -70,10 +71,11 @@ static std::unique_ptr<Fabric> open() {
 namespace {
 
 constexpr std::array table{
-    Transport{"shm", Reach::host, shm::probe, shm::open, true},
-    Transport{"ucx", Reach::network, ucx::probe, ucx::open},
-    Transport{"tcp", Reach::network, tcp::probe, tcp::open, /*needs_sockets=*/true},
-    Transport{"loopback", Reach::process, loopback::probe, loopback::open},
+    // Between ranks 2 and 4: reads by the hardware of ucx, then of libfabric.
+    Transport{"shm", Reach::host, {.map = 1, .read = 4}, shm::probe, shm::open},
+    Transport{"ucx", Reach::network, {.map = 1, .read = 2, .message = 6}, ucx::probe, ucx::open},
+    Transport{"tcp", Reach::network, {.message = 5}, tcp::probe, tcp::open},
+    Transport{"loopback", Reach::process, {.map = 1, .read = 1, .message = 1}, loopback::probe, loopback::open},
 };
 constexpr std::array collectives{
     CollectiveTransport{"loopback", loopback::probe_collective, loopback::make_group_id, loopback::open_collective},
@@ -83,17 +85,21 @@ constexpr std::array collectives{
   throw Error(ErrorCode::unsupported, fmt::format("no transport that reaches other processes is viable{}", reasons));
 }
 
-const Transport& choose_automatically() {
+std::vector<const Transport*> select_automatically() {
+  std::vector<const Transport*> selected;
   std::string reasons;
   for (const Transport& transport : table) {
     // A job that was given threads of one process unasked would wait for peers for ever.
     if (transport.reach == Reach::process) continue;
-    if (transport.needs_sockets) continue;  // nobody gives it any yet
     const Viability viability = transport.probe();
-    if (viability.viable) return transport;
-    reasons += fmt::format("; {}: {}", transport.name, viability.detail);
+    if (viability.viable) {
+      selected.push_back(&transport);
+    } else {
+      reasons += fmt::format("; {}: {}", transport.name, viability.detail);
+    }
   }
-  refuse_auto(reasons);
+  if (selected.empty()) refuse_auto(reasons);
+  return selected;
 }
 
 }  // namespace
@@ -107,7 +113,6 @@ std::span<const CollectiveTransport> registered_collectives() {
 }
 
 const Transport& choose(std::string_view name) {
-  if (name == "auto") return choose_automatically();
   std::string known;
   for (const Transport& transport : table) {
     if (transport.name != name) {
@@ -119,6 +124,21 @@ const Transport& choose(std::string_view name) {
     throw Error(ErrorCode::unsupported, fmt::format("transport {} is off: {}", name, viability.detail));
   }
   throw Error(ErrorCode::unsupported, fmt::format("there is no transport named \"{}\" (known: {})", name, known));
+}
+
+std::vector<const Transport*> select(std::string_view names) {
+  if (names == automatic) return select_automatically();
+  std::vector<const Transport*> selected;
+  while (true) {
+    const std::size_t comma = names.find(',');
+    selected.push_back(&choose(names.substr(0, comma)));
+    if (comma == std::string_view::npos) break;
+    names.remove_prefix(comma + 1);
+  }
+  std::ranges::sort(selected);  // they lie in the table
+  const auto repeated = std::ranges::unique(selected);
+  selected.erase(repeated.begin(), repeated.end());
+  return selected;
 }
 
 }  // namespace shardwire::transport

@@ -165,6 +165,8 @@ class Fabric {
   /// Makes memory that somebody else owns reachable. Where the region's key is empty, peers can be sent its bytes only.
   /// Errors: throws Error{out_of_resources}, Error{unsupported} for memory of a place that this fabric knows nothing of.
   virtual std::unique_ptr<Region> adopt(const Memory& memory) = 0;
+  /// Adopting host memory costs nothing here, and it may have gaps: sessions do it for all that is published.
+  [[nodiscard]] virtual bool adopts_unasked() const { return false; }
   /// Errors: throws Error{transport_failed} for an address that this fabric cannot read, Error{unsupported} when no
   /// transport of the fabric reaches the peer.
   virtual std::unique_ptr<Endpoint> connect(PeerAddress peer) = 0;
@@ -183,20 +185,31 @@ struct Viability {
   std::string detail;  ///< loaded version, or the reason
 };
 
+/// How good a transport's paths are beside those of the others, by what is done over them: 1 is best, 0 means never. A path
+/// is chosen for each peer and its memory; of those that are possible the lowest rank wins.
+struct Preference {
+  int map = 0;
+  int read = 0;
+  int message = 0;
+};
+
 /// A line of the table in registry.cpp.
 struct Transport {
   std::string_view name;
   Reach reach;  ///< the farthest peers that it can carry bytes to
+  Preference preference;
   Viability (*probe)();
   std::unique_ptr<Fabric> (*open)();
-  /// Its fabrics live on sockets (Fabric::sockets()). "auto" passes it over, until a session has some to give.
-  bool needs_sockets = false;
 };
 
 /// Every transport of this build, best first; the only list of transports.
 std::span<const Transport> registered();
-/// By name, or for "auto" the first that is viable and reaches other processes.
 /// Errors: throws Error{unsupported} naming the transport and why it is off.
 const Transport& choose(std::string_view name);
+/// All that are viable and reach other processes.
+inline constexpr std::string_view automatic = "auto";
+/// Those that `names` stands for, in the order of the table: "auto", or names separated by commas.
+/// Errors: as choose(); throws Error{unsupported} when "auto" finds none, with the reason of each.
+std::vector<const Transport*> select(std::string_view names);
 
 }  // namespace shardwire::transport

@@ -87,7 +87,8 @@ View view(Memory& memory) {
 }
 
 namespace detail {
-class SHARDWIRE_LOCAL ArenaState;
+class SHARDWIRE_LOCAL RegisteredMemory;
+class SHARDWIRE_LOCAL RegistrationState;
 }
 
 /// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
@@ -111,8 +112,33 @@ class Arena {
 
  private:
   friend class Session;
-  SHARDWIRE_LOCAL explicit Arena(std::shared_ptr<detail::ArenaState> state);
-  std::shared_ptr<detail::ArenaState> state_;  // owners: this handle and the session's table of regions
+  SHARDWIRE_LOCAL explicit Arena(std::shared_ptr<detail::RegisteredMemory> state);
+  std::shared_ptr<detail::RegisteredMemory> state_;  // owners: this handle and the session's table of regions
+};
+
+/// Memory of the caller that peers can read directly, as far as the session's fabrics can do that (Session::register_memory).
+/// Movable owner: the destructor withdraws all keys, then deregisters. Registering what an open registration holds all of
+/// costs nothing and shares it: the last of the handles withdraws.
+/// Ownership: borrows the memory, which has to stay mapped, and what it is, until this handle and every publication of that
+///            memory are gone. As long as it is registered, its keys open all of it to members of the job.
+/// Threads:   a handle is for one thread at a time.
+/// Errors:    an empty or moved-from registration throws Error{invalid_argument}.
+class Registration {
+ public:
+  Registration();
+  ~Registration();
+  Registration(Registration&&) noexcept;
+  Registration& operator=(Registration&&) noexcept;
+
+  /// False for a registration that was made empty or moved from.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
+  /// Of the whole range that is registered, which may be larger than the range asked for.
+  [[nodiscard]] ByteCount size_bytes() const;
+
+ private:
+  friend class Session;
+  SHARDWIRE_LOCAL explicit Registration(std::shared_ptr<detail::RegistrationState> state);
+  std::shared_ptr<detail::RegistrationState> state_;  // owners: the handles of this range
 };
 
 }  // namespace shardwire

@@ -140,14 +140,21 @@ class Session {
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   [[nodiscard]] int rank() const;
   [[nodiscard]] int world_size() const;
-  /// Name and loaded version of the fabric, e.g. "ucx 1.13.1".
-  [[nodiscard]] std::string transport() const;
+  /// Name and version of every fabric that is open, e.g. {"shm 1 (Linux 6.1)", "tcp 1"}; a path is chosen for each peer and
+  /// its memory.
+  [[nodiscard]] std::vector<std::string> transport() const;
 
   /// Memory that peers can map or read directly. Zero bytes are legal.
   /// Errors: throws Error{out_of_resources} when the system gives no such memory, Error{invalid_argument} after close().
   Arena allocate(ByteCount bytes);
-  /// Makes `held` readable by peers. Memory in arenas of this session is offered for direct reading, any other is served
-  /// by copies. A new publication under a name that this member still publishes is refused: retire the old one first.
+  /// Offers memory of the caller, a dense `view` that says its size, for direct reading by peers: by the hardware of a fabric
+  /// that knows it, or by the kernel within a host. Publications of it are read in place then, and messages need no
+  /// registration of their own. Blocks while the system pins it; the report says for how long.
+  /// Errors: throws Error{invalid_argument} for a view without a size, with strides, or of memory that is not mapped;
+  ///         Error{unsupported} for device memory that no open fabric knows; Error{out_of_resources} when it cannot be pinned.
+  Registration register_memory(const View& view);
+  /// Makes `held` readable by peers. Memory in arenas and registrations of this session is offered for direct reading; any
+  /// other is read by the kernel's leave within the host (cross-memory attach), or else sent. A new publication under a name that this member still publishes is refused: retire the old one first.
   /// Errors: throws Error{invalid_argument} for a name that is taken, empty or longer than 256 characters, and for memory
   ///         that is not mapped readable, naming the tensor; Error{out_of_resources} when a snapshot finds no memory.
   Publication publish(const Catalog& held, PublishOptions options = {});

@@ -279,7 +279,7 @@ Session join(const Setup& setup, Bootstrap bootstrap) {
 
 std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role) {
   MemberFacts mine;
-  mine.fabric = session.transport();
+  for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     mine.measurements.push_back(Contest(setup, number, session, meeting, role).run());
   }

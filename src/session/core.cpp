@@ -41,21 +41,27 @@ Core::Core(Loop& loop, Setup setup)
     : loop_(loop),
       setup_(std::move(setup)),
       membership_(loop, *this, setup_.bootstrap, setup_.identity),
-      links_(loop, *setup_.fabric, membership_, setup_.identity,
+      attached_(loop),
+      links_(loop, *setup_.fabrics, membership_, setup_.identity,
              [this](std::function<void()> task) { defer(std::move(task)); }),
       unproven_(max_unproven_per_address(setup_.bootstrap.world_size)),
       sweep_timer_(loop) {
   copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
-  driver_ =
-      std::make_unique<FabricDriver>(loop_, *setup_.fabric, setup_.options.progress.spin, [this](const Error& error) {
-        log(LogLevel::error, error.what());
-        for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
-      });
   publisher_ = std::make_unique<Publisher>(
-      *setup_.fabric, *copier_,
+      *setup_.fabrics, attached_, *copier_,
       Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
       setup_.identity.hello.host);
-  setup_.fabric->on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
+  for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
+    transport::Fabric& fabric = (*setup_.fabrics)[i];
+    const transport::Transport& row = setup_.fabrics->row(i);
+    traits_.push_back({{std::string(fabric.name()), fabric.domain()}, row.reach, row.preference});
+    drivers_.push_back(
+        std::make_unique<FabricDriver>(loop_, fabric, setup_.options.progress.spin, [this](const Error& error) {
+          log(LogLevel::error, error.what());
+          for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
+        }));
+    fabric.on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
+  }
 }
 
 Core::~Core() {
@@ -63,7 +69,9 @@ Core::~Core() {
   copier_.reset();  // ends the running slices
   end_receives();   // from here on nothing writes into anybody's memory
   for (const auto& restore : restores_) restore->abandon();
-  setup_.fabric->on_message([](transport::Incoming& incoming) { incoming.discard(); });
+  for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
+    (*setup_.fabrics)[i].on_message([](transport::Incoming& incoming) { incoming.discard(); });
+  }
   restores_.clear();
   restore_cache_.clear();
   publisher_.reset();
@@ -75,7 +83,7 @@ void Core::end_receives() {
   const auto written = [](const auto& restore) { return restore->written(); };
   try {
     while (!std::all_of(restores_.begin(), restores_.end(), written) && std::chrono::steady_clock::now() < deadline) {
-      setup_.fabric->progress();
+      for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) (*setup_.fabrics)[i].progress();
     }
   } catch (const std::exception& error) {
     log(LogLevel::error, error.what());
@@ -116,6 +124,26 @@ void Core::leave() {
 std::uint16_t Core::listen(const SocketAddress& at) {
   listener_ = std::make_unique<Listener>(loop_, at, [this](support::Descriptor socket) { accept(std::move(socket)); });
   return listener_->address().port;
+}
+
+// Descriptors travel over local sockets only, and so does what lives on one.
+std::string Core::listen_locally() {
+  const auto needs = [&](std::size_t i) {
+    return (*setup_.fabrics)[i].sockets().kind == transport::Sockets::Kind::local;
+  };
+  bool needed = false;
+  for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) needed = needed || needs(i);
+  if (!needed) return {};
+  const std::string name = fmt::format("shardwire-{:016x}", setup_.identity.hello.incarnation);
+  try {
+    local_listener_ =
+        std::make_unique<Listener>(loop_, name, [this](support::Descriptor socket) { accept(std::move(socket)); });
+  } catch (const Error& error) {
+    log(LogLevel::warning, fmt::format("peers of this host cannot share memory with member {}: {}",
+                                       setup_.bootstrap.rank, error.what()));
+    return {};
+  }
+  return name;
 }
 
 void Core::accept(support::Descriptor socket) {
@@ -218,12 +246,24 @@ void Core::serve(Connection& connection, const wire::Message& message) {
       },
       message);
   answer(connection, request, [&] {
-    if (Rendezvous::serves(message)) {
+    if (const auto* one = std::get_if<wire::Attach>(&message)) {
+      attach(connection, *one);
+    } else if (Rendezvous::serves(message)) {
       membership_.serve(connection, message);
     } else {
       publisher_->serve(connection, message);
     }
   });
+}
+
+// Nothing is read any more once the answer has left: what follows on the socket is the fabric's.
+void Core::attach(Connection& connection, const wire::Attach& attach) {
+  const auto keep = connection.shared_from_this();
+  const wire::Hello reader = connection.peer();
+  connection.send(wire::Attached{});
+  attached_.add(reader, attach, connection.release());
+  accepted_.erase(connection.id());
+  refusals_.erase(connection.id());
 }
 
 void Core::payload_arrived(transport::Incoming& incoming) {

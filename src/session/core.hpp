@@ -12,11 +12,12 @@
 #include "session/control/membership.hpp"
 #include "session/control/unproven.hpp"
 #include "session/fabric_driver.hpp"
+#include "session/path_choice.hpp"
 #include "session/restore/cached_restore.hpp"
 #include "session/restore/metadata.hpp"
 #include "session/running_restore.hpp"
 #include "session/settings.hpp"
-#include "session/source/arena_table.hpp"
+#include "session/source/memory_table.hpp"
 #include "session/source/publisher.hpp"
 
 namespace shardwire {
@@ -29,8 +30,8 @@ class Core : private Membership::Host {
     Bootstrap bootstrap;
     Settings options;
     Identity identity;
-    std::shared_ptr<transport::Fabric> fabric;  // owners: see ArenaState
-    std::shared_ptr<ArenaTable> arenas;         // owners: this core and the session's handle
+    std::shared_ptr<Fabrics> fabrics;    // owners: see RegisteredMemory
+    std::shared_ptr<MemoryTable> memory;  // owners: this core and the session's handle
   };
 
   Core(Loop& loop, Setup setup);
@@ -59,8 +60,10 @@ class Core : private Membership::Host {
   [[nodiscard]] LinkTable& links() { return links_; }
   [[nodiscard]] Publisher& publisher() { return *publisher_; }
   [[nodiscard]] memory::Copier& copier() { return *copier_; }
-  [[nodiscard]] transport::Fabric& fabric() { return *setup_.fabric; }
-  [[nodiscard]] const ArenaTable& arenas() const { return *setup_.arenas; }
+  [[nodiscard]] const Fabrics& fabrics() const { return *setup_.fabrics; }
+  /// By index in fabrics().
+  [[nodiscard]] std::span<const FabricTraits> traits() const { return traits_; }
+  [[nodiscard]] const MemoryTable& memory() const { return *setup_.memory; }
   [[nodiscard]] const CostModel& costs() const { return setup_.options.costs; }
   [[nodiscard]] int member() const { return setup_.bootstrap.rank; }
   [[nodiscard]] RestoreCache& restore_cache() { return restore_cache_; }
@@ -69,6 +72,7 @@ class Core : private Membership::Host {
 
  private:
   std::uint16_t listen(const SocketAddress& at) override;
+  std::string listen_locally() override;
   void send_to(Rendezvous::ClientId client, const Bytes& encoded) override;
   void notify(Rendezvous::ClientId client, const Bytes& encoded) override;
   void check_alive(Rendezvous::ClientId client, Connection::Verdict verdict) override;
@@ -82,6 +86,8 @@ class Core : private Membership::Host {
   /// Gives back what earlier restores have left and no later one can use, now and when it is due.
   void sweep();
   void accept(support::Descriptor socket);
+  /// The connection becomes a socket for a fabric.
+  void attach(Connection& connection, const wire::Attach& attach);
   void make_room_for_connection();
   void drop_unproven(Unproven::Id id);
   void serve(Connection& connection, const wire::Message& message);
@@ -99,10 +105,13 @@ class Core : private Membership::Host {
   Membership membership_;
   Metadata metadata_;
   std::unique_ptr<memory::Copier> copier_;
-  std::unique_ptr<FabricDriver> driver_;
+  std::vector<FabricTraits> traits_;
+  std::vector<std::unique_ptr<FabricDriver>> drivers_;  // by fabric
+  AttachedSockets attached_;
   LinkTable links_;
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Listener> local_listener_;  // null where no fabric needs local sockets
   std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight
   Unproven unproven_;                                              // of accepted_
   std::map<std::uint64_t, unsigned> refusals_;                     // of accepted_: those that were logged

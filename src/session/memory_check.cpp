@@ -7,6 +7,7 @@
 #include "memory/address_space.hpp"
 #include "session/source/publication.hpp"
 #include "shardwire/error.hpp"
+#include "support/checked.hpp"
 
 namespace shardwire {
 
@@ -58,6 +59,26 @@ void require_writable(const Catalog& wanted) {
                             to_string(entry.spec.key), to_int(wanted.layout_rank())));
   }
   require(wanted, &memory::AddressSpace::writable, "writable");
+}
+
+transport::Memory registrable(const View& view) {
+  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, "registering memory: " + why); };
+  if (!view.strides.empty()) refuse("the view has strides: give the whole range as a dense one");
+  if (view.bytes < 0 && (view.elements < 0 || !view.dtype)) refuse("the view does not say how large the memory is");
+  if (view.offset < 0) refuse("the view begins before its memory");
+  const ByteCount item_bytes = view.dtype ? item_size(*view.dtype) : 1;
+  const ByteCount bytes =
+      view.bytes >= 0 ? static_cast<ByteCount>(view.bytes)
+                      : support::multiply(static_cast<ByteCount>(view.elements), item_bytes, "the size of a view");
+  auto* const first = static_cast<std::byte*>(view.data) + static_cast<ByteCount>(view.offset) * item_bytes;
+  if (view.kind == MemoryKind::cuda) {
+    throw Error(ErrorCode::unsupported, "registering memory: no fabric of this build knows device memory");
+  }
+  if (bytes == 0) refuse("there is none in the view");
+  if (!memory::AddressSpace().readable(first, bytes)) {
+    refuse(fmt::format("the {} bytes at {} are not mapped readable", bytes, static_cast<const void*>(first)));
+  }
+  return {first, bytes, {}};
 }
 
 }  // namespace shardwire

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "shardwire/catalog.hpp"
+#include "shardwire/memory.hpp"
+#include "transport/memory.hpp"
 
 namespace shardwire {
 
@@ -10,5 +12,8 @@ namespace shardwire {
 /// Errors: throw Error{invalid_argument} naming the first tensor whose memory is not.
 void require_readable(const Catalog& held);
 void require_writable(const Catalog& wanted);
+
+/// What Session::register_memory() is asked to register. Errors: as there.
+transport::Memory registrable(const View& view);
 
 }  // namespace shardwire

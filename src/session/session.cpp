@@ -37,7 +37,8 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   ~SessionState() { stop(); }
 
   void stop();
-  std::shared_ptr<ArenaState> allocate(ByteCount bytes);
+  std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes);
+  std::shared_ptr<RegistrationState> register_memory(const View& view);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
   std::vector<int> replace(const std::shared_ptr<PublicationState>& old, const PublicationState::Update& update,
                            std::shared_ptr<PublicationState>& fresh);
@@ -50,8 +51,8 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   [[nodiscard]] Loop& running() const;
 
   const Bootstrap bootstrap;
-  std::shared_ptr<transport::Fabric> fabric;  // owners: see ArenaState
-  std::shared_ptr<ArenaTable> arenas;         // owners: this session and its core
+  std::shared_ptr<Fabrics> fabrics;     // owners: see RegisteredMemory
+  std::shared_ptr<MemoryTable> memory;  // owners: this session and its core
 
  private:
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
@@ -85,16 +86,9 @@ std::string first_line(const char* path) {
   return line;
 }
 
-std::string link_target(const char* path) {
-  std::array<char, 256> text{};
-  const ssize_t length = readlink(path, text.data(), text.size() - 1);
-  return length < 0 ? std::string() : std::string(text.data(), static_cast<std::size_t>(length));
-}
-
-// Processes that give the same answer can map each other's memory, unless the fabric finds otherwise.
+// Processes that give the same answer run under one kernel. What they can do with each other's memory is found out.
 std::string host_identity() {
-  return fmt::format("{} {} {} {}", first_line("/proc/sys/kernel/random/boot_id"), link_target("/proc/self/ns/ipc"),
-                     link_target("/proc/self/ns/pid"), getuid());
+  return first_line("/proc/sys/kernel/random/boot_id");
 }
 
 Bootstrap named(Bootstrap bootstrap) {
@@ -133,10 +127,6 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   Settings settings = settle(options, bootstrap.rank);
   force_kernel_of_environment();
   const auto began = Clock::now();
-  const transport::Transport& transport = transport::choose(settings.transport);
-  if (transport.needs_sockets) {
-    throw Error(ErrorCode::unsupported, fmt::format("sessions do not use the transport {} yet", transport.name));
-  }
 
   Core::Setup setup;
   setup.bootstrap = bootstrap;
@@ -153,11 +143,15 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   setup.options = std::move(settings);
   const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
   loop_->call([&] {
-    fabric = transport.open();
-    arenas = std::make_shared<ArenaTable>(fabric);
-    setup.fabric = fabric;
-    setup.arenas = arenas;
+    std::vector<std::string> left_out;
+    fabrics = std::make_shared<Fabrics>(setup.options.transport,
+                                        [&](const std::string& why) { left_out.push_back(why); });
+    memory = std::make_shared<MemoryTable>(fabrics);
+    setup.identity.hello.fabrics = fabrics->offers();
+    setup.fabrics = fabrics;
+    setup.memory = memory;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
+    for (const std::string& why : left_out) core_->log(LogLevel::warning, why);
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
     core_->join([joined](const std::exception_ptr& error) {
@@ -184,12 +178,12 @@ void SessionState::stop() {
   loop_.reset();
 }
 
-// Threads, locks and the fabric are the parent's: nothing of theirs can be ended here.
+// Threads, locks and the fabrics are the parent's: nothing of theirs can be ended here.
 void SessionState::abandon() {
   static_cast<void>(core_.release());
   static_cast<void>(loop_.release());
-  static_cast<void>(new auto(std::move(fabric)));
-  static_cast<void>(new auto(std::move(arenas)));
+  static_cast<void>(new auto(std::move(fabrics)));
+  static_cast<void>(new auto(std::move(memory)));
 }
 
 Loop& SessionState::running() const {
@@ -202,9 +196,14 @@ Loop& SessionState::running() const {
   return *loop_;
 }
 
-std::shared_ptr<ArenaState> SessionState::allocate(ByteCount bytes) {
+std::shared_ptr<RegisteredMemory> SessionState::allocate(ByteCount bytes) {
   static_cast<void>(running());
-  return arenas->allocate(bytes);
+  return memory->allocate(bytes);
+}
+
+std::shared_ptr<RegistrationState> SessionState::register_memory(const View& view) {
+  static_cast<void>(running());
+  return memory->add(registrable(view));
 }
 
 std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options) {
@@ -254,9 +253,9 @@ std::shared_ptr<PublicationState> SessionState::describe_publication(const Catal
   publication->generation = next_generation_++;
   publication->described = describe(held);
   if (options.snapshot == Snapshot::copy) {
-    publication->copy_from(held, *arenas);
+    publication->copy_from(held, *memory);
   } else {
-    publication->use_in_place(held, *arenas);
+    publication->use_in_place(held, *memory);
   }
   publication->retire = [session = weak_from_this(),
                          self = std::weak_ptr<PublicationState>(publication)](Duration timeout) -> std::vector<int> {
@@ -376,7 +375,7 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
 }
 
 SessionUsage SessionState::usage() const {
-  const auto registration = arenas->registration();
+  const auto registration = memory->registration();
   return running().call([&] {
     return SessionUsage{core_->publisher().staging_budget_bytes(), core_->publisher().staging_peak_bytes(),
                         registration.bytes, registration.seconds};
@@ -424,11 +423,14 @@ int Session::rank() const {
 int Session::world_size() const {
   return state().bootstrap.world_size;
 }
-std::string Session::transport() const {
-  return state().fabric->version();
+std::vector<std::string> Session::transport() const {
+  return state().fabrics->versions();
 }
 Arena Session::allocate(ByteCount bytes) {
   return Arena(state().allocate(bytes));
+}
+Registration Session::register_memory(const View& view) {
+  return Registration(state().register_memory(view));
 }
 Publication Session::publish(const Catalog& held, PublishOptions options) {
   return Publication(state().publish(held, options));

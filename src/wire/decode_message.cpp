@@ -21,6 +21,9 @@ Hello read_hello(schema::Hello::Reader from, Input& in) {
   hello.host = in.at("Hello.host").name(from.getHost(), max_name_bytes);
   hello.nonce = in.at("Hello.nonce").digest(from.getNonce());
   if (from.hasRunId()) hello.run_id = in.at("Hello.runId").name(from.getRunId(), max_name_bytes);
+  for (const auto fabric : in.at("Hello.fabrics").list(from.getFabrics(), max_fabrics)) {
+    hello.fabrics.push_back({in.name(fabric.getName(), max_name_bytes), in.name(fabric.getDomain(), max_name_bytes)});
+  }
   return hello;
 }
 
@@ -69,30 +72,39 @@ Bind read_bind(schema::Bind::Reader from, Input& in) {
   Bind bind;
   bind.request = from.getRequest();
   bind.lease = from.getLease();
-  bind.fabric = in.at("Bind.fabric").name(from.getFabric(), max_name_bytes);
-  bind.domain = in.at("Bind.domain").name(from.getDomain(), max_name_bytes);
-  bind.address = in.at("Bind.address").data(from.getAddress(), max_address_bytes);
+  for (const auto fabric : in.at("Bind.fabrics").list(from.getFabrics(), max_fabrics)) {
+    bind.fabrics.push_back({in.name(fabric.getName(), max_name_bytes), in.name(fabric.getDomain(), max_name_bytes),
+                            in.data(fabric.getAddress(), max_address_bytes), fabric.getSockets()});
+  }
   return bind;
 }
 
-RegionHandle read_region(schema::RegionHandle::Reader from, const Input& in) {
-  return {in.data(from.getKey(), max_region_key_bytes), from.getSizeBytes()};
+RegionHandle read_region(schema::RegionHandle::Reader from, std::size_t fabrics, const Input& in) {
+  RegionHandle region{from.getSizeBytes(), {}};
+  for (const auto key : in.list(from.getKeys(), max_fabrics)) {
+    if (key.getFabric() >= fabrics) in.reject(fmt::format("has a key for fabric {} of {}", key.getFabric(), fabrics));
+    if (key.getDescriptors() > max_descriptors_per_message) in.reject("has a key with too many descriptors");
+    region.keys.push_back({key.getFabric(), in.data(key.getKey(), max_region_key_bytes), key.getDescriptors()});
+  }
+  return region;
 }
 
 Bound read_bound(schema::Bound::Reader from, Input& in) {
   Bound bound;
   bound.request = from.getRequest();
   bound.max_pack_bytes = from.getMaxPackBytes();
-  bound.address = in.at("Bound.address").data(from.getAddress(), max_address_bytes);
+  for (const auto address : in.at("Bound.addresses").list(from.getAddresses(), max_fabrics)) {
+    bound.addresses.push_back(in.data(address, max_address_bytes));
+  }
   const auto regions = in.at("Bound.regions").list(from.getRegions());
   bound.regions.reserve(regions.size());
   for (const auto region : regions) {
     in.at("Bound.regions", bound.regions.size());
-    bound.regions.push_back(read_region(region, in));
+    bound.regions.push_back(read_region(region, bound.addresses.size(), in));
   }
   if (from.hasMarkRegion()) {
     in.at("Bound.markRegion");
-    bound.word = Bound::Word{read_region(from.getMarkRegion(), in), from.getMarkOffsetBytes()};
+    bound.word = Bound::Word{read_region(from.getMarkRegion(), bound.addresses.size(), in), from.getMarkOffsetBytes()};
     if (bound.word->offset_bytes > bound.word->region.size_bytes) in.reject("ends before its mark");
   }
   const auto tensors = in.at("Bound.tensors").list(from.getTensors());
@@ -151,6 +163,11 @@ Failure read_failure(schema::Failure::Reader from, Input& in) {
   return {from.getRequest(), code, in.at("Failure.message").name(from.getMessage(), max_failure_bytes)};
 }
 
+Descriptors read_descriptors(schema::Descriptors::Reader from, Input& in) {
+  if (from.getCount() > max_descriptors_per_message) in.at("Descriptors.count").reject("is too large");
+  return {from.getRequest(), from.getCount()};
+}
+
 Message read_message(schema::Message::Reader from, Input& in) {
   using Which = schema::Message::Which;
   switch (from.which()) {
@@ -190,6 +207,9 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::CONFIRM: return read_confirm(from.getConfirm(), in);
     case Which::PING: return Ping{from.getPing().getNumber()};
     case Which::PONG: return Pong{from.getPong().getNumber()};
+    case Which::DESCRIPTORS: return read_descriptors(from.getDescriptors(), in);
+    case Which::ATTACH: return Attach{from.getAttach().getToken(), from.getAttach().getIndex()};
+    case Which::ATTACHED: return Attached{};
   }
   in.at("Message").reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
 }

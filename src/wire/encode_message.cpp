@@ -30,6 +30,11 @@ void write_hello(schema::Hello::Builder out, const Hello& hello) {
   out.setHost(text_of(hello.host));
   write_digest(out.initNonce(), hello.nonce);
   if (!hello.run_id.empty()) out.setRunId(text_of(hello.run_id));
+  auto fabrics = out.initFabrics(static_cast<unsigned>(hello.fabrics.size()));
+  for (unsigned i = 0; i < fabrics.size(); ++i) {
+    fabrics[i].setName(text_of(hello.fabrics[i].name));
+    fabrics[i].setDomain(text_of(hello.fabrics[i].domain));
+  }
 }
 
 void write_blob(schema::BlobReply::Builder out, const Digest& digest, const Bytes& encoded) {
@@ -110,21 +115,32 @@ void write(Builder out, const Bind& bind) {
   auto to = out.initBind();
   to.setRequest(bind.request);
   to.setLease(bind.lease);
-  to.setFabric(text_of(bind.fabric));
-  to.setDomain(text_of(bind.domain));
-  to.setAddress(data_of(bind.address));
+  auto fabrics = to.initFabrics(static_cast<unsigned>(bind.fabrics.size()));
+  for (unsigned i = 0; i < fabrics.size(); ++i) {
+    const FabricHandle& fabric = bind.fabrics[i];
+    fabrics[i].setName(text_of(fabric.name));
+    fabrics[i].setDomain(text_of(fabric.domain));
+    fabrics[i].setAddress(data_of(fabric.address));
+    fabrics[i].setSockets(fabric.sockets);
+  }
 }
 
 void write_region(schema::RegionHandle::Builder out, const RegionHandle& region) {
   out.setSizeBytes(region.size_bytes);
-  out.setKey(data_of(region.key));
+  auto keys = out.initKeys(static_cast<unsigned>(region.keys.size()));
+  for (unsigned i = 0; i < keys.size(); ++i) {
+    keys[i].setFabric(region.keys[i].fabric);
+    keys[i].setKey(data_of(region.keys[i].key));
+    keys[i].setDescriptors(region.keys[i].descriptors);
+  }
 }
 
 void write(Builder out, const Bound& bound) {
   auto to = out.initBound();
   to.setRequest(bound.request);
   to.setMaxPackBytes(bound.max_pack_bytes);
-  to.setAddress(data_of(bound.address));
+  auto addresses = to.initAddresses(static_cast<unsigned>(bound.addresses.size()));
+  for (unsigned i = 0; i < addresses.size(); ++i) addresses.set(i, data_of(bound.addresses[i]));
   auto regions = to.initRegions(static_cast<unsigned>(bound.regions.size()));
   for (unsigned i = 0; i < regions.size(); ++i) {
     write_region(regions[i], bound.regions[i]);
@@ -183,6 +199,19 @@ void write(Builder out, const Ping& ping) {
 }
 void write(Builder out, const Pong& pong) {
   out.initPong().setNumber(pong.number);
+}
+void write(Builder out, const Descriptors& descriptors) {
+  auto to = out.initDescriptors();
+  to.setRequest(descriptors.request);
+  to.setCount(descriptors.count);
+}
+void write(Builder out, const Attach& attach) {
+  auto to = out.initAttach();
+  to.setToken(attach.token);
+  to.setIndex(attach.index);
+}
+void write(Builder out, const Attached&) {
+  out.setAttached();
 }
 
 }  // namespace

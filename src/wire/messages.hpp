@@ -16,9 +16,16 @@
 // Values that cross between members, free of any encoding. encode()/decode() are the only way to bytes and back.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 using Digest = std::array<std::byte, 32>;
 using Nonce = std::array<std::byte, 32>;
+
+/// A fabric that a member has open. Two can talk over it when both name and domain are equal.
+struct FabricOffer {
+  std::string name;
+  std::string domain;
+  bool operator==(const FabricOffer&) const = default;
+};
 
 /// First message on a connection, both ways.
 struct Hello {
@@ -27,9 +34,10 @@ struct Hello {
   std::int32_t rank = 0;  ///< member number
   std::int32_t world_size = 0;
   std::uint64_t incarnation = 0;  ///< distinguishes processes that had the same member number
-  std::string host;               ///< equal on one host (boot id and IPC namespace)
+  std::string host;               ///< equal on one host (boot id)
   Nonce nonce{};
   std::string run_id{};  ///< name of the job; may be empty. Of both members the same, or they refuse each other
+  std::vector<FabricOffer> fabrics{};
   bool operator==(const Hello&) const = default;
 };
 /// Keyed digest over both hellos: shows that the sender has the job key. Second message, both ways.
@@ -216,18 +224,31 @@ struct Confirm {
   bool operator==(const Confirm&) const = default;
 };
 
+/// One of the reader's fabrics that it wants to use, so that the source can connect its own to it.
+struct FabricHandle {
+  std::string name;
+  std::string domain;
+  Bytes address;
+  std::uint64_t sockets = 0;  ///< token of those that were attached for it; 0: it is connected already, or needs none
+  bool operator==(const FabricHandle&) const = default;
+};
 /// Asks for the handles of the tensors under a lease.
 struct Bind {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
-  std::string fabric;
-  std::string domain;
-  Bytes address;  ///< of the reader's fabric, so that the source can send to it
+  std::vector<FabricHandle> fabrics;
   bool operator==(const Bind&) const = default;
 };
-struct RegionHandle {
+/// How a region is reached over one fabric.
+struct RegionKey {
+  std::uint8_t fabric = 0;  ///< index into Bind::fabrics
   Bytes key;
+  std::uint8_t descriptors = 0;  ///< that belong to it, of those that came for the request
+  bool operator==(const RegionKey&) const = default;
+};
+struct RegionHandle {
   std::uint64_t size_bytes = 0;
+  std::vector<RegionKey> keys;  ///< none: its bytes are sent by the source only
   bool operator==(const RegionHandle&) const = default;
 };
 inline constexpr std::uint32_t no_region = 0xffffffff;
@@ -241,7 +262,7 @@ struct TensorHandle {
 };
 struct Bound {
   std::uint64_t request = 0;
-  Bytes address;                     ///< of the source's fabric
+  std::vector<Bytes> addresses;      ///< of the source's fabrics, one for each of Bind::fabrics
   std::uint64_t max_pack_bytes = 0;  ///< most payload that one PackRequest to this source may ask for
   std::vector<RegionHandle> regions;
   std::vector<TensorHandle> tensors;
@@ -316,15 +337,34 @@ struct Pong {
   bool operator==(const Pong&) const = default;
 };
 
+/// Brings descriptors beside its bytes, for regions of the answer to `request`, which follows. Within a host only.
+struct Descriptors {
+  std::uint64_t request = 0;
+  std::uint8_t count = 0;  ///< at most max_descriptors_per_message
+  bool operator==(const Descriptors&) const = default;
+};
+/// Makes this connection one of the sockets that the reader's next Bind names by `token`. After the answer both sides hand
+/// the socket to a fabric; no further message travels on it.
+struct Attach {
+  std::uint64_t token = 0;
+  std::uint8_t index = 0;  ///< among the sockets of the token
+  bool operator==(const Attach&) const = default;
+};
+struct Attached {
+  bool operator==(const Attached&) const = default;
+};
+
 using Message = std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased,
                              Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye,
                              Join, Joined, Publish, Watch, Roster, MembershipChanges, Lookup, Addresses, Gather,
-                             Gathered, GatherQuit, GatherAbsent, Confirm, Ping, Pong>;
+                             Gathered, GatherQuit, GatherAbsent, Confirm, Ping, Pong, Descriptors, Attach, Attached>;
 
 /// Bounds of what a reader accepts.
 inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key
 inline constexpr std::size_t max_message_bytes = 256u << 20;  ///< after
 inline constexpr std::size_t max_boxes_per_message = 1u << 20;
+inline constexpr std::size_t max_fabrics = 16;
+inline constexpr std::size_t max_descriptors_per_message = 64;
 
 /// One message as bytes, without the length prefix of the connection. Always a multiple of 8 bytes.
 Bytes encode(const Message& message);

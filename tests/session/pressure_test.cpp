@@ -371,7 +371,7 @@ BOOST_AUTO_TEST_CASE(requests_in_flight_of_one_reader_are_limited_and_those_of_o
   Reader reader(source.port, 2);
   reader.ask(wire::Lease{1, "state", 1, {{0, {}}}});
   const std::uint64_t lease = reader.answer<wire::Leased>().lease;
-  reader.ask(wire::Bind{2, lease, "loopback", fabric->domain(), fabric->address()});
+  reader.ask(wire::Bind{2, lease, {{"loopback", fabric->domain(), fabric->address()}}});
   reader.answer<wire::Bound>();
   for (std::uint64_t i = 0; i <= limit; ++i) reader.ask(wire::PackRequest{i, lease, {{0, Box{{0}, {1}}}}});
   const auto refusal = reader.answer<wire::Failure>();

@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_CASE(requests_about_nothing_are_answered_with_their_number) {
   Stranger stranger(job.port);
   introduce(stranger);
   const std::vector<wire::Message> requests{
-      wire::Lease{7, "state", 1, {}}, wire::Release{8, 99}, wire::Bind{9, 99, "loopback", "", {}},
+      wire::Lease{7, "state", 1, {}}, wire::Release{8, 99}, wire::Bind{9, 99, {{"loopback", "", {}}}},
       wire::PackRequest{10, 99, {{0, Box{{0}, {1}}}}}, wire::DigestRequest{11, 99, {{0, Box{{0}, {1}}}}}};
   std::uint64_t number = 7;
   for (const wire::Message& request : requests) {

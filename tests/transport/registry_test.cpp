@@ -30,24 +30,37 @@ BOOST_AUTO_TEST_CASE(loopback_is_chosen_by_name_and_never_by_auto) {
   BOOST_TEST(loopback.name == "loopback");
   BOOST_TEST(loopback.probe().viable);
   BOOST_TEST(loopback.open()->name() == "loopback");
-  try {
-    BOOST_TEST(choose("auto").name != "loopback");
-  } catch (const Error& error) {
-    BOOST_TEST(unsupported(error));
-  }
+  for (const Transport* transport : select(automatic)) BOOST_TEST(transport->name != "loopback");
 }
 
-BOOST_AUTO_TEST_CASE(a_transport_that_needs_sockets_is_chosen_by_name_only) {
-  BOOST_TEST(choose("tcp").needs_sockets);
+BOOST_AUTO_TEST_CASE(auto_takes_all_that_are_viable_in_the_order_of_the_table) {
+  std::vector<const Transport*> expected;
   for (const Transport& transport : registered()) {
-    if (!transport.probe().viable) continue;
-    BOOST_TEST((transport.open()->sockets().count > 0) == transport.needs_sockets);
+    if (transport.reach != Reach::process && transport.probe().viable) expected.push_back(&transport);
   }
-  try {
-    BOOST_TEST(!choose("auto").needs_sockets);
-  } catch (const Error& error) {
-    BOOST_TEST(std::string(error.what()).find("tcp: has to be asked for by name") != std::string::npos);
+  BOOST_TEST((select(automatic) == expected));
+  BOOST_TEST(std::ranges::count(expected, "tcp", &Transport::name) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(names_are_taken_from_a_list_in_the_order_of_the_table_and_once) {
+  BOOST_TEST((select("tcp") == std::vector{&choose("tcp")}));
+  BOOST_TEST((select("loopback,tcp,loopback") == std::vector{&choose("tcp"), &choose("loopback")}));
+  BOOST_CHECK_EXCEPTION(select("tcp,"), Error, unsupported);
+  BOOST_CHECK_EXCEPTION(select("tcp,auto"), Error, unsupported);
+  BOOST_CHECK_EXCEPTION(select(""), Error, unsupported);
+}
+
+// The order in which paths are taken is these numbers.
+BOOST_AUTO_TEST_CASE(no_two_transports_that_reach_other_processes_are_as_good_as_each_other) {
+  std::vector<int> ranks;
+  for (const Transport& transport : registered()) {
+    if (transport.reach == Reach::process) continue;
+    for (const int rank : {transport.preference.read, transport.preference.message}) {
+      if (rank != 0) ranks.push_back(rank);
+    }
   }
+  std::ranges::sort(ranks);
+  BOOST_TEST((std::ranges::adjacent_find(ranks) == ranks.end()));
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_name_is_refused_with_the_known_ones) {
@@ -60,16 +73,14 @@ BOOST_AUTO_TEST_CASE(an_unknown_name_is_refused_with_the_known_ones) {
 }
 
 #if SHARDWIRE_HAVE_UCX
-BOOST_AUTO_TEST_CASE(auto_takes_ucx_where_it_is_viable) {
-  BOOST_TEST(choose("auto").name == "ucx");
-  BOOST_TEST(choose("ucx").probe().detail.find("ucx 1.") != std::string::npos);
+BOOST_AUTO_TEST_CASE(ucx_says_what_was_loaded_or_why_it_is_off) {
+  BOOST_TEST(!std::ranges::find(registered(), "ucx", &Transport::name)->probe().detail.empty());
 }
 #else
 BOOST_AUTO_TEST_CASE(a_transport_that_is_not_in_the_build_says_why) {
   BOOST_CHECK_EXCEPTION(choose("ucx"), Error, [](const Error& error) {
     return unsupported(error) && std::string(error.what()).find(SHARDWIRE_UCX_DETAIL) != std::string::npos;
   });
-  BOOST_CHECK_EXCEPTION(choose("auto"), Error, unsupported);
 }
 #endif
 

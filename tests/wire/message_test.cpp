@@ -45,9 +45,15 @@ std::ostream& operator<<(std::ostream& out, const Refused& refused) {
 
 constexpr Extent huge = std::numeric_limits<Extent>::max();
 const Bound dangling{1, {}, 0, {}, {{0, 0, 0}}};
-const Bound past_end{1, {}, 0, {{{}, 16}}, {{0, 0, 17}}};
-const Bound mark_past_end{1, {}, 0, {}, {}, Bound::Word{{{}, 16}, 17}};
-const Bound long_mark{1, {}, 0, {}, {}, Bound::Word{{Bytes(4097), 16}, 0}};
+const Bound past_end{1, {}, 0, {{16, {}}}, {{0, 0, 17}}};
+const Bound mark_past_end{1, {}, 0, {}, {}, Bound::Word{{16, {}}, 17}};
+const Bound long_mark{1, {{}}, 0, {}, {}, Bound::Word{{16, {{0, Bytes(4097), 0}}}, 0}};
+Bind bind_of(const FabricHandle& fabric) {
+  return {1, 1, {fabric}};
+}
+Bound bound_of(const RegionKey& key) {
+  return {1, {{}}, 0, {{1, {key}}}, {}};
+}
 
 // encode() writes what it is given; what is wrong with it is for the reader to find.
 const std::vector<Refused> refused{
@@ -86,11 +92,19 @@ const std::vector<Refused> refused{
     {"Lease.ranges[0]", lease_of({{-1}, {4}})},
     {"Lease.ranges[0]", lease_of({{0}, {-4}})},
     {"Lease.ranges[0]", lease_of({{1, 2}, {4, huge}})},
-    {"Bind.fabric", Bind{1, 1, std::string(257, 'f'), "", {}}},
-    {"Bind.domain", Bind{1, 1, "", std::string(257, 'd'), {}}},
-    {"Bind.address", Bind{1, 1, "", "", Bytes(65537)}},
-    {"Bound.address", Bound{1, Bytes(65537), 0, {}, {}}},
-    {"Bound.regions[0]", Bound{1, {}, 0, {{Bytes(4097), 1}}, {}}},
+    {"Hello.fabrics", hello([](Hello& h) { h.fabrics.resize(17); })},
+    {"Hello.fabrics", hello([](Hello& h) { h.fabrics = {{std::string(257, 'f'), ""}}; })},
+    {"Hello.fabrics", hello([](Hello& h) { h.fabrics = {{"", std::string(257, 'd')}}; })},
+    {"Bind.fabrics", bind_of({std::string(257, 'f'), "", {}})},
+    {"Bind.fabrics", bind_of({"", std::string(257, 'd'), {}})},
+    {"Bind.fabrics", bind_of({"", "", Bytes(65537)})},
+    {"Bind.fabrics", Bind{1, 1, std::vector<FabricHandle>(17)}},
+    {"Bound.addresses", Bound{1, {Bytes(65537)}, 0, {}, {}}},
+    {"Bound.addresses", Bound{1, std::vector<Bytes>(17), 0, {}, {}}},
+    {"Bound.regions[0]", bound_of({0, Bytes(4097), 0})},
+    {"Bound.regions[0]", bound_of({1, {}, 0})},
+    {"Bound.regions[0]", bound_of({0, {}, 65})},
+    {"Descriptors.count", Descriptors{1, 65}},
     {"Bound.tensors[0]", dangling},
     {"Bound.tensors[0]", past_end},
     {"Bound.markRegion", mark_past_end},

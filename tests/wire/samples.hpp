@@ -78,9 +78,16 @@ class Maker {
 
   /// One of each alternative of Message, in its order.
   std::vector<Message> messages() {
-    Bound bound{word(), bytes(100), word(), {}, {}};
-    if (below(2) == 0) bound.word = Bound::Word{{bytes(40), 4096}, below(4097)};
-    bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{bytes(200), random_()}; });
+    Bound bound{word(), several<Bytes>(3, [&] { return bytes(100); }), word(), {}, {}};
+    const auto keys = [&] {
+      if (bound.addresses.empty()) return std::vector<RegionKey>{};
+      return several<RegionKey>(3, [&] {
+        return RegionKey{static_cast<std::uint8_t>(below(bound.addresses.size())), bytes(200),
+                         static_cast<std::uint8_t>(below(65))};
+      });
+    };
+    if (below(2) == 0) bound.word = Bound::Word{{4096, keys()}, below(4097)};
+    bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{random_(), keys()}; });
     bound.tensors = several<TensorHandle>(9, [&] {
       TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_(), {}};
       handle.strides = Extents::filled(below(max_dims + 1), static_cast<Extent>(below(1u << 30)));
@@ -95,7 +102,7 @@ class Maker {
     };
     return {
         Hello{protocol_version, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200),
-              digest(), text(200)},
+              digest(), text(200), several<FabricOffer>(4, [&] { return FabricOffer{text(20), text(60)}; })},
         Proof{digest()},
         ManifestRequest{digest()},
         ManifestReply{digest(), bytes(3000)},
@@ -105,7 +112,8 @@ class Maker {
         Leased{word(), word()},
         Release{word(), word()},
         Released{word(), below(2) == 0},
-        Bind{word(), word(), text(20), text(20), bytes(4000)},
+        Bind{word(), word(),
+             several<FabricHandle>(4, [&] { return FabricHandle{text(20), text(60), bytes(4000), word()}; })},
         bound,
         PackRequest{word(), word(), parts(), below(2) == 0, below(2) == 0, text(20), word()},
         DigestRequest{word(), word(), parts()},
@@ -134,6 +142,9 @@ class Maker {
         Confirm{word(), text(20), word()},
         Ping{word()},
         Pong{word()},
+        Descriptors{word(), static_cast<std::uint8_t>(below(65))},
+        Attach{word(), static_cast<std::uint8_t>(random_())},
+        Attached{},
     };
   }
 

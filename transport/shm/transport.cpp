@@ -65,6 +65,8 @@ class ShmFabric final : public Fabric {
     return adopt_region(memory);
   }
 
+  [[nodiscard]] bool adopts_unasked() const override { return true; }
+
   std::unique_ptr<Endpoint> connect(PeerAddress peer) override {
     const MarkAddress mark = decode_address(peer.address);
     if (peer.sockets.size() != 1) {

@@ -26,6 +26,15 @@ sockaddr_storage socket_address(const SocketAddress& from) {
   throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is not a numeric address", from.host));
 }
 
+LocalAddress::LocalAddress(const std::string& name) {
+  if (name.empty() || name.size() >= sizeof address_.sun_path) {
+    throw Error(ErrorCode::invalid_argument, "the name of a local socket has 1 to 107 characters");
+  }
+  address_.sun_family = AF_UNIX;
+  std::memcpy(address_.sun_path + 1, name.data(), name.size());
+  length_ = static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
 std::string interface_of(const std::string& address) {
   uv_interface_address_t* list = nullptr;
   int count = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cstdint>
 #include <string>
@@ -17,6 +18,20 @@ struct SocketAddress {
 sockaddr_storage socket_address(const SocketAddress& from);
 /// Numeric form of its host.
 std::string host_of(const sockaddr_storage& address);
+
+/// A name in the abstract namespace of local sockets (unix(7)), which a network namespace has each; without the leading
+/// zero byte.
+class LocalAddress {
+ public:
+  /// Errors: throws Error{invalid_argument} for a name that is empty or longer than 107 characters.
+  explicit LocalAddress(const std::string& name);
+  [[nodiscard]] const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&address_); }
+  [[nodiscard]] unsigned length() const { return length_; }
+
+ private:
+  sockaddr_un address_{};
+  unsigned length_ = 0;
+};
 
 /// Name of the network interface that has this address; empty when there is none.
 std::string interface_of(const std::string& address);

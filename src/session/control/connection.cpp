@@ -105,6 +105,14 @@ std::shared_ptr<Connection> Connection::connect(Loop& loop, const SocketAddress&
   return self;
 }
 
+std::shared_ptr<Connection> Connection::connect_local(Loop& loop, const std::string& name, const Identity& identity,
+                                                      Events events) {
+  support::require_descriptors(descriptors_per_peer, "connecting to a member");
+  const std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), true));
+  self->stream_ = SocketStream::connect_local(loop, name, self->stream_events());
+  return self;
+}
+
 std::shared_ptr<Connection> Connection::accept(Loop& loop, support::Descriptor socket, const Identity& identity,
                                                Events events) {
   std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), false));
@@ -124,6 +132,7 @@ std::shared_ptr<Connection> Connection::accept(Loop& loop, support::Descriptor s
 
 void Connection::connected() {
   state_ = State::greeting;
+  reached_ = true;
   set_options(*stream_);
   fail_after(handshake_limit, Error(ErrorCode::timed_out, "the peer did not complete the handshake"));
   stream_->start_reading();
@@ -252,6 +261,7 @@ void Connection::take_proof(const wire::Message& message) {
   }
   state_ = State::open;
   timer_.stop();
+  if (initiator_) stream_->accept_descriptors();  // a source has handles to show, a reader has none
   if (!initiator_) write(wire::prove(job_key_, false, peer_, mine_));
   watch_silence();
   if (events_.ready) events_.ready(*this);
@@ -259,6 +269,31 @@ void Connection::take_proof(const wire::Message& message) {
 
 void Connection::send(const wire::Message& message) {
   if (state_ == State::open && !ending_) write(message);
+}
+
+void Connection::send(const wire::Descriptors& message, std::span<const int> descriptors) {
+  if (state_ == State::open && !ending_) write_frame(wire::encode(message), false, descriptors);
+}
+
+std::vector<support::Descriptor> Connection::take_descriptors(std::size_t count) {
+  if (!stream_ || stream_->descriptors_waiting() < count) {
+    throw Error(ErrorCode::transport_failed, "the peer has announced descriptors that have not come");
+  }
+  std::vector<support::Descriptor> taken;
+  taken.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) taken.push_back(stream_->take_descriptor());
+  return taken;
+}
+
+support::Descriptor Connection::release() {
+  if (inbox_.size() != taken_ || !stream_ || stream_->queued_bytes() > 0) {
+    throw Error(ErrorCode::transport_failed, "the peer goes on talking on a connection that was to be handed over");
+  }
+  timer_.stop();
+  turn_.stop();
+  state_ = State::closed;
+  verdicts_.clear();
+  return std::exchange(stream_, nullptr)->release();
 }
 
 void Connection::send_encoded(const Bytes& encoded) {
@@ -281,13 +316,13 @@ void Connection::write(const wire::Message& message) {
   write_frame(wire::encode(message));
 }
 
-void Connection::write_frame(const Bytes& encoded, bool notice) {
+void Connection::write_frame(const Bytes& encoded, bool notice, std::span<const int> descriptors) {
   Bytes frame(frame_header_bytes + encoded.size());
   const std::uint64_t length = encoded.size();
   std::memcpy(frame.data(), &length, sizeof length);
   std::memcpy(frame.data() + frame_header_bytes, encoded.data(), encoded.size());
   sent_bytes_ += frame.size();
-  stream_->write(std::move(frame), {}, notice);
+  stream_->write(std::move(frame), descriptors, notice);
 }
 
 std::size_t Connection::unread_bytes() const {

@@ -59,11 +59,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   static std::shared_ptr<Connection> connect(Loop& loop, const SocketAddress& to, const Identity& identity,
                                              Events events);
+  /// Within this host and network namespace, see SocketStream::connect_local().
+  static std::shared_ptr<Connection> connect_local(Loop& loop, const std::string& name, const Identity& identity,
+                                                   Events events);
   static std::shared_ptr<Connection> accept(Loop& loop, support::Descriptor socket, const Identity& identity,
                                             Events events);
   ~Connection();
 
   void send(const wire::Message& message);
+  /// Hands these over to the peer as well; see wire::Descriptors. Requires: is_local().
+  /// Errors: throws Error{out_of_resources}.
+  void send(const wire::Descriptors& message, std::span<const int> descriptors);
+  /// The oldest of those that have come. Errors: throws Error{transport_failed} when there are not as many.
+  std::vector<support::Descriptor> take_descriptors(std::size_t count);
+  /// The socket, for somebody else to use; this ends without a word. Requires: nothing is being written.
+  /// Errors: throws Error{transport_failed} when the peer has sent something that nobody has read.
+  support::Descriptor release();
   /// The same for a message that is encoded already, because it goes to many.
   void send_encoded(const Bytes& encoded);
   /// The same for what the peer has not asked for. When too much of that is unread, `closed` runs on a later turn.
@@ -81,6 +92,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drop();
 
   [[nodiscard]] bool ready() const { return state_ == State::open; }
+  /// Somebody has answered there.
+  [[nodiscard]] bool reached() const { return reached_; }
+  /// Both ends are on one host; the kernel says so.
+  [[nodiscard]] bool is_local() const { return stream_ && stream_->is_local(); }
   [[nodiscard]] const wire::Hello& peer() const { return peer_; }
   [[nodiscard]] std::uint64_t id() const { return id_; }
   /// Bytes that wait for the peer to read them, beyond what the kernel has taken.
@@ -108,7 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_hello(const wire::Message& message);
   void take_proof(const wire::Message& message);
   void write(const wire::Message& message);
-  void write_frame(const Bytes& encoded, bool notice = false);
+  void write_frame(const Bytes& encoded, bool notice = false, std::span<const int> descriptors = {});
   void drained();
   void fail(const Error& reason);
   void fail_after(std::chrono::nanoseconds delay, const Error& reason);
@@ -129,6 +144,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Bytes job_key_;
   Events events_;
   bool goodbye_ = false;
+  bool reached_ = false;
   Bytes inbox_;            // bytes not yet taken as frames
   std::size_t taken_ = 0;  // of inbox_
   Backlog backlog_;

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace shardwire {
@@ -12,23 +14,62 @@ namespace {
 
 // A publisher that makes a new arena for every step must not leave its old ones mapped here for ever.
 constexpr std::size_t max_cached_regions = 64;
+// Of one Bound: arenas of some terabytes.
+constexpr std::size_t max_descriptors_of_answer = 4096;
+// The source forgets sockets that wait longer than some time that is longer than this.
+constexpr std::chrono::seconds sockets_limit(5);
+
+std::uint64_t random_token() {
+  const wire::Nonce nonce = wire::random_nonce();
+  std::uint64_t token = 0;
+  std::memcpy(&token, nonce.data(), sizeof token);
+  return token | 1;
+}
 
 }  // namespace
 
 void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity) {
-  same_host_ = member.host == identity.hello.host;
+  loop_ = &loop;
+  identity_ = &identity;
+  member_ = member;
+  if (member.host != identity.hello.host) {
+    why_not_local_ = "it is on another host";
+  } else if (member.local_path.empty()) {
+    why_not_local_ = "it listens for no local connections";
+  }
+  dial();
+}
+
+// Two network namespaces of one host do not see each other's local sockets.
+void Link::dial() {
+  const bool locally = why_not_local_.empty();
   Connection::Events events;
-  events.ready = [this, incarnation = member.incarnation](Connection& connection) {
-    if (connection.peer().incarnation != incarnation) {
+  events.ready = [this](Connection& connection) {
+    if (connection.peer().incarnation != member_.incarnation) {
       connection.drop();
       return ended(Error(ErrorCode::peer_lost, "another process has taken its address"));
     }
     for (const wire::Message& message : waiting_) connection.send(message);
     waiting_.clear();
   };
-  events.message = [this](Connection&, wire::Message& message) { answered(message); };
-  events.closed = [this](Connection&, const Error& reason, bool) { ended(reason); };
-  connection_ = Connection::connect(loop, {member.address, member.port}, identity, std::move(events));
+  events.message = [this](Connection& connection, wire::Message& message) {
+    if (const auto* brought = std::get_if<wire::Descriptors>(&message)) {
+      take_descriptors_in(connection, *brought);
+    } else {
+      answered(message);
+    }
+  };
+  events.closed = [this, locally](const Connection& connection, const Error& reason, bool) {
+    if (!locally || connection.reached()) return ended(reason);
+    why_not_local_ = fmt::format("its local socket cannot be reached ({}): another network namespace?", reason.what());
+    try {
+      dial();
+    } catch (const Error& error) {
+      ended(error);
+    }
+  };
+  connection_ = locally ? Connection::connect_local(*loop_, member_.local_path, *identity_, std::move(events))
+                        : Connection::connect(*loop_, {member_.address, member_.port}, *identity_, std::move(events));
 }
 
 Link::~Link() {
@@ -67,6 +108,11 @@ void Link::answered(wire::Message& message) {
       },
       message);
   for (const Answer& answer : answers) answer(message);
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (requires { value.request; }) descriptors_.erase(value.request);
+      },
+      message);
 }
 
 void Link::ended(const Error& reason) {
@@ -78,7 +124,9 @@ void Link::ended(const Error& reason) {
 }
 
 void Link::abort(const Error& reason) {
-  if (endpoint_) endpoint_->abort();
+  for (const Channel& channel : channels_) {
+    if (channel.endpoint) channel.endpoint->abort();
+  }
   if (connection_) connection_->drop();
   ended(reason);
 }
@@ -95,24 +143,78 @@ std::uint64_t Link::watch(Broken broken) {
   return watcher;
 }
 
-transport::Endpoint& Link::endpoint(const Bytes& address) {
-  if (!endpoint_ || endpoint_->failed() || address != address_) {
-    regions_.clear();
-    bindings_.clear();
-    endpoint_.reset();
-    endpoint_ = fabric_.connect({.address = address, .same_host = same_host_});
-    address_ = address;
+void Link::take_descriptors_in(Connection& connection, const wire::Descriptors& message) {
+  auto taken = connection.take_descriptors(message.count);
+  if (!by_number_.contains(message.request)) return;  // nobody waits for them any more
+  auto& all = descriptors_[message.request];
+  if (all.size() + taken.size() > max_descriptors_of_answer) {
+    throw Error(ErrorCode::transport_failed, "a source hands over more descriptors than one answer can need");
   }
-  return *endpoint_;
+  std::ranges::move(taken, std::back_inserter(all));
 }
 
-std::shared_ptr<transport::RemoteRegion> Link::region(const wire::RegionHandle& handle) {
-  if (const auto found = regions_.find(handle.key); found != regions_.end()) return found->second;
-  if (regions_.size() >= max_cached_regions) {
-    std::erase_if(regions_, [](const auto& entry) { return entry.second.use_count() == 1; });
+std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
+  auto found = descriptors_.extract(number);
+  return found.empty() ? std::vector<support::Descriptor>{} : std::move(found.mapped());
+}
+
+void Link::prepare(std::size_t fabric, Prepared prepared) {
+  Channel& channel = channels_[fabric];
+  const transport::Sockets wanted = fabrics_[fabric].sockets();
+  const bool fresh = !channel.sockets.empty() && Clock::now() - channel.opened_at < sockets_limit;
+  if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
+  channel.waiting.push_back(std::move(prepared));
+  if (channel.waiting.size() > 1) return;
+  channel.sockets.clear();
+  channel.token = random_token();
+  try {
+    channel.opening = std::make_unique<OpeningSockets>(
+        *loop_, member_, wanted, channel.token, *identity_,
+        [this, fabric](std::vector<support::Descriptor> sockets, const Error* why_not) {
+          sockets_opened(fabric, std::move(sockets), why_not);
+        });
+  } catch (const Error& error) {
+    sockets_opened(fabric, {}, &error);
   }
-  std::shared_ptr<transport::RemoteRegion> region = endpoint_->import_region({handle.key}, handle.size_bytes);
-  regions_.emplace(handle.key, region);
+}
+
+void Link::sockets_opened(std::size_t fabric, std::vector<support::Descriptor> sockets, const Error* why_not) {
+  Channel& channel = channels_[fabric];
+  const auto opening = std::move(channel.opening);  // it is on the call stack
+  channel.sockets = std::move(sockets);
+  channel.opened_at = Clock::now();
+  for (const Prepared& prepared : std::exchange(channel.waiting, {})) prepared(why_not);
+}
+
+wire::FabricHandle Link::handle(std::size_t fabric) const {
+  const transport::Fabric& mine = fabrics_[fabric];
+  return {std::string(mine.name()), mine.domain(), mine.address(), channels_[fabric].token};
+}
+
+transport::Endpoint& Link::endpoint(std::size_t fabric, const Bytes& address) {
+  Channel& channel = channels_[fabric];
+  if (!connected(fabric) || address != channel.address) {
+    channel.regions.clear();
+    bindings_.clear();
+    channel.endpoint.reset();
+    channel.endpoint = fabrics_[fabric].connect({.address = address,
+                                                 .same_host = member_.host == identity_->hello.host,
+                                                 .sockets = std::exchange(channel.sockets, {})});
+    channel.address = address;
+  }
+  return *channel.endpoint;
+}
+
+std::shared_ptr<transport::RemoteRegion> Link::region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
+                                                      std::vector<support::Descriptor> descriptors) {
+  Channel& channel = channels_[fabric];
+  if (const auto found = channel.regions.find(key); found != channel.regions.end()) return found->second;
+  if (channel.regions.size() >= max_cached_regions) {
+    std::erase_if(channel.regions, [](const auto& entry) { return entry.second.use_count() == 1; });
+  }
+  std::shared_ptr<transport::RemoteRegion> region =
+      channel.endpoint->import_region({key, std::move(descriptors)}, size_bytes);
+  channel.regions.emplace(key, region);
   return region;
 }
 
@@ -135,7 +237,11 @@ std::vector<Link::Idle> Link::idle(
     if (live(name, binding.generation)) continue;
     Idle idle{name, 0};
     for (const Bytes& key : binding.keys) {
-      if (const auto found = regions_.find(key); found != regions_.end()) idle.bytes += found->second->mapped().bytes;
+      for (const Channel& channel : channels_) {
+        if (const auto found = channel.regions.find(key); found != channel.regions.end()) {
+          idle.bytes += found->second->mapped().bytes;
+        }
+      }
     }
     result.push_back(std::move(idle));
   }
@@ -150,7 +256,8 @@ void Link::drop_unbound(const std::set<Bytes>& keys) {
   for (const Bytes& key : keys) {
     const bool bound = std::any_of(bindings_.begin(), bindings_.end(),
                                    [&](const auto& entry) { return entry.second.keys.contains(key); });
-    if (!bound) regions_.erase(key);
+    if (bound) continue;
+    for (Channel& channel : channels_) channel.regions.erase(key);
   }
 }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "session/control/connection.hpp"
+#include "session/control/payload_sockets.hpp"
+#include "session/fabrics.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire {
@@ -20,12 +22,14 @@ namespace shardwire {
 class Link {
  public:
   using Answer = std::function<void(wire::Message&)>;  ///< a reply, or wire::Failure
+  using Clock = std::chrono::steady_clock;
   using Broken = std::function<void(const Error&)>;    ///< the connection ended; nothing further comes
 
   /// To a member whose address is not known yet: what is asked waits for connect().
-  Link(transport::Fabric& fabric, int rank) : fabric_(fabric), rank_(rank) {}
+  Link(const Fabrics& fabrics, int rank) : fabrics_(fabrics), rank_(rank), channels_(fabrics.size()) {}
   ~Link();
 
+  /// Ownership: borrows loop and identity. Errors: throws Error{out_of_resources}.
   void connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity);
   /// Gives up: the member has no address to connect to.
   void fail(const Error& reason) { ended(reason); }
@@ -35,6 +39,8 @@ class Link {
   void request(std::uint64_t number, const wire::Message& message, Answer answer);
   /// Manifests and values are answered by digest.
   void request(const wire::Digest& digest, const wire::Message& message, Answer answer);
+  /// Descriptors that came for this request before its answer.
+  std::vector<support::Descriptor> take_descriptors(std::uint64_t number);
   /// Takes back interest in an answer, e.g. of a packed request whose payload has come.
   void forget(std::uint64_t number) { by_number_.erase(number); }
   /// Sends what needs no answer.
@@ -43,6 +49,12 @@ class Link {
   void abort(const Error& reason);
   /// Whether the peer's hello lists the capability. Requires: something was answered.
   [[nodiscard]] bool peer_can(std::string_view capability) const;
+  /// The same.
+  [[nodiscard]] const wire::Hello& peer() const { return connection_->peer(); }
+  /// The source is a process of this host, by the kernel's word, and descriptors can be handed over.
+  [[nodiscard]] bool is_local() const { return connection_ && connection_->is_local(); }
+  /// Why it is not, for people.
+  [[nodiscard]] const std::string& why_not_local() const { return why_not_local_; }
   void leave() {
     if (connection_) connection_->leave();
   }
@@ -51,12 +63,25 @@ class Link {
   std::uint64_t watch(Broken broken);
   void unwatch(std::uint64_t watcher) { watchers_.erase(watcher); }
 
-  /// Endpoint to the source's fabric at `address`, made once. Errors: as Fabric::connect.
-  transport::Endpoint& endpoint(const Bytes& address);
+  // Fabrics, each by its index in Fabrics: prepare(), then a Bind with handle(), then endpoint() with the answer.
+
+  /// Runs with a null pointer, or with what stands in the way; now or on a later turn of the loop.
+  using Prepared = std::function<void(const Error* why_not)>;
+  /// Opens the sockets that the fabric lives on, unless it is connected.
+  void prepare(std::size_t fabric, Prepared prepared);
+  /// What Bind says of the fabric. Requires: it is prepared.
+  [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const;
+  /// Endpoint to the source's fabric at `address`, made once. Requires: it is prepared. Errors: as Fabric::connect.
+  transport::Endpoint& endpoint(std::size_t fabric, const Bytes& address);
   /// Requires: it was made.
-  transport::Endpoint& endpoint() { return *endpoint_; }
-  /// The source's region, imported once. Errors: as Endpoint::import_region.
-  std::shared_ptr<transport::RemoteRegion> region(const wire::RegionHandle& handle);
+  [[nodiscard]] transport::Endpoint& endpoint(std::size_t fabric) const { return *channels_[fabric].endpoint; }
+  [[nodiscard]] bool connected(std::size_t fabric) const {
+    const auto& endpoint = channels_[fabric].endpoint;
+    return endpoint && !endpoint->failed();
+  }
+  /// The source's region, imported once. Requires: the fabric is connected. Errors: as Endpoint::import_region.
+  std::shared_ptr<transport::RemoteRegion> region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
+                                                  std::vector<support::Descriptor> descriptors);
 
   /// This publication of the source is read through the regions with these keys. Others that it was read through before
   /// are given back, unless another publication of the source lies there.
@@ -77,23 +102,39 @@ class Link {
     std::uint64_t generation = 0;
     std::set<Bytes> keys;
   };
+  /// One fabric's way to the source.
+  struct Channel {
+    std::uint64_t token = 0;  // of its sockets; 0: none were opened
+    std::unique_ptr<OpeningSockets> opening;
+    std::vector<Prepared> waiting;  // for these
+    std::vector<support::Descriptor> sockets;
+    Clock::time_point opened_at{};
+    Bytes address;
+    std::unique_ptr<transport::Endpoint> endpoint;
+    std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions;  // owners: this cache and restores that read
+  };
+  void dial();
+  void sockets_opened(std::size_t fabric, std::vector<support::Descriptor> sockets, const Error* why_not);
+  void take_descriptors_in(Connection& connection, const wire::Descriptors& message);
   void drop_unbound(const std::set<Bytes>& keys);
   void send(const wire::Message& message);
   void answered(wire::Message& message);
   void ended(const Error& reason);
 
-  transport::Fabric& fabric_;
+  const Fabrics& fabrics_;
   int rank_;
-  bool same_host_ = false;
+  Loop* loop_ = nullptr;                // once connect() was called, as the next
+  const Identity* identity_ = nullptr;  // owners: see LinkTable
+  wire::MemberRecord member_;
+  std::string why_not_local_;
   std::optional<Error> broken_;
   std::vector<wire::Message> waiting_;  // until the handshake is done
   std::map<std::uint64_t, Answer> by_number_;
   std::map<wire::Digest, std::vector<Answer>> by_digest_;  // several restores may ask for the same one
   std::map<std::uint64_t, Broken> watchers_;
   std::uint64_t next_watcher_ = 1;
-  Bytes address_;
-  std::unique_ptr<transport::Endpoint> endpoint_;
-  std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions_;  // owners: this cache and restores that read
+  std::map<std::uint64_t, std::vector<support::Descriptor>> descriptors_;  // by request
+  std::vector<Channel> channels_;                                          // by fabric
   std::map<std::string, Binding> bindings_;                            // by publication
   std::shared_ptr<Connection> connection_;  // owners: this link and its own callbacks; null until connect()
 };

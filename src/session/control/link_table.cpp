@@ -15,9 +15,9 @@ constexpr ByteCount max_idle_bytes = 256u << 20;
 
 }  // namespace
 
-LinkTable::LinkTable(Loop& loop, transport::Fabric& fabric, Membership& membership, const Identity& identity,
+LinkTable::LinkTable(Loop& loop, const Fabrics& fabrics, Membership& membership, const Identity& identity,
                      Defer defer)
-    : loop_(loop), fabric_(fabric), membership_(membership), identity_(identity), defer_(std::move(defer)) {
+    : loop_(loop), fabrics_(fabrics), membership_(membership), identity_(identity), defer_(std::move(defer)) {
 }
 
 std::shared_ptr<Link> LinkTable::link(const wire::PublicationRecord& record) {
@@ -30,7 +30,7 @@ std::shared_ptr<Link> LinkTable::link(const wire::PublicationRecord& record) {
   }
   const wire::MemberRecord* address = directory.address(record.member, record.epoch);
   if (address == nullptr) membership_.require_rendezvous(fmt::format("the address of member {}", record.member));
-  auto fresh = std::make_shared<Link>(fabric_, record.member);
+  auto fresh = std::make_shared<Link>(fabrics_, record.member);
   if (address != nullptr) {
     fresh->connect(loop_, *address, identity_);  // throws: nothing is kept, the next one tries again
   } else {

@@ -23,7 +23,7 @@ class LinkTable {
   using Clock = std::chrono::steady_clock;
 
   /// Ownership: borrows all. `defer` runs a task on a later turn of the loop.
-  LinkTable(Loop& loop, transport::Fabric& fabric, Membership& membership, const Identity& identity, Defer defer);
+  LinkTable(Loop& loop, const Fabrics& fabrics, Membership& membership, const Identity& identity, Defer defer);
 
   /// The connection to a source, made when there is none, once its address has come. Errors: throws Error{peer_lost}.
   std::shared_ptr<Link> link(const wire::PublicationRecord& record);
@@ -50,7 +50,7 @@ class LinkTable {
   void connect_waiting(int member, const Error* absent);
 
   Loop& loop_;
-  transport::Fabric& fabric_;
+  const Fabrics& fabrics_;
   Membership& membership_;
   const Identity& identity_;
   Defer defer_;

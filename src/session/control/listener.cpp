@@ -32,22 +32,37 @@ Listener::Listener(Loop& loop, const SocketAddress& at, Incoming incoming)
   sockaddr_storage address = socket_address(at);
   auto* raw = reinterpret_cast<sockaddr*>(&address);
   socklen_t length = address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  open(raw, length, fmt::format("{} port {}", at.host, at.port));
+  check_uv(::getsockname(socket_.get(), raw, &length) == 0 ? 0 : uv_translate_sys_error(errno), "getsockname");
+  address_.port = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                                      : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  watch(loop);
+}
+
+Listener::Listener(Loop& loop, const std::string& local_name, Incoming incoming)
+    : incoming_(std::move(incoming)), retry_(loop) {
+  const LocalAddress address(local_name);
+  open(address.raw(), address.length(), fmt::format("the local name '{}'", local_name));
+  watch(loop);
+}
+
+void Listener::open(const sockaddr* address, unsigned length, const std::string& where) {
   const auto check = [&](int result) {
     if (result >= 0) return;
     const int status = uv_translate_sys_error(errno);
-    const std::string why = fmt::format("cannot listen on {} port {}: {}", at.host, at.port, uv_message(status));
+    const std::string why = fmt::format("cannot listen on {}: {}", where, uv_message(status));
     if (status == UV_EADDRINUSE) throw PortTaken(ErrorCode::invalid_argument, why);
     throw Error(uv_error_code(status, ErrorCode::invalid_argument), why);
   };
-  socket_.reset(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  socket_.reset(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   check(socket_.get());
   const int on = 1;
-  check(::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
-  check(::bind(socket_.get(), raw, length));
+  if (address->sa_family != AF_UNIX) check(::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+  check(::bind(socket_.get(), address, length));
   check(::listen(socket_.get(), max_waiting));
-  check(::getsockname(socket_.get(), raw, &length));
-  address_.port = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                                      : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+void Listener::watch(Loop& loop) {
   spare_ = any_descriptor();
   auto poll = std::make_unique<uv_poll_t>();
   check_uv(uv_poll_init(loop.raw(), poll.get(), socket_.get()), "uv_poll_init");

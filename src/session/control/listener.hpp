@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "session/control/addresses.hpp"
 #include "session/control/loop.hpp"
@@ -26,9 +27,15 @@ class Listener {
 
   /// `port` 0: any free one. Errors: throws PortTaken, Error{invalid_argument} when the address is not ours.
   Listener(Loop& loop, const SocketAddress& at, Incoming incoming);
+  /// On a name in this network namespace (unix(7), abstract), for processes of this host only.
+  /// Errors: throws PortTaken, Error{out_of_resources}.
+  Listener(Loop& loop, const std::string& local_name, Incoming incoming);
+  /// Not of one on a local name.
   [[nodiscard]] const SocketAddress& address() const { return address_; }
 
  private:
+  void open(const sockaddr* address, unsigned length, const std::string& where);
+  void watch(Loop& loop);
   void start();
   void accept_waiting();
   void turn_away_waiting();

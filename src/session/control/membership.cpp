@@ -127,7 +127,7 @@ void Membership::announce(const std::string& host) {
                                   .host = identity_.hello.host,
                                   .address = host,
                                   .port = port,
-                                  .local_path = {}};
+                                  .local_path = host_.listen_locally()};
   if (rendezvous_) warn_of_empty_key(host);
   send(wire::Join{record});
 }

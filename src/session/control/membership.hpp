@@ -27,6 +27,8 @@ class Membership {
     virtual ~Host() = default;
     /// Accepts members there from now on; returns the port.
     virtual std::uint16_t listen(const SocketAddress& at) = 0;
+    /// And on a local name, which is returned; empty where nobody could make use of that.
+    virtual std::string listen_locally() = 0;
     /// To a member whose connection was accepted here; nothing when that is gone.
     virtual void send_to(Rendezvous::ClientId client, const Bytes& encoded) = 0;
     /// The same for what it has not asked for, see Connection::notify().

@@ -88,14 +88,9 @@ std::shared_ptr<SocketStream> SocketStream::connect(Loop& loop, const SocketAddr
 }
 
 std::shared_ptr<SocketStream> SocketStream::connect_local(Loop& loop, const std::string& name, Events events) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (name.empty() || name.size() >= sizeof address.sun_path) {
-    throw Error(ErrorCode::invalid_argument, "the name of a local socket has 1 to 107 characters");
-  }
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const LocalAddress address(name);
   const std::shared_ptr<SocketStream> self(new SocketStream(loop, open_socket(AF_UNIX), std::move(events)));
-  self->begin_connecting(&address, static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+  self->begin_connecting(address.raw(), address.length());
   return self;
 }
 
@@ -191,15 +186,15 @@ void SocketStream::read_some() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && would_block()) return;
     if (got <= 0) return end(got == 0 ? UV_EOF : status_of_errno());
-    if (local_ && !take_in(message)) return end(UV_EPROTO);
+    if (const int status = local_ ? take_in(message) : 0; status != 0) return end(status);
     const auto tell = events_.data;
     if (tell) tell(std::as_bytes(std::span(buffer.base, static_cast<std::size_t>(got))));
     if (static_cast<std::size_t>(got) < buffer.len) return;
   }
 }
 
-// Takes the descriptors; false when some were lost, or nobody can want as many.
-bool SocketStream::take_in(const msghdr& message) {
+// Takes the descriptors. Not 0: some were lost, or nobody wants as many.
+int SocketStream::take_in(const msghdr& message) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(const_cast<msghdr*>(&message), header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -210,7 +205,8 @@ bool SocketStream::take_in(const msghdr& message) {
       descriptors_.emplace_back(number);
     }
   }
-  return (message.msg_flags & MSG_CTRUNC) == 0 && descriptors_.size() <= max_descriptors;
+  if (descriptors_.size() > (accepts_descriptors_ ? max_descriptors : 0)) return UV_EPROTO;
+  return (message.msg_flags & MSG_CTRUNC) == 0 ? 0 : UV_EMFILE;  // there is room for all that one call can bring
 }
 
 support::Descriptor SocketStream::take_descriptor() {

@@ -50,7 +50,10 @@ class SocketStream : public std::enable_shared_from_this<SocketStream> {
   [[nodiscard]] std::size_t queued_bytes() const { return queued_bytes_; }
   /// Of what is queued.
   [[nodiscard]] std::size_t queued_notice_bytes() const { return queued_notice_bytes_; }
-  /// The descriptors that have come, oldest first; at most max_descriptors wait to be taken.
+  /// Takes descriptors from here on; a peer that sends some before, or more than max_descriptors that nobody has taken, is
+  /// at fault, and the stream ends.
+  void accept_descriptors() { accepts_descriptors_ = true; }
+  /// Those that have come, oldest first.
   support::Descriptor take_descriptor();
   [[nodiscard]] std::size_t descriptors_waiting() const { return descriptors_.size(); }
   static constexpr std::size_t max_descriptors = 256;
@@ -82,7 +85,7 @@ class SocketStream : public std::enable_shared_from_this<SocketStream> {
   void watch();
   void ready(int status, int events);
   void read_some();
-  bool take_in(const struct msghdr& message);
+  int take_in(const struct msghdr& message);
   void flush();
   void tell_drained();
   void discard_queue();
@@ -94,6 +97,7 @@ class SocketStream : public std::enable_shared_from_this<SocketStream> {
   support::Descriptor socket_;
   Events events_;
   bool local_ = false;
+  bool accepts_descriptors_ = false;
   bool connecting_ = false;
   bool reading_ = false;
   bool broken_ = false;     // for writing

@@ -19,18 +19,6 @@ std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t
   return static_cast<std::size_t>(std::lower_bound(tensors.begin(), tensors.end(), tensor) - tensors.begin());
 }
 
-// Without one the source is asked.
-GenerationWord word_of(Link& link, const wire::Bound& reply) {
-  if (!reply.word) return {};
-  try {
-    auto region = link.region(reply.word->region);
-    if (!is_generation_word(reply.word->offset_bytes, region->mapped().bytes)) return {};
-    return {std::move(region), reply.word->offset_bytes};
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
   const PlacedBox* found = placed.around(box);
   if (found == nullptr) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
@@ -91,7 +79,6 @@ void RestoreRun::lease_from(std::size_t index) {
                   std::vector<Rank>{peer.layout_rank});
     }
     peer.lease = core_.publisher().lease_own(*peer.own);
-    peer.path = {.carrier = "this process", .reach = Reach::process};
     if (peer.bound_generation != peer.record.generation) repetition_.bound_anew();
     peer.bound_generation = peer.record.generation;
     return peer_bound();
@@ -136,63 +123,10 @@ void RestoreRun::leased(std::size_t index, wire::Message& message) {
     if (!repetition_.awaits_leases() && stage_ == Stage::verify) release_all();
     return;
   }
-  if (peer.bound_generation == peer.record.generation) return peer_bound();
-  const transport::Fabric& fabric = core_.fabric();
-  const wire::Bind request{next_request(), peer.lease, std::string(fabric.name()), fabric.domain(), fabric.address()};
-  ++peer.unanswered;
-  peer.link->request(request.request, request, while_running([this, index](wire::Message& reply) {
-                       --peers_[index].unanswered;
-                       bound(index, expect<wire::Bound>(reply, peers_[index]));
-                     }));
-}
-
-void RestoreRun::bound(std::size_t index, const wire::Bound& reply) {
-  Peer& peer = peers_[index];
-  const auto nonsense = [&](const char* what) {
-    throw Error(ErrorCode::transport_failed, fmt::format("source rank {} gave {}", to_int(peer.layout_rank), what),
-                std::vector<Rank>{peer.layout_rank});
-  };
-  if (reply.tensors.size() != peer.tensors.size()) nonsense("handles for other tensors than it was asked for");
-  for (std::size_t i = 0; i < peer.tensors.size(); ++i) {
-    const wire::TensorHandle& handle = reply.tensors[i];
-    if (handle.tensor != peer.tensors[i]) nonsense("handles for other tensors than it was asked for");
-    if (handle.region != wire::no_region && handle.region >= reply.regions.size())
-      nonsense("a handle without a region");
-  }
-  if (options_.verify == Verify::digest && !peer.link->peer_can("straight")) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("source rank {} does not send digests along: all members need this version",
-                            to_int(peer.layout_rank)),
-                std::vector<Rank>{peer.layout_rank});
-  }
-  repetition_.bound_anew();
-  peer.bound_generation = peer.record.generation;
-  peer.handles = reply.tensors;
-  peer.no_map_reason.clear();
-  peer.region_bytes.clear();
-  peer.regions.clear();
-  transport::Endpoint& endpoint = peer.link->endpoint(reply.address);
-  peer.path = endpoint.path({});
-  peer.regions.resize(reply.regions.size());
-  for (const wire::RegionHandle& region : reply.regions) peer.region_bytes.push_back(region.size_bytes);
-  if (!peer.path.map && !peer.path.read) {
-    peer.no_map_reason = "; " + peer.path.why_not;
-  } else if (reply.regions.empty()) {
-    peer.no_map_reason = "; its memory is not in an arena";
-  } else {
-    for (std::size_t i = 0; i < reply.regions.size(); ++i) {
-      peer.regions[i] = peer.link->region(reply.regions[i]);
-      if (peer.path.map && peer.regions[i]->mapped().empty())
-        peer.no_map_reason = "; its memory cannot be mapped from here";
-    }
-  }
-  peer.word = word_of(*peer.link, reply);
-  std::set<Bytes> keys;
-  for (const wire::RegionHandle& region : reply.regions) keys.insert(region.key);
-  if (reply.word) keys.insert(reply.word->region.key);
-  peer.link->bound(options_.from, peer.record.generation, std::move(keys));
-  peer.max_pack_bytes = reply.max_pack_bytes;
-  peer_bound();
+  const bool connected = std::ranges::all_of(
+      peer.connected, [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
+  if (connected && peer.bound_generation == peer.record.generation) return peer_bound();
+  connect(index);
 }
 
 void RestoreRun::peer_bound() {
@@ -268,8 +202,12 @@ void RestoreRun::log_paths() const {
     for (const auto& [way, bytes] : ways[i]) {
       moved += fmt::format("{}{} bytes {}", moved.empty() ? "" : ", ", bytes, to_string(way));
     }
+    std::string carriers = peer.own ? "this process" : "";
+    for (const ConnectedFabric& one : peer.connected) {
+      carriers += fmt::format("{}{}", carriers.empty() ? "" : ", ", one.path.carrier);
+    }
     core_.log(LogLevel::info, fmt::format("path to source rank {}, member {}: {}: {}{}", to_int(peer.layout_rank),
-                                          peer.record.member, peer.path.carrier, moved, peer.no_map_reason));
+                                          peer.record.member, carriers, moved, peer.no_map_reason));
   }
 }
 
@@ -297,26 +235,32 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     transfer.source = own.data;
     return transfer;
   }
-  offer = {peer.path.reach, {Way::packed}};
-  if (peer.link->peer_can("straight")) offer.ways.add(Way::straight);
+  offer.reach = peer.link->is_local() || !peer.sent_by ? Reach::host : peer.connected[*peer.sent_by].path.reach;
+  if (peer.sent_by) {
+    offer.ways.add(Way::packed);
+    offer.ways.add(Way::straight);
+  }
   const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
-  if (handle.region == wire::no_region || !peer.regions[handle.region]) {
+  if (handle.region == wire::no_region) {
     // How it lies there matters for the choice only: the source packs or sends from its own memory.
     transfer.held =
         remote_box(handle, std::numeric_limits<ByteCount>::max(), held, peer.layout_rank, transfer.box, placed_);
     return transfer;
   }
-  const transport::RemoteRegion& region = *peer.regions[handle.region];
+  const SourceRegion& region = peer.regions[handle.region];
+  transport::ConstMemory mapped;
+  for (std::size_t i = 0; i < region.over.size() && mapped.empty(); ++i) {
+    if (region.over[i] && peer.connected[i].path.map) mapped = region.over[i]->mapped();
+  }
   // What is mapped counts, not what this answer says: the region may be known from an earlier one.
-  const transport::ConstMemory mapped = region.mapped();
-  const ByteCount bytes = mapped.empty() ? peer.region_bytes[handle.region] : mapped.bytes;
+  const ByteCount bytes = mapped.empty() ? region.bytes : mapped.bytes;
   transfer.held = remote_box(handle, bytes, held, peer.layout_rank, transfer.box, placed_);
   if (!mapped.empty()) {
     transfer.source = mapped.address + handle.offset_bytes;
     offer.ways.add(Way::mapped);
   }
-  if (peer.path.read) {
-    transfer.region = &region;
+  if (peer.read_by && *peer.read_by < region.over.size() && region.over[*peer.read_by]) {
+    transfer.region = region.over[*peer.read_by].get();
     transfer.region_offset = handle.offset_bytes;
     offer.ways.add(Way::read);
     offer.ways.add(Way::over_read);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "move/choice.hpp"
 #include "move/staging.hpp"
 #include "session/control/link.hpp"
+#include "session/path_choice.hpp"
 #include "session/restore/values.hpp"
 #include "session/source/generation_words.hpp"
 #include "session/source/publication.hpp"
@@ -30,6 +32,19 @@ struct Planning {
   std::exception_ptr error;
 };
 
+/// A fabric that is connected to a source, and what it can do with host memory.
+struct ConnectedFabric {
+  std::size_t fabric = 0;  // see Fabrics
+  transport::Path path;
+};
+
+/// A region of a source: what it is over each of the connected fabrics, null where it has no key there.
+struct SourceRegion {
+  ByteCount bytes = 0;
+  std::vector<std::shared_ptr<transport::RemoteRegion>> over;  // in the order of SourcePeer::connected
+  int best_path = no_path;                                     // see path_choice.hpp
+};
+
 /// A source of a restore, rank `layout_rank` of the old layout.
 struct SourcePeer {
   Rank layout_rank{};
@@ -42,11 +57,16 @@ struct SourcePeer {
   std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
   std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
   std::uint64_t bound_generation = 0;             // of the publication that what follows belongs to; 0: none yet
-  std::vector<std::shared_ptr<transport::RemoteRegion>> regions;  // null: of no use here
-  std::vector<ByteCount> region_bytes;
+  std::vector<std::size_t> candidates;            // fabrics that may still be worth connecting, best first; while binding
+  std::vector<ConnectedFabric> connected;
+  std::vector<std::string> left_out;        // fabrics that could not be connected, and why
+  std::vector<SourceRegion> regions;
+  int unregistered_path = no_path;          // the best for memory that lies in no region
   std::vector<wire::TensorHandle> handles;  // by position in `tensors`
+  std::optional<std::size_t> read_by;       // index into `connected`, as the next: the best that reads, and that sends
+  std::optional<std::size_t> sent_by;
+  std::set<Bytes> keys;  // of the regions
   GenerationWord word;
-  transport::Path path;
   std::string no_map_reason;
   std::string no_map_cost;
   ByteCount max_pack_bytes = 0;  // most payload of one packed request
@@ -54,8 +74,16 @@ struct SourcePeer {
   /// Nothing of the source's memory is known any more; the next restore binds anew.
   void unbind() {
     bound_generation = 0;
+    connected.clear();
+    left_out.clear();
     regions.clear();
+    unregistered_path = no_path;
+    handles.clear();
+    read_by.reset();
+    sent_by.reset();
+    keys.clear();
     word = {};
+    no_map_reason.clear();
   }
 };
 

@@ -27,7 +27,10 @@ void RestoreRun::move_all() {
     guarded([&] { differ(std::span(&part, 1)); });
     pump();
   };
-  hooks.endpoint = [this](std::uint32_t peer) -> transport::Endpoint& { return peers_[peer].link->endpoint(); };
+  // Of reads: messages come by themselves.
+  hooks.endpoint = [this](std::uint32_t peer) -> transport::Endpoint& {
+    return peers_[peer].link->endpoint(peers_[peer].connected[peers_[peer].read_by.value()].fabric);
+  };
   hooks.ask = [this](std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
     wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
     if (message.lease == 0) {
@@ -43,8 +46,9 @@ void RestoreRun::move_all() {
   };
   engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, std::move(hooks));
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-    const transport::Path& path = peers_[peer].path;
-    engine_->limit(static_cast<std::uint32_t>(peer), {.max_pack_bytes = peers_[peer].max_pack_bytes,
+    const Peer& from = peers_[peer];
+    const transport::Path path = from.read_by ? from.connected[*from.read_by].path : transport::Path{};
+    engine_->limit(static_cast<std::uint32_t>(peer), {.max_pack_bytes = from.max_pack_bytes,
                                                       .first_request = random_request(),
                                                       .max_ranges = path.max_ranges,
                                                       .max_read_bytes = path.max_read_bytes,

@@ -14,9 +14,14 @@ bool reads_in_place(Way way) {
   return way == Way::local || way == Way::mapped;
 }
 
+bool all_connected(const SourcePeer& peer) {
+  return std::ranges::all_of(peer.connected,
+                             [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
+}
+
 bool still_bound(const SourcePeer& peer) {
   return peer.bound_generation == peer.record.generation &&
-         (!peer.link || (!peer.link->broken() && peer.link->peer_can("unleased")));
+         (!peer.link || (!peer.link->broken() && peer.link->peer_can("unleased") && all_connected(peer)));
 }
 
 }  // namespace

@@ -1,16 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "session/restore/run.hpp"
 
 namespace shardwire {
+
+namespace {
+
+// Which of the connected fabrics moves bytes this way.
+const ConnectedFabric* carrier_of(const SourcePeer& peer, Way way) {
+  std::optional<std::size_t> chosen = peer.sent_by;
+  if (way == Way::read || way == Way::over_read) chosen = peer.read_by;
+  if (way == Way::mapped) {
+    const auto maps = std::ranges::find_if(peer.connected, [](const ConnectedFabric& one) { return one.path.map; });
+    if (maps != peer.connected.end()) return &*maps;
+  }
+  return chosen ? &peer.connected[*chosen] : nullptr;
+}
+
+}  // namespace
 
 RestoreReport RestoreRun::make_report() const {
   RestoreReport report;
   report.seconds = seconds_;
   report.seconds.wall = seconds_.join + std::chrono::duration<double>(stage_began_ - began_).count();
-  report.transport = core_.fabric().version();
-  const auto registration = core_.arenas().registration();
+  for (const std::string& version : core_.fabrics().versions()) {
+    report.transport += (report.transport.empty() ? "" : ", ") + version;
+  }
+  const auto registration = core_.memory().registration();
   report.registered_bytes = registration.bytes;
   report.registration_seconds = registration.seconds;
   report.staging_budget = options_.staging_bytes + core_.publisher().staging_budget_bytes();
@@ -48,9 +67,12 @@ void RestoreRun::add_peers(RestoreReport& report) const {
       const ByteCount bytes = engine_->tally().peer_bytes(peer, way);
       if (bytes == 0) return;
       if (way == Way::local) return report.peers.push_back({peers_[i].layout_rank, bytes, "local", "this process"});
-      std::string detail = peers_[i].path.carrier;
-      if (way == Way::straight || way == Way::packed) detail += peers_[i].no_map_reason + peers_[i].no_map_cost;
-      report.peers.push_back({peers_[i].layout_rank, bytes, fmt::format("{}/{}", core_.fabric().name(), to_string(way)),
+      const ConnectedFabric* by = carrier_of(peers_[i], way);
+      if (by == nullptr) return;
+      std::string detail = by->path.carrier;
+      if (way != Way::mapped) detail += peers_[i].no_map_reason + peers_[i].no_map_cost;
+      report.peers.push_back({peers_[i].layout_rank, bytes,
+                              fmt::format("{}/{}", core_.fabrics()[by->fabric].name(), to_string(way)),
                               std::move(detail)});
     });
   }

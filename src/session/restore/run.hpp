@@ -105,7 +105,20 @@ class RestoreRun final : public RunningRestore {
   void name_peers();
   void lease_from(std::size_t index);
   void leased(std::size_t index, wire::Message& message);
-  void bound(std::size_t index, const wire::Bound& reply);
+  // (connect.cpp)
+  void connect(std::size_t index);
+  void connect_next(std::size_t index);
+  void leave_out(std::size_t index, std::size_t fabric, const Error& why);
+  void bind_over(std::size_t index, std::size_t fabric);
+  void bound_over(std::size_t index, std::size_t fabric, const wire::Bound& reply);
+  void check_bound(const Peer& peer, const wire::Bound& reply) const;
+  void take_region(Peer& peer, std::size_t number, const wire::RegionHandle& handle,
+                   std::shared_ptr<transport::RemoteRegion> region);
+  void take_region_of_none(Peer& peer);
+  void connected(std::size_t index);
+  void choose_fabrics(Peer& peer) const;
+  void explain_unmapped(Peer& peer) const;
+  // (bind.cpp)
   void peer_bound();
   void bound_all();
   void build_transfers();

@@ -73,7 +73,7 @@ void copy_elements(const PublicationState::Tensor& tensor, const PlacedBoxes& bo
 
 }  // namespace
 
-void PublicationState::use_in_place(const Catalog& held, const ArenaTable& arenas) {
+void PublicationState::point_at(const Catalog& held, const MemoryTable& memory) {
   BoxCache boxes;
   for (const Catalog::Entry& entry : held.entries()) {
     Tensor& tensor = tensors.emplace_back();
@@ -82,12 +82,28 @@ void PublicationState::use_in_place(const Catalog& held, const ArenaTable& arena
     tensor.bytes = support::multiply(static_cast<ByteCount>(boxes_of(entry, layout_rank, boxes).local_end()),
                                      item_size(entry.spec.dtype), "the local size of a tensor");
     tensor.strides = entry.view.strides;
-    if (tensor.bytes > 0) tensor.arena = arenas.find(tensor.data, tensor.bytes);
+    if (tensor.bytes > 0) tensor.registered = memory.find(tensor.data, tensor.bytes);
   }
 }
 
-void PublicationState::copy_from(const Catalog& held, ArenaTable& arenas) {
-  use_in_place(held, arenas);
+void PublicationState::use_in_place(const Catalog& held, MemoryTable& memory) {
+  point_at(held, memory);
+  const std::byte* first = nullptr;
+  const std::byte* end = nullptr;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.registered || tensor.bytes == 0) continue;
+    if (first == nullptr || tensor.data < first) first = tensor.data;
+    if (end == nullptr || tensor.data + tensor.bytes > end) end = tensor.data + tensor.bytes;
+  }
+  if (first == nullptr) return;
+  adopted = memory.adopt_unasked({const_cast<std::byte*>(first), static_cast<ByteCount>(end - first), {}});
+  for (Tensor& tensor : tensors) {
+    if (!tensor.registered && tensor.bytes > 0) tensor.registered = adopted;
+  }
+}
+
+void PublicationState::copy_from(const Catalog& held, MemoryTable& memory) {
+  point_at(held, memory);
   // Where each stretch of memory that tensors share begins in the copy, ascending by address.
   std::vector<Tensor*> order;
   for (Tensor& tensor : tensors) {
@@ -108,16 +124,16 @@ void PublicationState::copy_from(const Catalog& held, ArenaTable& arenas) {
     end = std::max(end, order[i]->data + order[i]->bytes);
     total = stretch_at + static_cast<ByteCount>(end - stretch);
   }
-  snapshot = arenas.allocate(total);
-  std::byte* const memory = snapshot->region().memory().address;
+  snapshot = memory.allocate(total);
+  std::byte* const copy = snapshot->memory().address;
   BoxCache boxes;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Catalog::Entry& entry = held.entries()[static_cast<std::size_t>(order[i] - tensors.data())];
-    copy_elements(*order[i], boxes_of(entry, layout_rank, boxes), item_size(entry.spec.dtype), memory + at[i]);
+    copy_elements(*order[i], boxes_of(entry, layout_rank, boxes), item_size(entry.spec.dtype), copy + at[i]);
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
-    order[i]->data = memory + at[i];
-    order[i]->arena = snapshot;
+    order[i]->data = copy + at[i];
+    order[i]->registered = snapshot;
   }
 }
 

@@ -13,7 +13,7 @@
 
 #include "geometry/placed_boxes.hpp"
 #include "geometry/strides.hpp"
-#include "session/source/arena_table.hpp"
+#include "session/source/memory_table.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
 
@@ -61,10 +61,13 @@ struct SHARDWIRE_LOCAL PublicationState {
     const std::byte* data = nullptr;    ///< local element 0
     ByteCount bytes = 0;                ///< from there to the end of the last element held
     Extents strides;                    ///< see View
-    std::shared_ptr<ArenaState> arena;  // owners: see ArenaState; null: ordinary memory
+    /// What the fabrics know of it, null where that is nothing. Owners: see RegisteredMemory.
+    std::shared_ptr<RegisteredMemory> registered{};
   };
   std::vector<Tensor> tensors;            ///< in the order of the manifest; those of one element travel by value: empty
-  std::shared_ptr<ArenaState> snapshot;   ///< memory of a snapshot
+  std::shared_ptr<RegisteredMemory> snapshot;  ///< memory of a snapshot
+  /// All memory that is in no arena nor registration, with what lies in between; null where no fabric takes it unasked.
+  std::shared_ptr<RegisteredMemory> adopted;
   std::map<std::uint64_t, Lease> leases;  ///< loop thread only
   std::optional<ByteCount> word;          ///< see GenerationWords; loop thread only
   bool withdrawn = false;                 ///< loop thread only
@@ -75,9 +78,9 @@ struct SHARDWIRE_LOCAL PublicationState {
   const PlacedBoxes& placed(std::uint32_t tensor);
 
   /// Points every tensor at the caller's memory. Before anything is served.
-  void use_in_place(const Catalog& held, const ArenaTable& arenas);
+  void use_in_place(const Catalog& held, MemoryTable& memory);
   /// Copies the elements held into an arena of its own. Tensors that share memory share it in the copy, once.
-  void copy_from(const Catalog& held, ArenaTable& arenas);
+  void copy_from(const Catalog& held, MemoryTable& memory);
 
   /// What the handle calls: withdraws and blocks until nobody reads or `timeout` has passed; returns who still reads.
   std::function<std::vector<int>(Duration timeout)> retire;
@@ -91,6 +94,7 @@ struct SHARDWIRE_LOCAL PublicationState {
   std::function<std::vector<int>(const Update& update, std::shared_ptr<PublicationState>& fresh)> replace;
 
  private:
+  void point_at(const Catalog& held, const MemoryTable& memory);
   std::unordered_map<std::uint32_t, PlacedBoxes> placed_;
 };
 

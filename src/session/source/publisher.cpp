@@ -8,6 +8,7 @@
 
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
+#include "session/path_choice.hpp"
 #include "support/checked.hpp"
 #include "wire/payload_header.hpp"
 
@@ -31,6 +32,12 @@ constexpr ByteCount max_digested_at_once = 32u << 20;  // then it is others' tur
 
 // Copied by the time a worker would have woken up.
 constexpr ByteCount max_copied_here = 128u << 10;
+
+std::size_t mapping_fabric(const Fabrics& fabrics) {
+  std::size_t fabric = 0;
+  while (fabric < fabrics.size() && fabrics.row(fabric).preference.map == 0) ++fabric;
+  return fabric;
+}
 
 Error withdrawn(const std::string& name) {
   return {ErrorCode::withdrawn, fmt::format("'{}' was withdrawn while it was being read", name)};
@@ -94,12 +101,15 @@ wire::Failure failure_for(const Connection& reader, std::uint64_t request, const
   return {request, recent && !knows ? ErrorCode::layout_mismatch : error.code(), error.what()};
 }
 
-Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging staging, std::string host)
-    : fabric_(fabric),
+Publisher::Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::Copier& copier, Staging staging,
+                     std::string host)
+    : fabrics_(fabrics),
+      sockets_(sockets),
       copier_(copier),
       host_(std::move(host)),
-      words_(fabric),
+      words_fabric_(mapping_fabric(fabrics)),
       pool_(staging.budget_bytes, slot_bytes_within(staging.budget_bytes, staging.slot_bytes)) {
+  if (words_fabric_ < fabrics_.size()) words_.emplace(fabrics_[words_fabric_]);
 }
 
 Publisher::~Publisher() {
@@ -112,7 +122,7 @@ void Publisher::add(std::shared_ptr<Publication> publication) {
   const auto [entry, added] = live_.emplace(publication->name, publication);
   if (!added)
     refuse_request(fmt::format("'{}' is already published by this member; retire it first", publication->name));
-  entry->second->word = words_.set(entry->second->generation);
+  if (words_) entry->second->word = words_->set(entry->second->generation);
 }
 
 std::shared_ptr<detail::PublicationState> Publisher::live(const std::string& name) const {
@@ -188,6 +198,7 @@ void Publisher::finish_retiring(const std::shared_ptr<Publication>& publication)
   std::set<int> members;
   for (const auto& [number, lease] : publication->leases) members.insert(lease.member);
   const auto done = std::move(found->done);
+  if (publication->adopted) publication->adopted->withdraw();
   retiring_.erase(found);
   done({members.begin(), members.end()});
 }
@@ -196,7 +207,7 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
                        std::function<void(std::vector<int>)> done) {
   publication->withdrawn = true;
   if (live(publication->name) == publication) live_.erase(publication->name);
-  if (const auto word = std::exchange(publication->word, std::nullopt)) words_.clear(*word);
+  if (const auto word = std::exchange(publication->word, std::nullopt)) words_->clear(*word);
   auto timer = std::make_unique<Timer>(loop);
   timer->start(timeout, [this, publication] {
     for (auto& [number, lease] : publication->leases) lease.revoked = true;
@@ -238,10 +249,26 @@ void Publisher::reader_closed(std::uint64_t connection) {
   pump();  // slots of payloads that were on their way to it are free again
 }
 
+transport::Endpoint* Publisher::messages_to(std::uint64_t reader) const {
+  const auto found = readers_.find(reader);
+  return found == readers_.end() ? nullptr : found->second.messages;
+}
+
+// Another endpoint takes its place.
+void Publisher::close_channel(Reader& reader, std::size_t fabric) {
+  const auto gone = reader.channels.extract(fabric);  // completions of what was under way never run
+  if (gone.empty() || gone.mapped().endpoint.get() != reader.messages) return;
+  reader.messages = nullptr;
+  for (const auto& [number, sending] : std::exchange(reader.straight, {})) {
+    sending.publication->jobs -= sending.messages;
+    finish_retiring(sending.publication);
+  }
+}
+
 void Publisher::drop(std::uint64_t reader, const Error* why) {
   auto found = readers_.extract(reader);
   if (found.empty()) return;
-  found.mapped().endpoint.reset();  // completions of what was under way never run
+  found.mapped().channels.clear();  // completions of what was under way never run
   for (const auto& [number, sending] : found.mapped().straight) {
     if (why != nullptr) sending.connection->send(failure_for(*sending.connection, number, *why));
     sending.publication->jobs -= sending.messages;
@@ -347,41 +374,102 @@ void Publisher::serve_one(Connection& reader, const wire::Confirm& request) {
 void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   const detail::Lease* lease = nullptr;
   const auto publication = leased(request.lease, reader.id(), &lease);
-  if (request.fabric != fabric_.name() || request.domain != fabric_.domain()) {
-    throw Error(ErrorCode::unsupported, fmt::format("the reader uses fabric {} ({}), this source {} ({})",
-                                                    request.fabric, request.domain, fabric_.name(), fabric_.domain()));
-  }
-  // A reader that has never heard of strides would take them for dense: it gets those tensors packed.
-  const auto& capabilities = reader.peer().capabilities;
-  const bool takes_strides = std::find(capabilities.begin(), capabilities.end(), "strides") != capabilities.end();
+  const std::vector<std::size_t> fabrics = connect(reader, request);
   wire::Bound bound;
   bound.request = request.request;
-  bound.address = fabric_.address();
+  for (const std::size_t fabric : fabrics) bound.addresses.push_back(fabrics_[fabric].address());
   bound.max_pack_bytes = pool_.slot_bytes();
-  std::map<const detail::ArenaState*, std::uint32_t> regions;
+  std::map<const detail::RegisteredMemory*, std::uint32_t> regions;
   for (const detail::Lease::Tensor& leased : lease->tensors) {
     const Publication::Tensor& tensor = publication->tensors.at(leased.id);
-    wire::TensorHandle handle{leased.id, wire::no_region, 0, {}};
-    if (takes_strides) handle.strides = tensor.strides;
-    if (tensor.arena && (tensor.strides.empty() || takes_strides)) {
-      const transport::Memory memory = tensor.arena->region().memory();
-      const auto [entry, fresh] = regions.emplace(tensor.arena.get(), static_cast<std::uint32_t>(bound.regions.size()));
-      if (fresh) bound.regions.push_back({tensor.arena->region().key(), memory.bytes});
+    wire::TensorHandle handle{leased.id, wire::no_region, 0, tensor.strides};
+    if (tensor.registered) {
+      const auto [entry, fresh] =
+          regions.emplace(tensor.registered.get(), static_cast<std::uint32_t>(bound.regions.size()));
+      if (fresh) bound.regions.push_back(show(reader, request.request, *tensor.registered, fabrics));
       handle.region = entry->second;
-      handle.offset_bytes = static_cast<ByteCount>(tensor.data - memory.address);
+      handle.offset_bytes = static_cast<ByteCount>(tensor.data - tensor.registered->memory().address);
     }
     bound.tensors.push_back(handle);
   }
-  if (publication->word) {
-    const transport::Region& marks = words_.region();
-    bound.word = wire::Bound::Word{{marks.key(), marks.memory().bytes}, *publication->word};
-  }
-  if (const auto known = readers_.find(reader.id()); known == readers_.end() || known->second.endpoint->failed()) {
-    drop(reader.id());
-    auto endpoint = fabric_.connect({.address = request.address, .same_host = reader.peer().host == host_});
-    readers_[reader.id()].endpoint = std::move(endpoint);
-  }
+  bound.word = show_word(reader, request.request, *publication, fabrics);
   reader.send(bound);
+}
+
+std::vector<std::size_t> Publisher::connect(Connection& reader, const wire::Bind& request) {
+  std::vector<std::size_t> fabrics;
+  for (const wire::FabricHandle& wanted : request.fabrics) {
+    const auto found = fabrics_.find(wanted.name, wanted.domain);
+    if (!found) {
+      throw Error(ErrorCode::unsupported, fmt::format("the reader wants to use fabric {} ({}), which is not open here",
+                                                      wanted.name, wanted.domain));
+    }
+    connect(reader, *found, wanted);
+    fabrics.push_back(*found);
+  }
+  return fabrics;
+}
+
+void Publisher::connect(Connection& reader, std::size_t fabric, const wire::FabricHandle& wanted) {
+  const auto known = readers_.find(reader.id());
+  if (known != readers_.end()) {
+    const auto channel = known->second.channels.find(fabric);
+    if (channel != known->second.channels.end() && channel->second.token == wanted.sockets) {
+      if (!channel->second.endpoint->failed()) return;
+      if (wanted.sockets != 0) throw Error(ErrorCode::peer_lost, "the connection for payloads has ended");
+    }
+    close_channel(known->second, fabric);
+  }
+  auto sockets = wanted.sockets == 0 ? std::vector<support::Descriptor>{} : sockets_.take(reader.peer(), wanted.sockets);
+  if (wanted.sockets != 0 && sockets.empty()) {
+    throw Error(ErrorCode::peer_lost, fmt::format("the sockets for fabric {} are not there, or not any more", wanted.name));
+  }
+  auto endpoint = fabrics_[fabric].connect({.address = wanted.address,
+                                            .same_host = reader.peer().host == host_,
+                                            .sockets = std::move(sockets)});
+  Reader& entry = readers_[reader.id()];
+  entry.channels[fabric] = {wanted.sockets, std::move(endpoint)};
+  int best = no_path;
+  for (const auto& [index, channel] : entry.channels) {
+    const int rank = fabrics_.row(index).preference.message;
+    if (rank == 0 || rank >= best || !channel.endpoint->path({}).message) continue;
+    best = rank;
+    entry.messages = channel.endpoint.get();
+  }
+}
+
+wire::RegionHandle Publisher::show(Connection& reader, std::uint64_t request, const detail::RegisteredMemory& memory,
+                                   std::span<const std::size_t> fabrics) {
+  wire::RegionHandle handle{memory.memory().bytes, {}};
+  for (std::size_t i = 0; i < fabrics.size(); ++i) {
+    const auto region = memory.region(fabrics[i]);
+    if (region) show(reader, request, *region, i, handle);
+  }
+  return handle;
+}
+
+void Publisher::show(Connection& reader, std::uint64_t request, const transport::Region& region, std::size_t fabric,
+                     wire::RegionHandle& handle) {
+  wire::RegionKey key{static_cast<std::uint8_t>(fabric), region.key(), 0};
+  if (key.key.empty()) return;
+  if (const std::vector<int> descriptors = region.descriptors(); !descriptors.empty()) {
+    if (!reader.is_local()) refuse_request("descriptors are handed over local connections only");
+    key.descriptors = static_cast<std::uint8_t>(descriptors.size());
+    reader.send(wire::Descriptors{request, key.descriptors}, descriptors);
+  }
+  handle.keys.push_back(std::move(key));
+}
+
+std::optional<wire::Bound::Word> Publisher::show_word(Connection& reader, std::uint64_t request,
+                                                      const Publication& publication,
+                                                      std::span<const std::size_t> fabrics) {
+  if (!publication.word) return std::nullopt;
+  const auto fabric = std::ranges::find(fabrics, words_fabric_);
+  if (fabric == fabrics.end()) return std::nullopt;
+  const transport::Region& region = words_->region();
+  wire::Bound::Word word{{region.memory().bytes, {}}, *publication.word};
+  show(reader, request, region, static_cast<std::size_t>(fabric - fabrics.begin()), word.region);
+  return word;
 }
 
 std::vector<Publisher::Source> Publisher::locate(Publication& publication, const detail::Lease* lease,
@@ -419,7 +507,9 @@ void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) 
   if (request.each && request.lease == 0) refuse_request("a request for one message per part came without a lease");
   const auto publication = readable(packing, &lease);
   packing.sources = locate(*publication, lease, request.parts, &packing.bytes);
-  if (!readers_.contains(reader.id())) refuse_request("a pack request came before bind");
+  if (messages_to(reader.id()) == nullptr) {
+    refuse_request("a pack request came before a bind with a fabric that has messages");
+  }
   if (request.each) return send_straight(publication, packing);
   if (packing.bytes > pool_.slot_bytes()) {
     refuse_request(
@@ -497,13 +587,13 @@ void Publisher::pack(Packing packing, move::Slot slot) {
         job->digest = wire::BoxDigest{all.low, all.high};
       },
       [this, reader, number, job, bytes = packing.bytes] {
-        const auto entry = readers_.find(reader->id());
-        if (entry == readers_.end()) {  // gone meanwhile: its slot is somebody else's turn
+        transport::Endpoint* const to = messages_to(reader->id());
+        if (to == nullptr) {  // gone meanwhile: its slot is somebody else's turn
           job->give_back();
           return pump();
         }
         const wire::EncodedHeader header({.request = number, .part = 0, .digest = job->digest});
-        entry->second.endpoint->send(header.bytes(),
+        to->send(header.bytes(),
                                      transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, bytes),
                                      [this, reader, number, job](const transport::Outcome& outcome) {
                                        job->give_back();
@@ -616,16 +706,16 @@ void Publisher::post(const std::shared_ptr<Publication>& publication, const Stra
     return straight.reader->send(failure_for(*straight.reader, straight.number, error));
   }
   for (std::size_t i = 0; i < straight.parts.size(); ++i) {
-    const auto entry = readers_.find(straight.reader->id());
-    if (entry == readers_.end()) return;
+    transport::Endpoint* const to = messages_to(straight.reader->id());
+    if (to == nullptr) return;
     wire::PayloadHeader header{.request = straight.number, .part = static_cast<std::uint32_t>(i)};
     if (!straight.digests.empty()) header.digest = straight.digests[i];
-    Sending& sending = entry->second.straight[straight.number];
+    Sending& sending = readers_.at(straight.reader->id()).straight[straight.number];
     sending.publication = publication;
     sending.connection = straight.reader;
     ++sending.messages;
     ++publication->jobs;
-    entry->second.endpoint->send(
+    to->send(
         wire::EncodedHeader(header).bytes(), straight.parts[i],
         [this, publication, connection = straight.reader, number = straight.number](const transport::Outcome& outcome) {
           const auto reader = readers_.find(connection->id());

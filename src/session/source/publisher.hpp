@@ -9,6 +9,8 @@
 #include "memory/copier.hpp"
 #include "move/staging.hpp"
 #include "session/control/connection.hpp"
+#include "session/control/payload_sockets.hpp"
+#include "session/fabrics.hpp"
 #include "session/source/generation_words.hpp"
 #include "session/source/publication.hpp"
 #include "transport/transport.hpp"
@@ -28,7 +30,8 @@ class Publisher {
     ByteCount slot_bytes = 0;
   };
   /// `host`: what this member's hello says of its host.
-  Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging staging, std::string host);
+  Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::Copier& copier, Staging staging,
+            std::string host);
   /// Requires: the copier has ended. Whoever waits in retire() is let go.
   ~Publisher();
 
@@ -66,8 +69,13 @@ class Publisher {
     int messages = 0;
     bool failed = false;  // and the reader was told
   };
-  struct Reader {
+  struct Channel {
+    std::uint64_t token = 0;  // of its sockets; 0: it has none
     std::unique_ptr<transport::Endpoint> endpoint;
+  };
+  struct Reader {
+    std::map<std::size_t, Channel> channels;    // by fabric
+    transport::Endpoint* messages = nullptr;    // the best of them that sends
     std::map<std::uint64_t, Sending> straight;  // by request
     // Slots that hold what it has asked for. Owners: this and the slots' jobs.
     std::shared_ptr<std::size_t> slots = std::make_shared<std::size_t>(0);
@@ -144,6 +152,20 @@ class Publisher {
   void serve_one(Connection& reader, const wire::DigestRequest& request);
   template <typename Other>
   void serve_one(Connection&, const Other&) {}
+  /// Connects the fabrics that the reader wants to use, those that are not connected yet. Returns their indexes, in order.
+  std::vector<std::size_t> connect(Connection& reader, const wire::Bind& request);
+  void connect(Connection& reader, std::size_t fabric, const wire::FabricHandle& wanted);
+  void close_channel(Reader& reader, std::size_t fabric);
+  /// Null when the reader has gone, or has bound no fabric that sends.
+  [[nodiscard]] transport::Endpoint* messages_to(std::uint64_t reader) const;
+  /// Its keys over these fabrics; their descriptors are handed over at once, for `request`.
+  wire::RegionHandle show(Connection& reader, std::uint64_t request, const detail::RegisteredMemory& memory,
+                          std::span<const std::size_t> fabrics);
+  static void show(Connection& reader, std::uint64_t request, const transport::Region& region, std::size_t fabric,
+                   wire::RegionHandle& handle);
+  [[nodiscard]] std::optional<wire::Bound::Word> show_word(Connection& reader, std::uint64_t request,
+                                                           const Publication& publication,
+                                                           std::span<const std::size_t> fabrics);
 
   Load& load_of(std::uint64_t reader);
   std::shared_ptr<Charge> charge(std::uint64_t reader, std::size_t parts);
@@ -180,10 +202,12 @@ class Publisher {
     bool expired = false;
   };
 
-  transport::Fabric& fabric_;
+  const Fabrics& fabrics_;
+  AttachedSockets& sockets_;
   memory::Copier& copier_;
   std::string host_;
-  GenerationWords words_;
+  std::size_t words_fabric_;  // that peers map the words through; as many as there are: none
+  std::optional<GenerationWords> words_;
   move::StagingPool pool_;
   std::map<std::string, std::shared_ptr<Publication>> live_;  // owners: see Publication handle
   std::map<std::uint64_t, std::shared_ptr<Publication>> by_lease_;

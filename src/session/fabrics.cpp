@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/fabrics.hpp"
+
+#include <fmt/core.h>
+
+namespace shardwire {
+
+Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) {
+  const bool automatic = names == transport::automatic;
+  std::string reasons;
+  for (const transport::Transport* row : transport::select(names)) {
+    try {
+      opened_.push_back({row, row->open()});
+    } catch (const Error& error) {
+      if (!automatic) throw;
+      const std::string why = fmt::format("the transport {} cannot be opened: {}", row->name, error.what());
+      left_out(why);
+      reasons += "; " + why;
+    }
+  }
+  if (opened_.empty()) throw Error(ErrorCode::unsupported, "no transport can be opened" + reasons);
+}
+
+std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view domain) const {
+  for (std::size_t i = 0; i < opened_.size(); ++i) {
+    if (opened_[i].fabric->name() == name && opened_[i].fabric->domain() == domain) return i;
+  }
+  return std::nullopt;
+}
+
+std::vector<wire::FabricOffer> Fabrics::offers() const {
+  std::vector<wire::FabricOffer> offers;
+  for (const Opened& one : opened_) offers.push_back({std::string(one.fabric->name()), one.fabric->domain()});
+  return offers;
+}
+
+std::vector<std::string> Fabrics::versions() const {
+  std::vector<std::string> versions;
+  for (const Opened& one : opened_) versions.push_back(one.fabric->version());
+  return versions;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/transport.hpp"
+#include "wire/messages.hpp"
+
+namespace shardwire {
+
+/// The fabrics that a session has opened, in the order of the table of transports. Everywhere in a session a fabric is named
+/// by its index here.
+/// Threads: as Fabric; made once, then constant.
+class Fabrics {
+ public:
+  using LeftOut = std::function<void(const std::string& why)>;
+
+  /// `names`: "auto" for all that are viable and reach other processes, or names separated by commas. With "auto", one that
+  /// cannot be opened is left out, and `left_out` is told why.
+  /// Errors: throws Error{unsupported} when there is none, or when one that is named is unknown, off or cannot be opened.
+  Fabrics(std::string_view names, const LeftOut& left_out);
+
+  [[nodiscard]] std::size_t size() const { return opened_.size(); }
+  [[nodiscard]] transport::Fabric& operator[](std::size_t fabric) const { return *opened_[fabric].fabric; }
+  [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view domain) const;
+  /// What peers are told.
+  [[nodiscard]] std::vector<wire::FabricOffer> offers() const;
+  /// Name and loaded version of each.
+  [[nodiscard]] std::vector<std::string> versions() const;
+
+ private:
+  struct Opened {
+    const transport::Transport* row;
+    std::unique_ptr<transport::Fabric> fabric;
+  };
+  std::vector<Opened> opened_;
+};
+
+}  // namespace shardwire

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/path_choice.hpp"
+
+#include <algorithm>
+
+namespace shardwire {
+
+namespace {
+
+// The best that a fabric may be good for.
+int potential(const transport::Preference& preference) {
+  int best = no_path;
+  for (const int rank : {preference.map, preference.read, preference.message}) {
+    if (rank != 0) best = std::min(best, rank);
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::span<const wire::FabricOffer> theirs,
+                                        bool same_host) {
+  std::vector<std::size_t> common;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const bool reaches = own[i].reach != Reach::host || same_host;
+    if (reaches && std::ranges::find(theirs, own[i].offer) != theirs.end()) common.push_back(i);
+  }
+  std::ranges::stable_sort(common, {}, [&](std::size_t fabric) { return potential(own[fabric].preference); });
+  return common;
+}
+
+int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access) {
+  const auto better = [&](bool possible, int rank) {
+    if (possible && rank != 0) so_far = std::min(so_far, rank);
+  };
+  better(access.mapped, preference.map);
+  better(access.readable, preference.read);
+  better(access.message, preference.message);
+  return so_far;
+}
+
+bool worth_connecting(const transport::Preference& next, int worst, bool messages_missing) {
+  return potential(next) < worst || (messages_missing && next.message != 0);
+}
+
+}  // namespace shardwire

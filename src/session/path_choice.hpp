@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/transport.hpp"
+#include "wire/messages.hpp"
+
+// Which fabrics carry bytes from a peer. Pure functions of what both sides offer and of what was found when connecting: the
+// order is the table of transports'.
+namespace shardwire {
+
+/// What the choice knows of a fabric of this session.
+struct FabricTraits {
+  wire::FabricOffer offer;
+  Reach reach = Reach::network;
+  transport::Preference preference;
+};
+
+/// Indexes into `own` of the fabrics that both sides have and that reach the peer, best first.
+/// `same_host`: the peer has proven to be a process of this host.
+std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::span<const wire::FabricOffer> theirs,
+                                        bool same_host);
+
+/// How good the best path to some memory is: a rank of transport::Preference, or none.
+inline constexpr int no_path = std::numeric_limits<int>::max();
+
+/// What a connected fabric can do for one region: `path`, as far as the region allows.
+struct RegionAccess {
+  bool mapped = false;
+  bool readable = false;
+  bool message = false;
+};
+/// The better of what the region had and what this fabric gives it.
+int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access);
+
+/// Whether another fabric is worth connecting: it may be better for some memory, or carry the messages that are wanted.
+/// `worst`: of all memory that is to be read, with what is connected so far.
+bool worth_connecting(const transport::Preference& next, int worst, bool messages_missing);
+
+}  // namespace shardwire

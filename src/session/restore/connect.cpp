@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "session/restore/run.hpp"
+
+// Part of bind: which fabrics are connected to a source. One after the other, the best first, until no further one would be
+// better for any memory that is to be read.
+namespace shardwire {
+
+namespace {
+
+bool maps(const SourcePeer& peer) {
+  return std::ranges::any_of(peer.connected, [](const ConnectedFabric& one) { return one.path.map; });
+}
+
+// The worst path of all that is read from this source.
+int worst_path(const SourcePeer& peer) {
+  if (peer.handles.empty()) return peer.tensors.empty() ? 0 : no_path;
+  int worst = 0;
+  for (const wire::TensorHandle& handle : peer.handles) {
+    worst = std::max(worst, handle.region == wire::no_region ? peer.unregistered_path
+                                                             : peer.regions[handle.region].best_path);
+  }
+  return worst;
+}
+
+bool is_mapped(const SourcePeer& peer, const wire::TensorHandle& handle) {
+  if (handle.region == wire::no_region) return false;
+  return std::ranges::any_of(peer.regions[handle.region].over,
+                             [](const auto& region) { return region && !region->mapped().empty(); });
+}
+
+}  // namespace
+
+void RestoreRun::connect(std::size_t index) {
+  Peer& peer = peers_[index];
+  const Link& link = *peer.link;
+  peer.unbind();
+  peer.candidates = common_fabrics(core_.traits(), link.peer().fabrics, link.is_local());
+  connect_next(index);
+}
+
+void RestoreRun::connect_next(std::size_t index) {
+  Peer& peer = peers_[index];
+  const bool wants_messages = options_.way == Way::packed || options_.way == Way::straight;
+  const bool sends = std::ranges::any_of(peer.connected, [](const ConnectedFabric& one) { return one.path.message; });
+  const int worst = worst_path(peer);
+  std::erase_if(peer.candidates, [&](std::size_t fabric) {
+    return !worth_connecting(core_.fabrics().row(fabric).preference, worst, wants_messages && !sends);
+  });
+  if (peer.candidates.empty()) return connected(index);
+  const std::size_t fabric = peer.candidates.front();
+  peer.candidates.erase(peer.candidates.begin());
+  ++peer.unanswered;
+  peer.link->prepare(fabric, while_running([this, index, fabric](const Error* why_not) {
+                       --peers_[index].unanswered;
+                       if (why_not != nullptr) return leave_out(index, fabric, *why_not);
+                       bind_over(index, fabric);
+                     }));
+}
+
+// One that cannot be connected is no end as long as there are others.
+void RestoreRun::leave_out(std::size_t index, std::size_t fabric, const Error& why) {
+  Peer& peer = peers_[index];
+  peer.left_out.push_back(fmt::format("{}: {}", core_.fabrics()[fabric].name(), why.what()));
+  core_.log(LogLevel::info,
+            fmt::format("source rank {} is not reached over {}", to_int(peer.layout_rank), peer.left_out.back()));
+  connect_next(index);
+}
+
+void RestoreRun::bind_over(std::size_t index, std::size_t fabric) {
+  Peer& peer = peers_[index];
+  const wire::Bind request{next_request(), peer.lease, {peer.link->handle(fabric)}};
+  ++peer.unanswered;
+  peer.link->request(request.request, request, while_running([this, index, fabric](wire::Message& reply) {
+                       Peer& peer = peers_[index];
+                       --peer.unanswered;
+                       const auto* failure = std::get_if<wire::Failure>(&reply);
+                       if (failure != nullptr && failure->code == ErrorCode::unsupported) {
+                         return leave_out(index, fabric, Error(failure->code, failure->message));
+                       }
+                       bound_over(index, fabric, expect<wire::Bound>(reply, peer));
+                     }));
+}
+
+void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::Bound& reply) {
+  Peer& peer = peers_[index];
+  check_bound(peer, reply);
+  std::vector<support::Descriptor> descriptors = peer.link->take_descriptors(reply.request);
+  try {
+    transport::Endpoint& endpoint = peer.link->endpoint(fabric, reply.addresses.front());
+    peer.connected.push_back({fabric, endpoint.path({})});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return leave_out(index, fabric, error);
+  }
+  peer.max_pack_bytes = reply.max_pack_bytes;
+  peer.handles = reply.tensors;
+  peer.regions.resize(reply.regions.size());
+  auto next = descriptors.begin();
+  const auto import = [&](const wire::RegionHandle& handle) -> std::shared_ptr<transport::RemoteRegion> {
+    if (handle.keys.empty()) return nullptr;
+    const wire::RegionKey& key = handle.keys.front();
+    if (descriptors.end() - next < key.descriptors) {
+      throw Error(ErrorCode::transport_failed,
+                  fmt::format("source rank {} has not handed over the descriptors of a region", to_int(peer.layout_rank)),
+                  std::vector<Rank>{peer.layout_rank});
+    }
+    const auto end = next + key.descriptors;
+    std::vector<support::Descriptor> own(std::make_move_iterator(next), std::make_move_iterator(end));
+    next = end;
+    peer.keys.insert(key.key);
+    return peer.link->region(fabric, key.key, handle.size_bytes, std::move(own));
+  };
+  for (std::size_t i = 0; i < reply.regions.size(); ++i) take_region(peer, i, reply.regions[i], import(reply.regions[i]));
+  take_region_of_none(peer);
+  if (reply.word && !peer.word.region) {
+    auto region = import(reply.word->region);
+    if (region && is_generation_word(reply.word->offset_bytes, region->mapped().bytes)) {
+      peer.word = {std::move(region), reply.word->offset_bytes};
+    }
+  }
+  connect_next(index);
+}
+
+// Answers are the same over each fabric, but for the keys.
+void RestoreRun::check_bound(const Peer& peer, const wire::Bound& reply) const {
+  const auto nonsense = [&](const char* what) {
+    throw Error(ErrorCode::transport_failed, fmt::format("source rank {} gave {}", to_int(peer.layout_rank), what),
+                std::vector<Rank>{peer.layout_rank});
+  };
+  if (reply.addresses.size() != 1) nonsense("addresses of other fabrics than it was asked for");
+  if (reply.tensors.size() != peer.tensors.size()) nonsense("handles for other tensors than it was asked for");
+  for (std::size_t i = 0; i < peer.tensors.size(); ++i) {
+    const wire::TensorHandle& handle = reply.tensors[i];
+    if (handle.tensor != peer.tensors[i]) nonsense("handles for other tensors than it was asked for");
+    if (handle.region != wire::no_region && handle.region >= reply.regions.size())
+      nonsense("a handle without a region");
+    if (!peer.handles.empty() && handle != peer.handles[i]) nonsense("other handles than before, of the same generation");
+  }
+  if (!peer.handles.empty() && reply.regions.size() != peer.regions.size()) {
+    nonsense("other regions than before, of the same generation");
+  }
+}
+
+void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionHandle& handle,
+                             std::shared_ptr<transport::RemoteRegion> region) {
+  SourceRegion& known = peer.regions[number];
+  const ConnectedFabric& over = peer.connected.back();
+  const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
+  const RegionAccess access{.mapped = region && over.path.map && !region->mapped().empty(),
+                            .readable = region && over.path.read,
+                            .message = over.path.message};
+  known.bytes = handle.size_bytes;
+  known.best_path = best_path(known.best_path, preference, access);
+  known.over.resize(peer.connected.size());
+  known.over.back() = std::move(region);
+}
+
+void RestoreRun::take_region_of_none(Peer& peer) {
+  const ConnectedFabric& over = peer.connected.back();
+  peer.unregistered_path = best_path(peer.unregistered_path, core_.fabrics().row(over.fabric).preference,
+                                     {.message = over.path.message});
+}
+
+void RestoreRun::connected(std::size_t index) {
+  Peer& peer = peers_[index];
+  if (worst_path(peer) == no_path) {
+    std::string why;
+    for (const std::string& one : peer.left_out) why += "; " + one;
+    for (const ConnectedFabric& one : peer.connected) {
+      why += fmt::format("; {}: {}", core_.fabrics()[one.fabric].name(), one.path.why_not);
+    }
+    if (!peer.link->why_not_local().empty()) why += "; it shares no memory with this process: " + peer.link->why_not_local();
+    throw Error(ErrorCode::unsupported,
+                fmt::format("no transport of this session carries the bytes of source rank {} (member {}){}",
+                            to_int(peer.layout_rank), peer.record.member, why),
+                std::vector<Rank>{peer.layout_rank});
+  }
+  choose_fabrics(peer);
+  explain_unmapped(peer);
+  repetition_.bound_anew();
+  peer.bound_generation = peer.record.generation;
+  peer.link->bound(options_.from, peer.record.generation, peer.keys);
+  peer_bound();
+}
+
+void RestoreRun::choose_fabrics(Peer& peer) const {
+  const auto best = [&](auto can, auto rank) {
+    std::optional<std::size_t> chosen;
+    for (std::size_t i = 0; i < peer.connected.size(); ++i) {
+      const auto rank_of = [&](std::size_t one) { return rank(core_.fabrics().row(peer.connected[one].fabric).preference); };
+      if (can(peer.connected[i].path) && (!chosen || rank_of(i) < rank_of(*chosen))) chosen = i;
+    }
+    return chosen;
+  };
+  peer.read_by = best([](const transport::Path& path) { return path.read; },
+                      [](const transport::Preference& preference) { return preference.read; });
+  peer.sent_by = best([](const transport::Path& path) { return path.message; },
+                      [](const transport::Preference& preference) { return preference.message; });
+}
+
+// For people: why a copy in between, or a message, where there might be none.
+void RestoreRun::explain_unmapped(Peer& peer) const {
+  if (std::ranges::all_of(peer.handles, [&](const auto& handle) { return is_mapped(peer, handle); })) return;
+  if (maps(peer)) {
+    peer.no_map_reason = "; its memory is not in an arena";
+    for (const ConnectedFabric& one : peer.connected) {
+      if (one.path.map && !one.path.read) peer.no_map_reason += "; " + one.path.why_not;
+    }
+    return;
+  }
+  for (const std::string& one : peer.left_out) peer.no_map_reason += "; " + one;
+  if (!peer.link->why_not_local().empty()) peer.no_map_reason += "; " + peer.link->why_not_local();
+  if (peer.no_map_reason.empty() && peer.sent_by) peer.no_map_reason = "; " + peer.connected[*peer.sent_by].path.why_not;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/source/memory_table.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "session/handle.hpp"
+
+namespace shardwire {
+
+namespace detail {
+
+namespace {
+
+// Whole pages only: what shares a page with the region is somebody else's.
+void advise(std::span<std::byte> bytes, int advice) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t begin = (first + page - 1) / page * page;
+  const std::uintptr_t end = (first + bytes.size()) / page * page;
+  if (begin < end) static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, advice));
+}
+
+}  // namespace
+
+RegisteredMemory::RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory,
+                                   Owner owner)
+    : fabrics_(std::move(fabrics)), regions_(std::move(regions)), memory_(memory), memory_owner_(owner) {
+  if (memory_owner_ == Owner::session) advise(memory_.span(), MADV_DONTFORK);
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  if (!owner_.is_this()) {  // the fabrics' locks and threads are the parent's
+    static_cast<void>(new Regions(std::move(regions_)));
+    static_cast<void>(new std::shared_ptr<Fabrics>(std::move(fabrics_)));
+    return;
+  }
+  if (memory_owner_ == Owner::session) advise(memory_.span(), MADV_DOFORK);  // the allocator may use these pages again
+}
+
+std::shared_ptr<const transport::Region> RegisteredMemory::region(std::size_t fabric) const {
+  const std::lock_guard lock(mutex_);
+  return regions_[fabric];
+}
+
+void RegisteredMemory::withdraw() {
+  Regions gone;
+  {
+    const std::lock_guard lock(mutex_);
+    gone = std::exchange(regions_, Regions(regions_.size()));
+  }
+  if (!owner_.is_this()) static_cast<void>(new Regions(std::move(gone)));
+}
+
+bool RegisteredMemory::withdrawn() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(regions_.begin(), regions_.end(), [](const auto& region) { return region == nullptr; });
+}
+
+}  // namespace detail
+
+using detail::RegisteredMemory;
+using detail::RegistrationState;
+
+namespace {
+
+/// Has fabrics adopt memory that another one, or the caller, owns. Nothing is kept of it when that fails.
+/// `wanted(fabric)`: which of them; where one does not know such memory, it does without.
+template <typename Wanted>
+void adopt(const Fabrics& fabrics, const transport::Memory& memory, RegisteredMemory::Regions& regions, Wanted wanted) {
+  for (std::size_t i = 0; i < fabrics.size(); ++i) {
+    if (regions[i] || !wanted(i)) continue;
+    try {
+      regions[i] = fabrics[i].adopt(memory);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+    }
+  }
+}
+
+}  // namespace
+
+template <typename Make>
+auto MemoryTable::timed(ByteCount bytes, Make make) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto made = make();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const std::lock_guard lock(mutex_);
+  registration_.bytes += bytes;
+  registration_.seconds += took.count();
+  std::erase_if(by_address_, [](const auto& entry) { return entry.second.memory.expired(); });
+  return made;
+}
+
+std::shared_ptr<RegisteredMemory> MemoryTable::allocate(ByteCount bytes) {
+  auto arena = timed(bytes, [&] {
+    RegisteredMemory::Regions regions(fabrics_->size());
+    std::size_t first = 0;  // any, where none can be mapped
+    for (std::size_t i = fabrics_->size(); i > 0; --i) {
+      if (fabrics_->row(i - 1).preference.map != 0) first = i - 1;
+    }
+    regions[first] = (*fabrics_)[first].allocate(bytes);
+    const transport::Memory memory = regions[first]->memory();
+    if (bytes > 0) adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
+    return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::session);
+  });
+  const std::lock_guard lock(mutex_);
+  if (bytes > 0) by_address_[arena->memory().address] = {arena, {}};
+  return arena;
+}
+
+std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& memory) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Known* known = around(memory.address, memory.bytes);
+    if (auto registration = known != nullptr ? known->registration.lock() : nullptr) return registration;
+  }
+  auto registration = timed(memory.bytes, [&] {
+    RegisteredMemory::Regions regions(fabrics_->size());
+    adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
+    return std::make_shared<RegistrationState>(
+        std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller));
+  });
+  const std::lock_guard lock(mutex_);
+  by_address_[memory.address] = {registration->memory(), registration};
+  return registration;
+}
+
+std::shared_ptr<RegisteredMemory> MemoryTable::adopt_unasked(const transport::Memory& memory) {
+  RegisteredMemory::Regions regions(fabrics_->size());
+  adopt(*fabrics_, memory, regions, [&](std::size_t fabric) { return (*fabrics_)[fabric].adopts_unasked(); });
+  if (std::none_of(regions.begin(), regions.end(), [](const auto& region) { return region != nullptr; })) return nullptr;
+  return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller);
+}
+
+const MemoryTable::Known* MemoryTable::around(const void* data, ByteCount bytes) const {
+  const auto* first = static_cast<const std::byte*>(data);
+  const auto after = by_address_.upper_bound(first);
+  if (after == by_address_.begin()) return nullptr;
+  const Known& known = std::prev(after)->second;
+  const auto memory = known.memory.lock();
+  if (!memory || memory->withdrawn()) return nullptr;
+  const auto offset = static_cast<ByteCount>(first - memory->memory().address);
+  const ByteCount size = memory->memory().bytes;
+  return offset <= size && bytes <= size - offset ? &known : nullptr;
+}
+
+std::shared_ptr<RegisteredMemory> MemoryTable::find(const void* data, ByteCount bytes) const {
+  const std::lock_guard lock(mutex_);
+  const Known* known = around(data, bytes);
+  return known == nullptr ? nullptr : known->memory.lock();
+}
+
+MemoryTable::Registration MemoryTable::registration() const {
+  const std::lock_guard lock(mutex_);
+  return registration_;
+}
+
+// --- the public handles ---
+
+Arena::Arena() = default;
+Arena::~Arena() = default;
+Arena::Arena(Arena&&) noexcept = default;
+Arena& Arena::operator=(Arena&&) noexcept = default;
+Arena::Arena(std::shared_ptr<detail::RegisteredMemory> state) : state_(std::move(state)) {
+}
+
+std::byte* Arena::data() const {
+  return detail::checked(state_, "arena").memory().address;
+}
+ByteCount Arena::size_bytes() const {
+  return detail::checked(state_, "arena").memory().bytes;
+}
+
+Registration::Registration() = default;
+Registration::~Registration() = default;
+Registration::Registration(Registration&&) noexcept = default;
+Registration& Registration::operator=(Registration&&) noexcept = default;
+Registration::Registration(std::shared_ptr<detail::RegistrationState> state) : state_(std::move(state)) {
+}
+
+ByteCount Registration::size_bytes() const {
+  return detail::checked(state_, "registration").memory()->memory().bytes;
+}
+
+}  // namespace shardwire

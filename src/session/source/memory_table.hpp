@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "session/fabrics.hpp"
+#include "shardwire/memory.hpp"
+#include "support/fork.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire {
+
+namespace detail {
+
+/// One range of memory that the session's fabrics know: an arena of theirs, or memory that the caller has registered.
+/// Keeps the fabrics alive: regions have to go first.
+/// Threads: any.
+class SHARDWIRE_LOCAL RegisteredMemory {
+ public:
+  using Regions = std::vector<std::shared_ptr<transport::Region>>;  // by fabric; null: that fabric does not know it
+
+  enum class Owner : std::uint8_t { session, caller };
+  RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory, Owner owner);
+  ~RegisteredMemory();
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  [[nodiscard]] const transport::Memory& memory() const { return memory_; }
+  /// As the fabric knows it; null when it does not, or not any more. Owners: this, and the caller as long as it looks at it.
+  [[nodiscard]] std::shared_ptr<const transport::Region> region(std::size_t fabric) const;
+  /// No fabric knows it from here on: keys are not shown any more, and those that peers have do not work.
+  void withdraw();
+  [[nodiscard]] bool withdrawn() const;
+
+ private:
+  std::shared_ptr<Fabrics> fabrics_;  // owners: the session and all of its memory
+  mutable std::mutex mutex_;
+  Regions regions_;  // guarded by mutex_
+  transport::Memory memory_;
+  Owner memory_owner_;
+  support::OwningProcess owner_;
+};
+
+/// Handles that the caller has of registered memory; the last one withdraws it.
+class SHARDWIRE_LOCAL RegistrationState {
+ public:
+  explicit RegistrationState(std::shared_ptr<RegisteredMemory> memory) : memory_(std::move(memory)) {}
+  ~RegistrationState() { memory_->withdraw(); }
+  RegistrationState(const RegistrationState&) = delete;
+  RegistrationState& operator=(const RegistrationState&) = delete;
+  [[nodiscard]] const std::shared_ptr<RegisteredMemory>& memory() const { return memory_; }
+
+ private:
+  std::shared_ptr<RegisteredMemory> memory_;  // owners: this, and publications that lie in it
+};
+
+}  // namespace detail
+
+/// All memory of one session that its fabrics know, by address.
+/// Threads: any.
+class MemoryTable {
+ public:
+  explicit MemoryTable(std::shared_ptr<Fabrics> fabrics) : fabrics_(std::move(fabrics)) {}
+
+  /// An arena: of the first fabric that lets peers map it, made known to the others.
+  std::shared_ptr<detail::RegisteredMemory> allocate(ByteCount bytes);
+  /// Memory of the caller; what an earlier registration holds all of is not registered again.
+  std::shared_ptr<detail::RegistrationState> add(const transport::Memory& memory);
+  /// What is published unasked, for fabrics that take it at no cost; null where there is none.
+  std::shared_ptr<detail::RegisteredMemory> adopt_unasked(const transport::Memory& memory);
+  /// The arena or registration that holds all of [data, data + bytes), if there is one.
+  [[nodiscard]] std::shared_ptr<detail::RegisteredMemory> find(const void* data, ByteCount bytes) const;
+
+  struct Registration {
+    ByteCount bytes = 0;
+    double seconds = 0;
+  };
+  /// All that was allocated and registered in this session so far.
+  [[nodiscard]] Registration registration() const;
+
+ private:
+  struct Known {
+    std::weak_ptr<detail::RegisteredMemory> memory;
+    std::weak_ptr<detail::RegistrationState> registration;  // of memory of the caller
+  };
+  template <typename Make>
+  auto timed(ByteCount bytes, Make make);
+  [[nodiscard]] const Known* around(const void* data, ByteCount bytes) const;  // with the lock
+
+  std::shared_ptr<Fabrics> fabrics_;  // owners: see RegisteredMemory
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Known> by_address_;  // guarded by mutex_
+  Registration registration_;                     // guarded by mutex_
+};
+
+}  // namespace shardwire
