@@ -291,13 +291,14 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   transfer.target = static_cast<std::byte*>(view.data);
   if (peer.own) {
     const auto& own = peer.own->tensors[transfer.held_tensor];
-    offer = {Reach::process, {Way::local}};
+    offer.ways = {Way::local};
     transfer.held =
         placed_around(placed_.of(held.layout, held.spec.shape, peer.layout_rank, own.strides), transfer.box);
     transfer.source = own.data;
     return transfer;
   }
-  offer = {peer.path.reach, {Way::packed}};
+  offer = {{Way::packed}, MemoryKind::host, core_.fabric().name()};
+  if (peer.path.reach == Reach::host) offer.carrier(Way::mapped) = core_.fabric().name();
   if (peer.link->peer_can("straight")) offer.ways.add(Way::straight);
   const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
   if (handle.region == wire::no_region || !peer.regions[handle.region]) {
