@@ -132,6 +132,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   }
   Settings settings = settle(options, bootstrap.rank);
   force_kernel_of_environment();
+  begin_with_kernels_of(settings.costs);
   const auto began = Clock::now();
   const transport::Transport& transport = transport::choose(settings.transport);
   if (transport.needs_sockets) {
