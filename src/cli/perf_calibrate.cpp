@@ -11,6 +11,7 @@
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
 #include "perf/measure/costs_fit.hpp"
+#include "perf/measure/fastest_kernels.hpp"
 #include "perf/measure/row.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "support/stderr.hpp"
@@ -186,8 +187,14 @@ int calibrate(const PerfWords& words) {
   measured.reserve(all.size());
   for (const Fitted& one : all) measured.push_back(one.cost);
   if (measured.empty()) throw Error(ErrorCode::unsupported, "no way could be measured");
-  save_costs(path, perf::machine(), measured);
+  // After the members, since these are forked from a process of one thread that has touched little memory.
+  support::write_stderr("measuring copy kernels\n");
+  const FastestKernels kernels = perf::measure_kernels();
+  save_costs(path, perf::machine(), measured, kernels);
   print(all);
+  for (const FastestKernels::Entry& one : kernels.entries) {
+    support::write_stderr("{}: {}\n", one.run_bytes_class, one.kernel);
+  }
   support::write_stderr("written to {}; use it with --calibration {}, or SHARDWIRE_CALIBRATION\n", path, path);
   return exit_done;
 }

@@ -212,6 +212,8 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
        {std::string("local local"), transport() + " mapped", transport() + " packed", transport() + " straight"}) {
     BOOST_TEST(measured.count(one) == 1, one);
   }
+  BOOST_TEST(written.at("processor").get<std::string>() == costs.kernels().processor);
+  BOOST_TEST(costs.kernels().entries.size() == 6U);
   BOOST_TEST(run_command({"run", "-", "--calibration", file.path}, two_ranks).exit_code == 0);
   BOOST_TEST(run_command({"run", "-"}, two_ranks, {{"SHARDWIRE_CALIBRATION", file.path}}).exit_code == 0);
   const CommandResult again = perf({"-", "--repeats", "1", "--calibration", file.path}, two_ranks);
