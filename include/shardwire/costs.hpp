@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "shardwire/export.hpp"
+#include "shardwire/memory.hpp"
 #include "shardwire/types.hpp"
 
 SHARDWIRE_API_BEGIN
@@ -52,35 +55,75 @@ struct WayCost {
   bool operator==(const WayCost&) const = default;
 };
 
-/// Costs of every way at every reach; what a restore chooses ways by. `shardwire perf --calibrate` measures one.
+/// How the transport tcp asks a peer for bytes.
+struct TcpSettings {
+  ByteCount request_bytes = 1u << 20;  ///< of one request
+  int streams = 1;                     ///< to each peer
+
+  bool operator==(const TcpSettings&) const = default;
+};
+
+/// Which copy kernels were the fastest on processors of one model.
+struct FastestKernels {
+  struct Entry {
+    std::string run_bytes_class;  ///< what it was the fastest for: "runs to 1 KiB", "longer runs, digested"
+    std::string kernel;           ///< a name as in SHARDWIRE_COPY_KERNEL
+
+    bool operator==(const Entry&) const = default;
+  };
+  std::string processor{};  ///< as the system names it; empty: not known, and no process begins with these kernels
+  std::vector<Entry> entries{};
+
+  bool operator==(const FastestKernels&) const = default;
+};
+
+/// What each way costs over each transport and in each kind of memory; what a restore chooses ways by. Transports go by their
+/// names: "loopback", "shm", "tcp", "ucx", "libfabric", "nccl", or any other, which is as fast as a network that is not
+/// known. `shardwire perf --calibrate` measures one.
+/// Way::local needs no transport: its cost is the same under every name, and is called "local" in files.
+/// MemoryKind::detect stands for host.
 class CostModel {
  public:
-  /// The built-in one: what a current server does, roughly. Calibrate where it matters.
-  CostModel();
+  /// Built-in costs: what a current server does, roughly. Calibrate where it matters.
+  CostModel() = default;
 
-  [[nodiscard]] const WayCost& at(Reach reach, Way way) const { return costs_[index(reach, way)]; }
-  WayCost& at(Reach reach, Way way) { return costs_[index(reach, way)]; }
+  [[nodiscard]] WayCost at(std::string_view transport, MemoryKind memory, Way way) const;
+  void set(std::string_view transport, MemoryKind memory, Way way, const WayCost& cost);
+
+  [[nodiscard]] const TcpSettings& tcp() const { return tcp_; }
+  void set_tcp(const TcpSettings& tcp) { tcp_ = tcp; }
+
+  /// Sessions with this model spare themselves finding out what this says, on the same processor.
+  [[nodiscard]] const FastestKernels& kernels() const { return kernels_; }
+  void set_kernels(FastestKernels kernels) { kernels_ = std::move(kernels); }
+
   bool operator==(const CostModel&) const = default;
 
  private:
-  static std::size_t index(Reach reach, Way way) {
-    return static_cast<std::size_t>(reach) * way_count + static_cast<std::size_t>(way);
-  }
-  std::array<WayCost, reach_count * way_count> costs_{};
+  // Only what is not as built in, so that models that say the same are equal.
+  std::map<std::tuple<std::string, MemoryKind, Way>, WayCost> costs_;
+  TcpSettings tcp_;
+  FastestKernels kernels_;
 };
 
-/// Reads a calibration file: JSON, {"format": "shardwire costs 1", "machine": "...", "costs": [{"reach", "way",
-/// "latency_seconds", "run_seconds", "bytes_per_second"}, ..]}. What it does not name keeps its built-in cost.
+/// Reads a calibration file: JSON, {"format": "shardwire costs 2", "machine": "...", "processor": "...", "costs":
+/// [{"transport", "memory", "way", "latency_seconds", "run_seconds", "bytes_per_second"}, ..], "kernels":
+/// [{"run_bytes_class", "kernel"}, ..], "tcp": {"request_bytes", "streams"}}; memory is "host" or "cuda". What it does not name
+/// is as built in. Files of version 1 are read as well: their entries have a "reach" instead of transport and memory, which
+/// stands for host memory and these transports: "process" for local and loopback, "host" for shm and ucx, "network" for
+/// tcp, ucx and libfabric; where host and network disagree, network counts for ucx.
 /// Errors: throws Error{invalid_argument} naming the file and what is wrong with it.
 CostModel load_costs(const std::string& path);
 struct MeasuredCost {
-  Reach reach{};
+  std::string transport;
+  MemoryKind memory = MemoryKind::host;
   Way way{};
   WayCost cost;
 };
-/// Replaces the file at once: readers see the old or the new one. Only `measured` entries are written; `machine` is for
-/// people. Errors: throws Error{out_of_resources}.
-void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured);
+/// Replaces the file at once: readers see the old or the new one. Written is what is given, nothing that is built in;
+/// `machine` is for people. Errors: throws Error{out_of_resources}.
+void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured,
+                const FastestKernels& kernels = {}, const std::optional<TcpSettings>& tcp = std::nullopt);
 
 }  // namespace shardwire
 SHARDWIRE_API_END

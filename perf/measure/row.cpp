@@ -6,24 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "perf/measure/commit.hpp"
+#include "support/processor.hpp"
 
 namespace shardwire::perf {
-
-namespace {
-
-std::string processor() {
-  std::ifstream lines("/proc/cpuinfo");
-  for (std::string line; std::getline(lines, line);) {
-    const auto colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
-}
-
-}  // namespace
 
 Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -34,7 +21,9 @@ Spread spread_of(std::vector<double> values) {
 
 std::string machine() {
   const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  return fmt::format("{}, {} cores, {:.0f} GiB", processor(), ::sysconf(_SC_NPROCESSORS_ONLN), bytes / (1 << 30));
+  const std::string model = support::processor_model();
+  return fmt::format("{}, {} cores, {:.0f} GiB", model.empty() ? "unknown processor" : model,
+                     ::sysconf(_SC_NPROCESSORS_ONLN), bytes / (1 << 30));
 }
 
 nlohmann::ordered_json versions() {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "cli/command.hpp"
 #include "cli/job_options.hpp"
@@ -9,9 +11,11 @@
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
 #include "perf/measure/costs_fit.hpp"
+#include "perf/measure/fastest_kernels.hpp"
 #include "perf/measure/row.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "support/stderr.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -24,7 +28,7 @@ constexpr Way remote_ways[] = {Way::mapped, Way::read, Way::over_read, Way::stra
 
 void refuse_others(const PerfWords& words) {
   const auto refuse = [](const char* option) {
-    throw UsageError(fmt::format("--calibrate measures over shared memory and over TCP; it takes no {}", option));
+    throw UsageError(fmt::format("--calibrate measures all networks of a transport; it takes no {}", option));
   };
   if (!words.path.empty()) refuse("CASE");
   if (words.tcp) refuse("--tcp");
@@ -49,15 +53,42 @@ std::vector<std::pair<ByteCount, ByteCount>> lengths(ByteCount most) {
   return out;
 }
 
-perf::Setup setup_for(const PerfWords& words, bool tcp, ByteCount most) {
+/// One set of processes that measures what the ways of a transport cost.
+struct Pass {
+  std::string transport;
+  bool tcp = false;    ///< see perf::Setup
+  bool local = false;  ///< measures copies within a process as well: once, they need no transport
+  const char* over = "";
+};
+
+// A transport that chooses among networks by itself is measured over the near one and then over the far one; the latter is
+// what a way costs that works over both, since it may always have to.
+std::vector<Pass> passes_for(const std::string& name) {
+  std::vector<Pass> out;
+  for (const transport::Transport& one : transport::registered()) {
+    const std::string transport(one.name);
+    if (one.reach == Reach::process || one.needs_sockets) continue;  // what no session uses between processes
+    if (name == "auto" ? !one.probe().viable : name != transport) continue;
+    if (transport == "ucx") {
+      out.push_back({transport, false, out.empty(), " within this host"});
+      out.push_back({transport, true, false, ", TCP on lo"});
+    } else {
+      out.push_back({transport, false, out.empty()});
+    }
+  }
+  if (out.empty()) throw UsageError(fmt::format("--calibrate: {} reaches no other process", name));
+  return out;
+}
+
+perf::Setup setup_for(const PerfWords& words, const Pass& pass, ByteCount most) {
   perf::Setup setup;
-  setup.transport = "ucx";
-  setup.tcp = tcp;
+  setup.transport = pass.transport;
+  setup.tcp = pass.tcp;
   setup.repeats = words.repeats;
   setup.staging_bytes = chosen_staging(words.staging);
   setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
   for (const bool local : {false, true}) {
-    if (local && tcp) continue;
+    if (local && !pass.local) continue;
     for (const auto& [run, bytes] : lengths(most)) {
       auto& measurement =
           setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks, run, bytes, local)));
@@ -82,8 +113,9 @@ struct Fitted {
   std::vector<perf::CostSample> samples;
 };
 
-std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome, Reach reach, Way way) {
-  Fitted out{{reach, way, {}}, {}};
+std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome, Way way) {
+  const std::string transport = way == Way::local ? "local" : setup.transport;
+  Fitted out{{.transport = transport, .memory = MemoryKind::host, .way = way, .cost = {}}, {}};
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     const perf::Measurement& measurement = setup.measurements[number];
     for (std::size_t i = 0; i < measurement.ways.size(); ++i) {
@@ -99,12 +131,24 @@ std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome
   return out;
 }
 
+// The later one of the same way counts.
+void keep(std::vector<Fitted>& all, Fitted fresh) {
+  const auto same = std::find_if(all.begin(), all.end(), [&](const Fitted& one) {
+    return one.cost.transport == fresh.cost.transport && one.cost.way == fresh.cost.way;
+  });
+  if (same == all.end()) {
+    all.push_back(std::move(fresh));
+  } else {
+    *same = std::move(fresh);
+  }
+}
+
 void print(const std::vector<Fitted>& all) {
-  support::write_stderr("{:<8} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "reach", "way",
+  support::write_stderr("{:<9} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "transport", "way",
                         "latency", "per run", "bandwidth");
   for (const Fitted& one : all) {
     const WayCost& cost = one.cost.cost;
-    support::write_stderr("{:<8} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", to_string(one.cost.reach),
+    support::write_stderr("{:<9} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", one.cost.transport,
                           to_string(one.cost.way), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
                           human_bytes(cost.bytes_per_second));
     for (const perf::CostSample& sample : one.samples) {
@@ -122,33 +166,35 @@ int calibrate(const PerfWords& words) {
   if (!(words.deadline_seconds >= 1 && words.deadline_seconds <= 1e6)) {
     throw UsageError("--deadline: a number of seconds from 1 on is expected");
   }
-  if (const std::string name = chosen_transport(words.transport.empty() ? "auto" : words.transport);
-      name != "auto" && name != "ucx") {
-    throw UsageError(fmt::format("--calibrate: {} reaches no other process", name));
-  }
-  chosen_transport("ucx");  // or says why this build has none
+  const std::vector<Pass> passes = passes_for(chosen_transport(words.transport.empty() ? "auto" : words.transport));
   const ByteCount most = words.bytes.empty() ? default_bytes : parse_bytes("--bytes", words.bytes);
   if (most < 4096 || most % 4096 != 0) throw UsageError("--bytes: a multiple of 4096 is expected");
   const std::string path = words.calibrate.empty() ? "calibration.json" : words.calibrate;
   if (!words.output.empty()) require_writable("--output", words.output);
   std::vector<Fitted> all;
-  for (const bool tcp : {false, true}) {
-    support::write_stderr("measuring over {}\n", tcp ? "TCP on lo" : "shared memory");
-    const perf::Setup setup = setup_for(words, tcp, most);
+  for (const Pass& pass : passes) {
+    support::write_stderr("measuring {}{}\n", pass.transport, pass.over);
+    const perf::Setup setup = setup_for(words, pass, most);
     const perf::Outcome outcome = run_setup(setup);
-    const Reach reach = tcp ? Reach::network : Reach::host;
-    if (!tcp) {
-      if (auto local = fit(setup, outcome, Reach::process, Way::local)) all.push_back(std::move(*local));
+    if (pass.local) {
+      if (auto local = fit(setup, outcome, Way::local)) keep(all, std::move(*local));
     }
     for (const Way way : remote_ways) {
-      if (auto one = fit(setup, outcome, reach, way)) all.push_back(std::move(*one));
+      if (auto one = fit(setup, outcome, way)) keep(all, std::move(*one));
     }
   }
   std::vector<MeasuredCost> measured;
+  measured.reserve(all.size());
   for (const Fitted& one : all) measured.push_back(one.cost);
   if (measured.empty()) throw Error(ErrorCode::unsupported, "no way could be measured");
-  save_costs(path, perf::machine(), measured);
+  // After the members, since these are forked from a process of one thread that has touched little memory.
+  support::write_stderr("measuring copy kernels\n");
+  const FastestKernels kernels = perf::measure_kernels();
+  save_costs(path, perf::machine(), measured, kernels);
   print(all);
+  for (const FastestKernels::Entry& one : kernels.entries) {
+    support::write_stderr("{}: {}\n", one.run_bytes_class, one.kernel);
+  }
   support::write_stderr("written to {}; use it with --calibration {}, or SHARDWIRE_CALIBRATION\n", path, path);
   return exit_done;
 }

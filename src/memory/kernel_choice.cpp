@@ -81,6 +81,21 @@ void KernelChoice::record(CopyClass kind, const CopyKernel& kernel, double bytes
                            [](const Samples& samples) { return samples.count >= samples_of_each; });
 }
 
+bool KernelChoice::begin_with(std::string_view kind, std::string_view kernel) {
+  const auto kinds = CopyClass::all();
+  const auto found_kind =
+      std::find_if(kinds.begin(), kinds.end(), [&](const CopyClass& one) { return one.name() == kind; });
+  const auto found =
+      std::find_if(candidates_.begin(), candidates_.end(), [&](const CopyKernel* one) { return one->name == kernel; });
+  if (found_kind == kinds.end() || found == candidates_.end()) return false;
+  const std::lock_guard lock(mutex_);
+  State& state = states_[found_kind->index()];
+  if (state.made) return false;
+  state.best = *found;
+  state.made = true;
+  return true;
+}
+
 std::array<KernelChoice::Chosen, 6> KernelChoice::chosen() const {
   const auto of = [this](CopyClass kind) { return Chosen{kind, best(kind).name, made(kind) != nullptr}; };
   const auto all = CopyClass::all();

@@ -47,6 +47,9 @@ class KernelChoice {
   /// One that has the fewest samples.
   [[nodiscard]] const CopyKernel& candidate(CopyClass kind) const;
   void record(CopyClass kind, const CopyKernel& kernel, double bytes_per_second);
+  /// The choice for the class of this name, as it was made on a processor like this one, so that nothing is tried. False, and
+  /// nothing is changed: there is no such class or candidate, or the choice is made already.
+  bool begin_with(std::string_view kind, std::string_view kernel);
 
   /// Of all classes, for reports.
   struct Chosen {

@@ -36,7 +36,8 @@ bool possible(Way way, Ways ways, const Sizes& sizes) {
   return ways.has(way) && worth;
 }
 
-double seconds_of(Way way, const WayCost& cost, const Sizes& sizes) {
+double seconds_of(Way way, const Offer& offer, const CostModel& costs, const Sizes& sizes) {
+  const WayCost cost = costs.at(offer.carrier(way), offer.memory, way);
   return cost.seconds(way == Way::over_read ? sizes.hull : sizes.bytes, sizes.runs);
 }
 
@@ -61,13 +62,13 @@ std::string why_impossible(Way forced, Ways ways) {
   return text;
 }
 
-Way cheapest(const CostModel& costs, Reach reach, Ways ways, const Sizes& sizes) {
+Way cheapest(const CostModel& costs, const Offer& offer, const Sizes& sizes) {
   std::optional<Way> best;
   double least = 0;
   for (std::size_t i = 0; i < way_count; ++i) {
     const Way way = static_cast<Way>(i);
-    if (!possible(way, ways, sizes)) continue;
-    const double seconds = seconds_of(way, costs.at(reach, way), sizes);
+    if (!possible(way, offer.ways, sizes)) continue;
+    const double seconds = seconds_of(way, offer, costs, sizes);
     if (best && seconds >= least) continue;
     best = way;
     least = seconds;
@@ -88,38 +89,38 @@ std::size_t run_class(ByteCount run_bytes) {
 Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> offers, const CostModel& costs,
                         std::optional<Way> forced) {
   struct Group {
-    Reach reach{};
-    Ways ways;
+    const Offer* offer = nullptr;
     Sizes sizes;
     std::vector<std::size_t> members;
   };
-  std::map<std::tuple<std::uint32_t, std::size_t, unsigned>, Group> groups;
+  using Key = std::tuple<std::uint32_t, std::size_t, unsigned, MemoryKind, std::array<std::string_view, way_count>>;
+  std::map<Key, Group> groups;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     Transfer& transfer = transfers[i];
+    const Offer& offer = offers[i];
     transfer.copy.emplace(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
-    Group& group = groups[{transfer.peer, run_class(transfer.copy->run_bytes()), offers[i].ways.bits()}];
-    group.reach = offers[i].reach;
-    group.ways = offers[i].ways;
+    Group& group =
+        groups[{transfer.peer, run_class(transfer.copy->run_bytes()), offer.ways.bits(), offer.memory, offer.carriers}];
+    group.offer = &offer;
     group.sizes.add(sizes_of(transfer));
     group.members.push_back(i);
   }
   Predictions predictions;
   for (const auto& [key, group] : groups) {
-    const auto chosen =
-        forced ? forced_way(*forced, group.ways, group.sizes) : cheapest(costs, group.reach, group.ways, group.sizes);
-    if (!chosen) throw ImpossibleWay(*forced, group.members.front(), why_impossible(*forced, group.ways));
+    const Offer& offer = *group.offer;
+    const auto chosen = forced ? forced_way(*forced, offer.ways, group.sizes) : cheapest(costs, offer, group.sizes);
+    if (!chosen) throw ImpossibleWay(*forced, group.members.front(), why_impossible(*forced, offer.ways));
     const Way way = *chosen;
     for (const std::size_t member : group.members) transfers[member].way = way;
     Prediction& sum = predictions.ways[static_cast<std::size_t>(way)];
-    const double seconds = seconds_of(way, costs.at(group.reach, way), group.sizes);
+    const double seconds = seconds_of(way, offer, costs, group.sizes);
     sum.bytes += group.sizes.bytes;
     sum.runs += group.sizes.runs;
     sum.seconds += seconds;
     const std::uint32_t peer = std::get<0>(key);
     if (predictions.unmapped_seconds.size() <= peer) predictions.unmapped_seconds.resize(peer + std::size_t{1});
-    if (group.reach == Reach::host && !group.ways.has(Way::mapped)) {
-      predictions.unmapped_seconds[peer] +=
-          seconds - seconds_of(Way::mapped, costs.at(Reach::host, Way::mapped), group.sizes);
+    if (!offer.ways.has(Way::mapped) && !offer.carrier(Way::mapped).empty()) {
+      predictions.unmapped_seconds[peer] += seconds - seconds_of(Way::mapped, offer, costs, group.sizes);
     }
   }
   return predictions;

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "move/transfer.hpp"
@@ -26,10 +27,26 @@ class Ways {
   unsigned bits_ = 0;
 };
 
-/// What is possible for one transfer.
+/// What is possible for one transfer, and what would carry it.
 struct Offer {
-  Reach reach = Reach::process;
+  Offer() = default;
+  /// All over one transport, also what is added to `ways` afterwards.
+  constexpr Offer(Ways possible, MemoryKind kind, std::string_view transport) : ways(possible), memory(kind) {
+    carriers.fill(transport);
+    if (!possible.has(Way::mapped)) carrier(Way::mapped) = {};
+  }
+  constexpr void add(Way way, std::string_view transport) {
+    ways.add(way);
+    carrier(way) = transport;
+  }
+  [[nodiscard]] constexpr std::string_view& carrier(Way way) { return carriers[static_cast<std::size_t>(way)]; }
+  [[nodiscard]] constexpr std::string_view carrier(Way way) const { return carriers[static_cast<std::size_t>(way)]; }
+
   Ways ways;
+  MemoryKind memory = MemoryKind::host;
+  /// By way: the name of the transport. Ownership: borrowed. One that maps is named also where this memory is not mapped, as
+  /// long as the peer is on this host: then Predictions say what that costs.
+  std::array<std::string_view, way_count> carriers{};
 };
 
 /// Runs of a class are treated alike: under 256 B, 1 KiB, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, and longer ones.
@@ -44,7 +61,7 @@ struct Prediction {
 };
 struct Predictions {
   std::array<Prediction, way_count> ways{};
-  /// By peer: what is expected beyond mapping, for peers of this host whose memory cannot be mapped.
+  /// By peer: what is expected beyond mapping, where there is a transport that maps, but not this memory.
   std::vector<double> unmapped_seconds{};
 };
 
@@ -58,8 +75,8 @@ class ImpossibleWay : public Error {
   std::size_t transfer;
 };
 
-/// Gives each transfer its way: one decision per (peer, run class), the cheapest of those that are possible; or `forced`
-/// where it is. `offers` goes with `transfers`. The sum of what is expected is returned by way.
+/// Gives each transfer its way: one decision per peer, run class and offer, the cheapest of those that are possible; or
+/// `forced` where it is. `offers` goes with `transfers`. The sum of what is expected is returned by way.
 /// Errors: throws ImpossibleWay when `forced` cannot move one that is not local.
 Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> offers, const CostModel& costs,
                         std::optional<Way> forced);

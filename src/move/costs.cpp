@@ -2,6 +2,8 @@
 #include "shardwire/costs.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 namespace shardwire {
 
@@ -16,6 +18,46 @@ std::optional<Enum> find(const std::array<std::string_view, N>& names, std::stri
   const auto* const found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) return std::nullopt;
   return static_cast<Enum>(found - names.begin());
+}
+
+// Orders of magnitude that hold on most servers; the crossings between ways are what matters. The same for all kinds of
+// memory.
+struct BuiltIn {
+  std::string_view transport;  // empty: every one that is not named before
+  Way way;
+  WayCost cost;
+};
+constexpr BuiltIn table[] = {
+    // No hardware reads memory of another process: a system call does, which touches each run twice.
+    {"shm", Way::read, {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 12e9}},
+    {"shm", Way::over_read, {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 5.5e9}},
+    // Messages within a process or a host spare the network stack: they are worth their number from a few kilobytes on.
+    {"shm", Way::straight, {.latency_seconds = 30e-6, .run_seconds = 1.2e-6, .bytes_per_second = 9e9}},
+    {"shm", Way::packed, {.latency_seconds = 30e-6, .run_seconds = 60e-9, .bytes_per_second = 3.3e9}},
+    {"loopback", Way::straight, {.latency_seconds = 30e-6, .run_seconds = 1.2e-6, .bytes_per_second = 9e9}},
+    {"loopback", Way::packed, {.latency_seconds = 30e-6, .run_seconds = 60e-9, .bytes_per_second = 3.3e9}},
+    // Runs are ranges of one message, which the kernel gathers and scatters: each costs it a little, but is no message.
+    {"tcp", Way::straight, {.latency_seconds = 50e-6, .run_seconds = 40e-9, .bytes_per_second = 6e9}},
+    {"tcp", Way::packed, {.latency_seconds = 50e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
+    {"", Way::local, {.latency_seconds = 1e-6, .run_seconds = 12e-9, .bytes_per_second = 10e9}},
+    {"", Way::mapped, {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 9e9}},
+    {"", Way::read, {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 20e9}},
+    {"", Way::over_read, {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 7e9}},
+    {"", Way::straight, {.latency_seconds = 60e-6, .run_seconds = 15e-6, .bytes_per_second = 5e9}},
+    {"", Way::packed, {.latency_seconds = 60e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
+    {"", Way::grouped, {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
+};
+
+WayCost built_in(std::string_view transport, Way way) {
+  const auto* const found = std::find_if(std::begin(table), std::end(table), [&](const BuiltIn& one) {
+    return one.way == way && (one.transport.empty() || one.transport == transport);
+  });
+  return found->cost;  // every way has a line without a name
+}
+
+std::tuple<std::string, MemoryKind, Way> key_of(std::string_view transport, MemoryKind memory, Way way) {
+  return {std::string(way == Way::local ? "local" : transport),
+          memory == MemoryKind::detect ? MemoryKind::host : memory, way};
 }
 
 }  // namespace
@@ -33,20 +75,17 @@ std::optional<Reach> reach_from(std::string_view name) {
   return find<Reach>(reach_names, name);
 }
 
-CostModel::CostModel() {
-  // Orders of magnitude that hold on most servers; the crossings between ways are what matters.
-  for (const Reach reach : {Reach::process, Reach::host, Reach::network}) {
-    at(reach, Way::local) = {.latency_seconds = 1e-6, .run_seconds = 12e-9, .bytes_per_second = 10e9};
-    at(reach, Way::mapped) = {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 9e9};
-    at(reach, Way::read) = {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 20e9};
-    at(reach, Way::over_read) = {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 7e9};
-    at(reach, Way::straight) = {.latency_seconds = 60e-6, .run_seconds = 15e-6, .bytes_per_second = 5e9};
-    at(reach, Way::packed) = {.latency_seconds = 60e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9};
-    at(reach, Way::grouped) = {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9};
+WayCost CostModel::at(std::string_view transport, MemoryKind memory, Way way) const {
+  const auto found = costs_.find(key_of(transport, memory, way));
+  return found == costs_.end() ? built_in(transport, way) : found->second;
+}
+
+void CostModel::set(std::string_view transport, MemoryKind memory, Way way, const WayCost& cost) {
+  if (cost == built_in(transport, way)) {
+    costs_.erase(key_of(transport, memory, way));
+  } else {
+    costs_[key_of(transport, memory, way)] = cost;
   }
-  // Messages within a host spare the network stack: they are worth their number from a few kilobytes on.
-  at(Reach::host, Way::straight) = {.latency_seconds = 30e-6, .run_seconds = 1.2e-6, .bytes_per_second = 9e9};
-  at(Reach::host, Way::packed) = {.latency_seconds = 30e-6, .run_seconds = 60e-9, .bytes_per_second = 3.3e9};
 }
 
 }  // namespace shardwire

@@ -6,6 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "shardwire/costs.hpp"
 #include "shardwire/error.hpp"
@@ -15,24 +18,124 @@ namespace shardwire {
 namespace {
 
 using Json = nlohmann::json;
-constexpr const char* format_name = "shardwire costs 1";
+constexpr const char* format_name = "shardwire costs 2";
+constexpr const char* first_format_name = "shardwire costs 1";
+constexpr double max_request_bytes = 1u << 30;
+constexpr double max_streams = 16;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("{} is no calibration file: {}", path, why));
+// A file while it is read: who is to blame for what is wrong.
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path) {}
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is no calibration file: {}", path_, why));
+  }
+
+  [[nodiscard]] double number(const Json& object, const char* name, double least) const {
+    const auto found = object.find(name);
+    if (found == object.end() || !found->is_number()) refuse(fmt::format("{} has no number '{}'", shown(object), name));
+    const double value = found->get<double>();
+    if (!std::isfinite(value) || value < least) refuse(fmt::format("'{}' of {} is {}", name, shown(object), value));
+    return value;
+  }
+  [[nodiscard]] std::uint64_t count(const Json& object, const char* name, double most) const {
+    const double value = number(object, name, 1);
+    if (value > most || value != std::floor(value)) {
+      refuse(fmt::format("'{}' of {} is no whole number from 1 to {}", name, shown(object), most));
+    }
+    return static_cast<std::uint64_t>(value);
+  }
+  [[nodiscard]] std::string text(const Json& object, const char* name) const {
+    const auto found = object.find(name);
+    if (found == object.end() || !found->is_string()) refuse(fmt::format("{} has no text '{}'", shown(object), name));
+    return found->get<std::string>();
+  }
+  [[nodiscard]] const Json& list_of_objects(const Json& object, const char* name) const {
+    const auto found = object.find(name);
+    if (found == object.end() || !found->is_array()) refuse(fmt::format("it has no list '{}'", name));
+    for (const Json& entry : *found) {
+      if (!entry.is_object()) refuse(fmt::format("an entry of '{}' is no object", name));
+    }
+    return *found;
+  }
+
+  [[nodiscard]] Way way(const Json& entry) const {
+    const auto found = way_from(text(entry, "way"));
+    if (!found) refuse(fmt::format("the way of {} is unknown", shown(entry)));
+    return *found;
+  }
+  [[nodiscard]] MemoryKind memory(const Json& entry) const {
+    const std::string name = text(entry, "memory");
+    if (name == "host") return MemoryKind::host;
+    if (name != "cuda") refuse(fmt::format("the memory of {} is unknown", shown(entry)));
+    return MemoryKind::cuda;
+  }
+  [[nodiscard]] WayCost cost(const Json& entry) const {
+    return {.latency_seconds = number(entry, "latency_seconds", 0),
+            .run_seconds = number(entry, "run_seconds", 0),
+            .bytes_per_second = number(entry, "bytes_per_second", 1)};
+  }
+
+ private:
+  static std::string shown(const Json& object) { return object.contains("format") ? "it" : object.dump(); }
+
+  const std::string& path_;
+};
+
+void read_costs(const Reader& reader, const Json& json, CostModel& model) {
+  for (const Json& entry : reader.list_of_objects(json, "costs")) {
+    const std::string transport = reader.text(entry, "transport");
+    const MemoryKind memory = reader.memory(entry);
+    model.set(transport, memory, reader.way(entry), reader.cost(entry));
+  }
 }
 
-double number(const Json& entry, const char* name, double least, const std::string& path) {
-  const auto found = entry.find(name);
-  if (found == entry.end() || !found->is_number()) refuse(path, fmt::format("an entry has no number '{}'", name));
-  const double value = found->get<double>();
-  if (!std::isfinite(value) || value < least) refuse(path, fmt::format("'{}' of an entry is {}", name, value));
-  return value;
+// What the reaches of version 1 stand for. Later lines win: what was measured over a network says more about ucx than what was
+// measured within a host.
+constexpr std::pair<Reach, std::string_view> transports_of_reaches[] = {
+    {Reach::process, "loopback"}, {Reach::host, "shm"},    {Reach::host, "ucx"},
+    {Reach::network, "tcp"},      {Reach::network, "ucx"}, {Reach::network, "libfabric"},
+};
+
+void read_first_costs(const Reader& reader, const Json& json, CostModel& model) {
+  struct Entry {
+    Reach reach;
+    Way way;
+    WayCost cost;
+  };
+  std::vector<Entry> entries;
+  for (const Json& entry : reader.list_of_objects(json, "costs")) {
+    const auto reach = reach_from(reader.text(entry, "reach"));
+    if (!reach) reader.refuse(fmt::format("the reach of {} is unknown", entry.dump()));
+    entries.push_back({*reach, reader.way(entry), reader.cost(entry)});
+  }
+  for (const auto& [reach, transport] : transports_of_reaches) {
+    for (const Entry& entry : entries) {
+      // No restore has ever copied locally beyond its process.
+      const bool meaningless = entry.way == Way::local && reach != Reach::process;
+      if (entry.reach == reach && !meaningless) model.set(transport, MemoryKind::host, entry.way, entry.cost);
+    }
+  }
 }
 
-std::string text(const Json& entry, const char* name, const std::string& path) {
-  const auto found = entry.find(name);
-  if (found == entry.end() || !found->is_string()) refuse(path, fmt::format("it has no text '{}'", name));
-  return found->get<std::string>();
+void read_kernels(const Reader& reader, const Json& json, CostModel& model) {
+  if (!json.contains("kernels")) return;
+  FastestKernels kernels{.processor = reader.text(json, "processor")};
+  for (const Json& entry : reader.list_of_objects(json, "kernels")) {
+    kernels.entries.push_back({reader.text(entry, "run_bytes_class"), reader.text(entry, "kernel")});
+  }
+  model.set_kernels(std::move(kernels));
+}
+
+void read_tcp(const Reader& reader, const Json& json, CostModel& model) {
+  const auto found = json.find("tcp");
+  if (found == json.end()) return;
+  if (!found->is_object()) reader.refuse("'tcp' is no object");
+  TcpSettings tcp;
+  if (found->contains("request_bytes")) tcp.request_bytes = reader.count(*found, "request_bytes", max_request_bytes);
+  if (found->contains("streams")) tcp.streams = static_cast<int>(reader.count(*found, "streams", max_streams));
+  model.set_tcp(tcp);
 }
 
 }  // namespace
@@ -42,36 +145,43 @@ CostModel load_costs(const std::string& path) {
   std::ostringstream content;
   content << file.rdbuf();
   if (!file) throw Error(ErrorCode::invalid_argument, fmt::format("the calibration file {} cannot be read", path));
+  const Reader reader(path);
   const Json json = Json::parse(content.str(), nullptr, false);
-  if (!json.is_object()) refuse(path, "it is no JSON object");
-  if (text(json, "format", path) != format_name) refuse(path, fmt::format("its format is not '{}'", format_name));
-  const auto costs = json.find("costs");
-  if (costs == json.end() || !costs->is_array()) refuse(path, "it has no list 'costs'");
+  if (!json.is_object()) reader.refuse("it is no JSON object");
+  if (!json.contains("format")) reader.refuse("it has no text 'format'");
+  const std::string format = reader.text(json, "format");
   CostModel model;
-  for (const Json& entry : *costs) {
-    if (!entry.is_object()) refuse(path, "an entry of 'costs' is no object");
-    const auto reach = reach_from(text(entry, "reach", path));
-    const auto way = way_from(text(entry, "way", path));
-    if (!reach || !way) refuse(path, fmt::format("the reach or way of {} is unknown", entry.dump()));
-    model.at(*reach, *way) = {.latency_seconds = number(entry, "latency_seconds", 0, path),
-                              .run_seconds = number(entry, "run_seconds", 0, path),
-                              .bytes_per_second = number(entry, "bytes_per_second", 1, path)};
+  if (format == first_format_name) {
+    read_first_costs(reader, json, model);
+  } else if (format == format_name) {
+    read_costs(reader, json, model);
+    read_kernels(reader, json, model);
+    read_tcp(reader, json, model);
+  } else {
+    reader.refuse(fmt::format("its format is neither '{}' nor '{}'", format_name, first_format_name));
   }
   return model;
 }
 
-void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured) {
+void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured,
+                const FastestKernels& kernels, const std::optional<TcpSettings>& tcp) {
   nlohmann::ordered_json json;
   json["format"] = format_name;
   json["machine"] = machine;
+  if (!kernels.entries.empty()) json["processor"] = kernels.processor;
   json["costs"] = nlohmann::ordered_json::array();
   for (const MeasuredCost& one : measured) {
-    json["costs"].push_back({{"reach", to_string(one.reach)},
+    json["costs"].push_back({{"transport", one.way == Way::local ? "local" : one.transport},
+                             {"memory", one.memory == MemoryKind::cuda ? "cuda" : "host"},
                              {"way", to_string(one.way)},
                              {"latency_seconds", one.cost.latency_seconds},
                              {"run_seconds", one.cost.run_seconds},
                              {"bytes_per_second", one.cost.bytes_per_second}});
   }
+  for (const FastestKernels::Entry& one : kernels.entries) {
+    json["kernels"].push_back({{"run_bytes_class", one.run_bytes_class}, {"kernel", one.kernel}});
+  }
+  if (tcp) json["tcp"] = {{"request_bytes", tcp->request_bytes}, {"streams", tcp->streams}};
   const std::string fresh = path + ".new";
   std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
   file << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';

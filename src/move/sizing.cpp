@@ -7,13 +7,23 @@
 
 namespace shardwire::move {
 
+namespace {
+
+// Those that carry messages to other hosts. What the one needs that needs most does no harm to the others.
+constexpr const char* message_transports[] = {"tcp", "ucx", "libfabric"};
+
+}  // namespace
+
 ByteCount slot_bytes_for(const CostModel& costs) {
   // Eight round trips' worth: with some slots in flight the pipe stays full, and packing overlaps with sending.
-  const WayCost& cost = costs.at(Reach::network, Way::packed);
   constexpr ByteCount least = 256u << 10;
   constexpr ByteCount most = 4u << 20;
-  const double bytes = std::clamp(8 * cost.latency_seconds * cost.bytes_per_second, double{least}, double{most});
-  return std::bit_ceil(static_cast<ByteCount>(bytes));
+  double bytes = least;
+  for (const char* transport : message_transports) {
+    const WayCost cost = costs.at(transport, MemoryKind::host, Way::packed);
+    bytes = std::max(bytes, 8 * cost.latency_seconds * cost.bytes_per_second);
+  }
+  return std::bit_ceil(static_cast<ByteCount>(std::min(bytes, double{most})));
 }
 
 int requests_in_flight(const WayCost& cost, ByteCount unit_bytes, int stages) {
@@ -26,11 +36,12 @@ Depths depths_for(const CostModel& costs, ByteCount slot_bytes, ByteCount messag
   constexpr int packed_stages = 3;  // one is packed, one travels, one is unpacked
   constexpr int straight_stages = 1;
   Depths depths;
-  for (const Reach reach : {Reach::host, Reach::network}) {
-    depths.packed =
-        std::max(depths.packed, requests_in_flight(costs.at(reach, Way::packed), slot_bytes, packed_stages));
-    depths.straight =
-        std::max(depths.straight, requests_in_flight(costs.at(reach, Way::straight), message_bytes, straight_stages));
+  for (const char* transport : message_transports) {
+    const auto in_flight = [&](Way way, ByteCount unit_bytes, int stages) {
+      return requests_in_flight(costs.at(transport, MemoryKind::host, way), unit_bytes, stages);
+    };
+    depths.packed = std::max(depths.packed, in_flight(Way::packed, slot_bytes, packed_stages));
+    depths.straight = std::max(depths.straight, in_flight(Way::straight, message_bytes, straight_stages));
   }
   return depths;
 }

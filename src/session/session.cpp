@@ -126,6 +126,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   }
   Settings settings = settle(options, bootstrap.rank);
   force_kernel_of_environment();
+  begin_with_kernels_of(settings.costs);
   const auto began = Clock::now();
 
   Core::Setup setup;

@@ -10,6 +10,7 @@
 #include "memory/kernel_choice.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
+#include "support/processor.hpp"
 
 namespace shardwire {
 
@@ -61,6 +62,14 @@ void force_kernel_of_environment() {
     memory::kernel_choice().force(variable("SHARDWIRE_COPY_KERNEL").value_or(""));
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("SHARDWIRE_COPY_KERNEL: {}", error.what()));
+  }
+}
+
+void begin_with_kernels_of(const CostModel& costs) {
+  const FastestKernels& kernels = costs.kernels();
+  if (kernels.processor.empty() || kernels.processor != support::processor_model()) return;
+  for (const FastestKernels::Entry& one : kernels.entries) {
+    memory::kernel_choice().begin_with(one.run_bytes_class, one.kernel);
   }
 }
 

@@ -34,6 +34,10 @@ LogLevel log_level_of_environment();
 /// Errors: as settle(), also for a kernel that this processor cannot run.
 void force_kernel_of_environment();
 
+/// Copies of this process begin with the kernels that were the fastest when `costs` was measured, if that was on a processor of
+/// this model. What this version does not know is left out, and what this process has found out itself stays.
+void begin_with_kernels_of(const CostModel& costs);
+
 /// Writes lines of `least` and above to standard error.
 LogSink standard_error_log(LogLevel least, int member);
 

@@ -48,6 +48,7 @@ const Usage usages[] = {
     {"plot_of_a_case", {"-", "--plot", "/tmp/plot.svg"}, "--plot belongs to a sweep"},
     {"layers_without_model", {"-", "--layers", "1"}, "standard input: layers: has a meaning only beside a model"},
     {"calibration_of_a_case", {"--tcp", "--calibrate"}, "takes no --tcp"},
+    {"calibration_within_a_process", {"--transport", "loopback", "--calibrate"}, "loopback reaches no other process"},
 };
 
 const char* const two_ranks = R"j({"name": "square", "tensors": [{"fqn": "w", "shape": [64, 64]}],

@@ -130,6 +130,28 @@ BOOST_AUTO_TEST_CASE(a_forced_kernel_is_used_at_once_until_it_is_no_longer_force
   BOOST_TEST(choice.best(short_runs).name == "first");
 }
 
+BOOST_AUTO_TEST_CASE(a_choice_that_was_made_before_is_begun_with_where_it_fits) {
+  KernelChoice choice(made_up);
+  BOOST_TEST(!choice.begin_with("runs to 1 KiB", "absent"));
+  BOOST_TEST(!choice.begin_with("runs to 1 KiB", "third"));
+  BOOST_TEST(!choice.begin_with("runs to 1 MiB", "second"));
+  for (const CopyClass kind : CopyClass::all()) BOOST_TEST(choice.made(kind) == nullptr);
+  BOOST_TEST(choice.begin_with("runs to 1 KiB", "second"));
+  BOOST_TEST(choice.made(short_runs)->name == "second");
+  BOOST_TEST(choice.made(long_runs) == nullptr);
+  record_all(choice, 9e9, 1e9, 1e9);
+  BOOST_TEST(choice.made(short_runs)->name == "second");
+  BOOST_TEST(!choice.begin_with("runs to 1 KiB", "first"));
+  BOOST_TEST(choice.best(short_runs).name == "second");
+  choice.force("first");
+  BOOST_TEST(choice.made(short_runs)->name == "first");
+
+  KernelChoice measured(made_up);
+  record_all(measured, 9e9, 1e9, 1e9);
+  BOOST_TEST(!measured.begin_with("runs to 1 KiB", "second"));
+  BOOST_TEST(measured.made(short_runs)->name == "first");
+}
+
 BOOST_AUTO_TEST_CASE(a_name_that_no_kernel_has_and_a_kernel_that_cannot_run_are_refused) {
   KernelChoice choice(made_up);
   refused(ErrorCode::invalid_argument, "'third' is no copy kernel; this processor has first, second, cached",

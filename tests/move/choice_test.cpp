@@ -23,19 +23,36 @@ Transfer rows_of(std::uint32_t peer, Extent rows, Extent row, Extent gap, ByteCo
   return transfer;
 }
 
-constexpr Offer everything{Reach::host, {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed}};
-constexpr Offer messages{Reach::network, {Way::straight, Way::packed}};
+constexpr Ways all_ways{Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
 
-// All ways cost the same at every reach, until a test makes one cheap or dear.
-CostModel flat_costs() {
-  CostModel costs;
-  for (std::size_t reach = 0; reach < reach_count; ++reach) {
-    for (std::size_t way = 0; way < way_count; ++way) {
-      costs.at(static_cast<Reach>(reach), static_cast<Way>(way)) = {1e-6, 1e-6, 1e9};
+constexpr Offer over(std::string_view transport, Ways ways) {
+  return {ways, MemoryKind::host, transport};
+}
+constexpr Offer everything = over("shm", all_ways);
+constexpr Offer messages = over("tcp", {Way::straight, Way::packed});
+const Offer own = [] {
+  Offer offer;
+  offer.ways = {Way::local};
+  return offer;
+}();
+
+// All ways cost the same over every transport, until a test makes one cheap or dear.
+struct FlatCosts : CostModel {
+  FlatCosts() {
+    for (const char* transport : {"shm", "tcp"}) {
+      for (std::size_t way = 0; way < way_count; ++way) {
+        set(transport, MemoryKind::host, static_cast<Way>(way), {1e-6, 1e-6, 1e9});
+      }
     }
   }
-  return costs;
-}
+  using CostModel::set;
+  void set(std::string_view transport, Way way, const WayCost& cost) { set(transport, MemoryKind::host, way, cost); }
+  void speed_up(std::string_view transport, Way way, double bytes_per_second) {
+    WayCost cost = at(transport, MemoryKind::host, way);
+    cost.bytes_per_second = bytes_per_second;
+    set(transport, way, cost);
+  }
+};
 
 Predictions choose(std::vector<Transfer>& transfers, const std::vector<Offer>& offers, const CostModel& costs,
                    std::optional<Way> forced = std::nullopt) {
@@ -50,7 +67,7 @@ Way way_of(Transfer transfer, const Offer& offer, const CostModel& costs, std::o
 
 bool is_unsupported(Transfer transfer, const Offer& offer, Way forced) {
   try {
-    way_of(std::move(transfer), offer, flat_costs(), forced);
+    way_of(std::move(transfer), offer, FlatCosts(), forced);
     return false;
   } catch (const ImpossibleWay& error) {
     return error.code() == ErrorCode::unsupported && error.forced == forced && error.transfer == 0;
@@ -75,29 +92,28 @@ BOOST_AUTO_TEST_CASE(runs_are_classed_by_powers_of_four) {
 
 BOOST_AUTO_TEST_CASE(the_cheapest_of_those_that_are_possible_is_taken) {
   for (const Way cheap : {Way::mapped, Way::read, Way::straight, Way::packed}) {
-    CostModel costs = flat_costs();
-    costs.at(Reach::host, cheap).bytes_per_second = 1e12;
+    FlatCosts costs;
+    costs.speed_up("shm", cheap, 1e12);
     BOOST_TEST((way_of(rows_of(0, 100, 100, 0), everything, costs) == cheap));
   }
-  CostModel costs = flat_costs();
-  costs.at(Reach::network, Way::mapped).bytes_per_second = 1e12;  // but not possible
-  costs.at(Reach::host, Way::packed).bytes_per_second = 1e12;     // but of another reach
-  costs.at(Reach::network, Way::straight).latency_seconds = 0;
+  FlatCosts costs;
+  costs.speed_up("tcp", Way::mapped, 1e12);  // but not possible
+  costs.speed_up("shm", Way::packed, 1e12);  // but over another transport
+  costs.set("tcp", Way::straight, {0, 1e-6, 1e9});
   BOOST_TEST((way_of(rows_of(0, 100, 100, 0), messages, costs) == Way::straight));
 }
 
 BOOST_AUTO_TEST_CASE(what_lies_in_this_process_is_copied_whatever_is_forced) {
-  const Offer own{Reach::process, {Way::local}};
   for (std::size_t way = 0; way < way_count; ++way) {
-    BOOST_TEST((way_of(rows_of(0, 4, 4, 0), own, flat_costs(), static_cast<Way>(way)) == Way::local));
+    BOOST_TEST((way_of(rows_of(0, 4, 4, 0), own, FlatCosts(), static_cast<Way>(way)) == Way::local));
   }
-  BOOST_TEST((way_of(rows_of(0, 4, 4, 0), own, flat_costs()) == Way::local));
+  BOOST_TEST((way_of(rows_of(0, 4, 4, 0), own, FlatCosts()) == Way::local));
 }
 
 BOOST_AUTO_TEST_CASE(long_runs_and_short_ones_of_a_peer_are_decided_apart) {
-  CostModel costs = flat_costs();
-  costs.at(Reach::network, Way::straight) = {0, 1e-5, 1e10};
-  costs.at(Reach::network, Way::packed) = {0, 0, 1e9};
+  FlatCosts costs;
+  costs.set("tcp", Way::straight, {0, 1e-5, 1e10});
+  costs.set("tcp", Way::packed, {0, 0, 1e9});
   // Rows of 64 B and rows of 1 MiB: a message for each pays off for the long ones only.
   std::vector<Transfer> transfers{rows_of(0, 1000, 16, 1), rows_of(0, 8, 1 << 18, 1), rows_of(1, 1000, 16, 1)};
   choose(transfers, {messages, messages, messages}, costs);
@@ -107,9 +123,9 @@ BOOST_AUTO_TEST_CASE(long_runs_and_short_ones_of_a_peer_are_decided_apart) {
 }
 
 BOOST_AUTO_TEST_CASE(transfers_of_one_peer_and_class_go_one_way_and_share_its_latency) {
-  CostModel costs = flat_costs();
-  costs.at(Reach::network, Way::straight) = {0.001, 0, 1e9};
-  costs.at(Reach::network, Way::packed) = {0, 0, 1e8};
+  FlatCosts costs;
+  costs.set("tcp", Way::straight, {0.001, 0, 1e9});
+  costs.set("tcp", Way::packed, {0, 0, 1e8});
   // 40 kB alone: 0.4 ms packed, more than 1 ms straight. Ten of them: 4 ms packed, 1.4 ms straight.
   BOOST_TEST((way_of(rows_of(0, 100, 100, 1), messages, costs) == Way::packed));
   std::vector<Transfer> same(10, rows_of(0, 100, 100, 1));
@@ -124,18 +140,17 @@ BOOST_AUTO_TEST_CASE(transfers_of_one_peer_and_class_go_one_way_and_share_its_la
 }
 
 BOOST_AUTO_TEST_CASE(transfers_that_can_go_other_ways_are_not_held_to_one_decision) {
-  CostModel costs = flat_costs();
-  costs.at(Reach::host, Way::mapped).bytes_per_second = 1e12;
+  FlatCosts costs;
+  costs.speed_up("shm", Way::mapped, 1e12);
   std::vector<Transfer> transfers{rows_of(0, 10, 10, 0), rows_of(0, 10, 10, 0)};
-  choose(transfers, {everything, {Reach::host, {Way::packed}}}, costs);
+  choose(transfers, {everything, over("shm", {Way::packed})}, costs);
   BOOST_TEST((transfers[0].way == Way::mapped));
   BOOST_TEST((transfers[1].way == Way::packed));
 }
 
 BOOST_AUTO_TEST_CASE(predictions_add_up_to_the_bytes_and_runs_of_the_transfers) {
   std::vector<Transfer> transfers{rows_of(0, 10, 10, 1), rows_of(0, 7, 3, 2, 8), rows_of(2, 5, 4, 0)};
-  const Predictions predictions =
-      choose(transfers, {everything, messages, {Reach::process, {Way::local}}}, CostModel());
+  const Predictions predictions = choose(transfers, {everything, messages, own}, CostModel());
   ByteCount bytes = 0;
   ByteCount runs = 0;
   for (std::size_t way = 0; way < way_count; ++way) {
@@ -150,41 +165,93 @@ BOOST_AUTO_TEST_CASE(predictions_add_up_to_the_bytes_and_runs_of_the_transfers) 
 }
 
 BOOST_AUTO_TEST_CASE(predicted_seconds_are_those_of_the_model) {
-  CostModel costs = flat_costs();
-  costs.at(Reach::network, Way::packed) = {0.5, 0.25, 400};
+  FlatCosts costs;
+  costs.set("tcp", Way::packed, {0.5, 0.25, 400});
   std::vector<Transfer> transfers{rows_of(0, 10, 10, 1)};
-  const Predictions predictions = choose(transfers, {{Reach::network, {Way::packed}}}, costs);
+  const Predictions predictions = choose(transfers, {over("tcp", {Way::packed})}, costs);
   BOOST_TEST(predictions.ways[static_cast<std::size_t>(Way::packed)].seconds == 0.5 + 10 * 0.25 + 1.0);
 }
 
-BOOST_AUTO_TEST_CASE(what_mapping_would_have_saved_is_told_for_peers_of_this_host_only) {
-  CostModel costs = flat_costs();
-  costs.at(Reach::host, Way::packed) = {1, 0, 400};
-  costs.at(Reach::host, Way::mapped) = {0, 0, 4000};
-  std::vector<Transfer> transfers{rows_of(0, 10, 10, 1), rows_of(1, 10, 10, 1), rows_of(2, 10, 10, 1)};
-  const Predictions predictions =
-      choose(transfers, {{Reach::host, {Way::packed}}, {Reach::network, {Way::packed}}, everything}, costs);
-  BOOST_REQUIRE(predictions.unmapped_seconds.size() == 3U);
+BOOST_AUTO_TEST_CASE(what_mapping_would_have_saved_is_told_where_a_transport_maps_other_memory) {
+  FlatCosts costs;
+  costs.set("shm", Way::packed, {1, 0, 400});
+  costs.set("shm", Way::mapped, {0, 0, 4000});
+  costs.set("tcp", Way::packed, {3, 0, 400});
+  Offer unmapped = over("shm", {Way::packed});
+  unmapped.carrier(Way::mapped) = "shm";
+  Offer mixed = over("tcp", {Way::packed});
+  mixed.carrier(Way::mapped) = "shm";
+  std::vector<Transfer> transfers{rows_of(0, 10, 10, 1), rows_of(1, 10, 10, 1), rows_of(2, 10, 10, 1),
+                                  rows_of(3, 10, 10, 1)};
+  const Predictions predictions = choose(transfers, {unmapped, over("tcp", {Way::packed}), everything, mixed}, costs);
+  BOOST_REQUIRE(predictions.unmapped_seconds.size() == 4U);
   BOOST_TEST(predictions.unmapped_seconds[0] == 1.9, boost::test_tools::tolerance(1e-9));
   BOOST_TEST(predictions.unmapped_seconds[1] == 0.0);
   BOOST_TEST(predictions.unmapped_seconds[2] == 0.0);
+  BOOST_TEST(predictions.unmapped_seconds[3] == 3.9, boost::test_tools::tolerance(1e-9));
+}
+
+BOOST_AUTO_TEST_CASE(each_way_costs_what_it_costs_over_its_own_transport) {
+  Offer offer;
+  offer.add(Way::read, "shm");
+  offer.add(Way::straight, "tcp");
+  offer.add(Way::packed, "tcp");
+  FlatCosts costs;
+  costs.speed_up("tcp", Way::read, 1e12);      // does not carry it
+  costs.speed_up("shm", Way::straight, 1e12);  // neither
+  costs.speed_up("tcp", Way::packed, 2e9);
+  BOOST_TEST((way_of(rows_of(0, 100, 100, 1), offer, costs) == Way::packed));
+  costs.speed_up("shm", Way::read, 3e9);
+  BOOST_TEST((way_of(rows_of(0, 100, 100, 1), offer, costs) == Way::read));
+  std::vector<Transfer> transfers{rows_of(0, 100, 100, 1)};
+  costs.set("tcp", Way::straight, {0.5, 0, 1e5});
+  const Predictions predictions = choose(transfers, {offer}, costs, Way::straight);
+  BOOST_TEST(predictions.ways[static_cast<std::size_t>(Way::straight)].seconds == 0.9,
+             boost::test_tools::tolerance(1e-9));
+}
+
+BOOST_AUTO_TEST_CASE(transfers_over_other_transports_or_in_other_memory_are_decided_apart) {
+  FlatCosts costs;
+  costs.speed_up("tcp", Way::straight, 1e12);
+  costs.speed_up("shm", Way::packed, 1e12);
+  costs.set("tcp", MemoryKind::cuda, Way::straight, {1, 1, 1});
+  const Ways both{Way::straight, Way::packed};
+  Offer mixed;
+  mixed.add(Way::straight, "shm");
+  mixed.add(Way::packed, "tcp");
+  costs.set("shm", Way::straight, {5e-7, 1e-6, 1e9});
+  std::vector<Transfer> transfers(4, rows_of(0, 100, 100, 1));
+  // The same bytes, peer and ways each time; by one decision for all of them, all would go one way.
+  choose(transfers, {over("tcp", both), over("shm", both), {both, MemoryKind::cuda, "tcp"}, mixed}, costs);
+  BOOST_TEST((transfers[0].way == Way::straight));
+  BOOST_TEST((transfers[1].way == Way::packed));
+  BOOST_TEST((transfers[2].way == Way::packed));
+  BOOST_TEST((transfers[3].way == Way::straight));
+}
+
+BOOST_AUTO_TEST_CASE(built_in_costs_take_lists_of_runs_over_tcp_and_messages_of_one_run_for_long_ones_only) {
+  // Rows of 512 B, with gaps.
+  BOOST_TEST((way_of(rows_of(0, 1000, 128, 1), messages, CostModel()) == Way::straight));
+  const Offer one_by_one = over("ucx", {Way::straight, Way::packed});
+  BOOST_TEST((way_of(rows_of(0, 1000, 128, 1), one_by_one, CostModel()) == Way::packed));
+  BOOST_TEST((way_of(rows_of(0, 8, 1 << 18, 1), one_by_one, CostModel()) == Way::straight));
 }
 
 BOOST_AUTO_TEST_CASE(gaps_are_read_only_where_that_wins) {
-  CostModel costs = flat_costs();
-  const Offer reads{Reach::host, {Way::read, Way::over_read}};
-  costs.at(Reach::host, Way::read) = {0, 1e-6, 1e9};
-  costs.at(Reach::host, Way::over_read) = {0, 0, 1e9};
+  FlatCosts costs;
+  const Offer reads = over("shm", {Way::read, Way::over_read});
+  costs.set("shm", Way::read, {0, 1e-6, 1e9});
+  costs.set("shm", Way::over_read, {0, 0, 1e9});
   BOOST_TEST((way_of(rows_of(0, 1000, 16, 8), reads, costs) == Way::over_read));
-  costs.at(Reach::host, Way::over_read).bytes_per_second = 1e7;
+  costs.speed_up("shm", Way::over_read, 1e7);
   BOOST_TEST((way_of(rows_of(0, 1000, 16, 8), reads, costs) == Way::read));
 }
 
 BOOST_AUTO_TEST_CASE(gaps_are_never_read_beyond_double_nor_where_there_are_none) {
-  CostModel costs = flat_costs();
-  const Offer reads{Reach::host, {Way::read, Way::over_read}};
-  for (const Way way : {Way::read, Way::straight, Way::packed}) costs.at(Reach::host, way) = {1, 1, 1};
-  costs.at(Reach::host, Way::over_read) = {0, 0, 1e15};
+  FlatCosts costs;
+  const Offer reads = over("shm", {Way::read, Way::over_read});
+  for (const Way way : {Way::read, Way::straight, Way::packed}) costs.set("shm", way, {1, 1, 1});
+  costs.set("shm", Way::over_read, {0, 0, 1e15});
   // 100 rows of 16: hull 100 * (16 + gap) - gap elements.
   BOOST_TEST((way_of(rows_of(0, 100, 16, 16), reads, costs) == Way::over_read));
   BOOST_TEST((way_of(rows_of(0, 100, 16, 17), reads, costs) == Way::read));
@@ -195,8 +262,8 @@ BOOST_AUTO_TEST_CASE(gaps_are_never_read_beyond_double_nor_where_there_are_none)
 
 BOOST_AUTO_TEST_CASE(a_forced_way_is_taken_however_dear_it_is) {
   for (const Way forced : {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed}) {
-    CostModel costs = flat_costs();
-    costs.at(Reach::host, forced) = {1e9, 1e9, 1e-9};
+    FlatCosts costs;
+    costs.set("shm", forced, {1e9, 1e9, 1e-9});
     BOOST_TEST((way_of(rows_of(0, 100, 100, 1), everything, costs, forced) == forced));
     BOOST_TEST((way_of(rows_of(0, 100, 100, 1), everything, costs) != forced));
   }
@@ -207,8 +274,8 @@ BOOST_AUTO_TEST_CASE(a_forced_way_that_is_not_possible_is_unsupported) {
   for (const Way forced : {Way::mapped, Way::read, Way::over_read}) {
     BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), messages, forced));
   }
-  BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), {Reach::host, {Way::mapped}}, Way::packed));
-  BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), {Reach::network, {Way::packed}}, Way::straight));
+  BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), over("shm", {Way::mapped}), Way::packed));
+  BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), over("tcp", {Way::packed}), Way::straight));
 }
 
 BOOST_AUTO_TEST_CASE(nothing_to_move_is_nothing_to_decide) {

@@ -10,12 +10,20 @@ using namespace shardwire::move;
 
 namespace {
 
-// A network of this latency and bandwidth; the host as it is built in.
+void set_network(CostModel& costs, const char* transport, double latency_seconds, double bytes_per_second) {
+  for (const Way way : {Way::packed, Way::straight}) {
+    WayCost cost = costs.at(transport, MemoryKind::host, way);
+    cost.latency_seconds = latency_seconds;
+    cost.bytes_per_second = bytes_per_second;
+    costs.set(transport, MemoryKind::host, way, cost);
+  }
+}
+
+// A network of this latency and bandwidth, over whatever transport.
 CostModel network(double latency_seconds, double bytes_per_second) {
   CostModel costs;
-  for (const Way way : {Way::packed, Way::straight}) {
-    costs.at(Reach::network, way).latency_seconds = latency_seconds;
-    costs.at(Reach::network, way).bytes_per_second = bytes_per_second;
+  for (const char* transport : {"tcp", "ucx", "libfabric"}) {
+    set_network(costs, transport, latency_seconds, bytes_per_second);
   }
   return costs;
 }
@@ -32,6 +40,20 @@ BOOST_AUTO_TEST_CASE(slots_hold_eight_round_trips_within_bounds) {
   BOOST_TEST(slot_bytes_for(network(1e-6, 1e9)) == 256u << 10);
   BOOST_TEST(slot_bytes_for(network(20e-6, 12.5e9)) == 2u << 20);
   BOOST_TEST(slot_bytes_for(network(5e-3, 50e9)) == 4u << 20);
+}
+
+BOOST_AUTO_TEST_CASE(the_transport_that_needs_most_counts) {
+  for (const char* transport : {"tcp", "ucx", "libfabric"}) {
+    CostModel costs = network(1e-6, 1e9);
+    set_network(costs, transport, 20e-6, 12.5e9);
+    BOOST_TEST(slot_bytes_for(costs) == 2u << 20);
+    set_network(costs, transport, 2e-3, 10e9);
+    BOOST_TEST(depths_of(costs).packed == 5 + 3);
+    BOOST_TEST(depths_of(costs).straight == 5 + 1);
+  }
+  CostModel within_host = network(1e-6, 1e9);
+  set_network(within_host, "shm", 5e-3, 50e9);  // has no messages
+  BOOST_TEST(slot_bytes_for(within_host) == 256u << 10);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_round_trip_holds_is_in_flight_and_one_request_for_each_stage) {

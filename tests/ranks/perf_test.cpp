@@ -203,11 +203,17 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
   const Json written = Json::parse(file.text());
   for (const Json& cost : written.at("costs")) {
     BOOST_TEST(cost.at("bytes_per_second") > 0.0);
-    measured.insert(cost.at("reach").get<std::string>() + " " + cost.at("way").get<std::string>());
+    BOOST_TEST(cost.at("memory") == "host");
+    const std::string name = cost.at("transport").get<std::string>() + " " + cost.at("way").get<std::string>();
+    BOOST_TEST(measured.insert(name).second, name);
   }
-  for (const char* one : {"process local", "host mapped", "host packed", "network packed", "network straight"}) {
+  BOOST_TEST(written.at("format") == "shardwire costs 2");
+  for (const std::string& one :
+       {std::string("local local"), transport() + " mapped", transport() + " packed", transport() + " straight"}) {
     BOOST_TEST(measured.count(one) == 1, one);
   }
+  BOOST_TEST(written.at("processor").get<std::string>() == costs.kernels().processor);
+  BOOST_TEST(costs.kernels().entries.size() == 6U);
   BOOST_TEST(run_command({"run", "-", "--calibration", file.path}, two_ranks).exit_code == 0);
   BOOST_TEST(run_command({"run", "-"}, two_ranks, {{"SHARDWIRE_CALIBRATION", file.path}}).exit_code == 0);
   const CommandResult again = perf({"-", "--repeats", "1", "--calibration", file.path}, two_ranks);

@@ -11,6 +11,7 @@
 
 #include "memory/kernel_choice.hpp"
 #include "support/job.hpp"
+#include "support/processor.hpp"
 #include "support/refused.hpp"
 
 using namespace shardwire;
@@ -281,6 +282,37 @@ BOOST_AUTO_TEST_CASE(the_environment_may_name_the_copy_kernel) {
   const Environment environment(Variables{});
   Session::join(member(0, 1, free_port()), quick());
   BOOST_TEST(memory::kernel_choice().best(kind).name != "memcpy");
+}
+
+BOOST_AUTO_TEST_CASE(kernels_of_a_calibration_are_begun_with_on_the_same_processor) {
+  memory::KernelChoice& choice = memory::kernel_choice();
+  const auto kinds = memory::CopyClass::all();
+  const auto open =
+      std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return choice.made(kind) == nullptr; });
+  BOOST_REQUIRE((open != kinds.end()));
+  // One that would not be the first guess.
+  std::string kernel;
+  for (const memory::CopyKernel& one : memory::copy_kernels()) {
+    if (one.has_feature() && one.name != choice.best(*open).name) kernel = one.name;
+  }
+  BOOST_REQUIRE(kernel != "");
+  BOOST_REQUIRE(support::processor_model() != "");
+  const Environment environment(Variables{});
+  const auto join_with = [&](const std::string& processor, const std::string& name) {
+    SessionOptions options = quick();
+    options.costs.emplace();
+    options.costs->set_kernels({processor, {{"no such runs", name}, {std::string(open->name()), name}}});
+    Session::join(member(0, 1, free_port()), options);
+  };
+  join_with(support::processor_model() + " the second", kernel);
+  BOOST_TEST(choice.made(*open) == nullptr);
+  join_with("", kernel);
+  BOOST_TEST(choice.made(*open) == nullptr);
+  join_with(support::processor_model(), "of another version");
+  BOOST_TEST(choice.made(*open) == nullptr);
+  join_with(support::processor_model(), kernel);
+  BOOST_REQUIRE(choice.made(*open) != nullptr);
+  BOOST_TEST(choice.made(*open)->name == kernel);
 }
 
 BOOST_AUTO_TEST_CASE(the_log_answers_what_a_newcomer_asks) {

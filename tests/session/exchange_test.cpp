@@ -114,7 +114,7 @@ ExchangeOptions with(ByteCount staging_bytes, Verify verify = Verify::none) {
 }
 
 void check_report(const RestoreReport& report) {
-  require(report.moved + report.local == report.needed, "every byte moved once");
+  require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
   ByteCount by_way = 0;
   report.ways.each([&](Way, const WayReport& row) {

@@ -25,10 +25,14 @@ inline std::string transport_under_test() {
   return name == nullptr ? "loopback" : name;
 }
 
-/// Whether peers' arenas can be mapped over it: not when UCX is held to TCP.
+/// Whether peers' arenas can be mapped over it.
 inline bool maps_arenas() {
-  const char* transports = std::getenv("UCX_TLS");
-  return transports == nullptr || std::string(transports) != "tcp";
+  const std::string transport = transport_under_test();
+  return transport.find("shm") != std::string::npos || transport == "loopback";
+}
+/// Whether a peer's memory that is in no arena can be read over it.
+inline bool reads_ordinary_memory() {
+  return transport_under_test().find("shm") != std::string::npos;
 }
 
 /// Runs `body(member)` on one thread per member and rethrows the first failure, with the member's number in front.

@@ -125,7 +125,8 @@ void RestoreRun::leased(std::size_t index, wire::Message& message) {
   }
   const bool connected = std::ranges::all_of(
       peer.connected, [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
-  if (connected && peer.bound_generation == peer.record.generation) return peer_bound();
+  const bool suffices = peer.sent_by || !wants_messages();
+  if (connected && suffices && peer.bound_generation == peer.record.generation) return peer_bound();
   connect(index);
 }
 
@@ -229,16 +230,20 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   transfer.target = static_cast<std::byte*>(view.data);
   if (peer.own) {
     const auto& own = peer.own->tensors[transfer.held_tensor];
-    offer = {Reach::process, {Way::local}};
+    offer.ways = {Way::local};
     transfer.held =
         placed_around(placed_.of(held.layout, held.spec.shape, peer.layout_rank, own.strides), transfer.box);
     transfer.source = own.data;
     return transfer;
   }
-  offer.reach = peer.link->is_local() || !peer.sent_by ? Reach::host : peer.connected[*peer.sent_by].path.reach;
+  const auto name_of = [&](const ConnectedFabric& one) { return core_.fabrics().row(one.fabric).name; };
+  offer.memory = MemoryKind::host;
   if (peer.sent_by) {
-    offer.ways.add(Way::packed);
-    offer.ways.add(Way::straight);
+    offer.add(Way::packed, name_of(peer.connected[*peer.sent_by]));
+    offer.add(Way::straight, name_of(peer.connected[*peer.sent_by]));
+  }
+  for (const ConnectedFabric& one : peer.connected) {
+    if (one.path.map) offer.carrier(Way::mapped) = name_of(one);  // what it would cost, where it is not possible
   }
   const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
   if (handle.region == wire::no_region) {
@@ -262,8 +267,8 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   if (peer.read_by && *peer.read_by < region.over.size() && region.over[*peer.read_by]) {
     transfer.region = region.over[*peer.read_by].get();
     transfer.region_offset = handle.offset_bytes;
-    offer.ways.add(Way::read);
-    offer.ways.add(Way::over_read);
+    offer.add(Way::read, name_of(peer.connected[*peer.read_by]));
+    offer.add(Way::over_read, name_of(peer.connected[*peer.read_by]));
   }
   return transfer;
 }

@@ -34,6 +34,10 @@ bool is_mapped(const SourcePeer& peer, const wire::TensorHandle& handle) {
 
 }  // namespace
 
+bool RestoreRun::wants_messages() const {
+  return options_.way == Way::packed || options_.way == Way::straight;
+}
+
 void RestoreRun::connect(std::size_t index) {
   Peer& peer = peers_[index];
   const Link& link = *peer.link;
@@ -44,11 +48,10 @@ void RestoreRun::connect(std::size_t index) {
 
 void RestoreRun::connect_next(std::size_t index) {
   Peer& peer = peers_[index];
-  const bool wants_messages = options_.way == Way::packed || options_.way == Way::straight;
   const bool sends = std::ranges::any_of(peer.connected, [](const ConnectedFabric& one) { return one.path.message; });
   const int worst = worst_path(peer);
   std::erase_if(peer.candidates, [&](std::size_t fabric) {
-    return !worth_connecting(core_.fabrics().row(fabric).preference, worst, wants_messages && !sends);
+    return !worth_connecting(core_.fabrics().row(fabric).preference, worst, wants_messages() && !sends);
   });
   if (peer.candidates.empty()) return connected(index);
   const std::size_t fabric = peer.candidates.front();

@@ -106,6 +106,7 @@ class RestoreRun final : public RunningRestore {
   void lease_from(std::size_t index);
   void leased(std::size_t index, wire::Message& message);
   // (connect.cpp)
+  [[nodiscard]] bool wants_messages() const;  // whatever else is possible
   void connect(std::size_t index);
   void connect_next(std::size_t index);
   void leave_out(std::size_t index, std::size_t fabric, const Error& why);

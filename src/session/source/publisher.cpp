@@ -508,7 +508,7 @@ void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) 
   const auto publication = readable(packing, &lease);
   packing.sources = locate(*publication, lease, request.parts, &packing.bytes);
   if (messages_to(reader.id()) == nullptr) {
-    refuse_request("a pack request came before a bind with a fabric that has messages");
+    refuse_request("a pack request came before bind, or before one with a fabric that has messages");
   }
   if (request.each) return send_straight(publication, packing);
   if (packing.bytes > pool_.slot_bytes()) {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which fabrics are connected to a peer, by the preferences of the real table and of imagined hardware.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "session/path_choice.hpp"
+
+using namespace shardwire;
+
+namespace {
+
+FabricTraits traits(const std::string& name, Reach reach, transport::Preference preference,
+                    const std::string& domain = "one") {
+  return {{name, domain}, reach, preference};
+}
+
+// Shared memory, two kinds of hardware that reads, streams.
+const std::vector<FabricTraits> all{traits("shm", Reach::host, {.map = 1, .read = 4}),
+                                    traits("ucx", Reach::network, {.read = 2, .message = 6}),
+                                    traits("libfabric", Reach::network, {.read = 3, .message = 7}),
+                                    traits("tcp", Reach::network, {.message = 5})};
+
+std::vector<wire::FabricOffer> offers_of(const std::vector<FabricTraits>& traits) {
+  std::vector<wire::FabricOffer> offers;
+  for (const FabricTraits& one : traits) offers.push_back(one.offer);
+  return offers;
+}
+
+std::vector<std::string> names(const std::vector<FabricTraits>& own, const std::vector<std::size_t>& indexes) {
+  std::vector<std::string> result;
+  for (const std::size_t index : indexes) result.push_back(own[index].offer.name);
+  return result;
+}
+
+using Names = std::vector<std::string>;
+
+/// What is connected until nothing further would be better, when fabrics do for the memory what `access` says.
+Names connected(const std::vector<FabricTraits>& own, const std::vector<wire::FabricOffer>& theirs, bool same_host,
+                std::map<std::string, RegionAccess> access, bool wants_messages = false) {
+  Names result;
+  int worst = no_path;
+  bool sends = false;
+  for (const std::size_t one : common_fabrics(own, theirs, same_host)) {
+    if (!worth_connecting(own[one].preference, worst, wants_messages && !sends)) continue;
+    const RegionAccess found = access[own[one].offer.name];
+    worst = best_path(worst, own[one].preference, found);
+    sends = sends || found.message;
+    result.push_back(own[one].offer.name);
+  }
+  return result;
+}
+
+constexpr RegionAccess maps{.mapped = true, .readable = true};
+constexpr RegionAccess reads{.readable = true, .message = true};
+constexpr RegionAccess sends{.message = true};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(path_choice)
+
+BOOST_AUTO_TEST_CASE(fabrics_that_both_have_are_tried_best_first_and_those_within_a_host_only_there) {
+  BOOST_TEST((names(all, common_fabrics(all, offers_of(all), true)) == Names{"shm", "ucx", "libfabric", "tcp"}));
+  BOOST_TEST((names(all, common_fabrics(all, offers_of(all), false)) == Names{"ucx", "libfabric", "tcp"}));
+  BOOST_TEST((names(all, common_fabrics(all, offers_of({all[3], all[0]}), true)) == Names{"shm", "tcp"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_fabric_of_another_domain_is_none_in_common) {
+  const auto elsewhere = traits("ucx", Reach::network, {.read = 2}, "another build");
+  BOOST_TEST(common_fabrics(all, offers_of({elsewhere}), true).empty());
+  BOOST_TEST(common_fabrics(all, {}, true).empty());
+  BOOST_TEST(common_fabrics({}, offers_of(all), true).empty());
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_mapped_needs_nothing_else) {
+  BOOST_TEST((connected(all, offers_of(all), true, {{"shm", maps}}) == Names{"shm"}));
+}
+
+BOOST_AUTO_TEST_CASE(hardware_that_reads_is_better_than_reading_by_the_kernel_and_that_better_than_messages) {
+  const RegionAccess attach{.readable = true};
+  BOOST_TEST((connected(all, offers_of(all), true, {{"shm", attach}, {"ucx", reads}}) == Names{"shm", "ucx"}));
+  const std::vector<FabricTraits> plain{all[0], all[3]};
+  BOOST_TEST((connected(plain, offers_of(plain), true, {{"shm", attach}}) == Names{"shm"}));
+  BOOST_TEST((connected(plain, offers_of(plain), true, {{"tcp", sends}}) == Names{"shm", "tcp"}));
+}
+
+BOOST_AUTO_TEST_CASE(between_hosts_the_second_hardware_and_streams_are_left_alone_where_the_first_reads) {
+  BOOST_TEST((connected(all, offers_of(all), false, {{"ucx", reads}}) == Names{"ucx"}));
+  BOOST_TEST((connected(all, offers_of(all), false, {{"ucx", sends}, {"libfabric", reads}}) ==
+              Names{"ucx", "libfabric"}));
+  BOOST_TEST((connected(all, offers_of(all), false, {{"ucx", sends}, {"libfabric", sends}, {"tcp", sends}}) ==
+              Names{"ucx", "libfabric", "tcp"}));
+}
+
+BOOST_AUTO_TEST_CASE(messages_that_are_asked_for_are_connected_beside_what_is_better) {
+  BOOST_TEST((connected(all, offers_of(all), true, {{"shm", maps}, {"ucx", reads}}, true) == Names{"shm", "ucx"}));
+  const std::vector<FabricTraits> plain{all[0], all[3]};
+  BOOST_TEST((connected(plain, offers_of(plain), true, {{"shm", maps}, {"tcp", sends}}, true) == Names{"shm", "tcp"}));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_fabric_never_does_is_no_path) {
+  BOOST_TEST(best_path(no_path, {.message = 5}, {.mapped = true, .readable = true}) == no_path);
+  BOOST_TEST(best_path(no_path, {.map = 1, .read = 4}, {.message = true}) == no_path);
+  BOOST_TEST(best_path(3, {.map = 1, .read = 4}, {.readable = true}) == 3);
+  BOOST_TEST(best_path(5, {.map = 1, .read = 4}, maps) == 1);
+  BOOST_TEST(!worth_connecting({}, no_path, true));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

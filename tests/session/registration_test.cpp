@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the caller that is registered: read in place by peers, withdrawn with the handle.
+#include <boost/test/unit_test.hpp>
+
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+TensorSpec spec() {
+  return {{"w", "exp_avg"}, DType::f32, {100'000}};
+}
+
+/// A source with ordinary memory and a reader, on the caller's thread.
+struct Pair {
+  std::uint16_t port = free_port();
+  Session source = Session::join(member(0, 2, port), quick());
+  Session reader = Session::join(member(1, 2, port), quick());
+  TestShard held{spec(), Layout::replicated(), Rank{0}};
+  TestShard wanted{spec(), Layout::replicated(), Rank{0}};
+
+  Pair() { held.fill(1); }
+  Publication publish() {
+    Catalog catalog(Rank{0}, 1);
+    held.add_to(catalog);
+    return source.publish(catalog);
+  }
+  RestoreReport restore() {
+    Catalog target(Rank{0}, 1);
+    wanted.add_to(target);
+    Restore restore = reader.restore(target, within(20s));
+    restore.wait();
+    return restore.report();
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(registration)
+
+BOOST_AUTO_TEST_CASE(registered_memory_is_read_in_place_where_a_fabric_can) {
+  Pair pair;
+  const Registration registration =
+      pair.source.register_memory(view(std::span(pair.held.data(), pair.held.size_bytes())));
+  BOOST_TEST(registration.valid());
+  BOOST_TEST(registration.size_bytes() == pair.held.size_bytes());
+  Publication publication = pair.publish();
+  const RestoreReport report = pair.restore();
+  BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  const ByteCount in_place = report.ways[Way::read].bytes + report.ways[Way::mapped].bytes;
+  BOOST_TEST(in_place == (reads_ordinary_memory() || maps_arenas() ? report.needed : 0));
+  BOOST_TEST(pair.source.usage().registered_bytes >= pair.held.size_bytes());
+  publication.retire(10s);
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_registered_once_and_withdrawn_with_its_last_handle) {
+  Pair pair;
+  const View whole = view(std::span(pair.held.data(), pair.held.size_bytes()));
+  Registration first = pair.source.register_memory(whole);
+  const ByteCount registered = pair.source.usage().registered_bytes;
+  Registration second = pair.source.register_memory(view(std::span(pair.held.data() + 64, 4096)));
+  BOOST_TEST(second.size_bytes() == pair.held.size_bytes());
+  BOOST_TEST(pair.source.usage().registered_bytes == registered);
+  first = Registration();
+  Registration third = pair.source.register_memory(whole);  // the second keeps it
+  BOOST_TEST(pair.source.usage().registered_bytes == registered);
+  second = Registration();
+  third = Registration();
+  Registration fourth = pair.source.register_memory(whole);
+  BOOST_TEST(pair.source.usage().registered_bytes == 2 * registered);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_published_from_a_registration_that_is_gone_is_sent) {
+  Pair pair;
+  Publication publication = [&] {
+    const Registration registration =
+        pair.source.register_memory(view(std::span(pair.held.data(), pair.held.size_bytes())));
+    return pair.publish();
+  }();
+  // Its keys are gone, so the bytes come as messages.
+  pair.restore();
+  BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  publication.retire(10s);
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_registered_is_refused_with_the_reason) {
+  Pair pair;
+  const auto refused = [&](const View& view, ErrorCode code, const std::string& why) {
+    const Error error = failure_of([&] { static_cast<void>(pair.source.register_memory(view)); });
+    BOOST_TEST((error.code() == code));
+    BOOST_TEST(std::string(error.what()).find(why) != std::string::npos, error.what());
+  };
+  View unsized;
+  unsized.data = pair.held.data();
+  refused(unsized, ErrorCode::invalid_argument, "how large");
+  View strided = view(std::span(pair.held.data(), 64));
+  strided.strides = {2};
+  refused(strided, ErrorCode::invalid_argument, "strides");
+  refused(view(std::span(pair.held.data(), 0)), ErrorCode::invalid_argument, "none in the view");
+  View nowhere = unsized;
+  nowhere.data = reinterpret_cast<void*>(4096);
+  nowhere.bytes = 4096;
+  refused(nowhere, ErrorCode::invalid_argument, "not mapped readable");
+  View device = unsized;
+  device.bytes = 64;
+  device.kind = MemoryKind::cuda;
+  refused(device, ErrorCode::unsupported, "device memory");
+  Registration empty;
+  BOOST_TEST(!empty.valid());
+  BOOST_TEST((failure_of([&] { static_cast<void>(empty.size_bytes()); }).code() == ErrorCode::invalid_argument));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
