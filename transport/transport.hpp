@@ -183,11 +183,14 @@ struct Viability {
   std::string detail;  ///< loaded version, or the reason
 };
 
+/// Whose wish it is to open a transport: of somebody who has named it, or of "auto", for people who have said nothing.
+enum class Asked : std::uint8_t { by_name, automatically };
+
 /// A line of the table in registry.cpp.
 struct Transport {
   std::string_view name;
   Reach reach;  ///< the farthest peers that it can carry bytes to
-  Viability (*probe)();
+  Viability (*probe)(Asked asked);
   std::unique_ptr<Fabric> (*open)();
   /// Its fabrics live on sockets (Fabric::sockets()). "auto" passes it over, until a session has some to give.
   bool needs_sockets = false;
