@@ -15,6 +15,7 @@ using namespace shardwire::transport;
 
 namespace {
 
+#if SHARDWIRE_HAVE_UCX
 bool is_loaded(const std::string& library) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -22,6 +23,7 @@ bool is_loaded(const std::string& library) {
   }
   return false;
 }
+#endif
 
 bool unsupported(const Error& error) {
   return error.code() == ErrorCode::unsupported;
