@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
-#include <fmt/core.h>
-
+#include "support/environment.hpp"
 #include "support/module.hpp"
 #include "transport/collective.hpp"
 #include "transport/config.hpp"
 #include "transport/module.hpp"
+#include "transport/rdma.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::transport {
@@ -30,24 +32,34 @@ static const support::Module& module() {
       SHARDWIRE_HAVE_UCX ? support::load_module("ucx") : support::Module{.why_not = SHARDWIRE_UCX_DETAIL};
   return loaded;
 }
-static Viability probe() {
+// The kernel is asked first: where there is nothing for it to do, its library is not loaded. UCX_TLS may be there for somebody
+// else, such as MPI, so it counts only where UCX is meant.
+static Viability probe(Asked asked) {
+  if (!SHARDWIRE_HAVE_UCX) return {false, module().why_not};
+  const Viability hardware = probe_rdma();
+  const bool told = support::variable("UCX_TLS").has_value();
+  if (!hardware.viable && asked == Asked::automatically) return hardware;
+  if (!hardware.viable && !told) {
+    return {false, hardware.detail + "; set UCX_TLS to run it over TCP or shared memory"};
+  }
   if (module().table == nullptr) return {false, module().why_not};
   return table_of(module())->probe();
 }
 static std::unique_ptr<Fabric> open() {
-  if (module().table == nullptr) throw Error(ErrorCode::unsupported, "the ucx transport is off: " + module().why_not);
+  const Viability viability = probe(Asked::by_name);
+  if (!viability.viable) throw Error(ErrorCode::unsupported, "the ucx transport is off: " + viability.detail);
   return table_of(module())->open();
 }
 
 }  // namespace ucx
 
 namespace tcp {
-Viability probe();
+Viability probe(Asked);
 std::unique_ptr<Fabric> open();
 }  // namespace tcp
 
 namespace loopback {
-Viability probe();
+Viability probe(Asked);
 std::unique_ptr<Fabric> open();
 Viability probe_collective();
 Bytes make_group_id();
@@ -56,10 +68,10 @@ std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 
 namespace shm {
 #if SHARDWIRE_HAVE_SHM
-Viability probe();
+Viability probe(Asked);
 std::unique_ptr<Fabric> open();
 #else
-static Viability probe() {
+static Viability probe(Asked) {
   return {false, SHARDWIRE_SHM_DETAIL};
 }
 static std::unique_ptr<Fabric> open() {
@@ -73,7 +85,7 @@ namespace {
 constexpr std::array table{
     // Between ranks 2 and 4: reads by the hardware of ucx, then of libfabric.
     Transport{"shm", Reach::host, {.map = 1, .read = 4}, shm::probe, shm::open},
-    Transport{"ucx", Reach::network, {.map = 1, .read = 2, .message = 6}, ucx::probe, ucx::open},
+    Transport{"ucx", Reach::network, {.read = 2, .message = 6}, ucx::probe, ucx::open},
     Transport{"tcp", Reach::network, {.message = 5}, tcp::probe, tcp::open},
     Transport{"loopback", Reach::process, {.map = 1, .read = 1, .message = 1}, loopback::probe, loopback::open},
 };
@@ -91,7 +103,7 @@ std::vector<const Transport*> select_automatically() {
   for (const Transport& transport : table) {
     // A job that was given threads of one process unasked would wait for peers for ever.
     if (transport.reach == Reach::process) continue;
-    const Viability viability = transport.probe();
+    const Viability viability = transport.probe(Asked::automatically);
     if (viability.viable) {
       selected.push_back(&transport);
     } else {
@@ -119,7 +131,7 @@ const Transport& choose(std::string_view name) {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", transport.name);
       continue;
     }
-    const Viability viability = transport.probe();
+    const Viability viability = transport.probe(Asked::by_name);
     if (viability.viable) return transport;
     throw Error(ErrorCode::unsupported, fmt::format("transport {} is off: {}", name, viability.detail));
   }

@@ -193,12 +193,15 @@ struct Preference {
   int message = 0;
 };
 
+/// Whose wish it is to open a transport: of somebody who has named it, or of "auto", for people who have said nothing.
+enum class Asked : std::uint8_t { by_name, automatically };
+
 /// A line of the table in registry.cpp.
 struct Transport {
   std::string_view name;
   Reach reach;  ///< the farthest peers that it can carry bytes to
   Preference preference;
-  Viability (*probe)();
+  Viability (*probe)(Asked asked);
   std::unique_ptr<Fabric> (*open)();
 };
 

@@ -67,8 +67,8 @@ std::vector<Pass> passes_for(const std::string& name) {
   std::vector<Pass> out;
   for (const transport::Transport& one : transport::registered()) {
     const std::string transport(one.name);
-    if (one.reach == Reach::process || one.needs_sockets) continue;  // what no session uses between processes
-    if (name == "auto" ? !one.probe().viable : name != transport) continue;
+    if (one.reach == Reach::process) continue;
+    if (name == "auto" ? !one.probe(transport::Asked::automatically).viable : name != transport) continue;
     if (transport == "ucx") {
       out.push_back({transport, false, out.empty(), " within this host"});
       out.push_back({transport, true, false, ", TCP on lo"});

@@ -29,7 +29,7 @@ if [[ " $transports " != *' ucx '* ]]; then
   exit
 fi
 
-export UCX_NET_DEVICES=lo
+export UCX_NET_DEVICES=lo UCX_TLS=tcp  # messages over TCP: no hardware is needed
 program ucx
 if loads_ucx "$command" --version; then fail "--version loads UCX"; fi
 
@@ -37,6 +37,7 @@ echo '{"tensors": [{"fqn": "w", "shape": [64]}], "source": {"ranks": 2, "rules":
        "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}}' >case.json
 if loads_ucx "$command" plan case.json; then fail "plan loads UCX"; fi
 loads_ucx "$command" run case.json --transport ucx || fail "run --transport ucx does not load UCX"
+if loads_ucx "$command" run case.json --transport loopback; then fail "run --transport loopback loads UCX"; fi
 
 # UCX's own library cannot be loaded.
 mkdir broken

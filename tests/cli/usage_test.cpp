@@ -6,6 +6,8 @@
 #include <ostream>
 
 #include "support/command.hpp"
+#include "transport/config.hpp"
+#include "transport/rdma.hpp"
 
 namespace {
 
@@ -68,5 +70,25 @@ BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
   BOOST_TEST(result.exit_code == 0);
   BOOST_TEST(result.err.find("SHARDWIRE_TRANSPROT is unknown") != std::string::npos);
 }
+
+#if SHARDWIRE_HAVE_UCX
+boost::test_tools::assertion_result no_rdma_hardware(boost::unit_test::test_unit_id /*case*/) {
+  const shardwire::transport::Viability hardware = shardwire::transport::probe_rdma();
+  boost::test_tools::assertion_result result(!hardware.viable);
+  if (hardware.viable) result.message() << "there is RDMA hardware: " << hardware.detail;
+  return result;
+}
+
+BOOST_AUTO_TEST_CASE(ucx_needs_hardware_or_a_word_on_what_to_use_instead,
+                     *boost::unit_test::precondition(no_rdma_hardware)) {
+  const Words run{"run", "-", "--transport", "ucx"};
+  const CommandResult refused = run_command(run, two_ranks, {{"UCX_TLS", ""}});
+  BOOST_TEST(refused.exit_code == 2);
+  BOOST_TEST(refused.err.find("no RDMA device") != std::string::npos, refused.err);
+  BOOST_TEST(refused.err.find("set UCX_TLS") != std::string::npos, refused.err);
+  const CommandResult told = run_command(run, two_ranks, {{"UCX_TLS", "tcp"}, {"UCX_NET_DEVICES", "lo"}});
+  BOOST_TEST(told.exit_code == 0, told.err);
+}
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <fstream>
 
+#include "support/fake_root.hpp"
 #include "transport/config.hpp"
+#include "transport/rdma.hpp"
 #include "transport/transport.hpp"
 
 using namespace shardwire;
+using namespace shardwire::test;
 using namespace shardwire::transport;
 
 namespace {
+
+#if SHARDWIRE_HAVE_UCX
+bool is_loaded(const std::string& library) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(library) != std::string::npos) return true;
+  }
+  return false;
+}
+#endif
 
 bool unsupported(const Error& error) {
   return error.code() == ErrorCode::unsupported;
@@ -21,14 +36,16 @@ BOOST_AUTO_TEST_SUITE(registry)
 BOOST_AUTO_TEST_CASE(every_transport_has_a_name_of_its_own) {
   for (const Transport& transport : registered()) {
     BOOST_TEST(std::ranges::count(registered(), transport.name, &Transport::name) == 1);
-    BOOST_TEST(!transport.probe().detail.empty());
+    for (const Asked asked : {Asked::by_name, Asked::automatically}) {
+      BOOST_TEST(!transport.probe(asked).detail.empty());
+    }
   }
 }
 
 BOOST_AUTO_TEST_CASE(loopback_is_chosen_by_name_and_never_by_auto) {
   const Transport& loopback = choose("loopback");
   BOOST_TEST(loopback.name == "loopback");
-  BOOST_TEST(loopback.probe().viable);
+  BOOST_TEST(loopback.probe(Asked::by_name).viable);
   BOOST_TEST(loopback.open()->name() == "loopback");
   for (const Transport* transport : select(automatic)) BOOST_TEST(transport->name != "loopback");
 }
@@ -36,7 +53,7 @@ BOOST_AUTO_TEST_CASE(loopback_is_chosen_by_name_and_never_by_auto) {
 BOOST_AUTO_TEST_CASE(auto_takes_all_that_are_viable_in_the_order_of_the_table) {
   std::vector<const Transport*> expected;
   for (const Transport& transport : registered()) {
-    if (transport.reach != Reach::process && transport.probe().viable) expected.push_back(&transport);
+    if (transport.reach != Reach::process && transport.probe(Asked::automatically).viable) expected.push_back(&transport);
   }
   BOOST_TEST((select(automatic) == expected));
   BOOST_TEST(std::ranges::count(expected, "tcp", &Transport::name) == 1);
@@ -73,8 +90,30 @@ BOOST_AUTO_TEST_CASE(an_unknown_name_is_refused_with_the_known_ones) {
 }
 
 #if SHARDWIRE_HAVE_UCX
-BOOST_AUTO_TEST_CASE(ucx_says_what_was_loaded_or_why_it_is_off) {
-  BOOST_TEST(!std::ranges::find(registered(), "ucx", &Transport::name)->probe().detail.empty());
+BOOST_AUTO_TEST_CASE(ucx_is_there_for_rdma_hardware_or_when_it_is_told_what_else_to_use) {
+  const Transport& ucx = *std::ranges::find(registered(), "ucx", &Transport::name);
+  const Viability hardware = probe_rdma();
+  ::unsetenv("UCX_TLS");
+  if (hardware.viable) {
+    BOOST_TEST(choose("ucx").name == "ucx");
+  } else {
+    const Viability by_name = ucx.probe(Asked::by_name);
+    BOOST_TEST(!by_name.viable);
+    BOOST_TEST(by_name.detail == hardware.detail + "; set UCX_TLS to run it over TCP or shared memory");
+    BOOST_CHECK_EXCEPTION(choose("ucx"), Error, unsupported);
+    BOOST_CHECK_EXCEPTION(ucx.open(), Error, unsupported);
+    BOOST_TEST(!is_loaded("/libucp.so"));
+  }
+  ::setenv("UCX_TLS", "tcp", 1);
+  const Viability unasked = ucx.probe(Asked::automatically);
+  BOOST_TEST(unasked.viable == hardware.viable);
+  if (!hardware.viable) {
+    BOOST_TEST(unasked.detail == hardware.detail);
+    BOOST_TEST(!is_loaded("/libucp.so"));
+  }
+  BOOST_TEST(choose("ucx").probe(Asked::by_name).detail.starts_with("ucx 1."));
+  BOOST_TEST(is_loaded("/libucp.so"));
+  ::unsetenv("UCX_TLS");
 }
 #else
 BOOST_AUTO_TEST_CASE(a_transport_that_is_not_in_the_build_says_why) {
@@ -83,5 +122,21 @@ BOOST_AUTO_TEST_CASE(a_transport_that_is_not_in_the_build_says_why) {
   });
 }
 #endif
+
+BOOST_AUTO_TEST_CASE(rdma_hardware_is_a_device_with_an_active_port) {
+  const FakeRoot root;
+  const std::string folder = (root.path / "infiniband").string();
+  BOOST_TEST(!probe_rdma(folder).viable);
+  BOOST_TEST(probe_rdma(folder).detail == "no RDMA device (nothing under " + folder + ")");
+  root.write("/infiniband/mlx5_1/ports/1/state", "1: DOWN\n");
+  root.write("/infiniband/mlx5_1/ports/2/state", "2: INIT\n");
+  BOOST_TEST(!probe_rdma(folder).viable);
+  BOOST_TEST(probe_rdma(folder).detail ==
+             "no RDMA device with an active port (port 1 of mlx5_1 is DOWN, port 2 of mlx5_1 is INIT)");
+  root.write("/infiniband/rxe0/ports/1/state", "4: ACTIVE\n");
+  root.write("/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+  BOOST_TEST(probe_rdma(folder).viable);
+  BOOST_TEST(probe_rdma(folder).detail == "mlx5_0, rxe0");
+}
 
 BOOST_AUTO_TEST_SUITE_END()

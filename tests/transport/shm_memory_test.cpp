@@ -10,10 +10,9 @@
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "conformance/pair.hpp"
+#include "support/fake_root.hpp"
 #include "support/open_descriptors.hpp"
 #include "transport/bytes.hpp"
 #include "transport/shm/memory_left.hpp"
@@ -71,25 +70,6 @@ void refused(const Bytes& key, std::vector<support::Descriptor> descriptors, std
                                  std::string_view(error.what()).find(why) != std::string_view::npos;
                         });
 }
-
-void write_file(const std::filesystem::path& path, const std::string& content) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path) << content;
-}
-
-/// A folder that stands for the root of a file system, for as long as this lives.
-struct FakeRoot {
-  std::filesystem::path path;
-  FakeRoot() {
-    std::string name = (std::filesystem::temp_directory_path() / "shm-memory-XXXXXX").string();
-    BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~FakeRoot() { std::filesystem::remove_all(path); }
-  FakeRoot(const FakeRoot&) = delete;
-  FakeRoot& operator=(const FakeRoot&) = delete;
-  void write(const std::string& at, const std::string& content) const { write_file(path.string() + at, content); }
-};
 
 }  // namespace
 

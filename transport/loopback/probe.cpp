@@ -3,7 +3,7 @@
 
 namespace shardwire::transport::loopback {
 
-Viability probe() {
+Viability probe(Asked) {
   return {true, "built in; threads of one process only"};
 }
 

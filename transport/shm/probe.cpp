@@ -5,7 +5,7 @@
 namespace shardwire::transport::shm {
 
 // All that a region needs of the kernel, once.
-Viability probe() {
+Viability probe(Asked) {
   try {
     const ByteCount bytes = page_bytes();
     const support::Descriptor memory = create_memory(bytes);

@@ -8,7 +8,7 @@
 
 namespace shardwire::transport::tcp {
 
-Viability probe() {
+Viability probe(Asked) {
   return {true, "built in"};
 }
 

@@ -1,81 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-
-#include "transport/ucx/peer.hpp"
-#include "transport/ucx/registration.hpp"
+#include "support/descriptors.hpp"
+#include "transport/ucx/worker.hpp"
 
 namespace shardwire::transport::ucx {
 
 /// What a fabric tells its peers; decoded form of Fabric::address().
 struct Address {
   std::uint64_t fabric = 0;
-  std::uint64_t host = 0;
-  ProcessId process;
-  Bytes host_worker;     ///< empty: no shared memory
-  Bytes network_worker;  ///< empty: nothing else
-  Bytes beacon_key;
+  Bytes worker;
 };
 Bytes encode(const Address& address);
 /// Errors: throws Error{transport_failed}.
 Address decode_address(ByteView bytes);
 
-/// One UCX endpoint. Always made so that it can be cut off at once (peer error handling), and never through a context
-/// in which a transport without that could be chosen.
-class UcpEndpoint {
+class UcxEndpoint;
+/// Those of a fabric that there are.
+using Endpoints = std::vector<UcxEndpoint*>;
+
+/// One UCX endpoint. Always made so that it can be cut off at once (peer error handling).
+class UcxEndpoint final : public Endpoint {
  public:
-  /// Errors: throws Error{unsupported} when no transport of the worker reaches the address.
-  UcpEndpoint(std::shared_ptr<Worker> worker, const Bytes& address);
+  /// `lifeline` may be none. Errors: throws Error{unsupported} when no transport of the worker reaches the address.
+  UcxEndpoint(std::uint64_t own_fabric, const Address& peer, support::Descriptor lifeline,
+              std::shared_ptr<Worker> worker, std::shared_ptr<Endpoints> all);
   /// Bounded: gives what was sent a moment to leave, then cuts.
-  ~UcpEndpoint();
-  UcpEndpoint(const UcpEndpoint&) = delete;
-  UcpEndpoint& operator=(const UcpEndpoint&) = delete;
+  ~UcxEndpoint() override;
+  UcxEndpoint(const UcxEndpoint&) = delete;
+  UcxEndpoint& operator=(const UcxEndpoint&) = delete;
 
+  using Endpoint::send;
+  void send(ByteView header, std::span<const ConstMemory> payload, Completion done) override;
+  std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) override;
+  void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override;
+  [[nodiscard]] bool failed() const override;
+  [[nodiscard]] Path path(const MemoryPlace& place) const override;
+  void abort() override;
+
+  [[nodiscard]] std::uint64_t peer_fabric() const { return peer_fabric_; }
   [[nodiscard]] ucp_ep* handle() const { return handle_; }
-  [[nodiscard]] Worker& worker() const { return *worker_; }
-  [[nodiscard]] const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
-  [[nodiscard]] bool failed() const { return failed_; }
-  void fail() { failed_ = true; }
-  /// Ends it at once; what is posted ends with a fault.
-  void abort();
-  /// Transports and devices of the lanes, as UCX lists them, e.g. "tcp/lo".
-  [[nodiscard]] std::string lanes() const;
-
- private:
-  static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
-
-  std::shared_ptr<Worker> worker_;      // owners: the fabric, its links and its remote regions
-  ucp_ep_h handle_ = nullptr;           // null once cut
-  ucs_status_ptr_t closing_ = nullptr;  // of abort()
-  bool failed_ = false;
-};
-
-class OpenEndpoint;
-using OpenEndpoints = std::vector<std::shared_ptr<OpenEndpoint>>;
-/// Ends all receives from a fabric that began until `latest`, for `why`: whatever endpoints they arrive on are cut, those
-/// of `all` among them.
-void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
-                         const OpenEndpoints& all);
-
-/// An endpoint as the fabric sees it; the fabric and the caller's Endpoint own it together.
-class OpenEndpoint {
- public:
-  OpenEndpoint(std::uint64_t id, std::uint64_t own_fabric, Address peer, std::unique_ptr<UcpEndpoint> link,
-               std::unique_ptr<RemoteRegion> beacon);
-
-  [[nodiscard]] std::uint64_t id() const { return id_; }
-  [[nodiscard]] std::uint64_t peer_fabric() const { return peer_.fabric; }
-  [[nodiscard]] UcpEndpoint* link() const { return link_.get(); }
-  [[nodiscard]] bool on_host() const { return beacon_ != nullptr; }
-  [[nodiscard]] int watched() const { return watch_.descriptor(); }
-  /// Looks at the process and at the beacon.
-  [[nodiscard]] bool failed();
-  void send(ByteView header, std::span<const ConstMemory> payload, Completion done);
-  std::unique_ptr<RemoteRegion> import_region(ByteView key, ByteCount size_bytes);
-  /// What carries the bytes, for people.
-  [[nodiscard]] std::string carrier();
-  /// Ends it from this side.
+  /// Readable when the peer is gone; none where that is not told.
+  [[nodiscard]] const support::Descriptor& lifeline() const { return lifeline_; }
+  /// Cuts it, and nothing else; what is posted to it ends with a fault.
+  void cut();
+  /// Ends it as the destructor does.
   void close();
 
   bool departure_seen = false;  ///< the fabric's note that it has dealt with the peer's death
@@ -83,15 +52,24 @@ class OpenEndpoint {
   Clock::time_point replaced = Clock::time_point::max();
 
  private:
-  std::uint64_t id_;
+  static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
+  /// Transports and devices of the lanes, as UCX lists them, e.g. "tcp/lo".
+  [[nodiscard]] std::vector<std::string> lanes() const;
+
   std::uint64_t own_fabric_;
-  Address peer_;
-  std::shared_ptr<Worker> worker_;
-  std::unique_ptr<UcpEndpoint> link_;     // null once closed
-  std::unique_ptr<RemoteRegion> beacon_;  // null for a peer on the network
-  ProcessWatch watch_;
-  bool gone_ = false;
-  std::string carrier_;
+  std::uint64_t peer_fabric_;
+  support::Descriptor lifeline_;
+  std::shared_ptr<Worker> worker_;      // owners: the fabric and its endpoints
+  std::shared_ptr<Endpoints> all_;      // owners: the fabric and its endpoints
+  ucp_ep_h handle_ = nullptr;           // null once cut
+  ucs_status_ptr_t closing_ = nullptr;  // of cut()
+  bool failed_ = false;                 // UCX has said so, or it was cut
+  mutable std::vector<std::string> last_lanes_;
 };
+
+/// Ends all receives from a fabric that began until `latest`, for `why`: whatever endpoints they arrive on are cut, those
+/// of `all` among them.
+void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
+                         const Endpoints& all);
 
 }  // namespace shardwire::transport::ucx

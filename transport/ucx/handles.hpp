@@ -46,9 +46,4 @@ struct WorkerDeleter {
 };
 using WorkerHandle = std::unique_ptr<ucp_worker, WorkerDeleter>;
 
-struct RemoteKeyDeleter {
-  void operator()(ucp_rkey* key) const { ucp_rkey_destroy(key); }
-};
-using RemoteKeyHandle = std::unique_ptr<ucp_rkey, RemoteKeyDeleter>;
-
 }  // namespace shardwire::transport::ucx

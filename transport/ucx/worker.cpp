@@ -1,55 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/worker.hpp"
 
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace shardwire::transport::ucx {
 namespace {
-
-bool has_prefixes() {
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
-  return major > 1 || minor >= 14;
-}
-
-Config read_config(const std::string& transports, bool shared_memory) {
-  ucp_config_t* raw = nullptr;
-  check(ucp_config_read(nullptr, nullptr, &raw), "read the UCX configuration");
-  Config config(raw);
-  check(ucp_config_modify(raw, "TLS", transports.c_str()), "choose UCX transports");
-  if (shared_memory) {
-    // Peers can map it, it does not outlive its users, and every page of it is there from the start. Nothing else would
-    // be noticed: UCX takes the next in its list silently.
-    check(ucp_config_modify(raw, "ALLOC_PRIO", "md:posix"), "choose shared memory for allocations");
-    // Endpoints that can be cut off at once. Deaths are noticed by process descriptors: UCX's own way needs 20 s.
-    check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
-  } else if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
-    // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
-    // Newer versions have a prefix on it, and only warn of one that they do not know.
-    (void)ucp_config_modify(raw, "RX_SEG_SIZE", tcp_segment);
-    if (has_prefixes()) (void)ucp_config_modify(raw, "TCP_RX_SEG_SIZE", tcp_segment);
-  }
-  return config;
-}
-
-ContextHandle open_context(const std::string& transports, bool shared_memory) {
-  const Config config = read_config(transports, shared_memory);
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
-  // No RMA, no atomics: UCX emulates them in software where the hardware has none, and then checks no key.
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  params.mt_workers_shared = 1;  // regions come and go on any thread
-  params.name = shared_memory ? "shardwire-host" : "shardwire-network";
-  ucp_context_h context = nullptr;
-  check(ucp_init(&params, config.get(), &context), "open a UCX context");
-  return ContextHandle(context);
-}
 
 WorkerHandle open_worker(ucp_context* context) {
   ucp_worker_params_t params{};
@@ -63,20 +20,16 @@ WorkerHandle open_worker(ucp_context* context) {
 // UCX asserts, and so ends the process, when a worker is destroyed in the middle of a handshake or of a receive.
 // Nothing runs in a worker that nobody progresses, so one that cannot be settled in time is kept instead, out of the
 // way.
-void leave_behind(WorkerHandle worker, std::shared_ptr<Context> context) {
+void leave_behind(ContextHandle context, WorkerHandle worker) {
   static auto& mutex = *new std::mutex;
-  static auto& left = *new std::vector<std::pair<std::shared_ptr<Context>, WorkerHandle>>;
+  static auto& left = *new std::vector<std::pair<ContextHandle, WorkerHandle>>;
   const std::lock_guard lock(mutex);
   left.emplace_back(std::move(context), std::move(worker));
 }
 
 }  // namespace
 
-Context::Context(const std::string& transports, bool shared_memory) : handle_(open_context(transports, shared_memory)) {
-}
-
-Worker::Worker(std::shared_ptr<Context> context)
-    : context_(std::move(context)), handle_(open_worker(context_->handle())) {
+Worker::Worker() : context_(open_context()), handle_(open_worker(context_.get())) {
   ucp_am_handler_param_t params{};
   params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -90,11 +43,10 @@ Worker::Worker(std::shared_ptr<Context> context)
 
 Worker::~Worker() {
   const ScopedLogSuppression no_log;
-  for (Arrival& arrival : arrivals) release(arrival);
-  arrivals.clear();
+  release_all();
   abort_receives();
   if (under_way_.empty() && settle()) return;
-  leave_behind(std::move(handle_), context_);
+  leave_behind(std::move(context_), std::move(handle_));
 }
 
 bool Worker::settle() {
@@ -109,8 +61,7 @@ bool Worker::settle() {
     }
     const bool finished_in_time = ucp_request_check_status(request) != UCS_INPROGRESS;
     ucp_request_free(request);
-    for (Arrival& arrival : arrivals) release(arrival);
-    arrivals.clear();
+    release_all();
     if (!finished_in_time) return false;
   }
 }
@@ -148,8 +99,7 @@ void Worker::abort_receives() {
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
-  for (Arrival& arrival : arrivals) release(arrival);
-  arrivals.clear();
+  release_all();
 }
 
 Bytes Worker::address() const {
@@ -206,6 +156,11 @@ void Worker::posted(Operation* operation, ucs_status_ptr_t request) {
 void Worker::release(Arrival& arrival) {
   if (arrival.held) ucp_am_data_release(handle(), arrival.data);
   arrival.held = false;
+}
+
+void Worker::release_all() {
+  for (Arrival& arrival : arrivals) release(arrival);
+  arrivals.clear();
 }
 
 ucs_status_t Worker::on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,

@@ -4,7 +4,6 @@
 #include <array>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,34 +16,18 @@ inline constexpr unsigned message_id = 1;  // the one active message
 /// Both sides have to agree, so it is part of the domain.
 inline constexpr const char* tcp_segment = "512K";
 
-/// The user's UCX_TLS, split in two: what stays on the host, and what leaves it. Empty: not wanted.
-struct TransportChoice {
-  std::string shared_memory;
-  std::string network;
-};
-TransportChoice choose_transports();
 std::string library_version();
-
-/// A UCX context limited to one of the two. Only its memory functions may be called by any thread.
-class Context {
- public:
-  /// Errors: throws Error when UCX cannot open it.
-  Context(const std::string& transports, bool shared_memory);
-  [[nodiscard]] ucp_context* handle() const { return handle_.get(); }
-
-  // UCX's own lock is there only in builds with multi-threading, so there is ours.
-  std::mutex memory_mutex;
-
- private:
-  ContextHandle handle_;
-};
+/// For active messages, over what UCX_TLS names, else over hardware alone. Errors: throws Error when UCX cannot open it.
+ContextHandle open_context();
+std::unique_ptr<Region> allocate_region(ByteCount size_bytes, const MemoryPlace& place);
+std::unique_ptr<Region> adopt_region(const Memory& memory);
 
 /// A posted operation, from posting until its completion has run. UCX holds a pointer to it meanwhile.
 struct Operation {
   class Worker* worker = nullptr;
-  std::uint64_t endpoint = 0;  ///< of ours; 0: none
-  std::uint64_t peer = 0;      ///< fabric whose death ends it
-  Clock::time_point began{};   ///< set by Worker::add()
+  const void* endpoint = nullptr;  ///< of ours that it was posted to
+  std::uint64_t peer = 0;          ///< fabric whose death ends it
+  Clock::time_point began{};       ///< set by Worker::add()
   const char* name = "";
   ByteCount expected_bytes = 0;
   ucp_ep* reply = nullptr;  ///< of a rendezvous receive: the endpoint that UCX made for it
@@ -66,19 +49,18 @@ struct Arrival {
   Bytes copy;         ///< of data that UCX does not let us hold
 };
 
-/// A UCX worker with its operations. UCX's callbacks only move things between the lists below; the fabric runs handlers
-/// and completions once UCX has returned, so they may post, connect and destroy freely.
+/// A UCX context with its one worker, and their operations. UCX's callbacks only move things between the lists below; the
+/// fabric runs handlers and completions once UCX has returned, so they may post, connect and destroy freely.
 class Worker {
  public:
-  explicit Worker(std::shared_ptr<Context> context);
+  /// Errors: throws Error when UCX cannot open it.
+  Worker();
   /// Bounded, 0.4 s at most.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   [[nodiscard]] ucp_worker* handle() const { return handle_.get(); }
-  [[nodiscard]] Context& context() const { return *context_; }
-  [[nodiscard]] const std::shared_ptr<Context>& shared_context() const { return context_; }
   [[nodiscard]] Bytes address() const;
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
@@ -117,6 +99,7 @@ class Worker {
     for (auto& operation : reported) finish(add(std::move(operation)), Outcome(why));
   }
   void release(Arrival& arrival);
+  void release_all();
   /// Takes the endpoints that receives from this fabric arrive on off them, if these began until `latest`; they are about
   /// to end, for `why`.
   std::vector<ucp_ep*> replies_of(std::uint64_t fabric, Clock::time_point latest, const Fault& why);
@@ -133,7 +116,7 @@ class Worker {
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
                                         std::size_t payload_bytes, const ucp_am_recv_param_t* param);
 
-  std::shared_ptr<Context> context_;  // owners: the worker and the regions
+  ContextHandle context_;
   std::unordered_map<Operation*, std::unique_ptr<Operation>> under_way_;
   std::exception_ptr trouble_;
   WorkerHandle handle_;  // destroyed first: UCX may still call back into the lists above

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ucx transport does to the process and the host around it.
+#include <sys/resource.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "conformance/pair.hpp"
+#include "support/child.hpp"
+#include "support/forked.hpp"
+#include "support/open_descriptors.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+
+namespace {
+
+std::unique_ptr<transport::Fabric> open_over(const char* transports) {
+  ::setenv("UCX_TLS", transports, 1);
+  return transport::choose("ucx").open();
+}
+
+/// Ports of this process that anybody may connect to.
+int listening_ports() {
+  std::set<std::string> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the one that reads the folder
+    const std::string target = std::filesystem::read_symlink(entry, gone);
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  int count = 0;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(table);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::vector<std::string> field{std::istream_iterator<std::string>(words), {}};
+      if (field.size() > 9 && field[3] == "0A" && own.contains(field[9])) ++count;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(ucx)
+
+// One that listens on TCP takes what anybody sends to it.
+BOOST_AUTO_TEST_CASE(nothing_listens_for_a_fabric_that_is_kept_off_tcp) {
+  const Deadline deadline(60s);
+  Forked child([](int) {
+    const int before = listening_ports();
+    const auto in_memory = open_over("posix,self");
+    if (listening_ports() != before) throw std::runtime_error("a fabric over shared memory listens on a port");
+    const auto over_tcp = open_over("tcp");
+    if (listening_ports() == before) throw std::runtime_error("nothing was seen to listen, not over TCP either");
+  });
+  BOOST_TEST(child.reap() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_is_killed_is_noticed_while_a_child_of_it_lives_on) {
+  const Deadline deadline(60s);
+  const Forked peer([](int socket) {
+    const auto fabric = open_over("posix,self");
+    const Forked child([](int) { ::pause(); });  // a data loader, say; it has copies of all descriptors
+    write_frame(socket, fabric->address());
+    const pid_t number = child.pid();
+    write_frame(socket, std::as_bytes(std::span(&number, 1)));
+    while (true) fabric->progress();
+  });
+  const Bytes address = read_frame(peer.socket());
+  const Bytes told = read_frame(peer.socket());
+  pid_t child = 0;
+  std::memcpy(&child, told.data(), sizeof child);
+  Forked survivor([&](int) {
+    const auto fabric = open_over("posix,self");
+    const auto endpoint = fabric->connect({.address = address, .same_host = true});
+    const auto lost = [&] { return endpoint->failed(); };
+    if (run_until([&] { fabric->progress(); }, lost, 200ms)) throw std::runtime_error("lost too early");
+    peer.kill();
+    const bool noticed = run_until([&] { fabric->progress(); }, lost, 5s);
+    if (::kill(child, SIGKILL) != 0) throw std::runtime_error("the child was gone as well");
+    if (!noticed) throw std::runtime_error("the death was not noticed");
+  });
+  BOOST_TEST(survivor.reap() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(too_few_descriptors_to_open_it_are_an_error_and_nothing_worse) {
+  const Deadline deadline(60s);
+  int opened = 0;
+  for (rlim_t spare = 0; spare <= 32; spare += 4) {
+    Forked child([&](int socket) {
+      const auto first = open_over("tcp");  // what the library keeps open for ever is open then
+      rlimit limit{};
+      ::getrlimit(RLIMIT_NOFILE, &limit);
+      limit.rlim_cur = open_descriptors() - 1 + spare;
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+      bool open = true;
+      try {
+        const auto second = open_over("tcp");
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::out_of_resources) throw;
+        open = false;
+      }
+      write_frame(socket, std::as_bytes(std::span(&open, 1)));
+    });
+    const Bytes told = read_frame(child.socket());
+    opened += static_cast<int>(told.front());
+    BOOST_TEST(child.reap() == 0);
+  }
+  BOOST_TEST(opened > 0);
+  BOOST_TEST(opened < 9);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
