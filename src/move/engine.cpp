@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/engine.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace shardwire::move {
 
-Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks)
+Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options,
+               Requests& requests, Events& events)
     : staging_(std::move(staging)),
       shared_(std::make_shared<Shared>(
           Shared{.copier = copier,
+                 .requests = requests,
+                 .events = events,
                  .pacer = Pacer(options.ingress_bytes_per_second),
                  .tally = {},
                  .depths = depths_for(options.costs, staging_->slot_bytes(), straight_message_bytes),
-                 .digests = options.digests,
-                 .changed = std::move(hooks.changed),
-                 .failed = std::move(hooks.failed),
-                 .digested = std::move(hooks.digested),
-                 .differs = std::move(hooks.differs),
-                 .endpoint = std::move(hooks.endpoint),
-                 .ask = std::move(hooks.ask)})),
+                 .digests = options.digests})),
       local_(make_in_place(shared_, Way::local)),
       mapped_(make_in_place(shared_, Way::mapped)),
       reads_(make_reads(shared_, *staging_)),
@@ -27,9 +27,9 @@ Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, con
 Engine::~Engine() = default;
 
 void Engine::limit(std::uint32_t peer, const PeerLimits& limits) {
-  auto& all = shared_->limits;
-  if (all.size() <= peer) all.resize(peer + std::size_t{1});
-  all[peer] = limits;
+  auto& peers = shared_->peers;
+  if (peers.size() <= peer) peers.resize(peer + std::size_t{1});
+  peers[peer].limits = limits;
   packed_->limit(peer, limits.max_pack_bytes);
   straight_->limit(peer, limits.max_pack_bytes);
 }
@@ -47,32 +47,59 @@ WayEngine& Engine::engine_of(Way way) const {
   return *packed_;
 }
 
+std::array<WayEngine*, 5> Engine::all() const {
+  // What peers have to work for comes first, so that they do while this side copies.
+  return {packed_.get(), straight_.get(), reads_.get(), mapped_.get(), local_.get()};
+}
+
 void Engine::add(std::shared_ptr<const std::vector<Transfer>> transfers) {
-  shared_->transfers = std::move(transfers);
-  for (const Transfer& transfer : *shared_->transfers) shared_->tally.expect(transfer);
-  for (const Transfer& transfer : *shared_->transfers) engine_of(transfer.way).add(transfer);
+  const auto& added = shared_->transfers.emplace_back(std::move(transfers));
+  for (const Transfer& transfer : *added) shared_->tally.expect(transfer);
+  for (const Transfer& transfer : *added) engine_of(transfer.way).add(transfer);
+}
+
+std::vector<TransferPart> Engine::drop(std::uint32_t peer) {
+  Shared::Peer& dropped = shared_->peers.at(peer);
+  dropped.dropped = true;
+  for (WayEngine* way : all()) shared_->give_back(peer, way->drop(peer));
+  for (auto next = shared_->open.begin(); next != shared_->open.end();) {
+    const auto [number, request] = *next;
+    if (request->peer() != peer) {
+      ++next;
+      continue;
+    }
+    next = shared_->open.erase(next);
+    shared_->requests.forget(peer, number);
+    request->drop();
+  }
+  return std::exchange(dropped.unfinished, {});
 }
 
 std::optional<Pacer::Clock::time_point> Engine::pump() {
   if (shared_->stopped) return std::nullopt;
   const auto now = Pacer::Clock::now();
-  // What peers have to work for is asked first, so that they do while this side copies.
-  while (packed_->post(now) || straight_->post(now) || reads_->post(now) || mapped_->post(now) || local_->post(now)) {
+  const auto ways = all();
+  while (std::any_of(ways.begin(), ways.end(), [&](WayEngine* way) { return way->post(now); })) {
   }
   return shared_->pacer.retry_at();
 }
 
 bool Engine::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
-  return packed_->payload(header, incoming) || straight_->payload(header, incoming);
+  const auto found = shared_->open.find(header.request);
+  if (found == shared_->open.end()) return false;
+  const auto request = found->second;
+  return request->payload(header, incoming);
 }
 
-std::optional<MessageWay::Asked> Engine::asked(std::uint64_t request) const {
-  const auto found = packed_->asked(request);
-  return found ? found : straight_->asked(request);
+void Engine::stop() {
+  if (std::exchange(shared_->stopped, true)) return;
+  for (const auto& [number, request] : std::exchange(shared_->open, {}))
+    shared_->requests.forget(request->peer(), number);
 }
 
 bool Engine::idle() const {
-  return local_->idle() && mapped_->idle() && reads_->idle() && packed_->idle() && straight_->idle();
+  const auto ways = all();
+  return std::all_of(ways.begin(), ways.end(), [](const WayEngine* way) { return way->idle(); });
 }
 
 }  // namespace shardwire::move

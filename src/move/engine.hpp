@@ -21,34 +21,33 @@ struct EngineOptions {
 /// Threads: the session's thread only; copies run on the copier's.
 class Engine {
  public:
-  struct Hooks {
-    decltype(Shared::changed) changed;
-    decltype(Shared::failed) failed;
-    decltype(Shared::digested) digested;
-    decltype(Shared::differs) differs;
-    decltype(Shared::endpoint) endpoint;
-    decltype(Shared::ask) ask;
-  };
-  /// `staging`: slots of slot_bytes_for().
-  Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Hooks hooks);
+  /// `staging`: slots of slot_bytes_for(). Ownership: the others are borrowed.
+  Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Requests& requests,
+         Events& events);
   /// Requires: idle(), or the copier has been drained.
   ~Engine();
 
-  /// Requires: called for every peer before transfers are added.
+  /// Requires: called for every peer before its transfers are added.
   void limit(std::uint32_t peer, const PeerLimits& limits);
-  /// Once.
+  /// More to do, now or later. What drop() has given back is expected once, however often it is added. Requires: no peer of
+  /// these has been dropped.
   void add(std::shared_ptr<const std::vector<Transfer>> transfers);
+  /// Takes nothing more from this peer, whatever it still sends. Returns parts of its transfers that have not come, for
+  /// somebody else to bring, and that nobody writes any more. What is in flight ends first, as it can: call again after
+  /// Events::changed(), as long as tally().owed_bytes() says that there is something. The restore is not complete before all of it is
+  /// in place.
+  std::vector<TransferPart> drop(std::uint32_t peer);
   /// Posts all that may be posted now. Returns when to call again if only the rate stands in the way.
   std::optional<Pacer::Clock::time_point> pump();
+  /// False when it is for none of our requests, as all are after stop().
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
-  [[nodiscard]] std::optional<MessageWay::Asked> asked(std::uint64_t request) const;
 
   [[nodiscard]] bool complete() const { return shared_->tally.done_bytes() == shared_->tally.expected_bytes(); }
   [[nodiscard]] const Tally& tally() const { return shared_->tally; }
   [[nodiscard]] double digest_seconds() const { return shared_->digest_seconds; }
   [[nodiscard]] ByteCount staging_peak_bytes() const { return staging_->peak_bytes(); }
-  /// Posts nothing more; what is in flight ends or is discarded.
-  void stop() { shared_->stopped = true; }
+  /// Posts nothing more; what is in flight ends or is for nobody.
+  void stop();
   /// Nothing is being written into the destination, and nothing can begin to be.
   [[nodiscard]] bool idle() const;
   /// Copies of this process are over, whatever the fabric does.
@@ -60,6 +59,7 @@ class Engine {
 
  private:
   [[nodiscard]] WayEngine& engine_of(Way way) const;
+  [[nodiscard]] std::array<WayEngine*, 5> all() const;
 
   std::shared_ptr<StagingPool> staging_;  // owners: this engine and who keeps it for the next
   std::shared_ptr<Shared> shared_;        // owners: this engine, its ways and completions in flight

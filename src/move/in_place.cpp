@@ -38,6 +38,7 @@ class InPlaceWay final : public WayEngine {
       if (count == 0 || (way_ != Way::local && !shared_->pacer.take(bytes, now))) return false;
       auto job = std::make_shared<Job>();  // owners: the job and its completion
       job->way = way_;
+      job->peer = peer;
       job->parts = queues_.take(peer, count);
       submit(std::move(job));
       return true;
@@ -45,10 +46,12 @@ class InPlaceWay final : public WayEngine {
   }
 
   [[nodiscard]] bool idle() const override { return in_flight_ == 0; }
+  std::vector<TransferPart> drop(std::uint32_t peer) override { return queues_.take_all(peer); }
 
  private:
   struct Job {
     Way way{};
+    std::uint32_t peer = 0;
     std::vector<TransferPart> parts;
     std::vector<memory::Digest128> digests;    // of the target, if wanted
     std::vector<memory::Digest128> originals;  // of the source, where that is this process
@@ -85,30 +88,27 @@ class InPlaceWay final : public WayEngine {
       shared_->copier.submit(
           [job, stores = shared_->stores(), digests = shared_->digests] { job->run(stores, digests); },
           [this, job, shared = shared_](const std::exception_ptr& error) {
-            if (error) {
-              --in_flight_;
-              shared->tally.ended(job->way);
-              return shared->failed(error);
-            }
-            ended(*job);
-            shared->changed();
+            ended(*job, error);
+            shared->events.changed();
           });
     }
     ++in_flight_;
     shared_->tally.began(job->way);
     if (!here) return;
     job->run(shared_->stores(), shared_->digests);
-    ended(*job);
+    ended(*job, nullptr);
   }
 
-  void ended(Job& job) {
+  void ended(Job& job, const std::exception_ptr& error) {
     --in_flight_;
     shared_->tally.ended(job.way);
+    if (shared_->dropped(job.peer)) return shared_->give_back(job.peer, job.parts);
+    if (error) return shared_->events.failed(error);
     shared_->digest_seconds += job.digest_seconds;
     for (std::size_t i = 0; i < job.parts.size(); ++i) {
       const TransferPart& part = job.parts[i];
-      if (!job.originals.empty() && job.digests[i] != job.originals[i]) return shared_->differs(part);
-      if (shared_->digests && job.originals.empty()) shared_->digested(part, job.digests[i]);
+      if (!job.originals.empty() && job.digests[i] != job.originals[i]) return shared_->events.differs(part);
+      if (shared_->digests && job.originals.empty()) shared_->events.digested(part, job.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());
     }
   }

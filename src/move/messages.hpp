@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
-
 #include "move/peer_queues.hpp"
 #include "move/staging.hpp"
 #include "wire/payload_header.hpp"
@@ -14,14 +12,6 @@ class MessageWay : public WayEngine {
  public:
   /// Most payload that a request to `peer` may ask for. Requires: called before transfers of that peer are added.
   virtual void limit(std::uint32_t peer, ByteCount bytes) = 0;
-  /// A payload for one of our requests; false when it is not ours. After stop, payloads are discarded.
-  virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
-  /// Whose request this is, and whether this payload is the last that it waits for; empty when it is not ours.
-  struct Asked {
-    std::uint32_t peer = 0;
-    bool last = true;
-  };
-  [[nodiscard]] virtual std::optional<Asked> asked(std::uint64_t request) const = 0;
 };
 
 /// packed: the source packs the boxes that a request names and sends them as one message; the payload lands in a slot of

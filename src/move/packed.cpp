@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "move/messages.hpp"
 #include "shardwire/error.hpp"
@@ -37,55 +38,30 @@ class PackedWay final : public MessageWay {
   }
 
   [[nodiscard]] bool idle() const override { return unpacking_ == 0; }
-
-  [[nodiscard]] std::optional<Asked> asked(std::uint64_t request) const override {
-    const auto found = requests_.find(request);
-    return found == requests_.end() ? std::nullopt : std::optional(Asked{found->second->peer, true});
-  }
-
-  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
-    const auto found = requests_.find(header.request);
-    if (found == requests_.end()) return false;
-    const std::shared_ptr<Request> request = found->second;
-    requests_.erase(found);
-    --in_flight_[request->peer];
-    shared_->tally.ended(Way::packed);
-    if (shared_->stopped) {
-      incoming.discard();
-      return true;
-    }
-    if (incoming.payload_bytes() != request->bytes || header.digest.has_value() != shared_->digests) {
-      incoming.discard();
-      shared_->failed(std::make_exception_ptr(
-          Error(ErrorCode::transport_failed, "a source sent " + std::to_string(incoming.payload_bytes()) +
-                                                 " bytes for a request of " + std::to_string(request->bytes) +
-                                                 ", or no digest of them")));
-      return true;
-    }
-    request->expected = header.digest;
-    shared_->tally.began(Way::packed);
-    incoming.receive(transport::host_memory(request->slot.bytes()).part(0, request->bytes),
-                     [this, request, shared = shared_](const transport::Outcome& outcome) {
-                       if (shared->stopped) return;
-                       if (outcome) {
-                         shared->tally.ended(Way::packed);
-                         return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
-                       }
-                       shared->guarded([&] { unpack(request); });
-                     });
-    return true;
-  }
+  std::vector<TransferPart> drop(std::uint32_t peer) override { return queues_.take_all(peer); }
 
  private:
-  struct Request {
-    std::uint32_t peer = 0;
+  struct Request final : OpenRequest, std::enable_shared_from_this<Request> {
+    Request(PackedWay& its_way, std::uint32_t its_peer) : way(its_way), sender(its_peer) {}
+
+    PackedWay& way;
+    std::uint32_t sender;
+    std::uint64_t number = 0;
     std::vector<TransferPart> parts;
     ByteCount bytes = 0;
     Slot slot;
+    bool begun = false;  // to arrive
     std::optional<wire::BoxDigest> expected;
     std::vector<memory::Digest128> digests;  // of the parts in place, if wanted
     double digest_seconds = 0;
 
+    [[nodiscard]] std::uint32_t peer() const override { return sender; }
+    bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
+      return !std::exchange(begun, true) && way.payload(shared_from_this(), header, incoming);
+    }
+    void drop() override {
+      if (!begun) way.drop(*this);
+    }
     void unpack(memory::Stores stores, bool with_digests) {
       const std::byte* from = slot.bytes().data();
       for (const TransferPart& part : parts) {
@@ -102,63 +78,97 @@ class PackedWay final : public MessageWay {
     }
   };
 
+  bool payload(const std::shared_ptr<Request>& request, const wire::PayloadHeader& header,
+               transport::Incoming& incoming) {
+    --in_flight_[request->sender];
+    if (incoming.payload_bytes() != request->bytes || header.digest.has_value() != shared_->digests) {
+      incoming.discard();
+      shared_->tally.ended(Way::packed);
+      shared_->events.failed(std::make_exception_ptr(
+          Error(ErrorCode::transport_failed, "a source sent " + std::to_string(incoming.payload_bytes()) +
+                                                 " bytes for a request of " + std::to_string(request->bytes) +
+                                                 ", or no digest of them")));
+      return true;
+    }
+    request->expected = header.digest;
+    incoming.receive(transport::host_memory(request->slot.bytes()).part(0, request->bytes),
+                     [this, request, shared = shared_](const transport::Outcome& outcome) {
+                       if (shared->stopped) return;
+                       shared->over(request->sender, request->number);
+                       if (shared->dropped(request->sender)) return over(*request);
+                       if (outcome) {
+                         shared->tally.ended(Way::packed);
+                         return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+                       }
+                       shared->guarded([&] { unpack(request); });
+                     });
+    return true;
+  }
+
+  void drop(Request& request) {
+    --in_flight_[request.sender];
+    request.slot = {};
+    shared_->tally.ended(Way::packed);
+    shared_->give_back(request.sender, request.parts);
+  }
+
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.packed) return false;
     const auto [count, bytes] = queues_.fitting(peer, max_packed_parts);
     if (count == 0 || pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
-    const auto request = std::make_shared<Request>();  // owners: the map and completions in flight
-    request->peer = peer;
+    const auto request = std::make_shared<Request>(*this, peer);  // owners: the open ones and completions in flight
     request->bytes = bytes;
     request->slot = pool_.acquire();
     request->parts = queues_.take(peer, count);
     std::vector<PackPart> parts;
     parts.reserve(request->parts.size());
     for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
-    const std::uint64_t number = shared_->next_request(peer);
-    requests_.emplace(number, request);
+    request->number = shared_->add(request);
     ++in_flight_[peer];
     shared_->tally.began(Way::packed);
-    shared_->ask(peer, number, std::move(parts), false);
+    shared_->requests.ask(peer, request->number, std::move(parts), false);
     return true;
   }
 
   void unpack(const std::shared_ptr<Request>& request) {
     if (request->bytes <= max_unpacked_here) {
       request->unpack(shared_->stores(), shared_->digests);
-      return unpacked(*request);
+      return over(*request);
     }
     shared_->copier.submit(
         [request, stores = shared_->stores(), digests = shared_->digests] { request->unpack(stores, digests); },
         [this, request, shared = shared_](const std::exception_ptr& error) {
           --unpacking_;
-          if (!error) return unpacked(*request);
-          request->slot = {};
-          shared->tally.ended(Way::packed);
-          shared->failed(error);
+          over(*request, error);
         });
     ++unpacking_;
   }
 
-  void unpacked(Request& request) {
+  // In place, or it will never be.
+  void over(Request& request, const std::exception_ptr& error = nullptr) {
     request.slot = {};
     shared_->tally.ended(Way::packed);
+    if (shared_->dropped(request.sender)) {
+      shared_->give_back(request.sender, request.parts);
+      return shared_->events.changed();
+    }
+    if (error) return shared_->events.failed(error);
     shared_->digest_seconds += request.digest_seconds;
     if (request.expected && !same(memory::digest_of(request.digests), *request.expected)) {
-      return shared_->differs(request.parts.front());
+      return shared_->events.differs(request.parts.front());
     }
     for (std::size_t i = 0; i < request.parts.size(); ++i) {
       const TransferPart& part = request.parts[i];
-      if (request.expected) shared_->digested(part, request.digests[i]);
+      if (request.expected) shared_->events.digested(part, request.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());
     }
-    shared_->changed();
+    shared_->events.changed();
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
   StagingPool& pool_;
   PeerQueues queues_;
   std::vector<int> in_flight_;  // by peer
-  std::map<std::uint64_t, std::shared_ptr<Request>> requests_;
   int unpacking_ = 0;
 };
 

@@ -45,4 +45,17 @@ std::vector<TransferPart> PeerQueues::take(std::uint32_t peer, std::size_t parts
   return taken;
 }
 
+std::vector<TransferPart> PeerQueues::take_all(std::uint32_t peer) {
+  if (peer >= queues_.size()) return {};
+  Queue& queue = queues_[peer];
+  std::vector<TransferPart> taken(std::make_move_iterator(queue.parts.begin()),
+                                  std::make_move_iterator(queue.parts.end()));
+  for (const Transfer* transfer : queue.transfers) {
+    if (!transfer->box.empty()) taken.push_back({transfer, transfer->box});
+  }
+  queue.parts.clear();
+  queue.transfers.clear();
+  return taken;
+}
+
 }  // namespace shardwire::move

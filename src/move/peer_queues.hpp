@@ -44,6 +44,8 @@ class PeerQueues {
   /// Requires: fitting() found one.
   [[nodiscard]] const TransferPart& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
   std::vector<TransferPart> take(std::uint32_t peer, std::size_t parts);
+  /// All that waits for a peer, as long as it is.
+  std::vector<TransferPart> take_all(std::uint32_t peer);
 
  private:
   struct Queue {

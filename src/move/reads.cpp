@@ -32,7 +32,7 @@ class ReadWay final : public WayEngine {
         }) {}
 
   void add(const Transfer& transfer) override {
-    const ByteCount most = std::min(list_bytes, shared_->limits.at(transfer.peer).max_read_bytes);
+    const ByteCount most = std::min(list_bytes, shared_->peers.at(transfer.peer).limits.max_read_bytes);
     queues_.limit(transfer.peer, shared_->pacer.slice_bytes(most));
     if (under_way_.size() <= transfer.peer) under_way_.resize(transfer.peer + std::size_t{1});
     queues_.add(transfer);
@@ -46,6 +46,7 @@ class ReadWay final : public WayEngine {
   [[nodiscard]] bool idle() const override {
     return std::all_of(under_way_.begin(), under_way_.end(), [](int lists) { return lists == 0; });
   }
+  std::vector<TransferPart> drop(std::uint32_t peer) override { return queues_.take_all(peer); }
   [[nodiscard]] bool writes_from(std::uint32_t peer) const override {
     return peer < under_way_.size() && under_way_[peer] > 0;
   }
@@ -63,7 +64,7 @@ class ReadWay final : public WayEngine {
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
-    const PeerLimits& limits = shared_->limits.at(peer);
+    const PeerLimits& limits = shared_->peers.at(peer).limits;
     if (peer >= under_way_.size() || under_way_[peer] >= limits.max_reads) return false;
     const auto [count, wanted] = queues_.fitting(peer, limits.max_ranges, go_together);
     if (count == 0) return false;
@@ -88,14 +89,15 @@ class ReadWay final : public WayEngine {
     ++under_way_[peer];
     bytes_under_way_ += bytes;
     shared_->tally.began(read->way);
-    shared_->endpoint(peer).read(*t.region, ranges, [this, read, shared = shared_](const transport::Outcome& outcome) {
-      if (outcome) {
-        ended(*read);
-        if (shared->stopped) return shared->changed();
-        return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
-      }
-      if (!shared->guarded([&] { arrived(read); })) ended(*read);
-    });
+    shared_->requests.endpoint(peer).read(
+        *t.region, ranges, [this, read, shared = shared_](const transport::Outcome& outcome) {
+          if (outcome) {
+            ended(*read);
+            if (shared->stopped || given_back(*read)) return shared->events.changed();
+            return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+          }
+          if (!shared->guarded([&] { arrived(read); })) ended(*read);
+        });
     return true;
   }
 
@@ -114,8 +116,15 @@ class ReadWay final : public WayEngine {
     shared_->tally.ended(read.way);
   }
 
+  // Its peer was dropped meanwhile.
+  bool given_back(const Read& read) {
+    if (!shared_->dropped(read.peer)) return false;
+    shared_->give_back(read.peer, read.parts);
+    return true;
+  }
+
   void arrived(const std::shared_ptr<Read>& read) {
-    if (shared_->stopped || (!read->slot && !shared_->digests)) return finish(*read);
+    if (shared_->stopped || shared_->dropped(read->peer) || (!read->slot && !shared_->digests)) return finish(*read);
     shared_->copier.submit(
         [read, stores = shared_->stores(), digests = shared_->digests] {
           if (read->slot) unpack(*read, digests ? memory::Stores::cached : stores);
@@ -124,7 +133,8 @@ class ReadWay final : public WayEngine {
         [this, read, shared = shared_](const std::exception_ptr& error) {
           if (error) {
             ended(*read);
-            return shared->failed(error);
+            if (given_back(*read)) return shared->events.changed();
+            return shared->events.failed(error);
           }
           finish(*read);
         });
@@ -149,17 +159,17 @@ class ReadWay final : public WayEngine {
 
   void finish(Read& read) {
     ended(read);
-    if (shared_->stopped) return shared_->changed();
+    if (shared_->stopped || given_back(read)) return shared_->events.changed();
     shared_->digest_seconds += read.digest_seconds;
     ByteCount wanted = 0;
     for (std::size_t i = 0; i < read.parts.size(); ++i) {
       const TransferPart& part = read.parts[i];
-      if (shared_->digests) shared_->digested(part, read.digests[i]);
+      if (shared_->digests) shared_->events.digested(part, read.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());
       wanted += part.bytes();
     }
     shared_->tally.beyond(*read.parts.front().transfer, read.bytes - wanted);
-    shared_->changed();
+    shared_->events.changed();
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways

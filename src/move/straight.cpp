@@ -40,75 +40,93 @@ class StraightWay final : public MessageWay {
     return peer < receiving_.size() && receiving_[peer] > 0;
   }
 
-  [[nodiscard]] std::optional<Asked> asked(std::uint64_t request) const override {
-    const auto found = requests_.find(request);
-    if (found == requests_.end()) return std::nullopt;
-    return Asked{found->second->peer, found->second->missing == 1};
-  }
+  std::vector<TransferPart> drop(std::uint32_t peer) override { return queues_.take_all(peer); }
 
-  bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
-    const auto found = requests_.find(header.request);
-    if (found == requests_.end()) return false;
-    const std::shared_ptr<Request> request = found->second;
-    if (shared_->stopped) {
-      incoming.discard();
+ private:
+  struct Request final : OpenRequest, std::enable_shared_from_this<Request> {
+    Request(StraightWay& its_way, std::uint32_t its_peer, std::vector<TransferPart> its_parts)
+        : way(its_way),
+          sender(its_peer),
+          parts(std::move(its_parts)),
+          begun(parts.size()),
+          missing(parts.size()),
+          open(parts.size()) {}
+
+    StraightWay& way;
+    std::uint32_t sender;
+    std::uint64_t number = 0;
+    std::vector<TransferPart> parts;
+    std::vector<bool> begun;  // to arrive
+    std::size_t missing;      // that have not begun
+    std::size_t open;         // that are not in place and checked
+
+    [[nodiscard]] std::uint32_t peer() const override { return sender; }
+    bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
+      if (missing == 0) return false;
+      way.payload(shared_from_this(), header, incoming);
       return true;
     }
-    const bool known = header.part < request->parts.size() && !request->arrived[header.part];
+    void drop() override { way.drop(*this); }
+  };
+
+  void payload(const std::shared_ptr<Request>& request, const wire::PayloadHeader& header,
+               transport::Incoming& incoming) {
+    const bool known = header.part < request->parts.size() && !request->begun[header.part];
     const ByteCount expected = known ? request->parts[header.part].bytes() : 0;
     if (!known || incoming.payload_bytes() != expected || header.digest.has_value() != shared_->digests) {
       const std::string bytes = std::to_string(incoming.payload_bytes());
       incoming.discard();
-      shared_->failed(std::make_exception_ptr(
+      return shared_->events.failed(std::make_exception_ptr(
           Error(ErrorCode::transport_failed, "a source sent " + bytes + " bytes as part " +
                                                  std::to_string(header.part) + " of a request of " +
                                                  std::to_string(request->parts.size()) + " parts: it did not fit")));
-      return true;
     }
-    request->arrived[header.part] = true;
-    if (--request->missing == 0) requests_.erase(found);
+    request->begun[header.part] = true;
+    --request->missing;
     receive(request, header, incoming);
-    return true;
   }
 
- private:
-  struct Request {
-    std::uint32_t peer = 0;
-    std::vector<TransferPart> parts;
-    std::vector<bool> arrived;  // or on their way into place
-    std::size_t missing = 0;    // that have not begun to arrive
-    std::size_t open = 0;       // that are not in place and checked
-  };
+  void drop(Request& request) {
+    for (std::size_t i = 0; i < request.parts.size(); ++i) {
+      if (request.begun[i]) continue;  // ends by itself
+      shared_->give_back(request.sender, std::span(&request.parts[i], 1));
+      request.begun[i] = true;
+      ended(request);
+    }
+  }
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.straight) return false;
     const auto [count, bytes] = queues_.fitting(peer, max_straight_parts);
     if (count == 0 || !shared_->pacer.take(bytes, now)) return false;
-    const auto request = std::make_shared<Request>();  // owners: the map and completions in flight
-    request->peer = peer;
-    request->parts = queues_.take(peer, count);
-    request->missing = count;
-    request->open = count;
-    request->arrived.resize(count);
+    // owners: the open ones and completions in flight
+    const auto request = std::make_shared<Request>(*this, peer, queues_.take(peer, count));
     std::vector<PackPart> parts;
     parts.reserve(count);
     for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
-    const std::uint64_t number = shared_->next_request(peer);
-    requests_.emplace(number, request);
+    request->number = shared_->add(request);
     ++in_flight_[peer];
     ++open_requests_;
     for (std::size_t i = 0; i < count; ++i) shared_->tally.began(Way::straight);
-    shared_->ask(peer, number, std::move(parts), true);
+    shared_->requests.ask(peer, request->number, std::move(parts), true);
     return true;
   }
 
-  // One message is in place, or will never be.
-  void over(Request& request) {
-    --receiving_[request.peer];
+  void ended(Request& request) {
     shared_->tally.ended(Way::straight);
     if (--request.open > 0) return;
-    --in_flight_[request.peer];
+    --in_flight_[request.sender];
     --open_requests_;
+    if (!shared_->stopped) shared_->over(request.sender, request.number);
+  }
+  // One message is in place, or will never be. False when it does not count.
+  bool over(Request& request, const TransferPart& part) {
+    --receiving_[request.sender];
+    ended(request);
+    if (shared_->dropped(request.sender)) shared_->give_back(request.sender, std::span(&part, 1));
+    if (!shared_->stopped && !shared_->dropped(request.sender)) return true;
+    shared_->events.changed();  // somebody may wait for the last of them
+    return false;
   }
 
   void receive(const std::shared_ptr<Request>& request, const wire::PayloadHeader& header,
@@ -117,18 +135,17 @@ class StraightWay final : public MessageWay {
     const Transfer& t = *part.transfer;
     const memory::StridedCopy place(part.box, memory::packed(part.box), t.wanted, t.item_bytes);
     const transport::Memory into{t.target + place.target_span().first, place.bytes(), {}};
-    ++receiving_[request->peer];
+    ++receiving_[request->sender];
     incoming.receive(
         into, [this, request, &part, expected = header.digest, shared = shared_](const transport::Outcome& outcome) {
-          if (!outcome && expected && !shared->stopped) {
-            if (!shared->guarded([&] { check(request, part, *expected); })) over(*request);
+          if (!outcome && expected && !shared->stopped && !shared->dropped(request->sender)) {
+            if (!shared->guarded([&] { check(request, part, *expected); })) over(*request, part);
             return;
           }
-          over(*request);
-          if (shared->stopped) return shared->changed();  // somebody may wait for the last of them
-          if (outcome) return shared->failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+          if (!over(*request, part)) return;
+          if (outcome) return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
           shared->tally.arrived(*part.transfer, part.bytes());
-          shared->changed();
+          shared->events.changed();
         });
   }
 
@@ -142,21 +159,19 @@ class StraightWay final : public MessageWay {
           seen->second = std::chrono::duration<double>(Tally::Clock::now() - began).count();
         },
         [this, seen, request, &part, expected, shared = shared_](const std::exception_ptr& error) {
-          over(*request);
-          if (shared->stopped) return shared->changed();
-          if (error) return shared->failed(error);
+          if (!over(*request, part)) return;
+          if (error) return shared->events.failed(error);
           shared->digest_seconds += seen->second;
-          if (!same(seen->first, expected)) return shared->differs(part);
-          shared->digested(part, seen->first);
+          if (!same(seen->first, expected)) return shared->events.differs(part);
+          shared->events.digested(part, seen->first);
           shared->tally.arrived(*part.transfer, part.bytes());
-          shared->changed();
+          shared->events.changed();
         });
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
   PeerQueues queues_;
   std::vector<int> in_flight_;  // requests, by peer
-  std::map<std::uint64_t, std::shared_ptr<Request>> requests_;
   std::vector<int> receiving_;  // messages into place, by peer
   int open_requests_ = 0;
 };

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/tally.hpp"
 
+#include <algorithm>
+
 namespace shardwire::move {
 
 void Tally::expect(const Transfer& transfer) {
   const ByteCount bytes = bytes_of(transfer);
-  expected_ += bytes;
   if (missing_.size() <= transfer.piece) missing_.resize(transfer.piece + std::size_t{1});
-  missing_[transfer.piece] += bytes;
+  dropped_.resize(missing_.size());
   if (by_peer_.size() <= transfer.peer) by_peer_.resize(transfer.peer + std::size_t{1});
+  owed_.resize(by_peer_.size());
+  const ByteCount taken_over = std::min(bytes, dropped_[transfer.piece]);
+  dropped_[transfer.piece] -= taken_over;
+  missing_[transfer.piece] += bytes - taken_over;
+  expected_ += bytes - taken_over;
+  owed_[transfer.peer] += bytes;
 }
 
 void Tally::arrived(const Transfer& transfer, ByteCount bytes) {
@@ -16,6 +23,12 @@ void Tally::arrived(const Transfer& transfer, ByteCount bytes) {
   by_way_[index(transfer.way)] += bytes;
   by_peer_[transfer.peer][index(transfer.way)] += bytes;
   missing_[transfer.piece] -= bytes;
+  owed_[transfer.peer] -= bytes;
+}
+
+void Tally::dropped(const Transfer& transfer, ByteCount bytes) {
+  dropped_[transfer.piece] += bytes;
+  owed_[transfer.peer] -= bytes;
 }
 
 void Tally::beyond(const Transfer& transfer, ByteCount bytes) {
@@ -36,6 +49,10 @@ void Tally::ended(Way way) {
 
 ByteCount Tally::peer_bytes(std::uint32_t peer, Way way) const {
   return peer < by_peer_.size() ? by_peer_[peer][index(way)] : 0;
+}
+
+ByteCount Tally::owed_bytes(std::uint32_t peer) const {
+  return peer < owed_.size() ? owed_[peer] : 0;
 }
 
 bool Tally::complete(std::uint32_t piece) const {

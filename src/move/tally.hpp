@@ -16,6 +16,9 @@ class Tally {
 
   void expect(const Transfer& transfer);
   void arrived(const Transfer& transfer, ByteCount bytes);
+  /// Bytes that will not come from this transfer's peer. They stay expected, until another transfer of the piece takes
+  /// them over.
+  void dropped(const Transfer& transfer, ByteCount bytes);
   /// Bytes that came along and were not wanted.
   void beyond(const Transfer& transfer, ByteCount bytes);
   /// An operation of `way` begins or ends. A way is at work while at least one of its operations is.
@@ -28,6 +31,8 @@ class Tally {
   [[nodiscard]] ByteCount way_bytes(Way way) const { return by_way_[index(way)]; }
   [[nodiscard]] double way_seconds(Way way) const { return at_work_[index(way)].seconds; }
   [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer, Way way) const;
+  /// What a peer still has to deliver.
+  [[nodiscard]] ByteCount owed_bytes(std::uint32_t peer) const;
   /// Whether all bytes of this piece are in place.
   [[nodiscard]] bool complete(std::uint32_t piece) const;
 
@@ -45,7 +50,9 @@ class Tally {
   std::array<ByteCount, way_count> by_way_{};
   std::array<AtWork, way_count> at_work_{};
   std::vector<std::array<ByteCount, way_count>> by_peer_;
+  std::vector<ByteCount> owed_;     // by peer
   std::vector<ByteCount> missing_;  // per piece
+  std::vector<ByteCount> dropped_;  // per piece; of what is missing
 };
 
 }  // namespace shardwire::move

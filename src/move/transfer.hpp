@@ -39,6 +39,14 @@ inline ByteCount bytes_of(const Transfer& transfer) {
   return bytes_of_box(transfer.box, transfer.item_bytes);
 }
 
+/// Part of a transfer: a box, and what it is a part of, which lives as long as the engine and its completions.
+struct TransferPart {
+  const Transfer* transfer = nullptr;
+  Box box;
+
+  [[nodiscard]] ByteCount bytes() const { return bytes_of_box(box, transfer->item_bytes); }
+};
+
 /// Part of a box that a message is asked for.
 struct PackPart {
   std::uint32_t held_tensor = 0;

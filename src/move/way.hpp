@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "memory/copier.hpp"
 #include "memory/digest.hpp"
 #include "move/pacer.hpp"
+#include "move/requests.hpp"
 #include "move/sizing.hpp"
 #include "move/tally.hpp"
 #include "transport/transport.hpp"
+#include "wire/payload_header.hpp"
 
 namespace shardwire::move {
-
-/// Part of a transfer: a box, and what it is a part of, which lives as long as Shared.
-struct TransferPart {
-  const Transfer* transfer = nullptr;
-  Box box;
-
-  [[nodiscard]] ByteCount bytes() const { return bytes_of_box(box, transfer->item_bytes); }
-};
 
 /// What may be asked of one peer.
 struct PeerLimits {
@@ -32,29 +27,56 @@ struct PeerLimits {
   int max_reads = 0;                ///< lists under way
 };
 
+/// A request whose answer has not come in full.
+class OpenRequest {
+ public:
+  virtual ~OpenRequest() = default;
+  [[nodiscard]] virtual std::uint32_t peer() const = 0;
+  /// A payload for this request; false when it waits for none.
+  virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
+  /// Its peer has been dropped: what has not begun to arrive will not.
+  virtual void drop() = 0;
+};
+
 /// What the ways of one restore share.
 struct Shared {
   memory::Copier& copier;
+  Requests& requests;
+  Events& events;
   Pacer pacer;  ///< remote bytes only
   Tally tally;
-  std::shared_ptr<const std::vector<Transfer>> transfers{};  // owners: see RestoreRun
-  Depths depths{};                                           ///< of requests to one peer
+  Depths depths{};       ///< of requests to one peer
   bool digests = false;  ///< every part is digested at the destination, and compared with its source
 
-  std::function<void()> changed;                   ///< something arrived or a slot came free
-  std::function<void(std::exception_ptr)> failed;  ///< the restore cannot go on
-  /// Digest of what is in place now, of a part whose source has not sent its own along.
-  std::function<void(const TransferPart&, const memory::Digest128&)> digested;
-  /// The source's digest of this part is another one.
-  std::function<void(const TransferPart&)> differs;
-  std::function<transport::Endpoint&(std::uint32_t peer)> endpoint;
-  /// Asks a peer for parts: packed into one message, or each as a message of its own.
-  std::function<void(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each)> ask;
-
-  std::vector<PeerLimits> limits{};  ///< by peer; first_request counts on
-  std::uint64_t next_request(std::uint32_t peer) { return limits.at(peer).first_request++; }
-  double digest_seconds = 0;  ///< that workers spent on digests
+  struct Peer {
+    PeerLimits limits;
+    bool dropped = false;
+    std::vector<TransferPart> unfinished{};  ///< given back by Engine::drop()
+  };
+  std::vector<Peer> peers{};
+  std::vector<std::shared_ptr<const std::vector<Transfer>>> transfers{};  // owners: see RestoreRun
+  std::map<std::uint64_t, std::shared_ptr<OpenRequest>> open{};           // by number; owners: this and completions
+  double digest_seconds = 0;                                              ///< that workers spent on digests
   bool stopped = false;
+
+  /// Gives the request its number. Before it is asked for.
+  std::uint64_t add(std::shared_ptr<OpenRequest> request) {
+    const std::uint64_t number = peers.at(request->peer()).limits.first_request++;
+    open.emplace(number, std::move(request));
+    return number;
+  }
+  /// All of it has come.
+  void over(std::uint32_t peer, std::uint64_t number) {
+    if (open.erase(number) > 0) requests.forget(peer, number);
+  }
+
+  [[nodiscard]] bool dropped(std::uint32_t peer) const { return peers.at(peer).dropped; }
+  /// Parts of a dropped peer, once nothing writes there any more.
+  void give_back(std::uint32_t peer, std::span<const TransferPart> parts) {
+    auto& unfinished = peers.at(peer).unfinished;
+    for (const TransferPart& part : parts) tally.dropped(*part.transfer, part.bytes());
+    unfinished.insert(unfinished.end(), parts.begin(), parts.end());
+  }
 
   /// Runs what may throw inside a completion, where nobody would catch it. False when it threw: the restore has failed.
   template <typename Body>
@@ -63,7 +85,7 @@ struct Shared {
       body();
       return true;
     } catch (const std::exception&) {
-      failed(std::current_exception());
+      events.failed(std::current_exception());
       return false;
     }
   }
@@ -84,6 +106,8 @@ class WayEngine {
   virtual bool post(Pacer::Clock::time_point now) = 0;
   /// True when nothing of this way will touch the destination any more unless something further is posted.
   [[nodiscard]] virtual bool idle() const = 0;
+  /// Takes out what waits for this peer.
+  virtual std::vector<TransferPart> drop(std::uint32_t peer) = 0;
   /// Whether the fabric may be writing into the destination what comes from this peer.
   [[nodiscard]] virtual bool writes_from(std::uint32_t) const { return false; }
 };

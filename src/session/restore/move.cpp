@@ -14,37 +14,9 @@ void RestoreRun::move_all() {
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options_.ingress_bytes_per_second,
                                            .digests = options_.verify == Verify::digest,
                                            .costs = core_.costs()};
-  move::Engine::Hooks hooks;
-  hooks.changed = [this] { pump(); };
-  hooks.failed = [this](const std::exception_ptr& error) {
-    fail(error);
-    pump();
-  };
-  hooks.digested = [this](const move::TransferPart& part, const memory::Digest128& digest) {
-    guarded([&] { digested(part, digest); });
-  };
-  hooks.differs = [this](const move::TransferPart& part) {
-    guarded([&] { differ(std::span(&part, 1)); });
-    pump();
-  };
-  // Of reads: messages come by themselves.
-  hooks.endpoint = [this](std::uint32_t peer) -> transport::Endpoint& {
-    return peers_[peer].link->endpoint(peers_[peer].connected[peers_[peer].read_by.value()].fabric);
-  };
-  hooks.ask = [this](std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
-    wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
-    if (message.lease == 0) {
-      message.publication = options_.from;
-      message.generation = peers_[peer].record.generation;
-    }
-    message.parts.reserve(parts.size());
-    for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
-    // A good answer is the payload; what can come here is a refusal.
-    peers_[peer].link->request(request, message, while_running([this, peer](wire::Message& reply) {
-                                 expect<wire::Goodbye>(reply, peers_[peer]);
-                               }));
-  };
-  engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, std::move(hooks));
+  move::Requests& requests = *this;
+  move::Events& events = *this;
+  engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, requests, events);
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     const Peer& from = peers_[peer];
     const transport::Path path = from.read_by ? from.connected[*from.read_by].path : transport::Path{};
@@ -55,6 +27,46 @@ void RestoreRun::move_all() {
                                                       .max_reads = path.max_reads});
   }
   engine_->add(transfers_);
+  pump();
+}
+
+transport::Endpoint& RestoreRun::endpoint(std::uint32_t peer) {
+  return peers_[peer].link->endpoint(peers_[peer].connected[peers_[peer].read_by.value()].fabric);
+}
+
+void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
+  wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
+  if (message.lease == 0) {
+    message.publication = options_.from;
+    message.generation = peers_[peer].record.generation;
+  }
+  message.parts.reserve(parts.size());
+  for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
+  // A good answer is the payload; what can come here is a refusal.
+  peers_[peer].link->request(request, message, while_running([this, peer](wire::Message& reply) {
+                               expect<wire::Goodbye>(reply, peers_[peer]);
+                             }));
+}
+
+void RestoreRun::forget(std::uint32_t peer, std::uint64_t request) {
+  peers_[peer].link->forget(request);
+}
+
+void RestoreRun::changed() {
+  pump();
+}
+
+void RestoreRun::failed(const std::exception_ptr& error) {
+  fail(error);
+  pump();
+}
+
+void RestoreRun::digested(const move::TransferPart& part, const memory::Digest128& digest) {
+  guarded([&] { check_later(part, digest); });
+}
+
+void RestoreRun::differs(const move::TransferPart& part) {
+  guarded([&] { differ(std::span(&part, 1)); });
   pump();
 }
 

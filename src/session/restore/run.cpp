@@ -309,10 +309,7 @@ void RestoreRun::abandon() {
 }
 
 bool RestoreRun::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
-  const auto asked = engine_ ? engine_->asked(header.request) : std::nullopt;
-  if (!asked) return false;
-  if (asked->last) peers_[asked->peer].link->forget(header.request);
-  return engine_->payload(header, incoming);
+  return engine_ && engine_->payload(header, incoming);
 }
 
 }  // namespace shardwire

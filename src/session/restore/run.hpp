@@ -21,7 +21,7 @@ namespace shardwire {
 /// One restore on the loop: plan, bind, move, verify, commit. Each stage has its own source file, <stage>.cpp.
 /// Whatever ends it, finish() runs once, after the last write into the destination.
 /// Threads: loop thread only.
-class RestoreRun final : public RunningRestore {
+class RestoreRun final : public RunningRestore, private move::Requests, private move::Events {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -132,10 +132,17 @@ class RestoreRun final : public RunningRestore {
   // move (move.cpp)
   void move_all();
   void pump();
+  transport::Endpoint& endpoint(std::uint32_t peer) override;
+  void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) override;
+  void forget(std::uint32_t peer, std::uint64_t request) override;
+  void changed() override;
+  void failed(const std::exception_ptr& error) override;
+  void digested(const move::TransferPart& part, const memory::Digest128& digest) override;
+  void differs(const move::TransferPart& part) override;
 
   // verify and commit (verify.cpp)
   void verify();
-  void digested(const move::TransferPart& part, const memory::Digest128& digest);
+  void check_later(const move::TransferPart& part, const memory::Digest128& digest);
   void ask_digests(std::size_t peer, Check&& about);
   void compare(const Check& check, const std::vector<wire::BoxDigest>& theirs);
   [[noreturn]] void differ(std::span<const move::TransferPart> parts) const;

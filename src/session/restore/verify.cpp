@@ -37,7 +37,7 @@ void RestoreRun::verify() {
   if (checking_ == 0 && !repetition_.awaits_leases()) release_all();
 }
 
-void RestoreRun::digested(const move::TransferPart& part, const memory::Digest128& digest) {
+void RestoreRun::check_later(const move::TransferPart& part, const memory::Digest128& digest) {
   auto& checks = checks_[part.transfer->peer];
   const bool full =
       checks.empty() || checks.back().parts.size() >= max_parts_per_check || checks.back().bytes >= max_bytes_per_check;

@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <set>
 
-#include "memory/digest.hpp"
-#include "memory/strided_copy.hpp"
 #include "session/path_choice.hpp"
+#include "session/source/lease.hpp"
 #include "support/checked.hpp"
-#include "wire/payload_header.hpp"
 
 namespace shardwire {
 
@@ -20,19 +18,6 @@ namespace {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
-// Of one reader. Its own restores need a few leases, and some requests in flight for each; what is beyond is a reader that
-// would keep this member from serving others.
-constexpr std::size_t max_leases = 4096;
-constexpr std::size_t max_leased_tensors = 1u << 20;
-constexpr std::size_t max_leased_boxes = 1u << 17;
-constexpr std::size_t max_requests = 4096;
-constexpr std::size_t max_queued_parts = 1u << 18;
-constexpr std::size_t max_digesting = 2;
-constexpr ByteCount max_digested_at_once = 32u << 20;  // then it is others' turn
-
-// Copied by the time a worker would have woken up.
-constexpr ByteCount max_copied_here = 128u << 10;
-
 std::size_t mapping_fabric(const Fabrics& fabrics) {
   std::size_t fabric = 0;
   while (fabric < fabrics.size() && fabrics.row(fabric).preference.map == 0) ++fabric;
@@ -41,55 +26,6 @@ std::size_t mapping_fabric(const Fabrics& fabrics) {
 
 Error withdrawn(const std::string& name) {
   return {ErrorCode::withdrawn, fmt::format("'{}' was withdrawn while it was being read", name)};
-}
-
-// Several slots, also within a small budget: readers that hang keep some of them.
-ByteCount slot_bytes_within(ByteCount budget_bytes, ByteCount slot_bytes) {
-  constexpr ByteCount enough_slots = 4;
-  constexpr ByteCount least = 64u << 10;  // below that, messages cost more than what is in them
-  return std::min(slot_bytes, std::max(budget_bytes / enough_slots, least));
-}
-
-bool covers(const detail::Lease& lease, const wire::RequestedBox& part) {
-  const auto found = std::lower_bound(lease.tensors.begin(), lease.tensors.end(), part.tensor,
-                                      [](const auto& one, std::uint32_t id) { return one.id < id; });
-  if (found == lease.tensors.end() || found->id != part.tensor) return false;
-  return found->whole || found->boxes.around(part.box) != nullptr;
-}
-
-// Boxes that overlap are refused: only those that do not are found by one element, whatever their number.
-PlacedBoxes indexed(std::vector<Box> boxes, const TensorSpec& spec) {
-  std::vector<PlacedBox> placed;
-  placed.reserve(boxes.size());
-  for (const Box& box : boxes) {
-    if (box.dims() != spec.shape.size())
-      refuse_request(fmt::format("{} has boxes of {} dims", to_string(spec.key), box.dims()));
-    placed.push_back({box, 0, {}});
-  }
-  if (find_overlap(boxes)) refuse_request(fmt::format("boxes of {} overlap in a lease", to_string(spec.key)));
-  return PlacedBoxes(std::move(placed));
-}
-
-std::vector<detail::Lease::Tensor> leased_tensors(const wire::Lease& request, const Manifest& manifest) {
-  std::map<std::uint32_t, std::vector<Box>> boxes;  // none: the whole tensor
-  for (const wire::TensorRange& range : request.ranges) {
-    if (range.tensor >= manifest.tensors.size()) {
-      refuse_request(fmt::format("'{}' has no tensor {}", request.publication, range.tensor));
-    }
-    const auto [entry, fresh] = boxes.try_emplace(range.tensor);
-    if (range.boxes.empty() || (!fresh && entry->second.empty())) {
-      entry->second.clear();
-    } else {
-      entry->second.insert(entry->second.end(), range.boxes.begin(), range.boxes.end());
-    }
-  }
-  std::vector<detail::Lease::Tensor> tensors;
-  tensors.reserve(boxes.size());
-  for (auto& [id, list] : boxes) {
-    const bool whole = list.empty();
-    tensors.push_back({id, whole, whole ? PlacedBoxes() : indexed(std::move(list), manifest.tensors[id].spec)});
-  }
-  return tensors;
 }
 
 }  // namespace
@@ -105,16 +41,16 @@ Publisher::Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::C
                      std::string host)
     : fabrics_(fabrics),
       sockets_(sockets),
-      copier_(copier),
       host_(std::move(host)),
       words_fabric_(mapping_fabric(fabrics)),
-      pool_(staging.budget_bytes, slot_bytes_within(staging.budget_bytes, staging.slot_bytes)) {
+      digests_(copier),
+      straight_(digests_),
+      packed_(copier, staging.budget_bytes, staging.slot_bytes) {
   if (words_fabric_ < fabrics_.size()) words_.emplace(fabrics_[words_fabric_]);
 }
 
 Publisher::~Publisher() {
-  for (const auto& [reader, load] : loads_) load->digests.clear();  // each holds the load
-  readers_.clear();                                                 // ends what is being sent
+  readers_.clear();  // ends what is being sent
   for (const Retiring& retiring : retiring_) retiring.done({});
 }
 
@@ -139,32 +75,10 @@ std::uint64_t Publisher::add_lease(const std::shared_ptr<Publication>& publicati
   return number;
 }
 
-Publisher::Load& Publisher::load_of(std::uint64_t reader) {
+const std::shared_ptr<ReaderLoad>& Publisher::load_of(std::uint64_t reader) {
   auto& load = loads_[reader];
-  if (!load) load = std::make_shared<Load>();
-  return *load;
-}
-
-std::shared_ptr<Publisher::Charge> Publisher::charge(std::uint64_t reader, std::size_t parts) {
-  load_of(reader);
-  return std::make_shared<Charge>(loads_.at(reader), parts);
-}
-
-Publisher::Charge::Charge(std::shared_ptr<Load> load, std::size_t parts) : load_(std::move(load)), parts_(parts) {
-  if (load_->requests >= max_requests || load_->parts + parts_ > max_queued_parts) {
-    load_.reset();
-    throw Error(ErrorCode::out_of_resources,
-                fmt::format("this reader asks for too much at once: {} requests and {} boxes are the limits",
-                            max_requests, max_queued_parts));
-  }
-  ++load_->requests;
-  load_->parts += parts_;
-}
-
-Publisher::Charge::~Charge() {
-  if (!load_) return;
-  --load_->requests;
-  load_->parts -= parts_;
+  if (!load) load = std::make_shared<ReaderLoad>();
+  return load;
 }
 
 std::uint64_t Publisher::lease_own(Publication& publication) {
@@ -180,11 +94,7 @@ bool Publisher::release(std::uint64_t lease) {
   by_lease_.erase(found);
   const detail::Lease& held = publication->leases.at(lease);
   const bool intact = !held.revoked;
-  if (const auto load = loads_.find(held.reader); load != loads_.end()) {
-    --load->second->leases;
-    load->second->tensors -= held.tensors.size();
-    load->second->boxes -= held.boxes;
-  }
+  if (const auto load = loads_.find(held.reader); load != loads_.end()) load->second->remove_lease(held);
   publication->leases.erase(lease);
   finish_retiring(publication);
   return intact;
@@ -215,14 +125,9 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
       if (retiring.publication == publication) retiring.expired = true;
     }
     // Readers that hang would keep the memory in use for as long as they like.
-    std::vector<std::uint64_t> hanging;
-    for (const auto& [id, reader] : readers_) {
-      const auto reads = [&](const auto& entry) { return entry.second.publication == publication; };
-      if (std::any_of(reader.straight.begin(), reader.straight.end(), reads)) hanging.push_back(id);
-    }
     const Error why = withdrawn(publication->name);
-    for (const std::uint64_t id : hanging) drop(id, &why);
-    pump();
+    for (const std::uint64_t reader : straight_.readers_of(publication.get())) drop(reader, &why);
+    packed_.pump();
     finish_retiring(publication);
   });
   retiring_.push_back({publication, std::move(timer), std::move(done)});
@@ -238,56 +143,22 @@ void Publisher::replace(const std::shared_ptr<Publication>& old, std::shared_ptr
 }
 
 void Publisher::reader_closed(std::uint64_t connection) {
-  std::erase_if(queue_, [&](const Packing& packing) { return packing.reader->id() == connection; });
+  packed_.reader_gone(connection);
   drop(connection);
   std::vector<std::uint64_t> gone;
   for (const auto& [number, publication] : by_lease_) {
     if (publication->leases.at(number).reader == connection) gone.push_back(number);
   }
   for (const std::uint64_t lease : gone) release(lease);
-  if (const auto load = loads_.extract(connection)) std::exchange(load.mapped()->digests, {});
-  pump();  // slots of payloads that were on their way to it are free again
-}
-
-transport::Endpoint* Publisher::messages_to(std::uint64_t reader) const {
-  const auto found = readers_.find(reader);
-  return found == readers_.end() ? nullptr : found->second.messages;
-}
-
-// Another endpoint takes its place.
-void Publisher::close_channel(Reader& reader, std::size_t fabric) {
-  const auto gone = reader.channels.extract(fabric);  // completions of what was under way never run
-  if (gone.empty() || gone.mapped().endpoint.get() != reader.messages) return;
-  reader.messages = nullptr;
-  for (const auto& [number, sending] : std::exchange(reader.straight, {})) {
-    sending.publication->jobs -= sending.messages;
-    finish_retiring(sending.publication);
-  }
+  loads_.erase(connection);
+  digests_.reader_gone(connection);
+  packed_.pump();  // slots of payloads that were on their way to it are free again
 }
 
 void Publisher::drop(std::uint64_t reader, const Error* why) {
   auto found = readers_.extract(reader);
   if (found.empty()) return;
-  found.mapped().channels.clear();  // completions of what was under way never run
-  for (const auto& [number, sending] : found.mapped().straight) {
-    if (why != nullptr) sending.connection->send(failure_for(*sending.connection, number, *why));
-    sending.publication->jobs -= sending.messages;
-    finish_retiring(sending.publication);
-  }
-}
-
-void Publisher::submit(const std::shared_ptr<Publication>& publication, ByteCount bytes, memory::Copier::Job job,
-                       std::function<void()> done) {
-  if (bytes <= max_copied_here) {
-    job();
-    return done();
-  }
-  copier_.submit(std::move(job), [this, publication, done = std::move(done)](const std::exception_ptr&) {
-    --publication->jobs;
-    done();
-    finish_retiring(publication);
-  });
-  ++publication->jobs;  // it ends inside poll(), not before this
+  for (auto& [fabric, channel] : found.mapped().channels) straight_.cut_off(std::move(channel.endpoint), why);
 }
 
 std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease, std::uint64_t reader,
@@ -301,11 +172,56 @@ std::shared_ptr<detail::PublicationState> Publisher::leased(std::uint64_t lease,
   return entry->second;
 }
 
-std::shared_ptr<detail::PublicationState> Publisher::readable(const Packing& packing, const detail::Lease** found) {
-  if (packing.lease != 0) return leased(packing.lease, packing.reader->id(), found);
-  auto publication = live(packing.name);
-  if (!publication || publication->generation != packing.generation) throw withdrawn(packing.name);
-  return publication;
+// --- one request ---
+
+Publisher::Request::Request(Publisher& publisher, Connection& reader, std::uint64_t number, std::size_t parts)
+    : publisher_(publisher),
+      connection_(reader.shared_from_this()),
+      number_(number),
+      charge_(publisher.load_of(reader.id()), parts) {
+}
+
+std::uint64_t Publisher::Request::reader() const {
+  return connection_->id();
+}
+
+const detail::Lease* Publisher::Request::read_under(std::uint64_t lease) {
+  const detail::Lease* found = nullptr;
+  publication_ = publisher_.leased(lease, reader(), &found);
+  lease_ = lease;
+  return found;
+}
+
+void Publisher::Request::read_while_live(const std::string& name, std::uint64_t generation) {
+  publication_ = publisher_.live(name);
+  if (!publication_ || publication_->generation != generation) throw withdrawn(name);
+}
+
+void Publisher::Request::check_readable() const {
+  const detail::Lease* found = nullptr;
+  if (lease_ != 0) {
+    publisher_.leased(lease_, reader(), &found);
+  } else if (publisher_.live(publication_->name) != publication_) {
+    throw withdrawn(publication_->name);
+  }
+}
+
+transport::Endpoint* Publisher::Request::endpoint() const {
+  const auto found = publisher_.readers_.find(reader());
+  return found == publisher_.readers_.end() ? nullptr : found->second.messages;
+}
+
+void Publisher::Request::begin_reading() {
+  ++publication_->jobs;
+}
+
+void Publisher::Request::end_reading() {
+  --publication_->jobs;
+  publisher_.finish_retiring(publication_);
+}
+
+void Publisher::Request::fail(const Error& error) {
+  connection_->send(failure_for(*connection_, number_, error));
 }
 
 // --- requests ---
@@ -339,21 +255,13 @@ void Publisher::serve_one(Connection& reader, const wire::Lease& request) {
     throw Error(ErrorCode::withdrawn, fmt::format("'{}' generation {} is not published here any more",
                                                   request.publication, request.generation));
   }
-  Load& load = load_of(reader.id());
+  ReaderLoad& load = *load_of(reader.id());
   std::size_t boxes = 0;
   for (const wire::TensorRange& range : request.ranges) boxes += range.boxes.size();
-  const auto refuse_more = [&load] {
-    throw Error(ErrorCode::out_of_resources,
-                fmt::format("this reader holds {} leases on {} tensors and {} boxes, and may hold {} on {} and {}",
-                            load.leases, load.tensors, load.boxes, max_leases, max_leased_tensors, max_leased_boxes));
-  };
-  if (load.leases >= max_leases || load.boxes + boxes > max_leased_boxes) refuse_more();
+  load.check_lease(0, boxes);
   detail::Lease lease{reader.id(), reader.peer().rank, false, leased_tensors(request, *publication->described.manifest),
                       boxes};
-  if (load.tensors + lease.tensors.size() > max_leased_tensors) refuse_more();
-  ++load.leases;
-  load.tensors += lease.tensors.size();
-  load.boxes += boxes;
+  load.add_lease(lease);
   const auto number = add_lease(publication, std::move(lease));
   reader.send(wire::Leased{request.request, number});
 }
@@ -378,7 +286,7 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   wire::Bound bound;
   bound.request = request.request;
   for (const std::size_t fabric : fabrics) bound.addresses.push_back(fabrics_[fabric].address());
-  bound.max_pack_bytes = pool_.slot_bytes();
+  bound.max_pack_bytes = packed_.slot_bytes();
   std::map<const detail::RegisteredMemory*, std::uint32_t> regions;
   for (const detail::Lease::Tensor& leased : lease->tensors) {
     const Publication::Tensor& tensor = publication->tensors.at(leased.id);
@@ -418,7 +326,10 @@ void Publisher::connect(Connection& reader, std::size_t fabric, const wire::Fabr
       if (!channel->second.endpoint->failed()) return;
       if (wanted.sockets != 0) throw Error(ErrorCode::peer_lost, "the connection for payloads has ended");
     }
-    close_channel(known->second, fabric);
+    if (channel != known->second.channels.end()) {
+      if (channel->second.endpoint.get() == known->second.messages) known->second.messages = nullptr;
+      straight_.cut_off(std::move(known->second.channels.extract(channel).mapped().endpoint), nullptr);
+    }
   }
   auto sockets = wanted.sockets == 0 ? std::vector<support::Descriptor>{} : sockets_.take(reader.peer(), wanted.sockets);
   if (wanted.sockets != 0 && sockets.empty()) {
@@ -472,9 +383,10 @@ std::optional<wire::Bound::Word> Publisher::show_word(Connection& reader, std::u
   return word;
 }
 
-std::vector<Publisher::Source> Publisher::locate(Publication& publication, const detail::Lease* lease,
-                                                 const std::vector<wire::RequestedBox>& parts, ByteCount* bytes) {
-  std::vector<Source> sources;
+std::vector<move::SourceBox> Publisher::locate(Publication& publication, const detail::Lease* lease,
+                                               const std::vector<wire::RequestedBox>& parts) {
+  ByteCount bytes = 0;
+  std::vector<move::SourceBox> sources;
   sources.reserve(parts.size());
   for (const wire::RequestedBox& part : parts) {
     if (lease == nullptr) {
@@ -488,264 +400,35 @@ std::vector<Publisher::Source> Publisher::locate(Publication& publication, const
       refuse_request(fmt::format("{} {} is not held here", to_string(spec.key), to_string(part.box)));
     }
     const ByteCount item_bytes = item_size(spec.dtype);
-    *bytes = support::add(*bytes, static_cast<ByteCount>(part.box.volume()) * item_bytes, "the size of a request");
+    bytes = support::add(bytes, static_cast<ByteCount>(part.box.volume()) * item_bytes, "the size of a request");
     sources.push_back({part.box, *holder, publication.tensors[part.tensor].data, item_bytes});
   }
   return sources;
 }
 
 void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) {
-  const detail::Lease* lease = nullptr;
-  Packing packing{.reader = reader.shared_from_this(),
-                  .number = request.request,
-                  .lease = request.lease,
-                  .name = request.publication,
-                  .generation = request.generation,
-                  .sources = {},
-                  .digest = request.digest,
-                  .charge = charge(reader.id(), request.parts.size())};
+  auto served = std::make_shared<Request>(*this, reader, request.request, request.parts.size());  // owners: see move
   if (request.each && request.lease == 0) refuse_request("a request for one message per part came without a lease");
-  const auto publication = readable(packing, &lease);
-  packing.sources = locate(*publication, lease, request.parts, &packing.bytes);
-  if (messages_to(reader.id()) == nullptr) {
-    refuse_request("a pack request came before bind, or before one with a fabric that has messages");
-  }
-  if (request.each) return send_straight(publication, packing);
-  if (packing.bytes > pool_.slot_bytes()) {
-    refuse_request(
-        fmt::format("a request for {} bytes is larger than a slot of {}", packing.bytes, pool_.slot_bytes()));
-  }
-  queue_.push_back(std::move(packing));
-  pump();
-}
-
-void Publisher::pump() {
-  while (pool_.free_slots() > 0) {
-    const auto next = std::find_if(queue_.begin(), queue_.end(), [&](const Packing& packing) {
-      const auto reader = readers_.find(packing.reader->id());
-      return reader == readers_.end() || *reader->second.slots < pool_.free_slots();
-    });
-    if (next == queue_.end()) return;
-    Packing packing = std::move(*next);
-    queue_.erase(next);
-    pack(std::move(packing), pool_.acquire());
-  }
-}
-
-void Publisher::pack(Packing packing, move::Slot slot) {
-  const auto reader = packing.reader;
-  const std::uint64_t number = packing.number;
   const detail::Lease* lease = nullptr;
-  std::shared_ptr<Publication> publication;
-  try {  // again: the lease may have been revoked while the request waited
-    publication = readable(packing, &lease);
-  } catch (const Error& error) {
-    return reader->send(failure_for(*reader, number, error));
+  if (request.lease != 0) {
+    lease = served->read_under(request.lease);
+  } else {
+    served->read_while_live(request.publication, request.generation);
   }
-  struct Job {
-    move::Slot slot;
-    std::shared_ptr<std::size_t> slots;  // of the reader; owners: see Reader
-    std::vector<Source> sources;
-    std::optional<wire::BoxDigest> digest;
-    std::shared_ptr<Charge> charge;  // owners: see Charge
-
-    Job() = default;
-    ~Job() { give_back(); }
-    Job(const Job&) = delete;
-    Job& operator=(const Job&) = delete;
-    void give_back() {
-      slot = {};
-      if (const auto count = std::exchange(slots, nullptr)) --*count;
-    }
-  };
-  const auto job = std::make_shared<Job>();  // owners: the copy and what follows it
-  if (const auto entry = readers_.find(reader->id()); entry != readers_.end()) {
-    job->slots = entry->second.slots;
-    ++*job->slots;
-  }
-  job->slot = std::move(slot);
-  job->sources = std::move(packing.sources);
-  job->charge = std::move(packing.charge);
-  submit(
-      publication, packing.bytes,
-      [job, digest = packing.digest] {
-        std::byte* to = job->slot.bytes().data();
-        std::vector<memory::Digest128> digests;
-        double digest_seconds = 0;  // the reader counts its own
-        for (const Source& source : job->sources) {
-          const PlacedBox packed = memory::packed(source.box);
-          if (digest) {
-            digests.push_back(memory::copy_and_digest(source.box, source.placed, packed, source.item_bytes, source.base,
-                                                      to, memory::Stores::cached, digest_seconds));
-          } else {
-            memory::StridedCopy(source.box, source.placed, packed, source.item_bytes).run_all(source.base, to);
-          }
-          to += static_cast<ByteCount>(source.box.volume()) * source.item_bytes;
-        }
-        if (!digest) return;
-        const memory::Digest128 all = memory::digest_of(digests);
-        job->digest = wire::BoxDigest{all.low, all.high};
-      },
-      [this, reader, number, job, bytes = packing.bytes] {
-        transport::Endpoint* const to = messages_to(reader->id());
-        if (to == nullptr) {  // gone meanwhile: its slot is somebody else's turn
-          job->give_back();
-          return pump();
-        }
-        const wire::EncodedHeader header({.request = number, .part = 0, .digest = job->digest});
-        to->send(header.bytes(),
-                                     transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, bytes),
-                                     [this, reader, number, job](const transport::Outcome& outcome) {
-                                       job->give_back();
-                                       if (outcome)
-                                         reader->send(wire::Failure{number, outcome->code, outcome->message});
-                                       pump();
-                                     });
-      });
-}
-
-// No staging: each part leaves from where it lies, so the publication is in use until the last has.
-void Publisher::send_straight(const std::shared_ptr<Publication>& publication, const Packing& packing) {
-  const auto straight = std::make_shared<Straight>();  // owners: the digests and what follows them
-  straight->reader = packing.reader;
-  straight->number = packing.number;
-  straight->lease = packing.lease;
-  straight->charge = packing.charge;
-  for (const Source& source : packing.sources) {
-    const memory::StridedCopy copy(source.box, source.placed, memory::packed(source.box), source.item_bytes);
-    if (copy.runs() != 1) refuse_request(fmt::format("{} does not lie in one piece here", to_string(source.box)));
-    straight->parts.push_back({source.base + copy.source_span().first, copy.bytes(), {}});
-  }
-  if (!packing.digest) return post(publication, *straight);
-  Digesting wanted{.reader = packing.reader,
-                   .number = packing.number,
-                   .lease = packing.lease,
-                   .sources = packing.sources,
-                   .bytes = packing.bytes,
-                   .charge = packing.charge,
-                   .done = {}};
-  wanted.done = [this, publication, straight](std::vector<wire::BoxDigest> digests) {
-    straight->digests = std::move(digests);
-    post(publication, *straight);
-  };
-  take_digests(std::move(wanted));
-}
-
-void Publisher::take_digests(Digesting wanted) {
-  Load& load = load_of(wanted.reader->id());
-  if (wanted.bytes > max_copied_here && load.digesting >= max_digesting) {
-    return load.digests.push_back(std::move(wanted));
-  }
-  const auto begun = std::make_shared<Digesting>(std::move(wanted));  // owners: the jobs and what follows them
-  begun->digests.reserve(begun->sources.size());
-  ++load.digesting;
-  begun->slot =
-      std::shared_ptr<void>(nullptr, [counted = loads_.at(begun->reader->id())](void*) { --counted->digesting; });
-  digest_next(begun);
-}
-
-// The lease may have gone since the last job, or while the request waited.
-void Publisher::digest_next(const std::shared_ptr<Digesting>& wanted) {
-  const detail::Lease* lease = nullptr;
-  const auto publication = leased(wanted->lease, wanted->reader->id(), &lease);
-  const std::size_t first = wanted->digests.size();
-  std::size_t end = first;
-  ByteCount bytes = 0;
-  while (end < wanted->sources.size() && bytes < max_digested_at_once) {
-    const Source& source = wanted->sources[end++];
-    bytes += static_cast<ByteCount>(source.box.volume()) * source.item_bytes;
-  }
-  submit(
-      publication, bytes,
-      [wanted, first, end] {
-        for (std::size_t i = first; i < end; ++i) {
-          const Source& source = wanted->sources[i];
-          const auto digest = memory::digest_box(source.box, source.placed, source.base, source.item_bytes);
-          wanted->digests.push_back({digest.low, digest.high});
-        }
-      },
-      [this, wanted, end] { digested(wanted, end); });
-}
-
-void Publisher::digested(const std::shared_ptr<Digesting>& wanted, std::size_t end) {
-  try {
-    if (wanted->digests.size() != end) throw Error(ErrorCode::internal, "a digest could not be taken");
-    if (end < wanted->sources.size()) return digest_next(wanted);
-    wanted->done(std::move(wanted->digests));
-  } catch (const Error& error) {
-    wanted->reader->send(failure_for(*wanted->reader, wanted->number, error));
-  } catch (const std::exception& error) {  // no memory
-    wanted->reader->send(wire::Failure{wanted->number, ErrorCode::out_of_resources, error.what()});
-  }
-  wanted->slot.reset();
-  digest_waiting(wanted->reader->id());
-}
-
-void Publisher::digest_waiting(std::uint64_t reader) {
-  const auto found = loads_.find(reader);
-  if (found == loads_.end()) return;
-  Load& load = *found->second;
-  while (!load.digests.empty() && load.digesting < max_digesting) {
-    Digesting next = std::move(load.digests.front());
-    load.digests.pop_front();
-    const auto connection = next.reader;
-    const std::uint64_t number = next.number;
-    try {
-      take_digests(std::move(next));
-    } catch (const Error& error) {
-      connection->send(failure_for(*connection, number, error));
-    }
-  }
-}
-
-void Publisher::post(const std::shared_ptr<Publication>& publication, const Straight& straight) {
-  const detail::Lease* lease = nullptr;
-  try {  // again: the lease may have been revoked while digests were taken
-    leased(straight.lease, straight.reader->id(), &lease);
-  } catch (const Error& error) {
-    return straight.reader->send(failure_for(*straight.reader, straight.number, error));
-  }
-  for (std::size_t i = 0; i < straight.parts.size(); ++i) {
-    transport::Endpoint* const to = messages_to(straight.reader->id());
-    if (to == nullptr) return;
-    wire::PayloadHeader header{.request = straight.number, .part = static_cast<std::uint32_t>(i)};
-    if (!straight.digests.empty()) header.digest = straight.digests[i];
-    Sending& sending = readers_.at(straight.reader->id()).straight[straight.number];
-    sending.publication = publication;
-    sending.connection = straight.reader;
-    ++sending.messages;
-    ++publication->jobs;
-    to->send(
-        wire::EncodedHeader(header).bytes(), straight.parts[i],
-        [this, publication, connection = straight.reader, number = straight.number](const transport::Outcome& outcome) {
-          const auto reader = readers_.find(connection->id());
-          if (reader == readers_.end()) return;  // drop() has counted it
-          const auto sent = reader->second.straight.find(number);
-          if (sent == reader->second.straight.end()) return;  // of an endpoint that is gone
-          if (outcome && !std::exchange(sent->second.failed, true)) {
-            connection->send(wire::Failure{number, outcome->code, outcome->message});
-          }
-          if (--sent->second.messages == 0) reader->second.straight.erase(sent);
-          --publication->jobs;
-          finish_retiring(publication);
-        });
-  }
+  auto sources = locate(served->published(), lease, request.parts);
+  if (served->endpoint() == nullptr) refuse_request("a pack request came before bind, or before one with a fabric that has messages");
+  if (request.each) return straight_.send(std::move(served), std::move(sources), request.digest);
+  packed_.send(std::move(served), std::move(sources), request.digest);
 }
 
 void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request) {
-  const detail::Lease* lease = nullptr;
-  const auto publication = leased(request.lease, reader.id(), &lease);
-  Digesting wanted{.reader = reader.shared_from_this(),
-                   .number = request.request,
-                   .lease = request.lease,
-                   .sources = {},
-                   .charge = charge(reader.id(), request.parts.size()),
-                   .done = {}};
-  wanted.sources = locate(*publication, lease, request.parts, &wanted.bytes);
-  wanted.done = [keep = wanted.reader, number = wanted.number](std::vector<wire::BoxDigest> digests) {
+  auto served = std::make_shared<Request>(*this, reader, request.request, request.parts.size());  // owners: see move
+  const detail::Lease* lease = served->read_under(request.lease);
+  auto sources = locate(served->published(), lease, request.parts);
+  auto answer = [keep = reader.shared_from_this(), number = request.request](std::vector<wire::BoxDigest> digests) {
     keep->send(wire::Digests{number, std::move(digests)});
   };
-  take_digests(std::move(wanted));
+  digests_.take(std::move(served), std::move(sources), std::move(answer));
 }
 
 }  // namespace shardwire

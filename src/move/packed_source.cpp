@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "move/packed_source.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
+#include "move/source_reads.hpp"
+#include "wire/payload_header.hpp"
+
+namespace shardwire::move {
+
+namespace {
+
+// Several slots, also within a small budget: readers that hang keep some of them.
+ByteCount slot_bytes_within(ByteCount budget_bytes, ByteCount slot_bytes) {
+  constexpr ByteCount enough_slots = 4;
+  constexpr ByteCount least = 64u << 10;  // below that, messages cost more than what is in them
+  return std::min(slot_bytes, std::max(budget_bytes / enough_slots, least));
+}
+
+}  // namespace
+
+/// One message, from its slot to its arrival.
+struct PackedSource::Job {
+  std::shared_ptr<ServedRequest> request;  // owners: this, and the copy
+  Slot slot;
+  std::shared_ptr<std::size_t> slots;  // of the reader; owners: see slots_
+  std::vector<SourceBox> boxes;
+  ByteCount bytes = 0;
+  std::optional<wire::BoxDigest> digest{};
+
+  Job(Wanted wanted, Slot held, std::shared_ptr<std::size_t> of_reader)
+      : request(std::move(wanted.request)),
+        slot(std::move(held)),
+        slots(std::move(of_reader)),
+        boxes(std::move(wanted.boxes)),
+        bytes(wanted.bytes) {
+    ++*slots;
+  }
+  ~Job() { give_back(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  void give_back() {
+    slot = {};
+    if (const auto count = std::exchange(slots, nullptr)) --*count;
+  }
+
+  void run(bool with_digest) {
+    std::byte* to = slot.bytes().data();
+    std::vector<memory::Digest128> digests;
+    double digest_seconds = 0;  // the reader counts its own
+    for (const SourceBox& source : boxes) {
+      const PlacedBox packed = memory::packed(source.box);
+      if (with_digest) {
+        digests.push_back(memory::copy_and_digest(source.box, source.placed, packed, source.item_bytes, source.base, to,
+                                                  memory::Stores::cached, digest_seconds));
+      } else {
+        memory::StridedCopy(source.box, source.placed, packed, source.item_bytes).run_all(source.base, to);
+      }
+      to += source.bytes();
+    }
+    if (!with_digest) return;
+    const memory::Digest128 all = memory::digest_of(digests);
+    digest = wire::BoxDigest{all.low, all.high};
+  }
+};
+
+PackedSource::PackedSource(memory::Copier& copier, ByteCount budget_bytes, ByteCount slot_bytes)
+    : copier_(copier), pool_(budget_bytes, slot_bytes_within(budget_bytes, slot_bytes)) {
+}
+
+void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
+  Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .digest = digest};
+  for (const SourceBox& box : wanted.boxes) wanted.bytes += box.bytes();
+  if (wanted.bytes > pool_.slot_bytes()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a request for {} bytes is larger than a slot of {}", wanted.bytes, pool_.slot_bytes()));
+  }
+  queue_.push_back(std::move(wanted));
+  pump();
+}
+
+void PackedSource::reader_gone(std::uint64_t reader) {
+  std::erase_if(queue_, [&](const Wanted& wanted) { return wanted.request->reader() == reader; });
+  slots_.erase(reader);
+}
+
+void PackedSource::pump() {
+  while (pool_.free_slots() > 0) {
+    const auto next = std::find_if(queue_.begin(), queue_.end(), [&](const Wanted& wanted) {
+      const auto held = slots_.find(wanted.request->reader());
+      return held == slots_.end() || *held->second < pool_.free_slots();
+    });
+    if (next == queue_.end()) return;
+    Wanted wanted = std::move(*next);
+    queue_.erase(next);
+    pack(std::move(wanted), pool_.acquire());
+  }
+}
+
+void PackedSource::pack(Wanted wanted, Slot slot) {
+  try {  // again: what is read may have gone while the request waited
+    wanted.request->check_readable();
+  } catch (const Error& error) {
+    return wanted.request->fail(error);
+  }
+  auto& slots = slots_[wanted.request->reader()];
+  if (!slots) slots = std::make_shared<std::size_t>(0);
+  const bool digest = wanted.digest;
+  const auto job =
+      std::make_shared<Job>(std::move(wanted), std::move(slot), slots);  // owners: the copy and what follows
+  read_source(
+      copier_, job->request, job->bytes, [job, digest] { job->run(digest); }, [this, job] { packed(job); });
+}
+
+void PackedSource::packed(const std::shared_ptr<Job>& job) {
+  transport::Endpoint* const endpoint = job->request->endpoint();
+  if (endpoint == nullptr) {  // gone meanwhile: its slot is somebody else's turn
+    job->give_back();
+    return pump();
+  }
+  const wire::EncodedHeader header({.request = job->request->number(), .part = 0, .digest = job->digest});
+  endpoint->send(header.bytes(), transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, job->bytes),
+                 [this, job](const transport::Outcome& outcome) {
+                   job->give_back();
+                   if (outcome) job->request->fail(Error(outcome->code, outcome->message));
+                   pump();
+                 });
+}
+
+}  // namespace shardwire::move

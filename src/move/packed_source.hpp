@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "memory/copier.hpp"
+#include "move/served_request.hpp"
+#include "move/staging.hpp"
+
+namespace shardwire::move {
+
+/// The source's half of packed: what a request names is packed into a slot, and leaves as one message. Requests wait for
+/// slots; a reader takes no more of them than it leaves to others: one that hangs holds half of them, a second one half of
+/// the rest.
+/// Threads: the session's thread only.
+class PackedSource {
+ public:
+  /// Slots of at most `slot_bytes`, fewer where the budget would hold only a few of them.
+  PackedSource(memory::Copier& copier, ByteCount budget_bytes, ByteCount slot_bytes);
+
+  /// Most bytes of one request.
+  [[nodiscard]] ByteCount slot_bytes() const { return pool_.slot_bytes(); }
+  [[nodiscard]] const StagingPool& pool() const { return pool_; }
+  /// Errors: throws Error{invalid_argument} for more than a slot holds; what is found out later is the answer.
+  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
+  /// Forgets what waits. What was on its way is given back when the endpoint goes: call pump() then.
+  void reader_gone(std::uint64_t reader);
+  /// Packs what waits, as long as there are slots for it.
+  void pump();
+
+ private:
+  struct Wanted {
+    std::shared_ptr<ServedRequest> request;  // owners: this, and the job
+    std::vector<SourceBox> boxes;
+    ByteCount bytes = 0;
+    bool digest = false;
+  };
+  struct Job;
+  void pack(Wanted wanted, Slot slot);
+  void packed(const std::shared_ptr<Job>& job);
+
+  memory::Copier& copier_;
+  StagingPool pool_;
+  std::deque<Wanted> queue_;
+  // Slots that hold what a reader has asked for. Owners: this and the slots' jobs.
+  std::map<std::uint64_t, std::shared_ptr<std::size_t>> slots_;
+};
+
+}  // namespace shardwire::move

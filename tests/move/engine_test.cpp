@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work that comes more than once, and peers that are dropped. Peers are simulated: they deliver when a test says so.
+#include "move/engine.hpp"
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <semaphore>
+#include <set>
+#include <thread>
+
+using namespace shardwire;
+using namespace shardwire::move;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Extent row_bytes = 1024;
+constexpr Extent rows_of_piece = 32;
+constexpr std::uint32_t peer_count = 3;
+
+using Pending = std::deque<std::function<void(const transport::Outcome&)>>;
+
+struct Region final : transport::RemoteRegion {
+  [[nodiscard]] transport::ConstMemory mapped() const override { return {}; }
+};
+
+/// A payload as a fabric shows it; it is in place when what receive() has left in `pending` is called.
+class Payload final : public transport::Incoming {
+ public:
+  Payload(Bytes bytes, Pending& pending) : bytes_(std::move(bytes)), pending_(pending) {}
+
+  [[nodiscard]] transport::ByteView header() const override { return {}; }
+  [[nodiscard]] ByteCount payload_bytes() const override { return bytes_.size(); }
+  using Incoming::receive;
+  void receive(std::span<const transport::Memory> into, transport::Completion done) override {
+    BOOST_REQUIRE((into.size() == 1 && into.front().bytes == bytes_.size()));
+    pending_.push_back([bytes = bytes_, to = into.front().address, done = std::move(done)](const auto& outcome) {
+      if (!outcome) std::memcpy(to, bytes.data(), bytes.size());
+      done(outcome);
+    });
+  }
+  void discard() override {}
+
+ private:
+  Bytes bytes_;
+  Pending& pending_;
+};
+
+/// Peers that all hold the same rows, and a restore that wants them, each in a place of its own.
+class Bench final : public Requests, public Events, transport::Endpoint {
+ public:
+  explicit Bench(std::uint32_t pieces)
+      : rows_(static_cast<Extent>(pieces) * rows_of_piece),
+        source_(static_cast<std::size_t>(rows_ * row_bytes)),
+        target_(static_cast<std::size_t>(2 * rows_ * row_bytes)) {
+    for (std::size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<std::byte>((i * 7 + i / 251) % 253 + 1);
+    for (std::uint32_t peer = 0; peer < peer_count; ++peer) {
+      engine.limit(peer, {.max_pack_bytes = 4 * row_bytes,
+                          .first_request = 1000 * (peer + std::uint64_t{1}),
+                          .max_ranges = 4,
+                          .max_read_bytes = 1u << 20,
+                          .max_reads = 2});
+    }
+  }
+
+  void add(const std::vector<Transfer>& transfers) {
+    engine.add(std::make_shared<const std::vector<Transfer>>(transfers));
+  }
+  void add(std::uint32_t peer, const std::string& way, std::uint32_t piece) {
+    const PlacedBox held{Box::whole({rows_, row_bytes}), 0, {row_bytes, 1}};
+    PlacedBox wanted = held;
+    wanted.local_strides[0] = 2 * row_bytes;
+    Transfer transfer;
+    transfer.piece = piece;
+    transfer.peer = peer;
+    transfer.way = *way_from(way);
+    transfer.box = Box{{static_cast<Extent>(piece) * rows_of_piece, 0}, {rows_of_piece, row_bytes}};
+    transfer.held = held;
+    transfer.wanted = wanted;
+    transfer.item_bytes = 1;
+    transfer.source = source_.data();
+    transfer.target = target_.data();
+    transfer.region = &region_;
+    add({transfer});
+  }
+  /// What one peer leaves, from another one.
+  void hand_over(const std::vector<TransferPart>& parts, std::uint32_t peer) {
+    std::vector<Transfer> transfers;
+    for (const TransferPart& part : parts) {
+      Transfer& next = transfers.emplace_back(*part.transfer);
+      next.peer = peer;
+      next.box = part.box;
+    }
+    add(transfers);
+  }
+
+  struct Asked {
+    std::uint32_t peer = 0;
+    std::uint64_t number = 0;
+    std::vector<PackPart> parts;
+    bool each = false;
+  };
+  /// One payload of a request begins to arrive; false when nobody waits for it.
+  bool deliver(const Asked& request, std::size_t first, std::size_t end) {
+    Bytes bytes;
+    for (std::size_t i = first; i < end; ++i) {
+      const Box& box = request.parts[i].box;
+      for (Extent row = 0; row < box.size[0]; ++row) {
+        const auto from = source_.begin() + (box.offset[0] + row) * row_bytes + box.offset[1];
+        bytes.insert(bytes.end(), from, from + box.size[1]);
+      }
+    }
+    Payload payload(std::move(bytes), arriving);
+    return engine.payload({.request = request.number, .part = static_cast<std::uint32_t>(first)}, payload);
+  }
+  /// All of a request.
+  bool deliver(const Asked& request) {
+    if (!request.each) return deliver(request, 0, request.parts.size());
+    bool waited = true;
+    for (std::size_t i = 0; i < request.parts.size(); ++i) waited = deliver(request, i, i + 1) && waited;
+    return waited;
+  }
+  /// What arrives is in place, or never will be.
+  void finish(const transport::Outcome& outcome = std::nullopt) {
+    for (const auto& done : std::exchange(arriving, {})) done(outcome);
+  }
+  void copy() {
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (copier_.pending() > 0) {
+      BOOST_REQUIRE(woken_.try_acquire_until(deadline));
+      copier_.poll();
+    }
+  }
+  /// Peers deliver all that they are asked for, until nothing is asked for any more.
+  void run() {
+    do {
+      changed_ = false;
+      engine.pump();
+      for (; !asked.empty(); asked.pop_front()) BOOST_TEST(deliver(asked.front()));
+      finish();
+      copy();
+    } while (changed_);
+  }
+  /// Rows in place, each once and right; the others are untouched.
+  [[nodiscard]] std::set<Extent> rows() const {
+    std::set<Extent> rows;
+    for (Extent row = 0; row < rows_; ++row) {
+      const auto at = target_.begin() + 2 * row * row_bytes;
+      if (std::equal(at, at + row_bytes, source_.begin() + row * row_bytes)) rows.insert(row);
+      BOOST_TEST(std::all_of(at + row_bytes, at + 2 * row_bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+    }
+    return rows;
+  }
+  [[nodiscard]] bool all_in_place() const { return rows().size() == static_cast<std::size_t>(rows_); }
+
+  transport::Endpoint& endpoint(std::uint32_t) override { return *this; }
+  void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each) override {
+    asked.push_back({peer, request, std::move(parts), each});
+    awaited.insert(request);
+  }
+  void forget(std::uint32_t, std::uint64_t request) override { BOOST_TEST(awaited.erase(request) == 1U); }
+  void changed() override { changed_ = true; }
+  void failed(const std::exception_ptr&) override { ++failures; }
+  void digested(const TransferPart&, const memory::Digest128&) override {}
+  void differs(const TransferPart&) override { ++failures; }
+
+  std::deque<Asked> asked;
+  std::set<std::uint64_t> awaited;  // requests whose refusal would be heard
+  Pending arriving;
+  int failures = 0;
+
+ private:
+  using Endpoint::send;
+  void send(transport::ByteView, std::span<const transport::ConstMemory>, transport::Completion) override {}
+  std::unique_ptr<transport::RemoteRegion> import_region(transport::RegionKey, ByteCount) override { return {}; }
+  void read(const transport::RemoteRegion&, std::span<const transport::ReadRange> ranges,
+            transport::Completion done) override {
+    std::vector<transport::ReadRange> list(ranges.begin(), ranges.end());
+    arriving.push_back([this, list = std::move(list), done = std::move(done)](const transport::Outcome& outcome) {
+      for (const transport::ReadRange& range : list) {
+        if (!outcome) std::memcpy(range.into.address, source_.data() + range.offset_bytes, range.into.bytes);
+      }
+      done(outcome);
+    });
+  }
+  [[nodiscard]] bool failed() const override { return false; }
+  [[nodiscard]] transport::Path path(const transport::MemoryPlace&) const override { return {}; }
+  void abort() override {}
+
+  Extent rows_;
+  Bytes source_;
+  Bytes target_;
+  Region region_;
+  CostModel costs_;
+  bool changed_ = false;
+  std::counting_semaphore<> woken_{0};
+  memory::Copier copier_{1, [this] { woken_.release(); }};
+
+ public:
+  Engine engine{copier_,
+                std::make_shared<StagingPool>(32 * row_bytes, 4 * row_bytes),
+                {.ingress_bytes_per_second = 0, .digests = false, .costs = costs_},
+                static_cast<Requests&>(*this),
+                static_cast<Events&>(*this)};
+};
+
+ByteCount bytes_of_parts(const std::vector<TransferPart>& parts) {
+  ByteCount bytes = 0;
+  for (const TransferPart& part : parts) bytes += part.bytes();
+  return bytes;
+}
+
+constexpr ByteCount piece_bytes = rows_of_piece * row_bytes;
+const transport::Outcome lost = transport::Fault{ErrorCode::peer_lost, "the peer is gone"};
+const std::vector<std::string> remote_ways{"mapped", "read", "over_read", "straight", "packed"};
+const std::vector<std::string> fabric_ways{"read", "over_read", "straight", "packed"};
+const std::vector<std::string> message_ways{"straight", "packed"};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(engine)
+
+BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_is_done, remote_ways, way) {
+  Bench bench(3);
+  bench.add(0, way, 0);
+  bench.engine.pump();
+  bench.add(1, way, 1);
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(bench.rows().size() == std::size_t{2 * rows_of_piece});
+  bench.add(0, way, 2);
+  BOOST_TEST(!bench.engine.complete());
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(bench.all_in_place());
+  BOOST_TEST(bench.awaited.empty());
+  BOOST_TEST(bench.failures == 0);
+}
+
+BOOST_DATA_TEST_CASE(what_waits_for_a_dropped_peer_is_given_back_and_another_one_brings_it, remote_ways, way) {
+  Bench bench(2);
+  bench.add(0, way, 0);
+  bench.add(1, way, 1);
+  const auto left = bench.engine.drop(0);
+  BOOST_TEST(bytes_of_parts(left) == piece_bytes);
+  BOOST_TEST(bench.engine.tally().owed_bytes(0) == 0U);
+  bench.run();
+  BOOST_TEST(!bench.engine.complete());
+  BOOST_TEST(!bench.engine.tally().complete(0));
+  BOOST_TEST(bench.engine.tally().complete(1));
+  bench.hand_over(left, 2);
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(bench.engine.tally().expected_bytes() == 2 * piece_bytes);
+  BOOST_TEST(bench.all_in_place());
+}
+
+BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it_has_ended, fabric_ways, way) {
+  for (const transport::Outcome& outcome : {lost, transport::Outcome()}) {
+    Bench bench(3);
+    for (std::uint32_t piece = 0; piece < 3; ++piece) bench.add(0, way, piece);
+    bench.engine.pump();
+    const auto asked = bench.asked;
+    if (!asked.empty()) {
+      BOOST_TEST(bench.deliver(asked[0], 0, asked[0].each ? 1 : asked[0].parts.size()));
+      bench.asked.clear();
+    }
+    BOOST_REQUIRE(!bench.arriving.empty());
+    auto left = bench.engine.drop(0);
+    const ByteCount in_flight = bench.engine.tally().owed_bytes(0);
+    BOOST_TEST(in_flight > 0U);
+    BOOST_TEST(bytes_of_parts(left) + in_flight == 3 * piece_bytes);
+    BOOST_TEST(bench.awaited.empty());
+    for (const auto& request : asked) BOOST_TEST(!bench.deliver(request));  // comes too late
+
+    bench.finish(outcome);
+    bench.copy();
+    const auto rest = bench.engine.drop(0);
+    BOOST_TEST(bytes_of_parts(rest) == in_flight);
+    BOOST_TEST(bench.engine.tally().owed_bytes(0) == 0U);
+    BOOST_TEST(bench.engine.drop(0).empty());
+    BOOST_TEST(bench.engine.idle());
+    BOOST_TEST(!bench.engine.writes_from(0));
+    BOOST_TEST(bench.failures == 0);
+
+    left.insert(left.end(), rest.begin(), rest.end());
+    bench.hand_over(left, 1);
+    bench.run();
+    BOOST_TEST(bench.engine.complete());
+    BOOST_TEST(bench.all_in_place());
+    BOOST_TEST(bench.failures == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
+  constexpr std::uint32_t pieces = 64;  // more than is copied at once
+  Bench bench(pieces);
+  for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, "mapped", piece);
+  bench.engine.pump();
+  auto left = bench.engine.drop(0);
+  BOOST_TEST(bench.engine.tally().owed_bytes(0) > 0U);
+  bench.copy();
+  const auto rest = bench.engine.drop(0);
+  left.insert(left.end(), rest.begin(), rest.end());
+  BOOST_TEST(bytes_of_parts(left) == pieces * piece_bytes);
+  bench.hand_over(left, 1);
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(bench.all_in_place());
+}
+
+BOOST_DATA_TEST_CASE(what_a_dropped_peer_has_brought_stays, fabric_ways, way) {
+  Bench bench(2);
+  bench.add(0, way, 0);
+  bench.run();
+  bench.add(0, way, 1);
+  const auto left = bench.engine.drop(0);
+  BOOST_TEST(bytes_of_parts(left) == piece_bytes);
+  BOOST_TEST(bench.engine.tally().complete(0));
+  BOOST_TEST(bench.engine.tally().done_bytes() == piece_bytes);
+}
+
+BOOST_DATA_TEST_CASE(a_fault_of_a_peer_that_is_not_dropped_fails_the_restore, fabric_ways, way) {
+  Bench bench(1);
+  bench.add(0, way, 0);
+  bench.engine.pump();
+  for (const auto& request : bench.asked) BOOST_TEST(bench.deliver(request));
+  bench.finish(lost);
+  BOOST_TEST(bench.failures > 0);
+  BOOST_TEST(!bench.engine.complete());
+}
+
+BOOST_DATA_TEST_CASE(a_refusal_is_heard_until_all_of_a_request_is_in_place, message_ways, way) {
+  Bench bench(1);
+  bench.add(0, way, 0);
+  bench.engine.pump();
+  const auto requests = bench.asked;
+  for (const auto& request : requests) BOOST_TEST(bench.deliver(request));
+  BOOST_TEST(bench.awaited.size() == requests.size());
+  for (const auto& request : requests) BOOST_TEST(!bench.deliver(request));  // a second time
+  bench.finish();
+  BOOST_TEST(bench.awaited.empty());
+}
+
+BOOST_DATA_TEST_CASE(nothing_is_awaited_or_taken_after_stop, message_ways, way) {
+  Bench bench(2);
+  bench.add(0, way, 0);
+  bench.add(1, way, 1);
+  bench.engine.pump();
+  BOOST_REQUIRE(bench.asked.size() >= 2U);
+  BOOST_TEST(bench.deliver(bench.asked[0]));
+  bench.engine.stop();
+  BOOST_TEST(bench.awaited.empty());
+  BOOST_TEST(!bench.deliver(bench.asked[1]));
+  bench.finish(lost);
+  BOOST_TEST(bench.engine.idle());
+  BOOST_TEST(bench.failures == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
