@@ -51,17 +51,19 @@ Core::Core(Loop& loop, Setup setup)
       *setup_.fabrics, attached_, *copier_,
       Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
       setup_.identity.hello.host);
+  std::vector<transport::Fabric*> driven;
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     transport::Fabric& fabric = (*setup_.fabrics)[i];
     const transport::Transport& row = setup_.fabrics->row(i);
     traits_.push_back({{std::string(fabric.name()), fabric.domain()}, row.reach, row.preference});
-    drivers_.push_back(
-        std::make_unique<FabricDriver>(loop_, fabric, setup_.options.progress.spin, [this](const Error& error) {
-          log(LogLevel::error, error.what());
-          for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
-        }));
     fabric.on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
+    driven.push_back(&fabric);
   }
+  driver_ = std::make_unique<FabricDriver>(
+      loop_, std::move(driven), setup_.options.progress.spin, [this](const Error& error) {
+        log(LogLevel::error, error.what());
+        for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
+      });
 }
 
 Core::~Core() {

@@ -106,7 +106,7 @@ class Core : private Membership::Host {
   Metadata metadata_;
   std::unique_ptr<memory::Copier> copier_;
   std::vector<FabricTraits> traits_;
-  std::vector<std::unique_ptr<FabricDriver>> drivers_;  // by fabric
+  std::unique_ptr<FabricDriver> driver_;
   AttachedSockets attached_;
   LinkTable links_;
   std::unique_ptr<Publisher> publisher_;

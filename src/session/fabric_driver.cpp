@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/fabric_driver.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "session/control/uv_error.hpp"
 
 namespace shardwire {
@@ -16,17 +19,20 @@ HandleOwner<Handle> make_handle(Init init, const char* operation) {
 
 }  // namespace
 
-FabricDriver::FabricDriver(Loop& loop, transport::Fabric& fabric, std::chrono::nanoseconds spin,
+FabricDriver::FabricDriver(Loop& loop, std::vector<transport::Fabric*> fabrics, std::chrono::nanoseconds spin,
                            std::function<void(const Error&)> broken)
-    : fabric_(fabric),
+    : fabrics_(std::move(fabrics)),
       spin_(spin),
       broken_(std::move(broken)),
       prepare_(make_handle<uv_prepare_t>([&](auto* h) { return uv_prepare_init(loop.raw(), h); }, "uv_prepare_init")),
       idle_(make_handle<uv_idle_t>([&](auto* h) { return uv_idle_init(loop.raw(), h); }, "uv_idle_init")) {
-  if (const int descriptor = fabric.event_descriptor(); descriptor >= 0) {
-    poll_ = make_handle<uv_poll_t>([&](auto* h) { return uv_poll_init(loop.raw(), h, descriptor); }, "uv_poll_init");
+  for (const transport::Fabric* fabric : fabrics_) {
+    const int descriptor = fabric->event_descriptor();
+    if (descriptor < 0) continue;
+    auto& poll = polls_.emplace_back(
+        make_handle<uv_poll_t>([&](auto* h) { return uv_poll_init(loop.raw(), h, descriptor); }, "uv_poll_init"));
     // Waking up is all that is asked of it: the next round of the loop begins with advance().
-    check_uv(uv_poll_start(poll_.get(), UV_READABLE, [](uv_poll_t*, int, int) {}), "uv_poll_start");
+    check_uv(uv_poll_start(poll.get(), UV_READABLE, [](uv_poll_t*, int, int) {}), "uv_poll_start");
   }
   prepare_->data = this;
   uv_prepare_start(prepare_.get(), [](uv_prepare_t* prepare) {
@@ -39,7 +45,7 @@ void FabricDriver::advance() {
   constexpr int max_rounds = 64;
   try {
     int rounds = 0;
-    while (rounds < max_rounds && fabric_.progress()) ++rounds;
+    while (rounds < max_rounds && progress()) ++rounds;
     if (slept_ || rounds > 0) active();
     slept_ = rounds < max_rounds && may_sleep();
     if (slept_) {
@@ -50,9 +56,15 @@ void FabricDriver::advance() {
   } catch (const std::exception& error) {  // must not cross libuv
     uv_idle_stop(idle_.get());
     uv_prepare_stop(prepare_.get());
-    if (poll_) uv_poll_stop(poll_.get());
+    for (const auto& poll : polls_) uv_poll_stop(poll.get());
     broken_(Error(ErrorCode::transport_failed, error.what()));
   }
+}
+
+bool FabricDriver::progress() {
+  bool any = false;
+  for (transport::Fabric* fabric : fabrics_) any = fabric->progress() || any;
+  return any;
 }
 
 void FabricDriver::active() {
@@ -60,9 +72,9 @@ void FabricDriver::active() {
 }
 
 bool FabricDriver::may_sleep() {
-  if (!poll_) return false;
+  if (polls_.size() < fabrics_.size()) return false;
   if (spin_ > Clock::duration::zero() && Clock::now() - last_activity_ < spin_) return false;
-  return fabric_.arm();
+  return std::ranges::all_of(fabrics_, [](transport::Fabric* fabric) { return fabric->arm(); });
 }
 
 }  // namespace shardwire

@@ -68,7 +68,7 @@ class CountingFabric final : public transport::Fabric {
 struct Driven {
   explicit Driven(std::chrono::nanoseconds spin) {
     loop.call(
-        [&] { driver = std::make_unique<FabricDriver>(loop, fabric, spin, [this](const Error&) { broke = true; }); });
+        [&] { driver = std::make_unique<FabricDriver>(loop, std::vector<transport::Fabric*>{&fabric}, spin, [this](const Error&) { broke = true; }); });
   }
   ~Driven() {
     loop.call([&] { driver.reset(); });

@@ -162,6 +162,7 @@ BOOST_AUTO_TEST_CASE(what_comes_is_handed_out_in_order_and_not_while_reading_is_
 BOOST_AUTO_TEST_CASE(descriptors_go_along_in_order_and_are_closed_on_exec) {
   const Deadline deadline(60s);
   Ends ends;
+  ends.loop.call([&] { ends.stream->accept_descriptors(); });
   for (int i = 0; i < 20; ++i) {
     const support::Descriptor one = numbered(2 * i);
     const support::Descriptor other = numbered(2 * i + 1);
@@ -174,6 +175,15 @@ BOOST_AUTO_TEST_CASE(descriptors_go_along_in_order_and_are_closed_on_exec) {
     BOOST_TEST(number_in(file) == i);
     BOOST_TEST((::fcntl(file.get(), F_GETFD) & FD_CLOEXEC) != 0);
   }
+}
+
+BOOST_AUTO_TEST_CASE(descriptors_that_nobody_asked_for_end_the_stream) {
+  const Deadline deadline(60s);
+  Ends ends;
+  const support::Descriptor file = numbered(1);
+  send_with(ends.far.get(), "ab", {file.get()});
+  BOOST_TEST(ends.ended.get_future().get() == UV_EPROTO);
+  BOOST_TEST(ends.loop.call([&] { return ends.received.size(); }) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(descriptors_are_sent_with_the_bytes_that_they_belong_to) {
