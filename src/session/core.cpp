@@ -46,13 +46,14 @@ Core::Core(Loop& loop, Setup setup)
       unproven_(max_unproven_per_address(setup_.bootstrap.world_size)),
       sweep_timer_(loop) {
   copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
+  copies_ = std::make_unique<memory::HostCopies>(*copier_);
   driver_ =
       std::make_unique<FabricDriver>(loop_, *setup_.fabric, setup_.options.progress.spin, [this](const Error& error) {
         log(LogLevel::error, error.what());
         for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
       });
   publisher_ = std::make_unique<Publisher>(
-      *setup_.fabric, *copier_,
+      *setup_.fabric, *copies_,
       Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
       setup_.identity.hello.host);
   setup_.fabric->on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });

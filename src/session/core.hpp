@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
 #include "session/control/link_table.hpp"
 #include "session/control/listener.hpp"
 #include "session/control/membership.hpp"
@@ -59,6 +60,7 @@ class Core : private Membership::Host {
   [[nodiscard]] LinkTable& links() { return links_; }
   [[nodiscard]] Publisher& publisher() { return *publisher_; }
   [[nodiscard]] memory::Copier& copier() { return *copier_; }
+  [[nodiscard]] memory::CopyQueue& copies() { return *copies_; }
   [[nodiscard]] transport::Fabric& fabric() { return *setup_.fabric; }
   [[nodiscard]] const ArenaTable& arenas() const { return *setup_.arenas; }
   [[nodiscard]] const CostModel& costs() const { return setup_.options.costs; }
@@ -99,6 +101,7 @@ class Core : private Membership::Host {
   Membership membership_;
   Metadata metadata_;
   std::unique_ptr<memory::Copier> copier_;
+  std::unique_ptr<memory::CopyQueue> copies_;  // on the copier's threads
   std::unique_ptr<FabricDriver> driver_;
   LinkTable links_;
   std::unique_ptr<Publisher> publisher_;

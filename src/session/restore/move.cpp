@@ -16,7 +16,7 @@ void RestoreRun::move_all() {
                                            .costs = core_.costs()};
   move::Requests& requests = *this;
   move::Events& events = *this;
-  engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, requests, events);
+  engine_ = std::make_unique<move::Engine>(core_.copies(), staging_, engine_options, requests, events);
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     const transport::Path& path = peers_[peer].path;
     engine_->limit(static_cast<std::uint32_t>(peer), {.max_pack_bytes = peers_[peer].max_pack_bytes,

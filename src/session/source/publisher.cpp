@@ -30,13 +30,13 @@ wire::Failure failure_for(const Connection& reader, std::uint64_t request, const
   return {request, recent && !knows ? ErrorCode::layout_mismatch : error.code(), error.what()};
 }
 
-Publisher::Publisher(transport::Fabric& fabric, memory::Copier& copier, Staging staging, std::string host)
+Publisher::Publisher(transport::Fabric& fabric, memory::CopyQueue& copies, Staging staging, std::string host)
     : fabric_(fabric),
       host_(std::move(host)),
       words_(fabric),
-      digests_(copier),
+      digests_(copies),
       straight_(digests_),
-      packed_(copier, staging.budget_bytes, staging.slot_bytes) {
+      packed_(copies, staging.budget_bytes, staging.slot_bytes) {
 }
 
 Publisher::~Publisher() {
