@@ -159,10 +159,13 @@ void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, H
 
 Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes) {
   // The packed side makes the order of the runs that of the box; nothing is copied there.
-  const StridedCopy runs(box, placed, packed(box), item_bytes);
+  return digest_runs(StridedCopy(box, placed, packed(box), item_bytes), base);
+}
+
+Digest128 digest_runs(const StridedCopy& copy, const std::byte* source) {
   Hasher hasher;
-  runs.visit_rows(0, runs.runs(), [&](ByteCount from, ByteCount /*to*/, ByteCount count) {
-    hasher.add_runs(base + from, count, runs.source_step(), runs.run_bytes());
+  copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount /*to*/, ByteCount count) {
+    hasher.add_runs(source + from, count, copy.source_step(), copy.run_bytes());
   });
   return hasher.finish();
 }

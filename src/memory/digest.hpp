@@ -22,6 +22,9 @@ struct Digest128 {
 /// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
 Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
 
+/// The same of what `copy` reads, whatever dims it merged or left out: its runs come in row-major order of its box.
+Digest128 digest_runs(const StridedCopy& copy, const std::byte* source);
+
 /// One digest for several, in their order.
 Digest128 digest_of(std::span<const Digest128> digests);
 

@@ -6,11 +6,11 @@
 
 namespace shardwire::move {
 
-Engine::Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options,
+Engine::Engine(memory::CopyQueue& copies, std::shared_ptr<StagingPool> staging, const EngineOptions& options,
                Requests& requests, Events& events)
     : staging_(std::move(staging)),
       shared_(std::make_shared<Shared>(
-          Shared{.copier = copier,
+          Shared{.copies = copies,
                  .requests = requests,
                  .events = events,
                  .pacer = Pacer(options.ingress_bytes_per_second),
@@ -79,7 +79,8 @@ std::optional<Pacer::Clock::time_point> Engine::pump() {
   if (shared_->stopped) return std::nullopt;
   const auto now = Pacer::Clock::now();
   const auto ways = all();
-  while (std::any_of(ways.begin(), ways.end(), [&](WayEngine* way) { return way->post(now); })) {
+  const auto post = [&](WayEngine* way) { return way->post(now); };
+  while (std::any_of(ways.begin(), ways.end(), post) && !shared_->stopped) {  // what is copied at once may stop it
   }
   return shared_->pacer.retry_at();
 }

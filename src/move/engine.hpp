@@ -18,13 +18,13 @@ struct EngineOptions {
 };
 
 /// Drives the ways of one restore.
-/// Threads: the session's thread only; copies run on the copier's.
+/// Threads: the session's thread only; copies where their queue makes them.
 class Engine {
  public:
   /// `staging`: slots of slot_bytes_for(). Ownership: the others are borrowed.
-  Engine(memory::Copier& copier, std::shared_ptr<StagingPool> staging, const EngineOptions& options, Requests& requests,
-         Events& events);
-  /// Requires: idle(), or the copier has been drained.
+  Engine(memory::CopyQueue& copies, std::shared_ptr<StagingPool> staging, const EngineOptions& options,
+         Requests& requests, Events& events);
+  /// Requires: idle(), or the queue of copies has ended.
   ~Engine();
 
   /// Requires: called for every peer before its transfers are added.

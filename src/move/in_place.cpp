@@ -36,11 +36,11 @@ class InPlaceWay final : public WayEngine {
       // Small pieces share a job, so that a job is worth a thread switch.
       const auto [count, bytes] = queues_.fitting(peer, max_parts_in_place);
       if (count == 0 || (way_ != Way::local && !shared_->pacer.take(bytes, now))) return false;
-      auto job = std::make_shared<Job>();  // owners: the job and its completion
+      const auto job = std::make_shared<Job>();  // owners: the batch and its completion
       job->way = way_;
       job->peer = peer;
       job->parts = queues_.take(peer, count);
-      submit(std::move(job));
+      submit(job);
       return true;
     });
   }
@@ -53,62 +53,52 @@ class InPlaceWay final : public WayEngine {
     Way way{};
     std::uint32_t peer = 0;
     std::vector<TransferPart> parts;
-    std::vector<memory::Digest128> digests;    // of the target, if wanted
-    std::vector<memory::Digest128> originals;  // of the source, where that is this process
-    double digest_seconds = 0;
 
-    void run(memory::Stores stores, bool with_digests) {
-      for (const TransferPart& part : parts) {
-        if (with_digests) {
-          copy_and_digest(part, stores);
-        } else {
-          copy(part, stores);
-        }
-      }
-    }
-    void copy(const TransferPart& part, memory::Stores stores) const {
+    [[nodiscard]] memory::QueuedCopy copy(std::size_t index) const {
+      const TransferPart& part = parts[index];
       const Transfer& t = *part.transfer;
-      if (t.copy && part.box == t.box) return t.copy->run_all(t.source, t.target, stores);
-      memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes).run_all(t.source, t.target, stores);
+      if (t.copy && part.box == t.box) return {*t.copy, t.source, t.target};
+      return {memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes), t.source, t.target};
     }
-    void copy_and_digest(const TransferPart& part, memory::Stores stores) {
-      const Transfer& t = *part.transfer;
-      digests.push_back(memory::copy_and_digest(part.box, t.held, t.wanted, t.item_bytes, t.source, t.target, stores,
-                                                digest_seconds));
-      if (way != Way::local) return;
-      const auto began = Tally::Clock::now();
-      originals.push_back(memory::digest_box(part.box, t.held, t.source, t.item_bytes));
-      digest_seconds += std::chrono::duration<double>(Tally::Clock::now() - began).count();
+    // The source is digested too where that is this process: nobody else would.
+    [[nodiscard]] memory::CopyWork work(bool digests) const {
+      if (!digests) return memory::CopyWork::copy;
+      return way == Way::local ? memory::CopyWork::copy_and_digest_both : memory::CopyWork::copy_and_digest;
     }
   };
 
-  void submit(std::shared_ptr<Job> job) {
-    const bool here = shared_->tally.expected_bytes() <= max_copied_here;
-    if (!here) {
-      shared_->copier.submit(
-          [job, stores = shared_->stores(), digests = shared_->digests] { job->run(stores, digests); },
-          [this, job, shared = shared_](const std::exception_ptr& error) {
-            ended(*job, error);
-            shared->events.changed();
-          });
-    }
+  void submit(const std::shared_ptr<Job>& job) {
     ++in_flight_;
     shared_->tally.began(job->way);
-    if (!here) return;
-    job->run(shared_->stores(), shared_->digests);
-    ended(*job, nullptr);
+    submitting_ = true;
+    try {
+      shared_->copies.submit({.count = job->parts.size(),
+                              .copy = [job](std::size_t index) { return job->copy(index); },
+                              .work = job->work(shared_->digests),
+                              .stores = shared_->stores(),
+                              .at_once = shared_->tally.expected_bytes() <= max_copied_here},
+                             [this, job, shared = shared_](const memory::CopyResult& result) {
+                               ended(*job, result);
+                               if (!submitting_) shared->events.changed();
+                             });
+    } catch (...) {
+      submitting_ = false;
+      --in_flight_;
+      throw;
+    }
+    submitting_ = false;
   }
 
-  void ended(Job& job, const std::exception_ptr& error) {
+  void ended(Job& job, const memory::CopyResult& result) {
     --in_flight_;
     shared_->tally.ended(job.way);
     if (shared_->dropped(job.peer)) return shared_->give_back(job.peer, job.parts);
-    if (error) return shared_->events.failed(error);
-    shared_->digest_seconds += job.digest_seconds;
+    if (result.error) return shared_->events.failed(result.error);
+    shared_->digest_seconds += result.digest_seconds;
     for (std::size_t i = 0; i < job.parts.size(); ++i) {
       const TransferPart& part = job.parts[i];
-      if (!job.originals.empty() && job.digests[i] != job.originals[i]) return shared_->events.differs(part);
-      if (shared_->digests && job.originals.empty()) shared_->events.digested(part, job.digests[i]);
+      if (!result.originals.empty() && result.digests[i] != result.originals[i]) return shared_->events.differs(part);
+      if (shared_->digests && result.originals.empty()) shared_->events.digested(part, result.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());
     }
   }
@@ -118,6 +108,7 @@ class InPlaceWay final : public WayEngine {
   ByteCount slice_bytes_;
   PeerQueues queues_;
   int in_flight_ = 0;
+  bool submitting_ = false;  // who posts learns by itself what is done at once
 };
 
 }  // namespace

@@ -52,8 +52,6 @@ class PackedWay final : public MessageWay {
     Slot slot;
     bool begun = false;  // to arrive
     std::optional<wire::BoxDigest> expected;
-    std::vector<memory::Digest128> digests;  // of the parts in place, if wanted
-    double digest_seconds = 0;
 
     [[nodiscard]] std::uint32_t peer() const override { return sender; }
     bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
@@ -61,20 +59,6 @@ class PackedWay final : public MessageWay {
     }
     void drop() override {
       if (!begun) way.drop(*this);
-    }
-    void unpack(memory::Stores stores, bool with_digests) {
-      const std::byte* from = slot.bytes().data();
-      for (const TransferPart& part : parts) {
-        const Transfer& t = *part.transfer;
-        const PlacedBox packed = memory::packed(part.box);
-        if (with_digests) {
-          digests.push_back(memory::copy_and_digest(part.box, packed, t.wanted, t.item_bytes, from, t.target, stores,
-                                                    digest_seconds));
-        } else {
-          memory::StridedCopy(part.box, packed, t.wanted, t.item_bytes).run_all(from, t.target, stores);
-        }
-        from += part.bytes();
-      }
     }
   };
 
@@ -95,9 +79,8 @@ class PackedWay final : public MessageWay {
                      [this, request, shared = shared_](const transport::Outcome& outcome) {
                        if (shared->stopped) return;
                        shared->over(request->sender, request->number);
-                       if (shared->dropped(request->sender)) return over(*request);
-                       if (outcome) {
-                         shared->tally.ended(Way::packed);
+                       if (outcome || shared->dropped(request->sender)) {
+                         if (given_back(*request)) return;
                          return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
                        }
                        shared->guarded([&] { unpack(request); });
@@ -131,35 +114,50 @@ class PackedWay final : public MessageWay {
   }
 
   void unpack(const std::shared_ptr<Request>& request) {
-    if (request->bytes <= max_unpacked_here) {
-      request->unpack(shared_->stores(), shared_->digests);
-      return over(*request);
-    }
-    shared_->copier.submit(
-        [request, stores = shared_->stores(), digests = shared_->digests] { request->unpack(stores, digests); },
-        [this, request, shared = shared_](const std::exception_ptr& error) {
-          --unpacking_;
-          over(*request, error);
-        });
+    auto copy = [request,
+                 from = static_cast<const std::byte*>(request->slot.bytes().data())](std::size_t index) mutable {
+      const TransferPart& part = request->parts[index];
+      const Transfer& t = *part.transfer;
+      const std::byte* const packed = std::exchange(from, from + part.bytes());
+      return memory::QueuedCopy{memory::StridedCopy(part.box, memory::packed(part.box), t.wanted, t.item_bytes), packed,
+                                t.target};
+    };
     ++unpacking_;
+    try {
+      shared_->copies.submit({.count = request->parts.size(),
+                              .copy = std::move(copy),
+                              .work = shared_->digests ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
+                              .stores = shared_->stores(),
+                              .at_once = request->bytes <= max_unpacked_here},
+                             [this, request](const memory::CopyResult& result) {
+                               --unpacking_;
+                               if (!given_back(*request)) unpacked(*request, result);
+                             });
+    } catch (...) {
+      --unpacking_;
+      throw;
+    }
   }
 
-  // In place, or it will never be.
-  void over(Request& request, const std::exception_ptr& error = nullptr) {
+  // Its peer was dropped meanwhile.
+  bool given_back(Request& request) {
     request.slot = {};
     shared_->tally.ended(Way::packed);
-    if (shared_->dropped(request.sender)) {
-      shared_->give_back(request.sender, request.parts);
-      return shared_->events.changed();
-    }
-    if (error) return shared_->events.failed(error);
-    shared_->digest_seconds += request.digest_seconds;
-    if (request.expected && !same(memory::digest_of(request.digests), *request.expected)) {
+    if (!shared_->dropped(request.sender)) return false;
+    shared_->give_back(request.sender, request.parts);
+    shared_->events.changed();
+    return true;
+  }
+
+  void unpacked(Request& request, const memory::CopyResult& result) {
+    if (result.error) return shared_->events.failed(result.error);
+    shared_->digest_seconds += result.digest_seconds;
+    if (request.expected && !same(memory::digest_of(result.digests), *request.expected)) {
       return shared_->events.differs(request.parts.front());
     }
     for (std::size_t i = 0; i < request.parts.size(); ++i) {
       const TransferPart& part = request.parts[i];
-      if (request.expected) shared_->events.digested(part, request.digests[i]);
+      if (request.expected) shared_->events.digested(part, result.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());
     }
     shared_->events.changed();

@@ -4,11 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "memory/digest.hpp"
-#include "memory/strided_copy.hpp"
 #include "move/source_reads.hpp"
 #include "wire/payload_header.hpp"
 
@@ -32,7 +29,6 @@ struct PackedSource::Job {
   std::shared_ptr<std::size_t> slots;  // of the reader; owners: see slots_
   std::vector<SourceBox> boxes;
   ByteCount bytes = 0;
-  std::optional<wire::BoxDigest> digest{};
 
   Job(Wanted wanted, Slot held, std::shared_ptr<std::size_t> of_reader)
       : request(std::move(wanted.request)),
@@ -50,29 +46,10 @@ struct PackedSource::Job {
     slot = {};
     if (const auto count = std::exchange(slots, nullptr)) --*count;
   }
-
-  void run(bool with_digest) {
-    std::byte* to = slot.bytes().data();
-    std::vector<memory::Digest128> digests;
-    double digest_seconds = 0;  // the reader counts its own
-    for (const SourceBox& source : boxes) {
-      const PlacedBox packed = memory::packed(source.box);
-      if (with_digest) {
-        digests.push_back(memory::copy_and_digest(source.box, source.placed, packed, source.item_bytes, source.base, to,
-                                                  memory::Stores::cached, digest_seconds));
-      } else {
-        memory::StridedCopy(source.box, source.placed, packed, source.item_bytes).run_all(source.base, to);
-      }
-      to += source.bytes();
-    }
-    if (!with_digest) return;
-    const memory::Digest128 all = memory::digest_of(digests);
-    digest = wire::BoxDigest{all.low, all.high};
-  }
 };
 
-PackedSource::PackedSource(memory::Copier& copier, ByteCount budget_bytes, ByteCount slot_bytes)
-    : copier_(copier), pool_(budget_bytes, slot_bytes_within(budget_bytes, slot_bytes)) {
+PackedSource::PackedSource(memory::CopyQueue& copies, ByteCount budget_bytes, ByteCount slot_bytes)
+    : copies_(copies), pool_(budget_bytes, slot_bytes_within(budget_bytes, slot_bytes)) {
 }
 
 void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
@@ -115,18 +92,37 @@ void PackedSource::pack(Wanted wanted, Slot slot) {
   const bool digest = wanted.digest;
   const auto job =
       std::make_shared<Job>(std::move(wanted), std::move(slot), slots);  // owners: the copy and what follows
-  read_source(
-      copier_, job->request, job->bytes, [job, digest] { job->run(digest); }, [this, job] { packed(job); });
+  auto copy = [job, to = job->slot.bytes().data()](std::size_t index) mutable {
+    const SourceBox& box = job->boxes[index];
+    std::byte* const packed = std::exchange(to, to + box.bytes());
+    return memory::QueuedCopy{memory::StridedCopy(box.box, box.placed, memory::packed(box.box), box.item_bytes),
+                              box.base, packed};
+  };
+  read_source(copies_, job->request, job->bytes,
+              {.count = job->boxes.size(),
+               .copy = std::move(copy),
+               .work = digest ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy},
+              [this, job](const memory::CopyResult& result) { packed(job, result); });
 }
 
-void PackedSource::packed(const std::shared_ptr<Job>& job) {
+void PackedSource::packed(const std::shared_ptr<Job>& job, const memory::CopyResult& result) {
+  if (result.error) {
+    job->give_back();
+    pump();
+    std::rethrow_exception(result.error);
+  }
   transport::Endpoint* const endpoint = job->request->endpoint();
   if (endpoint == nullptr) {  // gone meanwhile: its slot is somebody else's turn
     job->give_back();
     return pump();
   }
-  const wire::EncodedHeader header({.request = job->request->number(), .part = 0, .digest = job->digest});
-  endpoint->send(header.bytes(), transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, job->bytes),
+  wire::PayloadHeader header{.request = job->request->number(), .part = 0};
+  if (!result.digests.empty()) {
+    const memory::Digest128 all = memory::digest_of(result.digests);
+    header.digest = wire::BoxDigest{all.low, all.high};
+  }
+  endpoint->send(wire::EncodedHeader(header).bytes(),
+                 transport::ConstMemory(transport::host_memory(job->slot.bytes())).part(0, job->bytes),
                  [this, job](const transport::Outcome& outcome) {
                    job->give_back();
                    if (outcome) job->request->fail(Error(outcome->code, outcome->message));

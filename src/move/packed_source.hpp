@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
 #include "move/served_request.hpp"
 #include "move/staging.hpp"
 
@@ -19,7 +19,7 @@ namespace shardwire::move {
 class PackedSource {
  public:
   /// Slots of at most `slot_bytes`, fewer where the budget would hold only a few of them.
-  PackedSource(memory::Copier& copier, ByteCount budget_bytes, ByteCount slot_bytes);
+  PackedSource(memory::CopyQueue& copies, ByteCount budget_bytes, ByteCount slot_bytes);
 
   /// Most bytes of one request.
   [[nodiscard]] ByteCount slot_bytes() const { return pool_.slot_bytes(); }
@@ -40,9 +40,9 @@ class PackedSource {
   };
   struct Job;
   void pack(Wanted wanted, Slot slot);
-  void packed(const std::shared_ptr<Job>& job);
+  void packed(const std::shared_ptr<Job>& job, const memory::CopyResult& result);
 
-  memory::Copier& copier_;
+  memory::CopyQueue& copies_;
   StagingPool pool_;
   std::deque<Wanted> queue_;
   // Slots that hold what a reader has asked for. Owners: this and the slots' jobs.

@@ -59,8 +59,15 @@ class ReadWay final : public WayEngine {
     std::uint32_t peer = 0;
     ByteCount bytes = 0;  // on the fabric
     Slot slot;            // over_read only
-    std::vector<memory::Digest128> digests;
-    double digest_seconds = 0;
+
+    // Out of the slot, which begins with the part's first element; where it lies in place already, as it is to be digested.
+    [[nodiscard]] memory::QueuedCopy copy(std::size_t index) const {
+      const TransferPart& part = parts[index];
+      const Transfer& t = *part.transfer;
+      if (!slot) return {memory::StridedCopy(part.box, t.wanted, memory::packed(part.box), t.item_bytes), t.target};
+      const PlacedBox hull{part.box, 0, t.held.local_strides};
+      return {memory::StridedCopy(part.box, hull, t.wanted, t.item_bytes), slot.bytes().data(), t.target};
+    }
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
@@ -124,47 +131,31 @@ class ReadWay final : public WayEngine {
   }
 
   void arrived(const std::shared_ptr<Read>& read) {
-    if (shared_->stopped || shared_->dropped(read->peer) || (!read->slot && !shared_->digests)) return finish(*read);
-    shared_->copier.submit(
-        [read, stores = shared_->stores(), digests = shared_->digests] {
-          if (read->slot) unpack(*read, digests ? memory::Stores::cached : stores);
-          if (digests) take_digests(*read);
-        },
-        [this, read, shared = shared_](const std::exception_ptr& error) {
-          if (error) {
-            ended(*read);
-            if (given_back(*read)) return shared->events.changed();
-            return shared->events.failed(error);
-          }
-          finish(*read);
-        });
-  }
-
-  // The slot begins with the part's first element.
-  static void unpack(const Read& read, memory::Stores stores) {
-    const TransferPart& part = read.parts.front();
-    const Transfer& t = *part.transfer;
-    const PlacedBox hull{part.box, 0, t.held.local_strides};
-    memory::StridedCopy(part.box, hull, t.wanted, t.item_bytes).run_all(read.slot.bytes().data(), t.target, stores);
-  }
-
-  static void take_digests(Read& read) {
-    const auto began = Tally::Clock::now();
-    for (const TransferPart& part : read.parts) {
-      const Transfer& t = *part.transfer;
-      read.digests.push_back(memory::digest_box(part.box, t.wanted, t.target, t.item_bytes));
+    if (shared_->stopped || shared_->dropped(read->peer) || (!read->slot && !shared_->digests)) {
+      return finish(*read, {});
     }
-    read.digest_seconds = std::chrono::duration<double>(Tally::Clock::now() - began).count();
+    const bool unpacks = static_cast<bool>(read->slot);
+    const auto digested = unpacks ? memory::CopyWork::copy_and_digest : memory::CopyWork::digest;
+    shared_->copies.submit({.count = read->parts.size(),
+                            .copy = [read](std::size_t index) { return read->copy(index); },
+                            .work = shared_->digests ? digested : memory::CopyWork::copy,
+                            .stores = shared_->stores()},
+                           [this, read, shared = shared_](const memory::CopyResult& result) {
+                             if (!result.error) return finish(*read, result);
+                             ended(*read);
+                             if (given_back(*read)) return shared->events.changed();
+                             shared->events.failed(result.error);
+                           });
   }
 
-  void finish(Read& read) {
+  void finish(Read& read, const memory::CopyResult& copied) {
     ended(read);
     if (shared_->stopped || given_back(read)) return shared_->events.changed();
-    shared_->digest_seconds += read.digest_seconds;
+    shared_->digest_seconds += copied.digest_seconds;
     ByteCount wanted = 0;
     for (std::size_t i = 0; i < read.parts.size(); ++i) {
       const TransferPart& part = read.parts[i];
-      if (shared_->digests) shared_->events.digested(part, read.digests[i]);
+      if (shared_->digests) shared_->events.digested(part, copied.digests[i]);
       shared_->tally.arrived(*part.transfer, part.bytes());
       wanted += part.bytes();
     }

@@ -35,6 +35,18 @@ class ServedRequest {
   virtual void fail(const Error& error) = 0;
 };
 
+/// Runs what serves a request, where nobody would catch what it throws: that is the answer.
+template <typename Body>
+void answering(ServedRequest& request, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    request.fail(error);
+  } catch (const std::exception& error) {  // no memory
+    request.fail(Error(ErrorCode::out_of_resources, error.what()));
+  }
+}
+
 /// One box of a request, found in local memory.
 struct SourceBox {
   Box box;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/source_digests.hpp"
 
-#include "memory/digest.hpp"
 #include "move/source_reads.hpp"
 
 namespace shardwire::move {
@@ -37,28 +36,28 @@ void SourceDigests::next(const std::shared_ptr<Wanted>& wanted) {
   std::size_t end = first;
   ByteCount bytes = 0;
   while (end < wanted->boxes.size() && bytes < max_bytes_at_once) bytes += wanted->boxes[end++].bytes();
-  read_source(
-      copier_, wanted->request, bytes,
-      [wanted, first, end] {
-        for (std::size_t i = first; i < end; ++i) {
-          const SourceBox& source = wanted->boxes[i];
-          const auto digest = memory::digest_box(source.box, source.placed, source.base, source.item_bytes);
-          wanted->digests.push_back({digest.low, digest.high});
-        }
-      },
-      [this, wanted, end] { taken(wanted, end); });
+  read_source(copies_, wanted->request, bytes,
+              {.count = end - first,
+               .copy =
+                   [wanted, first](std::size_t index) {
+                     const SourceBox& box = wanted->boxes[first + index];
+                     return memory::QueuedCopy{
+                         memory::StridedCopy(box.box, box.placed, memory::packed(box.box), box.item_bytes), box.base};
+                   },
+               .work = memory::CopyWork::digest},
+              [this, wanted](const memory::CopyResult& result) { taken(wanted, result); });
 }
 
-void SourceDigests::taken(const std::shared_ptr<Wanted>& wanted, std::size_t end) {
-  try {
-    if (wanted->digests.size() != end) throw Error(ErrorCode::internal, "a digest could not be taken");
-    if (end < wanted->boxes.size()) return next(wanted);
-    wanted->done(std::move(wanted->digests));
-  } catch (const Error& error) {
-    wanted->request->fail(error);
-  } catch (const std::exception& error) {  // no memory
-    wanted->request->fail(Error(ErrorCode::out_of_resources, error.what()));
-  }
+void SourceDigests::taken(const std::shared_ptr<Wanted>& wanted, const memory::CopyResult& result) {
+  bool goes_on = false;
+  answering(*wanted->request, [&] {
+    if (result.error) std::rethrow_exception(result.error);
+    for (const memory::Digest128& digest : result.digests) wanted->digests.push_back({digest.low, digest.high});
+    if (wanted->digests.size() == wanted->boxes.size()) return wanted->done(std::move(wanted->digests));
+    next(wanted);
+    goes_on = true;
+  });
+  if (goes_on) return;
   wanted->slot.reset();
   take_waiting(wanted->request->reader());
 }
@@ -71,11 +70,7 @@ void SourceDigests::take_waiting(std::uint64_t reader) {
     Wanted next = std::move(queue->waiting.front());
     queue->waiting.pop_front();
     const auto request = next.request;
-    try {
-      take(std::move(next));
-    } catch (const Error& error) {
-      request->fail(error);
-    }
+    answering(*request, [&] { take(std::move(next)); });
   }
 }
 

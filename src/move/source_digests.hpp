@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
 #include "move/served_request.hpp"
 
 namespace shardwire::move {
@@ -19,7 +19,7 @@ class SourceDigests {
  public:
   using Done = std::function<void(std::vector<wire::BoxDigest>)>;
 
-  explicit SourceDigests(memory::Copier& copier) : copier_(copier) {}
+  explicit SourceDigests(memory::CopyQueue& copies) : copies_(copies) {}
 
   /// Errors: throws Error when the request cannot be served; what is found out later, and what `done` throws, is the answer.
   void take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, Done done);
@@ -41,10 +41,10 @@ class SourceDigests {
   };
   void take(Wanted wanted);
   void next(const std::shared_ptr<Wanted>& wanted);
-  void taken(const std::shared_ptr<Wanted>& wanted, std::size_t end);
+  void taken(const std::shared_ptr<Wanted>& wanted, const memory::CopyResult& result);
   void take_waiting(std::uint64_t reader);
 
-  memory::Copier& copier_;
+  memory::CopyQueue& copies_;
   std::map<std::uint64_t, std::shared_ptr<Queue>> queues_;  // by reader; owners: this and what has begun
 };
 

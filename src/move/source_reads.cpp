@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/source_reads.hpp"
 
+#include <utility>
+
 namespace shardwire::move {
 
-void read_source(memory::Copier& copier, const std::shared_ptr<ServedRequest>& request, ByteCount bytes,
-                 memory::Copier::Job job, std::function<void()> done) {
-  if (bytes <= max_read_here) {
-    job();
-    return done();
+void read_source(memory::CopyQueue& copies, const std::shared_ptr<ServedRequest>& request, ByteCount bytes,
+                 memory::CopyBatch batch, memory::CopyQueue::Done done) {
+  batch.at_once = bytes <= max_read_here;
+  request->begin_reading();
+  try {
+    copies.submit(std::move(batch), [request, done = std::move(done)](memory::CopyResult& result) {
+      answering(*request, [&] { done(result); });
+      request->end_reading();
+    });
+  } catch (...) {  // it was not taken
+    request->end_reading();
+    throw;
   }
-  copier.submit(std::move(job), [request, done = std::move(done)](const std::exception_ptr&) {
-    struct End {
-      ServedRequest& request;
-      ~End() { request.end_reading(); }
-    } const end{*request};
-    done();
-  });
-  request->begin_reading();  // it ends inside poll(), not before this
 }
 
 }  // namespace shardwire::move

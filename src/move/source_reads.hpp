@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
 
-#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
 #include "move/served_request.hpp"
 
 namespace shardwire::move {
@@ -12,9 +11,10 @@ namespace shardwire::move {
 // Copied by the time a worker would have woken up.
 inline constexpr ByteCount max_read_here = 128u << 10;
 
-/// Runs `job`, which reads `bytes` for the request, and then `done`: at once where that is quicker than waking a worker.
-/// Errors: what a job that runs at once throws.
-void read_source(memory::Copier& copier, const std::shared_ptr<ServedRequest>& request, ByteCount bytes,
-                 memory::Copier::Job job, std::function<void()> done);
+/// Submits a batch that reads `bytes` for the request, at once where that is quicker than waking a worker. What `done` throws
+/// is the answer.
+/// Errors: as CopyQueue::submit().
+void read_source(memory::CopyQueue& copies, const std::shared_ptr<ServedRequest>& request, ByteCount bytes,
+                 memory::CopyBatch batch, memory::CopyQueue::Done done);
 
 }  // namespace shardwire::move

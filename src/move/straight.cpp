@@ -150,23 +150,24 @@ class StraightWay final : public MessageWay {
   }
 
   void check(const std::shared_ptr<Request>& request, const TransferPart& part, const wire::BoxDigest& expected) {
-    const auto seen = std::make_shared<std::pair<memory::Digest128, double>>();  // owners: the job and its completion
-    shared_->copier.submit(
-        [seen, request, &part] {
-          const auto began = Tally::Clock::now();
-          const Transfer& t = *part.transfer;
-          seen->first = memory::digest_box(part.box, t.wanted, t.target, t.item_bytes);
-          seen->second = std::chrono::duration<double>(Tally::Clock::now() - began).count();
-        },
-        [this, seen, request, &part, expected, shared = shared_](const std::exception_ptr& error) {
-          if (!over(*request, part)) return;
-          if (error) return shared->events.failed(error);
-          shared->digest_seconds += seen->second;
-          if (!same(seen->first, expected)) return shared->events.differs(part);
-          shared->events.digested(part, seen->first);
-          shared->tally.arrived(*part.transfer, part.bytes());
-          shared->events.changed();
-        });
+    shared_->copies.submit({.count = 1,
+                            .copy =
+                                [request, &part](std::size_t) {
+                                  const Transfer& t = *part.transfer;
+                                  return memory::QueuedCopy{
+                                      memory::StridedCopy(part.box, t.wanted, memory::packed(part.box), t.item_bytes),
+                                      t.target};
+                                },
+                            .work = memory::CopyWork::digest},
+                           [this, request, &part, expected, shared = shared_](const memory::CopyResult& result) {
+                             if (!over(*request, part)) return;
+                             if (result.error) return shared->events.failed(result.error);
+                             shared->digest_seconds += result.digest_seconds;
+                             if (!same(result.digests.front(), expected)) return shared->events.differs(part);
+                             shared->events.digested(part, result.digests.front());
+                             shared->tally.arrived(*part.transfer, part.bytes());
+                             shared->events.changed();
+                           });
   }
 
   std::shared_ptr<Shared> shared_;  // owners: the engine and its ways

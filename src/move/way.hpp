@@ -7,8 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/copier.hpp"
-#include "memory/digest.hpp"
+#include "memory/copy_queue.hpp"
 #include "move/pacer.hpp"
 #include "move/requests.hpp"
 #include "move/sizing.hpp"
@@ -40,7 +39,7 @@ class OpenRequest {
 
 /// What the ways of one restore share.
 struct Shared {
-  memory::Copier& copier;
+  memory::CopyQueue& copies;
   Requests& requests;
   Events& events;
   Pacer pacer;  ///< remote bytes only

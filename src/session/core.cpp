@@ -47,8 +47,9 @@ Core::Core(Loop& loop, Setup setup)
       unproven_(max_unproven_per_address(setup_.bootstrap.world_size)),
       sweep_timer_(loop) {
   copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
+  copies_ = std::make_unique<memory::HostCopies>(*copier_);
   publisher_ = std::make_unique<Publisher>(
-      *setup_.fabrics, attached_, *copier_,
+      *setup_.fabrics, attached_, *copies_,
       Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
       setup_.identity.hello.host);
   std::vector<transport::Fabric*> driven;

@@ -198,9 +198,10 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   bool changed_ = false;
   std::counting_semaphore<> woken_{0};
   memory::Copier copier_{1, [this] { woken_.release(); }};
+  memory::HostCopies copies_{copier_};
 
  public:
-  Engine engine{copier_,
+  Engine engine{copies_,
                 std::make_shared<StagingPool>(32 * row_bytes, 4 * row_bytes),
                 {.ingress_bytes_per_second = 0, .digests = false, .costs = costs_},
                 static_cast<Requests&>(*this),

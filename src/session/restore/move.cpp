@@ -16,7 +16,7 @@ void RestoreRun::move_all() {
                                            .costs = core_.costs()};
   move::Requests& requests = *this;
   move::Events& events = *this;
-  engine_ = std::make_unique<move::Engine>(core_.copier(), staging_, engine_options, requests, events);
+  engine_ = std::make_unique<move::Engine>(core_.copies(), staging_, engine_options, requests, events);
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     const Peer& from = peers_[peer];
     const transport::Path path = from.read_by ? from.connected[*from.read_by].path : transport::Path{};

@@ -37,15 +37,15 @@ wire::Failure failure_for(const Connection& reader, std::uint64_t request, const
   return {request, recent && !knows ? ErrorCode::layout_mismatch : error.code(), error.what()};
 }
 
-Publisher::Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::Copier& copier, Staging staging,
+Publisher::Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::CopyQueue& copies, Staging staging,
                      std::string host)
     : fabrics_(fabrics),
       sockets_(sockets),
       host_(std::move(host)),
       words_fabric_(mapping_fabric(fabrics)),
-      digests_(copier),
+      digests_(copies),
       straight_(digests_),
-      packed_(copier, staging.budget_bytes, staging.slot_bytes) {
+      packed_(copies, staging.budget_bytes, staging.slot_bytes) {
   if (words_fabric_ < fabrics_.size()) words_.emplace(fabrics_[words_fabric_]);
 }
 

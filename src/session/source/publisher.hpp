@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
 #include "move/packed_source.hpp"
 #include "move/source_digests.hpp"
 #include "move/straight_source.hpp"
@@ -32,9 +32,9 @@ class Publisher {
     ByteCount slot_bytes = 0;
   };
   /// `host`: what this member's hello says of its host.
-  Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::Copier& copier, Staging staging,
+  Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::CopyQueue& copies, Staging staging,
             std::string host);
-  /// Requires: the copier has ended. Whoever waits in retire() is let go.
+  /// Requires: the copies have ended. Whoever waits in retire() is let go.
   ~Publisher();
 
   /// Errors: throws Error{invalid_argument} when a publication of that name is still live.

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <vector>
+
+#include "memory/copier.hpp"
+#include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
+
+namespace shardwire::memory {
+
+/// One copy of a batch, from local element 0 of one buffer to that of another.
+struct QueuedCopy {
+  StridedCopy copy;
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+};
+
+/// What is done with each copy of a batch.
+enum class CopyWork : std::uint8_t {
+  copy,
+  copy_and_digest,       ///< of what is in the target then
+  copy_and_digest_both,  ///< and of the source, apart from that
+  digest,                ///< of the source; nothing is copied
+};
+
+/// Copies that are made together.
+struct CopyBatch {
+  std::size_t count = 0;
+  /// The copy of an index. The queue calls it when and on which thread it likes: for each index once, in ascending order. What
+  /// it holds lives until `done` has run.
+  std::function<QueuedCopy(std::size_t index)> copy;
+  CopyWork work = CopyWork::copy;
+  Stores stores = Stores::cached;
+  bool at_once = false;  ///< so little that it is not worth a thread switch
+};
+
+struct CopyResult {
+  std::exception_ptr error;            ///< null: all was done
+  std::vector<Digest128> digests{};    ///< by index, where they were asked for
+  std::vector<Digest128> originals{};  ///< of the source: CopyWork::copy_and_digest_both
+  double digest_seconds = 0;
+};
+
+/// Does strided copies away from the session's thread.
+/// Threads: the session's thread only, `done` included.
+class CopyQueue {
+ public:
+  using Done = std::function<void(CopyResult&)>;
+
+  virtual ~CopyQueue() = default;
+  /// `done` runs once, inside poll(), or inside submit() for a batch that is `at_once`. When the queue ends first, it never
+  /// does.
+  /// Errors: as Copier::submit(), and then `done` does not run; what goes wrong with the copies is in the result.
+  virtual void submit(CopyBatch batch, Done done) = 0;
+  /// Runs `done` of what has ended by now; returns how many.
+  virtual unsigned poll() = 0;
+};
+
+/// Copies by the processor, on the threads of a copier. Those at once are made inside submit(). Its copier may be polled
+/// instead.
+class HostCopies final : public CopyQueue {
+ public:
+  /// Ownership: the copier is borrowed.
+  explicit HostCopies(Copier& copier) : copier_(copier) {}
+
+  void submit(CopyBatch batch, Done done) override;
+  unsigned poll() override { return copier_.poll(); }
+
+ private:
+  Copier& copier_;
+};
+
+}  // namespace shardwire::memory
