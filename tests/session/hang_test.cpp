@@ -180,6 +180,7 @@ BOOST_DATA_TEST_CASE(a_reader_that_stops_gets_the_next_publication_or_an_error_w
   const Deadline deadline(150s);
   const bool leased = std::string_view(stage) != "joined";
   for (const bool in_arena : {false, true}) {
+    if (in_arena && std::string_view(way) != "cheapest") continue;  // a message is a message
     const auto port = free_port();
     Child child({peer(), std::string(stage) + " " + way + " reader", "2", std::to_string(port)});
     Session session = Session::join(member(0, 2, port), quick());
