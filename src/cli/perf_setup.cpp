@@ -244,7 +244,7 @@ perf::Outcome run_setup(const perf::Setup& setup) {
   RunOptions like_run;
   like_run.disjoint = setup.disjoint;
   for (const auto& measurement : setup.measurements) {
-    require_memory(measurement.job, like_run, setup.transport != "loopback" && !setup.tcp);
+    require_memory(measurement.job, like_run);
   }
   const LocalRendezvous rendezvous;
   SharedSegments segments;

@@ -119,7 +119,7 @@ int run(const Words& words) {
   reported(outcome, [&] {
     job = load_case(words.path);
     if (words.relabel) options.processes = best_processes(job, options);
-    if (!launched) require_memory(job, options, options.transport != "loopback");
+    if (!launched) require_memory(job, options);
     outcome = launched ? run_launched(job, options, *launched) : run_here(job, options);
   });
   if (outcome.interrupted) {

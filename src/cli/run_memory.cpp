@@ -2,7 +2,6 @@
 #include "cli/run_memory.hpp"
 
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <fstream>
@@ -15,8 +14,7 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr ByteCount per_member = 24u << 20;        // code, fabric, bookkeeping: seen on small jobs
-constexpr ByteCount shared_per_member = 5u << 20;  // UCX's own queues: 4.2 MiB with 1.13
+constexpr ByteCount per_member = 24u << 20;  // code, fabric, bookkeeping: seen on small jobs
 
 // What this process may still use: of the machine, and of its control group where that is smaller.
 std::optional<ByteCount> available_memory() {
@@ -38,7 +36,7 @@ std::optional<ByteCount> available_memory() {
 
 }  // namespace
 
-void require_memory(const Case& job, const RunOptions& options, bool shared) {
+void require_memory(const Case& job, const RunOptions& options) {
   ByteCount arenas = 0;
   for (const CaseSide* side : {&job.source, &job.target}) {
     for (std::int32_t rank = 0; rank < side->ranks; ++rank) {
@@ -54,16 +52,6 @@ void require_memory(const Case& job, const RunOptions& options, bool shared) {
         fmt::format("the job needs {} of memory on this host (all source and target ranks are here), {} are free; "
                     "\"layers\" in the case file makes it smaller",
                     text(needed), text(*available)));
-  }
-  struct statvfs shm {};
-  if (!shared || ::statvfs("/dev/shm", &shm) != 0) return;
-  const ByteCount free_shm = static_cast<ByteCount>(shm.f_bavail) * shm.f_frsize;
-  const ByteCount needed_shm = support::add(arenas, members * shared_per_member, "the shared memory of all ranks");
-  if (free_shm < needed_shm) {
-    throw Error(ErrorCode::out_of_resources,
-                fmt::format("the job needs {} of shared memory, /dev/shm has {} free; enlarge it (mount -o "
-                            "remount,size=..) or make the job smaller by \"layers\" in the case file",
-                            text(needed_shm), text(free_shm)));
   }
 }
 

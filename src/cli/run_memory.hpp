@@ -6,8 +6,8 @@
 
 namespace shardwire::cli {
 
-/// Says what a job on this one host needs, and refuses when memory or /dev/shm is short: finding that half-way would end
-/// processes by signals. Errors: throws Error{out_of_resources}.
-void require_memory(const Case& job, const RunOptions& options, bool shared);
+/// Refuses a job on this one host that memory does not suffice for: finding that half-way would end processes by signals.
+/// Errors: throws Error{out_of_resources} that says what the job needs.
+void require_memory(const Case& job, const RunOptions& options);
 
 }  // namespace shardwire::cli
