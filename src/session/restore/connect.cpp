@@ -20,8 +20,8 @@ int worst_path(const SourcePeer& peer) {
   if (peer.handles.empty()) return peer.tensors.empty() ? 0 : no_path;
   int worst = 0;
   for (const wire::TensorHandle& handle : peer.handles) {
-    worst = std::max(worst, handle.region == wire::no_region ? peer.unregistered_path
-                                                             : peer.regions[handle.region].best_path);
+    worst = std::max(worst,
+                     handle.region == wire::no_region ? peer.unregistered_path : peer.regions[handle.region].best_path);
   }
   return worst;
 }
@@ -107,9 +107,10 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
     if (handle.keys.empty()) return nullptr;
     const wire::RegionKey& key = handle.keys.front();
     if (descriptors.end() - next < key.descriptors) {
-      throw Error(ErrorCode::transport_failed,
-                  fmt::format("source rank {} has not handed over the descriptors of a region", to_int(peer.layout_rank)),
-                  std::vector<Rank>{peer.layout_rank});
+      throw Error(
+          ErrorCode::transport_failed,
+          fmt::format("source rank {} has not handed over the descriptors of a region", to_int(peer.layout_rank)),
+          std::vector<Rank>{peer.layout_rank});
     }
     const auto end = next + key.descriptors;
     std::vector<support::Descriptor> own(std::make_move_iterator(next), std::make_move_iterator(end));
@@ -117,7 +118,8 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
     peer.keys.insert(key.key);
     return peer.link->region(fabric, key.key, handle.size_bytes, std::move(own));
   };
-  for (std::size_t i = 0; i < reply.regions.size(); ++i) take_region(peer, i, reply.regions[i], import(reply.regions[i]));
+  for (std::size_t i = 0; i < reply.regions.size(); ++i)
+    take_region(peer, i, reply.regions[i], import(reply.regions[i]));
   take_region_of_none(peer);
   if (reply.word && !peer.word.region) {
     auto region = import(reply.word->region);
@@ -141,7 +143,8 @@ void RestoreRun::check_bound(const Peer& peer, const wire::Bound& reply) const {
     if (handle.tensor != peer.tensors[i]) nonsense("handles for other tensors than it was asked for");
     if (handle.region != wire::no_region && handle.region >= reply.regions.size())
       nonsense("a handle without a region");
-    if (!peer.handles.empty() && handle != peer.handles[i]) nonsense("other handles than before, of the same generation");
+    if (!peer.handles.empty() && handle != peer.handles[i])
+      nonsense("other handles than before, of the same generation");
   }
   if (!peer.handles.empty() && reply.regions.size() != peer.regions.size()) {
     nonsense("other regions than before, of the same generation");
@@ -164,8 +167,8 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
 
 void RestoreRun::take_region_of_none(Peer& peer) {
   const ConnectedFabric& over = peer.connected.back();
-  peer.unregistered_path = best_path(peer.unregistered_path, core_.fabrics().row(over.fabric).preference,
-                                     {.message = over.path.message});
+  peer.unregistered_path =
+      best_path(peer.unregistered_path, core_.fabrics().row(over.fabric).preference, {.message = over.path.message});
 }
 
 void RestoreRun::connected(std::size_t index) {
@@ -176,7 +179,8 @@ void RestoreRun::connected(std::size_t index) {
     for (const ConnectedFabric& one : peer.connected) {
       why += fmt::format("; {}: {}", core_.fabrics()[one.fabric].name(), one.path.why_not);
     }
-    if (!peer.link->why_not_local().empty()) why += "; it shares no memory with this process: " + peer.link->why_not_local();
+    if (!peer.link->why_not_local().empty())
+      why += "; it shares no memory with this process: " + peer.link->why_not_local();
     throw Error(ErrorCode::unsupported,
                 fmt::format("no transport of this session carries the bytes of source rank {} (member {}){}",
                             to_int(peer.layout_rank), peer.record.member, why),
@@ -194,7 +198,9 @@ void RestoreRun::choose_fabrics(Peer& peer) const {
   const auto best = [&](auto can, auto rank) {
     std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < peer.connected.size(); ++i) {
-      const auto rank_of = [&](std::size_t one) { return rank(core_.fabrics().row(peer.connected[one].fabric).preference); };
+      const auto rank_of = [&](std::size_t one) {
+        return rank(core_.fabrics().row(peer.connected[one].fabric).preference);
+      };
       if (can(peer.connected[i].path) && (!chosen || rank_of(i) < rank_of(*chosen))) chosen = i;
     }
     return chosen;
@@ -217,7 +223,8 @@ void RestoreRun::explain_unmapped(Peer& peer) const {
   }
   for (const std::string& one : peer.left_out) peer.no_map_reason += "; " + one;
   if (!peer.link->why_not_local().empty()) peer.no_map_reason += "; " + peer.link->why_not_local();
-  if (peer.no_map_reason.empty() && peer.sent_by) peer.no_map_reason = "; " + peer.connected[*peer.sent_by].path.why_not;
+  if (peer.no_map_reason.empty() && peer.sent_by)
+    peer.no_map_reason = "; " + peer.connected[*peer.sent_by].path.why_not;
 }
 
 }  // namespace shardwire
