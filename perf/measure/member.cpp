@@ -208,6 +208,7 @@ class Contest {
     RestoreOptions options = restore_options();
     if (contiguous) options.from = contiguous_name();
     if (turns_[turn].against == Against::unverified) options.verify = Verify::none;
+    options.way = measurement_.ways.front();
     Restore restore = session_.restore(*catalog, options);
     restore.wait();
     facts_.turns[turn].stages[repeat] = restore.report().seconds;
