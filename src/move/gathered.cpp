@@ -33,7 +33,7 @@ class GatheredWay final : public MessageWay {
 
   // What the source's staging holds does not matter here.
   void limit(std::uint32_t peer, ByteCount) override {
-    queues_.limit(peer, shared_->pacer.slice_bytes(straight_message_bytes));
+    queues_.limit(peer, shared_->pacer.slice_bytes(shared_->gathered_bytes));
     if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
     receiving_.resize(in_flight_.size());
   }

@@ -3,9 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 namespace shardwire {
 
-Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) {
+Fabrics::Fabrics(std::string_view names, int streams, const LeftOut& left_out) : streams_(streams) {
   const bool automatic = names == transport::automatic;
   std::string reasons;
   for (const transport::Transport* row : transport::select(names)) {
@@ -26,6 +28,12 @@ std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view
     if (opened_[i].fabric->name() == name && opened_[i].fabric->domain() == domain) return i;
   }
   return std::nullopt;
+}
+
+transport::Sockets Fabrics::sockets(std::size_t fabric) const {
+  transport::Sockets sockets = opened_[fabric].fabric->sockets();
+  sockets.count = std::clamp(streams_, sockets.count, std::max(sockets.count, sockets.max_count));
+  return sockets;
 }
 
 std::vector<wire::FabricOffer> Fabrics::offers() const {

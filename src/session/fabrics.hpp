@@ -23,12 +23,15 @@ class Fabrics {
   /// `names`: "auto" for all that are viable and reach other processes, or names separated by commas. With "auto", one that
   /// cannot be opened is left out, and `left_out` is told why.
   /// Errors: throws Error{unsupported} when there is none, or when one that is named is unknown, off or cannot be opened.
-  Fabrics(std::string_view names, const LeftOut& left_out);
+  /// `streams`: to each peer, for fabrics that leave that open.
+  Fabrics(std::string_view names, int streams, const LeftOut& left_out);
 
   [[nodiscard]] std::size_t size() const { return opened_.size(); }
   [[nodiscard]] transport::Fabric& operator[](std::size_t fabric) const { return *opened_[fabric].fabric; }
   [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view domain) const;
+  /// Those that an endpoint of the fabric is to live on.
+  [[nodiscard]] transport::Sockets sockets(std::size_t fabric) const;
   /// What peers are told.
   [[nodiscard]] std::vector<wire::FabricOffer> offers() const;
   /// Name and loaded version of each.
@@ -40,6 +43,7 @@ class Fabrics {
     std::unique_ptr<transport::Fabric> fabric;
   };
   std::vector<Opened> opened_;
+  int streams_;
 };
 
 }  // namespace shardwire

@@ -297,6 +297,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
       if (fresh) bound.regions.push_back(show(reader, request.request, *tensor.registered, fabrics));
       handle.region = entry->second;
       handle.offset_bytes = static_cast<ByteCount>(tensor.data - tensor.registered->memory().address);
+      if (!tensor.registered->holds(handle.offset_bytes, tensor.bytes)) {
+        refuse_request(fmt::format("the memory of tensor {} of '{}' was discarded", leased.id, publication->name));
+      }
     }
     bound.tensors.push_back(handle);
   }
