@@ -75,7 +75,8 @@ class Restore {
   /// `callback` runs on the session's thread, at most every `interval`, and once at the end; it must not block. What it
   /// throws ends the restore and comes out of wait().
   void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
-  /// Returns when every wanted element is in place and committed.
+  /// Returns when every wanted element is in place and committed; with RestoreOptions::bind_only, when it is known how they
+  /// would come.
   /// A source that withdraws what is being read is no end: the restore plans again with what takes its place.
   /// Errors: throws what ended the restore; which boxes did not arrive is in gaps().
   ///         layout_mismatch   before any byte moved: boxes that nobody holds, all of them in gaps(); dtype or shape differ

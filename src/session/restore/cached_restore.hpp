@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <set>
@@ -69,6 +70,7 @@ struct SourcePeer {
   GenerationWord word;
   std::string no_map_reason;
   std::string no_map_cost;
+  std::array<move::Prediction, way_count> expected{};  // of the transfers from here, by way; with gaps
   ByteCount max_pack_bytes = 0;  // most payload of one packed request
 
   /// Nothing of the source's memory is known any more; the next restore binds anew.

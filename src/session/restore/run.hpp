@@ -123,6 +123,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void peer_bound();
   void bound_all();
   void build_transfers();
+  void expect_of_peers(const std::vector<move::Transfer>& transfers);
+  /// Which of the connected fabrics moves bytes this way; null for those of this process.
+  static const ConnectedFabric* carrier_of(const Peer& peer, Way way);
   void choose_ways(std::vector<move::Transfer>& transfers, const std::vector<move::Offer>& offers);
   void log_plan() const;
   void log_paths() const;
@@ -170,6 +173,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// No job of this restore touches the caller's memory.
   [[nodiscard]] bool quiet() const;
   [[nodiscard]] RestoreReport make_report() const;  // report.cpp, as the next
+  void add_ways(RestoreReport& report) const;
   void add_peers(RestoreReport& report) const;
   [[nodiscard]] std::vector<Gap> missing() const;
   [[nodiscard]] std::exception_ptr with_gaps(const std::exception_ptr& error) const;
