@@ -5,7 +5,7 @@
 
 namespace shardwire {
 
-Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) {
+Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) : names_(names) {
   const bool automatic = names == transport::automatic;
   std::string reasons;
   for (const transport::Transport* row : transport::select(names)) {
@@ -15,6 +15,7 @@ Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) {
       if (!automatic) throw;
       const std::string why = fmt::format("the transport {} cannot be opened: {}", row->name, error.what());
       left_out(why);
+      failed_.emplace(row->name, error.what());
       reasons += "; " + why;
     }
   }
@@ -26,6 +27,12 @@ std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view
     if (opened_[i].fabric->name() == name && opened_[i].fabric->domain() == domain) return i;
   }
   return std::nullopt;
+}
+
+std::string Fabrics::why_not_open(const transport::Transport& row) const {
+  if (names_ != transport::automatic) return fmt::format("this session was told to use {}", names_);
+  const auto failed = failed_.find(row.name);
+  return failed != failed_.end() ? failed->second : row.probe(transport::Asked::automatically).detail;
 }
 
 std::vector<wire::FabricOffer> Fabrics::offers() const {

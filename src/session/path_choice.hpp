@@ -28,6 +28,9 @@ std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::
 /// How good the best path to some memory is: a rank of transport::Preference, or none.
 inline constexpr int no_path = std::numeric_limits<int>::max();
 
+/// The best that a fabric may be good for.
+int potential_path(const transport::Preference& preference);
+
 /// What a connected fabric can do for one region: `path`, as far as the region allows.
 struct RegionAccess {
   bool mapped = false;

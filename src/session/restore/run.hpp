@@ -190,7 +190,6 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   template <typename Reply>
   Reply& expect(wire::Message& message, const Peer& peer);
   std::uint64_t next_request() { return next_request_++; }
-  static std::uint64_t random_request();
 
   Core& core_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle
