@@ -3,9 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 namespace shardwire {
 
-Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) : names_(names) {
+Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) {
   const bool automatic = names == transport::automatic;
   std::string reasons;
   for (const transport::Transport* row : transport::select(names)) {
@@ -15,11 +17,16 @@ Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) : names_(names
       if (!automatic) throw;
       const std::string why = fmt::format("the transport {} cannot be opened: {}", row->name, error.what());
       left_out(why);
-      failed_.emplace(row->name, error.what());
+      not_open_.emplace(row->name, error.what());
       reasons += "; " + why;
     }
   }
   if (opened_.empty()) throw Error(ErrorCode::unsupported, "no transport can be opened" + reasons);
+  for (const transport::Transport& row : transport::registered()) {
+    if (std::ranges::find(opened_, &row, &Opened::row) != opened_.end()) continue;
+    not_open_.emplace(row.name, automatic ? row.probe(transport::Asked::automatically).detail
+                                          : fmt::format("this session was told to use {}", names));
+  }
 }
 
 std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view domain) const {
@@ -30,9 +37,8 @@ std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view
 }
 
 std::string Fabrics::why_not_open(const transport::Transport& row) const {
-  if (names_ != transport::automatic) return fmt::format("this session was told to use {}", names_);
-  const auto failed = failed_.find(row.name);
-  return failed != failed_.end() ? failed->second : row.probe(transport::Asked::automatically).detail;
+  const auto found = not_open_.find(row.name);
+  return found == not_open_.end() ? std::string() : found->second;
 }
 
 std::vector<wire::FabricOffer> Fabrics::offers() const {

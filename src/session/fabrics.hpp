@@ -30,7 +30,7 @@ class Fabrics {
   [[nodiscard]] transport::Fabric& operator[](std::size_t fabric) const { return *opened_[fabric].fabric; }
   [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view domain) const;
-  /// Why a transport of this build is none of them, for people. Requires: it is none.
+  /// Why a transport of this build is not among them, for people; empty for one that is.
   [[nodiscard]] std::string why_not_open(const transport::Transport& row) const;
   /// What peers are told.
   [[nodiscard]] std::vector<wire::FabricOffer> offers() const;
@@ -42,8 +42,7 @@ class Fabrics {
     const transport::Transport* row;
     std::unique_ptr<transport::Fabric> fabric;
   };
-  std::string names_;  // that were asked for
-  std::map<std::string_view, std::string> failed_;  // to open, by transport
+  std::map<std::string_view, std::string> not_open_;  // transports of this build that are left out, and why
   std::vector<Opened> opened_;
 };
 

@@ -34,6 +34,10 @@ int best_path(int so_far, const transport::Preference& preference, const RegionA
   return so_far;
 }
 
+int best_path(const transport::Preference& preference, const transport::Path& path) {
+  return best_path(no_path, preference, {.mapped = path.map, .readable = path.read, .message = path.message});
+}
+
 bool worth_connecting(const transport::Preference& next, int worst, bool messages_missing) {
   return potential_path(next) < worst || (messages_missing && next.message != 0);
 }

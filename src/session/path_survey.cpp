@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "session/path_reasons.hpp"
+
 namespace shardwire {
 
 namespace {
@@ -200,12 +202,6 @@ std::vector<PeerPath> PathSurvey::paths() const {
   return paths;
 }
 
-int PathSurvey::rank_of(const Connected& connected) const {
-  const transport::Path& path = connected.path;
-  return best_path(no_path, core_.fabrics().row(connected.fabric).preference,
-                   {.mapped = path.map, .readable = path.read, .message = path.message});
-}
-
 PeerPath PathSurvey::path_of(const Peer& peer) const {
   PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
   if (peer.record.member == core_.member()) {
@@ -217,10 +213,13 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
     const bool colons = at->address.find(':') != std::string::npos;
     result.address = fmt::format("{}{}{}:{}", colons ? "[" : "", at->address, colons ? "]" : "", at->port);
   }
-  std::vector<Connected> connected = peer.connected;
-  std::ranges::stable_sort(connected, {}, [&](const Connected& one) { return rank_of(one); });
+  std::vector<ConnectedFabric> connected = peer.connected;
+  const auto rank_of = [&](const ConnectedFabric& one) {
+    return best_path(core_.fabrics().row(one.fabric).preference, one.path);
+  };
+  std::ranges::stable_sort(connected, {}, rank_of);
   MemoryPaths host;
-  for (const Connected& one : connected) {
+  for (const ConnectedFabric& one : connected) {
     const transport::Path& path = one.path;
     host.fabrics.push_back({.transport = std::string(core_.fabrics()[one.fabric].name()),
                             .carrier = path.carrier,
@@ -234,39 +233,13 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
                             .max_reads = path.max_reads,
                             .why_not = path.why_not});
   }
-  if (peer.lease != 0) host.not_better = not_better(peer, connected.empty() ? no_path : rank_of(connected.front()));
+  if (peer.lease != 0) {
+    host.not_better = reasons_against_better(core_.fabrics(), core_.traits(), {*peer.link, peer.connected, peer.failed},
+                                             connected.empty() ? no_path : rank_of(connected.front()));
+  }
   if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
   result.memory.push_back(std::move(host));
   return result;
-}
-
-std::vector<std::string> PathSurvey::not_better(const Peer& peer, int best) const {
-  std::vector<std::string> reasons;
-  for (const transport::Transport& row : transport::registered()) {
-    if (potential_path(row.preference) >= best) continue;
-    const std::string why = why_not(peer, row);
-    if (!why.empty()) reasons.push_back(fmt::format("{}: {}", row.name, why));
-  }
-  return reasons;
-}
-
-std::string PathSurvey::why_not(const Peer& peer, const transport::Transport& row) const {
-  const Fabrics& fabrics = core_.fabrics();
-  std::size_t fabric = 0;
-  while (fabric < fabrics.size() && fabrics.row(fabric).name != row.name) ++fabric;
-  // Nobody looks for threads of one process but those who have asked for them.
-  if (fabric == fabrics.size()) return row.reach == Reach::process ? std::string() : fabrics.why_not_open(row);
-  const auto connected = std::ranges::find(peer.connected, fabric, &Connected::fabric);
-  if (connected != peer.connected.end()) return connected->path.why_not;
-  if (const auto failed = peer.failed.find(fabric); failed != peer.failed.end()) return failed->second;
-  const auto& theirs = peer.link->peer().fabrics;
-  const wire::FabricOffer& own = core_.traits()[fabric].offer;
-  const auto offer = std::ranges::find(theirs, own.name, &wire::FabricOffer::name);
-  if (offer == theirs.end()) return fmt::format("member {} has not opened it", peer.record.member);
-  if (*offer != own)
-    return fmt::format("member {} is in another domain ({}, here {})", peer.record.member, offer->domain, own.domain);
-  if (row.reach == Reach::host && !peer.link->is_local()) return peer.link->why_not_local();
-  return "there was no time to connect it";
 }
 
 }  // namespace shardwire

@@ -33,17 +33,13 @@ class PathSurvey final : public RunningRestore {
   void abandon() override;
 
  private:
-  struct Connected {
-    std::size_t fabric = 0;  // see Fabrics
-    transport::Path path;
-  };
   struct Peer {
     wire::PublicationRecord record;
     std::shared_ptr<Link> link;  // owners: see LinkTable; null for this process itself
     std::uint64_t watcher = 0;
     std::uint64_t lease = 0;
     std::vector<std::size_t> candidates;  // fabrics that are still to be connected
-    std::vector<Connected> connected;
+    std::vector<ConnectedFabric> connected;
     std::map<std::size_t, std::string> failed;  // fabrics that could not be, and why
     bool settled = false;
     std::string why_not;
@@ -63,9 +59,6 @@ class PathSurvey final : public RunningRestore {
 
   [[nodiscard]] std::vector<PeerPath> paths() const;
   [[nodiscard]] PeerPath path_of(const Peer& peer) const;
-  [[nodiscard]] int rank_of(const Connected& connected) const;
-  [[nodiscard]] std::vector<std::string> not_better(const Peer& peer, int best) const;
-  [[nodiscard]] std::string why_not(const Peer& peer, const transport::Transport& row) const;
 
   /// `body` as a callback for this peer: does nothing once it is settled, and what it throws settles it.
   template <typename Body>

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "session/restore/run.hpp"
 
@@ -92,6 +93,7 @@ void RestoreRun::add_peers(RestoreReport& report) const {
       report.peers.push_back(std::move(row));
     });
   }
+  std::ranges::sort(report.peers, {}, [](const PeerReport& peer) { return std::tie(peer.rank, peer.path); });
 }
 
 }  // namespace shardwire

@@ -119,6 +119,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void connected(std::size_t index);
   void choose_fabrics(Peer& peer) const;
   void explain_unmapped(Peer& peer) const;
+  [[nodiscard]] std::vector<std::string> reasons_against(const Peer& peer, int best) const;
   // (bind.cpp)
   void peer_bound();
   void bound_all();
