@@ -241,6 +241,7 @@ struct PartsRequest {
   digest @5 :Bool;
   publication @6 :Text;  # without a lease: what is to be live; under the capability "unleased"
   generation @7 :UInt64;
+  gathered @8 :Bool;  # one message, sent from where the boxes lie
 }
 
 struct Digests {

@@ -46,6 +46,11 @@ class Region {
   [[nodiscard]] virtual Bytes key() const = 0;
   /// Descriptors that have to be handed over with the key, at most max_key_descriptors. Borrowed from the region.
   [[nodiscard]] virtual std::vector<int> descriptors() const { return {}; }
+  /// Gives the memory of whole parts inside the range back to the system, and returns how many bytes that was; they must not
+  /// be touched any more. Any thread.
+  virtual ByteCount discard(ByteCount /*offset_bytes*/, ByteCount /*bytes*/) { return 0; }
+  /// Whether all of the range is still there. Any thread.
+  [[nodiscard]] virtual bool holds(ByteCount /*offset_bytes*/, ByteCount /*bytes*/) const { return true; }
 };
 inline constexpr std::size_t max_key_bytes = 4096;
 inline constexpr std::size_t max_key_descriptors = 64;
@@ -143,7 +148,8 @@ struct PeerAddress {
 struct Sockets {
   enum class Kind : std::uint8_t { none, local, network };
   Kind kind = Kind::none;
-  int count = 0;
+  int count = 0;      ///< unless the session knows better
+  int max_count = 0;  ///< not less than count
 };
 
 class Fabric {

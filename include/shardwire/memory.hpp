@@ -109,6 +109,12 @@ class Arena {
   [[nodiscard]] std::byte* data() const;
   [[nodiscard]] ByteCount size_bytes() const;
   [[nodiscard]] std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(size_bytes())}; }
+  /// Gives memory back to the system before the arena goes, e.g. of state that every reader has: the parts that lie wholly in
+  /// the range, which are 256 MiB each, and larger in arenas beyond 16 GiB. Returns how many bytes that was, 0 where arenas
+  /// are not in parts. What was given back must not be touched again, and nothing that lies there may be published; who
+  /// binds to such a publication is refused. Peers that have the parts mapped keep them until they let go.
+  /// Errors: throws Error{invalid_argument} for a range that is not inside.
+  ByteCount discard(ByteCount offset_bytes, ByteCount bytes);
 
  private:
   friend class Session;

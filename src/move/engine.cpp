@@ -16,12 +16,14 @@ Engine::Engine(memory::CopyQueue& copies, std::shared_ptr<StagingPool> staging, 
                  .pacer = Pacer(options.ingress_bytes_per_second),
                  .tally = {},
                  .depths = depths_for(options.costs, staging_->slot_bytes(), straight_message_bytes),
+                 .gathered_bytes = options.costs.tcp().request_bytes,
                  .digests = options.digests})),
       local_(make_in_place(shared_, Way::local)),
       mapped_(make_in_place(shared_, Way::mapped)),
       reads_(make_reads(shared_, *staging_)),
       packed_(make_packed(shared_, *staging_)),
-      straight_(make_straight(shared_)) {
+      straight_(make_straight(shared_)),
+      gathered_(make_gathered(shared_)) {
 }
 
 Engine::~Engine() = default;
@@ -32,30 +34,31 @@ void Engine::limit(std::uint32_t peer, const PeerLimits& limits) {
   peers[peer].limits = limits;
   packed_->limit(peer, limits.max_pack_bytes);
   straight_->limit(peer, limits.max_pack_bytes);
+  gathered_->limit(peer, limits.max_pack_bytes);
 }
 
-WayEngine& Engine::engine_of(Way way) const {
-  switch (way) {
+WayEngine& Engine::engine_of(const Transfer& transfer) const {
+  switch (transfer.way) {
     case Way::local: return *local_;
     case Way::mapped: return *mapped_;
     case Way::read:
     case Way::over_read: return *reads_;
-    case Way::straight: return *straight_;
+    case Way::straight: return shared_->peers.at(transfer.peer).limits.max_message_ranges > 1 ? *gathered_ : *straight_;
     case Way::packed:
     case Way::grouped: break;
   }
   return *packed_;
 }
 
-std::array<WayEngine*, 5> Engine::all() const {
+std::array<WayEngine*, 6> Engine::all() const {
   // What peers have to work for comes first, so that they do while this side copies.
-  return {packed_.get(), straight_.get(), reads_.get(), mapped_.get(), local_.get()};
+  return {packed_.get(), straight_.get(), gathered_.get(), reads_.get(), mapped_.get(), local_.get()};
 }
 
 void Engine::add(std::shared_ptr<const std::vector<Transfer>> transfers) {
   const auto& added = shared_->transfers.emplace_back(std::move(transfers));
   for (const Transfer& transfer : *added) shared_->tally.expect(transfer);
-  for (const Transfer& transfer : *added) engine_of(transfer.way).add(transfer);
+  for (const Transfer& transfer : *added) engine_of(transfer).add(transfer);
 }
 
 std::vector<TransferPart> Engine::drop(std::uint32_t peer) {

@@ -54,12 +54,12 @@ class Engine {
   [[nodiscard]] bool copies_idle() const { return local_->idle() && mapped_->idle() && packed_->idle(); }
   /// See WayEngine.
   [[nodiscard]] bool writes_from(std::uint32_t peer) const {
-    return straight_->writes_from(peer) || reads_->writes_from(peer);
+    return straight_->writes_from(peer) || gathered_->writes_from(peer) || reads_->writes_from(peer);
   }
 
  private:
-  [[nodiscard]] WayEngine& engine_of(Way way) const;
-  [[nodiscard]] std::array<WayEngine*, 5> all() const;
+  [[nodiscard]] WayEngine& engine_of(const Transfer& transfer) const;
+  [[nodiscard]] std::array<WayEngine*, 6> all() const;
 
   std::shared_ptr<StagingPool> staging_;  // owners: this engine and who keeps it for the next
   std::shared_ptr<Shared> shared_;        // owners: this engine, its ways and completions in flight
@@ -68,6 +68,7 @@ class Engine {
   std::unique_ptr<WayEngine> reads_;
   std::unique_ptr<MessageWay> packed_;
   std::unique_ptr<MessageWay> straight_;
+  std::unique_ptr<MessageWay> gathered_;  // straight, where messages take lists
 };
 
 }  // namespace shardwire::move

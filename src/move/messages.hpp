@@ -20,9 +20,13 @@ class MessageWay : public WayEngine {
 std::unique_ptr<MessageWay> make_packed(std::shared_ptr<Shared> shared, StagingPool& pool);
 /// A message this long runs at the full speed of every fabric, and a restore that is stopped waits for no more of them.
 inline constexpr ByteCount straight_message_bytes = 4u << 20;
-/// straight: a request names parts that lie in one piece on both sides, and each comes as a message of its own, from where
+/// straight, over paths whose messages are one range each: a request names parts that lie in one piece on both sides, and each comes as a message of its own, from where
 /// it lies into where it belongs. No staging; the fabric copies as often as it must.
 std::unique_ptr<MessageWay> make_straight(std::shared_ptr<Shared> shared);
+
+/// straight, over paths whose messages take lists: a request names boxes, and they come as one message that is gathered from
+/// where they lie and scattered into where they belong. No staging.
+std::unique_ptr<MessageWay> make_gathered(std::shared_ptr<Shared> shared);
 
 inline bool same(const memory::Digest128& mine, const wire::BoxDigest& theirs) {
   return mine.low == theirs.low && mine.high == theirs.high;

@@ -81,7 +81,7 @@ class PackedWay final : public MessageWay {
                        shared->over(request->sender, request->number);
                        if (outcome || shared->dropped(request->sender)) {
                          if (given_back(*request)) return;
-                         return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+                         return shared->events.peer_failed(request->sender, *outcome);
                        }
                        shared->guarded([&] { unpack(request); });
                      });
@@ -109,7 +109,7 @@ class PackedWay final : public MessageWay {
     request->number = shared_->add(request);
     ++in_flight_[peer];
     shared_->tally.began(Way::packed);
-    shared_->requests.ask(peer, request->number, std::move(parts), false);
+    shared_->requests.ask(peer, request->number, std::move(parts), Answer::packed);
     return true;
   }
 

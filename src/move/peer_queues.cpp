@@ -22,21 +22,6 @@ bool PeerQueues::refill(Queue& queue) {
   return true;
 }
 
-PeerQueues::Fitting PeerQueues::fitting(std::uint32_t peer, std::size_t max_parts, Together together) {
-  Queue& queue = queues_[peer];
-  while (queue.parts.empty() && refill(queue)) {
-  }
-  Fitting result;
-  while (result.parts < queue.parts.size() && result.parts < max_parts) {
-    const ByteCount next = queue.parts[result.parts].bytes();
-    if (result.parts > 0 && together != nullptr && !together(queue.parts.front(), queue.parts[result.parts])) break;
-    if (result.parts > 0 && result.bytes + next > queue.limit_bytes) break;
-    result.bytes += next;
-    if (++result.parts == queue.parts.size()) refill(queue);
-  }
-  return result;
-}
-
 std::vector<TransferPart> PeerQueues::take(std::uint32_t peer, std::size_t parts) {
   auto& queue = queues_[peer].parts;
   const auto past = queue.begin() + static_cast<std::ptrdiff_t>(parts);

@@ -39,8 +39,12 @@ class PeerQueues {
     std::size_t parts = 0;
     ByteCount bytes = 0;
   };
-  using Together = bool (*)(const TransferPart& first, const TransferPart& next);
-  Fitting fitting(std::uint32_t peer, std::size_t max_parts, Together together = nullptr);
+  /// `fits(part)`: whether it may come along, asked in their order; the first comes in any case.
+  template <typename Fits>
+  Fitting fitting(std::uint32_t peer, std::size_t max_parts, Fits fits);
+  Fitting fitting(std::uint32_t peer, std::size_t max_parts) {
+    return fitting(peer, max_parts, [](const TransferPart&) { return true; });
+  }
   /// Requires: fitting() found one.
   [[nodiscard]] const TransferPart& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
   std::vector<TransferPart> take(std::uint32_t peer, std::size_t parts);
@@ -54,10 +58,31 @@ class PeerQueues {
     std::deque<TransferPart> parts;
   };
   bool refill(Queue& queue);
+  /// Makes the first part, where there is any.
+  void prepare(Queue& queue) {
+    while (queue.parts.empty() && refill(queue)) {
+    }
+  }
 
   Split split_;
   std::vector<Queue> queues_;
   std::size_t turn_ = 0;
 };
+
+template <typename Fits>
+PeerQueues::Fitting PeerQueues::fitting(std::uint32_t peer, std::size_t max_parts, Fits fits) {
+  Queue& queue = queues_[peer];
+  prepare(queue);
+  Fitting result;
+  while (result.parts < queue.parts.size() && result.parts < max_parts) {
+    const TransferPart& next = queue.parts[result.parts];
+    const bool first = result.parts == 0;
+    if (!fits(next) && !first) break;
+    if (!first && result.bytes + next.bytes() > queue.limit_bytes) break;
+    result.bytes += next.bytes();
+    if (++result.parts == queue.parts.size()) refill(queue);
+  }
+  return result;
+}
 
 }  // namespace shardwire::move

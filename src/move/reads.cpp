@@ -73,7 +73,12 @@ class ReadWay final : public WayEngine {
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     const PeerLimits& limits = shared_->peers.at(peer).limits;
     if (peer >= under_way_.size() || under_way_[peer] >= limits.max_reads) return false;
-    const auto [count, wanted] = queues_.fitting(peer, limits.max_ranges, go_together);
+    const TransferPart* first = nullptr;
+    const auto fits = [&first](const TransferPart& part) {
+      if (first == nullptr) first = &part;
+      return go_together(*first, part);
+    };
+    const auto [count, wanted] = queues_.fitting(peer, limits.max_ranges, fits);
     if (count == 0) return false;
     const TransferPart& front = queues_.front(peer);
     const Transfer& t = *front.transfer;
@@ -96,15 +101,15 @@ class ReadWay final : public WayEngine {
     ++under_way_[peer];
     bytes_under_way_ += bytes;
     shared_->tally.began(read->way);
-    shared_->requests.endpoint(peer).read(
-        *t.region, ranges, [this, read, shared = shared_](const transport::Outcome& outcome) {
-          if (outcome) {
-            ended(*read);
-            if (shared->stopped || given_back(*read)) return shared->events.changed();
-            return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
-          }
-          if (!shared->guarded([&] { arrived(read); })) ended(*read);
-        });
+    shared_->requests.endpoint(peer).read(*t.region, ranges,
+                                          [this, read, shared = shared_](const transport::Outcome& outcome) {
+                                            if (outcome) {
+                                              ended(*read);
+                                              if (shared->stopped || given_back(*read)) return shared->events.changed();
+                                              return shared->events.peer_failed(read->peer, *outcome);
+                                            }
+                                            if (!shared->guarded([&] { arrived(read); })) ended(*read);
+                                          });
     return true;
   }
 

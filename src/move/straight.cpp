@@ -108,7 +108,7 @@ class StraightWay final : public MessageWay {
     ++in_flight_[peer];
     ++open_requests_;
     for (std::size_t i = 0; i < count; ++i) shared_->tally.began(Way::straight);
-    shared_->requests.ask(peer, request->number, std::move(parts), true);
+    shared_->requests.ask(peer, request->number, std::move(parts), Answer::each);
     return true;
   }
 
@@ -143,7 +143,7 @@ class StraightWay final : public MessageWay {
             return;
           }
           if (!over(*request, part)) return;
-          if (outcome) return shared->events.failed(std::make_exception_ptr(Error(outcome->code, outcome->message)));
+          if (outcome) return shared->events.peer_failed(request->sender, *outcome);
           shared->tally.arrived(*part.transfer, part.bytes());
           shared->events.changed();
         });

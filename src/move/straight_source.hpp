@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace shardwire::move {
 
-/// The source's half of straight: each part leaves as a message of its own from where it lies, so the publication is in use
+/// The source's half of straight: parts leave from where they lie, each as a message of its own or all as one, so the publication is in use
 /// until the last has left.
 /// Threads: the session's thread only.
 class StraightSource {
@@ -22,6 +23,9 @@ class StraightSource {
   /// Errors: throws Error{invalid_argument} for a box that does not lie in one piece, and as SourceDigests::take(); what is
   /// found out later is the answer.
   void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
+  /// All boxes as one message, gathered; its digest is that of theirs. Errors: throws Error{invalid_argument} for more ranges
+  /// than the reader's path takes; else as send().
+  void send_gathered(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
   /// To whom something of a publication (ServedRequest::publication()) is on its way.
   [[nodiscard]] std::set<std::uint64_t> readers_of(const void* publication) const;
   /// When this returns, nothing is sent through the endpoint any more. With `why`, requests that it was to serve are
@@ -31,16 +35,24 @@ class StraightSource {
  private:
   struct Sending {                           // of one request
     std::shared_ptr<ServedRequest> request;  // owners: this and what has it served
+    std::shared_ptr<void> charge;            // see Message
     int messages = 0;
     bool failed = false;  // and the reader was told
   };
   using Key = std::pair<const transport::Endpoint*, std::uint64_t>;  // and the request's number
 
-  void post(const std::shared_ptr<ServedRequest>& request, const std::vector<transport::ConstMemory>& parts,
-            const std::vector<wire::BoxDigest>& digests);
+  struct Message {
+    std::vector<transport::ConstMemory> ranges;
+    std::optional<wire::BoxDigest> digest{};
+    std::shared_ptr<void> charge{};  // counts the ranges as the reader's. Owners: copies of this, and Sending
+  };
+  void post(const std::shared_ptr<ServedRequest>& request, const std::vector<Message>& messages);
   void sent(const Key& key, const transport::Outcome& outcome);
 
+  std::shared_ptr<void> charge(std::uint64_t reader, std::size_t ranges);
+
   SourceDigests& digests_;
+  std::map<std::uint64_t, std::shared_ptr<std::size_t>> ranges_;  // by reader; owners: this and charges
   std::map<Key, Sending> under_way_;
 };
 

@@ -19,11 +19,12 @@ namespace shardwire::move {
 
 /// What may be asked of one peer.
 struct PeerLimits {
-  ByteCount max_pack_bytes = 0;     ///< of one packed request
-  std::uint64_t first_request = 0;  ///< requests are numbered from here, so that no other peer can answer them
-  std::size_t max_ranges = 1;       ///< of one list of reads
-  ByteCount max_read_bytes = 0;     ///< of one list of reads
-  int max_reads = 0;                ///< lists under way
+  ByteCount max_pack_bytes = 0;        ///< of one packed request
+  std::uint64_t first_request = 0;     ///< requests are numbered from here, so that no other peer can answer them
+  std::size_t max_ranges = 1;          ///< of one list of reads
+  ByteCount max_read_bytes = 0;        ///< of one list of reads
+  int max_reads = 0;                   ///< lists under way
+  std::size_t max_message_ranges = 1;  ///< of one message
 };
 
 /// A request whose answer has not come in full.
@@ -44,8 +45,9 @@ struct Shared {
   Events& events;
   Pacer pacer;  ///< remote bytes only
   Tally tally;
-  Depths depths{};       ///< of requests to one peer
-  bool digests = false;  ///< every part is digested at the destination, and compared with its source
+  Depths depths{};               ///< of requests to one peer
+  ByteCount gathered_bytes = 0;  ///< of a request whose answer is gathered, at most
+  bool digests = false;          ///< every part is digested at the destination, and compared with its source
 
   struct Peer {
     PeerLimits limits;

@@ -60,11 +60,12 @@ Core::Core(Loop& loop, Setup setup)
     fabric.on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
     driven.push_back(&fabric);
   }
-  driver_ = std::make_unique<FabricDriver>(
-      loop_, std::move(driven), setup_.options.progress.spin, [this](const Error& error) {
-        log(LogLevel::error, error.what());
-        for (const auto& restore : restores_) restore->fabric_broke(std::make_exception_ptr(error));
-      });
+  driver_ = std::make_unique<FabricDriver>(loop_, std::move(driven), setup_.options.progress.spin,
+                                           [this](const Error& error) {
+                                             log(LogLevel::error, error.what());
+                                             for (const auto& restore : restores_)
+                                               restore->fabric_broke(std::make_exception_ptr(error));
+                                           });
 }
 
 Core::~Core() {
@@ -142,8 +143,8 @@ std::string Core::listen_locally() {
     local_listener_ =
         std::make_unique<Listener>(loop_, name, [this](support::Descriptor socket) { accept(std::move(socket)); });
   } catch (const Error& error) {
-    log(LogLevel::warning, fmt::format("peers of this host cannot share memory with member {}: {}",
-                                       setup_.bootstrap.rank, error.what()));
+    log(LogLevel::warning,
+        fmt::format("peers of this host cannot share memory with member {}: {}", setup_.bootstrap.rank, error.what()));
     return {};
   }
   return name;

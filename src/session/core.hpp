@@ -31,7 +31,7 @@ class Core : private Membership::Host {
     Bootstrap bootstrap;
     Settings options;
     Identity identity;
-    std::shared_ptr<Fabrics> fabrics;    // owners: see RegisteredMemory
+    std::shared_ptr<Fabrics> fabrics;     // owners: see RegisteredMemory
     std::shared_ptr<MemoryTable> memory;  // owners: this core and the session's handle
   };
 
@@ -114,7 +114,7 @@ class Core : private Membership::Host {
   LinkTable links_;
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Listener> listener_;
-  std::unique_ptr<Listener> local_listener_;  // null where no fabric needs local sockets
+  std::unique_ptr<Listener> local_listener_;                       // null where no fabric needs local sockets
   std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight
   Unproven unproven_;                                              // of accepted_
   std::map<std::uint64_t, unsigned> refusals_;                     // of accepted_: those that were logged

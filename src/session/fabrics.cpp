@@ -7,7 +7,7 @@
 
 namespace shardwire {
 
-Fabrics::Fabrics(std::string_view names, const LeftOut& left_out) {
+Fabrics::Fabrics(std::string_view names, int streams, const LeftOut& left_out) : streams_(streams) {
   const bool automatic = names == transport::automatic;
   std::string reasons;
   for (const transport::Transport* row : transport::select(names)) {
@@ -39,6 +39,12 @@ std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view
 std::string Fabrics::why_not_open(const transport::Transport& row) const {
   const auto found = not_open_.find(row.name);
   return found == not_open_.end() ? std::string() : found->second;
+}
+
+transport::Sockets Fabrics::sockets(std::size_t fabric) const {
+  transport::Sockets sockets = opened_[fabric].fabric->sockets();
+  sockets.count = std::clamp(streams_, sockets.count, std::max(sockets.count, sockets.max_count));
+  return sockets;
 }
 
 std::vector<wire::FabricOffer> Fabrics::offers() const {

@@ -62,7 +62,9 @@ void require_writable(const Catalog& wanted) {
 }
 
 transport::Memory registrable(const View& view) {
-  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, "registering memory: " + why); };
+  const auto refuse = [](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, "registering memory: " + why);
+  };
   if (!view.strides.empty()) refuse("the view has strides: give the whole range as a dense one");
   if (view.bytes < 0 && (view.elements < 0 || !view.dtype)) refuse("the view does not say how large the memory is");
   if (view.offset < 0) refuse("the view begins before its memory");

@@ -147,7 +147,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
   loop_->call([&] {
     std::vector<std::string> left_out;
-    fabrics = std::make_shared<Fabrics>(setup.options.transport,
+    fabrics = std::make_shared<Fabrics>(setup.options.transport, setup.options.costs.tcp().streams,
                                         [&](const std::string& why) { left_out.push_back(why); });
     memory = std::make_shared<MemoryTable>(fabrics);
     setup.identity.hello.fabrics = fabrics->offers();

@@ -138,6 +138,8 @@ Request read_parts(schema::PartsRequest::Reader from, Input& in) {
 PackRequest read_pack_request(schema::PartsRequest::Reader from, Input& in) {
   auto request = read_parts<PackRequest>(from, in);
   request.each = from.getEach();
+  request.gathered = from.getGathered();
+  if (request.each && request.gathered) in.at("PartsRequest.gathered").reject("does not go with one message for each");
   request.digest = from.getDigest();
   request.generation = from.getGeneration();
   if (from.hasPublication()) {

@@ -166,6 +166,7 @@ void write(Builder out, const PackRequest& request) {
   to.setEach(request.each);
   to.setDigest(request.digest);
   to.setGeneration(request.generation);
+  to.setGathered(request.gathered);
   if (!request.publication.empty()) to.setPublication(text_of(request.publication));
 }
 void write(Builder out, const DigestRequest& request) {

@@ -294,6 +294,7 @@ struct PackRequest {
   std::string publication{};  ///< without a lease, as the next. Only for sources with the capability "unleased", to
                               ///< which the reader is bound
   std::uint64_t generation = 0;
+  bool gathered = false;  ///< one message, gathered from where the boxes lie instead of packed; not with `each`
   bool operator==(const PackRequest&) const = default;
 };
 /// Asks for a digest of each box, taken row-major from the source's memory.

@@ -36,9 +36,14 @@ class Payload final : public transport::Incoming {
   [[nodiscard]] ByteCount payload_bytes() const override { return bytes_.size(); }
   using Incoming::receive;
   void receive(std::span<const transport::Memory> into, transport::Completion done) override {
-    BOOST_REQUIRE((into.size() == 1 && into.front().bytes == bytes_.size()));
-    pending_.push_back([bytes = bytes_, to = into.front().address, done = std::move(done)](const auto& outcome) {
-      if (!outcome) std::memcpy(to, bytes.data(), bytes.size());
+    std::vector<transport::Memory> places(into.begin(), into.end());
+    BOOST_REQUIRE(transport::total_bytes(into) == bytes_.size());
+    pending_.push_back([bytes = bytes_, places = std::move(places), done = std::move(done)](const auto& outcome) {
+      const std::byte* from = bytes.data();
+      for (const transport::Memory& place : places) {
+        if (!outcome) std::memcpy(place.address, from, place.bytes);
+        from += place.bytes;
+      }
       done(outcome);
     });
   }
@@ -57,12 +62,17 @@ class Bench final : public Requests, public Events, transport::Endpoint {
         source_(static_cast<std::size_t>(rows_ * row_bytes)),
         target_(static_cast<std::size_t>(2 * rows_ * row_bytes)) {
     for (std::size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<std::byte>((i * 7 + i / 251) % 253 + 1);
+    limit(1);
+  }
+  /// Requires: nothing was added yet.
+  void limit(std::size_t max_message_ranges) {
     for (std::uint32_t peer = 0; peer < peer_count; ++peer) {
       engine.limit(peer, {.max_pack_bytes = 4 * row_bytes,
                           .first_request = 1000 * (peer + std::uint64_t{1}),
                           .max_ranges = 4,
                           .max_read_bytes = 1u << 20,
-                          .max_reads = 2});
+                          .max_reads = 2,
+                          .max_message_ranges = max_message_ranges});
     }
   }
 
@@ -70,13 +80,15 @@ class Bench final : public Requests, public Events, transport::Endpoint {
     engine.add(std::make_shared<const std::vector<Transfer>>(transfers));
   }
   void add(std::uint32_t peer, const std::string& way, std::uint32_t piece) {
+    const bool gathered = way == "gathered";  // straight, where messages take lists
+    if (gathered && !std::exchange(added_, true)) limit(16);
     const PlacedBox held{Box::whole({rows_, row_bytes}), 0, {row_bytes, 1}};
     PlacedBox wanted = held;
     wanted.local_strides[0] = 2 * row_bytes;
     Transfer transfer;
     transfer.piece = piece;
     transfer.peer = peer;
-    transfer.way = *way_from(way);
+    transfer.way = *way_from(gathered ? "straight" : way);
     transfer.box = Box{{static_cast<Extent>(piece) * rows_of_piece, 0}, {rows_of_piece, row_bytes}};
     transfer.held = held;
     transfer.wanted = wanted;
@@ -157,13 +169,14 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   [[nodiscard]] bool all_in_place() const { return rows().size() == static_cast<std::size_t>(rows_); }
 
   transport::Endpoint& endpoint(std::uint32_t) override { return *this; }
-  void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, bool each) override {
-    asked.push_back({peer, request, std::move(parts), each});
+  void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, Answer answer) override {
+    asked.push_back({peer, request, std::move(parts), answer == Answer::each});
     awaited.insert(request);
   }
   void forget(std::uint32_t, std::uint64_t request) override { BOOST_TEST(awaited.erase(request) == 1U); }
   void changed() override { changed_ = true; }
   void failed(const std::exception_ptr&) override { ++failures; }
+  void peer_failed(std::uint32_t, const transport::Fault&) override { ++failures; }
   void digested(const TransferPart&, const memory::Digest128&) override {}
   void differs(const TransferPart&) override { ++failures; }
 
@@ -196,6 +209,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   Region region_;
   CostModel costs_;
   bool changed_ = false;
+  bool added_ = false;
   std::counting_semaphore<> woken_{0};
   memory::Copier copier_{1, [this] { woken_.release(); }};
   memory::HostCopies copies_{copier_};
@@ -216,9 +230,9 @@ ByteCount bytes_of_parts(const std::vector<TransferPart>& parts) {
 
 constexpr ByteCount piece_bytes = rows_of_piece * row_bytes;
 const transport::Outcome lost = transport::Fault{ErrorCode::peer_lost, "the peer is gone"};
-const std::vector<std::string> remote_ways{"mapped", "read", "over_read", "straight", "packed"};
-const std::vector<std::string> fabric_ways{"read", "over_read", "straight", "packed"};
-const std::vector<std::string> message_ways{"straight", "packed"};
+const std::vector<std::string> remote_ways{"mapped", "read", "over_read", "straight", "gathered", "packed"};
+const std::vector<std::string> fabric_ways{"read", "over_read", "straight", "gathered", "packed"};
+const std::vector<std::string> message_ways{"straight", "gathered", "packed"};
 
 }  // namespace
 

@@ -67,8 +67,10 @@ class CountingFabric final : public transport::Fabric {
 /// A loop that drives a counting fabric.
 struct Driven {
   explicit Driven(std::chrono::nanoseconds spin) {
-    loop.call(
-        [&] { driver = std::make_unique<FabricDriver>(loop, std::vector<transport::Fabric*>{&fabric}, spin, [this](const Error&) { broke = true; }); });
+    loop.call([&] {
+      driver = std::make_unique<FabricDriver>(loop, std::vector<transport::Fabric*>{&fabric}, spin,
+                                              [this](const Error&) { broke = true; });
+    });
   }
   ~Driven() {
     loop.call([&] { driver.reset(); });

@@ -17,10 +17,9 @@ FabricTraits traits(const std::string& name, Reach reach, transport::Preference 
 }
 
 // Shared memory, two kinds of hardware that reads, streams.
-const std::vector<FabricTraits> all{traits("shm", Reach::host, {.map = 1, .read = 4}),
-                                    traits("ucx", Reach::network, {.read = 2, .message = 6}),
-                                    traits("libfabric", Reach::network, {.read = 3, .message = 7}),
-                                    traits("tcp", Reach::network, {.message = 5})};
+const std::vector<FabricTraits> all{
+    traits("shm", Reach::host, {.map = 1, .read = 4}), traits("ucx", Reach::network, {.read = 2, .message = 6}),
+    traits("libfabric", Reach::network, {.read = 3, .message = 7}), traits("tcp", Reach::network, {.message = 5})};
 
 std::vector<wire::FabricOffer> offers_of(const std::vector<FabricTraits>& traits) {
   std::vector<wire::FabricOffer> offers;
@@ -87,8 +86,8 @@ BOOST_AUTO_TEST_CASE(hardware_that_reads_is_better_than_reading_by_the_kernel_an
 
 BOOST_AUTO_TEST_CASE(between_hosts_the_second_hardware_and_streams_are_left_alone_where_the_first_reads) {
   BOOST_TEST((connected(all, offers_of(all), false, {{"ucx", reads}}) == Names{"ucx"}));
-  BOOST_TEST((connected(all, offers_of(all), false, {{"ucx", sends}, {"libfabric", reads}}) ==
-              Names{"ucx", "libfabric"}));
+  BOOST_TEST(
+      (connected(all, offers_of(all), false, {{"ucx", sends}, {"libfabric", reads}}) == Names{"ucx", "libfabric"}));
   BOOST_TEST((connected(all, offers_of(all), false, {{"ucx", sends}, {"libfabric", sends}, {"tcp", sends}}) ==
               Names{"ucx", "libfabric", "tcp"}));
 }

@@ -86,6 +86,27 @@ BOOST_AUTO_TEST_CASE(what_was_published_from_a_registration_that_is_gone_is_sent
   publication.retire(10s);
 }
 
+BOOST_AUTO_TEST_CASE(what_was_discarded_is_not_shown_to_readers) {
+  Pair pair;
+  constexpr ByteCount part = ByteCount{256} << 20;
+  Arena arena = pair.source.allocate(2 * part);
+  BOOST_TEST((failure_of([&] { arena.discard(part, 2 * part); }).code() == ErrorCode::invalid_argument));
+  BOOST_TEST(arena.discard(part / 2, part) == 0U);
+  pair.held.use(arena.data() + part);
+  pair.held.fill(1);
+  Publication publication = pair.publish();
+  const bool in_parts = reads_ordinary_memory();  // shm's
+  BOOST_TEST(arena.discard(part, part) == (in_parts ? part : 0));
+  if (in_parts) {
+    const Error error = failure_of([&] { pair.restore(); });
+    BOOST_TEST(std::string(error.what()).find("was discarded") != std::string::npos, error.what());
+  } else {
+    pair.restore();
+    BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  }
+  pair.held.use(nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_registered_is_refused_with_the_reason) {
   Pair pair;
   const auto refused = [&](const View& view, ErrorCode code, const std::string& why) {

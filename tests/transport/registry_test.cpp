@@ -53,7 +53,8 @@ BOOST_AUTO_TEST_CASE(loopback_is_chosen_by_name_and_never_by_auto) {
 BOOST_AUTO_TEST_CASE(auto_takes_all_that_are_viable_in_the_order_of_the_table) {
   std::vector<const Transport*> expected;
   for (const Transport& transport : registered()) {
-    if (transport.reach != Reach::process && transport.probe(Asked::automatically).viable) expected.push_back(&transport);
+    if (transport.reach != Reach::process && transport.probe(Asked::automatically).viable)
+      expected.push_back(&transport);
   }
   BOOST_TEST((select(automatic) == expected));
   BOOST_TEST(std::ranges::count(expected, "tcp", &Transport::name) == 1);

@@ -101,6 +101,31 @@ BOOST_AUTO_TEST_CASE(an_arena_lies_in_chunks_side_by_side_on_both_sides) {
   for (std::size_t i = 0; i < places.size(); ++i) BOOST_TEST((mapped[places[i]] == static_cast<std::byte>(i + 1)));
 }
 
+BOOST_AUTO_TEST_CASE(whole_chunks_are_given_back_and_the_others_stay_readable) {
+  const Deadline deadline(60s);
+  const ByteCount chunk = shm::smallest_chunk_bytes;
+  const auto region = shm::allocate_region(3 * chunk + 100);
+  std::byte* const bytes = region->memory().address;
+  bytes[0] = std::byte{1};
+  bytes[3 * chunk + 99] = std::byte{4};
+  BOOST_TEST(region->discard(chunk - 1, chunk) == 0U);
+  BOOST_TEST(region->holds(0, 3 * chunk + 100));
+  BOOST_TEST(region->discard(chunk - 1, 2 * chunk + 1) == 2 * chunk);
+  BOOST_TEST(region->discard(chunk, chunk) == 0U);  // once
+  BOOST_TEST(region->holds(0, chunk));
+  BOOST_TEST(!region->holds(chunk - 1, 2));
+  BOOST_TEST(!region->holds(2 * chunk, chunk));
+  BOOST_TEST(region->holds(3 * chunk, 100));
+  BOOST_TEST(region->descriptors().size() == 2U);
+  const Bytes key = region->key();
+  const auto remote = shm::import_region(export_key(*region, key), 3 * chunk + 100, ::getpid());
+  BOOST_REQUIRE(!remote->mapped().empty());
+  BOOST_TEST((remote->mapped().address[0] == std::byte{1}));
+  BOOST_TEST((remote->mapped().address[3 * chunk + 99] == std::byte{4}));
+  refused(key, {}, "0 descriptors came with a region key that goes with 2");
+  BOOST_TEST(region->discard(3 * chunk, 100) > 0U);  // the last one is shorter
+}
+
 BOOST_AUTO_TEST_CASE(no_arena_has_more_chunks_than_descriptors_travel_with_a_key) {
   for (int bits = 0; bits < 62; ++bits) {
     for (const ByteCount bytes : {ByteCount{1} << bits, (ByteCount{1} << bits) + 1}) {
@@ -198,10 +223,12 @@ BOOST_AUTO_TEST_CASE(keys_with_impossible_sizes_are_refused) {
   for (const std::uint64_t chunk : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4095}, ~std::uint64_t{0}}) {
     refused(with_word(key, 3, chunk), copies_of(*region), "impossible sizes");
   }
-  refused(with_word(key, 3, 4096), copies_of(*region), "goes with 2");
+  refused(with_word(key, 3, 4096), copies_of(*region), "where the key says 4096");
   refused(with_word(key, 2, ~std::uint64_t{0}), copies_of(*region), "impossible sizes");
-  refused(with_word(key, 2, std::uint64_t{1} << 62), copies_of(*region), "1 descriptors");
-  refused(with_word(key, 2, 0), copies_of(*region), "goes with 0");
+  refused(with_word(key, 2, std::uint64_t{1} << 62), copies_of(*region), "pieces");
+  refused(with_word(key, 2, 0), copies_of(*region), "speaks of 0 pieces");
+  refused(with_word(key, 4, 0), copies_of(*region), "goes with 0");
+  refused(with_word(key, 4, 2), copies_of(*region), "speaks of 1 pieces");
   refused(key, copies_of(*region), "8193 were announced", 8193);
   Bytes memory(1000);
   const auto adopted = shm::adopt_region(host_memory(memory));

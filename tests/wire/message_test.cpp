@@ -93,8 +93,12 @@ const std::vector<Refused> refused{
     {"Lease.ranges[0]", lease_of({{0}, {-4}})},
     {"Lease.ranges[0]", lease_of({{1, 2}, {4, huge}})},
     {"Hello.fabrics", hello([](Hello& h) { h.fabrics.resize(17); })},
-    {"Hello.fabrics", hello([](Hello& h) { h.fabrics = {{std::string(257, 'f'), ""}}; })},
-    {"Hello.fabrics", hello([](Hello& h) { h.fabrics = {{"", std::string(257, 'd')}}; })},
+    {"Hello.fabrics", hello([](Hello& h) {
+       h.fabrics = {{std::string(257, 'f'), ""}};
+     })},
+    {"Hello.fabrics", hello([](Hello& h) {
+       h.fabrics = {{"", std::string(257, 'd')}};
+     })},
     {"Bind.fabrics", bind_of({std::string(257, 'f'), "", {}})},
     {"Bind.fabrics", bind_of({"", std::string(257, 'd'), {}})},
     {"Bind.fabrics", bind_of({"", "", Bytes(65537)})},

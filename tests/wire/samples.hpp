@@ -102,7 +102,11 @@ class Maker {
     };
     return {
         Hello{protocol_version, several<std::string>(4, [&] { return text(20); }), rank(), rank(), word(), text(200),
-              digest(), text(200), several<FabricOffer>(4, [&] { return FabricOffer{text(20), text(60)}; })},
+              digest(), text(200),
+              several<FabricOffer>(4,
+                                   [&] {
+                                     return FabricOffer{text(20), text(60)};
+                                   })},
         Proof{digest()},
         ManifestRequest{digest()},
         ManifestReply{digest(), bytes(3000)},
@@ -113,9 +117,12 @@ class Maker {
         Release{word(), word()},
         Released{word(), below(2) == 0},
         Bind{word(), word(),
-             several<FabricHandle>(4, [&] { return FabricHandle{text(20), text(60), bytes(4000), word()}; })},
+             several<FabricHandle>(4,
+                                   [&] {
+                                     return FabricHandle{text(20), text(60), bytes(4000), word()};
+                                   })},
         bound,
-        PackRequest{word(), word(), parts(), below(2) == 0, below(2) == 0, text(20), word()},
+        PackRequest{word(), word(), parts(), false, below(2) == 0, text(20), word(), below(2) == 0},
         DigestRequest{word(), word(), parts()},
         Digests{word(), several<BoxDigest>(30,
                                            [&] {

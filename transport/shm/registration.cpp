@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <mutex>
 #include <set>
@@ -25,7 +26,9 @@ struct ArenaKey {
   std::uint64_t serial = 0;  ///< readers keep what they have mapped by key: no two regions have the same
   std::uint64_t size_bytes = 0;
   std::uint64_t chunk_bytes = 0;
+  std::uint64_t present = 0;  ///< a bit for each chunk that was not discarded; their descriptors come along
 };
+static_assert(max_key_descriptors <= 64);
 
 struct AdoptedKey {
   std::uint64_t magic = adopted_magic;
@@ -58,31 +61,75 @@ class ArenaRegion final : public Region {
   [[nodiscard]] Memory memory() const override { return {mapping_.address(), size_bytes_, {}}; }
   [[nodiscard]] Bytes key() const override {
     Bytes out;
-    append(out, ArenaKey{.serial = serial_, .size_bytes = size_bytes_, .chunk_bytes = chunk_bytes_});
+    ArenaKey key{.serial = serial_, .size_bytes = size_bytes_, .chunk_bytes = chunk_bytes_};
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < chunks_.size(); ++i) key.present |= std::uint64_t{chunks_[i] ? 1U : 0U} << i;
+    append(out, key);
     seal(out);
     return out;
   }
   [[nodiscard]] std::vector<int> descriptors() const override {
     std::vector<int> out;
-    for (const auto& chunk : chunks_) out.push_back(chunk.get());
+    const std::lock_guard lock(mutex_);
+    for (const auto& chunk : chunks_) {
+      if (chunk) out.push_back(chunk.get());
+    }
     return out;
+  }
+  // Readers that have a chunk mapped keep it.
+  ByteCount discard(ByteCount offset_bytes, ByteCount bytes) override {
+    ByteCount discarded = 0;
+    const std::lock_guard lock(mutex_);
+    each_chunk([&](ByteCount begin, ByteCount length, support::Descriptor& memory) {
+      const bool inside = begin >= offset_bytes && std::min(begin + length, size_bytes_) <= offset_bytes + bytes;
+      if (!memory || !inside) return;
+      mapping_.unmap(begin, length);
+      memory.reset();
+      discarded += length;
+    });
+    return discarded;
+  }
+  [[nodiscard]] bool holds(ByteCount offset_bytes, ByteCount bytes) const override {
+    bool all = true;
+    const std::lock_guard lock(mutex_);
+    each_chunk([&](ByteCount begin, ByteCount length, const support::Descriptor& memory) {
+      const bool outside = begin + length <= offset_bytes || begin >= offset_bytes + bytes;
+      all = all && (memory || outside);
+    });
+    return all;
   }
   /// Bytes of pages that nobody has touched yet.
   [[nodiscard]] ByteCount untouched_bytes() const {
-    ByteCount present = 0;
-    for (const auto& chunk : chunks_) {
+    ByteCount untouched = 0;
+    const std::lock_guard lock(mutex_);
+    each_chunk([&](ByteCount, ByteCount length, const support::Descriptor& memory) {
       struct stat info {};
-      if (::fstat(chunk.get(), &info) == 0) present += static_cast<ByteCount>(info.st_blocks) * 512;
-    }
-    return mapping_.bytes() - std::min(mapping_.bytes(), present);
+      if (!memory || ::fstat(memory.get(), &info) != 0) return;
+      untouched += length - std::min(length, static_cast<ByteCount>(info.st_blocks) * 512);
+    });
+    return untouched;
   }
 
  private:
+  template <typename Visit>
+  void each_chunk(Visit visit) {
+    for (std::size_t i = 0; i < chunks_.size(); ++i) {
+      visit(i * chunk_bytes_, bytes_of_chunk(i, size_bytes_, chunk_bytes_), chunks_[i]);
+    }
+  }
+  template <typename Visit>
+  void each_chunk(Visit visit) const {
+    for (std::size_t i = 0; i < chunks_.size(); ++i) {
+      visit(i * chunk_bytes_, bytes_of_chunk(i, size_bytes_, chunk_bytes_), chunks_[i]);
+    }
+  }
+
   ByteCount size_bytes_;
   ByteCount chunk_bytes_;
   std::uint64_t serial_ = unique_number();
   Mapping mapping_;
-  std::vector<support::Descriptor> chunks_;
+  mutable std::mutex mutex_;
+  std::vector<support::Descriptor> chunks_;  // guarded by mutex_, once made; empty ones were discarded
 };
 
 /// What this process has been promised and has not touched yet counts as used: the pages will be wanted.
@@ -113,6 +160,10 @@ class PromisedRegion final : public Region {
   [[nodiscard]] Memory memory() const override { return arena_->memory(); }
   [[nodiscard]] Bytes key() const override { return arena_->key(); }
   [[nodiscard]] std::vector<int> descriptors() const override { return arena_->descriptors(); }
+  ByteCount discard(ByteCount offset_bytes, ByteCount bytes) override { return arena_->discard(offset_bytes, bytes); }
+  [[nodiscard]] bool holds(ByteCount offset_bytes, ByteCount bytes) const override {
+    return arena_->holds(offset_bytes, bytes);
+  }
 
  private:
   std::unique_ptr<ArenaRegion> arena_;
@@ -189,19 +240,27 @@ Mapping map_arena(const ArenaKey& key, const std::vector<support::Descriptor>& d
         fmt::format("region key has impossible sizes: {} bytes in pieces of {}", key.size_bytes, key.chunk_bytes));
   }
   const ByteCount count = chunk_count(key.size_bytes, key.chunk_bytes);
-  if (count != descriptors.size()) {
-    refuse_key(fmt::format("{} descriptors came with a region key that goes with {}", descriptors.size(), count));
+  if (count > max_key_descriptors || std::bit_width(key.present) > static_cast<int>(count)) {
+    refuse_key(fmt::format("region key speaks of {} pieces", count));
   }
+  const auto there = static_cast<std::size_t>(std::popcount(key.present));
+  if (there != descriptors.size()) {
+    refuse_key(fmt::format("{} descriptors came with a region key that goes with {}", descriptors.size(), there));
+  }
+  const auto each = [&](auto visit) {
+    std::size_t next = 0;
+    for (ByteCount chunk = 0; chunk < count; ++chunk) {
+      if ((key.present >> chunk & 1U) == 0) continue;
+      visit(chunk * key.chunk_bytes, bytes_of_chunk(chunk, key.size_bytes, key.chunk_bytes), descriptors[next++]);
+    }
+  };
   // All before any is mapped: what is refused costs nothing.
-  for (ByteCount chunk = 0; chunk < count; ++chunk) {
-    require_sealed(descriptors[chunk], bytes_of_chunk(chunk, key.size_bytes, key.chunk_bytes));
-  }
+  each([](ByteCount, ByteCount bytes, const support::Descriptor& memory) { require_sealed(memory, bytes); });
   try {
     Mapping mapping(whole_pages(key.size_bytes));
-    for (ByteCount chunk = 0; chunk < count; ++chunk) {
-      mapping.map(chunk * key.chunk_bytes, bytes_of_chunk(chunk, key.size_bytes, key.chunk_bytes), descriptors[chunk],
-                  false);
-    }
+    each([&](ByteCount begin, ByteCount bytes, const support::Descriptor& memory) {
+      mapping.map(begin, bytes, memory, false);
+    });
     return mapping;
   } catch (const Error& error) {
     refuse_key(error.what());

@@ -109,4 +109,11 @@ void Mapping::map(ByteCount offset_bytes, ByteCount bytes, const support::Descri
   }
 }
 
+void Mapping::unmap(ByteCount offset_bytes, ByteCount bytes) {
+  constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  if (::mmap(address_ + offset_bytes, bytes, PROT_NONE, reserved, -1, 0) == MAP_FAILED) {
+    refuse_memory(fmt::format("cannot unmap {} bytes of shared memory", bytes));
+  }
+}
+
 }  // namespace shardwire::transport::shm

@@ -36,6 +36,8 @@ class Mapping {
 
   /// Requires: the range, whole pages all of it, is inside. Errors: throws Error{out_of_resources}.
   void map(ByteCount offset_bytes, ByteCount bytes, const support::Descriptor& memory, bool writable);
+  /// Nothing can be loaded from there again. The same.
+  void unmap(ByteCount offset_bytes, ByteCount bytes);
   [[nodiscard]] std::byte* address() const { return address_; }
   [[nodiscard]] ByteCount bytes() const { return bytes_; }
 

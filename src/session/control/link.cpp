@@ -164,7 +164,7 @@ std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
 
 void Link::prepare(std::size_t fabric, Prepared prepared) {
   Channel& channel = channels_[fabric];
-  const transport::Sockets wanted = fabrics_[fabric].sockets();
+  const transport::Sockets wanted = fabrics_.sockets(fabric);
   const bool fresh = !channel.sockets.empty() && Clock::now() - channel.opened_at < sockets_limit;
   if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
   channel.waiting.push_back(std::move(prepared));

@@ -26,7 +26,7 @@ class Link {
  public:
   using Answer = std::function<void(wire::Message&)>;  ///< a reply, or wire::Failure
   using Clock = std::chrono::steady_clock;
-  using Broken = std::function<void(const Error&)>;    ///< the connection ended; nothing further comes
+  using Broken = std::function<void(const Error&)>;  ///< the connection ended; nothing further comes
 
   /// To a member whose address is not known yet: what is asked waits for connect().
   Link(const Fabrics& fabrics, int rank) : fabrics_(fabrics), rank_(rank), channels_(fabrics.size()) {}
@@ -138,7 +138,7 @@ class Link {
   std::uint64_t next_watcher_ = 1;
   std::map<std::uint64_t, std::vector<support::Descriptor>> descriptors_;  // by request
   std::vector<Channel> channels_;                                          // by fabric
-  std::map<std::string, Binding> bindings_;                            // by publication
+  std::map<std::string, Binding> bindings_;                                // by publication
   std::shared_ptr<Connection> connection_;  // owners: this link and its own callbacks; null until connect()
 };
 

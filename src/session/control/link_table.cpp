@@ -15,8 +15,7 @@ constexpr ByteCount max_idle_bytes = 256u << 20;
 
 }  // namespace
 
-LinkTable::LinkTable(Loop& loop, const Fabrics& fabrics, Membership& membership, const Identity& identity,
-                     Defer defer)
+LinkTable::LinkTable(Loop& loop, const Fabrics& fabrics, Membership& membership, const Identity& identity, Defer defer)
     : loop_(loop), fabrics_(fabrics), membership_(membership), identity_(identity), defer_(std::move(defer)) {
 }
 

@@ -73,7 +73,8 @@ void OpeningSockets::fail(const Error& why) {
 
 void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach, support::Descriptor socket) {
   if (attach.token == 0 || attach.index > max_index) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("there is no socket {} of token {}", attach.index, attach.token));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("there is no socket {} of token {}", attach.index, attach.token));
   }
   close_old();
   if (count_ >= max_waiting_sockets) {

@@ -123,8 +123,8 @@ void RestoreRun::leased(std::size_t index, wire::Message& message) {
     if (!repetition_.awaits_leases() && stage_ == Stage::verify) release_all();
     return;
   }
-  const bool connected = std::ranges::all_of(
-      peer.connected, [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
+  const bool connected =
+      std::ranges::all_of(peer.connected, [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
   const bool suffices = peer.sent_by || !wants_messages();
   if (connected && suffices && peer.bound_generation == peer.record.generation) return peer_bound();
   connect(index);
@@ -177,7 +177,8 @@ void RestoreRun::expect_of_peers(const std::vector<move::Transfer>& transfers) {
   for (const move::Transfer& transfer : transfers) {
     move::Prediction& sum = peers_[transfer.peer].expected[static_cast<std::size_t>(transfer.way)];
     const bool with_gaps = transfer.way == Way::over_read;
-    sum.bytes += with_gaps ? move::hull_bytes(transfer.box, transfer.held, transfer.item_bytes) : transfer.copy->bytes();
+    sum.bytes +=
+        with_gaps ? move::hull_bytes(transfer.box, transfer.held, transfer.item_bytes) : transfer.copy->bytes();
     sum.runs += transfer.copy->runs();
   }
   for (Peer& peer : peers_) {

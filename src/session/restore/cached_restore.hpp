@@ -53,7 +53,7 @@ struct SourcePeer {
   std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
   std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
   std::uint64_t bound_generation = 0;             // of the publication that what follows belongs to; 0: none yet
-  std::vector<std::size_t> candidates;            // fabrics that may still be worth connecting, best first; while binding
+  std::vector<std::size_t> candidates;  // fabrics that may still be worth connecting, best first; while binding
   std::vector<ConnectedFabric> connected;
   std::map<std::size_t, std::string> left_out;  // fabrics that could not be connected, and why
   std::vector<SourceRegion> regions;
@@ -66,8 +66,10 @@ struct SourcePeer {
   std::string no_map_reason;
   std::string no_map_cost;
   std::array<move::Prediction, way_count> expected{};  // of the transfers from here, by way; with gaps
-  ByteCount max_pack_bytes = 0;  // most payload of one packed request
+  ByteCount max_pack_bytes = 0;                        // most payload of one packed request
 
+  /// Of one message from there.
+  [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_ranges : 1; }
   /// Nothing of the source's memory is known any more; the next restore binds anew.
   void unbind() {
     bound_generation = 0;

@@ -21,8 +21,8 @@ int worst_path(const SourcePeer& peer) {
   if (peer.handles.empty()) return peer.tensors.empty() ? 0 : no_path;
   int worst = 0;
   for (const wire::TensorHandle& handle : peer.handles) {
-    worst = std::max(worst, handle.region == wire::no_region ? peer.unregistered_path
-                                                             : peer.regions[handle.region].best_path);
+    worst = std::max(worst,
+                     handle.region == wire::no_region ? peer.unregistered_path : peer.regions[handle.region].best_path);
   }
   return worst;
 }
@@ -108,9 +108,10 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
     if (handle.keys.empty()) return nullptr;
     const wire::RegionKey& key = handle.keys.front();
     if (descriptors.end() - next < key.descriptors) {
-      throw Error(ErrorCode::transport_failed,
-                  fmt::format("source rank {} has not handed over the descriptors of a region", to_int(peer.layout_rank)),
-                  std::vector<Rank>{peer.layout_rank});
+      throw Error(
+          ErrorCode::transport_failed,
+          fmt::format("source rank {} has not handed over the descriptors of a region", to_int(peer.layout_rank)),
+          std::vector<Rank>{peer.layout_rank});
     }
     const auto end = next + key.descriptors;
     std::vector<support::Descriptor> own(std::make_move_iterator(next), std::make_move_iterator(end));
@@ -118,7 +119,8 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
     peer.keys.insert(key.key);
     return peer.link->region(fabric, key.key, handle.size_bytes, std::move(own));
   };
-  for (std::size_t i = 0; i < reply.regions.size(); ++i) take_region(peer, i, reply.regions[i], import(reply.regions[i]));
+  for (std::size_t i = 0; i < reply.regions.size(); ++i)
+    take_region(peer, i, reply.regions[i], import(reply.regions[i]));
   take_region_of_none(peer);
   if (reply.word && !peer.word.region) {
     auto region = import(reply.word->region);
@@ -142,7 +144,8 @@ void RestoreRun::check_bound(const Peer& peer, const wire::Bound& reply) const {
     if (handle.tensor != peer.tensors[i]) nonsense("handles for other tensors than it was asked for");
     if (handle.region != wire::no_region && handle.region >= reply.regions.size())
       nonsense("a handle without a region");
-    if (!peer.handles.empty() && handle != peer.handles[i]) nonsense("other handles than before, of the same generation");
+    if (!peer.handles.empty() && handle != peer.handles[i])
+      nonsense("other handles than before, of the same generation");
   }
   if (!peer.handles.empty() && reply.regions.size() != peer.regions.size()) {
     nonsense("other regions than before, of the same generation");
@@ -165,8 +168,8 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
 
 void RestoreRun::take_region_of_none(Peer& peer) {
   const ConnectedFabric& over = peer.connected.back();
-  peer.unregistered_path = best_path(peer.unregistered_path, core_.fabrics().row(over.fabric).preference,
-                                     {.message = over.path.message});
+  peer.unregistered_path =
+      best_path(peer.unregistered_path, core_.fabrics().row(over.fabric).preference, {.message = over.path.message});
 }
 
 void RestoreRun::connected(std::size_t index) {
@@ -191,7 +194,9 @@ void RestoreRun::choose_fabrics(Peer& peer) const {
   const auto best = [&](auto can, auto rank) {
     std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < peer.connected.size(); ++i) {
-      const auto rank_of = [&](std::size_t one) { return rank(core_.fabrics().row(peer.connected[one].fabric).preference); };
+      const auto rank_of = [&](std::size_t one) {
+        return rank(core_.fabrics().row(peer.connected[one].fabric).preference);
+      };
       if (can(peer.connected[i].path) && (!chosen || rank_of(i) < rank_of(*chosen))) chosen = i;
     }
     return chosen;
@@ -213,7 +218,8 @@ void RestoreRun::explain_unmapped(Peer& peer) const {
     return;
   }
   for (const std::string& one : reasons_against(peer, worst_path(peer))) peer.no_map_reason += "; " + one;
-  if (peer.no_map_reason.empty() && peer.sent_by) peer.no_map_reason = "; " + peer.connected[*peer.sent_by].path.why_not;
+  if (peer.no_map_reason.empty() && peer.sent_by)
+    peer.no_map_reason = "; " + peer.connected[*peer.sent_by].path.why_not;
 }
 
 std::vector<std::string> RestoreRun::reasons_against(const Peer& peer, int best) const {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
 #include "session/restore/run.hpp"
 
 namespace shardwire {
@@ -24,7 +26,8 @@ void RestoreRun::move_all() {
                                                       .first_request = first_request(),
                                                       .max_ranges = path.max_ranges,
                                                       .max_read_bytes = path.max_read_bytes,
-                                                      .max_reads = path.max_reads});
+                                                      .max_reads = path.max_reads,
+                                                      .max_message_ranges = from.message_ranges()});
   }
   engine_->add(transfers_);
   pump();
@@ -34,8 +37,14 @@ transport::Endpoint& RestoreRun::endpoint(std::uint32_t peer) {
   return peers_[peer].link->endpoint(peers_[peer].connected[peers_[peer].read_by.value()].fabric);
 }
 
-void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) {
-  wire::PackRequest message{request, peers_[peer].lease, {}, each, options_.verify == Verify::digest};
+void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts,
+                     move::Answer answer) {
+  wire::PackRequest message{.request = request,
+                            .lease = peers_[peer].lease,
+                            .parts = {},
+                            .each = answer == move::Answer::each,
+                            .digest = options_.verify == Verify::digest,
+                            .gathered = answer == move::Answer::gathered};
   if (message.lease == 0) {
     message.publication = options_.from;
     message.generation = peers_[peer].record.generation;
@@ -54,6 +63,12 @@ void RestoreRun::forget(std::uint32_t peer, std::uint64_t request) {
 
 void RestoreRun::changed() {
   pump();
+}
+
+void RestoreRun::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
+  const Rank source = peers_[peer].layout_rank;
+  failed(std::make_exception_ptr(
+      Error(fault.code, fmt::format("source rank {}: {}", to_int(source), fault.message), std::vector<Rank>{source})));
 }
 
 void RestoreRun::failed(const std::exception_ptr& error) {

@@ -10,8 +10,9 @@ namespace {
 // So little that asking for a lease would take longer than getting it.
 constexpr ByteCount max_unleased_bytes = 1u << 20;
 
+// What a source has changed meanwhile shows in its generation.
 bool reads_in_place(Way way) {
-  return way == Way::local || way == Way::mapped;
+  return way == Way::local || way == Way::mapped || way == Way::read;
 }
 
 bool all_connected(const SourcePeer& peer) {
@@ -35,7 +36,9 @@ void Repetition::choose(const RestoreOptions& options, const Catalog& wanted, co
   for (const move::Transfer& transfer : *cached_->transfers) {
     bytes += move::bytes_of(transfer);
     in_place = in_place && reads_in_place(transfer.way);
-    packed_at_most = packed_at_most && (reads_in_place(transfer.way) || transfer.way == Way::packed);
+    const bool one_message =
+        transfer.way == Way::packed || (transfer.way == Way::straight && peers[transfer.peer].message_ranges() > 1);
+    packed_at_most = packed_at_most && (reads_in_place(transfer.way) || one_message);
   }
   unleased_ = packed_at_most && bytes <= max_unleased_bytes;
   optimistic_ = unleased_ || in_place;

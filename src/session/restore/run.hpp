@@ -137,10 +137,11 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void move_all();
   void pump();
   transport::Endpoint& endpoint(std::uint32_t peer) override;
-  void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, bool each) override;
+  void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, move::Answer answer) override;
   void forget(std::uint32_t peer, std::uint64_t request) override;
   void changed() override;
   void failed(const std::exception_ptr& error) override;
+  void peer_failed(std::uint32_t peer, const transport::Fault& fault) override;
   void digested(const move::TransferPart& part, const memory::Digest128& digest) override;
   void differs(const move::TransferPart& part) override;
 

@@ -93,7 +93,8 @@ void RestoreRun::differ(std::span<const move::TransferPart> parts) const {
 bool RestoreRun::proven(std::size_t peer) const {
   if (peers_[peer].word.says_live(peers_[peer].record.generation)) return true;
   return std::all_of(transfers_->begin(), transfers_->end(), [&](const move::Transfer& transfer) {
-    return transfer.peer != peer || transfer.way == Way::packed;
+    return transfer.peer != peer || transfer.way == Way::packed ||
+           (transfer.way == Way::straight && peers_[peer].message_ranges() > 1);
   });
 }
 

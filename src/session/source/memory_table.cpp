@@ -57,6 +57,22 @@ void RegisteredMemory::withdraw() {
   if (!owner_.is_this()) static_cast<void>(new Regions(std::move(gone)));
 }
 
+ByteCount RegisteredMemory::discard(ByteCount offset_bytes, ByteCount bytes) {
+  if (offset_bytes > memory_.bytes || bytes > memory_.bytes - offset_bytes) {
+    throw Error(ErrorCode::invalid_argument, "the range to be discarded is not inside of the arena");
+  }
+  const std::lock_guard lock(mutex_);
+  const auto shown = [](const auto& region) { return region && !region->key().empty(); };
+  if (std::ranges::count_if(regions_, shown) != 1) return 0;
+  return (*std::ranges::find_if(regions_, shown))->discard(offset_bytes, bytes);
+}
+
+bool RegisteredMemory::holds(ByteCount offset_bytes, ByteCount bytes) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(regions_,
+                             [&](const auto& region) { return !region || region->holds(offset_bytes, bytes); });
+}
+
 bool RegisteredMemory::withdrawn() const {
   const std::lock_guard lock(mutex_);
   return std::all_of(regions_.begin(), regions_.end(), [](const auto& region) { return region == nullptr; });
@@ -134,7 +150,8 @@ std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& mem
 std::shared_ptr<RegisteredMemory> MemoryTable::adopt_unasked(const transport::Memory& memory) {
   RegisteredMemory::Regions regions(fabrics_->size());
   adopt(*fabrics_, memory, regions, [&](std::size_t fabric) { return (*fabrics_)[fabric].adopts_unasked(); });
-  if (std::none_of(regions.begin(), regions.end(), [](const auto& region) { return region != nullptr; })) return nullptr;
+  if (std::none_of(regions.begin(), regions.end(), [](const auto& region) { return region != nullptr; }))
+    return nullptr;
   return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller);
 }
 
@@ -175,6 +192,10 @@ std::byte* Arena::data() const {
 }
 ByteCount Arena::size_bytes() const {
   return detail::checked(state_, "arena").memory().bytes;
+}
+
+ByteCount Arena::discard(ByteCount offset_bytes, ByteCount bytes) {
+  return detail::checked(state_, "arena").discard(offset_bytes, bytes);
 }
 
 Registration::Registration() = default;

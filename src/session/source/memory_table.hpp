@@ -31,6 +31,9 @@ class SHARDWIRE_LOCAL RegisteredMemory {
   [[nodiscard]] const transport::Memory& memory() const { return memory_; }
   /// As the fabric knows it; null when it does not, or not any more. Owners: this, and the caller as long as it looks at it.
   [[nodiscard]] std::shared_ptr<const transport::Region> region(std::size_t fabric) const;
+  /// As Region::discard() of an arena, where no fabric has pinned it.
+  ByteCount discard(ByteCount offset_bytes, ByteCount bytes);
+  [[nodiscard]] bool holds(ByteCount offset_bytes, ByteCount bytes) const;
   /// No fabric knows it from here on: keys are not shown any more, and those that peers have do not work.
   void withdraw();
   [[nodiscard]] bool withdrawn() const;

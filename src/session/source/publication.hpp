@@ -58,13 +58,13 @@ struct SHARDWIRE_LOCAL PublicationState {
   std::uint64_t generation = 0;
   DescribedCatalog described;
   struct Tensor {
-    const std::byte* data = nullptr;    ///< local element 0
-    ByteCount bytes = 0;                ///< from there to the end of the last element held
-    Extents strides;                    ///< see View
+    const std::byte* data = nullptr;  ///< local element 0
+    ByteCount bytes = 0;              ///< from there to the end of the last element held
+    Extents strides;                  ///< see View
     /// What the fabrics know of it, null where that is nothing. Owners: see RegisteredMemory.
     std::shared_ptr<RegisteredMemory> registered{};
   };
-  std::vector<Tensor> tensors;            ///< in the order of the manifest; those of one element travel by value: empty
+  std::vector<Tensor> tensors;  ///< in the order of the manifest; those of one element travel by value: empty
   std::shared_ptr<RegisteredMemory> snapshot;  ///< memory of a snapshot
   /// All memory that is in no arena nor registration, with what lies in between; null where no fabric takes it unasked.
   std::shared_ptr<RegisteredMemory> adopted;

@@ -297,6 +297,9 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
       if (fresh) bound.regions.push_back(show(reader, request.request, *tensor.registered, fabrics));
       handle.region = entry->second;
       handle.offset_bytes = static_cast<ByteCount>(tensor.data - tensor.registered->memory().address);
+      if (!tensor.registered->holds(handle.offset_bytes, tensor.bytes)) {
+        refuse_request(fmt::format("the memory of tensor {} of '{}' was discarded", leased.id, publication->name));
+      }
     }
     bound.tensors.push_back(handle);
   }
@@ -331,13 +334,14 @@ void Publisher::connect(Connection& reader, std::size_t fabric, const wire::Fabr
       straight_.cut_off(std::move(known->second.channels.extract(channel).mapped().endpoint), nullptr);
     }
   }
-  auto sockets = wanted.sockets == 0 ? std::vector<support::Descriptor>{} : sockets_.take(reader.peer(), wanted.sockets);
+  auto sockets =
+      wanted.sockets == 0 ? std::vector<support::Descriptor>{} : sockets_.take(reader.peer(), wanted.sockets);
   if (wanted.sockets != 0 && sockets.empty()) {
-    throw Error(ErrorCode::peer_lost, fmt::format("the sockets for fabric {} are not there, or not any more", wanted.name));
+    throw Error(ErrorCode::peer_lost,
+                fmt::format("the sockets for fabric {} are not there, or not any more", wanted.name));
   }
-  auto endpoint = fabrics_[fabric].connect({.address = wanted.address,
-                                            .same_host = reader.peer().host == host_,
-                                            .sockets = std::move(sockets)});
+  auto endpoint = fabrics_[fabric].connect(
+      {.address = wanted.address, .same_host = reader.peer().host == host_, .sockets = std::move(sockets)});
   Reader& entry = readers_[reader.id()];
   entry.channels[fabric] = {wanted.sockets, std::move(endpoint)};
   int best = no_path;
@@ -416,8 +420,10 @@ void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) 
     served->read_while_live(request.publication, request.generation);
   }
   auto sources = locate(served->published(), lease, request.parts);
-  if (served->endpoint() == nullptr) refuse_request("a pack request came before bind, or before one with a fabric that has messages");
+  if (served->endpoint() == nullptr)
+    refuse_request("a pack request came before bind, or before one with a fabric that has messages");
   if (request.each) return straight_.send(std::move(served), std::move(sources), request.digest);
+  if (request.gathered) return straight_.send_gathered(std::move(served), std::move(sources), request.digest);
   packed_.send(std::move(served), std::move(sources), request.digest);
 }
 
