@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/environment.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
 #include "cli/run_job.hpp"
@@ -87,10 +88,13 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets) {
     needed += target.report.needed;
     if (transport.empty()) transport = target.report.transport;
   }
+  const auto measured = environment("SHARDWIRE_CALIBRATION");
   return fmt::format(
       "{}: {} source ranks -> {} target ranks, {}, none of it moved; open: {}\n"
-      "target <- source rank, path and bytes, expected time and speed with the machine to themselves, carrier\n",
-      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human(needed), transport);
+      "target <- source rank, path and bytes, expected time and speed with the machine to themselves, carrier\n"
+      "(expected by {})\n",
+      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human(needed), transport,
+      measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
 }
 
 void print(const Case& job, std::vector<MemberResult> results, bool json) {

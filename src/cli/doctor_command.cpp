@@ -33,8 +33,9 @@ void print_json(const TransportFinding& finding) {
 }
 
 void print(const TransportFinding& finding) {
+  const std::string says_more = finding.detail == finding.version ? std::string() : finding.detail;
   write_output(fmt::format("  {:<14}{:<10}{:<9}{}{}{}\n", finding.name, word_for(finding), to_string(finding.reach),
-                           finding.version, finding.version.empty() ? "" : ": ", finding.detail));
+                           finding.version, finding.version.empty() || says_more.empty() ? "" : ": ", says_more));
 }
 
 void print(const InterfaceFinding& finding) {

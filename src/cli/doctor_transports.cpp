@@ -53,6 +53,7 @@ std::vector<TransportFinding> find_transports(std::string_view names) {
         automatic ? unasked.viable && row.reach != Reach::process : std::ranges::find(named, row.name) != named.end();
     TransportFinding finding{std::string(row.name),     row.reach, viability.viable,
                              viability.viable && asked, {},        viability.detail};
+    if (finding.viable && automatic && !unasked.viable) finding.detail = "only if it is named: " + unasked.detail;
     if (finding.viable) open(row, finding);
     findings.push_back(std::move(finding));
   }

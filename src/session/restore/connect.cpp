@@ -79,13 +79,13 @@ void RestoreRun::bind_over(std::size_t index, std::size_t fabric) {
   const wire::Bind request{next_request(), peer.lease, {peer.link->handle(fabric)}};
   ++peer.unanswered;
   peer.link->request(request.request, request, while_running([this, index, fabric](wire::Message& reply) {
-                       Peer& peer = peers_[index];
-                       --peer.unanswered;
+                       Peer& source = peers_[index];
+                       --source.unanswered;
                        const auto* failure = std::get_if<wire::Failure>(&reply);
                        if (failure != nullptr && failure->code == ErrorCode::unsupported) {
                          return leave_out(index, fabric, Error(failure->code, failure->message));
                        }
-                       bound_over(index, fabric, expect<wire::Bound>(reply, peer));
+                       bound_over(index, fabric, expect<wire::Bound>(reply, source));
                      }));
 }
 
