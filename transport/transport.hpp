@@ -148,7 +148,8 @@ struct PeerAddress {
 struct Sockets {
   enum class Kind : std::uint8_t { none, local, network };
   Kind kind = Kind::none;
-  int count = 0;
+  int count = 0;      ///< unless the session knows better
+  int max_count = 0;  ///< not less than count
 };
 
 class Fabric {

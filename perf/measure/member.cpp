@@ -5,13 +5,14 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "perf/measure/contiguous.hpp"
 #include "perf/measure/copy.hpp"
 #include "perf/measure/memory_use.hpp"
+#include "perf/measure/private_pages.hpp"
 #include "perf/measure/state_memory.hpp"
 #include "perf/measure/tag_loop.hpp"
 
@@ -42,6 +43,45 @@ std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// Memory of one side of a member's state.
+class Block {
+ public:
+  Block(const Setup& setup, Session& session, ByteCount bytes) {
+    if (setup.ordinary) {
+      pages_ = private_pages(bytes);
+      bytes_ = {pages_.get(), static_cast<std::size_t>(bytes)};
+    } else {
+      arena_ = session.allocate(bytes);
+      bytes_ = arena_.bytes();
+    }
+  }
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  Arena arena_;
+  std::shared_ptr<std::byte> pages_;  // owner: this
+  std::span<std::byte> bytes_;
+};
+
+// What is restored to be measured beside, in the memory of the state itself: contiguous_case().
+struct Contiguous {
+  Contiguous(const Setup& setup, const Case& original, int member)
+      : job(contiguous_case(setup, original)),
+        held(job.source, source_of(setup, job, member)),
+        wanted(job.target, target_of(setup, job, member)) {}
+
+  void lie_in(const Block& held_block, const Block& wanted_block) {
+    held.lie_in(held_block.bytes());
+    wanted.lie_in(wanted_block.bytes());
+    if (wanted.takes_part()) catalog = wanted.catalog();
+  }
+
+  Case job;
+  StateMemory held;
+  StateMemory wanted;
+  std::optional<Catalog> catalog{};
+};
+
 // One member in one measurement.
 class Contest {
  public:
@@ -55,10 +95,13 @@ class Contest {
         turns_(turns_of(measurement_)),
         held_(measurement_.job.source, source_of(setup, measurement_.job, role.member)),
         wanted_(measurement_.job.target, target_of(setup, measurement_.job, role.member)),
-        held_arena_(session.allocate(held_.size_bytes())),
-        wanted_arena_(session.allocate(wanted_.size_bytes())) {
-    held_.lie_in(held_arena_.bytes());
-    wanted_.lie_in(wanted_arena_.bytes());
+        contiguous_(contiguous_of(setup, measurement_, role.member)),
+        held_block_(setup, session, std::max(held_.size_bytes(), contiguous_ ? contiguous_->held.size_bytes() : 0)),
+        wanted_block_(setup, session,
+                      std::max(wanted_.size_bytes(), contiguous_ ? contiguous_->wanted.size_bytes() : 0)) {
+    held_.lie_in(held_block_.bytes());
+    wanted_.lie_in(wanted_block_.bytes());
+    if (contiguous_) contiguous_->lie_in(held_block_, wanted_block_);
     if (wanted_.takes_part()) catalog_ = wanted_.catalog();
     facts_.wanted = wanted_.payload_bytes();
     facts_.turns.resize(turns_.size());
@@ -71,11 +114,15 @@ class Contest {
   MeasurementFacts run() {
     held_.fill();
     // First touch is apart from what is measured.
-    if (!wanted_arena_.bytes().empty()) std::memset(wanted_arena_.data(), 1, wanted_arena_.bytes().size());
+    if (!wanted_block_.bytes().empty()) std::memset(wanted_block_.bytes().data(), 1, wanted_block_.bytes().size());
     make_spare();
     connect_tags();
     Publication publication;
+    Publication contiguous;
     if (held_.takes_part()) publication = session_.publish(held_.catalog(), {.name = name_});
+    if (contiguous_ && contiguous_->held.takes_part()) {
+      contiguous = session_.publish(contiguous_->held.catalog(), {.name = contiguous_name()});
+    }
     agree("published", "");
     for (std::size_t repeat = 0; repeat < repeats(); ++repeat) {
       for (std::size_t turn = 0; turn < turns_.size(); ++turn) timed(turn, repeat);
@@ -86,11 +133,18 @@ class Contest {
     spare_ = Arena();
     for (std::size_t turn = 0; turn < turns_.size(); ++turn) verify(turn);
     meet();
-    if (publication.valid()) publication.retire(retire_limit);
+    for (Publication* one : {&publication, &contiguous}) {
+      if (one->valid()) one->retire(retire_limit);
+    }
     return std::move(facts_);
   }
 
  private:
+  static std::optional<Contiguous> contiguous_of(const Setup& setup, const Measurement& measurement, int member) {
+    if (std::count(measurement.against.begin(), measurement.against.end(), Against::contiguous) == 0) return {};
+    return Contiguous(setup, measurement.job, member);
+  }
+  [[nodiscard]] std::string contiguous_name() const { return name_ + " contiguous"; }
   [[nodiscard]] std::size_t repeats() const { return static_cast<std::size_t>(setup_.repeats) + 1; }
 
   // Members without a turn of their own may have served others until then.
@@ -128,16 +182,14 @@ class Contest {
         return;
       case Turn::Kind::tag: loop_->exchange(sends_, wanted_.payload(), tag_styles()[what.index]); return;
       case Turn::Kind::mpi: return;  // others move now
+      case Turn::Kind::reference: refer(turn, repeat); return;
       case Turn::Kind::restore:
         if (facts_.turns[turn].refused.empty()) restore(turn, repeat);
         return;
     }
   }
 
-  void restore(std::size_t turn, std::size_t repeat) {
-    if (!wanted_.takes_part()) return;
-    TurnFacts& facts = facts_.turns[turn];
-    const auto& way = measurement_.ways[turns_[turn].index];
+  [[nodiscard]] RestoreOptions restore_options() const {
     RestoreOptions options;
     options.from = name_;
     options.deadline = setup_.deadline;
@@ -145,6 +197,28 @@ class Contest {
     options.ingress_bytes_per_second = setup_.rate_bytes_per_second;
     options.verify = setup_.verify;
     options.discovery_grace = Duration::zero();  // all that will publish have, since the members met
+    return options;
+  }
+
+  // As the restore that is measured, but for one thing.
+  void refer(std::size_t turn, std::size_t repeat) {
+    const bool contiguous = turns_[turn].against == Against::contiguous;
+    const std::optional<Catalog>& catalog = contiguous ? contiguous_->catalog : catalog_;
+    if (!catalog) return;
+    RestoreOptions options = restore_options();
+    if (contiguous) options.from = contiguous_name();
+    if (turns_[turn].against == Against::unverified) options.verify = Verify::none;
+    options.way = measurement_.ways.front();
+    Restore restore = session_.restore(*catalog, options);
+    restore.wait();
+    facts_.turns[turn].stages[repeat] = restore.report().seconds;
+  }
+
+  void restore(std::size_t turn, std::size_t repeat) {
+    if (!wanted_.takes_part()) return;
+    TurnFacts& facts = facts_.turns[turn];
+    const auto& way = measurement_.ways[turns_[turn].index];
+    RestoreOptions options = restore_options();
     options.way = way;
     try {
       Restore restore = session_.restore(*catalog_, options);
@@ -196,12 +270,13 @@ class Contest {
 
   [[nodiscard]] MemoryFacts memory_of(MemoryWatch::Peak peak) const {
     ByteCount shared_arenas = 0;
-    for (const Arena* arena : {&held_arena_, &wanted_arena_}) {
-      if (arena->size_bytes() > 0 && lies_in_shared_mapping(arena->data())) shared_arenas += arena->size_bytes();
+    for (const Block* block : {&held_block_, &wanted_block_}) {
+      const auto bytes = block->bytes();
+      if (!bytes.empty() && lies_in_shared_mapping(bytes.data())) shared_arenas += bytes.size();
     }
     MemoryFacts facts;
     facts.own = peak.anonymous + shared_arenas;
-    facts.allowed = held_arena_.size_bytes() + wanted_arena_.size_bytes() + setup_.staging_bytes + memory_allowance;
+    facts.allowed = held_block_.bytes().size() + wanted_block_.bytes().size() + setup_.staging_bytes + memory_allowance;
     facts.mapped = peak.shared - std::min(peak.shared, shared_arenas);
     return facts;
   }
@@ -233,7 +308,7 @@ class Contest {
   void connect_tags() {
     if (std::none_of(turns_.begin(), turns_.end(), [](const Turn& turn) { return turn.kind == Turn::Kind::tag; }))
       return;
-    loop_ = open_tag_loop();
+    loop_ = open_tag_loop(setup_.tcp);
     const auto mine = loop_->address();
     const auto addresses = agree("addresses", {reinterpret_cast<const char*>(mine.data()), mine.size()});
     for (const auto& [member, bytes] : tag_targets()) {
@@ -252,8 +327,9 @@ class Contest {
   std::vector<Turn> turns_;
   StateMemory held_;
   StateMemory wanted_;
-  Arena held_arena_;
-  Arena wanted_arena_;
+  std::optional<Contiguous> contiguous_;
+  Block held_block_;
+  Block wanted_block_;
   std::optional<Catalog> catalog_;  // of wanted_; as a trainer does, it is made once
   Arena spare_;
   std::unique_ptr<TagLoop> loop_;
@@ -266,10 +342,6 @@ class Contest {
 }  // namespace
 
 Session join(const Setup& setup, Bootstrap bootstrap) {
-  if (setup.tcp) {
-    ::setenv("UCX_TLS", "tcp,self", 1);
-    ::setenv("UCX_NET_DEVICES", "lo", 1);
-  }
   SessionOptions options;
   options.transport = setup.transport;
   options.staging_bytes = std::max<ByteCount>(1, setup.staging_bytes / 2);

@@ -2,7 +2,6 @@
 // What `shardwire perf --against mpi` starts by mpirun: the same cases as one MPI_Alltoallw each, turn by turn with the
 // command's own processes. A program of its own, so that the command needs no MPI.
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <chrono>
@@ -12,6 +11,7 @@
 
 #include "perf/measure/alltoallw.hpp"
 #include "perf/measure/mpi_order.hpp"
+#include "perf/measure/private_pages.hpp"
 #include "perf/measure/processes.hpp"
 
 namespace {
@@ -74,14 +74,6 @@ std::string named_variable(const char* name) {
   }
   MPI_T_finalize();
   return found;
-}
-
-// Memory as a trainer would have it: of this process alone.
-std::shared_ptr<std::byte> private_pages(ByteCount bytes) {
-  if (bytes == 0) return nullptr;
-  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) throw std::bad_alloc();
-  return {static_cast<std::byte*>(pages), [bytes](std::byte* mapped) { ::munmap(mapped, bytes); }};
 }
 
 // The same turns as Contest in member.cpp takes, with nothing to do in those of others.

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "perf/measure/row.hpp"
+#include "perf/measure/tag_loop.hpp"
 
 namespace shardwire::perf {
 
@@ -19,7 +20,11 @@ using OrderedJson = nlohmann::ordered_json;
 class TurnView {
  public:
   TurnView(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t turn)
-      : repeats_(static_cast<std::size_t>(setup.repeats)), one_clock_(outcome.one_clock) {
+      : TurnView(setup, outcome, measurement, turn, 1, static_cast<std::size_t>(setup.repeats)) {}
+  /// Of the repeats `first` to `last`; 0 is the one that warms up.
+  TurnView(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t turn, std::size_t first,
+           std::size_t last)
+      : first_(first), last_(last), one_clock_(outcome.one_clock) {
     const auto turns = turns_of(setup.measurements[measurement]);
     const bool mpi = turns[turn].kind == Turn::Kind::mpi;
     for (const MemberFacts& member : mpi ? outcome.mpi->members : outcome.members) {
@@ -34,7 +39,7 @@ class TurnView {
   // From the first target that begins to the last that has everything; where clocks differ, of the one that took longest.
   [[nodiscard]] Spread seconds() const {
     std::vector<double> out;
-    for (std::size_t repeat = 1; repeat <= repeats_; ++repeat) {
+    for (std::size_t repeat = first_; repeat <= last_; ++repeat) {
       Span all{std::numeric_limits<std::int64_t>::max(), 0};
       std::int64_t longest = 0;
       for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -52,7 +57,7 @@ class TurnView {
   // Median of what all processes together used.
   [[nodiscard]] double cpu_seconds() const {
     std::vector<double> out;
-    for (std::size_t repeat = 1; repeat <= repeats_; ++repeat) {
+    for (std::size_t repeat = first_; repeat <= last_; ++repeat) {
       std::int64_t used = 0;
       for (const TurnFacts* member : members_) used += member->spans[repeat].cpu_ns;
       out.push_back(static_cast<double>(used) * 1e-9);
@@ -64,7 +69,7 @@ class TurnView {
   template <typename Figure>
   [[nodiscard]] double slowest(Figure figure) const {
     std::vector<double> out;
-    for (std::size_t repeat = 1; repeat <= repeats_; ++repeat) {
+    for (std::size_t repeat = first_; repeat <= last_; ++repeat) {
       const auto* longest = *std::max_element(members_.begin(), members_.end(), [&](const auto* a, const auto* b) {
         return a->stages[repeat].wall < b->stages[repeat].wall;
       });
@@ -91,7 +96,8 @@ class TurnView {
   }
 
  private:
-  std::size_t repeats_;
+  std::size_t first_;
+  std::size_t last_;
   bool one_clock_;
   std::vector<const TurnFacts*> members_;
   std::vector<bool> wants_;
@@ -103,7 +109,7 @@ OrderedJson seconds_json(const Spread& spread, const std::string& prefix) {
           {prefix + "seconds_max", spread.most}};
 }
 
-void add_stages(OrderedJson& row, const TurnView& view) {
+OrderedJson stages_json(const TurnView& view) {
   OrderedJson stages;
   const std::pair<const char*, double StageSeconds::*> all[] = {
       {"join", &StageSeconds::join}, {"plan", &StageSeconds::plan},     {"bind", &StageSeconds::bind},
@@ -111,7 +117,11 @@ void add_stages(OrderedJson& row, const TurnView& view) {
   for (const auto& [name, stage] : all) {
     stages[name] = view.slowest([&, field = stage](const StageSeconds& s) { return s.*field; });
   }
-  row["stages"] = stages;
+  return stages;
+}
+
+void add_stages(OrderedJson& row, const TurnView& view) {
+  row["stages"] = stages_json(view);
   row["outside_move"] =
       view.slowest([](const StageSeconds& s) { return s.wall > 0 ? (s.wall - s.move) / s.wall : 0.0; });
 }
@@ -165,10 +175,6 @@ void add_memory(OrderedJson& row, const Setup& setup, const TurnView& view) {
       {"own", worst->own}, {"allowed", worst->allowed}, {"ratio", ratio(*worst)}, {"mapped", worst->mapped}};
 }
 
-Against against_of(const Turn& turn) {
-  return turn.kind == Turn::Kind::copy ? Against::memcpy : turn.kind == Turn::Kind::tag ? Against::ucx : Against::mpi;
-}
-
 // What the restore is measured beside: all of it, and the fastest of each kind.
 void add_bounds(OrderedJson& row, const Setup& setup, const Outcome& outcome, std::size_t number, double seconds) {
   const Measurement& measurement = setup.measurements[number];
@@ -182,7 +188,7 @@ void add_bounds(OrderedJson& row, const Setup& setup, const Outcome& outcome, st
     const Spread spread = view.seconds();
     bounds[turns[turn].name] = spread.median;
     cpu[turns[turn].name] = view.cpu_seconds();
-    OrderedJson& best = against[std::string(to_string(against_of(turns[turn])))];
+    OrderedJson& best = against[std::string(to_string(turns[turn].against))];
     if (!best.is_null() && best["seconds"].get<double>() <= spread.median) continue;
     best = {{"fastest", turns[turn].name}};
     best.update(seconds_json(spread, ""));
@@ -214,6 +220,7 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   row["versions"] = versions();
   row["versions"]["fabric"] = outcome.members.front().fabric;
   if (outcome.mpi) row["versions"]["mpi"] = outcome.mpi->version;
+  if (setup.has(Against::ucx)) row["versions"]["ucx"] = tag_loop_version();
   row["processes"] = setup.members();
   row["repeats"] = setup.repeats;
   const auto& way = measurement.ways[what.index];
@@ -252,6 +259,38 @@ std::vector<OrderedJson> rows_of(const Setup& setup, const Outcome& outcome, con
   each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& /*what*/) {
     if (!TurnView(setup, outcome, number, turn).refused().empty()) return;
     rows.push_back(row_of(setup, outcome, head, number, turn));
+  });
+  return rows;
+}
+
+std::vector<OrderedJson> first_rows_of(const Setup& setup, const std::vector<Outcome>& starts, const RowHead& head) {
+  std::vector<OrderedJson> rows;
+  each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& /*what*/) {
+    std::vector<double> first;
+    std::vector<double> first_cpu;
+    std::vector<double> later;
+    std::vector<double> ratios;
+    std::map<std::string, std::vector<double>> stages;
+    for (const Outcome& outcome : starts) {
+      const TurnView warming(setup, outcome, number, turn, 0, 0);
+      if (!warming.refused().empty()) return;
+      first.push_back(warming.seconds().median);
+      first_cpu.push_back(warming.cpu_seconds());
+      later.push_back(TurnView(setup, outcome, number, turn).seconds().median);
+      ratios.push_back(first.back() / later.back());
+      const OrderedJson took = stages_json(warming);
+      for (const auto& [stage, seconds] : took.items()) stages[stage].push_back(seconds);
+    }
+    OrderedJson row = row_of(setup, starts.back(), head, number, turn);
+    const Spread seconds = spread_of(later);
+    row.update(seconds_json(seconds, ""));
+    row["bytes_per_second"] = row["bytes"]["needed"].get<double>() / seconds.median;
+    row["starts"] = starts.size();
+    OrderedJson& out = row["first"] = seconds_json(spread_of(first), "");
+    out["over_later"] = spread_of(ratios).median;
+    out["cpu_seconds"] = spread_of(first_cpu).median;
+    for (const auto& [stage, took] : stages) out["stages"][stage] = spread_of(took).median;
+    rows.push_back(row);
   });
   return rows;
 }

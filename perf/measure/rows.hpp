@@ -18,6 +18,11 @@ struct RowHead {
 /// One row for each way of each measurement. ../README.md says what its fields mean.
 std::vector<nlohmann::ordered_json> rows_of(const Setup& setup, const Outcome& outcome, const RowHead& head);
 
+/// The same of processes that were started several times, with the first restore of each start beside its later ones.
+/// Requires: at least one start.
+std::vector<nlohmann::ordered_json> first_rows_of(const Setup& setup, const std::vector<Outcome>& starts,
+                                                  const RowHead& head);
+
 /// Why ways could not be gone, and in which measurements.
 std::vector<std::string> refusals_of(const Setup& setup, const Outcome& outcome);
 

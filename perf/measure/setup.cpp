@@ -21,6 +21,8 @@ std::string_view to_string(Against against) {
     case Against::memcpy: return "memcpy";
     case Against::ucx: return "ucx";
     case Against::mpi: return "mpi";
+    case Against::unverified: return "unverified";
+    case Against::contiguous: return "contiguous";
   }
   return "";
 }
@@ -43,15 +45,19 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
     switch (against) {
       case Against::memcpy:
         for (std::size_t i = 0; i < plain_copies().size(); ++i) {
-          turns.push_back({Turn::Kind::copy, i, plain_copies()[i].name});
+          turns.push_back({Turn::Kind::copy, i, plain_copies()[i].name, against});
         }
         break;
       case Against::ucx:
         for (std::size_t i = 0; i < tag_styles().size(); ++i) {
-          turns.push_back({Turn::Kind::tag, i, tag_styles()[i].name});
+          turns.push_back({Turn::Kind::tag, i, tag_styles()[i].name, against});
         }
         break;
-      case Against::mpi: turns.push_back({Turn::Kind::mpi, 0, "MPI_Alltoallw"}); break;
+      case Against::mpi: turns.push_back({Turn::Kind::mpi, 0, "MPI_Alltoallw", against}); break;
+      case Against::unverified:
+      case Against::contiguous:
+        turns.push_back({Turn::Kind::reference, 0, std::string(to_string(against)), against});
+        break;
     }
   }
   for (std::size_t i = 0; i < measurement.ways.size(); ++i) {
@@ -75,6 +81,12 @@ std::optional<Rank> target_of(const Setup& setup, const Case& job, int member) {
 
 int member_of_target(const Setup& setup, const Case& job, Rank target) {
   return to_int(target) + (setup.disjoint ? job.source.ranks : 0);
+}
+
+Topology topology_of(const Setup& setup, const Case& job) {
+  Topology topology;
+  if (setup.disjoint) topology.colocated.assign(static_cast<std::size_t>(job.target.ranks), -1);
+  return topology;
 }
 
 int tag_sender_of(const Setup& setup, const Case& job, Rank target) {

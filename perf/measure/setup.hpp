@@ -9,15 +9,18 @@
 
 #include "case/case.hpp"
 #include "shardwire/costs.hpp"
+#include "shardwire/plan.hpp"
 #include "shardwire/session.hpp"
 
 namespace shardwire::perf {
 
 /// What a restore is measured beside.
 enum class Against : std::uint8_t {
-  memcpy,  ///< plain copies of the same bytes, by as many processes
-  ucx,     ///< tagged messages between buffers as large as the state, as many pairs
-  mpi,     ///< MPI_Alltoallw with subarray types, by as many processes of a program of its own
+  memcpy,      ///< plain copies of the same bytes, by as many processes
+  ucx,         ///< tagged messages between buffers as large as the state, as many pairs
+  mpi,         ///< MPI_Alltoallw with subarray types, by as many processes of a program of its own
+  unverified,  ///< the same restore without digests
+  contiguous,  ///< a restore of as many bytes between the same ranks, in one run for each pair: see contiguous.hpp
 };
 std::string_view to_string(Against against);
 
@@ -34,7 +37,8 @@ struct Measurement {
 struct Setup {
   std::vector<Measurement> measurements;
   std::string transport = "auto";
-  bool tcp = false;       ///< UCX is told to use nothing but TCP on lo
+  bool tcp = false;       ///< all that is measured goes over TCP
+  bool ordinary = false;  ///< state lies in memory of the process alone, not in arenas
   bool disjoint = false;  ///< source and target ranks are different processes
   int repeats = 5;        ///< that are timed; one more warms up
   ByteCount staging_bytes = 256u << 20;
@@ -49,10 +53,11 @@ struct Setup {
 
 /// What happens between two meetings of all members.
 struct Turn {
-  enum class Kind : std::uint8_t { copy, tag, mpi, restore };
+  enum class Kind : std::uint8_t { copy, tag, mpi, reference, restore };
   Kind kind{};
   std::size_t index = 0;  ///< of the plain copy, the style of tagged messages, or the way
   std::string name;
+  Against against{};  ///< of all but restores; a `reference` is a restore that others are measured beside
 };
 /// In the order in which all members take them; restores last. All members and the MPI program agree on it.
 std::vector<Turn> turns_of(const Measurement& measurement);
@@ -62,6 +67,8 @@ std::optional<Rank> source_of(const Setup& setup, const Case& job, int member);
 std::optional<Rank> target_of(const Setup& setup, const Case& job, int member);
 /// The member that is a target rank.
 int member_of_target(const Setup& setup, const Case& job, Rank target);
+/// Which ranks share a process.
+Topology topology_of(const Setup& setup, const Case& job);
 /// The member that sends to the one of `target` in the loop of tagged messages.
 int tag_sender_of(const Setup& setup, const Case& job, Rank target);
 

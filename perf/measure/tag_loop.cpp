@@ -14,15 +14,23 @@ const support::Module& module() {
   return loaded;
 }
 
+const TagModule& table() {
+  if (module().table == nullptr) throw Error(ErrorCode::unsupported, module().why_not);
+  return *static_cast<const TagModule*>(module().table);
+}
+
 }  // namespace
 
 std::string why_no_tag_loop() {
   return module().why_not;
 }
 
-std::unique_ptr<TagLoop> open_tag_loop() {
-  if (module().table == nullptr) throw Error(ErrorCode::unsupported, module().why_not);
-  return static_cast<const TagModule*>(module().table)->open();
+std::unique_ptr<TagLoop> open_tag_loop(bool tcp) {
+  return table().open(tcp);
+}
+
+std::string tag_loop_version() {
+  return table().version();
 }
 
 }  // namespace shardwire::perf

@@ -25,7 +25,7 @@ struct TagStyle {
 std::span<const TagStyle> tag_styles();
 
 /// The plainest way to move a large buffer over UCX: tagged messages of one size, several at once. It bounds what a restore
-/// over the same library can reach. It takes its transports from the environment, as any program does.
+/// over the same library can reach.
 /// Threads: one. Errors: throws Error.
 class TagLoop {
  public:
@@ -47,12 +47,16 @@ class TagLoop {
 
 /// What the module with UCX's side of it gives (support/module.hpp).
 struct TagModule {
-  std::unique_ptr<TagLoop> (*open)();
+  std::unique_ptr<TagLoop> (*open)(bool tcp);
+  std::string (*version)();
 };
 
 /// Why there is no TagLoop here; empty when there is one.
 std::string why_no_tag_loop();
+/// With `tcp`, UCX is told to use nothing but TCP on lo; else it takes its transports from the environment, as in any program.
 /// Errors: throws Error{unsupported} with why_no_tag_loop().
-std::unique_ptr<TagLoop> open_tag_loop();
+std::unique_ptr<TagLoop> open_tag_loop(bool tcp);
+/// Of UCX as loaded. Errors: as open_tag_loop().
+std::string tag_loop_version();
 
 }  // namespace shardwire::perf

@@ -60,7 +60,7 @@ struct Flow {
 
 class UcxTagLoop final : public TagLoop {
  public:
-  UcxTagLoop();
+  explicit UcxTagLoop(bool tcp);
   ~UcxTagLoop() override;
   UcxTagLoop(const UcxTagLoop&) = delete;
   UcxTagLoop& operator=(const UcxTagLoop&) = delete;
@@ -75,12 +75,19 @@ class UcxTagLoop final : public TagLoop {
   std::vector<ucp_ep*> endpoints_;  // closing them needs the worker's progress: in the destructor
 };
 
-UcxTagLoop::UcxTagLoop() {
+UcxTagLoop::UcxTagLoop(bool tcp) {
+  ucp_config_t* read = nullptr;
+  check(ucp_config_read(nullptr, nullptr, &read), "read the configuration of UCX");
+  const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> config(read, ucp_config_release);
+  if (tcp) {
+    check(ucp_config_modify(config.get(), "TLS", "tcp,self"), "choose the transports of UCX");
+    check(ucp_config_modify(config.get(), "NET_DEVICES", "lo"), "choose the devices of UCX");
+  }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
-  check(ucp_init(&params, nullptr, &context), "open a UCX context");
+  check(ucp_init(&params, config.get(), &context), "open a UCX context");
   context_.reset(context);
   const ucp_worker_params_t worker_params{};
   ucp_worker_h worker = nullptr;
@@ -147,8 +154,12 @@ void UcxTagLoop::exchange(std::span<const Send> sends, std::span<std::byte> rece
   }
 }
 
-std::unique_ptr<TagLoop> open() {
-  return std::make_unique<UcxTagLoop>();
+std::unique_ptr<TagLoop> open(bool tcp) {
+  return std::make_unique<UcxTagLoop>(tcp);
+}
+
+std::string version() {
+  return std::string("ucx ") + ucp_get_version_string();
 }
 
 }  // namespace
@@ -161,7 +172,7 @@ extern "C" {
 }
 
 [[gnu::visibility("default")]] const void* shardwire_module_table() {
-  static constexpr shardwire::perf::TagModule table{shardwire::perf::open};
+  static constexpr shardwire::perf::TagModule table{shardwire::perf::open, shardwire::perf::version};
   return &table;
 }
 

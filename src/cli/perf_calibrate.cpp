@@ -13,6 +13,7 @@
 #include "perf/measure/costs_fit.hpp"
 #include "perf/measure/fastest_kernels.hpp"
 #include "perf/measure/row.hpp"
+#include "perf/measure/rows.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "support/stderr.hpp"
 #include "transport/transport.hpp"
@@ -20,18 +21,19 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr int ranks = 2;
+constexpr int ranks_of_pair = 2;
 constexpr ByteCount default_bytes = 32u << 20;
 // A way that sends each run by itself takes its time over many of them.
 constexpr ByteCount max_runs = 16384;
-constexpr Way remote_ways[] = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
 
 void refuse_others(const PerfWords& words) {
   const auto refuse = [](const char* option) {
-    throw UsageError(fmt::format("--calibrate measures all networks of a transport; it takes no {}", option));
+    throw UsageError(fmt::format("--calibrate measures each way as it is; it takes no {}", option));
   };
   if (!words.path.empty()) refuse("CASE");
   if (words.tcp) refuse("--tcp");
+  if (words.ordinary) refuse("--ordinary");
+  if (words.starts) refuse("--fresh");
   if (words.disjoint) refuse("--disjoint");
   if (!words.runs.empty()) refuse("--runs");
   if (!words.ways.empty()) refuse("--way");
@@ -53,37 +55,37 @@ std::vector<std::pair<ByteCount, ByteCount>> lengths(ByteCount most) {
   return out;
 }
 
-/// One set of processes that measures what the ways of a transport cost.
+/// One set of processes that measures what some ways of a transport cost.
 struct Pass {
   std::string transport;
-  bool tcp = false;    ///< see perf::Setup
-  bool local = false;  ///< measures copies within a process as well: once, they need no transport
-  const char* over = "";
+  bool ordinary = false;  ///< see perf::Setup
+  bool local = false;     ///< measures copies within a process as well: once, they need no transport
+  std::vector<std::optional<Way>> ways;
 };
 
-// A transport that chooses among networks by itself is measured over the near one and then over the far one; the latter is
-// what a way costs that works over both, since it may always have to.
-std::vector<Pass> passes_for(const std::string& name) {
+// Memory that can be mapped is read that way, so what a read costs is asked of other memory. A network's hardware is measured
+// when it is named: two processes of one host say little of a network.
+std::vector<Pass> passes_for(const std::string& names) {
   std::vector<Pass> out;
-  for (const transport::Transport& one : transport::registered()) {
-    const std::string transport(one.name);
-    if (one.reach == Reach::process) continue;
-    if (name == "auto" ? !one.probe(transport::Asked::automatically).viable : name != transport) continue;
-    if (transport == "ucx") {
-      out.push_back({transport, false, out.empty(), " within this host"});
-      out.push_back({transport, true, false, ", TCP on lo"});
-    } else {
-      out.push_back({transport, false, out.empty()});
+  for (const transport::Transport* one : transport::select(names)) {
+    if (one->reach == Reach::process) continue;
+    if (names == transport::automatic && one->preference.read > 0 && one->reach == Reach::network) continue;
+    Pass direct{std::string(one->name), false, out.empty(), {}};
+    if (one->preference.map > 0) direct.ways.emplace_back(Way::mapped);
+    if (one->preference.message > 0) direct.ways.insert(direct.ways.end(), {Way::straight, Way::packed});
+    if (!direct.ways.empty()) out.push_back(std::move(direct));
+    if (one->preference.read > 0) {
+      out.push_back({std::string(one->name), true, out.empty(), {Way::read, Way::over_read}});
     }
   }
-  if (out.empty()) throw UsageError(fmt::format("--calibrate: {} reaches no other process", name));
+  if (out.empty()) throw UsageError(fmt::format("--calibrate: {} reaches no other process", names));
   return out;
 }
 
 perf::Setup setup_for(const PerfWords& words, const Pass& pass, ByteCount most) {
   perf::Setup setup;
   setup.transport = pass.transport;
-  setup.tcp = pass.tcp;
+  setup.ordinary = pass.ordinary;
   setup.repeats = words.repeats;
   setup.staging_bytes = chosen_staging(words.staging);
   setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
@@ -91,9 +93,9 @@ perf::Setup setup_for(const PerfWords& words, const Pass& pass, ByteCount most) 
     if (local && !pass.local) continue;
     for (const auto& [run, bytes] : lengths(most)) {
       auto& measurement =
-          setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks, run, bytes, local)));
+          setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks_of_pair, run, bytes, local)));
       measurement.run_bytes = run;
-      if (!local) measurement.ways.assign(std::begin(remote_ways), std::end(remote_ways));
+      if (!local) measurement.ways = pass.ways;
     }
   }
   return setup;
@@ -131,18 +133,6 @@ std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome
   return out;
 }
 
-// The later one of the same way counts.
-void keep(std::vector<Fitted>& all, Fitted fresh) {
-  const auto same = std::find_if(all.begin(), all.end(), [&](const Fitted& one) {
-    return one.cost.transport == fresh.cost.transport && one.cost.way == fresh.cost.way;
-  });
-  if (same == all.end()) {
-    all.push_back(std::move(fresh));
-  } else {
-    *same = std::move(fresh);
-  }
-}
-
 void print(const std::vector<Fitted>& all) {
   support::write_stderr("{:<9} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "transport", "way",
                         "latency", "per run", "bandwidth");
@@ -173,14 +163,17 @@ int calibrate(const PerfWords& words) {
   if (!words.output.empty()) require_writable("--output", words.output);
   std::vector<Fitted> all;
   for (const Pass& pass : passes) {
-    support::write_stderr("measuring {}{}\n", pass.transport, pass.over);
+    support::write_stderr("measuring {}{}\n", pass.transport, pass.ordinary ? ", ordinary memory" : "");
     const perf::Setup setup = setup_for(words, pass, most);
     const perf::Outcome outcome = run_setup(setup);
     if (pass.local) {
-      if (auto local = fit(setup, outcome, Way::local)) keep(all, std::move(*local));
+      if (auto local = fit(setup, outcome, Way::local)) all.push_back(std::move(*local));
     }
-    for (const Way way : remote_ways) {
-      if (auto one = fit(setup, outcome, way)) keep(all, std::move(*one));
+    for (const auto& way : pass.ways) {
+      if (auto one = fit(setup, outcome, *way)) all.push_back(std::move(*one));
+    }
+    for (const std::string& refusal : perf::refusals_of(setup, outcome)) {
+      support::write_stderr("not measured: {}\n", refusal);
     }
   }
   std::vector<MeasuredCost> measured;

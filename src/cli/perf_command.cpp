@@ -37,11 +37,14 @@ void write_rows(const Rows& rows, const std::string& path) {
   }
 }
 
-int finish(const PerfWords& words, const perf::Setup& setup, const perf::Outcome& outcome) {
-  for (const std::string& refusal : perf::refusals_of(setup, outcome))
-    support::write_stderr("not measured: {}\n", refusal);
-  const Rows rows = perf::rows_of(setup, outcome, {words.target, options_of(words, setup)});
-  if (rows.empty() || (!words.ways.empty() && !perf::refusals_of(setup, outcome).empty() && !words.path.empty())) {
+// `outcomes`: one, or one for each start of the processes.
+int finish(const PerfWords& words, const perf::Setup& setup, const std::vector<perf::Outcome>& outcomes) {
+  const auto refusals = perf::refusals_of(setup, outcomes.back());
+  for (const std::string& refusal : refusals) support::write_stderr("not measured: {}\n", refusal);
+  const perf::RowHead head{words.target, options_of(words, setup)};
+  const Rows rows =
+      words.starts ? perf::first_rows_of(setup, outcomes, head) : perf::rows_of(setup, outcomes.front(), head);
+  if (rows.empty() || (!words.ways.empty() && !refusals.empty() && !words.path.empty())) {
     support::write_stderr("shardwire: a way that was asked for is not possible here\n");
     return exit_failed;
   }
@@ -63,12 +66,14 @@ int run(const PerfWords& words) {
   if (!words.plot.empty()) require_writable("--plot", words.plot);
   if (!launched) {
     const perf::Setup setup = setup_of(words, std::nullopt);
-    return finish(words, setup, run_setup(setup));
+    std::vector<perf::Outcome> outcomes;
+    for (int start = 0; start < words.starts.value_or(1); ++start) outcomes.push_back(run_setup(setup));
+    return finish(words, setup, outcomes);
   }
   const Bootstrap bootstrap = launched_bootstrap();
   const perf::Setup setup = setup_of(words, bootstrap.world_size);
   const auto outcome = perf::run_launched(setup, bootstrap);
-  return outcome ? finish(words, setup, *outcome) : exit_done;
+  return outcome ? finish(words, setup, {*outcome}) : exit_done;
 }
 
 }  // namespace
@@ -80,20 +85,25 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--runs", words->runs, "lengths of runs without a CASE (default: 256,1K,..,64M)")->delimiter(',');
   app.add_option("--ranks", words->ranks, "processes without a CASE (default: 2)");
   app.add_option("--bytes", words->bytes, "that each rank wants without a CASE (default: 64M, less with many ranks)");
-  app.add_option("--transport", words->transport,
-                 "auto, ucx, libfabric, loopback or nccl (default: SHARDWIRE_TRANSPORT or auto)");
-  app.add_flag("--tcp", words->tcp, "tell UCX to use nothing but TCP, on lo");
+  app.add_option(
+      "--transport", words->transport,
+      "auto, or names of transports: shm, tcp, ucx, loopback (default: SHARDWIRE_TRANSPORT or auto; with --tcp tcp)");
+  app.add_flag("--tcp", words->tcp, "all bytes go over TCP, also those of what the restores are measured beside");
   app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
+  app.add_flag("--ordinary", words->ordinary, "the state lies in ordinary memory of its process, not in arenas");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_option(
          "--way", words->ways,
          "mapped, read, over_read, straight, packed, or several (default: as the session chooses; without a CASE all)")
       ->delimiter(',');
-  app.add_option(
-         "--against", words->against,
-         "memcpy, ucx, mpi, or several: measured in the same run, turn by turn (default: memcpy; with --tcp ucx)")
+  app.add_option("--against", words->against,
+                 "memcpy, ucx, mpi, unverified, contiguous, or several: measured in the same run, turn by turn "
+                 "(default: memcpy; "
+                 "with --tcp ucx)")
       ->delimiter(',');
   app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
+  app.add_option("--fresh", words->starts,
+                 "start the processes anew so many times, and measure their first restores beside the later ones");
   app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
   app.add_option("--staging", words->staging,

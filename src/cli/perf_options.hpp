@@ -31,7 +31,9 @@ struct PerfWords {
   std::optional<int> ranks;
   int repeats = 5;
   double deadline_seconds = 1800;
+  std::optional<int> starts;  ///< of --fresh
   bool tcp = false;
+  bool ordinary = false;
   bool disjoint = false;
   bool calibrates = false;  ///< the option was given
 };

@@ -17,6 +17,8 @@
 #include "cli/text.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "perf/measure/tag_loop.hpp"
+#include "support/stderr.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -31,18 +33,31 @@ constexpr ByteCount item_bytes = 4;
 
 std::vector<Against> parse_against(const PerfWords& words) {
   if (words.against == std::vector<std::string>{"none"}) return {};
+  if (words.starts) {
+    // What took turns with the first restores would come before some of them.
+    if (!words.against.empty())
+      throw UsageError("--fresh: takes no --against; the first restores are beside later ones");
+    return {};
+  }
   // Where the bytes go over TCP, a plain copy bounds nothing.
   if (words.against.empty()) {
     if (!words.tcp) return {Against::memcpy};
-    return perf::why_no_tag_loop().empty() ? std::vector{Against::ucx} : std::vector<Against>{};
+    const std::string why = perf::why_no_tag_loop();
+    if (why.empty()) return {Against::ucx};
+    support::write_stderr("measured beside nothing: {}\n", why);
+    return {};
   }
   std::vector<Against> out;
   for (const std::string& word : words.against) {
-    const Against all[] = {Against::memcpy, Against::ucx, Against::mpi};
+    const Against all[] = {Against::memcpy, Against::ucx, Against::mpi, Against::unverified, Against::contiguous};
     const auto* const found =
         std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
     if (found == std::end(all)) {
-      throw UsageError(fmt::format("--against: '{}' is unknown; known are memcpy, ucx, mpi, or none alone", word));
+      throw UsageError(fmt::format(
+          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, or none alone", word));
+    }
+    if (*found == Against::unverified && words.verify == "none") {
+      throw UsageError("--against unverified: is for restores with digests; see --verify");
     }
     if (std::count(out.begin(), out.end(), *found) == 0) out.push_back(*found);
   }
@@ -166,6 +181,21 @@ void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
   mpi_program();
 }
 
+std::string transport_over_tcp(const std::string& option) {
+  if (option.empty()) return chosen_transport("tcp");
+  if (option.find("ucx") != std::string::npos) {
+    // Before it is probed. What is started from here inherits it.
+    ::setenv("UCX_TLS", "tcp,self", 1);
+    ::setenv("UCX_NET_DEVICES", "lo", 1);
+  }
+  const std::string chosen = chosen_transport(option);
+  for (const transport::Transport* one : transport::select(chosen)) {
+    if (one->reach == Reach::process) throw UsageError("--tcp: loopback joins threads of one process");
+    if (one->reach != Reach::network) throw UsageError(fmt::format("--tcp: {} stays within a host", one->name));
+  }
+  return chosen;
+}
+
 bool on_path(const char* program) {
   const std::string path = environment("PATH").value_or("");
   for (std::size_t at = 0; at <= path.size();) {
@@ -194,8 +224,12 @@ std::string mpi_program() {
 perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
   perf::Setup setup;
   require_host_memory(words.memory);
-  setup.transport = chosen_transport(words.transport);
-  if (words.tcp && setup.transport == "loopback") throw UsageError("--tcp: loopback joins threads of one process");
+  setup.transport = words.tcp ? transport_over_tcp(words.transport) : chosen_transport(words.transport);
+  setup.ordinary = words.ordinary;
+  if (words.starts && (*words.starts < 1 || *words.starts > 1000)) throw UsageError("--fresh: 1 to 1000 are expected");
+  if (words.starts && launched) {
+    throw UsageError("--fresh: starts processes itself, so it is not for a job that a launcher started");
+  }
   if (launched && setup.transport == "loopback") {
     throw UsageError("--transport loopback joins threads of one process, not those that a launcher starts");
   }
@@ -227,6 +261,7 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
 nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& setup) {
   nlohmann::ordered_json out{{"transport", setup.transport}};
   if (setup.tcp) out["tcp"] = true;
+  if (setup.ordinary) out["ordinary"] = true;
   if (setup.disjoint) out["disjoint"] = true;
   if (words.layers) out["layers"] = *words.layers;
   if (setup.rate_bytes_per_second > 0) out["rate"] = setup.rate_bytes_per_second;
@@ -234,7 +269,10 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   const std::string calibration =
       !words.calibration.empty() ? words.calibration : environment("SHARDWIRE_CALIBRATION").value_or("");
   if (!calibration.empty()) out["calibration"] = calibration;
-  for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "UCX_TLS", "UCX_NET_DEVICES"}) {
+  for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "SHARDWIRE_TCP_STREAMS"}) {
+    if (const auto value = environment(name)) out[name] = *value;
+  }
+  for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES"}) {
     if (const auto value = environment(name); value && !setup.tcp) out[name] = *value;
   }
   return out;

@@ -26,13 +26,21 @@ void print_case(const Json& row) {
   support::write_stderr("{} ({}): {}, {} processes, {}\n", row["name"].get<std::string>(),
                         row["way"].get<std::string>(), human_bytes(row["bytes"]["needed"].get<double>()),
                         row["processes"].get<int>(), row["versions"]["fabric"].get<std::string>());
-  const auto line = [&](const std::string& name, double seconds) {
+  const auto line = [&](const std::string& name, double seconds, double cpu_seconds) {
     support::write_stderr("  {:<20} {:>9.5f} s {:>12} {:>9.4f} s of processor time\n", name, seconds,
-                          per_second(speed(row, seconds)), row["cpu_seconds"][name].get<double>());
+                          per_second(speed(row, seconds)), cpu_seconds);
   };
-  line("restore", row["seconds"].get<double>());
+  const Json& cpu = row["cpu_seconds"];
+  line("restore", row["seconds"].get<double>(), cpu["restore"].get<double>());
+  if (row.contains("first")) {
+    const Json& first = row["first"];
+    line("first restore", first["seconds"].get<double>(), first["cpu_seconds"].get<double>());
+    support::write_stderr("  first restores of {} starts took {:.2f} of the time of later ones\n",
+                          row["starts"].get<int>(), first["over_later"].get<double>());
+  }
   if (row.contains("bounds")) {
-    for (const auto& [name, seconds] : row["bounds"].items()) line(name, seconds.get<double>());
+    for (const auto& [name, seconds] : row["bounds"].items())
+      line(name, seconds.get<double>(), cpu[name].get<double>());
     for (const auto& [kind, one] : row["against"].items()) {
       support::write_stderr("  {:.2f} of the speed of {}{}\n", one["ratio"].get<double>(),
                             one["fastest"].get<std::string>(),

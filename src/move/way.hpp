@@ -45,8 +45,9 @@ struct Shared {
   Events& events;
   Pacer pacer;  ///< remote bytes only
   Tally tally;
-  Depths depths{};       ///< of requests to one peer
-  bool digests = false;  ///< every part is digested at the destination, and compared with its source
+  Depths depths{};               ///< of requests to one peer
+  ByteCount gathered_bytes = 0;  ///< of a request whose answer is gathered, at most
+  bool digests = false;          ///< every part is digested at the destination, and compared with its source
 
   struct Peer {
     PeerLimits limits;

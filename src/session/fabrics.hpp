@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,12 +24,17 @@ class Fabrics {
   /// `names`: "auto" for all that are viable and reach other processes, or names separated by commas. With "auto", one that
   /// cannot be opened is left out, and `left_out` is told why.
   /// Errors: throws Error{unsupported} when there is none, or when one that is named is unknown, off or cannot be opened.
-  Fabrics(std::string_view names, const LeftOut& left_out);
+  /// `streams`: to each peer, for fabrics that leave that open.
+  Fabrics(std::string_view names, int streams, const LeftOut& left_out);
 
   [[nodiscard]] std::size_t size() const { return opened_.size(); }
   [[nodiscard]] transport::Fabric& operator[](std::size_t fabric) const { return *opened_[fabric].fabric; }
   [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view domain) const;
+  /// Why a transport of this build is not among them, for people; empty for one that is.
+  [[nodiscard]] std::string why_not_open(const transport::Transport& row) const;
+  /// Those that an endpoint of the fabric is to live on.
+  [[nodiscard]] transport::Sockets sockets(std::size_t fabric) const;
   /// What peers are told.
   [[nodiscard]] std::vector<wire::FabricOffer> offers() const;
   /// Name and loaded version of each.
@@ -39,7 +45,9 @@ class Fabrics {
     const transport::Transport* row;
     std::unique_ptr<transport::Fabric> fabric;
   };
+  std::map<std::string_view, std::string> not_open_;  // transports of this build that are left out, and why
   std::vector<Opened> opened_;
+  int streams_;
 };
 
 }  // namespace shardwire

@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& out, const Usage& usage) {
 
 const Usage usages[] = {
     {"missing_case", {"/nonexistent/case.json"}, "/nonexistent/case.json: No such file"},
-    {"unknown_transport", {"--transport", "pigeon"}, "none named 'pigeon'"},
+    {"unknown_transport", {"--transport", "pigeon"}, "no transport named \"pigeon\""},
     {"device_memory", {"--memory", "cuda"}, "device memory is not supported"},
     {"unknown_way", {"--way", "sideways"}, "'sideways' is unknown"},
     {"local_is_no_way_to_force", {"--way", "local"}, "'local' is unknown"},
@@ -40,6 +40,10 @@ const Usage usages[] = {
     {"no_rate", {"--rate", "0"}, "nothing would ever arrive"},
     {"unknown_digest", {"--verify", "maybe"}, "'maybe' is unknown"},
     {"tcp_over_loopback", {"--tcp", "--transport", "loopback"}, "threads of one process"},
+    {"tcp_within_a_host", {"--tcp", "--transport", "shm,tcp"}, "--tcp: shm stays within a host"},
+    {"digests_against_none", {"--against", "unverified"}, "is for restores with digests"},
+    {"fresh_against_others", {"--fresh", "2", "--against", "memcpy"}, "--fresh: takes no --against"},
+    {"less_than_one_start", {"--fresh", "0"}, "1 to 1000 are expected"},
     {"missing_calibration", {"--calibration", "/nonexistent/costs.json"}, "/nonexistent/costs.json"},
     {"output_nowhere", {"--output", "/nonexistent/rows.jsonl"}, "/nonexistent/rows.jsonl"},
     {"plot_nowhere", {"--plot", "/nonexistent/plot.svg"}, "/nonexistent/plot.svg"},
@@ -47,7 +51,8 @@ const Usage usages[] = {
     {"ranks_of_a_case", {"-", "--ranks", "4"}, "--ranks belongs to a sweep"},
     {"plot_of_a_case", {"-", "--plot", "/tmp/plot.svg"}, "--plot belongs to a sweep"},
     {"layers_without_model", {"-", "--layers", "1"}, "standard input: layers: has a meaning only beside a model"},
-    {"calibration_of_a_case", {"--tcp", "--calibrate"}, "takes no --tcp"},
+    {"calibration_over_tcp", {"--tcp", "--calibrate"}, "takes no --tcp"},
+    {"calibration_of_ordinary_memory", {"--ordinary", "--calibrate"}, "takes no --ordinary"},
     {"calibration_within_a_process", {"--transport", "loopback", "--calibrate"}, "loopback reaches no other process"},
 };
 

@@ -65,6 +65,17 @@ BOOST_AUTO_TEST_CASE(a_bad_case_on_standard_input_is_refused_in_one_line) {
   BOOST_TEST(std::count(result.err.begin(), result.err.end(), '\n') == 1);
 }
 
+BOOST_AUTO_TEST_CASE(a_job_that_memory_does_not_suffice_for_says_what_it_needs) {
+  const char* const too_large = R"j({"states": ["master"], "tensors": [{"fqn": "w", "shape": [1099511627776]}],
+    "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+    "target": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}}})j";
+  for (const char* command : {"run", "perf"}) {
+    const CommandResult result = run_command({command, "-"}, too_large);
+    BOOST_TEST(result.exit_code == 1);
+    BOOST_TEST(result.err.find("the job needs 8.80 TB of memory on this host") != std::string::npos, result.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_unknown_variable_is_reported) {
   const CommandResult result = run_command({"plan", "-"}, two_ranks, {{"SHARDWIRE_TRANSPROT", "ucx"}});
   BOOST_TEST(result.exit_code == 0);

@@ -39,6 +39,23 @@ boost::test_tools::assertion_result with_processes(boost::unit_test::test_unit_i
   result.message() << "loopback joins threads of one process";
   return result;
 }
+boost::test_tools::assertion_result over(const char* name) {
+  boost::test_tools::assertion_result result(transport() == name);
+  result.message() << "belongs to the variant of " << name;
+  return result;
+}
+boost::test_tools::assertion_result over_shared_memory(boost::unit_test::test_unit_id) {
+  return over("shm,tcp");
+}
+boost::test_tools::assertion_result over_tcp(boost::unit_test::test_unit_id) {
+  return over("tcp");
+}
+boost::test_tools::assertion_result over_tcp_with_ucx(boost::unit_test::test_unit_id id) {
+  if (transport() != "tcp") return over_tcp(id);
+  boost::test_tools::assertion_result result(std::getenv("TEST_UCX") != nullptr);
+  result.message() << "the build has no UCX";
+  return result;
+}
 boost::test_tools::assertion_result with_mpi(boost::unit_test::test_unit_id id) {
   if (!has_processes()) return with_processes(id);
   boost::test_tools::assertion_result result(std::getenv("TEST_MPI") != nullptr);
@@ -84,7 +101,7 @@ void check_row(const Json& row, int processes) {
   const Json& bytes = row.at("bytes");
   const auto number = [&](const char* name) { return bytes.at(name).get<std::uint64_t>(); };
   BOOST_TEST(number("moved") + number("local") == number("needed") + number("extra"));
-  if (row.at("way") != "over_read") BOOST_TEST(row.at("delivered_over_needed") == 1.0);
+  if (row.at("ways").at("over_read") == 0) BOOST_TEST(row.at("delivered_over_needed") == 1.0);
   std::uint64_t by_way = 0;
   for (const auto& [way, moved] : row.at("ways").items()) by_way += moved.get<std::uint64_t>();
   BOOST_TEST(by_way == number("moved") + number("local"));
@@ -122,7 +139,10 @@ BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_way) {
   }
   const std::set<std::uint64_t> all{256, 1024, 4096, 16384};
   for (const auto& [way, lengths] : runs) BOOST_TEST(lengths == all, way);
-  for (const char* way : {"local", "mapped", "packed"}) BOOST_TEST(runs.count(way) == 1, way);
+  const std::vector<std::string> possible = transport() == "tcp"
+                                                ? std::vector<std::string>{"local", "straight", "packed"}
+                                                : std::vector<std::string>{"local", "mapped"};
+  for (const std::string& way : possible) BOOST_TEST(runs.count(way) == 1, way);
   // A line for each way, and a dashed one for what it is measured beside.
   const std::string svg = plot.text();
   BOOST_TEST(count(svg, "class=\"way\"") == runs.size());
@@ -155,16 +175,33 @@ BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why, *boost::unit_test::precondition(with_processes)) {
+BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why, *boost::unit_test::precondition(over_tcp)) {
   // Nothing can be mapped over TCP.
-  const CommandResult result = perf(
-      {"-", "--repeats", "1", "--transport", transport(), "--tcp", "--way", "mapped", "--against", "none"}, two_ranks);
+  const CommandResult result =
+      perf({"-", "--repeats", "1", "--tcp", "--way", "mapped", "--against", "none"}, two_ranks);
   BOOST_TEST(result.exit_code == 1);
   BOOST_TEST(result.out == "");
   BOOST_TEST(result.err.find("not measured: mapped: ") != std::string::npos, result.err);
 }
 
-BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_test::precondition(with_processes)) {
+BOOST_AUTO_TEST_CASE(goes_over_the_transport_of_its_own_unless_told_otherwise,
+                     *boost::unit_test::precondition(over_tcp_with_ucx)) {
+  for (const std::string name : {"", "tcp", "ucx"}) {
+    Words words{"-", "--repeats", "1", "--tcp", "--against", "none"};
+    if (!name.empty()) words.insert(words.end(), {"--transport", name});
+    // SHARDWIRE_TRANSPORT is for those who have said nothing.
+    const CommandResult result = perf(words, two_ranks, {{"SHARDWIRE_TRANSPORT", "shm"}});
+    BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+    const Json row = rows_of(result.out).at(0);
+    check_row(row, 2);
+    const std::string expected = name.empty() ? "tcp" : name;
+    BOOST_TEST(row.at("options").at("transport") == expected);
+    BOOST_TEST(row.at("versions").at("fabric").get<std::string>().starts_with(expected + " "));
+    BOOST_TEST(row.at("bytes").at("moved") == 64 * 64 * 2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_test::precondition(over_tcp_with_ucx)) {
   const CommandResult result =
       perf({"-", "--repeats", "1", "--tcp", "--disjoint", "--way", "packed,straight"}, two_ranks);
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
@@ -175,25 +212,71 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_tes
     BOOST_TEST(row.at("options").at("tcp") == true);
     BOOST_TEST(row.at("bounds").size() == 5);
     BOOST_TEST(row.at("against").at("ucx").at("fastest").get<std::string>().starts_with("tag "));
+    BOOST_TEST(row.at("versions").at("ucx").get<std::string>().starts_with("ucx 1."));
   }
 }
 
 BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one, *boost::unit_test::precondition(with_mpi)) {
-  for (const bool tcp : {false, true}) {
-    Words words{"-", "--repeats", "2", "--against", "memcpy,mpi"};
-    if (tcp) words.emplace_back("--tcp");
+  const bool tcp = transport() == "tcp";
+  Words words{"-", "--repeats", "2", "--against", "memcpy,mpi"};
+  if (tcp) words.emplace_back("--tcp");
+  const CommandResult result = perf(words, two_ranks);
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const Json row = rows_of(result.out).at(0);
+  check_row(row, 2);
+  BOOST_TEST(row.at("bounds").at("MPI_Alltoallw") > 0.0);
+  BOOST_TEST(row.at("against").at("mpi").at("transport").get<std::string>().starts_with(tcp ? "tcp" : "vader"));
+  BOOST_TEST(row.at("versions").at("mpi").get<std::string>().starts_with("Open MPI"));
+  BOOST_TEST(row.at("bound") == row.at("against").at("memcpy").at("fastest"));
+}
+
+BOOST_AUTO_TEST_CASE(ordinary_memory_is_not_mapped, *boost::unit_test::precondition(with_processes)) {
+  const CommandResult result = perf({"-", "--repeats", "1", "--ordinary", "--transport", transport()}, two_ranks);
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const Json row = rows_of(result.out).at(0);
+  check_row(row, 2);
+  BOOST_TEST(row.at("options").at("ordinary") == true);
+  BOOST_TEST(row.at("ways").at("mapped") == 0);
+  BOOST_TEST(row.at("bytes").at("local") == 64 * 64 * 2);
+}
+
+// Of 2 ranks that each want half of the columns: 8 KiB cross, in runs of 128 bytes or in one for each pair.
+BOOST_AUTO_TEST_CASE(a_restore_is_measured_beside_others) {
+  for (const bool disjoint : {false, true}) {
+    Words words{"-",        "--repeats", "2",         "--transport",          transport(),
+                "--verify", "digest",    "--against", "unverified,contiguous"};
+    if (disjoint) words.emplace_back("--disjoint");
     const CommandResult result = perf(words, two_ranks);
     BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
     const Json row = rows_of(result.out).at(0);
-    check_row(row, 2);
-    BOOST_TEST(row.at("bounds").at("MPI_Alltoallw") > 0.0);
-    BOOST_TEST(row.at("against").at("mpi").at("transport").get<std::string>().starts_with(tcp ? "tcp" : "vader"));
-    BOOST_TEST(row.at("versions").at("mpi").get<std::string>().starts_with("Open MPI"));
-    BOOST_TEST(row.at("bound") == row.at("against").at("memcpy").at("fastest"));
+    check_row(row, disjoint ? 4 : 2);
+    BOOST_TEST(row.at("bound") == "unverified");
+    for (const char* one : {"unverified", "contiguous"}) {
+      BOOST_TEST(row.at("against").at(one).at("fastest") == one);
+      BOOST_TEST(row.at("bounds").at(one) > 0.0);
+      BOOST_TEST(row.at("cpu_seconds").at(one) > 0.0);
+    }
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::precondition(with_processes)) {
+BOOST_AUTO_TEST_CASE(first_restores_are_told_apart, *boost::unit_test::precondition(with_processes)) {
+  const CommandResult result = perf({"-", "--repeats", "2", "--fresh", "3", "--transport", transport()}, two_ranks);
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const auto rows = rows_of(result.out);
+  BOOST_REQUIRE(rows.size() == 1);
+  check_row(rows[0], 2);
+  BOOST_TEST(!rows[0].contains("bound"));
+  BOOST_TEST(rows[0].at("starts") == 3);
+  const Json& first = rows[0].at("first");
+  BOOST_TEST(first.at("seconds_min") <= first.at("seconds"));
+  BOOST_TEST(first.at("seconds") <= first.at("seconds_max"));
+  BOOST_TEST(first.at("over_later") > 0.0);
+  // Joining is told, and is no part of it; no later restore joins.
+  BOOST_TEST(first.at("stages").at("join") > 0.0);
+  BOOST_TEST(rows[0].at("stages").at("join") == 0.0);
+}
+
+BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::precondition(over_shared_memory)) {
   const TemporaryFile file;
   const CommandResult result = perf({"--calibrate", file.path, "--bytes", "64K", "--repeats", "1"});
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
@@ -208,10 +291,13 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
     BOOST_TEST(measured.insert(name).second, name);
   }
   BOOST_TEST(written.at("format") == "shardwire costs 2");
-  for (const std::string& one :
-       {std::string("local local"), transport() + " mapped", transport() + " packed", transport() + " straight"}) {
+  for (const char* one : {"local local", "shm mapped", "tcp straight", "tcp packed"}) {
     BOOST_TEST(measured.count(one) == 1, one);
   }
+  // Where the kernel does not let processes read each other, it says so.
+  BOOST_TEST((measured.count("shm read") == 1) == (result.err.find("not measured: read: ") == std::string::npos),
+             result.err);
+  for (const std::string& one : measured) BOOST_TEST(!one.starts_with("ucx"), one);
   BOOST_TEST(written.at("processor").get<std::string>() == costs.kernels().processor);
   BOOST_TEST(costs.kernels().entries.size() == 6U);
   BOOST_TEST(run_command({"run", "-", "--calibration", file.path}, two_ranks).exit_code == 0);
@@ -227,11 +313,12 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
 
 BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together, *boost::unit_test::precondition(with_processes)) {
   const std::string port = std::to_string(20000 + ::getpid() % 10000);
+  const std::string way = transport() == "tcp" ? "packed" : "mapped";
   std::vector<std::unique_ptr<RunningCommand>> ranks;
   for (const char* rank : {"0", "1"}) {
     ranks.push_back(std::make_unique<RunningCommand>(
-        Words{command_path(), "perf", "--runs", "1K,4K", "--bytes", "16K", "--repeats", "2", "--way", "packed",
-              "--against", "memcpy,ucx"},
+        Words{command_path(), "perf", "--runs", "1K,4K", "--bytes", "16K", "--repeats", "2", "--transport", transport(),
+              "--way", way, "--against", std::getenv("TEST_UCX") != nullptr ? "memcpy,ucx" : "memcpy"},
         "",
         std::vector<std::pair<std::string, std::string>>{
             {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}));
@@ -245,8 +332,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together, *boost::uni
   BOOST_REQUIRE(rows.size() == 2);
   for (const Json& row : rows) {
     check_row(row, 2);
-    BOOST_TEST(row.at("way") == "packed");
-    BOOST_TEST(row.at("against").size() == 2);
+    BOOST_TEST(row.at("way") == way);
+    BOOST_TEST(row.at("against").size() == (std::getenv("TEST_UCX") != nullptr ? 2 : 1));
   }
 }
 

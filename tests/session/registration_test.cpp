@@ -95,11 +95,15 @@ BOOST_AUTO_TEST_CASE(what_was_discarded_is_not_shown_to_readers) {
   pair.held.use(arena.data() + part);
   pair.held.fill(1);
   Publication publication = pair.publish();
-  const ByteCount discarded = arena.discard(part, part);
-  if (discarded == 0) return;  // arenas of this transport are in one part
-  BOOST_TEST(discarded == part);
-  const Error error = failure_of([&] { pair.restore(); });
-  BOOST_TEST(std::string(error.what()).find("was discarded") != std::string::npos, error.what());
+  const bool in_parts = reads_ordinary_memory();  // shm's
+  BOOST_TEST(arena.discard(part, part) == (in_parts ? part : 0));
+  if (in_parts) {
+    const Error error = failure_of([&] { pair.restore(); });
+    BOOST_TEST(std::string(error.what()).find("was discarded") != std::string::npos, error.what());
+  } else {
+    pair.restore();
+    BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  }
   pair.held.use(nullptr);
 }
 

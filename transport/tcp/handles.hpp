@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "transport/tcp/connection.hpp"
 
 // How the parts of the fabric are made.
 namespace shardwire::transport::tcp {
 
-/// Streams to each peer: SHARDWIRE_TCP_STREAMS, else 1. Errors: throws Error{invalid_argument} for a value that is none.
-int stream_count();
+/// Streams to each peer that SHARDWIRE_TCP_STREAMS asks for. Errors: throws Error{invalid_argument} for a value that is none.
+std::optional<int> stream_count();
 
 std::unique_ptr<Region> allocate_region(ByteCount size_bytes, const MemoryPlace& place);
 std::unique_ptr<Region> adopt_region(const Memory& memory);

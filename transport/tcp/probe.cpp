@@ -12,9 +12,9 @@ Viability probe(Asked) {
   return {true, "built in"};
 }
 
-int stream_count() {
+std::optional<int> stream_count() {
   const auto text = support::variable("SHARDWIRE_TCP_STREAMS");
-  if (!text) return 1;
+  if (!text) return std::nullopt;
   int count = 0;
   const char* const end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, count);

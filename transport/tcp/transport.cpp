@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -25,7 +26,7 @@ std::uint64_t random_id() {
 
 class TcpFabric final : public Fabric {
  public:
-  explicit TcpFabric(int streams) : streams_(streams) {}
+  explicit TcpFabric(std::optional<int> streams) : streams_(streams) {}
   ~TcpFabric() override { engine_->close(Clock::now() + flush_limit); }
   TcpFabric(const TcpFabric&) = delete;
   TcpFabric& operator=(const TcpFabric&) = delete;
@@ -33,7 +34,9 @@ class TcpFabric final : public Fabric {
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
   [[nodiscard]] std::string version() const override { return "tcp " + std::to_string(protocol_version); }
   [[nodiscard]] std::string domain() const override { return fmt::format("tcp protocol {}", protocol_version); }
-  [[nodiscard]] Sockets sockets() const override { return {Sockets::Kind::network, streams_}; }
+  [[nodiscard]] Sockets sockets() const override {
+    return {Sockets::Kind::network, streams_.value_or(1), streams_.value_or(max_streams)};
+  }
   [[nodiscard]] Bytes address() const override {
     Bytes out;
     append(out, Address{.fabric = id_});
@@ -76,7 +79,7 @@ class TcpFabric final : public Fabric {
   bool arm() override { return engine_->arm(); }
 
  private:
-  int streams_;
+  std::optional<int> streams_;  // asked for
   std::uint64_t id_ = random_id();
   std::shared_ptr<Engine> engine_ = std::make_shared<Engine>();  // owners: this and the endpoints
 };

@@ -28,6 +28,10 @@ std::uint64_t random_token() {
 
 }  // namespace
 
+std::uint64_t first_request() {
+  return (random_token() >> 1) | 1;
+}
+
 void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity) {
   loop_ = &loop;
   identity_ = &identity;
@@ -160,7 +164,7 @@ std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
 
 void Link::prepare(std::size_t fabric, Prepared prepared) {
   Channel& channel = channels_[fabric];
-  const transport::Sockets wanted = fabrics_[fabric].sockets();
+  const transport::Sockets wanted = fabrics_.sockets(fabric);
   const bool fresh = !channel.sockets.empty() && Clock::now() - channel.opened_at < sockets_limit;
   if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
   channel.waiting.push_back(std::move(prepared));
@@ -194,8 +198,8 @@ wire::FabricHandle Link::handle(std::size_t fabric) const {
 transport::Endpoint& Link::endpoint(std::size_t fabric, const Bytes& address) {
   Channel& channel = channels_[fabric];
   if (!connected(fabric) || address != channel.address) {
+    if (channel.endpoint) bindings_.clear();  // their regions go with it
     channel.regions.clear();
-    bindings_.clear();
     channel.endpoint.reset();
     channel.endpoint = fabrics_[fabric].connect({.address = address,
                                                  .same_host = member_.host == identity_->hello.host,
