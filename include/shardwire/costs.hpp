@@ -55,9 +55,10 @@ struct WayCost {
   bool operator==(const WayCost&) const = default;
 };
 
-/// How the transport tcp asks a peer for bytes.
+/// How the transport tcp asks a peer for bytes. What is asked for and has not come waits in the sockets' buffers: as long as
+/// that fits into the caches, a byte costs the processors a third less (measured: 256 KiB beside 1 to 4 MiB).
 struct TcpSettings {
-  ByteCount request_bytes = 1u << 20;  ///< of one request
+  ByteCount request_bytes = 256u << 10;  ///< of one request; as many are under way as the network holds in a round trip
   int streams = 1;                     ///< to each peer
 
   bool operator==(const TcpSettings&) const = default;

@@ -83,6 +83,10 @@ struct RestoreOptions {
   /// The only way for bytes of other processes, where it is possible; empty: SHARDWIRE_WAY, else the cheapest by
   /// SessionOptions::costs. A piece that it cannot move ends the restore with Error{unsupported}.
   std::optional<Way> way{};
+  /// Plans, connects to the sources, takes leases, chooses a path and a way for every byte, and ends there: nothing is moved, and
+  /// the destination, checked as always, is not written. The report says what would be done. A later restore of the same
+  /// catalog begins with what was found out.
+  bool bind_only = false;
   /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
   Duration discovery_grace = std::chrono::seconds(2);
 };

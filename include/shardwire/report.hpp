@@ -59,11 +59,15 @@ class WayTable {
 struct PeerReport {
   Rank rank{};  ///< in the source layout
   ByteCount bytes = 0;
-  std::string path;    ///< "local" or "<transport>/<way>"
-  std::string detail;  ///< device or protocol behind the path, and why no better path was taken
+  std::string path;              ///< "local" or "<transport>/<way>"
+  std::string carrier;           ///< device or protocol behind the path
+  std::string why_not;           ///< why no better path was taken; empty where there is none
+  double predicted_seconds = 0;  ///< of these bytes by the cost model, as if they had the machine to themselves
 };
 
 /// What one restore did. Invariant: moved + local == needed + extra + again.
+/// Of a restore with RestoreOptions::bind_only it is what would be done: `needed`, and the bytes, runs and predicted seconds of
+/// ways and peers; nothing is moved, and of the stages only join, plan, bind and verify take time.
 struct RestoreReport {
   ByteCount needed = 0;  ///< bytes that the target rank wanted
   ByteCount moved = 0;   ///< payload that crossed between ranks

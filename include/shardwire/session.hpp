@@ -16,6 +16,7 @@
 #include "shardwire/export.hpp"
 #include "shardwire/memory.hpp"
 #include "shardwire/options.hpp"
+#include "shardwire/paths.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/value.hpp"
@@ -75,7 +76,8 @@ class Restore {
   /// `callback` runs on the session's thread, at most every `interval`, and once at the end; it must not block. What it
   /// throws ends the restore and comes out of wait().
   void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
-  /// Returns when every wanted element is in place and committed.
+  /// Returns when every wanted element is in place and committed; with RestoreOptions::bind_only, when it is known how they
+  /// would come.
   /// A source that withdraws what is being read is no end: the restore plans again with what takes its place.
   /// Errors: throws what ended the restore; which boxes did not arrive is in gaps().
   ///         layout_mismatch   before any byte moved: boxes that nobody holds, all of them in gaps(); dtype or shape differ
@@ -184,6 +186,13 @@ class Session {
   /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming those that did not come,
   ///         Error{invalid_argument} on all members when the values together do not fit one message of 256 MiB.
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
+  /// What lies between this process and each that publishes under `from` now: connects to them over every fabric that both
+  /// have open, and moves nothing. Ascending by layout rank, this process among them; empty when nobody publishes.
+  /// Who cannot be reached, or has not answered when `timeout` is over, says so in PeerPath::why_not.
+  /// Errors: throws Error{timed_out} when it is not known in time who publishes, Error{peer_lost} when that cannot be known
+  ///         any more, Error{cancelled} when the session is closed meanwhile.
+  /// Cost:   a connection and sockets for each of them, kept for later restores; meant for people and logs.
+  std::vector<PeerPath> paths(const std::string& from = "state", Duration timeout = std::chrono::seconds(10));
   /// For members that only serve: what a restore's report says of its own session.
   [[nodiscard]] SessionUsage usage() const;
   /// Leaves in order: retires what is published, waits for readers at most `timeout`. The destructor leaves at once.

@@ -10,6 +10,7 @@
 #include "shardwire/memory.hpp"
 #include "shardwire/options.hpp"
 #include "shardwire/param_groups.hpp"
+#include "shardwire/paths.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/relabel.hpp"
 #include "shardwire/report.hpp"

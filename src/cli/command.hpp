@@ -30,6 +30,7 @@ struct Command {
 /// All commands; a new one is a file and a line in commands.cpp.
 std::span<const Command> commands();
 
+std::function<int()> declare_doctor(CLI::App& app);
 std::function<int()> declare_perf(CLI::App& app);
 std::function<int()> declare_plan(CLI::App& app);
 std::function<int()> declare_run(CLI::App& app);

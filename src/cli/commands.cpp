@@ -8,6 +8,7 @@ std::span<const Command> commands() {
       {"plan", "Show which rank sends what to whom, without moving anything", declare_plan},
       {"run", "Move the state of a case between real processes and check every element", declare_run},
       {"perf", "Measure restores beside what bounds them, in the same run", declare_perf},
+      {"doctor", "Show what works here, or which path the bytes of a case would take", declare_doctor},
   };
   return table;
 }

@@ -21,7 +21,7 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr int ranks = 2;
+constexpr int ranks_of_pair = 2;
 constexpr ByteCount default_bytes = 32u << 20;
 // A way that sends each run by itself takes its time over many of them.
 constexpr ByteCount max_runs = 16384;
@@ -93,7 +93,7 @@ perf::Setup setup_for(const PerfWords& words, const Pass& pass, ByteCount most) 
     if (local && !pass.local) continue;
     for (const auto& [run, bytes] : lengths(most)) {
       auto& measurement =
-          setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks, run, bytes, local)));
+          setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks_of_pair, run, bytes, local)));
       measurement.run_bytes = run;
       if (!local) measurement.ways = pass.ways;
     }

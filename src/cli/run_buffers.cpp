@@ -134,7 +134,7 @@ Catalog SideBuffers::catalog(std::uint64_t generation) const {
   Catalog catalog(rank_, ranks_);
   for (const auto* list : {&parts_, &values_}) {
     for (const Slice& part : *list)
-      catalog.add(*part.spec, part.layout, View{.data = part.data, .kind = MemoryKind::host});
+      catalog.add(*part.spec, part.layout, shardwire::View{.data = part.data, .kind = MemoryKind::host});
   }
   for (const auto& [name, value] : job_->scalars) catalog.add_value({"", name}, scalar_value(value, generation));
   return catalog;

@@ -86,29 +86,6 @@ std::vector<std::int32_t> best_processes(const Case& job, const RunOptions& opti
   }
 }
 
-// Whatever ends the job is in its report; only bad usage has none.
-template <typename Body>
-void reported(JobOutcome& outcome, Body body) {
-  const auto add = [&](ErrorCode code, const char* why) {
-    outcome.errors.push_back({std::string(to_string(code)), why, {}});
-  };
-  try {
-    body();
-  } catch (const CaseError&) {
-    throw;
-  } catch (const UsageError&) {
-    throw;
-  } catch (const Error& error) {
-    add(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    add(ErrorCode::out_of_resources, "out of memory");
-  } catch (const std::system_error& error) {  // pipes and processes that could not be made
-    add(ErrorCode::out_of_resources, error.what());
-  } catch (const std::exception& error) {
-    add(ErrorCode::internal, error.what());
-  }
-}
-
 int run(const Words& words) {
   RunOptions options = check(words);
   std::optional<Bootstrap> launched;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 
 #include "cli/command.hpp"
@@ -124,6 +126,27 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
   }
   JobProgress progress(members, options.repeat, needed_bytes(job));
   return supervise(plans, options, progress);
+}
+
+void reported(JobOutcome& outcome, const std::function<void()>& body) {
+  const auto add = [&](ErrorCode code, const char* why) {
+    outcome.errors.push_back({std::string(to_string(code)), why, {}});
+  };
+  try {
+    body();
+  } catch (const CaseError&) {
+    throw;
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    add(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    add(ErrorCode::out_of_resources, "out of memory");
+  } catch (const std::system_error& error) {  // pipes and processes that could not be made
+    add(ErrorCode::out_of_resources, error.what());
+  } catch (const std::exception& error) {
+    add(ErrorCode::internal, error.what());
+  }
 }
 
 bool started_by_launcher() {

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+
 #include "cli/run_supervisor.hpp"
 #include "shardwire/bootstrap.hpp"
 
 namespace shardwire::cli {
+
+/// Runs `body`; what it throws becomes an error of the job, so that whatever ends a job is in its report. Only bad usage has
+/// none: passes on CaseError and UsageError.
+void reported(JobOutcome& outcome, const std::function<void()>& body);
 
 /// Runs all members on this host: a process each, or the threads of one process over loopback.
 JobOutcome run_here(const Case& job, const RunOptions& options);

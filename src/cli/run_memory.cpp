@@ -28,8 +28,8 @@ std::optional<ByteCount> available_memory() {
   ByteCount limit = 0;
   ByteCount used = 0;
   if (limit_file >> limit && used_file >> used) {  // "max" is no number
-    const ByteCount left = limit > used ? limit - used : 0;
-    available = available ? std::min(*available, left) : left;
+    const ByteCount unused = limit > used ? limit - used : 0;
+    available = available ? std::min(*available, unused) : unused;
   }
   return available;
 }

@@ -21,6 +21,7 @@ struct RunOptions {
   CostModel costs{};
   int repeat = 1;
   bool disjoint = false;
+  bool bind_only = false;  ///< no values are made, moved or checked: a restore only says how they would come
   std::vector<std::int32_t> processes{};  ///< member that each target rank is; empty: the one of its own number
   LogLevel log = LogLevel::warning;
   Duration join_timeout = std::chrono::seconds(60);

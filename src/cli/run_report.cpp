@@ -144,7 +144,8 @@ void JobReport::print_paths() const {
   struct Path {
     ByteCount bytes = 0;
     std::size_t links = 0;
-    std::string detail;
+    std::string carrier;
+    std::string why_not;
   };
   std::map<std::string, Path> paths;
   for (const MemberResult& target : targets_) {
@@ -152,13 +153,14 @@ void JobReport::print_paths() const {
       Path& path = paths[peer.path];
       path.bytes += peer.bytes;
       ++path.links;
-      if (path.detail.empty()) path.detail = peer.detail;
+      if (path.carrier.empty()) path.carrier = peer.carrier;
+      if (path.why_not.empty()) path.why_not = peer.why_not;
     }
   }
   for (const auto& [name, path] : paths) {
-    fmt::print("  path       {:<16}{:>10} over {} pair{} of ranks{}{}\n", name,
-               human_bytes(static_cast<double>(path.bytes)), path.links, path.links == 1 ? "" : "s",
-               path.detail.empty() ? "" : ": ", path.detail);
+    fmt::print("  path       {:<16}{:>10} over {} pair{} of ranks: {}{}{}\n", name,
+               human_bytes(static_cast<double>(path.bytes)), path.links, path.links == 1 ? "" : "s", path.carrier,
+               path.why_not.empty() ? "" : "; ", path.why_not);
   }
 }
 

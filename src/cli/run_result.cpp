@@ -84,7 +84,12 @@ Json json_of(const MemberResult& result) {
   report["seconds"] = to_json(result.report.seconds);
   Json peers = Json::array();
   for (const PeerReport& peer : result.report.peers) {
-    peers.push_back({{"rank", to_int(peer.rank)}, {"bytes", peer.bytes}, {"path", peer.path}, {"detail", peer.detail}});
+    peers.push_back({{"rank", to_int(peer.rank)},
+                     {"bytes", peer.bytes},
+                     {"path", peer.path},
+                     {"carrier", peer.carrier},
+                     {"why_not", peer.why_not},
+                     {"predicted", peer.predicted_seconds}});
   }
   report["peers"] = std::move(peers);
   report["ways"] = to_json(result.report.ways);
@@ -110,7 +115,8 @@ MemberResult member_result_from(const Json& json) {
                [&](const char* name, double& value) { report.at("seconds").at(name).get_to(value); });
   for (const Json& peer : report.at("peers")) {
     result.report.peers.push_back({Rank{peer.at("rank").get<std::int32_t>()}, peer.at("bytes").get<ByteCount>(),
-                                   peer.at("path").get<std::string>(), peer.at("detail").get<std::string>()});
+                                   peer.at("path").get<std::string>(), peer.at("carrier").get<std::string>(),
+                                   peer.at("why_not").get<std::string>(), peer.at("predicted").get<double>()});
   }
   for (const Json& row : report.at("ways")) {
     const auto way = way_from(row.at("way").get<std::string>());

@@ -132,6 +132,9 @@ class Supervisor {
     process.pipe = ends[0];
   }
 
+  [[nodiscard]] static bool restores(const Process& process) {
+    return process.phase == "restore" || process.phase == "bind";
+  }
   [[nodiscard]] bool any_alive() const {
     return std::any_of(processes_.begin(), processes_.end(), [](const Process& p) { return p.alive; });
   }
@@ -183,7 +186,7 @@ class Supervisor {
       segments_.note(process.pid);
     }
     process.phase = phase;
-    began_ = began_ || phase == "restore";  // they have all met
+    began_ = began_ || restores(process);  // they have all met
     progress_.update(json.at("member").get<int>(), phase, json.at("repeat").get<int>(),
                      json.at("done").get<ByteCount>());
   }
@@ -217,7 +220,7 @@ class Supervisor {
     const Duration limit = options_.deadline + 3 * grace;
     for (Process& process : processes_) {
       if (!process.alive || !process.ended_for.empty()) continue;
-      const bool restoring_too_long = process.phase == "restore" && now - process.phase_began > limit;
+      const bool restoring_too_long = restores(process) && now - process.phase_began > limit;
       const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.heard) > limit;
       if (vain_ && !began_ && now - vain_->since > vain_wait) {
         end(process, "cancelled", fmt::format("was ended, since the job cannot begin without {}", vain_->missing));

@@ -100,9 +100,11 @@ class Worker {
   ByteCount staging_half() const { return std::max<ByteCount>(1, config_.options.staging_bytes / 2); }
 
   void say(std::string_view phase, ByteCount done = 0, ByteCount total = 0) {
-    if (phase != "restore") phase_ = phase;  // progress of a restore comes from the session's thread
+    if (phase != restoring()) phase_ = phase;  // progress of a restore comes from the session's thread
     config_.progress({phase, repeat_, done, total});
   }
+
+  [[nodiscard]] std::string_view restoring() const { return config_.options.bind_only ? "bind" : "restore"; }
 
   void fail(std::string code, std::string message, std::vector<Gap> gaps = {}) {
     result_.errors.push_back({std::move(code), std::move(message), std::move(gaps)});
@@ -169,9 +171,7 @@ class Worker {
     const auto generation = static_cast<std::uint64_t>(repeat_);
     Publication publication;
     const bool ready = guarded([&] {
-      say("fill");
-      if (wanted_) wanted_->fill(generation, true);
-      if (held_) held_->fill(generation, false);
+      if (!config_.options.bind_only) fill(generation);
       if (config_.role.source) publication = session_->publish(held(generation), {.name = "state", .step = repeat_});
     });
     if (meet("ready", idle_limit + config_.options.deadline, ready)) {
@@ -185,6 +185,12 @@ class Worker {
     if (ready && config_.role.source) guarded([&] { publication.retire(10s); });
   }
 
+  void fill(std::uint64_t generation) {
+    say("fill");
+    if (wanted_) wanted_->fill(generation, true);
+    if (held_) held_->fill(generation, false);
+  }
+
   // A lost rank says that it holds nothing; targets then need not wait for it.
   [[nodiscard]] Catalog held(std::uint64_t generation) const {
     return held_ ? held_->catalog(generation) : Catalog(*config_.role.source, config_.job.source.ranks);
@@ -196,12 +202,13 @@ class Worker {
     options.staging_bytes = staging_half();
     options.discovery_grace = Duration::zero();  // all that will publish have, since the members met
     options.verify = config_.options.verify;
+    options.bind_only = config_.options.bind_only;
     options.ingress_bytes_per_second = config_.options.rate_bytes_per_second;
     const Catalog wanted = wanted_->catalog(generation);
-    say("restore");
+    say(restoring());
     Restore running = session_->restore(wanted, options);
     running.on_progress(
-        [this](const Progress& progress) { say("restore", progress.done_bytes, progress.total_bytes); });
+        [this](const Progress& progress) { say(restoring(), progress.done_bytes, progress.total_bytes); });
     try {
       running.wait();
     } catch (...) {
@@ -209,7 +216,7 @@ class Worker {
       throw;
     }
     keep(running.report());
-    say("restore", result_.report.needed, result_.report.needed);
+    say(restoring(), result_.report.needed, result_.report.needed);
     for (const auto& [name, value] : config_.job.scalars) {
       if (running.value({"", name}) == scalar_value(value, generation)) continue;
       fail("wrong_value", fmt::format("{}: scalar '{}' did not arrive as it was published", who(), name));
@@ -222,6 +229,7 @@ class Worker {
   }
 
   void check(std::uint64_t generation) {
+    if (config_.options.bind_only) return void(++verified_repeats_);  // there is nothing to check
     say("check");
     ValueCheck elements;
     ValueCheck values;

@@ -11,7 +11,7 @@ namespace shardwire::cli {
 
 /// One sign of life of a member.
 struct MemberProgress {
-  std::string_view phase;  ///< "join", "allocate", "fill", "wait", "restore", "check"
+  std::string_view phase;  ///< "join", "allocate", "fill", "wait", "restore" or "bind", "check"
   int repeat = 0;
   ByteCount done_bytes = 0;
   ByteCount total_bytes = 0;

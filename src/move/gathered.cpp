@@ -81,7 +81,7 @@ class GatheredWay final : public MessageWay {
   };
 
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
-    if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.straight) return false;
+    if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.gathered) return false;
     const std::size_t max_ranges = shared_->peers.at(peer).limits.max_message_ranges;
     const auto fits = [&, ranges = std::size_t{0}](const TransferPart& part) mutable {
       return (ranges += ranges_of(*part.transfer, part.box)) <= max_ranges;

@@ -43,6 +43,8 @@ Depths depths_for(const CostModel& costs, ByteCount slot_bytes, ByteCount messag
     depths.packed = std::max(depths.packed, in_flight(Way::packed, slot_bytes, packed_stages));
     depths.straight = std::max(depths.straight, in_flight(Way::straight, message_bytes, straight_stages));
   }
+  depths.gathered =
+      requests_in_flight(costs.at("tcp", MemoryKind::host, Way::straight), costs.tcp().request_bytes, straight_stages);
   return depths;
 }
 

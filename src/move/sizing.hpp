@@ -13,10 +13,11 @@ ByteCount slot_bytes_for(const CostModel& costs);
 /// each of the stages that work side by side. More only lengthens the queue at the source.
 int requests_in_flight(const WayCost& cost, ByteCount unit_bytes, int stages);
 
-/// The same for the two ways that ask for messages; of the transports that slot_bytes_for() looks at, the one that needs most.
+/// The same for the ways that ask for messages; of the transports that slot_bytes_for() looks at, the one that needs most.
 struct Depths {
   int packed = 1;
   int straight = 1;
+  int gathered = 1;  ///< straight, as lists over tcp
 };
 Depths depths_for(const CostModel& costs, ByteCount slot_bytes, ByteCount message_bytes);
 

@@ -264,6 +264,7 @@ void Core::serve(Connection& connection, const wire::Message& message) {
 void Core::attach(Connection& connection, const wire::Attach& attach) {
   const auto keep = connection.shared_from_this();
   const wire::Hello reader = connection.peer();
+  attached_.check(reader, attach);
   connection.send(wire::Attached{});
   attached_.add(reader, attach, connection.release());
   accepted_.erase(connection.id());

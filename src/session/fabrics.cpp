@@ -17,10 +17,16 @@ Fabrics::Fabrics(std::string_view names, int streams, const LeftOut& left_out) :
       if (!automatic) throw;
       const std::string why = fmt::format("the transport {} cannot be opened: {}", row->name, error.what());
       left_out(why);
+      not_open_.emplace(row->name, error.what());
       reasons += "; " + why;
     }
   }
   if (opened_.empty()) throw Error(ErrorCode::unsupported, "no transport can be opened" + reasons);
+  for (const transport::Transport& row : transport::registered()) {
+    if (std::ranges::find(opened_, &row, &Opened::row) != opened_.end()) continue;
+    not_open_.emplace(row.name, automatic ? row.probe(transport::Asked::automatically).detail
+                                          : fmt::format("this session was told to use {}", names));
+  }
 }
 
 std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view domain) const {
@@ -28,6 +34,11 @@ std::optional<std::size_t> Fabrics::find(std::string_view name, std::string_view
     if (opened_[i].fabric->name() == name && opened_[i].fabric->domain() == domain) return i;
   }
   return std::nullopt;
+}
+
+std::string Fabrics::why_not_open(const transport::Transport& row) const {
+  const auto found = not_open_.find(row.name);
+  return found == not_open_.end() ? std::string() : found->second;
 }
 
 transport::Sockets Fabrics::sockets(std::size_t fabric) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@ class Fabrics {
   [[nodiscard]] transport::Fabric& operator[](std::size_t fabric) const { return *opened_[fabric].fabric; }
   [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view domain) const;
+  /// Why a transport of this build is not among them, for people; empty for one that is.
+  [[nodiscard]] std::string why_not_open(const transport::Transport& row) const;
   /// Those that an endpoint of the fabric is to live on.
   [[nodiscard]] transport::Sockets sockets(std::size_t fabric) const;
   /// What peers are told.
@@ -42,6 +45,7 @@ class Fabrics {
     const transport::Transport* row;
     std::unique_ptr<transport::Fabric> fabric;
   };
+  std::map<std::string_view, std::string> not_open_;  // transports of this build that are left out, and why
   std::vector<Opened> opened_;
   int streams_;
 };

@@ -5,18 +5,13 @@
 
 namespace shardwire {
 
-namespace {
-
-// The best that a fabric may be good for.
-int potential(const transport::Preference& preference) {
+int potential_path(const transport::Preference& preference) {
   int best = no_path;
   for (const int rank : {preference.map, preference.read, preference.message}) {
     if (rank != 0) best = std::min(best, rank);
   }
   return best;
 }
-
-}  // namespace
 
 std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::span<const wire::FabricOffer> theirs,
                                         bool same_host) {
@@ -25,7 +20,7 @@ std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::
     const bool reaches = own[i].reach != Reach::host || same_host;
     if (reaches && std::ranges::find(theirs, own[i].offer) != theirs.end()) common.push_back(i);
   }
-  std::ranges::stable_sort(common, {}, [&](std::size_t fabric) { return potential(own[fabric].preference); });
+  std::ranges::stable_sort(common, {}, [&](std::size_t fabric) { return potential_path(own[fabric].preference); });
   return common;
 }
 
@@ -39,8 +34,12 @@ int best_path(int so_far, const transport::Preference& preference, const RegionA
   return so_far;
 }
 
+int best_path(const transport::Preference& preference, const transport::Path& path) {
+  return best_path(no_path, preference, {.mapped = path.map, .readable = path.read, .message = path.message});
+}
+
 bool worth_connecting(const transport::Preference& next, int worst, bool messages_missing) {
-  return potential(next) < worst || (messages_missing && next.message != 0);
+  return potential_path(next) < worst || (messages_missing && next.message != 0);
 }
 
 }  // namespace shardwire

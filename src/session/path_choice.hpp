@@ -25,8 +25,17 @@ struct FabricTraits {
 std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::span<const wire::FabricOffer> theirs,
                                         bool same_host);
 
+/// A fabric that is connected to a peer, and what it can do with host memory.
+struct ConnectedFabric {
+  std::size_t fabric = 0;  // see Fabrics
+  transport::Path path;
+};
+
 /// How good the best path to some memory is: a rank of transport::Preference, or none.
 inline constexpr int no_path = std::numeric_limits<int>::max();
+
+/// The best that a fabric may be good for.
+int potential_path(const transport::Preference& preference);
 
 /// What a connected fabric can do for one region: `path`, as far as the region allows.
 struct RegionAccess {
@@ -36,6 +45,9 @@ struct RegionAccess {
 };
 /// The better of what the region had and what this fabric gives it.
 int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access);
+
+/// What a connected fabric gives at best.
+int best_path(const transport::Preference& preference, const transport::Path& path);
 
 /// Whether another fabric is worth connecting: it may be better for some memory, or carry the messages that are wanted.
 /// `worst`: of all memory that is to be read, with what is connected so far.

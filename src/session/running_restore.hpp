@@ -8,7 +8,8 @@
 
 namespace shardwire {
 
-/// A restore as the session's core sees it: told what happens around it, and ended with the session.
+/// A restore, or anything else that asks peers and takes a while, as the session's core sees it: told what happens around it,
+/// and ended with the session.
 /// Threads: loop thread only.
 class RunningRestore {
  public:

@@ -18,6 +18,7 @@
 #include "session/exchange/exchange.hpp"
 #include "session/handle.hpp"
 #include "session/memory_check.hpp"
+#include "session/path_survey.hpp"
 #include "session/restore/run.hpp"
 #include "session/settings.hpp"
 #include "support/environment.hpp"
@@ -46,6 +47,7 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing);
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
+  std::vector<PeerPath> paths(const std::string& from, Duration timeout);
   void close(Duration timeout);
   [[nodiscard]] SessionUsage usage() const;
   [[nodiscard]] Loop& running() const;
@@ -375,6 +377,21 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
   return result->get_future().get();
 }
 
+std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {
+  const auto result = std::make_shared<std::promise<std::vector<PeerPath>>>();  // owners: as of gather()
+  running().call([&] {
+    core_->start(std::make_unique<PathSurvey>(*core_, from, timeout,
+                                              [result](std::vector<PeerPath> paths, const std::exception_ptr& error) {
+                                                if (error) {
+                                                  result->set_exception(error);
+                                                } else {
+                                                  result->set_value(std::move(paths));
+                                                }
+                                              }));
+  });
+  return result->get_future().get();
+}
+
 SessionUsage SessionState::usage() const {
   const auto registration = memory->registration();
   return running().call([&] {
@@ -444,6 +461,9 @@ ExchangeResult Session::exchange(const Catalog& held, const Catalog& wanted, Exc
 }
 std::vector<Bytes> Session::gather(const std::string& name, Bytes value, Duration timeout) {
   return state().gather(name, std::move(value), timeout);
+}
+std::vector<PeerPath> Session::paths(const std::string& from, Duration timeout) {
+  return state().paths(from, timeout);
 }
 SessionUsage Session::usage() const {
   return state().usage();

@@ -37,7 +37,9 @@ echo '{"tensors": [{"fqn": "w", "shape": [64]}], "source": {"ranks": 2, "rules":
        "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}}' >case.json
 if loads_ucx "$command" plan case.json; then fail "plan loads UCX"; fi
 loads_ucx "$command" run case.json --transport ucx || fail "run --transport ucx does not load UCX"
-if loads_ucx "$command" run case.json --transport loopback; then fail "run --transport loopback loads UCX"; fi
+for own in loopback tcp; do
+  if loads_ucx "$command" run case.json --transport "$own"; then fail "run --transport $own loads UCX"; fi
+done
 
 # UCX's own library cannot be loaded.
 mkdir broken

@@ -6,7 +6,7 @@ set -euo pipefail
 count=$1
 shift
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port - 1)) SHARDWIRE_PORT=$port UCX_NET_DEVICES=lo
+export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port - 1)) SHARDWIRE_PORT=$port
 
 members=()
 trap 'kill "${members[@]}" 2>/dev/null || true' EXIT

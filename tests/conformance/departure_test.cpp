@@ -45,6 +45,13 @@ struct Survivor {
 
 }  // namespace shardwire::test
 
+namespace {
+
+// What the peer does, by the memory that it shows: of the fabric's, or its own.
+const char* const memories[] = {"answer", "adopted"};
+
+}  // namespace
+
 BOOST_AUTO_TEST_SUITE(departure)
 
 BOOST_AUTO_TEST_CASE(another_process_is_reached, *boost::unit_test::precondition(paths_have_messages)) {
@@ -226,9 +233,10 @@ BOOST_AUTO_TEST_CASE(other_peers_stay_usable, *boost::unit_test::precondition(pa
 }
 
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_read))
-BOOST_DATA_TEST_CASE(a_peer_that_is_killed_is_noticed_and_ends_every_read, boost::unit_test::data::xrange(6), round) {
+BOOST_DATA_TEST_CASE(a_peer_that_is_killed_is_noticed_and_ends_every_read,
+                     boost::unit_test::data::xrange(6) * boost::unit_test::data::make(memories), round, memory) {
   const Deadline deadline(60s);
-  Survivor survivor("answer");
+  Survivor survivor(memory);
   const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
   const Bytes content = pattern(1 << 20, 5);
   std::vector<Bytes> into(40, Bytes(content.size()));
@@ -255,9 +263,10 @@ BOOST_DATA_TEST_CASE(a_peer_that_is_killed_is_noticed_and_ends_every_read, boost
   BOOST_TEST((late.outcome->code == ErrorCode::peer_lost), late.outcome->message);
 }
 
-BOOST_AUTO_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, *boost::unit_test::precondition(paths_read)) {
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_read))
+BOOST_DATA_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, boost::unit_test::data::make(memories), memory) {
   const Deadline deadline(60s);
-  Survivor survivor("answer");
+  Survivor survivor(memory);
   const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
   survivor.child.freeze();
   Bytes into(1 << 20);

@@ -14,8 +14,9 @@ constexpr std::size_t payload_bytes = 32 << 20;
 
 int work(const std::string& task, int socket) {
   const auto fabric = open_fabric();
-  const auto region = fabric->allocate(1 << 20);
-  std::ranges::copy(pattern(region->memory().span().size(), 5), region->memory().span().begin());
+  Bytes own = pattern(1 << 20, 5);
+  const auto region = task == "adopted" ? fabric->adopt(transport::host_memory(own)) : fabric->allocate(own.size());
+  if (task != "adopted") std::ranges::copy(own, region->memory().span().begin());
   write_frame(socket, fabric->address());
   tell_key(socket, *region);
   auto sockets = connect_sockets(socket, *fabric);

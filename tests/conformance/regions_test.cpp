@@ -99,16 +99,21 @@ BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
   BOOST_CHECK_THROW(read(*pair.to_left, *remote, ~0ULL, into, {}), Error);
 }
 
-BOOST_AUTO_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there) {
+// From memory that can be mapped, and from memory that the caller has: a path may read the two in different ways.
+BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::unit_test::data::make({false, true}),
+                     adopted) {
   const Deadline deadline(30s);
   Pair pair;
   const transport::Path path = pair.to_left->path({});
   if (!path.read) return;  // see one_sided_reads_complete_in_progress
   constexpr std::size_t size = 1 << 20;
-  const auto region = pair.left->allocate(size);
   const Bytes content = pattern(size);
-  std::ranges::copy(content, region->memory().span().begin());
+  Bytes memory = content;
+  const auto region = adopted ? pair.left->adopt(transport::host_memory(memory)) : pair.left->allocate(size);
+  if (!adopted) std::ranges::copy(content, region->memory().span().begin());
+  BOOST_REQUIRE(!region->key().empty());
   const auto remote = import_region(*pair.to_left, *region, size);
+  BOOST_TEST(remote->mapped().empty() == (adopted || !path.map));
   // Odd lengths at odd places, the last bytes first.
   const std::size_t count = std::min<std::size_t>(path.max_ranges, 500);
   Bytes into(size);

@@ -73,6 +73,14 @@ BOOST_AUTO_TEST_CASE(built_in_costs_overlap_stages_and_hide_the_round_trip) {
   BOOST_TEST(depths_of(CostModel()).straight == 2);
 }
 
+BOOST_AUTO_TEST_CASE(a_long_way_and_small_requests_take_more_of_them) {
+  BOOST_TEST(depths_of(CostModel()).gathered == 2 + 1);  // 300 kB on the way
+  CostModel far = network(2e-3, 1e9);                    // 2 MB
+  BOOST_TEST(depths_of(far).gathered == 8 + 1);
+  far.set_tcp({.request_bytes = 1u << 20, .streams = 1});
+  BOOST_TEST(depths_of(far).gathered == 2 + 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_long_way_and_small_slots_take_more_requests) {
   const CostModel far = network(2e-3, 10e9);  // 20 MB on the way
   BOOST_TEST(depths_of(far).packed == 5 + 3);

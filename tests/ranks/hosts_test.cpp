@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts on one machine: network namespaces joined by a wire of limited rate, with mounts, IPC and /dev/shm apart.
+// Two hosts on one machine: network namespaces joined by a wire of limited rate, with processes, mounts, IPC and /dev/shm
+// apart.
 #include <unistd.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -22,10 +23,11 @@ CommandResult tool(const std::string& line) {
   return RunningCommand({"/bin/sh", "-c", line}).wait(20s);
 }
 
-// Two network namespaces and a wire between them, each end of which lets 1 Gbit/s out. They go with this object.
+// Two network namespaces and a wire between them, each end of which lets 1 Gbit/s out, after a delay. They go with this
+// object.
 class Wire {
  public:
-  Wire() : name_("shardwire" + std::to_string(::getpid())) {
+  explicit Wire(std::chrono::milliseconds delay = {}) : name_("shardwire" + std::to_string(::getpid())) {
     for (const char end : {'a', 'b'}) {
       must("ip netns add " + network(end));
       must("ip -n " + network(end) + " link set lo up");
@@ -35,9 +37,11 @@ class Wire {
     for (const char end : {'a', 'b'}) {
       must("ip -n " + network(end) + " address add " + address(end) + "/24 dev " + device(end));
       must("ip -n " + network(end) + " link set " + device(end) + " up");
-      must("tc -n " + network(end) + " qdisc add dev " + device(end) + " root tbf rate 1gbit burst 256kb latency 50ms");
+      const std::string add = "tc -n " + network(end) + " qdisc add dev " + device(end);
+      must(add + " root handle 1: tbf rate 1gbit burst 256kb latency 50ms");
+      if (delay.count() > 0) must(add + " parent 1:1 netem limit 10000 delay " + std::to_string(delay.count()) + "ms");
     }
-    // A device is there before it counts as running, and UCX takes only those that run.
+    // A device is there before it counts as running.
     for (const char end : {'a', 'b'}) {
       must("for i in $(seq 200); do ip -n " + network(end) + " link show dev " + device(end) +
            " | grep -q 'state UP' && exit 0; sleep 0.05; done; exit 1");
@@ -97,6 +101,19 @@ boost::test_tools::assertion_result wires_can_be_laid(boost::unit_test::test_uni
   return {true};
 }
 
+boost::test_tools::assertion_result wires_can_be_slow(boost::unit_test::test_unit_id) {
+  try {
+    const Wire wire(1ms);
+    return {true};
+  } catch (const std::exception& error) {
+    boost::test_tools::assertion_result result(false);
+    result.message() << "this kernel delays no packets (netem): " << error.what();
+    return result;
+  }
+}
+
+const char* const over_shared_memory = "shm,tcp";
+
 // Rows to columns and to strided shards on four ranks: everybody reads from everybody.
 const char* const mesh_case = R"j({
   "name": "hosts", "states": ["m", "v"], "dtypes": {"v": "bf16"}, "scalars": {"step": 7, "note": "x"},
@@ -125,20 +142,21 @@ struct Job {
 };
 
 // Ranks 0 and 1 on one host, 2 and 3 on the other, as torchrun starts them.
-Job run_job(const Wire& wire, const File& text, const std::string& transports, std::vector<std::string> more) {
+Job run_job(const Wire& wire, const File& text, const std::string& transports, std::vector<std::string> more,
+            bool containers = false) {
   const File report("report.json");
   std::vector<std::unique_ptr<RunningCommand>> running;
   for (const char end : {'a', 'b'}) {
-    const Host host{.network = wire.network(end), .ranks = end == 'a' ? std::vector{0, 1} : std::vector{2, 3}};
-    std::vector<std::string> words{command_path(), "run", text.path(), "--deadline", "30", "--report", report.path()};
+    const Host host{.network = wire.network(end),
+                    .containers = containers,
+                    .ranks = end == 'a' ? std::vector{0, 1} : std::vector{2, 3}};
+    std::vector<std::string> words{command_path(), "run", text.path(), "--transport", transports,
+                                   "--deadline",   "30",  "--report",  report.path()};
     words.insert(words.end(), more.begin(), more.end());
     running.push_back(std::make_unique<RunningCommand>(
         host.command(words), "",
-        std::vector<std::pair<std::string, std::string>>{{"WORLD_SIZE", "4"},
-                                                         {"MASTER_ADDR", Wire::address('a')},
-                                                         {"MASTER_PORT", "29500"},
-                                                         {"UCX_NET_DEVICES", Wire::device(end)},
-                                                         {"UCX_TLS", transports}}));
+        std::vector<std::pair<std::string, std::string>>{
+            {"WORLD_SIZE", "4"}, {"MASTER_ADDR", Wire::address('a')}, {"MASTER_PORT", "29500"}}));
   }
   Job job;
   for (std::size_t host = 2; host-- > 0;) job.hosts[host] = running[host]->wait(100s);
@@ -165,7 +183,7 @@ double moved(const std::map<std::pair<int, int>, double>& planned, bool between_
 
 // Packed or straight, by what is cheapest: messages in either case.
 std::string reached_by(const std::string& path) {
-  return path == "ucx/packed" || path == "ucx/straight" ? "messages" : path;
+  return path == "tcp/packed" || path == "tcp/straight" ? "messages" : path;
 }
 
 // Each line of the report: how much came from whom, and that it came by `same_host` or over the wire.
@@ -192,9 +210,9 @@ BOOST_AUTO_TEST_CASE(ranks_map_memory_on_their_host_and_use_the_wire_between_hos
   const Wire wire;
   const File text("case.json", mesh_case);
   const auto planned = planned_bytes(text);
-  const Job job = run_job(wire, text, "", {});
+  const Job job = run_job(wire, text, over_shared_memory, {});
   check_job(job);
-  check_paths(job.report, planned, "ucx/mapped");
+  check_paths(job.report, planned, "shm/mapped");
   BOOST_TEST(job.report["ways"]["packed"].get<double>() + job.report["ways"]["straight"].get<double>() ==
              moved(planned, true));
   BOOST_TEST(job.report["ways"]["mapped"] == moved(planned, false));
@@ -203,6 +221,16 @@ BOOST_AUTO_TEST_CASE(ranks_map_memory_on_their_host_and_use_the_wire_between_hos
   BOOST_TEST(sent >= moved(planned, true));
   BOOST_TEST(sent <= 1.2 * moved(planned, true) + 1e6);
   BOOST_TEST(job.hosts[0].out.find(Wire::device('a')) != std::string::npos, job.hosts[0].out);
+}
+
+// They share the network of their host, so that its local sockets join them, and nothing else.
+BOOST_AUTO_TEST_CASE(ranks_in_containers_of_one_host_map_each_others_memory) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, over_shared_memory, {"--repeat", "2", "--verify", "digest"}, true);
+  check_job(job);
+  check_paths(job.report, planned, "shm/mapped");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_without_shared_memory_use_tcp_for_everything) {
@@ -231,18 +259,28 @@ BOOST_AUTO_TEST_CASE(restores_in_a_row_over_shared_memory_and_the_wire) {
   const Wire wire;
   const File text("case.json", mesh_case);
   const auto planned = planned_bytes(text);
-  const Job job = run_job(wire, text, "", {"--repeat", "4"});
+  const Job job = run_job(wire, text, over_shared_memory, {"--repeat", "4"});
   check_job(job);
-  check_paths(job.report, planned, "ucx/mapped");
+  check_paths(job.report, planned, "shm/mapped");
+}
+
+BOOST_AUTO_TEST_CASE(hosts_far_from_each_other_restore_over_a_wire_with_delay,
+                     *boost::unit_test::precondition(wires_can_be_slow)) {
+  const Wire wire(5ms);
+  const File text("case.json", mesh_case);
+  const auto planned = planned_bytes(text);
+  const Job job = run_job(wire, text, over_shared_memory, {"--repeat", "2"});
+  check_job(job);
+  check_paths(job.report, planned, "shm/mapped");
 }
 
 BOOST_AUTO_TEST_CASE(a_host_with_little_staging_is_served_through_one_slot) {
   const Wire wire;
   const File text("case.json", mesh_case);
   const auto planned = planned_bytes(text);
-  const Job job = run_job(wire, text, "", {"--staging", "64K", "--verify", "digest"});
+  const Job job = run_job(wire, text, over_shared_memory, {"--staging", "64K", "--verify", "digest"});
   check_job(job);
-  check_paths(job.report, planned, "ucx/mapped");
+  check_paths(job.report, planned, "shm/mapped");
   BOOST_TEST(job.report["staging"]["peak"] <= 64 << 10);
 }
 

@@ -37,7 +37,8 @@ Json run_launched(const char* text, const std::vector<std::string>& more, int ex
   const std::string port = std::to_string(free_port());
   std::vector<std::unique_ptr<RunningCommand>> members;
   for (int rank = 0; rank < 4; ++rank) {
-    std::vector<std::string> words = {command_path(), "run", file.path(), "--report", report.path()};
+    std::vector<std::string> words = {command_path(),         "run",      file.path(),  "--transport",
+                                      transport_under_test(), "--report", report.path()};
     words.insert(words.end(), more.begin(), more.end());
     members.push_back(std::make_unique<RunningCommand>(
         std::move(words), "",
@@ -62,8 +63,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
   const File text("case.json");
   const File report("report.json");
   std::ofstream(text.path()) << rows_to_columns;
-  RunningCommand command(
-      {command_path(), "run", text.path(), "--rate", "100K", "--deadline", "45", "--report", report.path()});
+  RunningCommand command({command_path(), "run", text.path(), "--transport", transport_under_test(), "--rate", "100K",
+                          "--deadline", "45", "--report", report.path()});
   std::this_thread::sleep_for(std::chrono::seconds(3));  // 3 MB at 100 KB/s: in the middle of the move
   const auto ranks = children_of(command.pid());
   BOOST_REQUIRE_EQUAL(ranks.size(), 4U);
@@ -94,7 +95,8 @@ BOOST_DATA_TEST_CASE(a_rank_that_is_killed_while_it_joins_ends_the_job_in_second
                      rank) {
   const File text("case.json", rows_to_columns);
   const File report("report.json");
-  RunningCommand command({command_path(), "run", text.path(), "--rate", "20K", "--report", report.path()});
+  RunningCommand command({command_path(), "run", text.path(), "--transport", transport_under_test(), "--rate", "20K",
+                          "--report", report.path()});
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   std::vector<pid_t> ranks;
   while (ranks.size() < 4 && std::chrono::steady_clock::now() < end) ranks = children_of(command.pid());

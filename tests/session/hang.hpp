@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <span>
 
 #include "support/child.hpp"
 #include "support/job.hpp"
@@ -12,10 +14,17 @@ namespace shardwire::test {
 
 inline constexpr std::size_t tensor_bytes = 256u << 20;  // long enough that one can stop in the middle
 inline constexpr ByteCount enough_bytes = 8u << 20;
+inline constexpr std::string_view all_is_bound = "restore of '";  // what a reader logs before it moves the first byte
 
-/// One tensor in ordinary memory, of one place.
+/// One tensor of one place, in ordinary memory or in memory of a session's that peers may map.
 class Tensor {
  public:
+  Tensor() : own_(tensor_bytes), bytes_(own_) {}
+  explicit Tensor(Session& session)
+      : arena_(session.allocate(tensor_bytes)), bytes_(reinterpret_cast<std::byte*>(arena_->data()), tensor_bytes) {}
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
   [[nodiscard]] Catalog catalog() {
     Catalog catalog(Rank{0}, 1);
     catalog.add({{"w", "exp_avg"}, DType::u8, {static_cast<Extent>(tensor_bytes)}}, Layout::replicated(),
@@ -33,7 +42,7 @@ class Tensor {
       return std::memcmp(at, expected, size) == 0;
     });
   }
-  [[nodiscard]] std::vector<std::byte>& bytes() { return bytes_; }
+  [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
 
  private:
   // Whole pieces at a time: a loop over bytes takes longer than the deadlines under a sanitizer. Their size is a prime,
@@ -50,7 +59,9 @@ class Tensor {
     }
     return true;
   }
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(tensor_bytes);
+  std::vector<std::byte> own_;
+  std::optional<Arena> arena_;
+  std::span<std::byte> bytes_;
 };
 
 /// A small tensor of one place, in memory of the session's that peers may map.
@@ -69,7 +80,7 @@ struct SmallTensor {
   TestShard shard{{{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}}, Layout::replicated(), Rank{0}};
 };
 
-inline RestoreOptions by(Way way, Duration deadline) {
+inline RestoreOptions by(std::optional<Way> way, Duration deadline) {
   RestoreOptions options = within(deadline);
   options.way = way;
   return options;

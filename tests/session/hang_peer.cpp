@@ -12,13 +12,14 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Says that its state is ready, publishes when it is told to, and serves until it is told to end.
+// Says that its state is ready, publishes when it is told to, says so, and serves until it is told to end.
 void be_source(Session& session, int socket) {
   Tensor tensor;
   tensor.fill();
   write_frame(socket, {});
   read_frame(socket);
   const Publication publication = session.publish(tensor.catalog());
+  write_frame(socket, {});
   read_frame(socket);
 }
 
@@ -45,6 +46,26 @@ void be_forked_source(Session& session, int socket) {
   read_frame(socket);
 }
 
+// Makes and fills arenas for ever, in one session after the other publication; says once that it has begun.
+void be_allocating(Session& session, int socket, bool publishes) {
+  for (int round = 0;; ++round) {
+    SmallTensor small(session);
+    const Arena large = session.allocate((round % 16 + 1) * (std::size_t{1} << 20));
+    std::memset(large.data(), 1, large.size_bytes());
+    if (publishes) session.publish(small.catalog()).retire(5s);
+    if (round == 0) write_frame(socket, {});
+  }
+}
+
+// Publishes a large tensor in an arena at once, and serves until it is told to end.
+void be_arena_source(Session& session, int socket) {
+  Tensor tensor(session);
+  tensor.fill();
+  const Publication publication = session.publish(tensor.catalog());
+  write_frame(socket, {});
+  read_frame(socket);
+}
+
 // Publishes a small tensor, and says what became of its membership.
 void be_member(Session& session, int socket) {
   SmallTensor tensor(session);
@@ -60,26 +81,37 @@ void be_member(Session& session, int socket) {
   write_frame(socket, std::as_bytes(std::span(end)));
 }
 
-// Restores twice; in the middle of the first it stops itself. Says what came of each.
-void be_reader(Session& session, int socket, Way way) {
+// Where a reader stops itself in its first restore.
+enum class Stop : std::uint8_t { joined, bound, moving };
+
+void stop_this_process() {
+  ::raise(SIGSTOP);
+}
+
+// Restores twice. Says what came of each.
+void be_reader(Session& session, int socket, Stop stop, std::optional<Way> way) {
   Tensor tensor;
   write_frame(socket, {});
   for (int round = 0; round < 2; ++round) {
     read_frame(socket);
+    if (round == 0 && stop == Stop::joined) {
+      write_frame(socket, {});
+      stop_this_process();
+    }
     std::string result = "wrong";
     bool stopped = false;  // the callback is copied for each call
     try {
       Restore restore = session.restore(tensor.catalog(), by(way, 30s));
-      if (round == 0) {
+      if (round == 0 && stop == Stop::moving) {
         restore.on_progress(
             [&stopped](const Progress& progress) {
               if (stopped || progress.done_bytes < enough_bytes) return;
               stopped = true;
-              ::kill(::getpid(), SIGSTOP);
+              stop_this_process();
             },
             1ms);
-        write_frame(socket, {});
       }
+      if (round == 0 && stop != Stop::joined) write_frame(socket, {});
       restore.wait();
       if (tensor.is_filled()) result = "good";
     } catch (const Error& error) {
@@ -97,14 +129,30 @@ int main(int argc, char** argv) {
     if (argc != 5) return 2;
     const std::string task = argv[1];
     const int socket = std::atoi(argv[4]);
+    const auto is = [&](std::string_view word) { return task.find(word) != std::string::npos; };
+    SessionOptions options = quick();
+    if (is("reader") && is("bound")) {
+      options.log = [stopped = false](LogLevel, std::string_view text) mutable {
+        if (!stopped && text.starts_with(all_is_bound)) {
+          stopped = true;
+          stop_this_process();
+        }
+      };
+    }
     Session session =
-        Session::join(member(1, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), quick());
+        Session::join(member(1, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), options);
     if (task == "source") be_source(session, socket);
     if (task == "small source") be_small_source(session, socket);
+    if (task == "allocating") be_allocating(session, socket, false);
+    if (task == "publishing") be_allocating(session, socket, true);
+    if (task == "arena source") be_arena_source(session, socket);
     if (task == "forked source") be_forked_source(session, socket);
     if (task == "member") be_member(session, socket);
-    if (task == "straight reader") be_reader(session, socket, Way::straight);
-    if (task == "packed reader") be_reader(session, socket, Way::packed);
+    const auto stop = is("joined") ? Stop::joined : is("bound") ? Stop::bound : Stop::moving;
+    std::optional<Way> way;
+    if (is("straight")) way = Way::straight;
+    if (is("packed")) way = Way::packed;
+    if (is("reader")) be_reader(session, socket, stop, way);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "peer: %s\n", error.what());

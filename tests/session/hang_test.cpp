@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that is stopped in the middle of a restore holds up neither the other side nor its memory.
+#include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <csignal>
+#include <memory>
 
 #include "session/hang.hpp"
 #include "support/deadline.hpp"
@@ -59,9 +62,14 @@ Publication publish_to_reader_that_stops(Session& session, Tensor& tensor, const
   return publication;
 }
 
+// Until the tensor is somebody's again.
+void overwrite(Tensor& tensor) {
+  std::ranges::fill(tensor.bytes(), std::byte{0x5a});
+}
+
 // What was given back stays as it is, also when the source goes on.
 void check_memory_is_free(Tensor& tensor, const Child& child) {
-  std::fill(tensor.bytes().begin(), tensor.bytes().end(), std::byte{0x5a});
+  overwrite(tensor);
   ::kill(child.pid(), SIGCONT);
   std::this_thread::sleep_for(700ms);
   BOOST_TEST(
@@ -151,7 +159,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST((Clock::now() - began < 1s + bounded));
   // The memory is ours again: what the reader gets of it now, it must not take for what was published.
-  std::fill(tensor.bytes().begin(), tensor.bytes().end(), std::byte{0x5a});
+  overwrite(tensor);
   ::kill(child.pid(), SIGCONT);
   const std::string first = told(child);
   BOOST_TEST(first.starts_with("error: "), first);
@@ -160,6 +168,112 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout
   write_frame(child.socket(), {});
   const std::string second = told(child);
   BOOST_TEST(second == "good");
+}
+
+const char* const stages[] = {"joined", "bound", "moving"};
+const char* const ways[] = {"straight", "packed", "cheapest"};
+
+// Whatever it had begun, it goes on with what is published then; or it is told, when the connection that was cut ends before
+// the reason for it has come.
+BOOST_DATA_TEST_CASE(a_reader_that_stops_gets_the_next_publication_or_an_error_when_it_goes_on,
+                     boost::unit_test::data::make(stages) * boost::unit_test::data::make(ways), stage, way) {
+  const Deadline deadline(150s);
+  const bool leased = std::string_view(stage) != "joined";
+  for (const bool in_arena : {false, true}) {
+    const auto port = free_port();
+    Child child({peer(), std::string(stage) + " " + way + " reader", "2", std::to_string(port)});
+    Session session = Session::join(member(0, 2, port), quick());
+    told(child);
+    auto tensor = in_arena ? std::make_unique<Tensor>(session) : std::make_unique<Tensor>();
+    tensor->fill();
+    Publication publication = publish_to_reader_that_stops(session, *tensor, child);
+    const auto began = Clock::now();
+    if (leased) {
+      const Error error = failure_of([&] { publication.retire(500ms); });
+      BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+    } else {
+      publication.retire(500ms);
+    }
+    BOOST_TEST((Clock::now() - began < 500ms + bounded));
+    overwrite(*tensor);
+    ::kill(child.pid(), SIGCONT);
+    std::this_thread::sleep_for(100ms);  // it may see that its memory is gone, or what comes next
+    tensor->fill();
+    const Publication next = session.publish(tensor->catalog());
+    const auto published = Clock::now();
+    const std::string first = told(child);
+    BOOST_TEST((first == "good" || (leased && first.starts_with("error: "))), first);
+    BOOST_TEST((Clock::now() - published < 20s));  // its deadline is 30 s
+    write_frame(child.socket(), {});
+    const std::string second = told(child);
+    BOOST_TEST(second == "good");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_reader_holds_no_publication_beyond_the_timeout_and_gets_the_next_one_or_an_error) {
+  const Deadline deadline(150s);
+  for (const bool in_arena : {false, true}) {
+    const auto port = free_port();
+    Session source = Session::join(member(0, 2, port), quick());
+    Session reader = Session::join(member(1, 2, port), quick());
+    auto tensor = in_arena ? std::make_unique<Tensor>(source) : std::make_unique<Tensor>();
+    tensor->fill();
+    Publication publication = source.publish(tensor->catalog());
+    Tensor wanted;
+    RestoreOptions options = within(100s);
+    options.ingress_bytes_per_second = 50 << 20;
+    std::atomic<bool> moving = false;
+    Restore restore = reader.restore(wanted.catalog(), options);
+    restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+    while (!moving) std::this_thread::yield();
+    const Error error = failure_of([&] { publication.retire(500ms); });
+    BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+    overwrite(*tensor);
+    tensor->fill();
+    const Publication next = source.publish(tensor->catalog());
+    const auto published = Clock::now();
+    try {
+      restore.wait();
+      BOOST_TEST(wanted.is_filled());
+    } catch (const Error& told) {
+      BOOST_TEST((told.code() == ErrorCode::peer_lost), told.what());
+    }
+    BOOST_TEST((Clock::now() - published < 50s));
+    check_it_works_again(reader, wanted);
+  }
+}
+
+// A source that hangs before anything was asked of it, or once all is bound.
+BOOST_DATA_TEST_CASE(a_source_that_hangs_at_any_stage_holds_a_restore_no_longer_than_its_deadline,
+                     boost::unit_test::data::make({"joined", "bound"}), stage) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), "source", "2", std::to_string(port)});
+  SessionOptions options = quick();
+  std::atomic<bool> freeze = std::string_view(stage) == "bound";
+  options.log = [&](LogLevel, std::string_view text) {
+    if (!text.starts_with(all_is_bound) || !freeze.exchange(false)) return;
+    child.freeze();
+    int status = 0;
+    ::waitpid(child.pid(), &status, WUNTRACED);
+  };
+  Session session = Session::join(member(0, 2, port), options);
+  told(child);
+  write_frame(child.socket(), {});
+  if (std::string_view(stage) == "joined") {
+    told(child);
+    child.freeze();
+    await_stop(child);
+  }
+  Tensor tensor;
+  const auto began = Clock::now();
+  Restore restore = session.restore(tensor.catalog(), straight(3s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+  BOOST_TEST((Clock::now() - began < 3s + bounded));
+  check_memory_is_free(tensor, child);
+  check_it_works_again(session, tensor);
+  write_frame(child.socket(), {});
 }
 
 // It holds slots that the source has packed for it, and not the last of them.

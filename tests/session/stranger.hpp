@@ -5,31 +5,70 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "support/descriptor_messages.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::test {
+
+/// Where a socket of this process listens.
+struct Listening {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+
+  [[nodiscard]] const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&address); }
+  [[nodiscard]] bool local() const { return address.ss_family == AF_UNIX; }
+  [[nodiscard]] std::uint16_t port() const {  // IPv4
+    return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  }
+  /// Of an abstract one.
+  [[nodiscard]] std::string name() const {
+    const char* path = reinterpret_cast<const sockaddr_un*>(&address)->sun_path;
+    return {path + 1, length - offsetof(sockaddr_un, sun_path) - 1};
+  }
+};
+
+/// Every one of them, whoever has opened it.
+inline std::vector<Listening> listening_sockets() {
+  std::vector<Listening> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename().string());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    Listening one;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&one.address), &one.length) == 0) all.push_back(one);
+  }
+  return all;
+}
 
 /// A plain socket to the control port, without any of our code behind it.
 class Stranger {
  public:
   explicit Stranger(std::uint16_t port) : Stranger() { connect(port); }
+  explicit Stranger(const Listening& at) : Stranger(Family{at.address.ss_family}) { connect(at.raw(), at.length); }
   /// Has a socket, so that it needs no other descriptor to connect.
-  Stranger() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
-    const timeval patience{20, 0};
-    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  }
+  Stranger() : Stranger(Family{AF_INET}) {}
   void connect(std::uint16_t port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    BOOST_REQUIRE_EQUAL(::connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    connect(reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
+  void connect(const sockaddr* address, socklen_t length) {
+    BOOST_REQUIRE_EQUAL(::connect(descriptor_, address, length), 0);
   }
   ~Stranger() { close(descriptor_); }
   Stranger(const Stranger&) = delete;
@@ -41,6 +80,11 @@ class Stranger {
     append_frame(frame, message);
     send(frame);
   }
+  /// Local sockets only.
+  void send(const Bytes& bytes, std::span<const int> descriptors) {
+    support::send_with_descriptors(descriptor_, bytes, descriptors);
+  }
+  void shut_down() { shutdown(descriptor_, SHUT_WR); }
   static void append_frame(Bytes& to, const Bytes& message) {
     const std::uint64_t length = message.size();
     const auto* header = reinterpret_cast<const std::byte*>(&length);
@@ -76,6 +120,13 @@ class Stranger {
   }
 
  private:
+  struct Family {
+    int number;
+  };
+  explicit Stranger(Family family) : descriptor_(socket(family.number, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const timeval patience{20, 0};
+    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
   Bytes exactly(std::size_t count) {
     Bytes bytes(count);
     const ssize_t got = recv(descriptor_, bytes.data(), count, MSG_WAITALL);
@@ -94,12 +145,13 @@ inline wire::Hello hello() {
   return hello;
 }
 
-/// The whole handshake, so that what follows comes from a member.
-inline void introduce(Stranger& stranger, const wire::Hello& mine = hello()) {
+/// The whole handshake, so that what follows comes from a member. Returns what the other says of itself.
+inline wire::Hello introduce(Stranger& stranger, const wire::Hello& mine = hello()) {
   stranger.send_frame(wire::encode(mine));
   const wire::Message theirs = stranger.next();
   stranger.send_frame(wire::encode(wire::prove({}, true, mine, std::get<wire::Hello>(theirs))));
   BOOST_REQUIRE(std::holds_alternative<wire::Proof>(stranger.next()));
+  return std::get<wire::Hello>(theirs);
 }
 
 }  // namespace shardwire::test

@@ -240,7 +240,7 @@ Mapping map_arena(const ArenaKey& key, const std::vector<support::Descriptor>& d
         fmt::format("region key has impossible sizes: {} bytes in pieces of {}", key.size_bytes, key.chunk_bytes));
   }
   const ByteCount count = chunk_count(key.size_bytes, key.chunk_bytes);
-  if (count > max_key_descriptors || std::bit_width(key.present) > static_cast<int>(count)) {
+  if (count > max_key_descriptors || static_cast<ByteCount>(std::bit_width(key.present)) > count) {
     refuse_key(fmt::format("region key speaks of {} pieces", count));
   }
   const auto there = static_cast<std::size_t>(std::popcount(key.present));

@@ -28,6 +28,10 @@ std::uint64_t random_token() {
 
 }  // namespace
 
+std::uint64_t first_request() {
+  return (random_token() >> 1) | 1;
+}
+
 void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity) {
   loop_ = &loop;
   identity_ = &identity;
@@ -194,8 +198,8 @@ wire::FabricHandle Link::handle(std::size_t fabric) const {
 transport::Endpoint& Link::endpoint(std::size_t fabric, const Bytes& address) {
   Channel& channel = channels_[fabric];
   if (!connected(fabric) || address != channel.address) {
+    if (channel.endpoint) bindings_.clear();  // their regions go with it
     channel.regions.clear();
-    bindings_.clear();
     channel.endpoint.reset();
     channel.endpoint = fabrics_[fabric].connect({.address = address,
                                                  .same_host = member_.host == identity_->hello.host,

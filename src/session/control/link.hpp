@@ -16,6 +16,9 @@
 
 namespace shardwire {
 
+/// Where the requests of one asker begin to be numbered: far from those of others on the same link, and from overflow.
+std::uint64_t first_request();
+
 /// The reading side's connection to one source: requests and their answers, and the fabric's view of the source. Kept for
 /// the life of the session, so that later restores find endpoint and mapped regions ready.
 /// Threads: loop thread only.

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::size_t max_waiting_sockets = 4096;
 constexpr std::uint8_t max_index = 63;
-// A reader that has its sockets binds at once.
-constexpr std::chrono::seconds waiting_limit(15);
 
 }  // namespace
 
@@ -71,7 +69,7 @@ void OpeningSockets::fail(const Error& why) {
   done({}, &why);
 }
 
-void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach, support::Descriptor socket) {
+void AttachedSockets::check(const wire::Hello& reader, const wire::Attach& attach) {
   if (attach.token == 0 || attach.index > max_index) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("there is no socket {} of token {}", attach.index, attach.token));
@@ -80,13 +78,18 @@ void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach,
   if (count_ >= max_waiting_sockets) {
     throw Error(ErrorCode::out_of_resources, fmt::format("{} sockets wait to be used already", count_));
   }
-  const auto [entry, fresh] = waiting_.try_emplace(Key{reader.incarnation, attach.token});
-  if (fresh) entry->second.since = Clock::now();
-  if (!entry->second.sockets.emplace(attach.index, std::move(socket)).second) {
+  const auto found = waiting_.find(Key{reader.incarnation, attach.token});
+  if (found != waiting_.end() && found->second.sockets.contains(attach.index)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("socket {} is there already", attach.index));
   }
+}
+
+void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach, support::Descriptor socket) {
+  const auto [entry, fresh] = waiting_.try_emplace(Key{reader.incarnation, attach.token});
+  if (fresh) entry->second.since = Clock::now();
+  entry->second.sockets.emplace(attach.index, std::move(socket));
   ++count_;
-  timer_.start(waiting_limit, [this] { close_old(); });
+  timer_.start(limit_, [this] { close_old(); });
 }
 
 std::vector<support::Descriptor> AttachedSockets::take(const wire::Hello& reader, std::uint64_t token) {
@@ -103,7 +106,7 @@ std::vector<support::Descriptor> AttachedSockets::take(const wire::Hello& reader
 void AttachedSockets::close_old() {
   const auto now = Clock::now();
   std::erase_if(waiting_, [&](const auto& entry) {
-    if (now - entry.second.since < waiting_limit) return false;
+    if (now - entry.second.since < limit_) return false;
     count_ -= entry.second.sockets.size();
     return true;
   });

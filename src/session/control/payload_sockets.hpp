@@ -44,10 +44,14 @@ class OpeningSockets {
 /// Threads: loop thread only.
 class AttachedSockets {
  public:
-  explicit AttachedSockets(Loop& loop) : timer_(loop) {}
+  /// A reader that has its sockets binds at once: what waits longer than `limit` is closed.
+  explicit AttachedSockets(Loop& loop, std::chrono::nanoseconds limit = std::chrono::seconds(15))
+      : limit_(limit), timer_(loop) {}
 
   /// Errors: throws Error{invalid_argument} for an index that was attached before or is out of range,
   ///         Error{out_of_resources} when too many wait.
+  void check(const wire::Hello& reader, const wire::Attach& attach);
+  /// Requires: check() has let it pass.
   void add(const wire::Hello& reader, const wire::Attach& attach, support::Descriptor socket);
   /// All of one token, in the order of their indexes; none when there are gaps.
   std::vector<support::Descriptor> take(const wire::Hello& reader, std::uint64_t token);
@@ -63,6 +67,7 @@ class AttachedSockets {
 
   std::map<Key, Waiting> waiting_;
   std::size_t count_ = 0;  // of sockets
+  std::chrono::nanoseconds limit_;
   Timer timer_;
 };
 

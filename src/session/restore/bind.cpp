@@ -37,7 +37,7 @@ void RestoreRun::bind() {
       peer.record = *std::find_if(records.begin(), records.end(),
                                   [&](const auto& one) { return one.layout_rank == to_int(peer.layout_rank); });
     }
-    repetition_.choose(options_, wanted_, peers_);
+    if (!options_.bind_only) repetition_.choose(options_, wanted_, peers_);
   } else {
     name_peers();
   }
@@ -143,7 +143,9 @@ void RestoreRun::bound_all() {
     log_paths();
   }
   log_plan();
-  move_all();
+  if (!options_.bind_only) return move_all();
+  enter(Stage::verify);
+  release_all();
 }
 
 void RestoreRun::build_transfers() {
@@ -158,6 +160,7 @@ void RestoreRun::build_transfers() {
   }
   choose_ways(*transfers, offers);
   for (const move::Transfer& transfer : *transfers) check_messages(transfer);
+  expect_of_peers(*transfers);
   transfers_ = std::move(transfers);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
@@ -165,6 +168,28 @@ void RestoreRun::build_transfers() {
     peer.no_map_cost = peer.no_map_reason.empty() || seconds <= 0
                            ? std::string()
                            : fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
+  }
+}
+
+// Messages and reads to one peer are many at once, so the latency of a way counts once for each.
+void RestoreRun::expect_of_peers(const std::vector<move::Transfer>& transfers) {
+  for (Peer& peer : peers_) peer.expected = {};
+  for (const move::Transfer& transfer : transfers) {
+    move::Prediction& sum = peers_[transfer.peer].expected[static_cast<std::size_t>(transfer.way)];
+    const bool with_gaps = transfer.way == Way::over_read;
+    sum.bytes +=
+        with_gaps ? move::hull_bytes(transfer.box, transfer.held, transfer.item_bytes) : transfer.copy->bytes();
+    sum.runs += transfer.copy->runs();
+  }
+  for (Peer& peer : peers_) {
+    for (std::size_t i = 0; i < way_count; ++i) {
+      move::Prediction& sum = peer.expected[i];
+      const auto way = static_cast<Way>(i);
+      if (sum.bytes == 0) continue;
+      const ConnectedFabric* by = carrier_of(peer, way);
+      const std::string_view name = by == nullptr ? std::string_view() : core_.fabrics().row(by->fabric).name;
+      sum.seconds = core_.costs().at(name, MemoryKind::host, way).seconds(sum.bytes, sum.runs);
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -32,12 +34,6 @@ struct Planning {
   std::exception_ptr error;
 };
 
-/// A fabric that is connected to a source, and what it can do with host memory.
-struct ConnectedFabric {
-  std::size_t fabric = 0;  // see Fabrics
-  transport::Path path;
-};
-
 /// A region of a source: what it is over each of the connected fabrics, null where it has no key there.
 struct SourceRegion {
   ByteCount bytes = 0;
@@ -59,7 +55,7 @@ struct SourcePeer {
   std::uint64_t bound_generation = 0;             // of the publication that what follows belongs to; 0: none yet
   std::vector<std::size_t> candidates;  // fabrics that may still be worth connecting, best first; while binding
   std::vector<ConnectedFabric> connected;
-  std::vector<std::string> left_out;  // fabrics that could not be connected, and why
+  std::map<std::size_t, std::string> left_out;  // fabrics that could not be connected, and why
   std::vector<SourceRegion> regions;
   int unregistered_path = no_path;          // the best for memory that lies in no region
   std::vector<wire::TensorHandle> handles;  // by position in `tensors`
@@ -69,7 +65,8 @@ struct SourcePeer {
   GenerationWord word;
   std::string no_map_reason;
   std::string no_map_cost;
-  ByteCount max_pack_bytes = 0;  // most payload of one packed request
+  std::array<move::Prediction, way_count> expected{};  // of the transfers from here, by way; with gaps
+  ByteCount max_pack_bytes = 0;                        // most payload of one packed request
 
   /// Of one message from there.
   [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_ranges : 1; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "session/path_reasons.hpp"
 #include "session/restore/run.hpp"
 
 // Part of bind: which fabrics are connected to a source. One after the other, the best first, until no further one would be
@@ -67,9 +68,9 @@ void RestoreRun::connect_next(std::size_t index) {
 // One that cannot be connected is no end as long as there are others.
 void RestoreRun::leave_out(std::size_t index, std::size_t fabric, const Error& why) {
   Peer& peer = peers_[index];
-  peer.left_out.push_back(fmt::format("{}: {}", core_.fabrics()[fabric].name(), why.what()));
-  core_.log(LogLevel::info,
-            fmt::format("source rank {} is not reached over {}", to_int(peer.layout_rank), peer.left_out.back()));
+  peer.left_out[fabric] = why.what();
+  core_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(peer.layout_rank),
+                                        core_.fabrics()[fabric].name(), why.what()));
   connect_next(index);
 }
 
@@ -78,13 +79,13 @@ void RestoreRun::bind_over(std::size_t index, std::size_t fabric) {
   const wire::Bind request{next_request(), peer.lease, {peer.link->handle(fabric)}};
   ++peer.unanswered;
   peer.link->request(request.request, request, while_running([this, index, fabric](wire::Message& reply) {
-                       Peer& peer = peers_[index];
-                       --peer.unanswered;
+                       Peer& source = peers_[index];
+                       --source.unanswered;
                        const auto* failure = std::get_if<wire::Failure>(&reply);
                        if (failure != nullptr && failure->code == ErrorCode::unsupported) {
                          return leave_out(index, fabric, Error(failure->code, failure->message));
                        }
-                       bound_over(index, fabric, expect<wire::Bound>(reply, peer));
+                       bound_over(index, fabric, expect<wire::Bound>(reply, source));
                      }));
 }
 
@@ -175,12 +176,7 @@ void RestoreRun::connected(std::size_t index) {
   Peer& peer = peers_[index];
   if (worst_path(peer) == no_path) {
     std::string why;
-    for (const std::string& one : peer.left_out) why += "; " + one;
-    for (const ConnectedFabric& one : peer.connected) {
-      why += fmt::format("; {}: {}", core_.fabrics()[one.fabric].name(), one.path.why_not);
-    }
-    if (!peer.link->why_not_local().empty())
-      why += "; it shares no memory with this process: " + peer.link->why_not_local();
+    for (const std::string& one : reasons_against(peer, no_path)) why += "; " + one;
     throw Error(ErrorCode::unsupported,
                 fmt::format("no transport of this session carries the bytes of source rank {} (member {}){}",
                             to_int(peer.layout_rank), peer.record.member, why),
@@ -221,10 +217,13 @@ void RestoreRun::explain_unmapped(Peer& peer) const {
     }
     return;
   }
-  for (const std::string& one : peer.left_out) peer.no_map_reason += "; " + one;
-  if (!peer.link->why_not_local().empty()) peer.no_map_reason += "; " + peer.link->why_not_local();
+  for (const std::string& one : reasons_against(peer, worst_path(peer))) peer.no_map_reason += "; " + one;
   if (peer.no_map_reason.empty() && peer.sent_by)
     peer.no_map_reason = "; " + peer.connected[*peer.sent_by].path.why_not;
+}
+
+std::vector<std::string> RestoreRun::reasons_against(const Peer& peer, int best) const {
+  return reasons_against_better(core_.fabrics(), core_.traits(), {*peer.link, peer.connected, peer.left_out}, best);
 }
 
 }  // namespace shardwire

@@ -23,7 +23,7 @@ void RestoreRun::move_all() {
     const Peer& from = peers_[peer];
     const transport::Path path = from.read_by ? from.connected[*from.read_by].path : transport::Path{};
     engine_->limit(static_cast<std::uint32_t>(peer), {.max_pack_bytes = from.max_pack_bytes,
-                                                      .first_request = random_request(),
+                                                      .first_request = first_request(),
                                                       .max_ranges = path.max_ranges,
                                                       .max_read_bytes = path.max_read_bytes,
                                                       .max_reads = path.max_reads,

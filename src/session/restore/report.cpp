@@ -2,15 +2,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "session/restore/run.hpp"
 
 namespace shardwire {
 
-namespace {
-
-// Which of the connected fabrics moves bytes this way.
-const ConnectedFabric* carrier_of(const SourcePeer& peer, Way way) {
+const ConnectedFabric* RestoreRun::carrier_of(const Peer& peer, Way way) {
+  if (way == Way::local) return nullptr;
   std::optional<std::size_t> chosen = peer.sent_by;
   if (way == Way::read || way == Way::over_read) chosen = peer.read_by;
   if (way == Way::mapped) {
@@ -19,8 +18,6 @@ const ConnectedFabric* carrier_of(const SourcePeer& peer, Way way) {
   }
   return chosen ? &peer.connected[*chosen] : nullptr;
 }
-
-}  // namespace
 
 RestoreReport RestoreRun::make_report() const {
   RestoreReport report;
@@ -43,39 +40,60 @@ RestoreReport RestoreRun::make_report() const {
   for (std::size_t way = 0; way < way_count; ++way) report.again += abandoned_bytes_[way];
   report.local = abandoned_bytes_[static_cast<std::size_t>(Way::local)];
   report.moved = report.again - report.local;
-  if (!engine_) return report;
-  const move::Tally& tally = engine_->tally();
-  report.staging_peak += engine_->staging_peak_bytes();
-  report.needed = tally.expected_bytes();
-  report.ways.each([&](Way way, WayReport& row) {
-    const move::Prediction& predicted = predictions_.ways[static_cast<std::size_t>(way)];
-    row = {tally.way_bytes(way) + abandoned_bytes_[static_cast<std::size_t>(way)], predicted.runs, predicted.seconds,
-           tally.way_seconds(way)};
-  });
-  report.local += tally.way_bytes(Way::local);
-  report.extra = tally.extra_bytes();
-  report.moved += tally.done_bytes() + report.extra - tally.way_bytes(Way::local);
-  report.digest_seconds = engine_->digest_seconds();
+  const bool bound = options_.bind_only && transfers_;
+  if (!engine_ && !bound) return report;
+  if (bound) {
+    for (const move::Transfer& transfer : *transfers_) report.needed += move::bytes_of(transfer);
+  } else {
+    const move::Tally& tally = engine_->tally();
+    report.staging_peak += engine_->staging_peak_bytes();
+    report.needed = tally.expected_bytes();
+    report.local += tally.way_bytes(Way::local);
+    report.extra = tally.extra_bytes();
+    report.moved += tally.done_bytes() + report.extra - tally.way_bytes(Way::local);
+    report.digest_seconds = engine_->digest_seconds();
+  }
+  add_ways(report);
   add_peers(report);
   return report;
 }
 
+void RestoreRun::add_ways(RestoreReport& report) const {
+  report.ways.each([&](Way way, WayReport& row) {
+    const auto index = static_cast<std::size_t>(way);
+    const move::Prediction& predicted = predictions_.ways[index];
+    row = {0, predicted.runs, predicted.seconds, 0};
+    if (!engine_) {
+      for (const Peer& peer : peers_) row.bytes += peer.expected[index].bytes;
+      return;
+    }
+    row.bytes = engine_->tally().way_bytes(way) + abandoned_bytes_[index];
+    row.measured_seconds = engine_->tally().way_seconds(way);
+  });
+}
+
 void RestoreRun::add_peers(RestoreReport& report) const {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    const auto peer = static_cast<std::uint32_t>(i);
+    const Peer& peer = peers_[i];
     report.ways.each([&](Way way, const WayReport&) {
-      const ByteCount bytes = engine_->tally().peer_bytes(peer, way);
+      const move::Prediction& expected = peer.expected[static_cast<std::size_t>(way)];
+      const ByteCount bytes =
+          engine_ ? engine_->tally().peer_bytes(static_cast<std::uint32_t>(i), way) : expected.bytes;
       if (bytes == 0) return;
-      if (way == Way::local) return report.peers.push_back({peers_[i].layout_rank, bytes, "local", "this process"});
-      const ConnectedFabric* by = carrier_of(peers_[i], way);
-      if (by == nullptr) return;
-      std::string detail = by->path.carrier;
-      if (way != Way::mapped) detail += peers_[i].no_map_reason + peers_[i].no_map_cost;
-      report.peers.push_back({peers_[i].layout_rank, bytes,
-                              fmt::format("{}/{}", core_.fabrics()[by->fabric].name(), to_string(way)),
-                              std::move(detail)});
+      PeerReport row{peer.layout_rank, bytes, "local", "this process", {}, expected.seconds};
+      if (way != Way::local) {
+        const ConnectedFabric* by = carrier_of(peer, way);
+        if (by == nullptr) return;
+        row.path = fmt::format("{}/{}", core_.fabrics()[by->fabric].name(), to_string(way));
+        row.carrier = by->path.carrier;
+        if (way != Way::mapped && !peer.no_map_reason.empty()) {
+          row.why_not = peer.no_map_reason.substr(2) + peer.no_map_cost;  // without its "; "
+        }
+      }
+      report.peers.push_back(std::move(row));
     });
   }
+  std::ranges::sort(report.peers, {}, [](const PeerReport& peer) { return std::tie(peer.rank, peer.path); });
 }
 
 }  // namespace shardwire

@@ -44,6 +44,7 @@ RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
     });
     if (at != peers.end() && at->rank == peer.rank && at->path == peer.path) {
       at->bytes += peer.bytes;
+      at->predicted_seconds += peer.predicted_seconds;
     } else {
       peers.insert(at, peer);
     }

@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <cstring>
 #include "support/list_of.hpp"
 
 namespace shardwire {
@@ -20,14 +19,6 @@ constexpr auto stopping_grace = std::chrono::milliseconds(500);
 
 }  // namespace
 
-// Far from overflow.
-std::uint64_t RestoreRun::random_request() {
-  const wire::Nonce nonce = wire::random_nonce();
-  std::uint64_t value = 0;
-  std::memcpy(&value, nonce.data(), sizeof value);
-  return (value >> 1) | 1;
-}
-
 RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
                        Withdrawal withdrawal, Clock::time_point began, double join_seconds)
     : core_(core),
@@ -43,7 +34,7 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       pace_(core.loop()),
       progress_(core.loop()),
       needs_values_(wants_values(wanted_)),
-      next_request_(random_request()),
+      next_request_(first_request()),
       repetition_(core.restore_cache().take(options_.from, wanted_)) {
   const CachedRestore* cached = repetition_.cached();
   manifest_ = cached != nullptr ? cached->manifest : manifest_of(wanted_);

@@ -119,10 +119,14 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void connected(std::size_t index);
   void choose_fabrics(Peer& peer) const;
   void explain_unmapped(Peer& peer) const;
+  [[nodiscard]] std::vector<std::string> reasons_against(const Peer& peer, int best) const;
   // (bind.cpp)
   void peer_bound();
   void bound_all();
   void build_transfers();
+  void expect_of_peers(const std::vector<move::Transfer>& transfers);
+  /// Which of the connected fabrics moves bytes this way; null for those of this process.
+  static const ConnectedFabric* carrier_of(const Peer& peer, Way way);
   void choose_ways(std::vector<move::Transfer>& transfers, const std::vector<move::Offer>& offers);
   void log_plan() const;
   void log_paths() const;
@@ -171,6 +175,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// No job of this restore touches the caller's memory.
   [[nodiscard]] bool quiet() const;
   [[nodiscard]] RestoreReport make_report() const;  // report.cpp, as the next
+  void add_ways(RestoreReport& report) const;
   void add_peers(RestoreReport& report) const;
   [[nodiscard]] std::vector<Gap> missing() const;
   [[nodiscard]] std::exception_ptr with_gaps(const std::exception_ptr& error) const;
@@ -187,7 +192,6 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   template <typename Reply>
   Reply& expect(wire::Message& message, const Peer& peer);
   std::uint64_t next_request() { return next_request_++; }
-  static std::uint64_t random_request();
 
   Core& core_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle

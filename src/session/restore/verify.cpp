@@ -139,6 +139,7 @@ void RestoreRun::released(std::size_t index, bool intact) {
 }
 
 void RestoreRun::commit() {
+  if (options_.bind_only) return finish();
   enter(Stage::commit);
   for (const Catalog::Entry& entry : wanted_.entries()) {
     if (!travels_by_value(entry.spec)) continue;

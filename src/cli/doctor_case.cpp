@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/doctor_case.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/environment.hpp"
+#include "cli/job_options.hpp"
+#include "cli/output.hpp"
+#include "cli/run_job.hpp"
+#include "cli/run_report.hpp"
+#include "cli/text.hpp"
+#include "support/stderr.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using Json = nlohmann::json;
+using Rows = std::vector<PeerReport>;
+
+std::string rate_of(ByteCount bytes, double seconds) {
+  return seconds > 0 ? human_bytes(static_cast<double>(bytes) / seconds) + "/s" : "-";
+}
+
+std::string human_seconds(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
+}
+
+struct Line {
+  std::string pair;
+  std::string ways;
+  std::string expected;
+  std::string carriers;
+};
+
+// All that one rank gets from another.
+Line line_of(Rank target, std::span<const PeerReport> rows) {
+  Line line;
+  std::string reasons;
+  ByteCount bytes = 0;
+  double seconds = 0;
+  const auto add = [](std::string& list, const std::string& one, const char* separator) {
+    if (one.empty() || list.find(one) != std::string::npos) return;
+    list += (list.empty() ? "" : separator) + one;
+  };
+  for (const PeerReport& row : rows) {
+    line.ways += fmt::format("{}{} {}", line.ways.empty() ? "" : ", ", row.path, human(row.bytes));
+    add(line.carriers, row.carrier, ", ");
+    add(reasons, row.why_not, "; ");
+    bytes += row.bytes;
+    seconds += row.predicted_seconds;
+  }
+  line.pair = fmt::format("{:>4} <- {}", to_int(target), to_int(rows.front().rank));
+  line.expected = fmt::format("{:>8}, {}", human_seconds(seconds), rate_of(bytes, seconds));
+  if (!reasons.empty()) line.carriers += "; not better: " + reasons;
+  return line;
+}
+
+void print(const std::vector<Line>& lines) {
+  Line widest;
+  for (const Line& line : lines) {
+    for (const auto column : {&Line::pair, &Line::ways, &Line::expected}) {
+      if ((line.*column).size() > (widest.*column).size()) widest.*column = line.*column;
+    }
+  }
+  for (const Line& line : lines) {
+    write_output(fmt::format("{:<{}}  {:<{}}  {:<{}}  {}\n", line.pair, widest.pair.size(), line.ways,
+                             widest.ways.size(), line.expected, widest.expected.size(), line.carriers));
+  }
+}
+
+void print_json(Rank target, const PeerReport& row) {
+  const Json json{{"target", to_int(target)}, {"source", to_int(row.rank)},
+                  {"path", row.path},         {"carrier", row.carrier},
+                  {"bytes", row.bytes},       {"predicted_seconds", row.predicted_seconds},
+                  {"why_not", row.why_not}};
+  write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::string header(const Case& job, const std::vector<MemberResult>& targets) {
+  ByteCount needed = 0;
+  std::string transport;
+  for (const MemberResult& target : targets) {
+    needed += target.report.needed;
+    if (transport.empty()) transport = target.report.transport;
+  }
+  const auto measured = environment("SHARDWIRE_CALIBRATION");
+  return fmt::format(
+      "{}: {} source ranks -> {} target ranks, {}, none of it moved; open: {}\n"
+      "target <- source rank, path and bytes, expected time and speed with the machine to themselves, carrier\n"
+      "(expected by {})\n",
+      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human(needed), transport,
+      measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
+}
+
+void print(const Case& job, std::vector<MemberResult> results, bool json) {
+  std::erase_if(results, [](const MemberResult& result) { return !result.target; });
+  std::ranges::sort(results, {}, &MemberResult::target);
+  std::vector<Line> lines;
+  for (const MemberResult& result : results) {
+    const Rows& rows = result.report.peers;  // ascending by rank
+    for (auto first = rows.begin(); first != rows.end();) {
+      const auto last = std::find_if(first, rows.end(), [&](const PeerReport& row) { return row.rank != first->rank; });
+      if (json) {
+        std::for_each(first, last, [&](const PeerReport& row) { print_json(*result.target, row); });
+      } else {
+        lines.push_back(line_of(*result.target, {first, last}));
+      }
+      first = last;
+    }
+  }
+  if (json || lines.empty()) return;
+  write_output(header(job, results));
+  print(lines);
+}
+
+RunOptions run_options(const DoctorOptions& words) {
+  require_key_file();
+  RunOptions options;
+  options.bind_only = true;
+  options.transport = chosen_transport(words.transport);
+  options.staging_bytes = chosen_staging({});
+  options.costs = chosen_costs({});
+  options.deadline = std::chrono::seconds(60);
+  options.log = chosen_log_level();
+  options.join_timeout = chosen_join_timeout();
+  return options;
+}
+
+}  // namespace
+
+// The memory of a job is not looked at first, as run does: arenas that nobody touches take none.
+int examine_case(const std::string& path, const DoctorOptions& words) {
+  const RunOptions options = run_options(words);
+  std::optional<Bootstrap> launched;
+  if (started_by_launcher()) launched = launched_bootstrap();
+  Case job;
+  JobOutcome outcome;
+  outcome.reports = !launched || launched->rank == 0;
+  reported(outcome, [&] {
+    job = load_case(path);
+    outcome = launched ? run_launched(job, options, *launched) : run_here(job, options);
+  });
+  if (outcome.interrupted) {
+    support::write_stderr("shardwire: interrupted; all ranks are ended\n");
+    return exit_interrupted;
+  }
+  const JobReport report(job, options, outcome.results, std::move(outcome.errors));
+  report.print_errors();
+  if (outcome.reports) print(job, std::move(outcome.results), words.json);
+  return report.verified() ? exit_done : exit_failed;
+}
+
+}  // namespace shardwire::cli

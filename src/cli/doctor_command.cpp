@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/doctor_case.hpp"
+#include "cli/doctor_host.hpp"
+#include "cli/output.hpp"
+#include "session/settings.hpp"
+#include "shardwire/version.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Words {
+  std::string path;
+  DoctorOptions options;
+};
+
+std::string_view word_for(const TransportFinding& finding) {
+  return finding.chosen ? "yes" : finding.viable ? "if named" : "no";
+}
+
+void print_json(const TransportFinding& finding) {
+  const Json json{{"transport", finding.name}, {"reach", to_string(finding.reach)}, {"viable", finding.viable},
+                  {"chosen", finding.chosen},  {"version", finding.version},        {"detail", finding.detail}};
+  write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void print(const TransportFinding& finding) {
+  const std::string says_more = finding.detail == finding.version ? std::string() : finding.detail;
+  write_output(fmt::format("  {:<14}{:<10}{:<9}{}{}{}\n", finding.name, word_for(finding), to_string(finding.reach),
+                           finding.version, finding.version.empty() || says_more.empty() ? "" : ": ", says_more));
+}
+
+void print(const InterfaceFinding& finding) {
+  write_output(
+      fmt::format("  {:<14}{:<10}{}{}\n", finding.name, finding.up ? "up" : "down",
+                  finding.addresses.empty() ? "no address" : fmt::format("{}", fmt::join(finding.addresses, ", ")),
+                  finding.megabits_per_second > 0 ? fmt::format(", {} Mbit/s", finding.megabits_per_second) : ""));
+}
+
+int examine_host(const DoctorOptions& options) {
+  const std::string names = options.transport.empty() ? transport_of_environment() : options.transport;
+  const std::vector<TransportFinding> transports = find_transports(names);
+  const bool reaches = std::ranges::any_of(
+      transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
+  if (options.json) {
+    for (const TransportFinding& one : transports) print_json(one);
+    return reaches ? exit_done : exit_failed;
+  }
+  write_output(
+      fmt::format("shardwire {}; {}\n\n{:<16}{:<10}reaches\n", version(), describe_machine(), "transport", "used"));
+  for (const TransportFinding& one : transports) print(one);
+  write_output("\ninterface (SHARDWIRE_INTERFACE names the one to use)\n");
+  for (const InterfaceFinding& one : find_interfaces()) print(one);
+  write_output("\nhere\n");
+  for (const Hint& hint : find_hints()) write_output(fmt::format("  {:<14}{}\n", hint.about, hint.says));
+  if (!reaches) {
+    write_output(fmt::format("\nNothing that was asked for ({}) works here and reaches another process.\n", names));
+  }
+  return reaches ? exit_done : exit_failed;
+}
+
+int run(const Words& words) {
+  return words.path.empty() ? examine_host(words.options) : examine_case(words.path, words.options);
+}
+
+}  // namespace
+
+std::function<int()> declare_doctor(CLI::App& app) {
+  const auto words = std::make_shared<Words>();
+  app.add_option(
+      "CASE", words->path,
+      "case file, or - for standard input: show how the bytes of each pair of ranks would come. Without it: what works "
+      "in this process");
+  app.add_option("--transport", words->options.transport,
+                 "auto, or names separated by commas: shm, tcp, ucx, .. (default: SHARDWIRE_TRANSPORT or auto)");
+  app.add_flag("--json", words->options.json, "a line of JSON for each transport, or for each path");
+  return [words] { return run(*words); };
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/doctor_host.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "cli/environment.hpp"
+#include "cli/text.hpp"
+#include "support/processor.hpp"
+#include "transport/shm/memory_left.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::vector<std::string> entries(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+std::string numeric(const sockaddr& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* const from = address.sa_family == AF_INET
+                               ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr)
+                               : &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  inet_ntop(address.sa_family, from, text.data(), text.size());
+  return text.data();
+}
+
+// --- hints ---
+
+Hint memory_hint(const std::string& root) {
+  const auto left = transport::shm::memory_left(root);
+  return {"memory", fmt::format("arenas up to {} ({})", human(left.bytes), left.limit)};
+}
+
+std::string limit_text(rlim_t limit, bool bytes) {
+  if (limit == RLIM_INFINITY) return "unlimited";
+  return bytes ? exact_bytes(limit) : fmt::format("{}", limit);
+}
+
+Hint descriptors_hint() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return {"descriptors", fmt::format("{} (hard limit {}); each peer takes some: ulimit -n raises it",
+                                     limit_text(limit.rlim_cur, false), limit_text(limit.rlim_max, false))};
+}
+
+Hint memlock_hint() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  return {"locked memory", fmt::format("{}; matters for RDMA only, which pins what it reads: ulimit -l raises it",
+                                       limit_text(limit.rlim_cur, true))};
+}
+
+bool has_ptrace_capability(const std::string& root) {
+  constexpr unsigned sys_ptrace = 19;
+  std::ifstream file(root + "/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("CapEff:")) return (std::strtoull(line.c_str() + 7, nullptr, 16) >> sys_ptrace & 1) != 0;
+  }
+  return false;
+}
+
+std::string attach_text(const std::string& scope, bool capable) {
+  if (scope == "3") return "by nobody: it comes as messages";
+  if (capable) return "by this process, which has CAP_SYS_PTRACE";
+  if (scope.empty() || scope == "0") return "between processes of one user";
+  if (scope == "2") return "by processes with CAP_SYS_PTRACE only: here it comes as messages";
+  return "from children only: here it comes as messages, unless its owner has SHARDWIRE_ALLOW_ATTACH=1";
+}
+
+Hint attach_hint(const std::string& root) {
+  const std::string scope = first_line(root + "/proc/sys/kernel/yama/ptrace_scope");
+  return {"attach", fmt::format("memory of peers outside of arenas is read {} (kernel.yama.ptrace_scope: {})",
+                                attach_text(scope, has_ptrace_capability(root)), scope.empty() ? "none" : scope)};
+}
+
+std::vector<Hint> rdma_hints(const std::string& root) {
+  std::vector<Hint> hints;
+  const fs::path folder = root + "/sys/class/infiniband";
+  for (const std::string& device : entries(folder)) {
+    for (const std::string& port : entries(folder / device / "ports")) {
+      const fs::path at = folder / device / "ports" / port;
+      hints.push_back({"RDMA", fmt::format("{} port {}: {}, {}, {}", device, port, first_line(at / "state"),
+                                           first_line(at / "link_layer"), first_line(at / "rate"))});
+    }
+  }
+  if (hints.empty()) hints.push_back({"RDMA", "no device"});
+  return hints;
+}
+
+std::vector<Hint> environment_hints() {
+  std::vector<Hint> hints;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view variable = *one;
+    if (variable.starts_with("SHARDWIRE_") || variable.starts_with("UCX_")) hints.push_back({"environment", *one});
+  }
+  std::ranges::sort(hints, {}, &Hint::says);
+  if (!environment("UCX_TLS")) hints.push_back({"environment", "UCX_TLS is not set: ucx is for RDMA hardware only"});
+  return hints;
+}
+
+}  // namespace
+
+std::vector<InterfaceFinding> find_interfaces() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::vector<InterfaceFinding> findings;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    auto known = std::ranges::find(findings, one->ifa_name, &InterfaceFinding::name);
+    if (known == findings.end()) {
+      InterfaceFinding fresh{
+          one->ifa_name, (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_RUNNING) != 0, {}, 0};
+      const std::string speed = first_line(fmt::format("/sys/class/net/{}/speed", one->ifa_name));
+      fresh.megabits_per_second = std::max(0, std::atoi(speed.c_str()));  // -1: not known to the device either
+      known = findings.insert(findings.end(), std::move(fresh));
+    }
+    const bool internet =
+        one->ifa_addr != nullptr && (one->ifa_addr->sa_family == AF_INET || one->ifa_addr->sa_family == AF_INET6);
+    if (internet) known->addresses.push_back(numeric(*one->ifa_addr));
+  }
+  return findings;
+}
+
+std::vector<Hint> find_hints(const std::string& root) {
+  std::vector<Hint> hints{memory_hint(root),
+                          {"/dev/shm", "is not needed, whatever its size"},
+                          attach_hint(root),
+                          descriptors_hint(),
+                          memlock_hint()};
+  std::ranges::move(rdma_hints(root), std::back_inserter(hints));
+  std::ranges::move(environment_hints(), std::back_inserter(hints));
+  return hints;
+}
+
+std::string describe_machine() {
+  utsname names{};
+  ::uname(&names);
+  const std::string model = support::processor_model();
+  return fmt::format("{} {} {}, {} processors{}{}", names.sysname, names.release, names.machine,
+                     std::thread::hardware_concurrency(), model.empty() ? "" : ", ", model);
+}
+
+}  // namespace shardwire::cli

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/command.hpp"
+#include "cli/doctor_host.hpp"
+#include "shardwire/error.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+using transport::Asked;
+
+std::vector<std::string_view> names_in(std::string_view list) {
+  std::vector<std::string_view> names;
+  for (std::size_t comma; (comma = list.find(',')) != std::string_view::npos; list.remove_prefix(comma + 1)) {
+    names.push_back(list.substr(0, comma));
+  }
+  names.push_back(list);
+  const auto known = transport::registered();
+  for (const std::string_view name : names) {
+    if (std::ranges::find(known, name, &transport::Transport::name) != known.end()) continue;
+    std::string all = std::string(transport::automatic);
+    for (const transport::Transport& one : known) all += fmt::format(", {}", one.name);
+    throw UsageError(fmt::format("--transport: '{}' is unknown; known are {}", name, all));
+  }
+  return names;
+}
+
+// What it says of itself is one thing, whether it can be opened the proof.
+void open(const transport::Transport& row, TransportFinding& finding) {
+  try {
+    finding.version = row.open()->version();
+  } catch (const Error& error) {
+    finding.viable = finding.chosen = false;
+    finding.detail = fmt::format("cannot be opened: {}", error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<TransportFinding> find_transports(std::string_view names) {
+  const bool automatic = names == transport::automatic;
+  const std::vector<std::string_view> named = automatic ? std::vector<std::string_view>() : names_in(names);
+  std::vector<TransportFinding> findings;
+  for (const transport::Transport& row : transport::registered()) {
+    const transport::Viability unasked = row.probe(Asked::automatically);
+    const transport::Viability viability = unasked.viable ? unasked : row.probe(Asked::by_name);
+    // "auto" takes what reaches other processes.
+    const bool asked =
+        automatic ? unasked.viable && row.reach != Reach::process : std::ranges::find(named, row.name) != named.end();
+    TransportFinding finding{std::string(row.name),     row.reach, viability.viable,
+                             viability.viable && asked, {},        viability.detail};
+    if (finding.viable && automatic && !unasked.viable) finding.detail = "only if it is named: " + unasked.detail;
+    if (finding.viable) open(row, finding);
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace shardwire::cli

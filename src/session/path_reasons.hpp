@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "session/control/link.hpp"
+#include "session/path_choice.hpp"
+
+namespace shardwire {
+
+/// What became of the fabrics of this session with one peer.
+struct PeerFabrics {
+  const Link& link;
+  std::span<const ConnectedFabric> connected;
+  const std::map<std::size_t, std::string>& failed;  ///< those that could not be connected, and why
+};
+
+/// For people: "<transport>: <reason>" for each transport of this build that would come before a path of rank `best`, in the
+/// order of their table. Requires: the peer has answered.
+std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,
+                                                const PeerFabrics& peer, int best);
+
+}  // namespace shardwire

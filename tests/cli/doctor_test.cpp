@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What works in this process, as the command tells people and scripts.
+#include <boost/test/unit_test.hpp>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/command.hpp"
+#include "transport/transport.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using Json = nlohmann::json;
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+const Environment plain{{"SHARDWIRE_TRANSPORT", ""}, {"UCX_TLS", ""}};
+
+std::vector<Json> rows(const CommandResult& result) {
+  std::vector<Json> all;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+  return all;
+}
+
+bool has(const CommandResult& result, const std::string& text) {
+  return result.out.find(text) != std::string::npos;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(doctor)
+
+BOOST_AUTO_TEST_CASE(every_transport_of_this_build_is_a_row_with_its_version_or_the_reason) {
+  const CommandResult result = run_command({"doctor", "--json"}, "", plain);
+  BOOST_TEST(result.exit_code == 0, result.err);
+  BOOST_TEST(result.err == "");
+  const std::vector<Json> found = rows(result);
+  const auto known = shardwire::transport::registered();
+  BOOST_REQUIRE(found.size() == known.size());
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const bool viable = known[i].probe(shardwire::transport::Asked::by_name).viable;
+    BOOST_TEST(found[i]["transport"] == std::string(known[i].name));
+    BOOST_TEST(found[i]["reach"] == std::string(to_string(known[i].reach)));
+    BOOST_TEST(found[i]["viable"] == viable);
+    BOOST_TEST(found[i]["version"].get<std::string>().empty() != viable);
+    BOOST_TEST(found[i]["detail"] != "");
+  }
+  const auto chosen = [&](const std::string& name) {
+    return std::ranges::find_if(found, [&](const Json& row) { return row["transport"] == name; })->at("chosen");
+  };
+  BOOST_TEST(chosen("tcp") == true);
+  BOOST_TEST(chosen("loopback") == false);  // nobody gets threads of one process unasked
+}
+
+BOOST_AUTO_TEST_CASE(people_read_of_interfaces_and_limits_too) {
+  const CommandResult result =
+      RunningCommand({"/bin/sh", "-c", "ulimit -S -n 77; ulimit -l 64; exec \"$0\" doctor", command_path()}, "",
+                     {{"SHARDWIRE_TRANSPORT", "tcp"}, {"UCX_TLS", "self"}})
+          .wait();
+  BOOST_TEST(result.exit_code == 0, result.err);
+  for (const char* text :
+       {"\n  tcp           yes       network  tcp 1", "\n  shm           if named", "127.0.0.1",
+        "\n  descriptors   77 (hard limit ", "\n  locked memory 64 KiB", "\n  memory        arenas up to ",
+        "ptrace_scope: ", "\n  RDMA  ", "SHARDWIRE_TRANSPORT=tcp", "UCX_TLS=self"}) {
+    BOOST_TEST(has(result, text), "no '" << text << "' in\n" << result.out);
+  }
+  BOOST_TEST(!has(result, "UCX_TLS is not set"));
+}
+
+BOOST_AUTO_TEST_CASE(it_fails_when_no_other_process_is_reached) {
+  for (const bool variable : {false, true}) {
+    const CommandResult result = variable ? run_command({"doctor"}, "", {{"SHARDWIRE_TRANSPORT", "loopback"}})
+                                          : run_command({"doctor", "--transport", "loopback"}, "", plain);
+    BOOST_TEST(result.exit_code == 1);
+    BOOST_TEST(has(result, "Nothing that was asked for (loopback) works here and reaches another process"), result.out);
+    BOOST_TEST(has(result, "\n  loopback      yes"), result.out);
+    BOOST_TEST(has(result, "\n  tcp           if named"), result.out);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_transport_that_there_is_not_is_bad_usage) {
+  for (const char* names : {"bogus", "tcp,bogus", "tcp,"}) {
+    const CommandResult result = run_command({"doctor", "--transport", names}, "", plain);
+    BOOST_TEST(result.exit_code == 2);
+    BOOST_TEST(result.err.find("is unknown; known are auto, shm, ucx, tcp, loopback") != std::string::npos, result.err);
+    BOOST_TEST(result.out == "");
+  }
+  BOOST_TEST(run_command({"doctor", "/nonexistent/case.json"}, "", plain).exit_code == 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

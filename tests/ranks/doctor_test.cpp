@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the bytes of a case would come, asked of real ranks.
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "support/command.hpp"
+#include "support/file.hpp"
+
+namespace {
+
+using namespace shardwire::test;
+using Json = nlohmann::json;
+using Pairs = std::map<std::pair<int, int>, double>;  // bytes by source and target
+
+// Rows to columns: everybody reads from everybody, in short runs.
+const char* const rows_to_columns = R"j({"name": "doctor", "states": ["m"], "scalars": {"step": 7},
+  "tensors": [{"fqn": "w", "shape": [300, 201]}, {"fqn": "s", "shape": [1]}],
+  "source": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}},
+  "target": {"ranks": 3, "rules": {"*": {"chunk": 1, "over": 3}}}})j";
+
+std::string transport() {
+  const char* name = std::getenv("TEST_TRANSPORT");
+  return name == nullptr ? "auto" : name;
+}
+
+std::vector<Json> rows(const std::string& out) {
+  std::vector<Json> all;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+  return all;
+}
+
+Pairs planned() {
+  Pairs bytes;
+  const Json plan = Json::parse(run_command({"plan", "--json", "-"}, rows_to_columns).out);
+  for (const Json& piece : plan["pieces"]) {
+    bytes[{piece["src"].get<int>(), piece["dst"].get<int>()}] += piece["bytes"].get<double>();
+  }
+  return bytes;
+}
+
+// What would cross and how: that of the plan, over the transport that was asked for.
+void check(const std::vector<Json>& found) {
+  Pairs bytes;
+  for (const Json& row : found) {
+    const int source = row["source"].get<int>();
+    const int target = row["target"].get<int>();
+    bytes[{source, target}] += row["bytes"].get<double>();
+    const auto path = row["path"].get<std::string>();
+    if (source == target) {
+      BOOST_TEST(path == "local");
+    } else {
+      BOOST_TEST(path.substr(0, path.find('/')) == (transport() == "tcp"        ? "tcp"
+                                                    : transport() == "loopback" ? "loopback"
+                                                                                : "shm"));
+      BOOST_TEST(row["why_not"].get<std::string>().empty() == (transport() != "tcp"));
+    }
+    BOOST_TEST(row["predicted_seconds"].get<double>() > 0);
+    BOOST_TEST(row["carrier"] != "");
+  }
+  BOOST_TEST((bytes == planned()));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(doctor)
+
+BOOST_AUTO_TEST_CASE(each_path_is_a_row_of_json) {
+  const CommandResult result = run_command({"doctor", "-", "--json", "--transport", transport()}, rows_to_columns);
+  BOOST_TEST(result.exit_code == 0, result.err);
+  check(rows(result.out));
+}
+
+BOOST_AUTO_TEST_CASE(each_pair_is_a_line_for_people) {
+  const CommandResult result = run_command({"doctor", "-", "--transport", transport()}, rows_to_columns);
+  BOOST_TEST(result.exit_code == 0, result.err);
+  BOOST_TEST(result.out.find("doctor: 3 source ranks -> 3 target ranks, 241 kB, none of it moved") == 0, result.out);
+  for (const int target : {0, 1, 2}) {
+    for (const int source : {0, 1, 2}) {
+      const std::string pair = "\n   " + std::to_string(target) + " <- " + std::to_string(source) + "  ";
+      const std::size_t at = result.out.find(pair);
+      BOOST_REQUIRE_MESSAGE(at != std::string::npos, pair << " is not in\n" << result.out);
+      const std::string line = result.out.substr(at + 1, result.out.find('\n', at + 1) - at - 1);
+      BOOST_TEST(line.find(source == target ? "this process" : "26.8 kB") != std::string::npos, line);
+      BOOST_TEST(line.find("B/s") != std::string::npos, line);
+      BOOST_TEST((line.find("not better: shm: this session was told to use tcp") != std::string::npos) ==
+                     (transport() == "tcp" && source != target),
+                 line);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_a_launcher_are_joined) {
+  if (transport() == "loopback") {  // threads of one process, which no launcher starts
+    const CommandResult refused = run_command({"doctor", "-", "--transport", "loopback"}, rows_to_columns,
+                                              {{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}});
+    BOOST_TEST(refused.exit_code == 2);
+    BOOST_TEST(refused.err.find("joins threads of one process") != std::string::npos, refused.err);
+    return;
+  }
+  const File text("case.json", rows_to_columns);
+  const std::string port = std::to_string(20000 + ::getpid() % 10000);
+  std::vector<std::unique_ptr<RunningCommand>> members;
+  for (int rank = 0; rank < 3; ++rank) {
+    members.push_back(std::make_unique<RunningCommand>(
+        std::vector<std::string>{command_path(), "doctor", text.path(), "--json", "--transport", transport()}, "",
+        std::vector<std::pair<std::string, std::string>>{{"RANK", std::to_string(rank)},
+                                                         {"WORLD_SIZE", "3"},
+                                                         {"MASTER_ADDR", "127.0.0.1"},
+                                                         {"SHARDWIRE_PORT", port}}));
+  }
+  for (int rank = 2; rank >= 0; --rank) {
+    const CommandResult result = members[static_cast<std::size_t>(rank)]->wait();
+    BOOST_TEST(result.exit_code == 0, result.err);
+    if (rank == 0) {
+      check(rows(result.out));
+    } else {
+      BOOST_TEST(result.out == "");
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_a_restore_would_fail_of_is_said) {
+  Json lost = Json::parse(rows_to_columns);
+  lost["source"]["lost"] = {1};
+  const CommandResult result = run_command({"doctor", "-", "--json", "--transport", transport()}, lost.dump());
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(result.err.find("layout_mismatch") != std::string::npos, result.err);
+  BOOST_TEST(result.out == "");
+  BOOST_TEST(run_command({"doctor", "-", "--transport", transport()}, "{").exit_code == 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

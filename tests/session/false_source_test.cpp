@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sources that lie: a restore ends with a typed error, soon, and nothing beside the destination was written.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <future>
+
+#include "session/false_source.hpp"
+#include "support/deadline.hpp"
+#include "support/job.hpp"
+#include "support/open_descriptors.hpp"
+#include "transport/bytes.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t elements = 100'000;
+constexpr std::size_t guard_bytes = 1 << 20;
+
+TensorSpec spec() {
+  return {{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}};
+}
+
+/// A reader, what it wants with memory around it that is nobody's to write, and a source that lies.
+struct Job {
+  std::uint16_t port = free_port();
+  Session reader = Session::join(member(0, 2, port), quick());
+  TestShard held{spec(), Layout::replicated(), Rank{0}};
+  std::unique_ptr<transport::Fabric> shm = transport::choose("shm").open();
+  std::unique_ptr<transport::Region> arena = shm->allocate(held.size_bytes());
+  std::vector<std::byte> around = std::vector<std::byte>(2 * guard_bytes + held.size_bytes(), std::byte{0x77});
+  TestShard wanted{spec(), Layout::replicated(), Rank{0}};
+  std::unique_ptr<FalseSource> source;
+
+  Job() {
+    held.use(arena->memory().address);
+    held.fill(1);
+    wanted.use(around.data() + guard_bytes);
+    Catalog catalog(Rank{0}, 1);
+    held.add_to(catalog);
+    source = std::make_unique<FalseSource>(port, catalog);
+  }
+  void restore(Duration deadline = 20s) {
+    Catalog catalog(Rank{0}, 1);
+    wanted.add_to(catalog);
+    reader.restore(catalog, within(deadline)).wait();
+  }
+  [[nodiscard]] bool nothing_beside_is_written() const {
+    const auto untouched = [](std::byte one) { return one == std::byte{0x77}; };
+    const auto end = around.end() - static_cast<std::ptrdiff_t>(guard_bytes);
+    return std::all_of(around.begin(), around.begin() + static_cast<std::ptrdiff_t>(guard_bytes), untouched) &&
+           std::all_of(end, around.end(), untouched);
+  }
+};
+
+/// An answer to Bind and the descriptors that come with it, and what is announced of them.
+struct Answer {
+  wire::Bound bound;
+  std::vector<int> descriptors;
+  std::uint8_t announced = 0;
+};
+
+/// The whole truth.
+Answer truth(const Job& job, const wire::Bind& asked) {
+  Answer answer;
+  answer.descriptors = job.arena->descriptors();
+  answer.announced = static_cast<std::uint8_t>(answer.descriptors.size());
+  answer.bound.request = asked.request;
+  answer.bound.max_pack_bytes = 1 << 20;
+  if (asked.fabrics.front().name == "shm") {
+    answer.bound.addresses = {job.shm->address()};
+    answer.bound.regions = {{job.arena->memory().bytes, {{0, job.arena->key(), answer.announced}}}};
+  } else {
+    answer.bound.addresses = {transport::choose("tcp").open()->address()};
+    answer.bound.regions = {{job.arena->memory().bytes, {}}};
+    answer.descriptors.clear();
+    answer.announced = 0;
+  }
+  answer.bound.tensors = {{0, 0, 0, {}}};
+  return answer;
+}
+
+void send(Connection& reader, const wire::Bind& asked, const Answer& answer) {
+  if (answer.announced > 0) reader.send(wire::Descriptors{asked.request, answer.announced}, answer.descriptors);
+  reader.send(answer.bound);
+}
+
+support::Descriptor memory_file(std::size_t bytes, int seals) {
+  support::Descriptor file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  BOOST_REQUIRE(::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+  BOOST_REQUIRE(::fcntl(file.get(), F_ADD_SEALS, seals) == 0);
+  return file;
+}
+
+/// What was opened since is closed again, but for one that a lie keeps.
+class NothingLeaks {
+ public:
+  ~NothingLeaks() {
+    const auto same = [&] { return open_descriptors() <= before_ + 1; };
+    BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, same, 10s));
+  }
+
+ private:
+  std::size_t before_ = open_descriptors();
+};
+
+/// What is wrong with an answer over shm.
+struct Lie {
+  const char* what;
+  std::function<void(Answer&)> tell;
+  friend std::ostream& operator<<(std::ostream& out, const Lie& lie) { return out << lie.what; }
+};
+
+// Stays open: the descriptors are sent by number.
+int kept(support::Descriptor descriptor) {
+  static auto& all = *new std::vector<support::Descriptor>;
+  all.push_back(std::move(descriptor));
+  return all.back().get();
+}
+std::function<void(Answer&)> instead(const std::function<support::Descriptor()>& open) {
+  return [open](Answer& answer) { answer.descriptors.back() = kept(open()); };
+}
+support::Descriptor opened(const char* path, int flags) {
+  return support::Descriptor(::open(path, flags | O_CLOEXEC));
+}
+
+constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+const std::size_t arena_pages_bytes = (elements * sizeof(float) + 4095) / 4096 * 4096;
+
+std::vector<Lie> lies() {
+  return {
+      {"fewer_descriptors_than_the_key_says", [](Answer& a) { ++a.bound.regions[0].keys[0].descriptors; }},
+      {"fewer_descriptors_than_announced", [](Answer& a) { ++a.announced; }},
+      {"no_descriptors_at_all", [](Answer& a) { a.announced = 0; }},
+      {"fewer_for_the_key_than_belong_to_it", [](Answer& a) { a.bound.regions[0].keys[0].descriptors = 0; }},
+      {"an_empty_file", instead([] { return opened("/dev/null", O_RDONLY); })},
+      {"zeros", instead([] { return opened("/dev/zero", O_RDWR); })},
+      {"a_folder", instead([] { return opened("/", O_RDONLY | O_DIRECTORY); })},
+      {"a_path", instead([] { return opened("/", O_PATH); })},
+      {"a_socket", instead([] { return support::Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); })},
+      {"memory_that_is_not_sealed", instead([] { return memory_file(arena_pages_bytes, 0); })},
+      {"memory_that_can_be_cut_short", instead([] { return memory_file(arena_pages_bytes, F_SEAL_FUTURE_WRITE); })},
+      {"memory_that_readers_could_write_to",
+       instead([] { return memory_file(arena_pages_bytes, F_SEAL_SHRINK | F_SEAL_GROW); })},
+      {"memory_that_is_too_short", instead([] { return memory_file(4096, all_seals); })},
+      {"memory_that_is_too_long", instead([] { return memory_file(2 * arena_pages_bytes, all_seals); })},
+      {"a_key_of_nothing", [](Answer& a) { a.bound.regions[0].keys[0].key = Bytes(8); }},
+      {"a_garbled_key", [](Answer& a) { a.bound.regions[0].keys[0].key[9] ^= std::byte{1}; }},
+      {"a_region_longer_than_it_is", [](Answer& a) { a.bound.regions[0].size_bytes *= 2; }},
+      {"a_region_as_long_as_can_be_said", [](Answer& a) { a.bound.regions[0].size_bytes = ~0ULL; }},
+      {"a_tensor_beyond_its_region", [](Answer& a) { a.bound.tensors[0].offset_bytes = 4; }},
+      {"a_tensor_far_away", [](Answer& a) { a.bound.tensors[0].offset_bytes = ~0ULL - 3; }},
+      {"a_tensor_with_strides_that_leave_it", [](Answer& a) { a.bound.tensors[0].strides = {2}; }},
+      {"a_tensor_with_strides_beyond_all_memory", [](Answer& a) { a.bound.tensors[0].strides = {1L << 62}; }},
+      {"a_tensor_in_no_region", [](Answer& a) { a.bound.tensors[0].region = 1; }},
+      {"another_tensor", [](Answer& a) { a.bound.tensors[0].tensor = 1; }},
+      {"no_tensor", [](Answer& a) { a.bound.tensors.clear(); }},
+      {"more_tensors",
+       [](Answer& a) {
+         a.bound.tensors.push_back({1, 0, 0, {}});
+       }},
+      {"no_address", [](Answer& a) { a.bound.addresses.clear(); }},
+      {"two_addresses", [](Answer& a) { a.bound.addresses.push_back(a.bound.addresses[0]); }},
+      {"a_garbled_address", [](Answer& a) { a.bound.addresses[0].back() ^= std::byte{1}; }},
+  };
+}
+
+/// The same record as that of adopted memory, which only the transport knows: made by it, for memory that is none.
+Bytes key_of_memory_that_is_gone(transport::Fabric& fabric, std::size_t bytes) {
+  void* const range = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  BOOST_REQUIRE(range != MAP_FAILED);
+  static auto& regions =
+      *new std::vector<std::unique_ptr<transport::Region>>;  // withdrawn keys fail for another reason
+  regions.push_back(fabric.adopt({static_cast<std::byte*>(range), bytes, {}}));
+  return regions.back()->key();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(false_source)
+
+BOOST_AUTO_TEST_CASE(the_truth_is_believed) {
+  const Deadline deadline(60s);
+  Job job;
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
+  job.restore();
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  BOOST_TEST(job.nothing_beside_is_written());
+}
+
+BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test::data::make(lies()), lie) {
+  const Deadline deadline(60s);
+  const NothingLeaks check;
+  Job job;
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
+    Answer answer = truth(job, asked);
+    if (asked.fabrics.front().name == "shm") lie.tell(answer);
+    send(reader, asked, answer);
+  });
+  const auto began = std::chrono::steady_clock::now();
+  const Error error = failure_of([&] { job.restore(); });
+  BOOST_TEST_INFO(error.what());
+  BOOST_TEST((error.code() == ErrorCode::transport_failed || error.code() == ErrorCode::peer_lost));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
+  BOOST_TEST(job.nothing_beside_is_written());
+  // The session is as good as before, and so is a source that has come to its senses.
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
+  job.restore();
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  BOOST_TEST(job.nothing_beside_is_written());
+}
+
+// More than it needs is closed.
+BOOST_AUTO_TEST_CASE(descriptors_that_belong_to_nothing_are_closed) {
+  const Deadline deadline(60s);
+  Job job;
+  std::size_t before = 0;
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
+    before = open_descriptors();
+    Answer answer = truth(job, asked);
+    for (int i = 0; i < 10; ++i) answer.descriptors.push_back(answer.descriptors.front());
+    answer.announced = static_cast<std::uint8_t>(answer.announced + 10);
+    reader.send(wire::Descriptors{asked.request + 1000, 3}, std::vector<int>(3, 0));  // for nobody
+    send(reader, asked, answer);
+  });
+  job.restore();
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  const auto same = [&] { return open_descriptors() <= before; };
+  BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, same, 10s));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_error) {
+  const Deadline deadline(60s);
+  Job job;
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
+    Answer answer = truth(job, asked);
+    if (asked.fabrics.front().name == "shm") {
+      answer.bound.regions[0].keys[0] = {0, key_of_memory_that_is_gone(*job.shm, job.arena->memory().bytes), 0};
+      answer.announced = 0;
+    }
+    send(reader, asked, answer);
+  });
+  RestoreOptions options = within(20s);
+  options.way = Way::read;
+  Catalog catalog(Rank{0}, 1);
+  job.wanted.add_to(catalog);
+  const auto began = std::chrono::steady_clock::now();
+  Restore restore = job.reader.restore(catalog, options);
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+  BOOST_TEST(error.gaps().size() == 1U);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
+  BOOST_TEST(job.nothing_beside_is_written());
+}
+
+/// What is different in the second answer, over another fabric.
+const std::vector<Lie> second_lies{
+    {"more_regions", [](Answer& a) { a.bound.regions.push_back(a.bound.regions.front()); }},
+    {"fewer_regions",
+     [](Answer& a) {
+       a.bound.regions.clear();
+       a.bound.tensors[0].region = wire::no_region;
+     }},
+    {"another_offset", [](Answer& a) { a.bound.tensors[0].offset_bytes = 64; }},
+    {"another_region", [](Answer& a) { a.bound.tensors[0].region = wire::no_region; }},
+    {"other_strides", [](Answer& a) { a.bound.tensors[0].strides = {1}; }},
+};
+
+BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore,
+                     boost::unit_test::data::make(second_lies), lie) {
+  const Deadline deadline(60s);
+  Job job;
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
+    Answer answer = truth(job, asked);
+    if (asked.fabrics.front().name == "shm") {  // so that another fabric is asked for
+      answer.bound.regions[0].keys.clear();
+      answer.announced = 0;
+    } else {
+      lie.tell(answer);
+    }
+    send(reader, asked, answer);
+  });
+  const auto began = std::chrono::steady_clock::now();
+  const Error error = failure_of([&] { job.restore(); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+  BOOST_TEST(std::string(error.what()).find("than before") != std::string::npos, error.what());
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
+  BOOST_TEST(job.source->binds() == 2);
+  BOOST_TEST(job.nothing_beside_is_written());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strangers at every door of a job: nothing ends, and the job restores.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <fcntl.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "session/stranger.hpp"
+#include "support/deadline.hpp"
+#include "support/job.hpp"
+#include "support/open_descriptors.hpp"
+#include "support/seed.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A source with an arena and ordinary memory, and a reader.
+struct Job {
+  std::uint16_t port = free_port();
+  Session source = Session::join(member(0, 2, port), quick());
+  Session reader = Session::join(member(1, 2, port), quick());
+  TestShard in_arena{{{"a", "exp_avg"}, DType::f32, {100'000}}, Layout::replicated(), Rank{0}};
+  TestShard ordinary{{{"o", "exp_avg"}, DType::f32, {100'000}}, Layout::replicated(), Rank{0}};
+  Arena arena = source.allocate(in_arena.size_bytes());
+  Publication publication;
+
+  Job() {
+    in_arena.use(arena.data());
+    in_arena.fill(1);
+    ordinary.fill(2);
+    Catalog held(Rank{0}, 1);
+    in_arena.add_to(held);
+    ordinary.add_to(held);
+    publication = source.publish(held);
+  }
+  void check_restore() {
+    TestShard a{{{"a", "exp_avg"}, DType::f32, {100'000}}, Layout::replicated(), Rank{0}};
+    TestShard o{{{"o", "exp_avg"}, DType::f32, {100'000}}, Layout::replicated(), Rank{0}};
+    Catalog wanted(Rank{0}, 1);
+    a.add_to(wanted);
+    o.add_to(wanted);
+    reader.restore(wanted, within(20s)).wait();
+    BOOST_TEST(a.wrong(1) == 0U);
+    BOOST_TEST(o.wrong(2) == 0U);
+  }
+};
+
+Bytes random_bytes(std::size_t count) {
+  static std::mt19937_64 random(test_seed());
+  Bytes bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Bytes framed(const Bytes& message) {
+  Bytes frame;
+  Stranger::append_frame(frame, message);
+  return frame;
+}
+
+wire::Hello unproven_hello() {
+  wire::Hello mine = hello();
+  mine.nonce = wire::random_nonce();
+  return mine;
+}
+
+// What a fabric of others would take for the beginning of a message of 4 GiB, and whatever else may come.
+std::vector<Bytes> intrusions() {
+  Bytes thirteen(13, std::byte{0xff});
+  const std::uint64_t magic = 0xCAFEBABE12345678ULL;
+  std::memcpy(thirteen.data(), &magic, sizeof magic);
+  std::vector<Bytes> all{thirteen, Bytes(13), random_bytes(13), random_bytes(100'000)};
+  const Bytes greeting = framed(wire::encode(unproven_hello()));
+  all.push_back(greeting);
+  const auto after_hello = [&](const Bytes& frame) {
+    Bytes bytes = greeting;
+    bytes.insert(bytes.end(), frame.begin(), frame.end());
+    all.push_back(bytes);
+  };
+  after_hello(framed(wire::encode(wire::Proof{})));
+  after_hello(framed(wire::encode(wire::Attach{5, 0})));
+  after_hello(framed(wire::encode(wire::Lease{1, "state", 1, {{0, {}}}})));
+  after_hello(framed(wire::encode(wire::Descriptors{1, 3})));
+  after_hello(random_bytes(1000));
+  return all;
+}
+
+std::optional<Listening> local_door() {
+  for (const Listening& one : listening_sockets()) {
+    if (one.local() && one.name().starts_with("shardwire-")) return one;
+  }
+  return std::nullopt;
+}
+
+boost::test_tools::assertion_result with_local_sockets(boost::unit_test::test_unit_id /*case*/) {
+  boost::test_tools::assertion_result result(transport_under_test().find("shm") != std::string::npos);
+  if (!result) result.message() << "sessions without shm listen for no local connections";
+  return result;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(intrusion)
+
+BOOST_AUTO_TEST_CASE(every_door_is_known) {
+  const Job job;
+  std::size_t network = 0;
+  std::size_t local = 0;
+  for (const Listening& one : listening_sockets()) {
+    if (one.local()) BOOST_TEST(one.name().starts_with("shardwire-"), one.name());
+    ++(one.local() ? local : network);
+  }
+  BOOST_TEST(network == 2U);
+  BOOST_TEST(local == (transport_under_test().find("shm") != std::string::npos ? 2U : 0U));
+}
+
+BOOST_DATA_TEST_CASE(whatever_a_stranger_says_at_any_door_the_job_restores, boost::unit_test::data::make({true, false}),
+                     stays) {
+  const Deadline deadline(60s);
+  Job job;
+  job.check_restore();  // all that the job itself opens is open
+  const std::size_t before = open_descriptors();
+  {
+    std::vector<std::unique_ptr<Stranger>> strangers;
+    for (const Listening& door : listening_sockets()) {
+      for (const Bytes& said : intrusions()) {
+        strangers.push_back(std::make_unique<Stranger>(door));
+        strangers.back()->send(said);
+        if (!stays) strangers.pop_back();
+      }
+    }
+    job.check_restore();
+  }
+  const auto same = [&] { return open_descriptors() <= before; };
+  BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, same, 15s));
+  job.check_restore();
+}
+
+BOOST_AUTO_TEST_CASE(a_stranger_in_the_middle_of_the_handshake_is_cut_off_with_a_reason) {
+  const Deadline deadline(60s);
+  Job job;
+  for (const Listening& door : listening_sockets()) {
+    for (const wire::Message& message : {wire::Message(wire::Proof{}), wire::Message(wire::Attach{5, 0}),
+                                         wire::Message(wire::Lease{1, "state", 1, {}})}) {
+      Stranger stranger(door);
+      stranger.send_frame(wire::encode(unproven_hello()));
+      BOOST_TEST(std::holds_alternative<wire::Hello>(stranger.next()));
+      stranger.send_frame(wire::encode(message));
+      const wire::Message answer = stranger.next();
+      BOOST_REQUIRE(std::holds_alternative<wire::Failure>(answer));
+      BOOST_TEST((std::get<wire::Failure>(answer).code == ErrorCode::invalid_argument));
+      stranger.until_closed();
+    }
+  }
+  job.check_restore();
+}
+
+BOOST_AUTO_TEST_CASE(descriptors_that_nobody_wants_are_closed_with_their_connection,
+                     *boost::unit_test::precondition(with_local_sockets)) {
+  const Deadline deadline(60s);
+  Job job;
+  job.check_restore();  // all that the job itself opens is open
+  const auto door = local_door();
+  BOOST_REQUIRE(door.has_value());
+  const std::array<support::Descriptor, 3> given{support::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
+                                                 support::Descriptor(::open("/", O_PATH | O_CLOEXEC)),
+                                                 support::Descriptor(::open("/dev/zero", O_RDWR | O_CLOEXEC))};
+  const std::array<int, 3> numbers{given[0].get(), given[1].get(), given[2].get()};
+  const std::size_t before = open_descriptors();
+  const Bytes announced = framed(wire::encode(wire::Descriptors{1, 3}));
+  for (int round = 0; round < 10; ++round) {
+    Stranger unproven(*door);
+    unproven.send(framed(wire::encode(unproven_hello())), numbers);
+    unproven.until_closed();
+    Stranger at_once(*door);
+    at_once.send(random_bytes(13), numbers);
+    at_once.until_closed();
+    Stranger proven(*door);
+    introduce(proven);
+    proven.send(announced, numbers);  // sources show handles, readers have none
+    proven.until_closed();
+  }
+  const auto same = [&] { return open_descriptors() <= before; };
+  BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, same, 10s));
+  BOOST_TEST(open_descriptors() == before);
+  job.check_restore();
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that is killed leaves nothing behind that has a name, and its peers end soon.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "session/hang.hpp"
+#include "support/deadline.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto soon = 2s;
+
+std::string peer() {
+  const char* path = std::getenv("TEST_PEER");
+  return path == nullptr ? "" : path;
+}
+
+// Other tests of the same moment use the host's.
+bool with_shared_memory_of_its_own() {
+  static const bool made = ::unshare(CLONE_NEWNS) == 0 &&
+                           ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                           ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64m") == 0;
+  return made;
+}
+
+boost::test_tools::assertion_result has_shared_memory_of_its_own(boost::unit_test::test_unit_id /*case*/) {
+  boost::test_tools::assertion_result result(with_shared_memory_of_its_own());
+  if (!result) result.message() << "a mount namespace cannot be made here: " << std::strerror(errno);
+  return result;
+}
+
+std::set<std::string> names_in(const char* folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+// Files that the process has mapped or opened, of kinds that outlive it.
+std::set<std::string> named_objects_of(pid_t pid) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  std::set<std::string> found;
+  const auto note = [&](const std::string& path) {
+    const bool named = path.find("/dev/shm/") != std::string::npos ||
+                       path.find("/dev/hugepages") != std::string::npos || path.find("/SYSV") != std::string::npos ||
+                       path.find("/dev/mqueue") != std::string::npos;
+    if (named) found.insert(path);
+  };
+  std::ifstream maps(process + "/maps");
+  for (std::string line; std::getline(maps, line);) note(line);
+  for (const auto& entry : std::filesystem::directory_iterator(process + "/fd")) {
+    std::error_code gone;
+    note(std::filesystem::read_symlink(entry.path(), gone).string());
+  }
+  return found;
+}
+
+// Of System V: nothing here makes any.
+std::size_t segments() {
+  std::ifstream file("/proc/sysvipc/shm");
+  std::size_t lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  return lines;
+}
+
+std::string text_of(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + " ";
+  return text;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(killed, *boost::unit_test::precondition(has_shared_memory_of_its_own))
+
+// Rounds differ in when they strike; whenever that is, the same has to hold.
+BOOST_DATA_TEST_CASE(a_process_that_is_killed_while_it_allocates_or_publishes_leaves_nothing_with_a_name,
+                     boost::unit_test::data::make({"allocating", "publishing"}), task) {
+  const Deadline deadline(150s);
+  const std::size_t segments_before = segments();
+  for (int round = 0; round < 5; ++round) {
+    const auto port = free_port();
+    Child child({peer(), task, "2", std::to_string(port)});
+    Session session = Session::join(member(0, 2, port), quick());
+    read_frame(child.socket());
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
+    const std::set<std::string> named = named_objects_of(child.pid());
+    BOOST_TEST(named.empty(), text_of(named));
+    const auto began = Clock::now();
+    child.kill();
+    const Error error = failure_of([&] { session.gather("never", {}, 30s); });
+    BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+    BOOST_TEST((Clock::now() - began < soon));
+    child.reap();
+    BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
+  }
+  BOOST_TEST(segments() <= segments_before);
+}
+
+BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and_ends_the_restore_soon,
+                     boost::unit_test::data::make({"source", "arena source"}), task) {
+  const Deadline deadline(150s);
+  for (const auto way : {std::optional<Way>(), std::optional(Way::straight), std::optional(Way::packed)}) {
+    const auto port = free_port();
+    Child child({peer(), task, "2", std::to_string(port)});
+    Session session = Session::join(member(0, 2, port), quick());
+    read_frame(child.socket());
+    if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
+    Tensor tensor;
+    RestoreOptions options = by(way, 60s);
+    options.ingress_bytes_per_second = 100 << 20;
+    std::atomic<bool> moving = false;
+    Restore restore = session.restore(tensor.catalog(), options);
+    restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+    while (!moving) std::this_thread::yield();
+    const std::set<std::string> named = named_objects_of(child.pid());
+    BOOST_TEST(named.empty(), text_of(named));
+    child.kill();
+    const auto began = Clock::now();
+    const Error error = failure_of([&] { restore.wait(); });
+    BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+    BOOST_TEST((Clock::now() - began < soon));
+    BOOST_TEST(!error.gaps().empty());
+    child.reap();
+    BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
+    // What it had shared is gone with it, and this process is none the worse.
+    std::ranges::fill(tensor.bytes(), std::byte{0x5a});
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_reader_that_is_killed_leaves_nothing_and_its_source_goes_on,
+                     boost::unit_test::data::make({"moving straight reader", "moving packed reader", "moving reader"}),
+                     task) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), task, "2", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  read_frame(child.socket());
+  Tensor tensor(session);
+  tensor.fill();
+  Publication publication = session.publish(tensor.catalog());
+  write_frame(child.socket(), {});
+  int status = 0;
+  BOOST_REQUIRE(::waitpid(child.pid(), &status, WUNTRACED) == child.pid());
+  child.kill();
+  const auto began = Clock::now();
+  publication.retire(20s);
+  BOOST_TEST((Clock::now() - began < soon));
+  child.reap();
+  BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session says of the paths to those who publish.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+std::vector<std::string> names_of(const MemoryPaths& paths) {
+  std::vector<std::string> names;
+  for (const FabricPath& one : paths.fabrics) names.push_back(one.transport);
+  return names;
+}
+
+std::vector<std::string> fabrics_under_test() {
+  const std::string names = transport_under_test();
+  if (names == "shm,tcp") return {"shm", "tcp"};
+  return {names};
+}
+
+/// Three members, each of which holds a third of one tensor as the layout rank that it has from behind.
+struct Job {
+  std::uint16_t port = free_port();
+  std::vector<std::optional<Session>> sessions;
+  std::vector<TestShard> held;
+  std::vector<Publication> publications;
+
+  Job() {
+    for (const int rank : {0, 1, 2}) {
+      sessions.push_back(Session::join(member(rank, 3, port), quick()));
+      held.emplace_back(TensorSpec{{"w", "m"}, DType::f32, {600}}, Layout::chunk(0, 3), Rank{2 - rank});
+    }
+  }
+  void publish(int rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    held[index].fill(1);
+    Catalog catalog(Rank{2 - rank}, 3);
+    held[index].add_to(catalog);
+    publications.push_back(sessions[index]->publish(catalog));
+  }
+  std::vector<PeerPath> paths(int rank, const std::string& from = "state", Duration timeout = 20s) {
+    return sessions[static_cast<std::size_t>(rank)]->paths(from, timeout);
+  }
+};
+
+/// Keeps the thread of a session in a callback.
+class Hanging {
+ public:
+  explicit Hanging(Session& session) {
+    Catalog wanted(Rank{0}, 1);
+    shard_.add_to(wanted);
+    RestoreOptions options = within(60s);
+    options.from = "what nobody publishes";
+    restore_ = session.restore(wanted, options);
+    restore_.on_progress(
+        [this](const Progress&) {
+          hangs_ = true;
+          while (!ended_) std::this_thread::sleep_for(1ms);
+        },
+        1ms);
+    while (!hangs_) std::this_thread::sleep_for(1ms);
+  }
+  ~Hanging() { end(); }
+  Hanging(const Hanging&) = delete;
+  Hanging& operator=(const Hanging&) = delete;
+
+  void end() {
+    if (ended_.exchange(true)) return;
+    restore_ = Restore();
+  }
+
+ private:
+  TestShard shard_{{{"w", "m"}, DType::f32, {4}}, Layout::replicated(), Rank{0}};
+  std::atomic<bool> hangs_{false};
+  std::atomic<bool> ended_{false};
+  Restore restore_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(paths)
+
+BOOST_AUTO_TEST_CASE(nobody_publishes) {
+  Job job;
+  for (const int rank : {0, 1}) BOOST_TEST(job.paths(rank).empty());
+  job.publish(0);
+  BOOST_TEST(job.paths(1, "another name").empty());
+}
+
+BOOST_AUTO_TEST_CASE(everybody_who_publishes_is_there_with_what_each_fabric_can_do) {
+  Job job;
+  for (const int rank : {0, 1, 2}) job.publish(rank);
+  std::vector<PeerPath> found = job.paths(1);
+  for (int tries = 0; found.size() < 3 && tries < 100; ++tries, found = job.paths(1)) std::this_thread::sleep_for(20ms);
+  BOOST_REQUIRE(found.size() == 3U);
+  for (int rank = 0; rank < 3; ++rank) {  // of the layout
+    const PeerPath& peer = found[static_cast<std::size_t>(rank)];
+    BOOST_TEST(to_int(peer.rank) == rank);
+    BOOST_TEST(peer.member == 2 - rank);
+    BOOST_TEST(peer.why_not == "");
+    BOOST_REQUIRE(peer.memory.size() == 1U);
+    const MemoryPaths& host = peer.memory.front();
+    BOOST_TEST((host.memory == MemoryKind::host));
+    if (peer.member == 1) {
+      BOOST_TEST(names_of(host) == std::vector<std::string>{"local"}, boost::test_tools::per_element());
+      BOOST_TEST(peer.address == "");
+      continue;
+    }
+    BOOST_TEST(peer.address.find(':') != std::string::npos, peer.address);
+    BOOST_TEST(names_of(host) == fabrics_under_test(), boost::test_tools::per_element());
+    for (const FabricPath& one : host.fabrics) {
+      BOOST_TEST(!one.carrier.empty());
+      BOOST_TEST(!one.gpu_direct);
+      BOOST_TEST(one.max_ranges > 0U);
+      BOOST_TEST(one.map == (one.transport != "tcp" && one.transport != "ucx"));
+      BOOST_TEST(one.message == (one.transport != "shm"));
+      BOOST_TEST((one.read || one.message));
+      if (!one.map) BOOST_TEST(!one.why_not.empty());
+    }
+    const bool best = host.fabrics.front().map;
+    BOOST_TEST(host.not_better.empty() == best);
+    if (!best) BOOST_TEST(host.not_better.front() == "shm: this session was told to use " + transport_under_test());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(they_take_no_bytes_and_no_lease_and_leave_restores_as_they_are) {
+  Job job;
+  job.publish(0);
+  BOOST_REQUIRE(job.paths(1).size() == 1U);
+  job.publications.front().retire(0s);  // throws when a reader is left
+  job.publications.clear();
+  for (const int rank : {0, 1, 2}) job.publish(rank);
+  TestShard wanted({{"w", "m"}, DType::f32, {600}}, Layout::replicated(), Rank{0});
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    Catalog target(Rank{0}, 1);
+    wanted.add_to(target);
+    Restore restore = job.sessions[1]->restore(target, within(20s));
+    const std::size_t found = job.paths(1).size();  // while it runs
+    BOOST_TEST(found >= 1U);
+    restore.wait();
+    BOOST_TEST(wanted.wrong(1) == 0U);
+    BOOST_TEST(restore.report().moved + restore.report().local == restore.report().needed + restore.report().extra);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
+  Job job;
+  job.publish(0);
+  job.publish(2);
+  job.sessions[2].reset();  // without a word to its readers
+  const auto until = Clock::now() + 20s;
+  std::vector<PeerPath> found = job.paths(1);
+  while (found.size() != 1 && Clock::now() < until) {
+    for (const PeerPath& peer : found) BOOST_TEST((peer.member == 0 || !peer.why_not.empty()));
+    std::this_thread::sleep_for(20ms);
+    found = job.paths(1);
+  }
+  BOOST_REQUIRE(found.size() == 1U);
+  BOOST_TEST(found.front().member == 0);
+  BOOST_TEST(found.front().why_not == "");
+}
+
+BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
+  Job job;
+  for (const int rank : {0, 2}) job.publish(rank);
+  Hanging hanging(*job.sessions[2]);
+  const auto began = Clock::now();
+  const std::vector<PeerPath> found = job.paths(1, "state", 500ms);
+  BOOST_TEST((Clock::now() - began < 5s));
+  BOOST_REQUIRE(found.size() == 2U);
+  BOOST_TEST(found[0].member == 2);
+  BOOST_TEST(found[0].why_not == "it has not answered within 0.5 s");
+  BOOST_TEST(found[0].memory.front().fabrics.empty());
+  BOOST_TEST(found[1].member == 0);
+  BOOST_TEST(found[1].why_not == "");
+  hanging.end();
+  job.publications.back().retire(10s);  // the lease that came too late was given back
+}
+
+BOOST_AUTO_TEST_CASE(a_rendezvous_that_hangs_is_an_error_that_names_it) {
+  Job job;
+  Hanging hanging(*job.sessions[0]);
+  const Error error = failure_of([&] { job.paths(1, "state", 300ms); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST(error.ranks() == std::vector<Rank>{Rank{0}});
+  BOOST_TEST(says(error, "who publishes 'state'"), error.what());
+  hanging.end();
+}
+
+BOOST_AUTO_TEST_CASE(a_closed_session_says_so) {
+  Job job;
+  job.sessions[1]->close(1s);
+  const Error closed = failure_of([&] { job.paths(1); });
+  BOOST_TEST((closed.code() == ErrorCode::invalid_argument));
+  job.sessions[0].reset();
+  const Error lost = failure_of([&] { job.paths(2); });
+  BOOST_TEST((lost.code() == ErrorCode::peer_lost));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
