@@ -28,6 +28,8 @@ struct BuiltIn {
   WayCost cost;
 };
 constexpr BuiltIn table[] = {
+    // What is mapped is copied without a system call: never worse than asking the kernel to read it.
+    {"shm", Way::mapped, {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 13e9}},
     // No hardware reads memory of another process: a system call does, which touches each run twice.
     {"shm", Way::read, {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 12e9}},
     {"shm", Way::over_read, {.latency_seconds = 3e-6, .run_seconds = 15e-9, .bytes_per_second = 5.5e9}},

@@ -111,6 +111,10 @@ BOOST_AUTO_TEST_CASE(built_in_costs_are_about_what_servers_do) {
   BOOST_TEST(speed("tcp", Way::packed, 1 << 20) < 2.6e9);
   BOOST_TEST(speed("shm", Way::read, 1 << 20) > 11.5e9);
   BOOST_TEST(speed("shm", Way::read, 4 << 10) < 8e9);
+  for (const ByteCount run : {ByteCount{256}, ByteCount{4} << 10, ByteCount{1} << 20, ByteCount{64} << 20}) {
+    BOOST_TEST(speed("shm", Way::mapped, run) > speed("shm", Way::read, run));
+    BOOST_TEST(speed("shm", Way::mapped, run) > speed("shm", Way::over_read, run));
+  }
   BOOST_TEST(speed("shm", Way::mapped, 64 << 10) > 0.8 * speed("local", Way::local, 64 << 10));
 }
 
