@@ -59,7 +59,7 @@ struct WayCost {
 /// that fits into the caches, a byte costs the processors a third less (measured: 256 KiB beside 1 to 4 MiB).
 struct TcpSettings {
   ByteCount request_bytes = 256u << 10;  ///< of one request; as many are under way as the network holds in a round trip
-  int streams = 1;                     ///< to each peer
+  int streams = 1;                       ///< to each peer
 
   bool operator==(const TcpSettings&) const = default;
 };

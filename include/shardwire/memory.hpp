@@ -89,7 +89,7 @@ View view(Memory& memory) {
 namespace detail {
 class SHARDWIRE_LOCAL RegisteredMemory;
 class SHARDWIRE_LOCAL RegistrationState;
-}
+}  // namespace detail
 
 /// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
 /// Movable owner: the memory goes back when the arena and every publication that uses it are gone; it outlives its session.

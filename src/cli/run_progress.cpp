@@ -21,12 +21,9 @@ struct Phase {
   const char* name;
   const char* text;
 };
-constexpr Phase phases[] = {{"join", "joining"},
-                            {"allocate", "allocating"},
-                            {"fill", "making values"},
-                            {"restore", "restoring"},
-                            {"bind", "looking for paths"},
-                            {"check", "checking every element"}};
+constexpr Phase phases[] = {{"join", "joining"},           {"allocate", "allocating"},
+                            {"fill", "making values"},     {"restore", "restoring"},
+                            {"bind", "looking for paths"}, {"check", "checking every element"}};
 
 }  // namespace
 
@@ -78,7 +75,9 @@ void JobProgress::show(bool phase_changed) {
   if (terminal_) {
     if (!phase_changed && now - shown_ < 100ms) return;
     constexpr int width = 30;
-    const int full = phase_ == "joining" || phase_ == "allocating" || phase_ == "making values" ? 0 : static_cast<int>(share * width);
+    const int full = phase_ == "joining" || phase_ == "allocating" || phase_ == "making values"
+                         ? 0
+                         : static_cast<int>(share * width);
     support::write_stderr("\r\033[K[{:=<{}}{: <{}}] {}", "", full, "", width - full, describe(done));
     std::fflush(stderr);
     bar_shown_ = true;
