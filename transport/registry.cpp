@@ -148,8 +148,7 @@ std::vector<const Transport*> select(std::string_view names) {
     names.remove_prefix(comma + 1);
   }
   std::ranges::sort(selected);  // they lie in the table
-  const auto repeated = std::ranges::unique(selected);
-  selected.erase(repeated.begin(), repeated.end());
+  selected.erase(std::unique(selected.begin(), selected.end()), selected.end());
   return selected;
 }
 
