@@ -89,7 +89,7 @@ void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach,
   if (fresh) entry->second.since = Clock::now();
   entry->second.sockets.emplace(attach.index, std::move(socket));
   ++count_;
-  timer_.start(limit_, [this] { close_old(); });
+  close_old();
 }
 
 std::vector<support::Descriptor> AttachedSockets::take(const wire::Hello& reader, std::uint64_t token) {
@@ -110,6 +110,10 @@ void AttachedSockets::close_old() {
     count_ -= entry.second.sockets.size();
     return true;
   });
+  if (waiting_.empty()) return timer_.stop();
+  // A timer may be early by what the loop's clock is behind.
+  const auto oldest = std::ranges::min_element(waiting_, {}, [](const auto& entry) { return entry.second.since; });
+  timer_.start(oldest->second.since + limit_ - now + std::chrono::milliseconds(1), [this] { close_old(); });
 }
 
 }  // namespace shardwire
