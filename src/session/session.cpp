@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <future>
 #include <system_error>
@@ -98,13 +97,6 @@ Bootstrap named(Bootstrap bootstrap) {
   return bootstrap;
 }
 
-std::uint64_t random_number() {
-  const wire::Nonce nonce = wire::random_nonce();
-  std::uint64_t value = 0;
-  std::memcpy(&value, nonce.data(), sizeof value);
-  return value;
-}
-
 std::optional<Way> way_of_environment() {
   const char* name = std::getenv("SHARDWIRE_WAY");
   if (name == nullptr || *name == '\0') return std::nullopt;
@@ -138,7 +130,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased", "withdrawn", "ping"};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
-  hello.incarnation = random_number();
+  hello.incarnation = wire::random_number();
   hello.host = host_identity();
   hello.run_id = bootstrap.run_id;
 

@@ -2,6 +2,7 @@
 #include <sodium.h>
 
 #include <array>
+#include <cstring>
 #include <string_view>
 
 #include "wire/capnp_output.hpp"
@@ -83,6 +84,13 @@ Nonce random_nonce() {
   Nonce nonce{};
   randombytes_buf(nonce.data(), nonce.size());
   return nonce;
+}
+
+std::uint64_t random_number() {
+  const Nonce nonce = random_nonce();
+  std::uint64_t value = 0;
+  std::memcpy(&value, nonce.data(), sizeof value);
+  return value;
 }
 
 std::string to_hex(const Digest& digest) {

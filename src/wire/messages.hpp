@@ -395,6 +395,8 @@ Proof prove(std::span<const std::byte> key, bool initiator, const Hello& initiat
 /// Constant time.
 bool same_digest(const Digest& a, const Digest& b);
 Nonce random_nonce();
+/// Of the same quality.
+std::uint64_t random_number();
 std::string to_hex(const Digest& digest);
 
 }  // namespace shardwire::wire

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -19,17 +18,10 @@ constexpr std::size_t max_descriptors_of_answer = 4096;
 // The source forgets sockets that wait longer than some time that is longer than this.
 constexpr std::chrono::seconds sockets_limit(5);
 
-std::uint64_t random_token() {
-  const wire::Nonce nonce = wire::random_nonce();
-  std::uint64_t token = 0;
-  std::memcpy(&token, nonce.data(), sizeof token);
-  return token | 1;
-}
-
 }  // namespace
 
 std::uint64_t first_request() {
-  return (random_token() >> 1) | 1;
+  return (wire::random_number() >> 1) | 1;
 }
 
 void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity) {
@@ -170,7 +162,7 @@ void Link::prepare(std::size_t fabric, Prepared prepared) {
   channel.waiting.push_back(std::move(prepared));
   if (channel.waiting.size() > 1) return;
   channel.sockets.clear();
-  channel.token = random_token();
+  channel.token = wire::random_number() | 1;  // 0 stands for none
   try {
     channel.opening = std::make_unique<OpeningSockets>(
         *loop_, member_, wanted, channel.token, *identity_,
