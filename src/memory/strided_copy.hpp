@@ -46,6 +46,9 @@ class StridedCopy {
   /// in row-major order. Divides once at the start, never per run. Requires: the runs exist.
   template <typename Visit>
   void visit_rows(ByteCount first_run, ByteCount count, Visit&& visit) const;
+  /// Calls visit(source_offset, target_offset) for each run, in row-major order.
+  template <typename Visit>
+  void visit_runs(Visit&& visit) const;
   [[nodiscard]] ByteCount source_step() const { return outer_dims_ == 0 ? 0 : source_strides_[outer_dims_ - 1]; }
   [[nodiscard]] ByteCount target_step() const { return outer_dims_ == 0 ? 0 : target_strides_[outer_dims_ - 1]; }
 
@@ -66,6 +69,13 @@ class StridedCopy {
 
 /// A dense row-major array of the box, as it lies in a staging slot.
 PlacedBox packed(const Box& box);
+
+template <typename Visit>
+void StridedCopy::visit_runs(Visit&& visit) const {
+  visit_rows(0, runs_, [&](ByteCount from, ByteCount to, ByteCount count) {
+    for (ByteCount i = 0; i < count; ++i) visit(from + i * source_step(), to + i * target_step());
+  });
+}
 
 template <typename Visit>
 void StridedCopy::visit_rows(ByteCount first_run, ByteCount count, Visit&& visit) const {

@@ -129,11 +129,7 @@ class GatheredWay final : public MessageWay {
     for (const TransferPart& part : request.parts) {
       const Transfer& t = *part.transfer;
       const memory::StridedCopy place(part.box, memory::packed(part.box), t.wanted, t.item_bytes);
-      place.visit_rows(0, place.runs(), [&](ByteCount, ByteCount at, ByteCount count) {
-        for (ByteCount i = 0; i < count; ++i) {
-          places.push_back({t.target + at + i * place.target_step(), place.run_bytes(), {}});
-        }
-      });
+      place.visit_runs([&](ByteCount, ByteCount at) { places.push_back({t.target + at, place.run_bytes(), {}}); });
     }
     return places;
   }

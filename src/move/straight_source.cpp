@@ -44,11 +44,7 @@ void StraightSource::send_gathered(std::shared_ptr<ServedRequest> request, std::
       throw Error(ErrorCode::invalid_argument, "a request for one message has more than the " +
                                                    std::to_string(max_ranges) + " ranges that one takes");
     }
-    copy.visit_rows(0, copy.runs(), [&](ByteCount at, ByteCount, ByteCount count) {
-      for (ByteCount i = 0; i < count; ++i) {
-        ranges.push_back({source.base + at + i * copy.source_step(), copy.run_bytes(), {}});
-      }
-    });
+    copy.visit_runs([&](ByteCount at, ByteCount) { ranges.push_back({source.base + at, copy.run_bytes(), {}}); });
   }
   messages.front().charge = charge(request->reader(), ranges.size());
   if (!digest) return post(request, messages);

@@ -19,9 +19,7 @@ constexpr ByteCount max_bytes_per_check = 64u << 20;
 
 void fill_zeros(const PlacedBox& placed, std::byte* local, ByteCount item_bytes) {
   const memory::StridedCopy rows(placed.box, memory::packed(placed.box), placed, item_bytes);
-  rows.visit_rows(0, rows.runs(), [&](ByteCount, ByteCount at, ByteCount count) {
-    for (ByteCount i = 0; i < count; ++i) std::memset(local + at + i * rows.target_step(), 0, rows.run_bytes());
-  });
+  rows.visit_runs([&](ByteCount, ByteCount at) { std::memset(local + at, 0, rows.run_bytes()); });
 }
 
 }  // namespace
