@@ -123,10 +123,8 @@ void RestoreRun::leased(std::size_t index, wire::Message& message) {
     if (!repetition_.awaits_leases() && stage_ == Stage::verify) release_all();
     return;
   }
-  const bool connected =
-      std::ranges::all_of(peer.connected, [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
   const bool suffices = peer.sent_by || !wants_messages();
-  if (connected && suffices && peer.bound_generation == peer.record.generation) return peer_bound();
+  if (suffices && peer.still_connected() && peer.bound_generation == peer.record.generation) return peer_bound();
   connect(index);
 }
 

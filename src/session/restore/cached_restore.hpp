@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -68,6 +69,10 @@ struct SourcePeer {
   std::array<move::Prediction, way_count> expected{};  // of the transfers from here, by way; with gaps
   ByteCount max_pack_bytes = 0;                        // most payload of one packed request
 
+  /// Every fabric that was connected still is. Requires: a link.
+  [[nodiscard]] bool still_connected() const {
+    return std::ranges::all_of(connected, [&](const ConnectedFabric& one) { return link->connected(one.fabric); });
+  }
   /// Of one message from there.
   [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_ranges : 1; }
   /// Nothing of the source's memory is known any more; the next restore binds anew.

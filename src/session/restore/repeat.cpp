@@ -15,14 +15,9 @@ bool reads_in_place(Way way) {
   return way == Way::local || way == Way::mapped || way == Way::read;
 }
 
-bool all_connected(const SourcePeer& peer) {
-  return std::ranges::all_of(peer.connected,
-                             [&](const ConnectedFabric& one) { return peer.link->connected(one.fabric); });
-}
-
 bool still_bound(const SourcePeer& peer) {
   return peer.bound_generation == peer.record.generation &&
-         (!peer.link || (!peer.link->broken() && peer.link->peer_can("unleased") && all_connected(peer)));
+         (!peer.link || (!peer.link->broken() && peer.link->peer_can("unleased") && peer.still_connected()));
 }
 
 }  // namespace
