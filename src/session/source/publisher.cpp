@@ -369,6 +369,7 @@ void Publisher::show(Connection& reader, std::uint64_t request, const transport:
   if (key.key.empty()) return;
   if (const std::vector<int> descriptors = region.descriptors(); !descriptors.empty()) {
     if (!reader.is_local()) refuse_request("descriptors are handed over local connections only");
+    static_assert(transport::max_key_descriptors <= wire::max_descriptors_per_message);  // all with one message
     key.descriptors = static_cast<std::uint8_t>(descriptors.size());
     reader.send(wire::Descriptors{request, key.descriptors}, descriptors);
   }
