@@ -136,19 +136,9 @@ RunOptions run_options(const DoctorOptions& words) {
 // The memory of a job is not looked at first, as run does: arenas that nobody touches take none.
 int examine_case(const std::string& path, const DoctorOptions& words) {
   const RunOptions options = run_options(words);
-  std::optional<Bootstrap> launched;
-  if (started_by_launcher()) launched = launched_bootstrap();
   Case job;
-  JobOutcome outcome;
-  outcome.reports = !launched || launched->rank == 0;
-  reported(outcome, [&] {
-    job = load_case(path);
-    outcome = launched ? run_launched(job, options, *launched) : run_here(job, options);
-  });
-  if (outcome.interrupted) {
-    support::write_stderr("shardwire: interrupted; all ranks are ended\n");
-    return exit_interrupted;
-  }
+  JobOutcome outcome = run_job(job, options, [&](bool) { job = load_case(path); });
+  if (outcome.interrupted) return exit_interrupted;
   const JobReport report(job, options, outcome.results, std::move(outcome.errors));
   report.print_errors();
   if (outcome.reports) print(job, std::move(outcome.results), words.json);

@@ -88,21 +88,13 @@ std::vector<std::int32_t> best_processes(const Case& job, const RunOptions& opti
 
 int run(const Words& words) {
   RunOptions options = check(words);
-  std::optional<Bootstrap> launched;
-  if (started_by_launcher()) launched = launched_bootstrap();
   Case job;
-  JobOutcome outcome;
-  outcome.reports = !launched || launched->rank == 0;
-  reported(outcome, [&] {
+  JobOutcome outcome = run_job(job, options, [&](bool launched) {
     job = load_case(words.path);
     if (words.relabel) options.processes = best_processes(job, options);
     if (!launched) require_memory(job, options);
-    outcome = launched ? run_launched(job, options, *launched) : run_here(job, options);
   });
-  if (outcome.interrupted) {
-    support::write_stderr("shardwire: interrupted; all ranks are ended\n");
-    return exit_interrupted;
-  }
+  if (outcome.interrupted) return exit_interrupted;
   const bool reports = outcome.reports;
   const JobReport report(job, options, std::move(outcome.results), std::move(outcome.errors));
   if (reports) return finish(report, words.report);

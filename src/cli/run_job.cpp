@@ -90,6 +90,9 @@ MemberRole role_of(const Case& job, const RunOptions& options, int member) {
   return role;
 }
 
+namespace {
+
+// Runs all members on this host: a process each, or the threads of one process over loopback.
 JobOutcome run_here(const Case& job, const RunOptions& options) {
   const int members = members_of(job, options);
   const bool threads = options.transport == "loopback";
@@ -128,6 +131,7 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
   return supervise(plans, options, progress);
 }
 
+// Whatever ends a job is in its report, but for bad usage, which has none.
 void reported(JobOutcome& outcome, const std::function<void()>& body) {
   const auto add = [&](ErrorCode code, const char* why) {
     outcome.errors.push_back({std::string(to_string(code)), why, {}});
@@ -147,14 +151,6 @@ void reported(JobOutcome& outcome, const std::function<void()>& body) {
   } catch (const std::exception& error) {
     add(ErrorCode::internal, error.what());
   }
-}
-
-bool started_by_launcher() {
-  if (environment("RANK") && environment("WORLD_SIZE")) return true;
-  if (environment("OMPI_COMM_WORLD_SIZE") || (environment("PMI_RANK") && environment("PMI_SIZE"))) return true;
-  // An allocation sets SLURM_NTASKS for a plain shell too; only a step of several tasks is a job of ours.
-  const auto tasks = environment("SLURM_NTASKS");
-  return tasks && *tasks != "1" && environment("SLURM_PROCID") && environment("SLURM_STEP_ID");
 }
 
 JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootstrap& bootstrap) {
@@ -186,6 +182,29 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
     }
   };
   run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver});
+  return outcome;
+}
+
+}  // namespace
+
+bool started_by_launcher() {
+  if (environment("RANK") && environment("WORLD_SIZE")) return true;
+  if (environment("OMPI_COMM_WORLD_SIZE") || (environment("PMI_RANK") && environment("PMI_SIZE"))) return true;
+  // An allocation sets SLURM_NTASKS for a plain shell too; only a step of several tasks is a job of ours.
+  const auto tasks = environment("SLURM_NTASKS");
+  return tasks && *tasks != "1" && environment("SLURM_PROCID") && environment("SLURM_STEP_ID");
+}
+
+JobOutcome run_job(Case& job, const RunOptions& options, const std::function<void(bool launched)>& prepare) {
+  std::optional<Bootstrap> launched;
+  if (started_by_launcher()) launched = launched_bootstrap();
+  JobOutcome outcome;
+  outcome.reports = !launched || launched->rank == 0;
+  reported(outcome, [&] {
+    prepare(launched.has_value());
+    outcome = launched ? run_launched(job, options, *launched) : run_here(job, options);
+  });
+  if (outcome.interrupted) support::write_stderr("shardwire: interrupted; all ranks are ended\n");
   return outcome;
 }
 

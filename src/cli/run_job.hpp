@@ -8,18 +8,14 @@
 
 namespace shardwire::cli {
 
-/// Runs `body`; what it throws becomes an error of the job, so that whatever ends a job is in its report. Only bad usage has
-/// none: passes on CaseError and UsageError.
-void reported(JobOutcome& outcome, const std::function<void()>& body);
-
-/// Runs all members on this host: a process each, or the threads of one process over loopback.
-JobOutcome run_here(const Case& job, const RunOptions& options);
+/// Runs all members on this host, a process each or the threads of one process over loopback; or takes part in a job whose
+/// processes a launcher has started, of which one reports for all. `prepare` fills in both first; it is told which.
+/// What goes wrong becomes an error of the job, so that whatever ends a job is in its report, and an interruption is said.
+/// Errors: bad usage is in no report: throws CaseError, and UsageError, also when a launcher has started another number of
+///         processes than the case has.
+JobOutcome run_job(Case& job, const RunOptions& options, const std::function<void(bool launched)>& prepare);
 
 /// True when torchrun, mpirun or srun has started this process.
 bool started_by_launcher();
-
-/// Takes part in a job whose processes a launcher has started. One of them reports for all.
-/// Errors: throws UsageError when the number of processes is not that of the case.
-JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootstrap& bootstrap);
 
 }  // namespace shardwire::cli
