@@ -9,10 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "session/control/uv_error.hpp"
+#include "support/descriptor_messages.hpp"
 
 namespace shardwire {
 
@@ -21,7 +22,6 @@ namespace {
 constexpr int max_reads_in_a_turn = 16;
 constexpr int max_reads_at_the_end = 64;
 constexpr std::size_t max_chunks_in_a_call = 64;
-constexpr std::size_t max_descriptors_in_a_call = 64;  // the kernel's own limit is 253
 
 int status_of_errno() {
   return uv_translate_sys_error(errno);
@@ -41,26 +41,6 @@ std::string host_of_end(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
   socklen_t length = sizeof address;
   if (get(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
   return address.ss_family == AF_INET || address.ss_family == AF_INET6 ? host_of(address) : std::string();
-}
-
-// Room for the descriptors that one call may bring or take.
-union ControlBuffer {
-  cmsghdr header;
-  std::array<char, CMSG_SPACE(max_descriptors_in_a_call * sizeof(int))> bytes;
-};
-
-void attach(msghdr& message, ControlBuffer& control, const std::vector<support::Descriptor>& descriptors) {
-  const std::size_t bytes = descriptors.size() * sizeof(int);
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = CMSG_SPACE(bytes);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(bytes);
-  for (std::size_t i = 0; i < descriptors.size(); ++i) {
-    const int number = descriptors[i].get();
-    std::memcpy(CMSG_DATA(header) + i * sizeof number, &number, sizeof number);
-  }
 }
 
 }  // namespace
@@ -172,41 +152,40 @@ void SocketStream::stop_reading() {
 
 void SocketStream::read_some() {
   const uv_buf_t buffer = Loop::input_of(*loop_.raw());
+  const std::span<std::byte> into = std::as_writable_bytes(std::span(buffer.base, buffer.len));
   for (int turn = 0; turn < max_reads_in_a_turn && poll_ && reading_; ++turn) {
-    iovec range{buffer.base, buffer.len};
-    ControlBuffer control;
-    msghdr message{};
-    message.msg_iov = &range;
-    message.msg_iovlen = 1;
-    if (local_) {
-      message.msg_control = control.bytes.data();
-      message.msg_controllen = control.bytes.size();
-    }
-    const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && would_block()) return;
-    if (got <= 0) return end(got == 0 ? UV_EOF : status_of_errno());
-    if (const int status = local_ ? take_in(message) : 0; status != 0) return end(status);
+    const Arrived arrived = local_ ? receive_local(into) : receive(into);
+    if (arrived.status != 0) return end(arrived.status);
+    if (arrived.bytes == 0) return;
     const auto tell = events_.data;
-    if (tell) tell(std::as_bytes(std::span(buffer.base, static_cast<std::size_t>(got))));
-    if (static_cast<std::size_t>(got) < buffer.len) return;
+    if (tell) tell(into.first(arrived.bytes));
+    if (arrived.bytes < into.size()) return;
   }
 }
 
-// Takes the descriptors. Not 0: some were lost, or nobody wants as many.
-int SocketStream::take_in(const msghdr& message) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(const_cast<msghdr*>(&message), header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(header) + i * sizeof number, sizeof number);
-      descriptors_.emplace_back(number);
+SocketStream::Arrived SocketStream::receive(std::span<std::byte> into) const {
+  ssize_t got = -1;
+  do {
+    got = ::recv(socket_.get(), into.data(), into.size(), 0);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return {0, would_block() ? 0 : status_of_errno()};
+  return {static_cast<std::size_t>(got), got == 0 ? UV_EOF : 0};
+}
+
+// Nobody can want more descriptors than wait already at most; where some were lost, this process may not have so many.
+SocketStream::Arrived SocketStream::receive_local(std::span<std::byte> into) {
+  try {
+    const std::size_t wanted = accepts_descriptors_ ? max_descriptors - descriptors_.size() : 0;
+    support::ReceivedMessage received = support::receive_with_descriptors(socket_.get(), into, wanted);
+    std::ranges::move(received.descriptors, std::back_inserter(descriptors_));
+    return {received.bytes, received.closed ? UV_EOF : 0};
+  } catch (const Error& error) {
+    switch (error.code()) {
+      case ErrorCode::peer_lost: return {0, UV_ECONNRESET};
+      case ErrorCode::out_of_resources: return {0, UV_EMFILE};
+      default: return {0, UV_EPROTO};
     }
   }
-  if (descriptors_.size() > (accepts_descriptors_ ? max_descriptors : 0)) return UV_EPROTO;
-  return (message.msg_flags & MSG_CTRUNC) == 0 ? 0 : UV_EMFILE;  // there is room for all that one call can bring
 }
 
 support::Descriptor SocketStream::take_descriptor() {
@@ -238,19 +217,14 @@ void SocketStream::flush() {
     std::array<iovec, max_chunks_in_a_call> ranges{};
     std::size_t count = 0;
     for (Chunk& chunk : queue_) {
-      if (count == ranges.size() || (count > 0 && !chunk.descriptors.empty())) break;
+      const bool goes_alone = !chunk.descriptors.empty();
+      if (count == ranges.size() || (count > 0 && goes_alone)) break;
       const std::size_t sent = count == 0 ? sent_of_first_ : 0;
       ranges[count++] = {chunk.bytes.data() + sent, chunk.bytes.size() - sent};
     }
-    msghdr message{};
-    message.msg_iov = ranges.data();
-    message.msg_iovlen = count;
-    ControlBuffer control{};
     Chunk& first = queue_.front();
-    if (!first.descriptors.empty()) attach(message, control, first.descriptors);
-    const ssize_t result = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (result < 0 && errno == EINTR) continue;
-    if (result < 0 && would_block()) break;
+    const ssize_t result = first.descriptors.empty() ? send(std::span(ranges).first(count)) : send_first();
+    if (result == 0) break;  // there is no room
     if (result < 0) {
       discard_queue();  // the end is read, after what the peer had sent before it
       break;
@@ -271,6 +245,31 @@ void SocketStream::flush() {
     }
   }
   watch();
+}
+
+// Bytes that went, 0 when there is no room, else less.
+ssize_t SocketStream::send(std::span<iovec> ranges) const {
+  msghdr message{};
+  message.msg_iov = ranges.data();
+  message.msg_iovlen = ranges.size();
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 && would_block() ? 0 : sent;
+}
+
+// The same for the first chunk and its descriptors.
+ssize_t SocketStream::send_first() const {
+  const Chunk& first = queue_.front();
+  std::vector<int> numbers;
+  for (const support::Descriptor& descriptor : first.descriptors) numbers.push_back(descriptor.get());
+  try {
+    const auto left = std::span(first.bytes).subspan(sent_of_first_);
+    return static_cast<ssize_t>(support::send_with_descriptors(socket_.get(), left, numbers));
+  } catch (const Error&) {
+    return -1;
+  }
 }
 
 void SocketStream::discard_queue() {

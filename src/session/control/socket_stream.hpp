@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -85,7 +88,14 @@ class SocketStream : public std::enable_shared_from_this<SocketStream> {
   void watch();
   void ready(int status, int events);
   void read_some();
-  int take_in(const struct msghdr& message);
+  struct Arrived {
+    std::size_t bytes = 0;
+    int status = 0;  // of libuv; 0 with no bytes: there is nothing yet
+  };
+  [[nodiscard]] Arrived receive(std::span<std::byte> into) const;
+  Arrived receive_local(std::span<std::byte> into);
+  [[nodiscard]] ssize_t send(std::span<struct iovec> ranges) const;
+  [[nodiscard]] ssize_t send_first() const;
   void flush();
   void tell_drained();
   void discard_queue();
