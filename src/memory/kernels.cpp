@@ -105,13 +105,15 @@ template <CopyLine copy_line>
   return lines * line_bytes;
 }
 
+enum class Prefetch { none, next };
+
 // Two lines at a time: the caches fetch such pairs. Prefetched into the second level: there is room for all runs, and far
-// more of these may be under way than loads.
-template <CopyLine copy_line>
+// more of these may be under way than loads. Where prefetchers follow eight runs by themselves, that only takes time.
+template <CopyLine copy_line, Prefetch prefetch>
 [[gnu::always_inline]] inline void interleaved(std::span<const LineRun> now, std::span<const LineRun> next) {
   constexpr std::size_t step = 2 * line_bytes;
   const std::size_t common = shortest_bytes(now) / step * step;
-  const std::size_t ahead = next.empty() ? 0 : std::min(common, shortest_bytes(next));
+  const std::size_t ahead = prefetch == Prefetch::none || next.empty() ? 0 : std::min(common, shortest_bytes(next));
   for (std::size_t at = 0; at < common; at += step) {
     if (at < ahead) {
       for (const LineRun run : next) {
@@ -135,7 +137,7 @@ void copy_by_memcpy(std::span<const LineRun> now, std::span<const LineRun> /*nex
   for (const LineRun run : now) copy_bytes(run.target, run.source, run.lines * line_bytes, run.kept);
 }
 void copy_by_memcpy_interleaved(std::span<const LineRun> now, std::span<const LineRun> next) {
-  interleaved<line_by_memcpy>(now, next);
+  interleaved<line_by_memcpy, Prefetch::next>(now, next);
 }
 
 bool nothing_needed() {
@@ -148,7 +150,7 @@ void copy_by_sse2(std::span<const LineRun> now, std::span<const LineRun> /*next*
   one_by_one<line_by_sse2>(now);
 }
 void copy_by_sse2_interleaved(std::span<const LineRun> now, std::span<const LineRun> next) {
-  interleaved<line_by_sse2>(now, next);
+  interleaved<line_by_sse2, Prefetch::next>(now, next);
 }
 
 bool has_avx2() {
@@ -157,8 +159,11 @@ bool has_avx2() {
 [[gnu::target("avx2")]] void copy_by_avx2(std::span<const LineRun> now, std::span<const LineRun> /*next*/) {
   one_by_one<line_by_avx2>(now);
 }
+[[gnu::target("avx2")]] void copy_by_avx2_unprefetched(std::span<const LineRun> now, std::span<const LineRun> next) {
+  interleaved<line_by_avx2, Prefetch::none>(now, next);
+}
 [[gnu::target("avx2")]] void copy_by_avx2_interleaved(std::span<const LineRun> now, std::span<const LineRun> next) {
-  interleaved<line_by_avx2>(now, next);
+  interleaved<line_by_avx2, Prefetch::next>(now, next);
 }
 
 bool has_avx512() {
@@ -167,9 +172,13 @@ bool has_avx512() {
 [[gnu::target("avx512f")]] void copy_by_avx512(std::span<const LineRun> now, std::span<const LineRun> /*next*/) {
   one_by_one<line_by_avx512>(now);
 }
+[[gnu::target("avx512f")]] void copy_by_avx512_unprefetched(std::span<const LineRun> now,
+                                                            std::span<const LineRun> next) {
+  interleaved<line_by_avx512, Prefetch::none>(now, next);
+}
 [[gnu::target("avx512f")]] void copy_by_avx512_interleaved(std::span<const LineRun> now,
                                                            std::span<const LineRun> next) {
-  interleaved<line_by_avx512>(now, next);
+  interleaved<line_by_avx512, Prefetch::next>(now, next);
 }
 
 #elif defined(__aarch64__)
@@ -177,8 +186,11 @@ bool has_avx512() {
 void copy_by_neon(std::span<const LineRun> now, std::span<const LineRun> /*next*/) {
   one_by_one<line_by_neon>(now);
 }
+void copy_by_neon_unprefetched(std::span<const LineRun> now, std::span<const LineRun> next) {
+  interleaved<line_by_neon, Prefetch::none>(now, next);
+}
 void copy_by_neon_interleaved(std::span<const LineRun> now, std::span<const LineRun> next) {
-  interleaved<line_by_neon>(now, next);
+  interleaved<line_by_neon, Prefetch::next>(now, next);
 }
 
 #endif
@@ -188,13 +200,16 @@ constexpr CopyKernel kernels[] = {
 #if defined(__x86_64__)
     {"avx512", Stores::streaming, "avx512f", has_avx512, copy_by_avx512},
     {"avx512-interleaved", Stores::streaming, "avx512f", has_avx512, copy_by_avx512_interleaved},
+    {"avx512-unprefetched", Stores::streaming, "avx512f", has_avx512, copy_by_avx512_unprefetched},
     {"avx2", Stores::streaming, "avx2", has_avx2, copy_by_avx2},
     {"avx2-interleaved", Stores::streaming, "avx2", has_avx2, copy_by_avx2_interleaved},
+    {"avx2-unprefetched", Stores::streaming, "avx2", has_avx2, copy_by_avx2_unprefetched},
     {"sse2", Stores::streaming, "", nothing_needed, copy_by_sse2},
     {"sse2-interleaved", Stores::streaming, "", nothing_needed, copy_by_sse2_interleaved},
 #elif defined(__aarch64__)
     {"neon", Stores::streaming, "", nothing_needed, copy_by_neon},
     {"neon-interleaved", Stores::streaming, "", nothing_needed, copy_by_neon_interleaved},
+    {"neon-unprefetched", Stores::streaming, "", nothing_needed, copy_by_neon_unprefetched},
 #endif
     {"memcpy", Stores::cached, "", nothing_needed, copy_by_memcpy},
     {"memcpy-interleaved", Stores::cached, "", nothing_needed, copy_by_memcpy_interleaved},
