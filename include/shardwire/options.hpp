@@ -20,14 +20,15 @@ using Duration = std::chrono::nanoseconds;
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-/// How a session's thread waits for its fabric. Default: it sleeps on the fabric's descriptor as soon as there is nothing
-/// to do, and a core is free for the trainer.
+/// How a session's thread waits for its fabrics. Default: it looks for more for a tenth of a millisecond, and then sleeps.
 struct ProgressMode {
-  /// After the last activity (something moved, or woke the thread) it first asks the fabric again and again, for at most
-  /// this long, and only then sleeps. Saves the wake-up of each message that comes within that time, for a busy core.
-  Duration spin{};
+  /// After the last activity (something moved, or woke the thread) it first asks the fabrics again and again, for at most
+  /// this long, and only then sleeps on their descriptors. Saves the wake-up of each message that comes within that time.
+  /// Between two looks it gives way to whoever else is ready to run on its core.
+  Duration spin = std::chrono::microseconds(100);
 
-  static constexpr ProgressMode wakeup() { return {}; }
+  /// Sleeps as soon as there is nothing to do.
+  static constexpr ProgressMode wakeup() { return {Duration::zero()}; }
   static constexpr ProgressMode spinning(Duration at_most) { return {at_most}; }
 };
 

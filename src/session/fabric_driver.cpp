@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/fabric_driver.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -52,6 +54,7 @@ void FabricDriver::advance() {
       uv_idle_stop(idle_.get());
     } else {
       uv_idle_start(idle_.get(), [](uv_idle_t*) {});  // an active idle handle keeps the loop from sleeping
+      if (rounds == 0) sched_yield();                 // to a peer of this host, or to a thread that copies
     }
   } catch (const std::exception& error) {  // must not cross libuv
     uv_idle_stop(idle_.get());

@@ -27,6 +27,9 @@ constexpr int unacknowledged_limit_ms = 30'000;
 constexpr int keepalive_idle_s = 10;
 constexpr int keepalive_interval_s = 5;
 constexpr int keepalive_probes = 4;
+// Between two ends of one host nothing is under way for long. What the kernel keeps beyond that leaves the caches before it is
+// read; over a network its own choice follows the round trips.
+constexpr int buffer_bytes_on_host = 512 << 10;
 
 void set(int socket, int level, int option, int value) {
   static_cast<void>(::setsockopt(socket, level, option, &value, sizeof value));  // a kernel that cannot does without
@@ -107,6 +110,11 @@ void prepare(int socket) {
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_limit_ms);
+  const Host here = end_of(socket, ::getsockname);
+  if (here.family != AF_UNSPEC && here == end_of(socket, ::getpeername)) {
+    set(socket, SOL_SOCKET, SO_SNDBUF, buffer_bytes_on_host);
+    set(socket, SOL_SOCKET, SO_RCVBUF, buffer_bytes_on_host);
+  }
 }
 
 Route route_of(int socket) {
