@@ -1,23 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
+// Outline: asking the kernel about one mapping; reading all of them; questions.
 #include "memory/address_space.hpp"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 namespace shardwire::memory {
 
 namespace {
 
+// Where that many mappings are asked about, reading them all costs less.
+constexpr unsigned max_asked = 64;
+
+// <linux/fs.h> of Linux 6.11, PROCMAP_QUERY; older headers lack it.
+struct MappingQuery {
+  std::uint64_t size = sizeof(MappingQuery);
+  std::uint64_t flags = 0;
+  std::uint64_t address = 0;
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+  std::uint64_t mapping_flags = 0;
+  std::uint64_t page_size = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t inode = 0;
+  std::uint32_t device[2] = {};
+  std::uint32_t name_size = 0;
+  std::uint32_t build_id_size = 0;
+  std::uint64_t name_address = 0;
+  std::uint64_t build_id_address = 0;
+};
+static_assert(sizeof(MappingQuery) == 104);
+constexpr unsigned long query_mapping = _IOWR('f', 17, MappingQuery);
+constexpr std::uint64_t is_readable = 1;
+constexpr std::uint64_t is_writable = 2;
+
 // Calls visit(line) for each line of the file. One buffer, on the stack: this runs for every restore.
 template <typename Visit>
-void each_line_of_maps(Visit visit) {
-  const int file = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
+void each_line(int file, Visit visit) {
   std::array<char, 16 * 1024> buffer;
   std::size_t held = 0;
   while (true) {
@@ -34,44 +60,80 @@ void each_line_of_maps(Visit visit) {
     std::copy(at, last, buffer.data());
     if (held == buffer.size()) held = 0;  // a path without end; its line is of no use
   }
-  ::close(file);
 }
 
 }  // namespace
 
+AddressSpace::AddressSpace() : maps_(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC)), known_(maps_.get() >= 0) {
+}
+
+std::optional<AddressSpace::Range> AddressSpace::mapping_at(std::uintptr_t address, Access access) const {
+  MappingQuery query;
+  query.flags = access == Access::read ? is_readable : is_readable | is_writable;
+  query.address = address;
+  if (::ioctl(maps_.get(), query_mapping, &query) != 0) return std::nullopt;
+  return Range{query.first, query.end};
+}
+
 // A line: "7f0a6c000000-7f0a6c021000 rw-p ..".
-AddressSpace::AddressSpace() {
-  each_line_of_maps([this](std::string_view line) {
+void AddressSpace::read_all() {
+  all_read_ = true;
+  ranges_ = {};
+  bool any = false;
+  each_line(maps_.get(), [&](std::string_view line) {
     Range range;
     const char* const end = line.data() + line.size();
     const auto first = std::from_chars(line.data(), end, range.begin, 16);
     if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') return;
     const auto second = std::from_chars(first.ptr + 1, end, range.end, 16);
     if (second.ec != std::errc() || end - second.ptr < 3) return;
-    known_ = true;
+    any = true;
     const bool readable = second.ptr[1] == 'r';
     const bool writable = second.ptr[2] == 'w';
-    if (readable) add(readable_, range);
-    if (readable && writable) add(writable_, range);
+    if (readable) add(Access::read, range);
+    if (readable && writable) add(Access::write, range);
   });
+  known_ = any;
 }
 
-void AddressSpace::add(std::vector<Range>& ranges, const Range& range) {
-  if (!ranges.empty() && ranges.back().end == range.begin) {
-    ranges.back().end = range.end;
+// Not before any that is there already, or it is one of those.
+void AddressSpace::add(Access access, const Range& range) {
+  auto& ranges = ranges_[static_cast<std::size_t>(access)];
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), range.begin,
+                                      [](std::uintptr_t address, const Range& one) { return address < one.begin; });
+  if (after != ranges.begin() && std::prev(after)->end == range.begin) {
+    std::prev(after)->end = range.end;
   } else {
-    ranges.push_back(range);
+    ranges.insert(after, range);
   }
 }
 
-bool AddressSpace::covers(const std::vector<Range>& ranges, const void* data, ByteCount bytes) const {
-  if (!known_ || bytes == 0) return true;
+// How far it goes on from there without a gap, as far as is known.
+std::uintptr_t AddressSpace::known_end(Access access, std::uintptr_t address) const {
+  const auto& ranges = ranges_[static_cast<std::size_t>(access)];
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), address,
+                                      [](std::uintptr_t at, const Range& range) { return at < range.begin; });
+  return after == ranges.begin() ? address : std::max(address, std::prev(after)->end);
+}
+
+bool AddressSpace::covers(Access access, const void* data, ByteCount bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), begin,
-                                      [](std::uintptr_t address, const Range& range) { return address < range.begin; });
-  if (after == ranges.begin()) return false;
-  const Range& range = *std::prev(after);
-  return begin < range.end && bytes <= range.end - begin;
+  if (bytes > UINTPTR_MAX - begin) return false;
+  for (std::uintptr_t at = begin; known_ && at < begin + bytes;) {
+    const std::uintptr_t end = known_end(access, at);
+    if (end > at) {
+      at = end;
+      continue;
+    }
+    if (all_read_) return false;
+    const auto mapping = ++asked_ <= max_asked ? mapping_at(at, access) : std::nullopt;
+    if (mapping) {
+      add(access, *mapping);
+    } else {
+      read_all();  // an older kernel; or really not there
+    }
+  }
+  return true;
 }
 
 }  // namespace shardwire::memory

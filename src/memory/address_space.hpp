@@ -1,36 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "shardwire/types.hpp"
+#include "support/descriptors.hpp"
 
 namespace shardwire::memory {
 
-/// What of this process's address space can be loaded from and stored to, as it is when this is made. Memory that a later
-/// unmapping takes away is not noticed.
-/// Cost: reads /proc/self/maps once; O(log mappings) for each question. Where that file cannot be read, all counts as
+/// What of this process's address space can be loaded from and stored to, as it is when it is first asked about. Memory that
+/// a later unmapping takes away is not noticed.
+/// Cost: one call of the kernel for each mapping that is asked about. Before Linux 6.11, and when many are, all of
+/// /proc/self/maps is read, once; then O(log mappings) for each question. Where that file cannot be read, all counts as
 /// accessible.
+/// Threads: one at a time.
 class AddressSpace {
  public:
   AddressSpace();
 
-  [[nodiscard]] bool readable(const void* data, ByteCount bytes) const { return covers(readable_, data, bytes); }
+  [[nodiscard]] bool readable(const void* data, ByteCount bytes) { return covers(Access::read, data, bytes); }
   /// And readable.
-  [[nodiscard]] bool writable(const void* data, ByteCount bytes) const { return covers(writable_, data, bytes); }
+  [[nodiscard]] bool writable(const void* data, ByteCount bytes) { return covers(Access::write, data, bytes); }
 
  private:
+  enum class Access : std::uint8_t { read, write };
   struct Range {
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
   };
-  static void add(std::vector<Range>& ranges, const Range& range);
-  [[nodiscard]] bool covers(const std::vector<Range>& ranges, const void* data, ByteCount bytes) const;
 
-  bool known_ = false;
-  std::vector<Range> readable_;  // ascending; adjacent ones are one
-  std::vector<Range> writable_;
+  [[nodiscard]] bool covers(Access access, const void* data, ByteCount bytes);
+  [[nodiscard]] std::uintptr_t known_end(Access access, std::uintptr_t address) const;
+  [[nodiscard]] std::optional<Range> mapping_at(std::uintptr_t address, Access access) const;
+  void read_all();
+  void add(Access access, const Range& range);
+
+  support::Descriptor maps_;
+  bool known_;
+  bool all_read_ = false;
+  unsigned asked_ = 0;
+  std::array<std::vector<Range>, 2> ranges_;  // by access; ascending
 };
 
 }  // namespace shardwire::memory

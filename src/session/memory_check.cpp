@@ -13,10 +13,10 @@ namespace shardwire {
 
 namespace {
 
-using Accessible = bool (memory::AddressSpace::*)(const void*, ByteCount) const;
+using Accessible = bool (memory::AddressSpace::*)(const void*, ByteCount);
 
 // What lies between the elements of a strided view may well be out of reach.
-bool elements_are(const memory::AddressSpace& space, Accessible accessible, const Footprint& footprint) {
+bool elements_are(memory::AddressSpace& space, Accessible accessible, const Footprint& footprint) {
   bool all = true;
   footprint.each_run([&](Footprint::Range run) {
     all = all && (space.*accessible)(reinterpret_cast<const void*>(run.first), run.end - run.first);
@@ -33,7 +33,7 @@ bool elements_are(const memory::AddressSpace& space, Accessible accessible, cons
 }
 
 void require(const Catalog& catalog, Accessible accessible, const char* access) {
-  const memory::AddressSpace space;
+  memory::AddressSpace space;
   BoxCache cache;
   for (const Catalog::Entry& entry : catalog.entries()) {
     const PlacedBoxes& boxes = boxes_of(entry, catalog.layout_rank(), cache);
