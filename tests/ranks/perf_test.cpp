@@ -300,6 +300,9 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
   for (const std::string& one : measured) BOOST_TEST(!one.starts_with("ucx"), one);
   BOOST_TEST(written.at("processor").get<std::string>() == costs.kernels().processor);
   BOOST_TEST(costs.kernels().entries.size() == 6U);
+  BOOST_TEST(written.at("tcp").at("request_bytes") == costs.tcp().request_bytes);
+  BOOST_TEST(written.at("tcp").at("streams") == costs.tcp().streams);
+  BOOST_TEST(result.err.find("tcp: requests of ") != std::string::npos, result.err);
   BOOST_TEST(run_command({"run", "-", "--calibration", file.path}, two_ranks).exit_code == 0);
   BOOST_TEST(run_command({"run", "-"}, two_ranks, {{"SHARDWIRE_CALIBRATION", file.path}}).exit_code == 0);
   const CommandResult again = perf({"-", "--repeats", "1", "--calibration", file.path}, two_ranks);
