@@ -19,12 +19,14 @@
 
 namespace shardwire::test {
 
-/// Member 1 of 2, which publishes generation 1 of "state" and serves it by hand: everything it says is true but what `bind`
-/// answers.
+/// Member 1 of 2, which publishes generation 1 of "state" and serves it by hand: everything it says is true but what the test
+/// answers to `bind` and to requests for bytes and digests.
 class FalseSource {
  public:
   /// Answers one Bind, on the loop's thread.
   using Answer = std::function<void(Connection& reader, const wire::Bind& asked)>;
+  using AnswerPack = std::function<void(Connection& reader, const wire::PackRequest& asked)>;
+  using AnswerDigests = std::function<void(Connection& reader, const wire::DigestRequest& asked)>;
 
   /// Joins the job of whoever listens at `port`; the publication is announced when this returns.
   FalseSource(std::uint16_t port, const Catalog& held) : described_(describe(held)) {
@@ -58,6 +60,13 @@ class FalseSource {
   void answer_with(Answer answer) {
     loop_.call([&] { answer_ = std::move(answer); });
   }
+  void answer_requests_with(AnswerPack pack, AnswerDigests digests) {
+    loop_.call([&] {
+      answer_pack_ = std::move(pack);
+      answer_digests_ = std::move(digests);
+    });
+  }
+  Loop& loop() { return loop_; }
   /// How often it was asked to bind.
   [[nodiscard]] int binds() {
     return loop_.call([&] { return binds_; });
@@ -131,6 +140,12 @@ class FalseSource {
     ++binds_;
     answer_(reader, asked);
   }
+  void serve(Connection& reader, const wire::PackRequest& asked) {
+    if (answer_pack_) answer_pack_(reader, asked);
+  }
+  void serve(Connection& reader, const wire::DigestRequest& asked) {
+    if (answer_digests_) answer_digests_(reader, asked);
+  }
   void serve(Connection& reader, const wire::Attach& attach) {
     reader.send(wire::Attached{});
     sockets_[attach.token][attach.index] = reader.release();
@@ -149,6 +164,8 @@ class FalseSource {
   std::vector<std::shared_ptr<Connection>> readers_;                              // likewise
   std::map<std::uint64_t, std::map<std::uint8_t, support::Descriptor>> sockets_;  // by token and index
   Answer answer_;
+  AnswerPack answer_pack_;
+  AnswerDigests answer_digests_;
   int binds_ = 0;
 };
 

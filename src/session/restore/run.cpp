@@ -80,6 +80,7 @@ void RestoreRun::arm_progress() {
   const Duration next = callback ? interval : Duration(std::chrono::milliseconds(50));
   progress_.start(next, [this] {
     note_arrivals();
+    if (stage_ == Stage::done) return;
     report_progress(false);
     if (stage_ != Stage::done) arm_progress();
   });

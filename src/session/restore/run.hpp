@@ -99,6 +99,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// Bytes that have not come from each source.
   [[nodiscard]] std::vector<ByteCount> outstanding() const;
   void note_arrivals();
+  [[nodiscard]] bool message_channel_ended(std::size_t index) const;
 
   // bind (bind.cpp; what an earlier restore spares: repeat.hpp)
   void bind();

@@ -213,6 +213,27 @@ void RestoreRun::note_arrivals() {
     if (bytes == arrivals_[i].bytes) continue;
     arrivals_[i] = {bytes, now};
   }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (arrivals_[i].last == now || !message_channel_ended(i)) continue;
+    return peer_failed(static_cast<std::uint32_t>(i),
+                       {ErrorCode::peer_lost, "the connection that its payloads come over has ended"});
+  }
+}
+
+// A source that is well says so itself; of what nobody has begun to send, the fabric says nothing.
+bool RestoreRun::message_channel_ended(std::size_t index) const {
+  const Peer& peer = peers_[index];
+  if (!peer.link || !peer.sent_by || peer.link->connected(peer.connected[*peer.sent_by].fabric)) return false;
+  const auto comes_by_message = [](Way way) { return way == Way::packed || way == Way::straight; };
+  ByteCount expected = 0;
+  for (const move::Transfer& transfer : *transfers_) {
+    if (transfer.peer == index && comes_by_message(transfer.way)) expected += move::bytes_of(transfer);
+  }
+  ByteCount arrived = 0;
+  for (const Way way : {Way::packed, Way::straight}) {
+    arrived += engine_->tally().peer_bytes(static_cast<std::uint32_t>(index), way);
+  }
+  return arrived < expected;
 }
 
 // Sources that keep up are not named while others do not: their bytes may only wait for this rank's rate or staging.

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sources that send other bytes than they were asked for: a restore ends with a typed error, and nothing beside the destination
+// was written.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+
+#include "memory/digest.hpp"
+#include "session/fabric_driver.hpp"
+#include "session/false_source.hpp"
+#include "support/deadline.hpp"
+#include "support/job.hpp"
+#include "wire/payload_header.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t elements = 300'000;  // several requests
+constexpr std::size_t guard_bytes = 1 << 20;
+
+TensorSpec spec() {
+  return {{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}};
+}
+
+/// What the source is about to send for one request.
+struct Payload {
+  wire::PayloadHeader header;
+  std::vector<transport::ConstMemory> ranges;
+  int times = 1;
+  bool cut = false;  ///< the connection, while it is under way
+};
+
+/// What is wrong with it, and what comes of that.
+struct Lie {
+  const char* what;
+  std::function<void(Payload&)> tell;
+  std::vector<ErrorCode> expected;
+  friend std::ostream& operator<<(std::ostream& out, const Lie& lie) { return out << lie.what; }
+};
+
+struct Job {
+  std::uint16_t port = free_port();
+  Session reader = Session::join(member(0, 2, port), quick());
+  TestShard held{spec(), Layout::replicated(), Rank{0}};
+  std::vector<std::byte> around = std::vector<std::byte>(2 * guard_bytes + held.size_bytes(), std::byte{0x77});
+  TestShard wanted{spec(), Layout::replicated(), Rank{0}};
+  std::unique_ptr<FalseSource> source;
+  // On the source's loop.
+  std::unique_ptr<transport::Fabric> tcp;
+  std::unique_ptr<FabricDriver> driver;
+  std::uint64_t token = 0;  // of the endpoint's sockets
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::function<void(Payload&)> tell;
+  std::function<void(std::vector<wire::BoxDigest>&)> tell_digests;
+
+  Job() {
+    held.fill(1);
+    wanted.use(around.data() + guard_bytes);
+    Catalog catalog(Rank{0}, 1);
+    held.add_to(catalog);
+    source = std::make_unique<FalseSource>(port, catalog);
+    source->loop().call([&] {
+      tcp = transport::choose("tcp").open();
+      tcp->on_message([](transport::Incoming& incoming) { incoming.discard(); });
+      driver = std::make_unique<FabricDriver>(source->loop(), std::vector{tcp.get()}, 0ns, [](const Error&) {});
+    });
+    source->answer_with([this](Connection& from, const wire::Bind& asked) { bind(from, asked); });
+    source->answer_requests_with([this](Connection&, const wire::PackRequest& asked) { send(asked); },
+                                 [this](Connection& from, const wire::DigestRequest& asked) { digest(from, asked); });
+  }
+  ~Job() {
+    source->loop().call([&] {
+      endpoint.reset();
+      driver.reset();
+      tcp.reset();
+    });
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  void bind(Connection& from, const wire::Bind& asked) {
+    const wire::FabricHandle& wanted_fabric = asked.fabrics.front();
+    if (wanted_fabric.sockets != token) {
+      token = wanted_fabric.sockets;
+      endpoint =
+          tcp->connect({.address = wanted_fabric.address, .same_host = true, .sockets = source->take_sockets(token)});
+    }
+    wire::Bound bound;
+    bound.request = asked.request;
+    bound.max_pack_bytes = 1 << 20;
+    bound.addresses = {tcp->address()};
+    bound.regions = {{held.size_bytes(), {}}};
+    bound.tensors = {{0, 0, 0, {}}};
+    from.send(bound);
+  }
+  wire::BoxDigest digest_of(const Box& box) {
+    const PlacedBox whole{Box{{0}, {static_cast<Extent>(elements)}}, 0, {1}};
+    const memory::Digest128 found = memory::digest_box(box, whole, held.data(), sizeof(float));
+    return {found.low, found.high};
+  }
+  void send(const wire::PackRequest& asked) {
+    BOOST_TEST(asked.gathered);
+    Payload payload{.header = {.request = asked.request}, .ranges = {}};
+    std::vector<memory::Digest128> digests;
+    for (const wire::RequestedBox& part : asked.parts) {
+      const auto bytes = static_cast<ByteCount>(part.box.volume()) * sizeof(float);
+      payload.ranges.push_back({held.data() + static_cast<ByteCount>(part.box.offset[0]) * sizeof(float), bytes, {}});
+      const wire::BoxDigest one = digest_of(part.box);
+      digests.push_back({one.low, one.high});
+    }
+    if (asked.digest) {
+      const memory::Digest128 all = memory::digest_of(digests);
+      payload.header.digest = wire::BoxDigest{all.low, all.high};
+    }
+    if (tell) tell(payload);
+    for (int i = 0; i < payload.times && endpoint; ++i) {
+      endpoint->send(wire::EncodedHeader(payload.header).bytes(), payload.ranges, [](const transport::Outcome&) {});
+    }
+    if (!payload.cut || !endpoint) return;
+    endpoint->abort();
+    endpoint.reset();
+  }
+  void digest(Connection& from, const wire::DigestRequest& asked) {
+    wire::Digests answer{asked.request, {}};
+    for (const wire::RequestedBox& part : asked.parts) answer.digests.push_back(digest_of(part.box));
+    if (tell_digests) tell_digests(answer.digests);
+    from.send(answer);
+  }
+
+  void lie(std::function<void(Payload&)> about) {
+    source->loop().call([&] { tell = std::move(about); });
+  }
+  void lie_of_digests(std::function<void(std::vector<wire::BoxDigest>&)> about) {
+    source->loop().call([&] { tell_digests = std::move(about); });
+  }
+  void restore(Verify verify, Duration deadline) {
+    Catalog catalog(Rank{0}, 1);
+    wanted.add_to(catalog);
+    RestoreOptions options = within(deadline);
+    options.verify = verify;
+    reader.restore(catalog, options).wait();
+  }
+  [[nodiscard]] bool nothing_beside_is_written() const {
+    const auto untouched = [](std::byte one) { return one == std::byte{0x77}; };
+    const auto end = around.end() - static_cast<std::ptrdiff_t>(guard_bytes);
+    return std::all_of(around.begin(), around.begin() + static_cast<std::ptrdiff_t>(guard_bytes), untouched) &&
+           std::all_of(end, around.end(), untouched);
+  }
+  /// The session is as good as before, and so is a source that has come to its senses.
+  void check_truth_is_believed(Verify verify) {
+    lie({});
+    lie_of_digests({});
+    restore(verify, 20s);
+    BOOST_TEST(wanted.wrong(1) == 0U);
+    BOOST_TEST(nothing_beside_is_written());
+  }
+};
+
+const std::byte elsewhere[4096] = {};
+const std::vector<ErrorCode> nonsense{ErrorCode::transport_failed};
+const std::vector<ErrorCode> silence{ErrorCode::timed_out};
+
+const std::vector<Lie> lies{
+    {"half_of_the_bytes", [](Payload& p) { p.ranges.front().bytes /= 2; }, nonsense},
+    {"one_byte_too_few", [](Payload& p) { --p.ranges.back().bytes; }, nonsense},
+    {"one_byte_too_many",
+     [](Payload& p) {
+       p.ranges.push_back({elsewhere, 1, {}});
+     },
+     nonsense},
+    {"many_too_many",
+     [](Payload& p) {
+       p.ranges.insert(p.ranges.end(), 100, {elsewhere, sizeof elsewhere, {}});
+     },
+     nonsense},
+    {"no_bytes", [](Payload& p) { p.ranges.clear(); }, nonsense},
+    {"an_answer_to_another_request", [](Payload& p) { p.header.request += 1000; }, silence},
+    {"an_answer_to_no_request", [](Payload& p) { p.header.request = 0; }, silence},
+    {"no_answer", [](Payload& p) { p.times = 0; }, silence},
+    {"the_end_of_the_connection", [](Payload& p) { p.cut = true; }, {ErrorCode::peer_lost}},
+};
+
+const std::vector<Lie> digested_lies{
+    {"other_bytes", [](Payload& p) { p.ranges.front().address += 4; }, nonsense},
+    {"other_bytes_of_the_same_sum",
+     [](Payload& p) {
+       const transport::ConstMemory whole = p.ranges.front();  // its halves change places
+       p.ranges.front() = {whole.address + whole.bytes / 2, whole.bytes - whole.bytes / 2, {}};
+       p.ranges.insert(p.ranges.begin() + 1, {whole.address, whole.bytes / 2, {}});
+     },
+     nonsense},
+    {"another_digest", [](Payload& p) { p.header.digest->low ^= 1; }, nonsense},
+    {"no_digest", [](Payload& p) { p.header.digest.reset(); }, nonsense},
+    {"half_of_the_bytes", [](Payload& p) { p.ranges.front().bytes /= 2; }, nonsense},
+};
+
+void check_lie(const Lie& lie, Verify verify) {
+  const Deadline deadline(120s);
+  Job job;
+  job.lie(lie.tell);
+  const bool silent = lie.expected == silence;
+  const auto began = std::chrono::steady_clock::now();
+  const Error error = failure_of([&] { job.restore(verify, silent ? 2s : 30s); });
+  BOOST_TEST((std::ranges::find(lie.expected, error.code()) != lie.expected.end()), error.what());
+  BOOST_TEST(error.gaps().size() == 1U);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 15s));
+  BOOST_TEST(job.nothing_beside_is_written());
+  job.check_truth_is_believed(verify);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(false_payload)
+
+BOOST_DATA_TEST_CASE(the_truth_is_believed, boost::unit_test::data::make({0, 1}), digests) {
+  const Deadline deadline(60s);
+  Job job;
+  job.check_truth_is_believed(digests == 1 ? Verify::digest : Verify::none);
+}
+
+BOOST_DATA_TEST_CASE(other_bytes_than_asked_for_end_the_restore, boost::unit_test::data::make(lies), lie) {
+  check_lie(lie, Verify::none);
+}
+
+BOOST_DATA_TEST_CASE(other_bytes_than_digested_end_the_restore, boost::unit_test::data::make(digested_lies), lie) {
+  check_lie(lie, Verify::digest);
+}
+
+// The second is nobody's.
+BOOST_AUTO_TEST_CASE(an_answer_that_comes_twice_counts_once) {
+  const Deadline deadline(60s);
+  Job job;
+  job.lie([](Payload& payload) { payload.times = 2; });
+  job.restore(Verify::none, 20s);
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  BOOST_TEST(job.nothing_beside_is_written());
+  job.check_truth_is_believed(Verify::none);
+}
+
+BOOST_AUTO_TEST_CASE(digests_after_the_move_that_are_wrong_or_too_few_or_too_many_end_the_restore) {
+  using Digests = std::vector<wire::BoxDigest>;
+  const std::vector<std::function<void(Digests&)>> about{
+      [](Digests& digests) { digests.back().high ^= 1; },
+      [](Digests& digests) { digests.pop_back(); },
+      [](Digests& digests) { digests.push_back(digests.back()); },
+      [](Digests& digests) { digests.clear(); },
+  };
+  const Deadline deadline(120s);
+  for (const auto& tell : about) {
+    Job job;
+    job.lie_of_digests(tell);
+    const Error error = failure_of([&] { job.restore(Verify::digest, 30s); });
+    BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+    job.check_truth_is_believed(Verify::digest);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
