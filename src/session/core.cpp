@@ -16,6 +16,8 @@ namespace {
 constexpr unsigned max_logged_refusals = 16;  // of one connection
 // Strangers can open connections without proving anything; what they can hold is bounded.
 constexpr std::size_t max_accepted = 65536;
+// What a member needs to prove itself is some milliseconds.
+constexpr std::chrono::milliseconds unhurried(500);
 // Members of one host may all come at once.
 std::size_t max_unproven_per_address(int world_size) {
   return std::max<std::size_t>(64, static_cast<std::size_t>(world_size));
@@ -175,10 +177,10 @@ void Core::accept(support::Descriptor socket) {
   }
 }
 
-// A member that is refused for want of descriptors does not come back; one that is cut off before its proof does.
+// Only who takes his time gives way: members that come at the same time would cut off each other.
 void Core::make_room_for_connection() {
   while (!support::descriptors_left(Connection::descriptors_per_peer)) {
-    const auto oldest = unproven_.oldest();
+    const auto oldest = unproven_.oldest(Unproven::Clock::now() - unhurried);
     if (!oldest) return;
     unproven_.remove(*oldest);
     drop_unproven(*oldest);

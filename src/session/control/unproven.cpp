@@ -4,7 +4,7 @@
 namespace shardwire {
 
 std::optional<Unproven::Id> Unproven::add(Id id, const std::string& address) {
-  addresses_.emplace(id, address);
+  entries_.emplace(id, Entry{address, Clock::now()});
   std::set<Id>& same = by_address_[address];
   same.insert(id);
   if (same.size() <= max_per_address_) return std::nullopt;
@@ -14,17 +14,17 @@ std::optional<Unproven::Id> Unproven::add(Id id, const std::string& address) {
 }
 
 void Unproven::remove(Id id) {
-  const auto found = addresses_.find(id);
-  if (found == addresses_.end()) return;
-  const auto same = by_address_.find(found->second);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  const auto same = by_address_.find(found->second.address);
   same->second.erase(id);
   if (same->second.empty()) by_address_.erase(same);
-  addresses_.erase(found);
+  entries_.erase(found);
 }
 
-std::optional<Unproven::Id> Unproven::oldest() const {
-  if (addresses_.empty()) return std::nullopt;
-  return addresses_.begin()->first;
+std::optional<Unproven::Id> Unproven::oldest(Clock::time_point until) const {
+  if (entries_.empty() || entries_.begin()->second.since > until) return std::nullopt;
+  return entries_.begin()->first;
 }
 
 }  // namespace shardwire

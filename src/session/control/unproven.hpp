@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -15,6 +16,7 @@ namespace shardwire {
 class Unproven {
  public:
   using Id = std::uint64_t;  ///< ascending: the smallest is the oldest
+  using Clock = std::chrono::steady_clock;
 
   explicit Unproven(std::size_t max_per_address) : max_per_address_(max_per_address) {}
 
@@ -22,12 +24,16 @@ class Unproven {
   std::optional<Id> add(Id id, const std::string& address);
   /// It has proven the key, or is closed.
   void remove(Id id);
-  /// Of all addresses.
-  [[nodiscard]] std::optional<Id> oldest() const;
+  /// Of all addresses, unless it was added later than that.
+  [[nodiscard]] std::optional<Id> oldest(Clock::time_point until) const;
 
  private:
   std::size_t max_per_address_;
-  std::map<Id, std::string> addresses_;
+  struct Entry {
+    std::string address;
+    Clock::time_point since;
+  };
+  std::map<Id, Entry> entries_;
   std::map<std::string, std::set<Id>> by_address_;
 };
 
