@@ -113,8 +113,9 @@ void Link::answered(wire::Message& message) {
 
 void Link::ended(const Error& reason) {
   if (broken_) return;
-  broken_ = Error(ErrorCode::peer_lost, fmt::format("member {} is lost: {}", rank_, reason.what()),
-                  std::vector<Rank>{Rank{rank_}});
+  const bool short_of_something = reason.code() == ErrorCode::out_of_resources;
+  broken_ = Error(short_of_something ? ErrorCode::out_of_resources : ErrorCode::peer_lost,
+                  fmt::format("member {} is lost: {}", rank_, reason.what()), std::vector<Rank>{Rank{rank_}});
   const auto watchers = watchers_;  // a watcher may remove itself
   for (const auto& [number, watcher] : watchers) watcher(*broken_);
 }

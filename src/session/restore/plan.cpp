@@ -145,8 +145,9 @@ void RestoreRun::fetch(const std::shared_ptr<Fetch>& fetch) {
     asked_[fetch->digest] = holder.layout_rank;
     try {
       return ask<Request, Reply>(fetch, core_.links().link(holder), holder.layout_rank);
-    } catch (const Error&) {
-      continue;  // this one cannot be reached
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::out_of_resources) throw;  // of this process: it will not reach others either
+      continue;                                                // this one cannot be reached
     }
   }
 }
@@ -172,8 +173,10 @@ void RestoreRun::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<
     ++fetch->attempt;
     this->fetch<Request, Reply>(fetch);
   };
-  const auto watcher = link->watch(while_running([again, next](const Error&) {
-    if (!std::exchange(*again, true)) next();
+  const auto watcher = link->watch(while_running([again, next](const Error& error) {
+    if (std::exchange(*again, true)) return;
+    if (error.code() == ErrorCode::out_of_resources) throw error;  // nothing will change by itself
+    next();
   }));
   link->request(
       fetch->digest, Request{fetch->digest},
