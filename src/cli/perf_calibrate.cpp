@@ -161,14 +161,13 @@ double seconds_over_tcp(const PerfWords& words, const TcpSettings& settings, Byt
 // Candidates take turns, so that a slow minute hits all of them.
 TcpSettings fastest_tcp(const PerfWords& words, ByteCount bytes) {
   support::write_stderr("measuring requests and streams of tcp\n");
-  std::array<std::array<double, tcp_rounds>, std::size(tcp_candidates)> seconds{};
-  for (std::size_t round = 0; round < tcp_rounds; ++round) {
+  std::array<std::vector<double>, std::size(tcp_candidates)> seconds;
+  for (int round = 0; round < tcp_rounds; ++round) {
     for (std::size_t i = 0; i < seconds.size(); ++i) {
-      seconds[i][round] = seconds_over_tcp(words, tcp_candidates[i], bytes);
+      seconds[i].push_back(seconds_over_tcp(words, tcp_candidates[i], bytes));
     }
   }
-  for (auto& of_one : seconds) std::ranges::sort(of_one);
-  const auto median = [&](std::size_t i) { return seconds[i][tcp_rounds / 2]; };
+  const auto median = [&](std::size_t i) { return perf::spread_of(seconds[i]).median; };
   std::size_t best = 0;
   for (std::size_t i = 1; i < seconds.size(); ++i) {
     if (median(i) < std::min(median(best), worth_a_change * median(0))) best = i;

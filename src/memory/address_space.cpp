@@ -96,11 +96,15 @@ void AddressSpace::read_all() {
   known_ = any;
 }
 
+AddressSpace::Ranges::iterator AddressSpace::first_after(Ranges& ranges, std::uintptr_t address) {
+  return std::upper_bound(ranges.begin(), ranges.end(), address,
+                          [](std::uintptr_t at, const Range& range) { return at < range.begin; });
+}
+
 // Not before any that is there already, or it is one of those.
 void AddressSpace::add(Access access, const Range& range) {
-  auto& ranges = ranges_[static_cast<std::size_t>(access)];
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), range.begin,
-                                      [](std::uintptr_t address, const Range& one) { return address < one.begin; });
+  Ranges& ranges = ranges_[static_cast<std::size_t>(access)];
+  const auto after = first_after(ranges, range.begin);
   if (after != ranges.begin() && std::prev(after)->end == range.begin) {
     std::prev(after)->end = range.end;
   } else {
@@ -109,10 +113,9 @@ void AddressSpace::add(Access access, const Range& range) {
 }
 
 // How far it goes on from there without a gap, as far as is known.
-std::uintptr_t AddressSpace::known_end(Access access, std::uintptr_t address) const {
-  const auto& ranges = ranges_[static_cast<std::size_t>(access)];
-  const auto after = std::upper_bound(ranges.begin(), ranges.end(), address,
-                                      [](std::uintptr_t at, const Range& range) { return at < range.begin; });
+std::uintptr_t AddressSpace::known_end(Access access, std::uintptr_t address) {
+  Ranges& ranges = ranges_[static_cast<std::size_t>(access)];
+  const auto after = first_after(ranges, address);
   return after == ranges.begin() ? address : std::max(address, std::prev(after)->end);
 }
 

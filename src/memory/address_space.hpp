@@ -31,9 +31,12 @@ class AddressSpace {
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
   };
+  using Ranges = std::vector<Range>;  // ascending
+
+  static Ranges::iterator first_after(Ranges& ranges, std::uintptr_t address);
 
   [[nodiscard]] bool covers(Access access, const void* data, ByteCount bytes);
-  [[nodiscard]] std::uintptr_t known_end(Access access, std::uintptr_t address) const;
+  [[nodiscard]] std::uintptr_t known_end(Access access, std::uintptr_t address);
   [[nodiscard]] std::optional<Range> mapping_at(std::uintptr_t address, Access access) const;
   void read_all();
   void add(Access access, const Range& range);
@@ -42,7 +45,7 @@ class AddressSpace {
   bool known_;
   bool all_read_ = false;
   unsigned asked_ = 0;
-  std::array<std::vector<Range>, 2> ranges_;  // by access; ascending
+  std::array<Ranges, 2> ranges_;  // by access
 };
 
 }  // namespace shardwire::memory

@@ -114,18 +114,11 @@ boost::test_tools::assertion_result memory_of_a_group_can_be_limited(boost::unit
 // From too few for the command itself, over too few to open the fabrics, to too few for all peers.
 const std::vector<int> descriptor_limits{6, 10, 16, 28, 40, 46, 52};
 
-// Its check of virtual calls reads memory through a pipe, and reports nonsense where none can be had.
-boost::test_tools::assertion_result no_sanitizer_wants_descriptors(boost::unit_test::test_unit_id) {
-  boost::test_tools::assertion_result result(!with_address_sanitizer);
-  result.message() << "a sanitizer needs file descriptors for its checks";
-  return result;
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(limits)
 
-BOOST_TEST_DECORATOR(*boost::unit_test::precondition(no_sanitizer_wants_descriptors))
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(descriptors_may_run_out))
 BOOST_DATA_TEST_CASE(too_few_file_descriptors_are_named, boost::unit_test::data::make(descriptor_limits), limit) {
   for (const std::string& transports : {by_shared_memory, by_tcp}) {
     const Outcome outcome = run_under("ulimit -n " + std::to_string(limit), rows_to_columns, transports);

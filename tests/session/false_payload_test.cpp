@@ -21,7 +21,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t elements = 300'000;  // several requests
-constexpr std::size_t guard_bytes = 1 << 20;
 
 TensorSpec spec() {
   return {{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}};
@@ -47,7 +46,7 @@ struct Job {
   std::uint16_t port = free_port();
   Session reader = Session::join(member(0, 2, port), quick());
   TestShard held{spec(), Layout::replicated(), Rank{0}};
-  std::vector<std::byte> around = std::vector<std::byte>(2 * guard_bytes + held.size_bytes(), std::byte{0x77});
+  GuardedBytes destination{held.size_bytes()};
   TestShard wanted{spec(), Layout::replicated(), Rank{0}};
   std::unique_ptr<FalseSource> source;
   // On the source's loop.
@@ -60,7 +59,7 @@ struct Job {
 
   Job() {
     held.fill(1);
-    wanted.use(around.data() + guard_bytes);
+    wanted.use(destination.data());
     Catalog catalog(Rank{0}, 1);
     held.add_to(catalog);
     source = std::make_unique<FalseSource>(port, catalog);
@@ -145,19 +144,13 @@ struct Job {
     options.verify = verify;
     reader.restore(catalog, options).wait();
   }
-  [[nodiscard]] bool nothing_beside_is_written() const {
-    const auto untouched = [](std::byte one) { return one == std::byte{0x77}; };
-    const auto end = around.end() - static_cast<std::ptrdiff_t>(guard_bytes);
-    return std::all_of(around.begin(), around.begin() + static_cast<std::ptrdiff_t>(guard_bytes), untouched) &&
-           std::all_of(end, around.end(), untouched);
-  }
   /// The session is as good as before, and so is a source that has come to its senses.
   void check_truth_is_believed(Verify verify) {
     lie({});
     lie_of_digests({});
     restore(verify, 20s);
     BOOST_TEST(wanted.wrong(1) == 0U);
-    BOOST_TEST(nothing_beside_is_written());
+    BOOST_TEST(destination.nothing_beside_is_written());
   }
 };
 
@@ -209,7 +202,7 @@ void check_lie(const Lie& lie, Verify verify) {
   BOOST_TEST((std::ranges::find(lie.expected, error.code()) != lie.expected.end()), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 15s));
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
   job.check_truth_is_believed(verify);
 }
 
@@ -238,7 +231,7 @@ BOOST_AUTO_TEST_CASE(an_answer_that_comes_twice_counts_once) {
   job.lie([](Payload& payload) { payload.times = 2; });
   job.restore(Verify::none, 20s);
   BOOST_TEST(job.wanted.wrong(1) == 0U);
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
   job.check_truth_is_believed(Verify::none);
 }
 

@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +21,24 @@
 #include "wire/messages.hpp"
 
 namespace shardwire::test {
+
+/// Memory that a restore may write to, and around it some that it may not.
+class GuardedBytes {
+ public:
+  explicit GuardedBytes(std::size_t bytes) : all_(2 * guard_bytes + bytes, untouched) {}
+  std::byte* data() { return all_.data() + guard_bytes; }
+  [[nodiscard]] bool nothing_beside_is_written() const {
+    const std::span<const std::byte> all(all_);
+    const auto is_untouched = [](std::byte one) { return one == untouched; };
+    return std::ranges::all_of(all.first(guard_bytes), is_untouched) &&
+           std::ranges::all_of(all.last(guard_bytes), is_untouched);
+  }
+
+ private:
+  static constexpr std::size_t guard_bytes = 1 << 20;
+  static constexpr std::byte untouched{0x77};
+  std::vector<std::byte> all_;
+};
 
 /// Member 1 of 2, which publishes generation 1 of "state" and serves it by hand: everything it says is true but what the test
 /// answers to `bind` and to requests for bytes and digests.

@@ -24,7 +24,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t elements = 100'000;
-constexpr std::size_t guard_bytes = 1 << 20;
 
 TensorSpec spec() {
   return {{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}};
@@ -37,14 +36,14 @@ struct Job {
   TestShard held{spec(), Layout::replicated(), Rank{0}};
   std::unique_ptr<transport::Fabric> shm = transport::choose("shm").open();
   std::unique_ptr<transport::Region> arena = shm->allocate(held.size_bytes());
-  std::vector<std::byte> around = std::vector<std::byte>(2 * guard_bytes + held.size_bytes(), std::byte{0x77});
+  GuardedBytes destination{held.size_bytes()};
   TestShard wanted{spec(), Layout::replicated(), Rank{0}};
   std::unique_ptr<FalseSource> source;
 
   Job() {
     held.use(arena->memory().address);
     held.fill(1);
-    wanted.use(around.data() + guard_bytes);
+    wanted.use(destination.data());
     Catalog catalog(Rank{0}, 1);
     held.add_to(catalog);
     source = std::make_unique<FalseSource>(port, catalog);
@@ -53,12 +52,6 @@ struct Job {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
     reader.restore(catalog, within(deadline)).wait();
-  }
-  [[nodiscard]] bool nothing_beside_is_written() const {
-    const auto untouched = [](std::byte one) { return one == std::byte{0x77}; };
-    const auto end = around.end() - static_cast<std::ptrdiff_t>(guard_bytes);
-    return std::all_of(around.begin(), around.begin() + static_cast<std::ptrdiff_t>(guard_bytes), untouched) &&
-           std::all_of(end, around.end(), untouched);
   }
 };
 
@@ -194,7 +187,7 @@ BOOST_AUTO_TEST_CASE(the_truth_is_believed) {
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
   job.restore();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
 BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test::data::make(lies()), lie) {
@@ -211,12 +204,12 @@ BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test
   BOOST_TEST_INFO(error.what());
   BOOST_TEST((error.code() == ErrorCode::transport_failed || error.code() == ErrorCode::peer_lost));
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
   // The session is as good as before, and so is a source that has come to its senses.
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
   job.restore();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
 // More than it needs is closed.
@@ -259,7 +252,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
 /// What is different in the second answer, over another fabric.
@@ -295,7 +288,7 @@ BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore
   BOOST_TEST(std::string(error.what()).find("than before") != std::string::npos, error.what());
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.source->binds() == 2);
-  BOOST_TEST(job.nothing_beside_is_written());
+  BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -440,12 +440,6 @@ BOOST_AUTO_TEST_CASE(what_is_refused_again_and_again_does_not_fill_the_log) {
   BOOST_TEST(lines == 16);
 }
 
-boost::test_tools::assertion_result descriptors_may_run_out(boost::unit_test::test_unit_id) {
-  boost::test_tools::assertion_result result(!with_address_sanitizer);
-  result.message() << "the sanitizer needs descriptors to look at an object's type";
-  return result;
-}
-
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(descriptors_may_run_out))
 BOOST_AUTO_TEST_CASE(a_listener_without_descriptors_leaves_the_loop_to_others_and_recovers) {
   constexpr int count = 64;
