@@ -7,6 +7,7 @@
 #include <new>
 
 #include "support/job.hpp"
+#include "transport/transport.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -232,6 +233,17 @@ BOOST_AUTO_TEST_CASE(what_a_repetition_allocates_does_not_grow_with_the_state) {
   BOOST_TEST_MESSAGE(few << " and " << large << " bytes, all members together");
   if (maps_arenas()) BOOST_TEST(large < few + (256u << 10));
   BOOST_TEST(few < (512u << 10));
+}
+
+// A session's thread asks thousands of times for each message that comes.
+BOOST_AUTO_TEST_CASE(asking_a_fabric_that_has_nothing_allocates_nothing) {
+  for (const transport::Transport* row : transport::select(transport_under_test())) {
+    const std::unique_ptr<transport::Fabric> fabric = row->open();
+    fabric->progress();
+    const std::uint64_t before = allocated_bytes;
+    for (int i = 0; i < 100; ++i) fabric->progress();
+    BOOST_TEST(allocated_bytes == before, row->name);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -108,7 +108,7 @@ void Readers::wait(std::uint64_t endpoint) {
   });
 }
 
-std::deque<std::shared_ptr<Read>> Readers::take_finished() {
+std::vector<std::shared_ptr<Read>> Readers::take_finished() {
   const std::lock_guard lock(mutex_);
   if (finished_.empty()) return {};
   std::uint64_t count = 0;

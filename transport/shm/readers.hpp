@@ -45,7 +45,7 @@ class Readers {
   /// Returns when no thread works for the endpoint any more, which takes a slice at most. Requires: they were cancelled.
   void wait(std::uint64_t endpoint);
   /// Those that have ended since the last call, in the order in which they ended.
-  std::deque<std::shared_ptr<Read>> take_finished();
+  std::vector<std::shared_ptr<Read>> take_finished();
   /// Is readable as long as there are any.
   [[nodiscard]] int descriptor() const { return finished_event_.get(); }
 
@@ -60,7 +60,7 @@ class Readers {
   std::size_t idle_ = 0;
   std::deque<std::shared_ptr<Read>> waiting_;
   std::vector<std::shared_ptr<Read>> under_way_;
-  std::deque<std::shared_ptr<Read>> finished_;
+  std::vector<std::shared_ptr<Read>> finished_;
   std::vector<std::thread> threads_;
 };
 
