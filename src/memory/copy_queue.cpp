@@ -23,11 +23,8 @@ void run(const CopyBatch& batch, CopyResult& result) {
     switch (batch.work) {
       case CopyWork::copy: next.copy.run_all(next.source, next.target, batch.stores); break;
       case CopyWork::copy_and_digest:
-      case CopyWork::copy_and_digest_both:
         result.digests.push_back(
             copy_and_digest(next.copy, next.source, next.target, batch.stores, result.digest_seconds));
-        if (batch.work == CopyWork::copy_and_digest) break;
-        result.originals.push_back(timed_digest(next, result.digest_seconds));
         break;
       case CopyWork::digest: result.digests.push_back(timed_digest(next, result.digest_seconds)); break;
     }

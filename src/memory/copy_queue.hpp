@@ -22,9 +22,8 @@ struct QueuedCopy {
 /// What is done with each copy of a batch.
 enum class CopyWork : std::uint8_t {
   copy,
-  copy_and_digest,       ///< of what is in the target then
-  copy_and_digest_both,  ///< and of the source, apart from that
-  digest,                ///< of the source; nothing is copied
+  copy_and_digest,  ///< of what is in the target then
+  digest,           ///< of the source; nothing is copied
 };
 
 /// Copies that are made together.
@@ -39,9 +38,8 @@ struct CopyBatch {
 };
 
 struct CopyResult {
-  std::exception_ptr error;            ///< null: all was done
-  std::vector<Digest128> digests{};    ///< by index, where they were asked for
-  std::vector<Digest128> originals{};  ///< of the source: CopyWork::copy_and_digest_both
+  std::exception_ptr error;          ///< null: all was done
+  std::vector<Digest128> digests{};  ///< by index, where they were asked for
   double digest_seconds = 0;
 };
 
