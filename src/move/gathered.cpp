@@ -18,17 +18,18 @@ std::size_t ranges_of(const Transfer& transfer, const Box& box) {
 }
 
 // A row-major part of a box has a run for each of the box that it takes, but for those that its ends cut.
-std::vector<Box> split_by_ranges(const Transfer& transfer, ByteCount limit_bytes, std::size_t max_ranges) {
+void split_by_ranges(const Transfer& transfer, ByteCount limit_bytes, std::size_t max_ranges, std::vector<Box>& parts) {
   const memory::StridedCopy copy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
   const ByteCount bytes = std::min(limit_bytes, copy.run_bytes() * std::max<std::size_t>(1, max_ranges / 2));
-  return split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(bytes / transfer.item_bytes)));
+  split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(bytes / transfer.item_bytes)), parts);
 }
 
 class GatheredWay final : public MessageWay {
  public:
   explicit GatheredWay(std::shared_ptr<Shared> shared)
-      : shared_(std::move(shared)), queues_([all = shared_.get()](const Transfer& transfer, ByteCount limit) {
-          return split_by_ranges(transfer, limit, all->peers.at(transfer.peer).limits.max_message_ranges);
+      : shared_(std::move(shared)),
+        queues_([all = shared_.get()](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
+          split_by_ranges(transfer, limit, all->peers.at(transfer.peer).limits.max_message_ranges, parts);
         }) {}
 
   // What the source's staging holds does not matter here.

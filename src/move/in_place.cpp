@@ -22,8 +22,8 @@ class InPlaceWay final : public WayEngine {
         way_(way),
         digests_(shared_->digests && way != Way::local),
         slice_bytes_(way == Way::local ? max_slice_bytes : shared_->pacer.slice_bytes(max_slice_bytes)),
-        queues_([](const Transfer& transfer, ByteCount limit) {
-          return split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+        queues_([](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
+          split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)), parts);
         }) {}
 
   void add(const Transfer& transfer) override {

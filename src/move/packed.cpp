@@ -16,8 +16,10 @@ constexpr ByteCount max_unpacked_here = 128u << 10;
 class PackedWay final : public MessageWay {
  public:
   PackedWay(std::shared_ptr<Shared> shared, StagingPool& pool)
-      : shared_(std::move(shared)), pool_(pool), queues_([](const Transfer& transfer, ByteCount limit) {
-          return split(transfer.box, static_cast<ElementCount>(limit / transfer.item_bytes));
+      : shared_(std::move(shared)),
+        pool_(pool),
+        queues_([](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
+          split(transfer.box, static_cast<ElementCount>(limit / transfer.item_bytes), parts);
         }) {}
 
   void limit(std::uint32_t peer, ByteCount bytes) override {

@@ -18,7 +18,9 @@ bool PeerQueues::refill(Queue& queue) {
   if (queue.transfers.empty()) return false;
   const Transfer* const transfer = queue.transfers.front();
   queue.transfers.pop_front();
-  for (Box& box : split_(*transfer, queue.limit_bytes)) queue.parts.push_back({transfer, box});
+  boxes_.clear();
+  split_(*transfer, queue.limit_bytes, boxes_);
+  for (const Box& box : boxes_) queue.parts.emplace_back(*transfer, box);
   return true;
 }
 
@@ -36,7 +38,7 @@ std::vector<TransferPart> PeerQueues::take_all(std::uint32_t peer) {
   std::vector<TransferPart> taken(std::make_move_iterator(queue.parts.begin()),
                                   std::make_move_iterator(queue.parts.end()));
   for (const Transfer* transfer : queue.transfers) {
-    if (!transfer->box.empty()) taken.push_back({transfer, transfer->box});
+    if (!transfer->box.empty()) taken.emplace_back(*transfer, transfer->box);
   }
   queue.parts.clear();
   queue.transfers.clear();

@@ -13,7 +13,8 @@ namespace shardwire::move {
 /// bytes.
 class PeerQueues {
  public:
-  using Split = std::function<std::vector<Box>(const Transfer&, ByteCount limit_bytes)>;
+  /// Adds the boxes to the list.
+  using Split = std::function<void(const Transfer&, ByteCount limit_bytes, std::vector<Box>&)>;
 
   explicit PeerQueues(Split split) : split_(std::move(split)) {}
 
@@ -66,6 +67,7 @@ class PeerQueues {
 
   Split split_;
   std::vector<Queue> queues_;
+  std::vector<Box> boxes_;  // of the transfer that is split, to be used again
   std::size_t turn_ = 0;
 };
 

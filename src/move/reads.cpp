@@ -23,12 +23,15 @@ bool go_together(const TransferPart& first, const TransferPart& next) {
 class ReadWay final : public WayEngine {
  public:
   ReadWay(std::shared_ptr<Shared> shared, StagingPool& pool)
-      : shared_(std::move(shared)), pool_(pool), queues_([&slot = pool](const Transfer& transfer, ByteCount limit) {
+      : shared_(std::move(shared)),
+        pool_(pool),
+        queues_([&slot = pool](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
           if (transfer.way == Way::over_read) {
-            return split_hull(transfer.box, transfer.held, transfer.item_bytes, std::min(limit, slot.slot_bytes()));
+            return split_hull(transfer.box, transfer.held, transfer.item_bytes, std::min(limit, slot.slot_bytes()),
+                              parts);
           }
-          return split_into_runs(transfer,
-                                 std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+          split_into_runs(transfer, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)),
+                          parts);
         }) {}
 
   void add(const Transfer& transfer) override {

@@ -55,16 +55,14 @@ void split_hull_from(const Box& box, std::span<const std::size_t> dims, const Pl
 
 }  // namespace
 
-std::vector<Box> split(const Box& box, ElementCount limit) {
-  std::vector<Box> parts;
+void split(const Box& box, ElementCount limit, std::vector<Box>& parts) {
   if (!box.empty()) split_from(box, 0, box.volume(), limit, parts);
-  return parts;
 }
 
-std::vector<Box> split_into_runs(const Transfer& transfer, ElementCount limit) {
+void split_into_runs(const Transfer& transfer, ElementCount limit, std::vector<Box>& parts) {
   const memory::StridedCopy copy(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
   const auto run = static_cast<ElementCount>(copy.run_bytes() / transfer.item_bytes);
-  return split(transfer.box, std::min(run, limit));
+  split(transfer.box, std::min(run, limit), parts);
 }
 
 ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_bytes) {
@@ -76,9 +74,9 @@ ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_byt
   return (last + 1) * item_bytes;
 }
 
-std::vector<Box> split_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes) {
-  std::vector<Box> parts;
-  if (box.empty()) return parts;
+void split_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes,
+                std::vector<Box>& parts) {
+  if (box.empty()) return;
   // The widest stride first: split across it, parts would lie within each other and read each other's bytes as gaps.
   std::array<std::size_t, max_dims> order{};
   const std::span dims = std::span(order).first(box.dims());
@@ -86,7 +84,6 @@ std::vector<Box> split_hull(const Box& box, const PlacedBox& placed, ByteCount i
   std::stable_sort(dims.begin(), dims.end(),
                    [&](std::size_t a, std::size_t b) { return placed.local_strides[a] > placed.local_strides[b]; });
   split_hull_from(box, dims, placed, item_bytes, limit_bytes, parts);
-  return parts;
 }
 
 }  // namespace shardwire::move

@@ -14,9 +14,9 @@ constexpr int max_requests = 32;
 class StraightWay final : public MessageWay {
  public:
   explicit StraightWay(std::shared_ptr<Shared> shared)
-      : shared_(std::move(shared)), queues_([](const Transfer& transfer, ByteCount limit) {
-          return split_into_runs(transfer,
-                                 std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+      : shared_(std::move(shared)), queues_([](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
+          split_into_runs(transfer, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)),
+                          parts);
         }) {}
 
   // What the source's staging holds does not matter here.

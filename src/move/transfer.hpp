@@ -36,15 +36,21 @@ inline ByteCount bytes_of_box(const Box& box, ByteCount item_bytes) {
 }
 /// Payload bytes that one transfer moves.
 inline ByteCount bytes_of(const Transfer& transfer) {
-  return bytes_of_box(transfer.box, transfer.item_bytes);
+  return transfer.copy ? transfer.copy->bytes() : bytes_of_box(transfer.box, transfer.item_bytes);
 }
 
 /// Part of a transfer: a box, and what it is a part of, which lives as long as the engine and its completions.
 struct TransferPart {
-  const Transfer* transfer = nullptr;
+  TransferPart(const Transfer& whole, const Box& part)
+      : transfer(&whole), box(part), bytes_(bytes_of_box(part, whole.item_bytes)) {}
+
+  [[nodiscard]] ByteCount bytes() const { return bytes_; }
+
+  const Transfer* transfer;
   Box box;
 
-  [[nodiscard]] ByteCount bytes() const { return bytes_of_box(box, transfer->item_bytes); }
+ private:
+  ByteCount bytes_;
 };
 
 /// Part of a box that a message is asked for.
@@ -53,16 +59,17 @@ struct PackPart {
   Box box;
 };
 
-/// Splits `box` into row-major consecutive boxes of at most `limit` elements each, as few as that order allows. Requires:
-/// limit > 0.
-std::vector<Box> split(const Box& box, ElementCount limit);
+/// Splits `box` into row-major consecutive boxes of at most `limit` elements each, as few as that order allows; they are
+/// added to `parts`. Requires: limit > 0.
+void split(const Box& box, ElementCount limit, std::vector<Box>& parts);
 /// Splits into parts that lie in one piece on both sides, of at most `limit` elements. Requires: limit > 0.
-std::vector<Box> split_into_runs(const Transfer& transfer, ElementCount limit);
+void split_into_runs(const Transfer& transfer, ElementCount limit, std::vector<Box>& parts);
 
 /// Bytes of memory from the first element of `box` to the last.
 ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_bytes);
 /// Splits `box` into boxes that span at most `limit_bytes` where they lie, or single elements. In the order in which they
 /// lie: the parts together span no more than the whole, where strides are nested.
-std::vector<Box> split_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes);
+void split_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes,
+                std::vector<Box>& parts);
 
 }  // namespace shardwire::move

@@ -10,8 +10,8 @@ using namespace shardwire::move;
 namespace {
 
 PeerQueues queues_of(const std::vector<ByteCount>& limits) {
-  PeerQueues queues([](const Transfer& transfer, ByteCount limit) {
-    return split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)));
+  PeerQueues queues([](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
+    split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)), parts);
   });
   for (std::size_t peer = 0; peer < limits.size(); ++peer) queues.limit(static_cast<std::uint32_t>(peer), limits[peer]);
   return queues;

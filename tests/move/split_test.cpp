@@ -35,6 +35,23 @@ PlacedBox random_placed(test::Random& random, const Extents& shape) {
   return placed;
 }
 
+// What the functions add to an empty list.
+std::vector<Box> parts_of(const Box& box, ElementCount limit) {
+  std::vector<Box> parts;
+  move::split(box, limit, parts);
+  return parts;
+}
+std::vector<Box> runs_of(const move::Transfer& transfer, ElementCount limit) {
+  std::vector<Box> parts;
+  move::split_into_runs(transfer, limit, parts);
+  return parts;
+}
+std::vector<Box> hulls_of(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes) {
+  std::vector<Box> parts;
+  move::split_hull(box, placed, item_bytes, limit_bytes, parts);
+  return parts;
+}
+
 move::Transfer random_transfer(test::Random& random) {
   Extents shape = Extents::filled(static_cast<std::size_t>(test::pick(random, 1, 4)), 1);
   for (Extent& extent : shape) extent = test::pick(random, 1, 6);
@@ -57,7 +74,7 @@ BOOST_AUTO_TEST_SUITE(split)
 BOOST_DATA_TEST_CASE(parts_are_consecutive_and_within_the_limit, data::xrange(1, 70), limit) {
   for (const Box& box : {Box{{3, 1, 2}, {5, 3, 4}}, Box{{0}, {17}}, Box{{2, 2}, {1, 9}}, Box{{}, {}}}) {
     ElementCount next = 0;
-    for (const Box& part : move::split(box, limit)) {
+    for (const Box& part : parts_of(box, limit)) {
       BOOST_REQUIRE(contains(box, part));
       BOOST_REQUIRE_LE(part.volume(), limit);
       BOOST_REQUIRE_EQUAL(position(box, part), next);
@@ -69,11 +86,11 @@ BOOST_DATA_TEST_CASE(parts_are_consecutive_and_within_the_limit, data::xrange(1,
 
 BOOST_AUTO_TEST_CASE(a_box_within_the_limit_stays_whole) {
   const Box box{{1, 1}, {4, 4}};
-  BOOST_TEST((move::split(box, 16) == std::vector<Box>{box}));
+  BOOST_TEST((parts_of(box, 16) == std::vector<Box>{box}));
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_box_has_no_parts) {
-  BOOST_TEST(move::split(Box{{0, 0}, {0, 4}}, 8).empty());
+  BOOST_TEST(parts_of(Box{{0, 0}, {0, 4}}, 8).empty());
 }
 
 BOOST_AUTO_TEST_CASE(runs_lie_in_one_piece_on_both_sides_and_cover_the_box) {
@@ -86,7 +103,7 @@ BOOST_AUTO_TEST_CASE(runs_lie_in_one_piece_on_both_sides_and_cover_the_box) {
     const memory::StridedCopy whole(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
     std::size_t parts = 0;
     ElementCount next = 0;
-    for (const Box& part : move::split_into_runs(transfer, limit)) {
+    for (const Box& part : runs_of(transfer, limit)) {
       const memory::StridedCopy copy(part, transfer.held, transfer.wanted, transfer.item_bytes);
       BOOST_REQUIRE_EQUAL(copy.runs(), 1U);
       BOOST_REQUIRE_LE(part.volume(), limit);
@@ -119,7 +136,7 @@ BOOST_AUTO_TEST_CASE(hulls_keep_within_the_limit_and_together_within_the_whole) 
     const auto limit = static_cast<ByteCount>(test::pick(random, 1, 300));
     std::vector<int> covered(static_cast<std::size_t>(t.box.volume()), 0);
     ByteCount sum = 0;
-    for (const Box& part : move::split_hull(t.box, t.held, t.item_bytes, limit)) {
+    for (const Box& part : hulls_of(t.box, t.held, t.item_bytes, limit)) {
       const ByteCount hull = move::hull_bytes(part, t.held, t.item_bytes);
       BOOST_REQUIRE(hull <= limit || part.volume() == 1);
       sum += hull;
@@ -138,13 +155,13 @@ BOOST_AUTO_TEST_CASE(hulls_keep_within_the_limit_and_together_within_the_whole) 
 
 BOOST_AUTO_TEST_CASE(a_hull_within_the_limit_stays_whole) {
   const Box box{{0, 0}, {4, 4}};
-  BOOST_TEST((move::split_hull(box, {box, 0, {1, 4}}, 4, 64) == std::vector<Box>{box}));
-  BOOST_TEST(move::split_hull(Box{{0, 0}, {0, 4}}, {box, 0, {4, 1}}, 4, 64).empty());
+  BOOST_TEST((hulls_of(box, {box, 0, {1, 4}}, 4, 64) == std::vector<Box>{box}));
+  BOOST_TEST(hulls_of(Box{{0, 0}, {0, 4}}, {box, 0, {4, 1}}, 4, 64).empty());
 }
 
 BOOST_AUTO_TEST_CASE(columns_are_cut_apart_where_they_lie_one_behind_another) {
   const Box box = Box::whole({100, 3});
-  const auto parts = move::split_hull(box, {box, 0, {1, 100}}, 4, 400);
+  const auto parts = hulls_of(box, {box, 0, {1, 100}}, 4, 400);
   BOOST_REQUIRE_EQUAL(parts.size(), 3U);
   for (Extent column = 0; column < 3; ++column) {
     BOOST_TEST((parts[static_cast<std::size_t>(column)] == Box{{0, column}, {100, 1}}));
