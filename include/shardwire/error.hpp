@@ -52,7 +52,8 @@ class Error : public std::runtime_error {
 
   [[nodiscard]] ErrorCode code() const { return code_; }
   /// Whether the same call can succeed later although the caller changes nothing: a member comes back or another takes its
-  /// number (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch).
+  /// number (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch). A restore does
+  /// not wait for whoever takes a lost member's number: begun before that has joined, it finds no holder (layout_mismatch).
   [[nodiscard]] bool retryable() const {
     return code_ == ErrorCode::peer_lost || code_ == ErrorCode::timed_out || code_ == ErrorCode::withdrawn ||
            code_ == ErrorCode::step_mismatch;

@@ -28,7 +28,9 @@ enum class MemoryKind : std::uint8_t {
 ///          stride(); empty means dense. Only for layouts whose boxes lie in one n-d array: not for several explicit boxes,
 ///          nor for flat ranges. Negative strides, and those under which elements share an address, are refused.
 /// Sharing: views of several tensors may lie in one buffer (fused weights, the shard of a flat parameter).
-/// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it.
+/// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it. Unmapped earlier, it is reported
+///            where the kernel reads or writes it (cross-memory attach, tcp); where this library's own code does (packed and
+///            local ways, digests, the target of a restore), the process ends by SIGSEGV: the caller's fault.
 struct View {
   void* data = nullptr;
   MemoryKind kind = MemoryKind::detect;
@@ -124,9 +126,10 @@ class Arena {
 
 /// Memory of the caller that peers can read directly, as far as the session's fabrics can do that (Session::register_memory).
 /// Movable owner: the destructor withdraws all keys, then deregisters. Registering what an open registration holds all of
-/// costs nothing and shares it: the last of the handles withdraws.
+/// costs nothing and shares it: the last of the handles withdraws. What lies in an arena is the arena's, and stays so.
 /// Ownership: borrows the memory, which has to stay mapped, and what it is, until this handle and every publication of that
-///            memory are gone. As long as it is registered, its keys open all of it to members of the job.
+///            memory are gone. As long as it is registered, its keys open all of it to members of the job. Publications go
+///            first: restores that read by keys which are withdrawn under a live publication fail with `withdrawn`.
 /// Threads:   a handle is for one thread at a time.
 /// Errors:    an empty or moved-from registration throws Error{invalid_argument}.
 class Registration {

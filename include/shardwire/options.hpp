@@ -35,7 +35,8 @@ struct ProgressMode {
 /// What is left open here is taken from the environment, and has the stated default where that is silent too. SHARDWIRE_*
 /// variables that do not exist are warned of once.
 struct SessionOptions {
-  /// "auto", "ucx", "loopback"; auto takes the best that probes well. Empty: SHARDWIRE_TRANSPORT, else auto.
+  /// "auto" for all that work here, of which each peer gets the best, or some of them: "shm,tcp", "tcp", "ucx", "loopback"
+  /// (between sessions of one process, for tests). Empty: SHARDWIRE_TRANSPORT, else auto.
   std::string transport{};
   /// Bound of the slots that serve readers of this member's publications. Empty: SHARDWIRE_STAGING_BYTES (a number, or with K,
   /// M or G), else 256 MiB.
@@ -88,7 +89,8 @@ struct RestoreOptions {
   /// the destination, checked as always, is not written. The report says what would be done. A later restore of the same
   /// catalog begins with what was found out.
   bool bind_only = false;
-  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent.
+  /// Once the cover is complete, how long to wait for further replicas, and for what may be absent, where ranks that the
+  /// layouts of the sources name have not published and still could. Zero: not at all.
   Duration discovery_grace = std::chrono::seconds(2);
 };
 

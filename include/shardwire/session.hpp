@@ -156,7 +156,8 @@ class Session {
   ///         Error{unsupported} for device memory that no open fabric knows; Error{out_of_resources} when it cannot be pinned.
   Registration register_memory(const View& view);
   /// Makes `held` readable by peers. Memory in arenas and registrations of this session is offered for direct reading; any
-  /// other is read by the kernel's leave within the host (cross-memory attach), or else sent. A new publication under a name that this member still publishes is refused: retire the old one first.
+  /// other is read by the kernel's leave within the host (cross-memory attach), or else sent. A new publication under a name
+  /// that this member still publishes is refused: retire the old one first.
   /// Errors: throws Error{invalid_argument} for a name that is taken, empty or longer than 256 characters, and for memory
   ///         that is not mapped readable, naming the tensor; Error{out_of_resources} when a snapshot finds no memory.
   Publication publish(const Catalog& held, PublishOptions options = {});

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 
 #include "support/module_build.hpp"
@@ -81,7 +82,9 @@ UcxTagLoop::UcxTagLoop(bool tcp) {
   const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> config(read, ucp_config_release);
   if (tcp) {
     check(ucp_config_modify(config.get(), "TLS", "tcp,self"), "choose the transports of UCX");
-    check(ucp_config_modify(config.get(), "NET_DEVICES", "lo"), "choose the devices of UCX");
+    if (std::getenv("UCX_NET_DEVICES") == nullptr) {  // a job on several hosts names them
+      check(ucp_config_modify(config.get(), "NET_DEVICES", "lo"), "choose the devices of UCX");
+    }
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;

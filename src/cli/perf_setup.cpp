@@ -186,7 +186,7 @@ std::string transport_over_tcp(const std::string& option) {
   if (option.find("ucx") != std::string::npos) {
     // Before it is probed. What is started from here inherits it.
     ::setenv("UCX_TLS", "tcp,self", 1);
-    ::setenv("UCX_NET_DEVICES", "lo", 1);
+    ::setenv("UCX_NET_DEVICES", "lo", 0);
   }
   const std::string chosen = chosen_transport(option);
   for (const transport::Transport* one : transport::select(chosen)) {

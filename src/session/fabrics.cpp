@@ -14,7 +14,8 @@ Fabrics::Fabrics(std::string_view names, int streams, const LeftOut& left_out) :
     try {
       opened_.push_back({row, row->open()});
     } catch (const Error& error) {
-      if (!automatic) throw;
+      // A wrong setting is somebody's mistake, whoever chose the transport.
+      if (!automatic || error.code() == ErrorCode::invalid_argument) throw;
       const std::string why = fmt::format("the transport {} cannot be opened: {}", row->name, error.what());
       left_out(why);
       not_open_.emplace(row->name, error.what());

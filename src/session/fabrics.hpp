@@ -23,7 +23,8 @@ class Fabrics {
 
   /// `names`: "auto" for all that are viable and reach other processes, or names separated by commas. With "auto", one that
   /// cannot be opened is left out, and `left_out` is told why.
-  /// Errors: throws Error{unsupported} when there is none, or when one that is named is unknown, off or cannot be opened.
+  /// Errors: throws Error{unsupported} when there is none, or when one that is named is unknown, off or cannot be opened;
+  ///         Error{invalid_argument} for a setting of one that makes no sense.
   /// `streams`: to each peer, for fabrics that leave that open.
   Fabrics(std::string_view names, int streams, const LeftOut& left_out);
 

@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(sockets_of_another_process_are_not_bound) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_bind_with_garbage_is_refused_with_a_reason_over_every_fabric) {
+BOOST_AUTO_TEST_CASE(a_bind_with_garbage_is_refused_with_a_reason_over_our_own_fabrics) {
   const Deadline deadline(120s);
   Job job;
   {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the caller that is registered: read in place by peers, withdrawn with the handle.
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "support/job.hpp"
@@ -35,7 +36,18 @@ struct Pair {
     restore.wait();
     return restore.report();
   }
+  /// Publishes and restores; whether no byte was sent.
+  bool is_read_in_place() {
+    Publication publication = publish();
+    const RestoreReport report = restore();
+    publication.retire(10s);
+    return wanted.wrong(1) == 0 && report.ways[Way::read].bytes + report.ways[Way::mapped].bytes == report.needed;
+  }
 };
+
+bool reads_in_place() {
+  return reads_ordinary_memory() || maps_arenas();
+}
 
 }  // namespace
 
@@ -71,6 +83,36 @@ BOOST_AUTO_TEST_CASE(memory_is_registered_once_and_withdrawn_with_its_last_handl
   third = Registration();
   Registration fourth = pair.source.register_memory(whole);
   BOOST_TEST(pair.source.usage().registered_bytes == 2 * registered);
+}
+
+// Whichever comes first, and whatever becomes of the smaller one.
+BOOST_DATA_TEST_CASE(a_registration_inside_of_another_does_not_hide_it, boost::unit_test::data::make({false, true}),
+                     same_start) {
+  Pair pair;
+  const View whole = view(std::span(pair.held.data(), pair.held.size_bytes()));
+  Registration part = pair.source.register_memory(view(std::span(pair.held.data() + (same_start ? 0 : 4096), 4096)));
+  const Registration all = pair.source.register_memory(whole);
+  BOOST_TEST(all.size_bytes() == pair.held.size_bytes());
+  BOOST_TEST(pair.is_read_in_place() == reads_in_place());
+  part = Registration();
+  BOOST_TEST(pair.is_read_in_place() == reads_in_place());
+  const ByteCount registered = pair.source.usage().registered_bytes;
+  const Registration again = pair.source.register_memory(view(std::span(pair.held.data() + 8192, 4096)));
+  BOOST_TEST(pair.source.usage().registered_bytes == registered);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_an_arena_stays_the_arenas) {
+  Pair pair;
+  const Arena arena = pair.source.allocate(pair.held.size_bytes());
+  pair.held.use(arena.data());
+  pair.held.fill(1);
+  const ByteCount registered = pair.source.usage().registered_bytes;
+  Registration registration = pair.source.register_memory(view(std::span(pair.held.data(), pair.held.size_bytes())));
+  BOOST_TEST(pair.source.usage().registered_bytes == registered);
+  BOOST_TEST(pair.is_read_in_place() == maps_arenas());
+  registration = Registration();
+  BOOST_TEST(pair.is_read_in_place() == maps_arenas());
+  pair.held.use(nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(what_was_published_from_a_registration_that_is_gone_is_sent) {

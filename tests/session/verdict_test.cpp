@@ -242,6 +242,22 @@ BOOST_AUTO_TEST_CASE(a_generation_that_nothing_takes_the_place_of_is_withdrawn_a
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
 }
 
+BOOST_AUTO_TEST_CASE(a_generation_that_others_cannot_take_the_place_of_is_withdrawn_too) {
+  Halves job;
+  job.first.publish(1, 1);
+  job.second.publish(1, 1);
+  Target target;
+  job.reader.restore(target.catalog, within(20s)).wait();
+  const Blocked hold(job.host);
+  job.second.retire();
+  const Error error = failure_of([&] { job.reader.restore(target.catalog, within(1s)).wait(); });
+  BOOST_TEST_MESSAGE(error.what());
+  BOOST_TEST((error.code() == ErrorCode::withdrawn));
+  BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+  BOOST_TEST_REQUIRE(error.gaps().size() == 1U);
+  BOOST_TEST((error.gaps().front().box == Box{{32, 0}, {32, 16}}));
+}
+
 BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_another_generation_can_be_cancelled) {
   Job job;
   const Blocked hold(job.host);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 #include "transport/ucx/handles.hpp"
 
@@ -66,8 +67,10 @@ Fault fault_of(ucs_status_t status, const char* operation) {
 void check(ucs_status_t status, const char* operation, const char* file, int line) {
   if (status == UCS_OK) return;
   const char* detail = quiet_depth > 0 ? last_line.data() : "";
-  throw Error(code_of(status), fmt::format("{}{}{} [{}:{}]", fault_of(status, operation).message,
-                                           *detail == '\0' ? "" : ": ", detail, file, line));
+  const std::string_view path = file;  // of the machine that built this
+  throw Error(code_of(status),
+              fmt::format("{}{}{} [{}:{}]", fault_of(status, operation).message, *detail == '\0' ? "" : ": ", detail,
+                          path.substr(path.rfind('/') + 1), line));
 }
 
 }  // namespace shardwire::transport::ucx

@@ -130,6 +130,10 @@ void RestoreRun::incomplete() const {
     require_complete(last_gaps_, last_absent_);
   } catch (const Error& error) {
     if (open.empty()) throw;
+    if (withdrawn_ && std::ranges::find(open, to_int(withdrawn_->ranks().front())) != open.end()) {
+      throw Error(ErrorCode::withdrawn, fmt::format("{}, and it was not published again", withdrawn_->what()),
+                  error.gaps(), withdrawn_->ranks());
+    }
     throw Error(error.code(),
                 fmt::format("{}; {} of {} {} not published '{}'", error.what(), source_ranks_text(open), ranks,
                             open.size() == 1 ? "has" : "have", options_.from),

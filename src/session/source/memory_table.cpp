@@ -126,7 +126,7 @@ std::shared_ptr<RegisteredMemory> MemoryTable::allocate(ByteCount bytes) {
     return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::session);
   });
   const std::lock_guard lock(mutex_);
-  if (bytes > 0) by_address_[arena->memory().address] = {arena, {}};
+  if (bytes > 0) insert(arena, {});
   return arena;
 }
 
@@ -135,6 +135,8 @@ std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& mem
     const std::lock_guard lock(mutex_);
     const Known* known = around(memory.address, memory.bytes);
     if (auto registration = known != nullptr ? known->registration.lock() : nullptr) return registration;
+    const auto arena = known != nullptr ? known->memory.lock() : nullptr;
+    if (arena && arena->is_arena()) return std::make_shared<RegistrationState>(arena);
   }
   auto registration = timed(memory.bytes, [&] {
     RegisteredMemory::Regions regions(fabrics_->size());
@@ -143,7 +145,7 @@ std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& mem
         std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller));
   });
   const std::lock_guard lock(mutex_);
-  by_address_[memory.address] = {registration->memory(), registration};
+  insert(registration->memory(), registration);
   return registration;
 }
 
@@ -155,16 +157,24 @@ std::shared_ptr<RegisteredMemory> MemoryTable::adopt_unasked(const transport::Me
   return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller);
 }
 
+void MemoryTable::insert(const std::shared_ptr<RegisteredMemory>& memory, std::weak_ptr<RegistrationState> handle) {
+  const ByteCount bytes = memory->memory().bytes;
+  longest_bytes_ = std::max(longest_bytes_, bytes);
+  by_address_.emplace(memory->memory().address, Known{bytes, memory, std::move(handle)});
+}
+
+// The nearest that begins before `data` need not be it: a shorter one may lie inside of a longer, or have been withdrawn.
 const MemoryTable::Known* MemoryTable::around(const void* data, ByteCount bytes) const {
   const auto* first = static_cast<const std::byte*>(data);
-  const auto after = by_address_.upper_bound(first);
-  if (after == by_address_.begin()) return nullptr;
-  const Known& known = std::prev(after)->second;
-  const auto memory = known.memory.lock();
-  if (!memory || memory->withdrawn()) return nullptr;
-  const auto offset = static_cast<ByteCount>(first - memory->memory().address);
-  const ByteCount size = memory->memory().bytes;
-  return offset <= size && bytes <= size - offset ? &known : nullptr;
+  for (auto next = by_address_.upper_bound(first); next != by_address_.begin();) {
+    const auto& [begin, known] = *--next;
+    const auto offset = static_cast<ByteCount>(first - begin);
+    if (offset > longest_bytes_) break;
+    if (offset > known.bytes || bytes > known.bytes - offset) continue;
+    const auto memory = known.memory.lock();
+    if (memory && !memory->withdrawn()) return &known;
+  }
+  return nullptr;
 }
 
 std::shared_ptr<RegisteredMemory> MemoryTable::find(const void* data, ByteCount bytes) const {

@@ -29,6 +29,7 @@ class SHARDWIRE_LOCAL RegisteredMemory {
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
   [[nodiscard]] const transport::Memory& memory() const { return memory_; }
+  [[nodiscard]] bool is_arena() const { return memory_owner_ == Owner::session; }
   /// As the fabric knows it; null when it does not, or not any more. Owners: this, and the caller as long as it looks at it.
   [[nodiscard]] std::shared_ptr<const transport::Region> region(std::size_t fabric) const;
   /// As Region::discard() of an arena, where no fabric has pinned it.
@@ -47,11 +48,13 @@ class SHARDWIRE_LOCAL RegisteredMemory {
   support::OwningProcess owner_;
 };
 
-/// Handles that the caller has of registered memory; the last one withdraws it.
+/// Handles that the caller has of registered memory; the last one withdraws it, unless it lies in an arena.
 class SHARDWIRE_LOCAL RegistrationState {
  public:
   explicit RegistrationState(std::shared_ptr<RegisteredMemory> memory) : memory_(std::move(memory)) {}
-  ~RegistrationState() { memory_->withdraw(); }
+  ~RegistrationState() {
+    if (!memory_->is_arena()) memory_->withdraw();
+  }
   RegistrationState(const RegistrationState&) = delete;
   RegistrationState& operator=(const RegistrationState&) = delete;
   [[nodiscard]] const std::shared_ptr<RegisteredMemory>& memory() const { return memory_; }
@@ -70,7 +73,7 @@ class MemoryTable {
 
   /// An arena: of the first fabric that lets peers map it, made known to the others.
   std::shared_ptr<detail::RegisteredMemory> allocate(ByteCount bytes);
-  /// Memory of the caller; what an earlier registration holds all of is not registered again.
+  /// Memory of the caller; what an arena or an earlier registration holds all of is not registered again.
   std::shared_ptr<detail::RegistrationState> add(const transport::Memory& memory);
   /// What is published unasked, for fabrics that take it at no cost; null where there is none.
   std::shared_ptr<detail::RegisteredMemory> adopt_unasked(const transport::Memory& memory);
@@ -86,17 +89,21 @@ class MemoryTable {
 
  private:
   struct Known {
+    ByteCount bytes = 0;
     std::weak_ptr<detail::RegisteredMemory> memory;
     std::weak_ptr<detail::RegistrationState> registration;  // of memory of the caller
   };
   template <typename Make>
   auto timed(ByteCount bytes, Make make);
-  [[nodiscard]] const Known* around(const void* data, ByteCount bytes) const;  // with the lock
+  // With the lock, both.
+  void insert(const std::shared_ptr<detail::RegisteredMemory>& memory, std::weak_ptr<detail::RegistrationState> handle);
+  [[nodiscard]] const Known* around(const void* data, ByteCount bytes) const;
 
   std::shared_ptr<Fabrics> fabrics_;  // owners: see RegisteredMemory
   mutable std::mutex mutex_;
-  std::map<const std::byte*, Known> by_address_;  // guarded by mutex_
-  Registration registration_;                     // guarded by mutex_
+  std::multimap<const std::byte*, Known> by_address_;  // they may lie in each other; guarded by mutex_
+  ByteCount longest_bytes_ = 0;                        // of any that was ever there; guarded by mutex_
+  Registration registration_;                          // guarded by mutex_
 };
 
 }  // namespace shardwire
