@@ -206,6 +206,8 @@ struct RegionHandle {
   sizeBytes @0 :UInt64;
   obsolete1 @1 :Data;  # the key of the one fabric of version 2
   keys @2 :List(RegionKey);
+  memoryKind @3 :UInt8;  # 0: host, 1: CUDA; of any other the reader knows no path
+  device @4 :Int16 = -1;
 }
 
 struct RegionKey {

@@ -24,6 +24,28 @@ std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::
   return common;
 }
 
+std::optional<transport::MemoryPlace> place_of(const wire::RegionHandle& handle) {
+  switch (handle.memory_kind) {
+    case wire::RegionHandle::host: return transport::MemoryPlace{};
+    case wire::RegionHandle::cuda: return transport::MemoryPlace{MemoryKind::cuda, handle.device};
+    default: return std::nullopt;
+  }
+}
+
+wire::RegionHandle handle_of(const transport::Memory& memory) {
+  const bool cuda = memory.place.kind == MemoryKind::cuda;
+  return {memory.bytes,
+          {},
+          cuda ? wire::RegionHandle::cuda : wire::RegionHandle::host,
+          static_cast<std::int16_t>(memory.place.device)};
+}
+
+RegionAccess access_to(const transport::Path& path, const transport::RemoteRegion* region) {
+  return {.mapped = path.map && region != nullptr && !region->mapped().empty(),
+          .readable = path.read && region != nullptr,
+          .message = path.message};
+}
+
 int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access) {
   const auto better = [&](bool possible, int rank) {
     if (possible && rank != 0) so_far = std::min(so_far, rank);

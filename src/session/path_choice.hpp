@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,11 @@ struct FabricTraits {
 std::vector<std::size_t> common_fabrics(std::span<const FabricTraits> own, std::span<const wire::FabricOffer> theirs,
                                         bool same_host);
 
+/// Where a region of a peer lies, by its handle; none for a kind of memory that this version does not know.
+std::optional<transport::MemoryPlace> place_of(const wire::RegionHandle& handle);
+/// A handle of this memory, without keys.
+wire::RegionHandle handle_of(const transport::Memory& memory);
+
 /// A fabric that is connected to a peer, and what it can do with host memory.
 struct ConnectedFabric {
   std::size_t fabric = 0;  // see Fabrics
@@ -37,12 +43,14 @@ inline constexpr int no_path = std::numeric_limits<int>::max();
 /// The best that a fabric may be good for.
 int potential_path(const transport::Preference& preference);
 
-/// What a connected fabric can do for one region: `path`, as far as the region allows.
+/// What a connected fabric can do for one region.
 struct RegionAccess {
   bool mapped = false;
   bool readable = false;
   bool message = false;
 };
+/// `path`: what it can do with memory of the region's kind. `region`: what it has imported; null where it has no key.
+RegionAccess access_to(const transport::Path& path, const transport::RemoteRegion* region);
 /// The better of what the region had and what this fabric gives it.
 int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access);
 

@@ -80,7 +80,7 @@ Bind read_bind(schema::Bind::Reader from, Input& in) {
 }
 
 RegionHandle read_region(schema::RegionHandle::Reader from, std::size_t fabrics, const Input& in) {
-  RegionHandle region{from.getSizeBytes(), {}};
+  RegionHandle region{from.getSizeBytes(), {}, from.getMemoryKind(), from.getDevice()};
   for (const auto key : in.list(from.getKeys(), max_fabrics)) {
     if (key.getFabric() >= fabrics) in.reject(fmt::format("has a key for fabric {} of {}", key.getFabric(), fabrics));
     if (key.getDescriptors() > max_descriptors_per_message) in.reject("has a key with too many descriptors");

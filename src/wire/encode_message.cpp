@@ -127,6 +127,8 @@ void write(Builder out, const Bind& bind) {
 
 void write_region(schema::RegionHandle::Builder out, const RegionHandle& region) {
   out.setSizeBytes(region.size_bytes);
+  out.setMemoryKind(region.memory_kind);
+  out.setDevice(region.device);
   auto keys = out.initKeys(static_cast<unsigned>(region.keys.size()));
   for (unsigned i = 0; i < keys.size(); ++i) {
     keys[i].setFabric(region.keys[i].fabric);

@@ -248,7 +248,11 @@ struct RegionKey {
 };
 struct RegionHandle {
   std::uint64_t size_bytes = 0;
-  std::vector<RegionKey> keys;  ///< none: its bytes are sent by the source only
+  std::vector<RegionKey> keys;   ///< none: its bytes are sent by the source only
+  std::uint8_t memory_kind = 0;  ///< one of the constants below, or of a later version
+  std::int16_t device = -1;
+  static constexpr std::uint8_t host = 0;
+  static constexpr std::uint8_t cuda = 1;
   bool operator==(const RegionHandle&) const = default;
 };
 inline constexpr std::uint32_t no_region = 0xffffffff;

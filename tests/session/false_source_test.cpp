@@ -255,6 +255,25 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
+// No fabric of this build carries it, and keys of host memory do not make it so.
+BOOST_AUTO_TEST_CASE(memory_of_a_kind_that_no_fabric_carries_is_unsupported) {
+  const Deadline deadline(60s);
+  constexpr std::uint8_t unknown = 200;
+  for (const std::uint8_t kind : {wire::RegionHandle::cuda, unknown}) {
+    Job job;
+    job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
+      Answer answer = truth(job, asked);
+      answer.bound.regions[0].memory_kind = kind;
+      answer.bound.regions[0].device = 0;
+      send(reader, asked, answer);
+    });
+    const Error error = failure_of([&] { job.restore(); });
+    BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
+    BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
+    BOOST_TEST(job.destination.nothing_beside_is_written());
+  }
+}
+
 /// What is different in the second answer, over another fabric.
 const std::vector<Lie> second_lies{
     {"more_regions", [](Answer& a) { a.bound.regions.push_back(a.bound.regions.front()); }},
@@ -266,6 +285,7 @@ const std::vector<Lie> second_lies{
     {"another_offset", [](Answer& a) { a.bound.tensors[0].offset_bytes = 64; }},
     {"another_region", [](Answer& a) { a.bound.tensors[0].region = wire::no_region; }},
     {"other_strides", [](Answer& a) { a.bound.tensors[0].strides = {1}; }},
+    {"another_kind_of_memory", [](Answer& a) { a.bound.regions[0].memory_kind = wire::RegionHandle::cuda; }},
 };
 
 BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore,

@@ -98,6 +98,40 @@ BOOST_AUTO_TEST_CASE(messages_that_are_asked_for_are_connected_beside_what_is_be
   BOOST_TEST((connected(plain, offers_of(plain), true, {{"shm", maps}, {"tcp", sends}}, true) == Names{"shm", "tcp"}));
 }
 
+/// A region of a peer that is mapped where there are bytes.
+struct Imported final : transport::RemoteRegion {
+  explicit Imported(std::size_t bytes) : memory(bytes) {}
+  [[nodiscard]] transport::ConstMemory mapped() const override {
+    return memory.empty() ? transport::ConstMemory() : transport::ConstMemory(memory.data(), memory.size());
+  }
+  std::vector<std::byte> memory;
+};
+
+// What one fabric does with host memory says nothing of what it does with memory of a device.
+BOOST_AUTO_TEST_CASE(the_best_path_depends_on_the_kind_of_memory) {
+  const transport::Path host{.map = true, .read = true, .message = true};
+  const transport::Path device{.read = true};
+  const transport::Preference preference{.map = 1, .read = 2, .message = 5};
+  const Imported mapped(16);
+  const Imported unmapped(0);
+  BOOST_TEST(best_path(no_path, preference, access_to(host, &mapped)) == 1);
+  BOOST_TEST(best_path(no_path, preference, access_to(host, &unmapped)) == 2);
+  BOOST_TEST(best_path(no_path, preference, access_to(host, nullptr)) == 5);
+  BOOST_TEST(best_path(no_path, preference, access_to(device, &mapped)) == 2);
+  BOOST_TEST(best_path(no_path, preference, access_to(device, nullptr)) == no_path);
+  BOOST_TEST(best_path(no_path, preference, access_to({}, &mapped)) == no_path);
+}
+
+BOOST_AUTO_TEST_CASE(handles_say_where_memory_lies) {
+  std::byte byte{};
+  for (const transport::MemoryPlace place : {transport::MemoryPlace{}, transport::MemoryPlace{MemoryKind::cuda, 3}}) {
+    const wire::RegionHandle handle = handle_of(transport::Memory(&byte, 1, place));
+    BOOST_TEST(handle.size_bytes == 1U);
+    BOOST_TEST((place_of(handle) == place));
+  }
+  BOOST_TEST(!place_of({1, {}, 200, 0}).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(what_a_fabric_never_does_is_no_path) {
   BOOST_TEST(best_path(no_path, {.message = 5}, {.mapped = true, .readable = true}) == no_path);
   BOOST_TEST(best_path(no_path, {.map = 1, .read = 4}, {.message = true}) == no_path);

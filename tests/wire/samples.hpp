@@ -87,7 +87,10 @@ class Maker {
       });
     };
     if (below(2) == 0) bound.word = Bound::Word{{4096, keys()}, below(4097)};
-    bound.regions = several<RegionHandle>(5, [&] { return RegionHandle{random_(), keys()}; });
+    bound.regions = several<RegionHandle>(5, [&] {
+      return RegionHandle{random_(), keys(), static_cast<std::uint8_t>(random_()),
+                          static_cast<std::int16_t>(random_())};
+    });
     bound.tensors = several<TensorHandle>(9, [&] {
       TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_(), {}};
       handle.strides = Extents::filled(below(max_dims + 1), static_cast<Extent>(below(1u << 30)));

@@ -260,25 +260,28 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     return transfer;
   }
   const auto name_of = [&](const ConnectedFabric& one) { return core_.fabrics().row(one.fabric).name; };
-  offer.memory = MemoryKind::host;
-  if (peer.sent_by) {
+  const auto offer_messages = [&] {
     offer.add(Way::packed, name_of(peer.connected[*peer.sent_by]));
     offer.add(Way::straight, name_of(peer.connected[*peer.sent_by]));
-  }
+  };
+  offer.memory = MemoryKind::host;
   for (const ConnectedFabric& one : peer.connected) {
     if (one.path.map) offer.carrier(Way::mapped) = name_of(one);  // what it would cost, where it is not possible
   }
   const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
   if (handle.region == wire::no_region) {
+    if (peer.sent_by) offer_messages();
     // How it lies there matters for the choice only: the source packs or sends from its own memory.
     transfer.held =
         remote_box(handle, std::numeric_limits<ByteCount>::max(), held, peer.layout_rank, transfer.box, placed_);
     return transfer;
   }
   const SourceRegion& region = peer.regions[handle.region];
+  if (region.place) offer.memory = region.place->kind;
+  if (peer.sent_by && region.access[*peer.sent_by].message) offer_messages();
   transport::ConstMemory mapped;
   for (std::size_t i = 0; i < region.over.size() && mapped.empty(); ++i) {
-    if (region.over[i] && peer.connected[i].path.map) mapped = region.over[i]->mapped();
+    if (region.access[i].mapped) mapped = region.over[i]->mapped();
   }
   // What is mapped counts, not what this answer says: the region may be known from an earlier one.
   const ByteCount bytes = mapped.empty() ? region.bytes : mapped.bytes;
@@ -287,7 +290,7 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     transfer.source = mapped.address + handle.offset_bytes;
     offer.ways.add(Way::mapped);
   }
-  if (peer.read_by && *peer.read_by < region.over.size() && region.over[*peer.read_by]) {
+  if (peer.read_by && *peer.read_by < region.over.size() && region.access[*peer.read_by].readable) {
     transfer.region = region.over[*peer.read_by].get();
     transfer.region_offset = handle.offset_bytes;
     offer.add(Way::read, name_of(peer.connected[*peer.read_by]));

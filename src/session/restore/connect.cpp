@@ -29,8 +29,7 @@ int worst_path(const SourcePeer& peer) {
 
 bool is_mapped(const SourcePeer& peer, const wire::TensorHandle& handle) {
   if (handle.region == wire::no_region) return false;
-  return std::ranges::any_of(peer.regions[handle.region].over,
-                             [](const auto& region) { return region && !region->mapped().empty(); });
+  return std::ranges::any_of(peer.regions[handle.region].access, &RegionAccess::mapped);
 }
 
 }  // namespace
@@ -150,6 +149,9 @@ void RestoreRun::check_bound(const Peer& peer, const wire::Bound& reply) const {
   if (!peer.handles.empty() && reply.regions.size() != peer.regions.size()) {
     nonsense("other regions than before, of the same generation");
   }
+  for (std::size_t i = 0; !peer.handles.empty() && i < peer.regions.size(); ++i) {
+    if (place_of(reply.regions[i]) != peer.regions[i].place) nonsense("another kind of memory than before");
+  }
 }
 
 void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionHandle& handle,
@@ -157,13 +159,17 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
   SourceRegion& known = peer.regions[number];
   const ConnectedFabric& over = peer.connected.back();
   const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
-  const RegionAccess access{.mapped = region && over.path.map && !region->mapped().empty(),
-                            .readable = region && over.path.read,
-                            .message = over.path.message};
+  const auto place = place_of(handle);
+  const transport::Path path =
+      place ? peer.link->endpoint(over.fabric).path(*place) : transport::Path{.why_not = "memory of an unknown kind"};
+  const RegionAccess access = access_to(path, region.get());
   known.bytes = handle.size_bytes;
+  known.place = place;
   known.best_path = best_path(known.best_path, preference, access);
   known.over.resize(peer.connected.size());
+  known.access.resize(peer.connected.size());
   known.over.back() = std::move(region);
+  known.access.back() = access;
 }
 
 void RestoreRun::take_region_of_none(Peer& peer) {

@@ -355,7 +355,7 @@ void Publisher::connect(Connection& reader, std::size_t fabric, const wire::Fabr
 
 wire::RegionHandle Publisher::show(Connection& reader, std::uint64_t request, const detail::RegisteredMemory& memory,
                                    std::span<const std::size_t> fabrics) {
-  wire::RegionHandle handle{memory.memory().bytes, {}};
+  wire::RegionHandle handle = handle_of(memory.memory());
   for (std::size_t i = 0; i < fabrics.size(); ++i) {
     const auto region = memory.region(fabrics[i]);
     if (region) show(reader, request, *region, i, handle);
@@ -383,7 +383,7 @@ std::optional<wire::Bound::Word> Publisher::show_word(Connection& reader, std::u
   const auto fabric = std::ranges::find(fabrics, words_fabric_);
   if (fabric == fabrics.end()) return std::nullopt;
   const transport::Region& region = words_->region();
-  wire::Bound::Word word{{region.memory().bytes, {}}, *publication.word};
+  wire::Bound::Word word{handle_of(region.memory()), *publication.word};
   show(reader, request, region, static_cast<std::size_t>(fabric - fabrics.begin()), word.region);
   return word;
 }
