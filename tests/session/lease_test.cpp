@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+
+#include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 #include <optional>
+#include <ostream>
 
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
@@ -126,24 +132,63 @@ boost::test_tools::assertion_result memory_may_change_while_it_is_read(boost::un
   return result;
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digests_in_every_way,
-                     *boost::unit_test::precondition(memory_may_change_while_it_is_read)) {
-  for (const Way way : {Way::packed, Way::straight, Way::mapped}) {
-    if (way == Way::mapped && !maps_arenas()) continue;
-    Pair pair;
-    Catalog target(Rank{0}, 1);
-    pair.wanted.add_to(target);
-    RestoreOptions options = within(30s);
-    options.staging_bytes = 512 << 10;
-    options.ingress_bytes_per_second = Pair::bytes;
-    options.way = way;
-    options.verify = Verify::digest;
-    Restore restore = pair.reader->restore(target, options);
-    wait_until_moving(restore);
-    pair.held.fill(2);
-    BOOST_TEST_INFO(to_string(way));
-    BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
+struct Read {
+  Way way;
+  bool in_arena;
+  friend std::ostream& operator<<(std::ostream& out, const Read& read) {
+    return out << to_string(read.way) << (read.in_arena ? " from an arena" : " from ordinary memory");
   }
+};
+
+// What the transport under test can do.
+std::vector<Read> every_read() {
+  std::vector<Read> reads;
+  for (const bool in_arena : {false, true}) {
+    for (const Way way : {Way::packed, Way::straight}) reads.push_back({way, in_arena});
+    if (in_arena && maps_arenas()) reads.push_back({Way::mapped, in_arena});
+    if (!reads_ordinary_memory() && !(in_arena && maps_arenas())) continue;
+    for (const Way way : {Way::read, Way::over_read}) reads.push_back({way, in_arena});
+  }
+  return reads;
+}
+
+// The reader wants the left half of each row, so that there are gaps to read across.
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(memory_may_change_while_it_is_read))
+BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digests_in_every_way,
+                     boost::unit_test::data::make(every_read()), read) {
+  const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {1024, 1024}};
+  std::mutex mutex;
+  std::string paths;
+  SessionOptions options = quick();
+  options.log = [&](LogLevel, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    if (text.starts_with("path to ")) paths += text;
+  };
+  const auto port = free_port();
+  Session source = Session::join(member(0, 2, port), quick());
+  Session reader = Session::join(member(1, 2, port), options);
+  TestShard held(spec, Layout::replicated(), Rank{0});
+  const Arena arena = source.allocate(held.size_bytes());
+  if (read.in_arena) held.use(arena.data());
+  held.fill(1);
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog);
+  const Publication publication = source.publish(catalog);
+
+  TestShard wanted(spec, Layout::chunk(1, 2), Rank{0});
+  Catalog target(Rank{0}, 2);
+  wanted.add_to(target);
+  RestoreOptions how = within(30s);
+  how.staging_bytes = 512 << 10;
+  how.ingress_bytes_per_second = wanted.size_bytes();  // one second
+  how.way = read.way;
+  how.verify = Verify::digest;
+  Restore restore = reader.restore(target, how);
+  wait_until_moving(restore);
+  held.fill(2);
+  BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
+  const std::lock_guard lock(mutex);
+  BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(read.way))) != std::string::npos, paths);
 }
 
 BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of_the_old) {
