@@ -123,8 +123,10 @@ BOOST_AUTO_TEST_CASE(what_was_published_from_a_registration_that_is_gone_is_sent
     return pair.publish();
   }();
   // Its keys are gone, so the bytes come as messages.
-  pair.restore();
+  const RestoreReport report = pair.restore();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
+  BOOST_TEST(report.ways[Way::read].bytes + report.ways[Way::over_read].bytes + report.ways[Way::mapped].bytes == 0U);
+  BOOST_TEST(report.ways[Way::straight].bytes + report.ways[Way::packed].bytes == report.needed);
   publication.retire(10s);
 }
 
