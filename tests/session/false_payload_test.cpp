@@ -56,6 +56,7 @@ struct Job {
   std::unique_ptr<transport::Endpoint> endpoint;
   std::function<void(Payload&)> tell;
   std::function<void(std::vector<wire::BoxDigest>&)> tell_digests;
+  std::function<void(Connection&)> instead_of_digests;
 
   Job() {
     held.fill(1);
@@ -125,6 +126,7 @@ struct Job {
     endpoint.reset();
   }
   void digest(Connection& from, const wire::DigestRequest& asked) {
+    if (instead_of_digests) return instead_of_digests(from);
     wire::Digests answer{asked.request, {}};
     for (const wire::RequestedBox& part : asked.parts) answer.digests.push_back(digest_of(part.box));
     if (tell_digests) tell_digests(answer.digests);
@@ -137,6 +139,9 @@ struct Job {
   void lie_of_digests(std::function<void(std::vector<wire::BoxDigest>&)> about) {
     source->loop().call([&] { tell_digests = std::move(about); });
   }
+  void do_instead_of_digests(std::function<void(Connection&)> act) {
+    source->loop().call([&] { instead_of_digests = std::move(act); });
+  }
   void restore(Verify verify, Duration deadline) {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
@@ -148,6 +153,7 @@ struct Job {
   void check_truth_is_believed(Verify verify) {
     lie({});
     lie_of_digests({});
+    do_instead_of_digests({});
     restore(verify, 20s);
     BOOST_TEST(wanted.wrong(1) == 0U);
     BOOST_TEST(destination.nothing_beside_is_written());
@@ -249,6 +255,24 @@ BOOST_AUTO_TEST_CASE(digests_after_the_move_that_are_wrong_or_too_few_or_too_man
     job.lie_of_digests(tell);
     const Error error = failure_of([&] { job.restore(Verify::digest, 30s); });
     BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+    job.check_truth_is_believed(Verify::digest);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_source_that_goes_away_or_is_silent_when_its_digests_are_asked_ends_the_restore) {
+  const Deadline deadline(120s);
+  {
+    Job job;
+    job.do_instead_of_digests([](Connection& reader) { reader.drop(); });
+    const Error error = failure_of([&] { job.restore(Verify::digest, 30s); });
+    BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+    job.check_truth_is_believed(Verify::digest);
+  }
+  {
+    Job job;
+    job.do_instead_of_digests([](Connection&) {});
+    const Error error = failure_of([&] { job.restore(Verify::digest, 2s); });
+    BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
     job.check_truth_is_believed(Verify::digest);
   }
 }

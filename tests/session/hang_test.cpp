@@ -277,6 +277,37 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_at_any_stage_holds_a_restore_no_longer_
   write_frame(child.socket(), {});
 }
 
+// Whatever it is waited for: what it packs, or its digests of what is read without it.
+BOOST_DATA_TEST_CASE(a_source_that_hangs_once_all_is_bound_holds_no_way_longer_than_the_deadline,
+                     boost::unit_test::data::make({"source", "arena source"}) *
+                         boost::unit_test::data::make({"packed", "cheapest"}),
+                     task, way) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), task, "2", std::to_string(port)});
+  SessionOptions options = quick();
+  std::atomic<bool> freeze = true;
+  options.log = [&](LogLevel, std::string_view text) {
+    if (!text.starts_with(all_is_bound) || !freeze.exchange(false)) return;
+    child.freeze();
+    int status = 0;
+    ::waitpid(child.pid(), &status, WUNTRACED);
+  };
+  Session session = Session::join(member(0, 2, port), options);
+  told(child);
+  if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
+  Tensor tensor;
+  RestoreOptions how = by(std::string_view(way) == "packed" ? std::optional(Way::packed) : std::optional<Way>(), 3s);
+  how.verify = Verify::digest;
+  Restore restore = session.restore(tensor.catalog(), how);
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+  BOOST_TEST(!freeze);
+  check_memory_is_free(tensor, child);
+  check_it_works_again(session, tensor);
+  write_frame(child.socket(), {});
+}
+
 // It holds slots that the source has packed for it, and not the last of them.
 BOOST_AUTO_TEST_CASE(a_reader_that_hangs_does_not_keep_others_from_what_is_packed) {
   const Deadline deadline(150s);

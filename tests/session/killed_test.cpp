@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "session/hang.hpp"
@@ -43,6 +44,33 @@ boost::test_tools::assertion_result has_shared_memory_of_its_own(boost::unit_tes
   boost::test_tools::assertion_result result(with_shared_memory_of_its_own());
   if (!result) result.message() << "a mount namespace cannot be made here: " << std::strerror(errno);
   return result;
+}
+
+boost::test_tools::assertion_result a_source_that_is_stopped_can_be_read(boost::unit_test::test_unit_id /*case*/) {
+  boost::test_tools::assertion_result result(reads_ordinary_memory());
+  if (!result) result.message() << "over " << transport_under_test() << " a source has to send what is read";
+  return result;
+}
+
+// On any thread, so without checks.
+void kill_and_await(const Child& child) {
+  child.kill();
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT);
+}
+void freeze_and_await(const Child& child) {
+  child.freeze();
+  int status = 0;
+  ::waitpid(child.pid(), &status, WUNTRACED);
+}
+
+// Options of a reader that does this once all is bound, and moves the first byte after it.
+SessionOptions when_all_is_bound(std::function<void()> act) {
+  SessionOptions options = quick();
+  options.log = [act = std::move(act)](LogLevel, std::string_view text) {
+    if (text.starts_with(all_is_bound)) act();
+  };
+  return options;
 }
 
 std::set<std::string> names_in(const char* folder) {
@@ -141,6 +169,56 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
     // What it had shared is gone with it, and this process is none the worse.
     std::ranges::fill(tensor.bytes(), std::byte{0x5a});
   }
+}
+
+BOOST_DATA_TEST_CASE(a_source_that_is_killed_once_all_is_bound_is_lost_to_the_restore,
+                     boost::unit_test::data::make({"source", "arena source"}), task) {
+  const Deadline deadline(150s);
+  for (const auto way : {std::optional<Way>(), std::optional(Way::straight), std::optional(Way::packed)}) {
+    const auto port = free_port();
+    Child child({peer(), task, "2", std::to_string(port)});
+    bool killed = false;
+    Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
+                                      kill_and_await(child);
+                                      killed = true;
+                                    }));
+    read_frame(child.socket());
+    if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
+    Tensor tensor;
+    Restore restore = session.restore(tensor.catalog(), by(way, 60s));
+    const Error error = failure_of([&] { restore.wait(); });
+    BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+    BOOST_TEST(killed);
+    if (way) BOOST_TEST(error.gaps().size() == 1U);  // what is mapped may all be read even so
+    BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
+    std::ranges::fill(tensor.bytes(), std::byte{0x5a});
+  }
+}
+
+// Stopped before, so that its digests do not come; all bytes do.
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(a_source_that_is_stopped_can_be_read))
+BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_its_digests_are_awaited_is_lost_to_the_restore,
+                     boost::unit_test::data::make({"source", "arena source"}), task) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), task, "2", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), when_all_is_bound([&] { freeze_and_await(child); }));
+  read_frame(child.socket());
+  if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
+  Tensor tensor;
+  RestoreOptions options = within(60s);
+  options.verify = Verify::digest;
+  std::atomic<bool> verifying = false;
+  Restore restore = session.restore(tensor.catalog(), options);
+  restore.on_progress(
+      [&](const Progress& progress) { verifying = verifying || std::string_view(progress.stage) == "verify"; }, 1ms);
+  while (!verifying && !restore.poll()) std::this_thread::yield();
+  BOOST_TEST(verifying);
+  child.kill();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+  child.reap();
+  BOOST_TEST(names_in("/dev/shm").empty(), text_of(names_in("/dev/shm")));
 }
 
 BOOST_DATA_TEST_CASE(a_reader_that_is_killed_leaves_nothing_and_its_source_goes_on,
