@@ -3,6 +3,12 @@
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -29,30 +35,82 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-// Starts four processes as a launcher does; the report is rank 0's.
-Json run_launched(const char* text, const std::vector<std::string>& more, int exit_code = 0) {
-  const File file("case.json");
-  const File report("report.json");
-  std::ofstream(file.path()) << text;
-  const std::string port = std::to_string(free_port());
-  std::vector<std::unique_ptr<RunningCommand>> members;
-  for (int rank = 0; rank < 4; ++rank) {
-    std::vector<std::string> words = {command_path(),         "run",      file.path(),  "--transport",
-                                      transport_under_test(), "--report", report.path()};
-    words.insert(words.end(), more.begin(), more.end());
-    members.push_back(std::make_unique<RunningCommand>(
-        std::move(words), "",
-        std::vector<std::pair<std::string, std::string>>{{"RANK", std::to_string(rank)},
-                                                         {"WORLD_SIZE", "4"},
-                                                         {"MASTER_ADDR", "127.0.0.1"},
-                                                         {"SHARDWIRE_PORT", port}}));
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// The ranks of a job as a launcher starts them; all of them run until this goes.
+class Launched {
+ public:
+  Launched(const char* text, int ranks, const std::vector<std::string>& more, const Environment& environment)
+      : file_("case.json", text), report_("report.json") {
+    const std::string port = std::to_string(free_port());
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<std::string> words = {command_path(),         "run",      file_.path(),  "--transport",
+                                        transport_under_test(), "--report", report_.path()};
+      words.insert(words.end(), more.begin(), more.end());
+      Environment own{{"RANK", std::to_string(rank)},
+                      {"WORLD_SIZE", std::to_string(ranks)},
+                      {"MASTER_ADDR", "127.0.0.1"},
+                      {"SHARDWIRE_PORT", port}};
+      own.insert(own.end(), environment.begin(), environment.end());  // the last of a name counts
+      members_.push_back(std::make_unique<RunningCommand>(std::move(words), "", std::move(own)));
+    }
   }
+  CommandResult wait(int rank) { return members_[static_cast<std::size_t>(rank)]->wait(); }
+  /// Rank 0's.
+  [[nodiscard]] Json report() const { return report_.json(); }
+
+ private:
+  File file_;
+  File report_;
+  std::vector<std::unique_ptr<RunningCommand>> members_;
+};
+
+Json run_launched(const char* text, const std::vector<std::string>& more, int exit_code = 0) {
+  Launched job(text, 4, more, {});
   for (int rank = 3; rank >= 0; --rank) {
-    const CommandResult result = members[static_cast<std::size_t>(rank)]->wait();
+    const CommandResult result = job.wait(rank);
     BOOST_TEST(result.exit_code == exit_code, result.err);
     BOOST_TEST(result.out.empty() == (rank != 0));
   }
-  return report.json();
+  return job.report();
+}
+
+const char* const two_ranks = R"j({
+  "states": ["m"], "scalars": {"step": 7}, "tensors": [{"fqn": "w", "shape": [200, 300]}],
+  "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+  "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}
+})j";
+
+// Two processes restore every element; returns what rank 1 logs.
+std::string run_two(Environment environment) {
+  environment.emplace_back("SHARDWIRE_LOG", "info");
+  Launched job(two_ranks, 2, {}, environment);
+  const CommandResult other = job.wait(1);
+  const CommandResult first = job.wait(0);
+  BOOST_TEST(other.exit_code == 0, other.err);
+  BOOST_TEST(first.exit_code == 0, first.err);
+  const Json report = job.report();
+  BOOST_REQUIRE(report.is_object());
+  BOOST_TEST(report["verified"] == true);
+  BOOST_TEST(report["elements"] == 200 * 300);
+  BOOST_TEST(report["bytes"]["moved"] == 200 * 300 * 4 / 2);
+  return other.err;
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+boost::test_tools::assertion_result has_ipv6_loopback(boost::unit_test::test_unit_id /*case*/) {
+  const int socket = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  boost::test_tools::assertion_result result(
+      socket >= 0 && ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  if (!result) result.message() << "nothing can listen at ::1 here: " << std::strerror(errno);
+  if (socket >= 0) ::close(socket);
+  return result;
 }
 
 }  // namespace
@@ -143,6 +201,36 @@ BOOST_AUTO_TEST_CASE(processes_of_a_launcher_tell_rank_0_what_they_miss) {
   BOOST_TEST(report["errors"][0]["gaps"] ==
              Json::parse(R"j([{"fqn": "w", "state": "m", "offset": [9, 0], "size": [3, 2], "rank": 3},
                               {"fqn": "u", "state": "m", "offset": [6, 0], "size": [2, 2], "rank": 3}])j"));
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_over_ipv6, *boost::unit_test::precondition(has_ipv6_loopback)) {
+  const std::string log = run_two({{"MASTER_ADDR", "::1"}});
+  BOOST_TEST(says(log, "joined at ::1 port "), log);
+  BOOST_TEST(says(log, "over lo (::1)"), log);
+  if (transport_under_test() == "tcp") BOOST_TEST(says(log, "tcp ::1 -> ::1 (lo)"), log);
+}
+
+BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_over_the_interface_that_is_named) {
+  const std::string log = run_two({{"SHARDWIRE_INTERFACE", "lo"}});
+  BOOST_TEST(says(log, "over lo (127.0.0.1)"), log);
+}
+
+// An interface's IPv4 address comes first, so that it shows whose choice it was.
+BOOST_AUTO_TEST_CASE(the_interface_that_is_named_counts_more_than_the_one_that_reaches_rank_0,
+                     *boost::unit_test::precondition(has_ipv6_loopback)) {
+  const std::string log = run_two({{"MASTER_ADDR", "::1"}, {"SHARDWIRE_INTERFACE", "lo"}});
+  BOOST_TEST(says(log, "joined at ::1 port "), log);
+  BOOST_TEST(says(log, "over lo (127.0.0.1)"), log);
+}
+
+BOOST_AUTO_TEST_CASE(an_interface_that_is_not_there_is_named_with_those_that_are) {
+  Launched job(two_ranks, 2, {}, {{"SHARDWIRE_INTERFACE", "nosuch"}});
+  const CommandResult result = job.wait(1);  // rank 0 listens at MASTER_ADDR, whatever the interface
+  BOOST_TEST(!result.timed_out);
+  BOOST_TEST(result.exit_code == 1);
+  BOOST_TEST(says(result.err, "invalid_argument"), result.err);
+  BOOST_TEST(says(result.err, "no network interface 'nosuch' here; there are: "), result.err);
+  BOOST_TEST(says(result.err, "lo (127.0.0.1)"), result.err);
 }
 
 BOOST_AUTO_TEST_CASE(another_world_size_than_the_case_takes_is_bad_usage) {
