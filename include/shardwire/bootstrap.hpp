@@ -17,8 +17,9 @@ struct Bootstrap {
   int local_size = 0;                 ///< of them on this host; 0: not known
   std::string address = "127.0.0.1";  ///< host of member 0, which serves the rendezvous
   std::uint16_t port = 0;             ///< rendezvous port there
-  std::string interface {
-  };  ///< network interface or local address for control connections; empty: the one that reaches `address`
+  /// Network interface or local address for control connections. Empty: the one that reaches `address`; member 0 listens
+  /// there in any case.
+  std::string interface {};
   Bytes job_key{};  ///< shared secret of the job's members; empty: the job is told apart, not protected
   /// Name of the job, at most 256 characters. Members of two jobs that meet on one port refuse each other by it. Empty: that
   /// of the environment, see bootstrap_from_env().

@@ -45,6 +45,7 @@ void Membership::join(Duration timeout, Joined joined) {
   joined_ = std::move(joined);
   try {
     rendezvous_host_ = resolve(bootstrap_.address);
+    if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name is an error at once
     join_timer_.start(timeout, [this] {
       const std::string why =
           fmt::format("member {} could not join at {} port {}: {}", bootstrap_.rank, rendezvous_host_, bootstrap_.port,
