@@ -199,7 +199,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_and_events_of_a_device_are_refused_as_un
                               BOOST_TEST_INFO(error.what());
                               const std::string what = error.what();
                               return error.code() == ErrorCode::unsupported &&
-                                     what.find("w:exp_avg: device memory and its events are not supported") != std::string::npos;
+                                     what.find("w:exp_avg: device memory and its events are not supported") !=
+                                         std::string::npos;
                             });
     }
   };

@@ -38,7 +38,7 @@ struct Planning {
 /// A region of a source: what it is over each of the connected fabrics, null where it has no key there.
 struct SourceRegion {
   ByteCount bytes = 0;
-  std::optional<transport::MemoryPlace> place{};  // none: of a kind that this version does not know
+  std::optional<transport::MemoryPlace> place{};               // none: of a kind that this version does not know
   std::vector<std::shared_ptr<transport::RemoteRegion>> over;  // in the order of SourcePeer::connected, as the next
   std::vector<RegionAccess> access;
   int best_path = no_path;  // see path_choice.hpp
