@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(messages_that_are_asked_for_are_connected_beside_what_is_be
 struct Imported final : transport::RemoteRegion {
   explicit Imported(std::size_t bytes) : memory(bytes) {}
   [[nodiscard]] transport::ConstMemory mapped() const override {
-    return memory.empty() ? transport::ConstMemory() : transport::ConstMemory(memory.data(), memory.size());
+    return memory.empty() ? transport::ConstMemory() : transport::ConstMemory{memory.data(), memory.size(), {}};
   }
   std::vector<std::byte> memory;
 };
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(the_best_path_depends_on_the_kind_of_memory) {
 BOOST_AUTO_TEST_CASE(handles_say_where_memory_lies) {
   std::byte byte{};
   for (const transport::MemoryPlace place : {transport::MemoryPlace{}, transport::MemoryPlace{MemoryKind::cuda, 3}}) {
-    const wire::RegionHandle handle = handle_of(transport::Memory(&byte, 1, place));
+    const wire::RegionHandle handle = handle_of(transport::Memory{&byte, 1, place});
     BOOST_TEST(handle.size_bytes == 1U);
     BOOST_TEST((place_of(handle) == place));
   }
