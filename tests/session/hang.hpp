@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include "support/child.hpp"
 #include "support/job.hpp"
@@ -15,6 +20,22 @@ namespace shardwire::test {
 inline constexpr std::size_t tensor_bytes = 256u << 20;  // long enough that one can stop in the middle
 inline constexpr ByteCount enough_bytes = 8u << 20;
 inline constexpr std::string_view all_is_bound = "restore of '";  // what a reader logs before it moves the first byte
+
+/// Stops it. On any thread, so without checks.
+inline void freeze_and_await(const Child& child) {
+  child.freeze();
+  int status = 0;
+  ::waitpid(child.pid(), &status, WUNTRACED);
+}
+
+/// Options of a reader that does this each time all is bound, and moves the first byte after it.
+inline SessionOptions when_all_is_bound(std::function<void()> act) {
+  SessionOptions options = quick();
+  options.log = [act = std::move(act)](LogLevel, std::string_view text) {
+    if (text.starts_with(all_is_bound)) act();
+  };
+  return options;
+}
 
 /// One tensor of one place, in ordinary memory or in memory of a session's that peers may map.
 class Tensor {

@@ -250,15 +250,10 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_at_any_stage_holds_a_restore_no_longer_
   const Deadline deadline(150s);
   const auto port = free_port();
   Child child({peer(), "source", "2", std::to_string(port)});
-  SessionOptions options = quick();
   std::atomic<bool> freeze = std::string_view(stage) == "bound";
-  options.log = [&](LogLevel, std::string_view text) {
-    if (!text.starts_with(all_is_bound) || !freeze.exchange(false)) return;
-    child.freeze();
-    int status = 0;
-    ::waitpid(child.pid(), &status, WUNTRACED);
-  };
-  Session session = Session::join(member(0, 2, port), options);
+  Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
+                                    if (freeze.exchange(false)) freeze_and_await(child);
+                                  }));
   told(child);
   write_frame(child.socket(), {});
   if (std::string_view(stage) == "joined") {
@@ -285,15 +280,10 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_once_all_is_bound_holds_no_way_longer_t
   const Deadline deadline(150s);
   const auto port = free_port();
   Child child({peer(), task, "2", std::to_string(port)});
-  SessionOptions options = quick();
   std::atomic<bool> freeze = true;
-  options.log = [&](LogLevel, std::string_view text) {
-    if (!text.starts_with(all_is_bound) || !freeze.exchange(false)) return;
-    child.freeze();
-    int status = 0;
-    ::waitpid(child.pid(), &status, WUNTRACED);
-  };
-  Session session = Session::join(member(0, 2, port), options);
+  Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
+                                    if (freeze.exchange(false)) freeze_and_await(child);
+                                  }));
   told(child);
   if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
   Tensor tensor;

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <set>
 
 #include "session/hang.hpp"
@@ -57,20 +56,6 @@ void kill_and_await(const Child& child) {
   child.kill();
   siginfo_t info{};
   ::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT);
-}
-void freeze_and_await(const Child& child) {
-  child.freeze();
-  int status = 0;
-  ::waitpid(child.pid(), &status, WUNTRACED);
-}
-
-// Options of a reader that does this once all is bound, and moves the first byte after it.
-SessionOptions when_all_is_bound(std::function<void()> act) {
-  SessionOptions options = quick();
-  options.log = [act = std::move(act)](LogLevel, std::string_view text) {
-    if (text.starts_with(all_is_bound)) act();
-  };
-  return options;
 }
 
 std::set<std::string> names_in(const char* folder) {

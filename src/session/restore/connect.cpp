@@ -160,9 +160,8 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
   const ConnectedFabric& over = peer.connected.back();
   const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
   const auto place = place_of(handle);
-  const transport::Path path =
-      place ? peer.link->endpoint(over.fabric).path(*place) : transport::Path{.why_not = "memory of an unknown kind"};
-  const RegionAccess access = access_to(path, region.get());
+  const RegionAccess access =
+      place ? access_to(peer.link->endpoint(over.fabric).path(*place), region.get()) : RegionAccess{};
   known.bytes = handle.size_bytes;
   known.place = place;
   known.best_path = best_path(known.best_path, preference, access);

@@ -89,6 +89,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   [[nodiscard]] int source_ranks() const;
   /// Nobody has published what is wanted, and nobody is left who could.
   [[noreturn]] void nobody_left() const;
+  /// Whether a source has withdrawn and none of these has taken its place.
+  [[nodiscard]] bool is_not_replaced(const std::vector<wire::PublicationRecord>& records) const;
   /// Missing for good, or at the deadline.
   [[noreturn]] void incomplete() const;
   [[noreturn]] void steps_differ(const std::vector<wire::PublicationRecord>& records) const;

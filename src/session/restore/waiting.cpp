@@ -121,6 +121,12 @@ void RestoreRun::nobody_left() const {
       ranks_from(left));
 }
 
+bool RestoreRun::is_not_replaced(const std::vector<wire::PublicationRecord>& records) const {
+  return withdrawn_ && std::ranges::none_of(records, [&](const auto& record) {
+           return record.layout_rank == to_int(withdrawn_->ranks().front());
+         });
+}
+
 void RestoreRun::incomplete() const {
   const auto records = sources();
   if (options_.step && published().size() > records.size()) throw step_not_published();
@@ -130,7 +136,7 @@ void RestoreRun::incomplete() const {
     require_complete(last_gaps_, last_absent_);
   } catch (const Error& error) {
     if (open.empty()) throw;
-    if (withdrawn_ && std::ranges::find(open, to_int(withdrawn_->ranks().front())) != open.end()) {
+    if (is_not_replaced(records)) {
       throw Error(ErrorCode::withdrawn, fmt::format("{}, and it was not published again", withdrawn_->what()),
                   error.gaps(), withdrawn_->ranks());
     }
@@ -155,11 +161,7 @@ void RestoreRun::deadline_passed() {
 Error RestoreRun::late_in_plan() const {
   const auto records = sources();
   if (records.empty() && !published().empty()) return step_not_published();
-  const auto publishes = [&](Rank rank) {
-    return std::any_of(records.begin(), records.end(),
-                       [&](const auto& one) { return one.layout_rank == to_int(rank); });
-  };
-  if (withdrawn_ && !publishes(withdrawn_->ranks().front())) {
+  if (is_not_replaced(records)) {
     return {ErrorCode::withdrawn,
             fmt::format("{}, and it was not published again before the deadline", withdrawn_->what()),
             withdrawn_->ranks()};
