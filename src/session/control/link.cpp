@@ -183,6 +183,13 @@ void Link::sockets_opened(std::size_t fabric, std::vector<support::Descriptor> s
   for (const Prepared& prepared : std::exchange(channel.waiting, {})) prepared(why_not);
 }
 
+void Link::give_up(std::size_t fabric, std::uint64_t sockets) {
+  Channel& channel = channels_[fabric];
+  if (channel.token != sockets) return;
+  channel.sockets.clear();
+  if (channel.endpoint) channel.endpoint->abort();
+}
+
 wire::FabricHandle Link::handle(std::size_t fabric) const {
   const transport::Fabric& mine = fabrics_[fabric];
   return {std::string(mine.name()), mine.domain(), mine.address(), channels_[fabric].token};

@@ -72,6 +72,8 @@ class Link {
   using Prepared = std::function<void(const Error* why_not)>;
   /// Opens the sockets that the fabric lives on, unless it is connected.
   void prepare(std::size_t fabric, Prepared prepared);
+  /// The source says that these sockets have ended: others are opened, unless that was done meanwhile.
+  void give_up(std::size_t fabric, std::uint64_t sockets);
   /// What Bind says of the fabric. Requires: it is prepared.
   [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const;
   /// Endpoint to the source's fabric at `address`, made once. Requires: it is prepared. Errors: as Fabric::connect.

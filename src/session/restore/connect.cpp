@@ -56,11 +56,16 @@ void RestoreRun::connect_next(std::size_t index) {
   if (peer.candidates.empty()) return connected(index);
   const std::size_t fabric = peer.candidates.front();
   peer.candidates.erase(peer.candidates.begin());
+  connect_over(index, fabric, Attempt::first);
+}
+
+void RestoreRun::connect_over(std::size_t index, std::size_t fabric, Attempt attempt) {
+  Peer& peer = peers_[index];
   ++peer.unanswered;
-  peer.link->prepare(fabric, while_running([this, index, fabric](const Error* why_not) {
+  peer.link->prepare(fabric, while_running([this, index, fabric, attempt](const Error* why_not) {
                        --peers_[index].unanswered;
                        if (why_not != nullptr) return leave_out(index, fabric, *why_not);
-                       bind_over(index, fabric);
+                       bind_over(index, fabric, attempt);
                      }));
 }
 
@@ -73,16 +78,24 @@ void RestoreRun::leave_out(std::size_t index, std::size_t fabric, const Error& w
   connect_next(index);
 }
 
-void RestoreRun::bind_over(std::size_t index, std::size_t fabric) {
+void RestoreRun::bind_over(std::size_t index, std::size_t fabric, Attempt attempt) {
   Peer& peer = peers_[index];
   const wire::Bind request{next_request(), peer.lease, {peer.link->handle(fabric)}};
+  const std::uint64_t sockets = request.fabrics.front().sockets;
   ++peer.unanswered;
-  peer.link->request(request.request, request, while_running([this, index, fabric](wire::Message& reply) {
+  peer.link->request(request.request, request,
+                     while_running([this, index, fabric, attempt, sockets](wire::Message& reply) {
                        Peer& source = peers_[index];
                        --source.unanswered;
                        const auto* failure = std::get_if<wire::Failure>(&reply);
                        if (failure != nullptr && failure->code == ErrorCode::unsupported) {
                          return leave_out(index, fabric, Error(failure->code, failure->message));
+                       }
+                       // The source may be the first to know that the sockets have ended.
+                       const bool ended = failure != nullptr && failure->code == ErrorCode::peer_lost && sockets != 0;
+                       if (ended && attempt == Attempt::first) {
+                         source.link->give_up(fabric, sockets);
+                         return connect_over(index, fabric, Attempt::last);
                        }
                        bound_over(index, fabric, expect<wire::Bound>(reply, source));
                      }));

@@ -113,7 +113,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void connect(std::size_t index);
   void connect_next(std::size_t index);
   void leave_out(std::size_t index, std::size_t fabric, const Error& why);
-  void bind_over(std::size_t index, std::size_t fabric);
+  enum class Attempt { first, last };
+  void connect_over(std::size_t index, std::size_t fabric, Attempt attempt);
+  void bind_over(std::size_t index, std::size_t fabric, Attempt attempt);
   void bound_over(std::size_t index, std::size_t fabric, const wire::Bound& reply);
   void check_bound(const Peer& peer, const wire::Bound& reply) const;
   void take_region(Peer& peer, std::size_t number, const wire::RegionHandle& handle,
