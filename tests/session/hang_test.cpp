@@ -82,6 +82,12 @@ void check_it_works_again(Session& session, Tensor& tensor) {
   BOOST_TEST(tensor.is_filled());
 }
 
+boost::test_tools::assertion_result connections_may_be_cut_while_they_send(boost::unit_test::test_unit_id /*case*/) {
+  boost::test_tools::assertion_result result(transport_under_test() != "ucx");
+  result.message() << "UCX over TCP may use a connection after it has freed it then (transport/README.md)";
+  return result;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(hang)
@@ -145,6 +151,7 @@ BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
   write_frame(child.socket(), {});
 }
 
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(connections_may_be_cut_while_they_send))
 BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout) {
   const Deadline deadline(150s);
   const auto port = free_port();

@@ -50,10 +50,6 @@ Config read_config() {
   if (!user_has_chosen(raw)) check(ucp_config_modify(raw, "TLS", "ib"), "choose UCX transports");
   // Endpoints over shared memory that can be cut off at once. Deaths are noticed by lifelines: UCX's own way needs 20 s.
   check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
-  // One event of its sockets at a time: what one does may end a connection, and UCX then still looks at what the same call has
-  // brought for that.
-  (void)ucp_config_modify(raw, "MAX_POLL", "1");
-  if (has_prefixes()) (void)ucp_config_modify(raw, "TCP_MAX_POLL", "1");
   if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
     // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
     // Newer versions have a prefix on it, and only warn of one that they do not know.
