@@ -83,7 +83,8 @@ struct Reader {
   /// The ranges in lists that are as long as allowed, `under_way` of them at a time.
   void read(const transport::RemoteRegion& region, std::span<const ReadRange> ranges, std::size_t under_way) const {
     // No longer than a fair share, so that each thread has one.
-    const std::size_t longest = std::min(endpoint->path({}).max_ranges, (ranges.size() + under_way - 1) / under_way);
+    const std::size_t longest =
+        std::min(endpoint->path({}).max_read_ranges, (ranges.size() + under_way - 1) / under_way);
     std::size_t posted = 0;
     while (!ranges.empty() || posted > 0) {
       while (!ranges.empty() && posted < under_way) {

@@ -78,7 +78,7 @@ class Incoming {
   [[nodiscard]] virtual ByteView header() const = 0;
   [[nodiscard]] virtual ByteCount payload_bytes() const = 0;
   /// The payload fills the ranges in their order. Requires: together they have payload_bytes(), and there are at most
-  /// Path::max_ranges of them. The list is copied; the memory stays borrowed until `done` runs. `done` also runs when the
+  /// Path::max_message_ranges of them. The list is copied; the memory stays borrowed until `done` runs. `done` also runs when the
   /// sender dies, as long as this fabric has an endpoint to it: keep that until what comes from there has ended.
   virtual void receive(std::span<const Memory> into, Completion done) = 0;
   void receive(const Memory& into, Completion done) { receive(std::span(&into, 1), std::move(done)); }
@@ -95,11 +95,12 @@ struct Path {
   bool map = false;              ///< regions that a peer has allocated can be addressed in place
   bool read = false;             ///< read() works, without the peer's processor
   bool message = false;          ///< send() works
-  std::size_t max_ranges = 1;    ///< of one message or read
-  ByteCount max_read_bytes = 0;  ///< of one read
-  int max_reads = 0;             ///< that are worth having under way at once
-  bool gpu_direct = false;       ///< device memory is moved without passing host memory
-  std::string why_not{};         ///< for people: why not mapped, or not read, or staged through the host
+  std::size_t max_message_ranges = 1;
+  std::size_t max_read_ranges = 1;  ///< of one list
+  ByteCount max_read_bytes = 0;     ///< of one list
+  int max_reads = 0;                ///< lists that are worth having under way at once
+  bool gpu_direct = false;          ///< device memory is moved without passing host memory
+  std::string why_not{};            ///< for people: why not mapped, or not read, or staged through the host
 };
 
 /// One range of a list of reads.
@@ -113,7 +114,7 @@ class Endpoint {
   /// Bounded: gives up on what is pending, whose completions then never run.
   virtual ~Endpoint() = default;
   /// One message whose payload is the ranges in their order. Header and list are copied; the memory stays borrowed until
-  /// `done` runs. At most max_header_bytes of header, and Path::max_ranges ranges.
+  /// `done` runs. At most max_header_bytes of header, and Path::max_message_ranges ranges.
   /// Errors: throws Error{invalid_argument} beyond these limits, Error{unsupported} without Path::message.
   virtual void send(ByteView header, std::span<const ConstMemory> payload, Completion done) = 0;
   void send(ByteView header, const ConstMemory& payload, Completion done) {
@@ -122,7 +123,7 @@ class Endpoint {
   /// Errors: throws Error{transport_failed} for a key that this fabric cannot read.
   virtual std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) = 0;
   /// One-sided reads, in any order, with one completion for all. The list is copied; the memory stays borrowed until `done`
-  /// runs. At most Path::max_ranges ranges.
+  /// runs. At most Path::max_read_ranges ranges.
   /// Errors: throws Error{invalid_argument} for a range outside of the region, a region of another fabric, or too many
   ///         ranges; Error{unsupported} without Path::read.
   virtual void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) = 0;

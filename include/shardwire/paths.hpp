@@ -15,17 +15,18 @@ namespace shardwire {
 
 /// One fabric between this process and a peer, for memory of one kind.
 struct FabricPath {
-  std::string transport;         ///< as in SessionOptions::transport, or "local" for this process itself
-  std::string carrier{};         ///< for people: protocol and device
-  Reach reach = Reach::network;  ///< host: the bytes pass no network interface
-  bool map = false;              ///< memory in the peer's arenas can be addressed in place
-  bool read = false;             ///< memory that the peer has registered is read without its processor
-  bool message = false;          ///< any memory is asked for and sent
-  bool gpu_direct = false;       ///< device memory moves without passing host memory
-  std::size_t max_ranges = 0;    ///< of one message or read
-  ByteCount max_read_bytes = 0;  ///< of one read
-  int max_reads = 0;             ///< worth having under way at once
-  std::string why_not{};         ///< for people: why not mapped, not read, or through host memory
+  std::string transport;               ///< as in SessionOptions::transport, or "local" for this process itself
+  std::string carrier{};               ///< for people: protocol and device
+  Reach reach = Reach::network;        ///< host: the bytes pass no network interface
+  bool map = false;                    ///< memory in the peer's arenas can be addressed in place
+  bool read = false;                   ///< memory that the peer has registered is read without its processor
+  bool message = false;                ///< any memory is asked for and sent
+  bool gpu_direct = false;             ///< device memory moves without passing host memory
+  std::size_t max_message_ranges = 0;  ///< of one message; 0: there are none
+  std::size_t max_read_ranges = 0;     ///< of one list of reads; 0: there are none
+  ByteCount max_read_bytes = 0;        ///< of one list of reads
+  int max_reads = 0;                   ///< lists that are worth having under way at once
+  std::string why_not{};               ///< for people: why not mapped, not read, or through host memory
 };
 
 /// How memory of one kind comes from a peer.

@@ -35,7 +35,7 @@ void StraightSource::send(std::shared_ptr<ServedRequest> request, std::vector<So
 void StraightSource::send_gathered(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
   const transport::Endpoint* const endpoint = request->endpoint();
   if (endpoint == nullptr) return;
-  const std::size_t max_ranges = endpoint->path({}).max_ranges;
+  const std::size_t max_ranges = endpoint->path({}).max_message_ranges;
   std::vector<Message> messages(1);
   auto& ranges = messages.front().ranges;
   for (const SourceBox& source : boxes) {

@@ -228,7 +228,8 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
                             .read = path.read,
                             .message = path.message,
                             .gpu_direct = path.gpu_direct,
-                            .max_ranges = path.max_ranges,
+                            .max_message_ranges = path.message ? path.max_message_ranges : 0,
+                            .max_read_ranges = path.read ? path.max_read_ranges : 0,
                             .max_read_bytes = path.max_read_bytes,
                             .max_reads = path.max_reads,
                             .why_not = path.why_not});

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
 BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others) {
   const Deadline deadline(30s);
   Pair pair;
-  const std::size_t most = pair.to_right->path({}).max_ranges;
+  const std::size_t most = pair.to_right->path({}).max_message_ranges;
   const Bytes content = pattern(900'000);
   std::vector<transport::ConstMemory> from;
   Bytes expected;

@@ -115,7 +115,7 @@ BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::un
   const auto remote = import_region(*pair.to_left, *region, size);
   BOOST_TEST(remote->mapped().empty() == (adopted || !path.map));
   // Odd lengths at odd places, the last bytes first.
-  const std::size_t count = std::min<std::size_t>(path.max_ranges, 500);
+  const std::size_t count = std::min<std::size_t>(path.max_read_ranges, 500);
   Bytes into(size);
   std::vector<transport::ReadRange> ranges;
   Bytes expected(size);
@@ -137,7 +137,7 @@ BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::un
   run_until([&] { pair.step(); }, [] { return false; }, 50ms);
   BOOST_TEST(completions == 1);
   Bytes byte(1);
-  const std::vector<transport::ReadRange> too_many(path.max_ranges + 1, {0, transport::host_memory(byte)});
+  const std::vector<transport::ReadRange> too_many(path.max_read_ranges + 1, {0, transport::host_memory(byte)});
   BOOST_CHECK_THROW(pair.to_left->read(*remote, too_many, {}), Error);
 }
 

@@ -191,7 +191,8 @@ class LoopbackEndpoint final : public Endpoint {
             .map = host,
             .read = host,
             .message = host,
-            .max_ranges = max_ranges,
+            .max_message_ranges = max_ranges,
+            .max_read_ranges = max_ranges,
             .max_read_bytes = std::numeric_limits<ByteCount>::max(),
             .max_reads = max_reads,
             .why_not = host ? "" : "the loopback transport knows host memory only"};

@@ -65,7 +65,7 @@ Path ShmEndpoint::path(const MemoryPlace& place) const {
             .reach = Reach::host,
             .map = host,
             .read = host && why_no_attach_.empty(),
-            .max_ranges = max_ranges,
+            .max_read_ranges = max_ranges,
             .max_read_bytes = std::numeric_limits<ByteCount>::max(),
             .max_reads = max_reads};
   if (!host) {

@@ -38,7 +38,7 @@ class TcpEndpoint final : public Endpoint {
     return {.carrier = connection_->carrier(),
             .reach = connection_->on_host() ? Reach::host : Reach::network,
             .message = host,
-            .max_ranges = max_ranges,
+            .max_message_ranges = max_ranges,
             .why_not = host ? "tcp neither maps memory nor reads it without its owner"
                             : "the tcp transport knows host memory only"};
   }

@@ -76,7 +76,7 @@ struct SourcePeer {
     return std::ranges::all_of(connected, [&](const ConnectedFabric& one) { return link->connected(one.fabric); });
   }
   /// Of one message from there.
-  [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_ranges : 1; }
+  [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_message_ranges : 1; }
   /// Nothing of the source's memory is known any more; the next restore binds anew.
   void unbind() {
     bound_generation = 0;

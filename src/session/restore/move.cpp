@@ -24,7 +24,7 @@ void RestoreRun::move_all() {
     const transport::Path path = from.read_by ? from.connected[*from.read_by].path : transport::Path{};
     engine_->limit(static_cast<std::uint32_t>(peer), {.max_pack_bytes = from.max_pack_bytes,
                                                       .first_request = first_request(),
-                                                      .max_ranges = path.max_ranges,
+                                                      .max_ranges = path.max_read_ranges,
                                                       .max_read_bytes = path.max_read_bytes,
                                                       .max_reads = path.max_reads,
                                                       .max_message_ranges = from.message_ranges()});
