@@ -15,7 +15,7 @@ using transport::Clock;
 
 namespace {
 
-constexpr std::size_t large = 12 << 20;
+const std::size_t large = on_slow_machine() ? 1 << 20 : 12 << 20;
 
 /// Memory of the left fabric that the right one reads: allocated, and adopted where that can be read.
 struct Readable {
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(many_reads_under_way_get_their_own_bytes) {
   const Deadline deadline(60s);
   Readable readable;
   constexpr std::size_t count = 100;
-  constexpr std::size_t part = 120'001;
+  const std::size_t part = large / (count + 4) | 1;
   for (const auto& remote : readable.remotes) {
     std::vector<Bytes> into(count, Bytes(part));
     std::vector<Result> results(count);
@@ -93,6 +93,12 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
   transport::Fabric& fabric = *readable.pair.right;
   BOOST_REQUIRE(fabric.event_descriptor() >= 0);
   Bytes into(large);
+  // Settle the connection first: its handshake may take both sides.
+  for (const auto& remote : readable.remotes) {
+    Result first;
+    read(*readable.pair.to_left, *remote, 0, std::span(into).first(10), first.completion());
+    BOOST_REQUIRE(readable.pair.until([&] { return first.done; }));
+  }
   for (int round = 0; round < 20; ++round) {
     Result result;
     const std::size_t bytes = round % 2 == 0 ? large : 10;
@@ -109,10 +115,12 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
     BOOST_TEST((Clock::now() - started < 5s));
     BOOST_TEST(wakings < 10);  // and it does not wake for nothing
   }
-  while (fabric.progress()) continue;
-  BOOST_TEST(fabric.arm());
-  pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
-  BOOST_TEST(::poll(&entry, 1, 50) == 0);
+  // Then it sleeps, but for a late word of the handshake.
+  const auto sleeps = [&] {
+    pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
+    return fabric.arm() && ::poll(&entry, 1, 50) == 0;
+  };
+  BOOST_TEST(run_until([&] { readable.pair.step(); }, sleeps, 1s));
 }
 
 BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
@@ -241,13 +249,15 @@ BOOST_AUTO_TEST_CASE(a_fabric_is_closed_before_its_endpoints) {
 BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fail) {
   const Deadline deadline(60s);
   Pair pair;
-  const Bytes content = pattern(4 << 20, 7);
+  const Bytes content = pattern(on_slow_machine() ? 1 << 16 : 4 << 20, 7);
   int withdrawn = 0;
   int whole = 0;
   for (int round = 0; round < 60; ++round) {
     Bytes memory = content;
     auto region = pair.left->adopt(transport::host_memory(memory));
     BOOST_REQUIRE(!region->key().empty());
+    // A NIC that has refused a read does nothing more for that endpoint.
+    if (pair.to_left->failed()) pair.to_left = connect_anew(*pair.right, *pair.left, pair.to_right);
     const auto remote = import_region(*pair.to_left, *region, memory.size());
     Bytes into(memory.size());
     Result result;

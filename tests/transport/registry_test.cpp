@@ -140,4 +140,36 @@ BOOST_AUTO_TEST_CASE(rdma_hardware_is_a_device_with_an_active_port) {
   BOOST_TEST(probe_rdma(folder).detail == "mlx5_0, rxe0");
 }
 
+BOOST_AUTO_TEST_CASE(ports_are_listed_that_are_active) {
+  FakeRoot root;
+  root.write("/sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE");
+  root.write("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN");
+  root.write("/sys/class/infiniband/mlx5_0/ports/2/state", "4: ACTIVE");
+  const std::vector<std::string> expected{"mlx5_0:2", "mlx5_1:1"};
+  BOOST_TEST(active_ports((root.path / "sys/class/infiniband").string()) == expected, boost::test_tools::per_element());
+  BOOST_TEST(active_ports("/nowhere").empty());
+}
+
+BOOST_AUTO_TEST_CASE(ports_are_left_out_that_the_user_has_not_named) {
+  const std::vector<std::string> ports{"mlx5_0:1", "mlx5_0:2", "mlx5_10:1"};
+  BOOST_TEST((chosen_ports(ports, "") == ports));
+  BOOST_TEST((chosen_ports(ports, "all") == ports));
+  BOOST_TEST((chosen_ports(ports, "eth0,mlx5_0:2") == std::vector<std::string>{"mlx5_0:2"}));
+  BOOST_TEST((chosen_ports(ports, "mlx5_0") == std::vector<std::string>{"mlx5_0:1", "mlx5_0:2"}));
+  BOOST_TEST(chosen_ports(ports, "mlx5_1:1,lo").empty());
+}
+
+BOOST_AUTO_TEST_CASE(reads_use_those_of_the_chosen_transports_that_are_hardware) {
+  BOOST_TEST(reading_transports("") == "rc_v,rc_x,dc_x");
+  BOOST_TEST(reading_transports("all") == "rc_v,rc_x,dc_x");
+  BOOST_TEST(reading_transports("ib") == "rc_v,rc_x,dc_x");
+  BOOST_TEST(reading_transports("rc,tcp") == "rc_v,rc_x");
+  BOOST_TEST(reading_transports("rc_mlx5,self") == "rc_x");
+  BOOST_TEST(reading_transports("dc_x") == "dc_x");
+  BOOST_TEST(reading_transports("^dc_x,tcp") == "rc_v,rc_x");
+  BOOST_TEST(reading_transports("^ib") == "");
+  BOOST_TEST(reading_transports("tcp") == "");
+  BOOST_TEST(reading_transports("ud_v,posix") == "");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -45,32 +45,68 @@ bool has_prefixes() {
 Config read_config() {
   ucp_config_t* raw = nullptr;
   check(ucp_config_read(nullptr, nullptr, &raw), "read the UCX configuration");
-  Config config(raw);
+  return Config(raw);
+}
+
+// Of a transport or a memory domain. Newer versions have a prefix on its name, and only warn of one that they do not know.
+void modify_component(ucp_config_t* config, const std::string& prefix, const std::string& name, const char* value) {
+  (void)ucp_config_modify(config, name.c_str(), value);
+  if (has_prefixes()) (void)ucp_config_modify(config, (prefix + name).c_str(), value);
+}
+
+Config serving_config() {
+  Config config = read_config();
+  ucp_config_t* const raw = config.get();
   // Unasked, hardware alone: what listens on TCP trusts whoever connects.
   if (!user_has_chosen(raw)) check(ucp_config_modify(raw, "TLS", "ib"), "choose UCX transports");
   // Endpoints over shared memory that can be cut off at once. Deaths are noticed by lifelines: UCX's own way needs 20 s.
   check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
   if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
     // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
-    // Newer versions have a prefix on it, and only warn of one that they do not know.
-    (void)ucp_config_modify(raw, "RX_SEG_SIZE", tcp_segment);
-    if (has_prefixes()) (void)ucp_config_modify(raw, "TCP_RX_SEG_SIZE", tcp_segment);
+    modify_component(raw, "TCP_", "RX_SEG_SIZE", tcp_segment);
   }
+  // UCX would keep what it has registered when it is told to let go of it, and peers could go on reading there.
+  modify_component(raw, "IB_", "REG_METHODS", "direct");
   return config;
+}
+
+ContextHandle open_context(const ucp_config_t* config, std::uint64_t features, const char* what) {
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = features;
+  params.name = "shardwire";
+  params.mt_workers_shared = 1;  // memory is registered on any thread
+  ucp_context_h context = nullptr;
+  check(ucp_init(&params, config, &context), what);
+  return ContextHandle(context);
 }
 
 }  // namespace
 
-ContextHandle open_context() {
+// No RMA, no atomics: UCX emulates them in software where the hardware has none, and then checks no key. The hardware of who
+// reads needs no feature here.
+ContextHandle open_serving_context() {
+  return open_context(serving_config().get(), UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, "open a UCX context");
+}
+
+ContextHandle open_reading_context(const std::string& device, const std::string& transports) {
   const Config config = read_config();
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  // No RMA, no atomics: UCX emulates them in software where the hardware has none, and then checks no key.
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  params.name = "shardwire";
-  ucp_context_h context = nullptr;
-  check(ucp_init(&params, config.get(), &context), "open a UCX context");
-  return ContextHandle(context);
+  check(ucp_config_modify(config.get(), "TLS", transports.c_str()), "choose UCX transports");
+  check(ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()), "choose a UCX device");
+  return open_context(config.get(), UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP, "open a UCX context for reads");
+}
+
+std::string chosen_transports() {
+  const Config config = read_config();
+  const char* const variable = std::getenv("UCX_TLS");
+  if (variable != nullptr && *variable != '\0') return variable;
+  return printed_value(config.get(), "UCX_TLS=");
+}
+
+bool registers_on_any_thread(ucp_context* context) {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_THREAD_MODE;
+  return ucp_context_query(context, &attributes) == UCS_OK && attributes.thread_mode == UCS_THREAD_MODE_MULTI;
 }
 
 std::string library_version() {

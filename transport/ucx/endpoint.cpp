@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "transport/bytes.hpp"
@@ -17,6 +16,17 @@ namespace {
 // From here on the receiver chooses where the payload goes; below, a copy is cheaper than asking.
 constexpr std::size_t rendezvous_bytes = 64 * 1024;
 constexpr auto parting_time = std::chrono::milliseconds(100);
+constexpr std::size_t max_read_ranges = 4096;
+constexpr int max_reads = 8;
+
+/// A peer's region. The key is null where the peer has turned out not to be read.
+struct UcxRemote final : RemoteRegion {
+  UcxRemote(std::shared_ptr<const RemoteKey> its_key, ByteCount bytes) : key(std::move(its_key)), size_bytes(bytes) {}
+  [[nodiscard]] ConstMemory mapped() const override { return {}; }
+
+  std::shared_ptr<const RemoteKey> key;
+  ByteCount size_bytes;
+};
 
 void on_sent(void* request, ucs_status_t status, void* user_data) noexcept {
   auto* const operation = static_cast<Operation*>(user_data);
@@ -35,21 +45,17 @@ void await(Worker& worker, ucs_status_ptr_t request) {
 
 }  // namespace
 
-UcxEndpoint::UcxEndpoint(std::uint64_t own_fabric, const Address& peer, support::Descriptor lifeline,
-                         std::shared_ptr<Worker> worker, std::shared_ptr<Endpoints> all)
+UcxEndpoint::UcxEndpoint(std::uint64_t own_fabric, Address peer, support::Descriptor lifeline,
+                         std::shared_ptr<Worker> worker, std::shared_ptr<const Reading> reading,
+                         std::shared_ptr<Endpoints> all)
     : own_fabric_(own_fabric),
-      peer_fabric_(peer.fabric),
+      peer_(std::move(peer)),
       lifeline_(std::move(lifeline)),
       worker_(std::move(worker)),
+      reading_(std::move(reading)),
       all_(std::move(all)) {
-  ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(peer.worker.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {.cb = on_error, .arg = this};
-  all_->reserve(all_->size() + 1);  // nothing may fail once there is an endpoint
-  check(ucp_ep_create(worker_->handle(), &params, &handle_), "connect to a peer");
+  all_->reserve(all_->size() + 1);  // nothing may fail once there is a connection
+  connection_ = std::make_unique<PeerConnection>(*worker_, peer_.worker);
   all_->push_back(this);
 }
 
@@ -60,38 +66,46 @@ UcxEndpoint::~UcxEndpoint() {
 
 void UcxEndpoint::close() {
   const ScopedLogSuppression no_log;
+  reads_.reset();
   worker_->give_up([this](const Operation& operation) { return operation.endpoint == this; });
-  if (handle_ != nullptr && !failed()) {
+  if (!failed()) {
+    const auto deadline = Clock::now() + parting_time;
+    while (!connection_->ready() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
+    post();
     const ucp_request_param_t params{};
-    await(*worker_, ucp_ep_flush_nbx(handle_, &params));
+    if (connection_->ready()) await(*worker_, ucp_ep_flush_nbx(connection_->handle(), &params));
   }
   cut();
-  await(*worker_, std::exchange(closing_, nullptr));
+  connection_->await_close();
   lifeline_.reset();
 }
 
 void UcxEndpoint::cut() {
-  failed_ = true;
-  if (handle_ == nullptr) return;
-  const ScopedLogSuppression no_log;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  closing_ = ucp_ep_close_nbx(std::exchange(handle_, nullptr), &params);
+  cut_ = true;
+  connection_->close();
+  post();
+}
+
+void UcxEndpoint::cut_reads(const Fault& why) {
+  if (reads_) reads_->cut(why);
+}
+
+// What waited for the handshake goes; or it ends, if that has failed.
+void UcxEndpoint::post() {
+  if (reads_) reads_->post();
+  if (waiting_.empty() || !(cut_ || connection_->ready() || connection_->error() != UCS_OK)) return;
+  for (Operation* const operation : std::exchange(waiting_, {})) post(operation);
 }
 
 void UcxEndpoint::abort() {
-  abort_receives_from(peer_fabric_, Clock::time_point::max(),
-                      {ErrorCode::cancelled, "the connection was cut from this side"}, *worker_, *all_);
+  const Fault why{ErrorCode::cancelled, "the connection was cut from this side"};
+  abort_receives_from(peer_.fabric, Clock::time_point::max(), why, *worker_, *all_);
+  cut_reads(why);
   cut();
 }
 
-void UcxEndpoint::on_error(void* self, ucp_ep_h, ucs_status_t) {
-  static_cast<UcxEndpoint*>(self)->failed_ = true;
-}
-
 bool UcxEndpoint::failed() const {
-  return failed_ || is_cut(lifeline_);
+  return has_ended() || (reads_ && reads_->failed()) || is_cut(lifeline_);
 }
 
 void UcxEndpoint::send(ByteView header, std::span<const ConstMemory> payload, Completion done) {
@@ -104,63 +118,91 @@ void UcxEndpoint::send(ByteView header, std::span<const ConstMemory> payload, Co
   append(operation.header, own_fabric_);
   append_bytes(operation.header, header);
   operation.done = std::move(done);
+  operation.payload = range;
   Operation* const posted = worker_->add(std::move(operation));
   if (failed()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));
+  if (!connection_->ready()) return waiting_.push_back(posted);
+  post(posted);
+}
 
+void UcxEndpoint::post(Operation* operation) {
+  if (has_ended()) return worker_->finish(operation, UCS_ERR_CANCELED);
   const ScopedLogSuppression no_log;
+  const ConstMemory& payload = operation->payload;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.cb.send = on_sent;
-  params.user_data = posted;
-  params.flags = range.bytes >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY : 0;
-  worker_->posted(posted, ucp_am_send_nbx(handle_, message_id, posted->header.data(), posted->header.size(),
-                                          range.address, static_cast<std::size_t>(range.bytes), &params));
+  params.user_data = operation;
+  params.flags = payload.bytes >= rendezvous_bytes ? UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY : 0;
+  worker_->posted(operation,
+                  ucp_am_send_nbx(connection_->handle(), message_id, operation->header.data(), operation->header.size(),
+                                  payload.address, static_cast<std::size_t>(payload.bytes), &params));
 }
 
-std::unique_ptr<RemoteRegion> UcxEndpoint::import_region(RegionKey, ByteCount) {
-  throw Error(ErrorCode::transport_failed, "the ucx transport has no region keys");
+bool UcxEndpoint::has_ended() const {
+  return cut_ || connection_->error() != UCS_OK;
 }
 
-void UcxEndpoint::read(const RemoteRegion&, std::span<const ReadRange>, Completion) {
-  throw Error(ErrorCode::unsupported, "the ucx transport has no one-sided reads yet");
-}
-
-std::vector<std::string> UcxEndpoint::lanes() const {
-  if (failed_) return last_lanes_;
-  const ScopedLogSuppression no_log;
-  char* text = nullptr;
-  std::size_t size = 0;
-  std::FILE* const stream = open_memstream(&text, &size);
-  if (stream == nullptr) return last_lanes_;
-  ucp_ep_print_info(handle_, stream);
-  std::fclose(stream);
-  const std::string printed(text, size);
-  std::free(text);
-
-  // "#  lane[0]:  3:tcp/lo.0 md[1] -> ...": the word behind the index names transport and device.
-  std::vector<std::string> out;
-  for (std::size_t at = printed.find("lane["); at != std::string::npos; at = printed.find("lane[", at + 1)) {
-    const std::size_t index = printed.find(':', at);
-    const std::size_t first = printed.find(':', index + 1);
-    const std::size_t line_end = std::min(printed.find('\n', at), printed.size());
-    if (first == std::string::npos || first > line_end) continue;
-    std::string lane = printed.substr(first + 1, printed.find_first_of(" \n", first + 1) - first - 1);
-    if (const std::size_t path = lane.rfind('.'); path != std::string::npos) lane.resize(path);
-    if (std::find(out.begin(), out.end(), lane) == out.end()) out.push_back(std::move(lane));
+void UcxEndpoint::open_reads() {
+  if (reads_ || !why_no_reads_.empty()) return;
+  if (!reading_->possible() || !peer_.serves_reads) {
+    throw Error(ErrorCode::transport_failed, "a key from a peer that is not read by hardware");
   }
-  last_lanes_ = out;
-  return out;
+  const ScopedLogSuppression no_log;
+  try {
+    reads_ = std::make_unique<ReadChannel>(reading_->worker_for_peer(), peer_.worker, this);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    why_no_reads_ = error.what();
+  }
+}
+
+std::unique_ptr<RemoteRegion> UcxEndpoint::import_region(RegionKey key, ByteCount size_bytes) {
+  open_reads();
+  return std::make_unique<UcxRemote>(reads_ ? reads_->import_key(key.bytes, size_bytes) : nullptr, size_bytes);
+}
+
+void UcxEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
+  if (!reads_) throw Error(ErrorCode::unsupported, "the peer cannot be read: " + path({}).why_not);
+  const auto* remote = dynamic_cast<const UcxRemote*>(&region);
+  if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
+  if (ranges.size() > max_read_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
+  for (const ReadRange& range : ranges) {
+    if (range.offset_bytes > remote->size_bytes || range.into.bytes > remote->size_bytes - range.offset_bytes) {
+      throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
+    }
+    if (range.into.place.kind != MemoryKind::host) {
+      throw Error(ErrorCode::invalid_argument, "read() into memory that the ucx transport does not know");
+    }
+  }
+  if (failed() && !reads_->failed()) reads_->cut({ErrorCode::peer_lost, "the peer is gone"});
+  reads_->read(remote->key, ranges, std::move(done));
 }
 
 Path UcxEndpoint::path(const MemoryPlace& place) const {
-  const std::vector<std::string> all = lanes();
+  const std::vector<std::string>& all = connection_->lanes();
   const auto in_memory = [](const std::string& lane) { return lane.ends_with("/memory"); };  // as UCX calls the device
   const bool host = place.kind == MemoryKind::host;
-  return {
-      .carrier = fmt::format("{}", fmt::join(all, ", ")),
-      .reach = !all.empty() && std::all_of(all.begin(), all.end(), in_memory) ? Reach::host : Reach::network,
-      .message = host,
-      .why_not = host ? "the ucx transport has no one-sided reads yet" : "the ucx transport knows host memory only"};
+  Path path{.carrier = fmt::format("{}", fmt::join(all, ", ")),
+            .reach = !all.empty() && std::all_of(all.begin(), all.end(), in_memory) ? Reach::host : Reach::network,
+            .message = host};
+  if (reads_) path.carrier += fmt::format(", reads by {}", reads_->carrier());
+  if (!host) {
+    path.why_not = "the ucx transport knows host memory only";
+  } else if (!reading_->possible()) {
+    path.why_not = reading_->why_not();
+  } else if (!peer_.serves_reads) {
+    path.why_not = "the peer does not let itself be read by hardware";
+  } else if (!why_no_reads_.empty()) {
+    path.why_not = why_no_reads_;
+  } else {
+    path.read = true;
+    path.max_read_ranges = max_read_ranges;
+    path.max_read_bytes = std::numeric_limits<ByteCount>::max();
+    path.max_reads = max_reads;
+    path.why_not = "a NIC reads memory and does not map it";
+  }
+  return path;
 }
 
 void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "support/descriptors.hpp"
-#include "transport/ucx/worker.hpp"
+#include "transport/ucx/peer_connection.hpp"
+#include "transport/ucx/read_channel.hpp"
+#include "transport/ucx/reading.hpp"
 
 namespace shardwire::transport::ucx {
 
@@ -10,6 +12,7 @@ namespace shardwire::transport::ucx {
 struct Address {
   std::uint64_t fabric = 0;
   Bytes worker;
+  bool serves_reads = false;  ///< by hardware
 };
 Bytes encode(const Address& address);
 /// Errors: throws Error{transport_failed}.
@@ -19,12 +22,12 @@ class UcxEndpoint;
 /// Those of a fabric that there are.
 using Endpoints = std::vector<UcxEndpoint*>;
 
-/// One UCX endpoint. Always made so that it can be cut off at once (peer error handling).
+/// A peer: messages over one connection, reads over another.
 class UcxEndpoint final : public Endpoint {
  public:
   /// `lifeline` may be none. Errors: throws Error{unsupported} when no transport of the worker reaches the address.
-  UcxEndpoint(std::uint64_t own_fabric, const Address& peer, support::Descriptor lifeline,
-              std::shared_ptr<Worker> worker, std::shared_ptr<Endpoints> all);
+  UcxEndpoint(std::uint64_t own_fabric, Address peer, support::Descriptor lifeline, std::shared_ptr<Worker> worker,
+              std::shared_ptr<const Reading> reading, std::shared_ptr<Endpoints> all);
   /// Bounded: gives what was sent a moment to leave, then cuts.
   ~UcxEndpoint() override;
   UcxEndpoint(const UcxEndpoint&) = delete;
@@ -38,12 +41,16 @@ class UcxEndpoint final : public Endpoint {
   [[nodiscard]] Path path(const MemoryPlace& place) const override;
   void abort() override;
 
-  [[nodiscard]] std::uint64_t peer_fabric() const { return peer_fabric_; }
-  [[nodiscard]] ucp_ep* handle() const { return handle_; }
+  [[nodiscard]] std::uint64_t peer_fabric() const { return peer_.fabric; }
+  [[nodiscard]] ucp_ep* handle() const { return connection_->handle(); }
   /// Readable when the peer is gone; none where that is not told.
   [[nodiscard]] const support::Descriptor& lifeline() const { return lifeline_; }
   /// Cuts it, and nothing else; what is posted to it ends with a fault.
   void cut();
+  /// The same for its reads, which end for `why`.
+  void cut_reads(const Fault& why);
+  /// Posts what has had to wait.
+  void post();
   /// Ends it as the destructor does.
   void close();
 
@@ -52,19 +59,21 @@ class UcxEndpoint final : public Endpoint {
   Clock::time_point replaced = Clock::time_point::max();
 
  private:
-  static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
-  /// Transports and devices of the lanes, as UCX lists them, e.g. "tcp/lo".
-  [[nodiscard]] std::vector<std::string> lanes() const;
+  [[nodiscard]] bool has_ended() const;
+  void post(Operation* operation);
+  void open_reads();
 
   std::uint64_t own_fabric_;
-  std::uint64_t peer_fabric_;
+  Address peer_;
   support::Descriptor lifeline_;
-  std::shared_ptr<Worker> worker_;      // owners: the fabric and its endpoints
-  std::shared_ptr<Endpoints> all_;      // owners: the fabric and its endpoints
-  ucp_ep_h handle_ = nullptr;           // null once cut
-  ucs_status_ptr_t closing_ = nullptr;  // of cut()
-  bool failed_ = false;                 // UCX has said so, or it was cut
-  mutable std::vector<std::string> last_lanes_;
+  std::shared_ptr<Worker> worker_;          // owners: the fabric and its endpoints
+  std::shared_ptr<const Reading> reading_;  // owners: the same
+  std::shared_ptr<Endpoints> all_;          // owners: the fabric and its endpoints
+  std::unique_ptr<PeerConnection> connection_;
+  bool cut_ = false;
+  std::vector<Operation*> waiting_;     // for the handshake
+  std::unique_ptr<ReadChannel> reads_;  // once a region was imported
+  std::string why_no_reads_;
 };
 
 /// Ends all receives from a fabric that began until `latest`, for `why`: whatever endpoints they arrive on are cut, those

@@ -100,13 +100,15 @@ class UcxFabric final : public Fabric {
   [[nodiscard]] std::string domain() const override { return domain_; }
   [[nodiscard]] Bytes address() const override {
     const ScopedLogSuppression no_log;
-    return encode(Address{id_, worker_->address()});
+    return encode(Address{id_, worker_->address(), reading_->possible()});
   }
   using Fabric::allocate;
   std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {
-    return allocate_region(size_bytes, place);
+    return allocate_region(worker_, reading_->possible(), size_bytes, place);
   }
-  std::unique_ptr<Region> adopt(const Memory& memory) override { return adopt_region(memory); }
+  std::unique_ptr<Region> adopt(const Memory& memory) override {
+    return adopt_region(worker_, reading_->possible(), memory);
+  }
   std::unique_ptr<Endpoint> connect(PeerAddress at) override;
   void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
   bool progress() override;
@@ -131,7 +133,8 @@ class UcxFabric final : public Fabric {
   std::uint64_t id_ = random_id();
   std::string domain_;
   support::Descriptor events_;
-  std::shared_ptr<Worker> worker_;  // owners: the fabric and its endpoints
+  std::shared_ptr<Worker> worker_;          // owners: the fabric, its endpoints and regions
+  std::shared_ptr<const Reading> reading_;  // owners: the fabric and its endpoints
   Lifeline lifeline_{id_};
   MessageHandler handler_;
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
@@ -142,16 +145,20 @@ class UcxFabric final : public Fabric {
 std::shared_ptr<Worker> open_worker() {
   const ScopedLogSuppression no_log;
   support::require_descriptors(descriptors_to_open, "opening UCX");
-  return std::make_shared<Worker>();
+  auto worker = std::make_shared<Worker>(open_serving_context());
+  worker->accept_messages();
+  return worker;
 }
 
-UcxFabric::UcxFabric() : events_(::epoll_create1(EPOLL_CLOEXEC)), worker_(open_worker()) {
+UcxFabric::UcxFabric()
+    : events_(::epoll_create1(EPOLL_CLOEXEC)), worker_(open_worker()), reading_(std::make_shared<Reading>(worker_)) {
   // UCX promises nothing between versions on the wire before 1.16.
   const std::string version = library_version();
   const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE");
   domain_ = fmt::format("{} active messages, TCP segments of {}", version.substr(0, version.rfind('.')),
                         segment == nullptr ? tcp_segment : segment);
   listen(worker_->descriptor());
+  for (const auto& worker : reading_->workers()) listen(worker->descriptor());
 }
 
 UcxFabric::~UcxFabric() {
@@ -178,7 +185,7 @@ std::unique_ptr<Endpoint> UcxFabric::connect(PeerAddress at) {
   const Address peer = decode_address(at.address);
   end_departures(peer.fabric);
   support::Descriptor lifeline = at.same_host ? hold_lifeline(peer.fabric) : support::Descriptor();
-  auto endpoint = std::make_unique<UcxEndpoint>(id_, peer, std::move(lifeline), worker_, endpoints_);
+  auto endpoint = std::make_unique<UcxEndpoint>(id_, peer, std::move(lifeline), worker_, reading_, endpoints_);
   if (endpoint->lifeline()) listen(endpoint->lifeline().get());
   return endpoint;
 }
@@ -189,6 +196,7 @@ void UcxFabric::notice_departures(Clock::time_point now) {
     endpoint->departure_seen = true;
     if (endpoint->lifeline()) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, endpoint->lifeline().get(), nullptr);
     worker_->fault([&](const Operation& operation) { return operation.endpoint == endpoint; }, peer_is_gone());
+    endpoint->cut_reads(peer_is_gone());
     departures_.push_back({endpoint->peer_fabric(), now + receive_grace, endpoint->replaced});
   }
 }
@@ -239,8 +247,8 @@ void UcxFabric::end_departures(std::uint64_t fabric) {
 }
 
 bool UcxFabric::run_handlers() {
-  const bool any = !worker_->arrivals.empty() || !worker_->finished.empty();
-  // As many as are there now: handlers post, and what completes at once is for the next call.
+  const bool arrived = !worker_->arrivals.empty();
+  // As many as are there now: handlers post.
   for (std::size_t left = worker_->arrivals.size(); left > 0; --left) {
     Arrival arrival = std::move(worker_->arrivals.front());
     worker_->arrivals.pop_front();
@@ -248,17 +256,16 @@ bool UcxFabric::run_handlers() {
     UcxIncoming incoming(*worker_, std::move(arrival));
     if (ours && handler_) handler_(incoming);
   }
-  for (std::size_t left = worker_->finished.size(); left > 0; --left) {
-    const auto operation = std::move(worker_->finished.front());
-    worker_->finished.pop_front();
-    if (operation->done) operation->done(operation->outcome);
-  }
+  bool any = worker_->complete() || arrived;
+  for (const auto& worker : reading_->workers()) any = worker->complete() || any;
   return any;
 }
 
 bool UcxFabric::progress() {
   const ScopedLogSuppression no_log;
-  const bool advanced = worker_->progress();
+  bool advanced = worker_->progress();
+  for (const auto& worker : reading_->workers()) advanced = worker->progress() || advanced;
+  for (UcxEndpoint* const endpoint : *endpoints_) endpoint->post();
   watch_peers();
   return run_handlers() || advanced;
 }
@@ -267,7 +274,7 @@ bool UcxFabric::arm() {
   const ScopedLogSuppression no_log;
   if (!departures_.empty()) return false;  // their receives end by the clock
   next_watch_ = {};                        // whatever wakes the caller, it may be a peer that died
-  return worker_->arm();
+  return worker_->arm() && std::ranges::all_of(reading_->workers(), [](const auto& worker) { return worker->arm(); });
 }
 
 }  // namespace

@@ -29,7 +29,19 @@ void leave_behind(ContextHandle context, WorkerHandle worker) {
 
 }  // namespace
 
-Worker::Worker() : context_(open_context()), handle_(open_worker(context_.get())) {
+ucs_status_ptr_t close_by_force(ucp_ep* endpoint) {
+  const ScopedLogSuppression no_log;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  return ucp_ep_close_nbx(endpoint, &params);
+}
+
+Worker::Worker(ContextHandle context) : context_(std::move(context)), handle_(open_worker(context_.get())) {
+  check(ucp_worker_get_efd(handle(), &descriptor_), "get the event descriptor of a UCX worker");
+}
+
+void Worker::accept_messages() {
   ucp_am_handler_param_t params{};
   params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -38,14 +50,13 @@ Worker::Worker() : context_(open_context()), handle_(open_worker(context_.get())
   params.cb = on_active_message;
   params.arg = this;
   check(ucp_worker_set_am_recv_handler(handle(), &params), "install the message handler");
-  check(ucp_worker_get_efd(handle(), &descriptor_), "get the event descriptor of a UCX worker");
 }
 
 Worker::~Worker() {
   const ScopedLogSuppression no_log;
   release_all();
   abort_receives();
-  if (under_way_.empty() && settle()) return;
+  if (under_way_.empty() && handshakes_.empty() && settle()) return;
   leave_behind(std::move(context_), std::move(handle_));
 }
 
@@ -79,12 +90,16 @@ std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, Clock::time_point 
 }
 
 void Worker::close(ucp_ep* reply) {
-  const ScopedLogSuppression no_log;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(reply, &params);
+  const ucs_status_ptr_t request = close_by_force(reply);
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+}
+
+void Worker::end_handshakes() {
+  std::erase_if(handshakes_, [this](const auto& handshake) {
+    if (!handshake->over) return false;
+    if (handshake->abandoned) close(handshake->endpoint);
+    return true;
+  });
 }
 
 void Worker::abort_receives() {
@@ -98,7 +113,10 @@ void Worker::abort_receives() {
       close(reply);
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
-  while (!under_way_.empty() && Clock::now() < deadline) ucp_worker_progress(handle());
+  while (!(under_way_.empty() && handshakes_.empty()) && Clock::now() < deadline) {
+    ucp_worker_progress(handle());
+    end_handshakes();
+  }
   release_all();
 }
 
@@ -116,6 +134,7 @@ bool Worker::progress() {
   // Bounded, so that a stream of messages cannot keep the caller here.
   unsigned steps = 0;
   while (steps < 64 && ucp_worker_progress(handle()) != 0) ++steps;
+  if (!handshakes_.empty()) end_handshakes();
   if (trouble_) std::rethrow_exception(std::exchange(trouble_, nullptr));
   return steps > 0;
 }
@@ -151,6 +170,17 @@ void Worker::finish(Operation* operation, ucs_status_t status) {
 
 void Worker::posted(Operation* operation, ucs_status_ptr_t request) {
   if (!UCS_PTR_IS_PTR(request)) finish(operation, UCS_PTR_STATUS(request));
+}
+
+bool Worker::complete() {
+  const bool any = !finished.empty();
+  // As many as are there now: what completes at once is for the next call.
+  for (std::size_t left = finished.size(); left > 0; --left) {
+    const auto operation = std::move(finished.front());
+    finished.pop_front();
+    if (operation->done) operation->done(operation->outcome);
+  }
+  return any;
 }
 
 void Worker::release(Arrival& arrival) {

@@ -18,9 +18,31 @@ inline constexpr const char* tcp_segment = "512K";
 
 std::string library_version();
 /// For active messages, over what UCX_TLS names, else over hardware alone. Errors: throws Error when UCX cannot open it.
-ContextHandle open_context();
-std::unique_ptr<Region> allocate_region(ByteCount size_bytes, const MemoryPlace& place);
-std::unique_ptr<Region> adopt_region(const Memory& memory);
+ContextHandle open_serving_context();
+/// For reads through one port, e.g. "mlx5_0:1", by these transports. Errors: the same.
+ContextHandle open_reading_context(const std::string& port, const std::string& transports);
+/// UCX_TLS, or what ucx.conf says instead.
+std::string chosen_transports();
+/// Whether this UCX can do so in that context.
+bool registers_on_any_thread(ucp_context* context);
+
+class RemoteKey;
+
+/// What the reads to one peer share.
+struct ReadWindow {
+  int under_way = 0;
+  Outcome verdict;  ///< why they fail, once they do
+};
+
+/// A list of reads with one completion.
+struct ReadList {
+  std::shared_ptr<const RemoteKey> key;
+  std::shared_ptr<ReadWindow> window;
+  std::vector<ReadRange> ranges;
+  std::size_t next = 0;  ///< to be posted
+  int under_way = 0;
+  ucs_status_t status = UCS_OK;
+};
 
 /// A posted operation, from posting until its completion has run. UCX holds a pointer to it meanwhile.
 struct Operation {
@@ -32,9 +54,11 @@ struct Operation {
   ByteCount expected_bytes = 0;
   ucp_ep* reply = nullptr;  ///< of a rendezvous receive: the endpoint that UCX made for it
   Bytes header;
+  ConstMemory payload;
   Completion done;  ///< empty: given up
   Outcome outcome;
   Outcome verdict;  ///< what a failure is to be called, where we know better than UCX
+  ReadList reads;   ///< of a list of reads
 };
 
 /// A message whose handler has not run yet. Its data belongs to UCX until it is received or released.
@@ -49,18 +73,32 @@ struct Arrival {
   Bytes copy;         ///< of data that UCX does not let us hold
 };
 
+/// What UCX's callbacks know of an endpoint; see PeerConnection.
+struct Handshake {
+  ucp_ep* endpoint = nullptr;
+  bool over = false;
+  bool abandoned = false;  ///< to be closed once it is over
+  ucs_status_t error = UCS_OK;
+};
+/// Returns a request, or a status.
+ucs_status_ptr_t close_by_force(ucp_ep* endpoint);
+
 /// A UCX context with its one worker, and their operations. UCX's callbacks only move things between the lists below; the
 /// fabric runs handlers and completions once UCX has returned, so they may post, connect and destroy freely.
 class Worker {
  public:
   /// Errors: throws Error when UCX cannot open it.
-  Worker();
+  explicit Worker(ContextHandle context);
   /// Bounded, 0.4 s at most.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  /// From here on, messages arrive. Errors: throws Error.
+  void accept_messages();
+
   [[nodiscard]] ucp_worker* handle() const { return handle_.get(); }
+  [[nodiscard]] ucp_context* context() const { return context_.get(); }
   [[nodiscard]] Bytes address() const;
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
@@ -68,6 +106,8 @@ class Worker {
   bool progress();
   bool arm();
 
+  /// Keeps it until it is over, and closes the endpoint then if that was abandoned meanwhile.
+  void watch(std::shared_ptr<Handshake> handshake) { handshakes_.push_back(std::move(handshake)); }
   /// Registers an operation; the pointer stays valid until it finishes.
   Operation* add(Operation operation);
   /// Ends an operation once: takes it off the list of those under way.
@@ -98,6 +138,8 @@ class Worker {
     }
     for (auto& operation : reported) finish(add(std::move(operation)), Outcome(why));
   }
+  /// Runs the completions of what has finished by now. False: there were none.
+  bool complete();
   void release(Arrival& arrival);
   void release_all();
   /// Takes the endpoints that receives from this fabric arrive on off them, if these began until `latest`; they are about
@@ -111,6 +153,7 @@ class Worker {
 
  private:
   void abort_receives();
+  void end_handshakes();
   /// Lets what is under way on the wire end; false when it did not within its time.
   bool settle();
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
@@ -118,6 +161,7 @@ class Worker {
 
   ContextHandle context_;
   std::unordered_map<Operation*, std::unique_ptr<Operation>> under_way_;
+  std::vector<std::shared_ptr<Handshake>> handshakes_;  // that are not over
   std::exception_ptr trouble_;
   WorkerHandle handle_;  // destroyed first: UCX may still call back into the lists above
   int descriptor_ = -1;

@@ -134,6 +134,7 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
   for (std::size_t i = 0; i < reply.regions.size(); ++i)
     take_region(peer, i, reply.regions[i], import(reply.regions[i]));
   take_region_of_none(peer);
+  peer.connected.back().path = peer.link->endpoint(fabric).path({});  // some know what they read by only now
   if (reply.word && !peer.word.region) {
     auto region = import(reply.word->region);
     if (region && is_generation_word(reply.word->offset_bytes, region->mapped().bytes)) {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/read_channel.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/bytes.hpp"
+#include "transport/ucx/lanes.hpp"
+
+namespace shardwire::transport::ucx {
+namespace {
+
+// A NIC works on 16 reads of a queue pair at a time, or on some more; what is posted beyond that waits in it.
+constexpr int max_under_way = 64;
+constexpr auto drain_time = std::chrono::milliseconds(500);
+
+constexpr std::uint64_t key_magic = 0x72646b6579756378ULL;
+struct KeyRecord {
+  std::uint64_t magic = key_magic;
+  std::uint64_t begin = 0;
+  std::uint64_t bytes = 0;
+};
+
+// UCX reads a key to where it believes that it ends: a part for each of 64 memory domains, with a length of one byte.
+constexpr std::size_t most_that_ucx_reads = 64 * 512;
+
+// The peer's NIC has refused: the key that was read with does not open this memory any more. It refuses everything else on the
+// same queue pair from there on.
+Fault fault_of_channel(ucs_status_t status) {
+  if (status != UCS_ERR_CONNECTION_RESET) return fault_of(status, "read a peer's memory");
+  return {ErrorCode::withdrawn, "the peer's NIC refuses to read there: the memory is not registered any more"};
+}
+
+Outcome outcome_of(const ReadList& list) {
+  if (list.status == UCS_OK) return {};
+  return list.window->verdict ? list.window->verdict : Outcome(fault_of_channel(list.status));
+}
+
+bool all_posted(const ReadList& list) {
+  return list.next == list.ranges.size();
+}
+
+void on_read(void* request, ucs_status_t status, void* user_data) noexcept {
+  auto* const operation = static_cast<Operation*>(user_data);
+  ReadList& list = operation->reads;
+  --list.under_way;
+  --list.window->under_way;
+  if (status != UCS_OK && list.status == UCS_OK) list.status = status;
+  if (all_posted(list) && list.under_way == 0) operation->worker->finish(operation, outcome_of(list));
+  ucp_request_free(request);
+}
+
+}  // namespace
+
+Bytes encode_key(ucp_context* context, ucp_mem_h handle, const Memory& memory) {
+  Bytes out;
+  append(out, KeyRecord{.begin = reinterpret_cast<std::uintptr_t>(memory.address), .bytes = memory.bytes});
+  if (handle != nullptr) {
+    void* packed = nullptr;
+    std::size_t bytes = 0;
+    check(ucp_rkey_pack(context, handle, &packed, &bytes), "pack the key of a region");
+    append_bytes(out, ByteView(static_cast<const std::byte*>(packed), bytes));
+    ucp_rkey_buffer_release(packed);
+  }
+  seal(out);
+  return out;
+}
+
+ReadChannel::ReadChannel(std::shared_ptr<Worker> worker, ByteView peer, const void* owner)
+    : worker_(std::move(worker)), owner_(owner), connection_(*worker_, peer) {
+  const std::vector<std::string>& lanes = connection_.lanes();
+  const auto reads = [](const std::string& lane) { return lane.starts_with("rc_") || lane.starts_with("dc_"); };
+  const auto foreign = [&](const std::string& lane) { return !reads(lane) && !lane.starts_with("ud_"); };
+  const auto reading = std::ranges::find_if(lanes, reads);
+  if (reading != lanes.end() && std::ranges::none_of(lanes, foreign)) {
+    carrier_ = *reading;
+    return;
+  }
+  throw Error(ErrorCode::unsupported, "UCX has found no way to read from the peer by hardware");
+}
+
+ReadChannel::~ReadChannel() {
+  const ScopedLogSuppression no_log;
+  worker_->give_up([this](const Operation& operation) { return operation.endpoint == owner_; });
+  cut({ErrorCode::cancelled, "the endpoint to the peer was closed"});
+  const auto deadline = Clock::now() + drain_time;
+  while (window_->under_way > 0 && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
+}
+
+bool ReadChannel::failed() const {
+  if (connection_.error() != UCS_OK && !window_->verdict) window_->verdict = fault_of_channel(connection_.error());
+  return window_->verdict.has_value();
+}
+
+std::shared_ptr<const RemoteKey> ReadChannel::import_key(ByteView key, ByteCount size_bytes) {
+  auto body = unseal(key);
+  const auto record = body ? take<KeyRecord>(*body) : std::nullopt;
+  // It begins with the memory domains that it is for. One for none would be read by software, which nobody answers.
+  ByteView rest = body.value_or(ByteView());
+  const auto domains = record ? take<std::uint64_t>(rest) : std::nullopt;
+  const bool usable = record && record->magic == key_magic && (domains.value_or(0) != 0 || record->bytes == 0);
+  if (!usable || size_bytes > record->bytes) {
+    throw Error(ErrorCode::transport_failed, "not a key of the ucx transport, or a garbled one, or of another region");
+  }
+  if (record->bytes == 0) return std::make_shared<RemoteKey>(worker_, nullptr, 0);
+  if (failed()) throw Error(ErrorCode::peer_lost, "the connection for reads has ended");
+  Bytes padded(body->size() + most_that_ucx_reads);
+  std::ranges::copy(*body, padded.begin());
+  ucp_rkey_h handle = nullptr;
+  check(ucp_ep_rkey_unpack(connection_.handle(), padded.data(), &handle), "read the key of a peer's region");
+  return std::make_shared<RemoteKey>(worker_, handle, record->begin);
+}
+
+void ReadChannel::read(std::shared_ptr<const RemoteKey> key, std::span<const ReadRange> ranges, Completion done) {
+  Operation operation;
+  operation.endpoint = owner_;
+  operation.done = std::move(done);
+  operation.reads.key = std::move(key);
+  operation.reads.window = window_;
+  operation.reads.ranges.reserve(ranges.size());
+  std::ranges::copy_if(ranges, std::back_inserter(operation.reads.ranges),
+                       [](const ReadRange& range) { return !range.into.empty(); });
+  Operation* const list = worker_->add(std::move(operation));
+  if (list->reads.ranges.empty()) return worker_->finish(list, Outcome());
+  waiting_.push_back(list);
+  post();
+}
+
+void ReadChannel::post() {
+  if (waiting_.empty() || !(connection_.ready() || failed())) return;
+  const ScopedLogSuppression no_log;
+  while (!waiting_.empty()) {
+    Operation& operation = *waiting_.front();
+    ReadList& list = operation.reads;
+    if (failed() && list.status == UCS_OK) list.status = UCS_ERR_CONNECTION_RESET;
+    while (list.status == UCS_OK && !all_posted(list)) {
+      if (window_->under_way >= max_under_way) return;
+      post(operation);
+    }
+    list.next = list.ranges.size();
+    waiting_.pop_front();
+    if (list.under_way == 0) worker_->finish(&operation, outcome_of(list));
+  }
+}
+
+void ReadChannel::post(Operation& operation) {
+  ReadList& list = operation.reads;
+  const ReadRange& range = list.ranges[list.next];
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_MULTI_SEND;
+  params.cb.send = on_read;
+  params.user_data = &operation;
+  const ucs_status_ptr_t request =
+      ucp_get_nbx(connection_.handle(), range.into.address, static_cast<std::size_t>(range.into.bytes),
+                  list.key->begin() + range.offset_bytes, list.key->handle(), &params);
+  ++list.next;
+  if (UCS_PTR_IS_PTR(request)) {  // what ends at once is not called back for
+    ++list.under_way;
+    ++window_->under_way;
+  } else if (UCS_PTR_STATUS(request) != UCS_OK) {
+    list.status = UCS_PTR_STATUS(request);
+  }
+}
+
+void ReadChannel::cut(const Fault& why) {
+  if (!window_->verdict) window_->verdict = why;
+  connection_.close();
+  post();
+}
+
+}  // namespace shardwire::transport::ucx

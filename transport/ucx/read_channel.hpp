@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "transport/ucx/peer_connection.hpp"
+
+namespace shardwire::transport::ucx {
+
+/// A peer's key as the NIC reads it, with the address that its region begins at.
+class RemoteKey {
+ public:
+  /// Ownership: takes the handle; null for a region of no bytes.
+  RemoteKey(std::shared_ptr<Worker> worker, ucp_rkey_h handle, std::uint64_t begin)
+      : worker_(std::move(worker)), handle_(handle), begin_(begin) {}
+  ~RemoteKey() {
+    if (handle_ != nullptr) ucp_rkey_destroy(handle_);
+  }
+  RemoteKey(const RemoteKey&) = delete;
+  RemoteKey& operator=(const RemoteKey&) = delete;
+
+  [[nodiscard]] ucp_rkey_h handle() const { return handle_; }
+  [[nodiscard]] std::uint64_t begin() const { return begin_; }
+
+ private:
+  std::shared_ptr<Worker> worker_;  // whose memory it is
+  ucp_rkey_h handle_;
+  std::uint64_t begin_;
+};
+
+/// One-sided reads from one peer through one NIC: an endpoint of a reading worker at the peer's serving worker. A bounded
+/// number of reads is under way at a time, and others wait here.
+class ReadChannel {
+ public:
+  /// `owner`: marks its operations in the worker. Errors: throws Error{unsupported} when the NIC does not reach the peer, or
+  /// when UCX would read by software.
+  ReadChannel(std::shared_ptr<Worker> worker, ByteView peer, const void* owner);
+  /// As cut(); returns when nothing is written any more. Bounded; completions never run then.
+  ~ReadChannel();
+  ReadChannel(const ReadChannel&) = delete;
+  ReadChannel& operator=(const ReadChannel&) = delete;
+
+  /// Errors: throws Error{transport_failed} for what no NIC has made, or for less than `size_bytes`.
+  std::shared_ptr<const RemoteKey> import_key(ByteView key, ByteCount size_bytes);
+  /// Posts what fits; the rest follows with post().
+  void read(std::shared_ptr<const RemoteKey> key, std::span<const ReadRange> ranges, Completion done);
+  void post();
+  /// Ends all reads for `why`. Their completions run once nothing is written any more.
+  void cut(const Fault& why);
+
+  [[nodiscard]] bool failed() const;
+  /// Transport and NIC, e.g. "rc_verbs/mlx5_0:1".
+  [[nodiscard]] const std::string& carrier() const { return carrier_; }
+
+ private:
+  void post(Operation& list);
+
+  std::shared_ptr<Worker> worker_;
+  const void* owner_;
+  std::shared_ptr<ReadWindow> window_ = std::make_shared<ReadWindow>();  // owners: this and the lists of its worker
+  std::deque<Operation*> waiting_;  // lists of which not all is posted; they cannot finish
+  PeerConnection connection_;
+  std::string carrier_;
+};
+
+/// What a peer needs to read a region; without a handle, one of no bytes. Errors: throws Error.
+Bytes encode_key(ucp_context* context, ucp_mem_h handle, const Memory& memory);
+
+}  // namespace shardwire::transport::ucx

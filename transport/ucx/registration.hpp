@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/ucx/worker.hpp"
+
+namespace shardwire::transport::ucx {
+
+/// Any thread. `served`: with a key that peers can read by. Errors: as Fabric::allocate and Fabric::adopt.
+std::unique_ptr<Region> allocate_region(const std::shared_ptr<Worker>& worker, bool served, ByteCount size_bytes,
+                                        const MemoryPlace& place);
+std::unique_ptr<Region> adopt_region(const std::shared_ptr<Worker>& worker, bool served, const Memory& memory);
+
+}  // namespace shardwire::transport::ucx
