@@ -89,11 +89,14 @@ std::string reading_transports(std::string_view chosen) {
 }
 
 std::vector<std::string> chosen_ports(std::vector<std::string> ports, std::string_view chosen) {
+  const bool all_but = chosen.starts_with('^');
+  if (all_but) chosen.remove_prefix(1);
   const std::vector<std::string_view> words = words_of(chosen);
   if (words.empty() || std::ranges::find(words, "all") != words.end()) return ports;
   std::erase_if(ports, [&](const std::string& port) {
-    return std::ranges::none_of(
+    const bool named = std::ranges::any_of(
         words, [&](std::string_view word) { return word == port || word == port.substr(0, port.rfind(':')); });
+    return named == all_but;
   });
   return ports;
 }

@@ -12,6 +12,7 @@
 
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
+#include "cli/job_options.hpp"
 #include "cli/local_rendezvous.hpp"
 #include "cli/run_pipe.hpp"
 #include "cli/run_worker.hpp"

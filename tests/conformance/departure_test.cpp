@@ -269,9 +269,11 @@ BOOST_DATA_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, boost::unit_test::d
   Survivor survivor(memory);
   const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
   Bytes into(1 << 20);
-  Result first;  // its handshake may take both sides
-  read(*survivor.endpoint, *remote, 0, std::span(into).first(10), first.completion());
-  BOOST_REQUIRE(survivor.until([&] { return first.done; }));
+  if (transport_under_test() == "ucx") {  // its handshake takes both sides
+    Result first;
+    read(*survivor.endpoint, *remote, 0, std::span(into).first(10), first.completion());
+    BOOST_REQUIRE(survivor.until([&] { return first.done; }));
+  }
   survivor.child.freeze();
   Result result;
   read(*survivor.endpoint, *remote, 0, into, result.completion());

@@ -49,11 +49,18 @@ struct Job {
     held.add_to(catalog);
     source = std::make_unique<FalseSource>(port, catalog);
   }
-  void restore(Duration deadline = 20s) {
+  void restore(Duration deadline = 20s) { restore(within(deadline)); }
+  void restore_by(Way way) {
+    RestoreOptions options = within(20s);
+    options.way = way;
+    restore(options);
+  }
+  void restore(const RestoreOptions& options) {
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
-    reader.restore(catalog, within(deadline)).wait();
+    reader.restore(catalog, options).wait();
   }
+  void refuse_reads(int times);
 };
 
 /// An answer to Bind and the descriptors that come with it, and what is announced of them.
@@ -86,6 +93,20 @@ Answer truth(const Job& job, const wire::Bind& asked) {
 void send(Connection& reader, const wire::Bind& asked, const Answer& answer) {
   if (answer.announced > 0) reader.send(wire::Descriptors{asked.request, answer.announced}, answer.descriptors);
   reader.send(answer.bound);
+}
+
+// By a key that opens nothing any more, in the first answers, whatever is said of what is published.
+void Job::refuse_reads(int times) {
+  Bytes memory(arena->memory().bytes);
+  const Bytes key = shm->adopt(transport::host_memory(memory))->key();
+  source->answer_with([this, key, left = times](Connection& reader_of_it, const wire::Bind& asked) mutable {
+    Answer answer = truth(*this, asked);
+    if (asked.fabrics.front().name == "shm" && left-- > 0) {
+      answer.bound.regions[0].keys[0] = {0, key, 0};
+      answer.announced = 0;
+    }
+    send(reader_of_it, asked, answer);
+  });
 }
 
 support::Descriptor memory_file(std::size_t bytes, int seals) {
@@ -253,6 +274,28 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
+  BOOST_TEST(job.destination.nothing_beside_is_written());
+}
+
+BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_is_not_withdrawn_until_its_owner_says_so) {
+  const Deadline deadline(60s);
+  Job job;
+  job.refuse_reads(1);
+  const auto began = std::chrono::steady_clock::now();
+  job.restore_by(Way::read);
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
+  BOOST_TEST(job.destination.nothing_beside_is_written());
+}
+
+BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_again_and_again_ends_the_restore) {
+  const Deadline deadline(60s);
+  Job job;
+  job.refuse_reads(1'000);
+  const auto began = std::chrono::steady_clock::now();
+  const Error error = failure_of([&] { job.restore_by(Way::read); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }

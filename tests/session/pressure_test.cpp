@@ -284,7 +284,8 @@ BOOST_DATA_TEST_CASE(the_end_of_a_peer_that_is_not_read_is_noticed, boost::unit_
 BOOST_AUTO_TEST_CASE(a_peer_that_reads_slowly_is_alive) {
   constexpr std::size_t answer_bytes = 1u << 20;
   constexpr std::uint64_t requests = 100;
-  constexpr std::chrono::milliseconds limit = with_thread_sanitizer ? 15s : 3s;  // above what the kernel holds takes
+  constexpr std::chrono::milliseconds limit =
+      with_thread_sanitizer || with_address_sanitizer ? 15s : 3s;  // above what the kernel holds takes
   Server server(identity_with(small, {3s, limit}), answer_bytes);
   wire::Hello mine = hello_of(1);
   mine.capabilities = {"ping"};

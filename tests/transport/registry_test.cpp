@@ -157,6 +157,7 @@ BOOST_AUTO_TEST_CASE(ports_are_left_out_that_the_user_has_not_named) {
   BOOST_TEST((chosen_ports(ports, "eth0,mlx5_0:2") == std::vector<std::string>{"mlx5_0:2"}));
   BOOST_TEST((chosen_ports(ports, "mlx5_0") == std::vector<std::string>{"mlx5_0:1", "mlx5_0:2"}));
   BOOST_TEST(chosen_ports(ports, "mlx5_1:1,lo").empty());
+  BOOST_TEST((chosen_ports(ports, "^mlx5_0:1,eth0") == std::vector<std::string>{"mlx5_0:2", "mlx5_10:1"}));
 }
 
 BOOST_AUTO_TEST_CASE(reads_use_those_of_the_chosen_transports_that_are_hardware) {

@@ -65,8 +65,10 @@ Config serving_config() {
     // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
     modify_component(raw, "TCP_", "RX_SEG_SIZE", tcp_segment);
   }
-  // UCX would keep what it has registered when it is told to let go of it, and peers could go on reading there.
+  // UCX would keep what it has registered when it is told to let go of it, and peers could go on reading there: in a cache of
+  // its memory domains up to 1.13 or so, in one of its own as well.
   modify_component(raw, "IB_", "REG_METHODS", "direct");
+  (void)ucp_config_modify(raw, "RCACHE_ENABLE", "n");
   return config;
 }
 
@@ -96,11 +98,10 @@ ContextHandle open_reading_context(const std::string& device, const std::string&
   return open_context(config.get(), UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP, "open a UCX context for reads");
 }
 
-std::string chosen_transports() {
-  const Config config = read_config();
-  const char* const variable = std::getenv("UCX_TLS");
-  if (variable != nullptr && *variable != '\0') return variable;
-  return printed_value(config.get(), "UCX_TLS=");
+std::string chosen_value(const char* variable) {
+  const char* const value = std::getenv(variable);
+  if (value != nullptr && *value != '\0') return value;
+  return printed_value(read_config().get(), std::string(variable) + "=");
 }
 
 bool registers_on_any_thread(ucp_context* context) {

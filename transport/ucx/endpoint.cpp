@@ -68,7 +68,7 @@ void UcxEndpoint::close() {
   const ScopedLogSuppression no_log;
   reads_.reset();
   worker_->give_up([this](const Operation& operation) { return operation.endpoint == this; });
-  if (!failed()) {
+  if (!peer_is_gone()) {
     const auto deadline = Clock::now() + parting_time;
     while (!connection_->ready() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
     post();
@@ -93,7 +93,7 @@ void UcxEndpoint::cut_reads(const Fault& why) {
 // What waited for the handshake goes; or it ends, if that has failed.
 void UcxEndpoint::post() {
   if (reads_) reads_->post();
-  if (waiting_.empty() || !(cut_ || connection_->ready() || connection_->error() != UCS_OK)) return;
+  if (waiting_.empty() || !(has_ended() || connection_->ready())) return;
   for (Operation* const operation : std::exchange(waiting_, {})) post(operation);
 }
 
@@ -105,7 +105,15 @@ void UcxEndpoint::abort() {
 }
 
 bool UcxEndpoint::failed() const {
-  return has_ended() || (reads_ && reads_->failed()) || is_cut(lifeline_);
+  return peer_is_gone() || (reads_ && reads_->failed());
+}
+
+bool UcxEndpoint::peer_is_gone() const {
+  return has_ended() || is_cut(lifeline_);
+}
+
+bool UcxEndpoint::may_post() const {
+  return (reads_ && reads_->may_post()) || (!waiting_.empty() && (has_ended() || connection_->ready()));
 }
 
 void UcxEndpoint::send(ByteView header, std::span<const ConstMemory> payload, Completion done) {
@@ -120,7 +128,7 @@ void UcxEndpoint::send(ByteView header, std::span<const ConstMemory> payload, Co
   operation.done = std::move(done);
   operation.payload = range;
   Operation* const posted = worker_->add(std::move(operation));
-  if (failed()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));
+  if (peer_is_gone()) return worker_->finish(posted, Outcome(Fault{ErrorCode::peer_lost, "the peer is gone"}));
   if (!connection_->ready()) return waiting_.push_back(posted);
   post(posted);
 }
@@ -145,12 +153,13 @@ bool UcxEndpoint::has_ended() const {
 
 void UcxEndpoint::open_reads() {
   if (reads_ || !why_no_reads_.empty()) return;
-  if (!reading_->possible() || !peer_.serves_reads) {
-    throw Error(ErrorCode::transport_failed, "a key from a peer that is not read by hardware");
+  if (!peer_.serves_reads) {
+    throw Error(ErrorCode::transport_failed, "a key from a peer that says it is not read by hardware");
   }
+  if (!reading_->possible()) return;  // messages do
   const ScopedLogSuppression no_log;
   try {
-    reads_ = std::make_unique<ReadChannel>(reading_->worker_for_peer(), peer_.worker, this);
+    reads_ = std::make_unique<ReadChannel>(reading_->device_for_peer(), peer_.worker, this);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
     why_no_reads_ = error.what();
@@ -175,12 +184,13 @@ void UcxEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
       throw Error(ErrorCode::invalid_argument, "read() into memory that the ucx transport does not know");
     }
   }
-  if (failed() && !reads_->failed()) reads_->cut({ErrorCode::peer_lost, "the peer is gone"});
+  if (peer_is_gone()) reads_->cut({ErrorCode::peer_lost, "the peer is gone"});
   reads_->read(remote->key, ranges, std::move(done));
 }
 
 Path UcxEndpoint::path(const MemoryPlace& place) const {
-  const std::vector<std::string>& all = connection_->lanes();
+  std::vector<std::string> all;
+  for (const Lane& lane : connection_->lanes()) all.push_back(lane.name);
   const auto in_memory = [](const std::string& lane) { return lane.ends_with("/memory"); };  // as UCX calls the device
   const bool host = place.kind == MemoryKind::host;
   Path path{.carrier = fmt::format("{}", fmt::join(all, ", ")),

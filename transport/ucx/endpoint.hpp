@@ -51,6 +51,10 @@ class UcxEndpoint final : public Endpoint {
   void cut_reads(const Fault& why);
   /// Posts what has had to wait.
   void post();
+  /// There is something that post() would do.
+  [[nodiscard]] bool may_post() const;
+  /// Or cut off from here. A connection for reads may fail beside one for messages that lives.
+  [[nodiscard]] bool peer_is_gone() const;
   /// Ends it as the destructor does.
   void close();
 

@@ -2,12 +2,13 @@
 #include "transport/ucx/lanes.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
 namespace shardwire::transport::ucx {
 
-std::vector<std::string> printed_lanes(ucp_ep* endpoint) {
+std::vector<Lane> printed_lanes(ucp_ep* endpoint) {
   const ScopedLogSuppression no_log;
   char* text = nullptr;
   std::size_t size = 0;
@@ -17,19 +18,31 @@ std::vector<std::string> printed_lanes(ucp_ep* endpoint) {
   std::fclose(stream);
   const std::string printed(text, size);
   std::free(text);
+  return parse_lanes(printed);
+}
 
-  // "#  lane[0]:  3:tcp/lo.0 md[1] -> ...": the word behind the index names transport and device.
-  std::vector<std::string> out;
-  for (std::size_t at = printed.find("lane["); at != std::string::npos; at = printed.find("lane[", at + 1)) {
-    const std::size_t index = printed.find(':', at);
-    const std::size_t first = printed.find(':', index + 1);
-    const std::size_t line_end = std::min(printed.find('\n', at), printed.size());
-    if (first == std::string::npos || first > line_end) continue;
-    std::string lane = printed.substr(first + 1, printed.find_first_of(" \n", first + 1) - first - 1);
-    if (const std::size_t path = lane.rfind('.'); path != std::string::npos) lane.resize(path);
-    if (std::find(out.begin(), out.end(), lane) == out.end()) out.push_back(std::move(lane));
+std::vector<Lane> parse_lanes(std::string_view printed) {
+  std::vector<Lane> lanes;
+  while (!printed.empty()) {
+    const std::string_view line = printed.substr(0, printed.find('\n'));
+    printed.remove_prefix(std::min(line.size() + 1, printed.size()));
+    const std::size_t at = line.find("lane[");
+    const std::size_t index = at == std::string_view::npos ? at : line.find(':', at);
+    const std::size_t first = index == std::string_view::npos ? index : line.find(':', index + 1);
+    if (first == std::string_view::npos) continue;
+    std::string_view name = line.substr(first + 1, line.find(' ', first + 1) - first - 1);
+    name = name.substr(0, name.rfind('.'));
+    if (std::ranges::find(lanes, name, &Lane::name) != lanes.end()) continue;
+    Lane& lane = lanes.emplace_back(Lane{.name = std::string(name)});
+    constexpr std::string_view before_domain = "-> md[";
+    const std::size_t domain = line.find(before_domain);
+    if (domain == std::string_view::npos) continue;
+    const std::string_view number = line.substr(domain + before_domain.size());
+    int value = 0;
+    if (std::from_chars(number.data(), number.data() + number.size(), value).ec == std::errc())
+      lane.peer_domain = value;
   }
-  return out;
+  return lanes;
 }
 
 }  // namespace shardwire::transport::ucx

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/ucx/lanes.hpp"
-
 namespace shardwire::transport::ucx {
 namespace {
 
@@ -33,7 +31,9 @@ PeerConnection::PeerConnection(Worker& worker, ByteView address)
   params.err_handler = {.cb = on_error, .arg = handshake_.get()};
   check(ucp_ep_create(worker_.handle(), &params, &handshake_->endpoint), "connect to a peer");
   lanes_ = printed_lanes(handshake_->endpoint);
-  const bool over_ud = std::ranges::any_of(lanes_, [](const std::string& lane) { return lane.starts_with("ud_"); });
+  // "ud_verbs/..", or inside of a lane that waits for it: "wireup{ud_verbs/..}".
+  const bool over_ud =
+      std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.name.find("ud_") != std::string::npos; });
   if (!over_ud) {
     handshake_->over = true;
     return;
@@ -61,7 +61,7 @@ void PeerConnection::await_close() {
   ucp_request_free(std::exchange(closing_, nullptr));
 }
 
-const std::vector<std::string>& PeerConnection::lanes() const {
+const std::vector<Lane>& PeerConnection::lanes() const {
   if (handshake_ && handshake_->error == UCS_OK) {
     auto now = printed_lanes(handshake_->endpoint);
     if (!now.empty()) lanes_ = std::move(now);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/ucx/lanes.hpp"
 #include "transport/ucx/worker.hpp"
 
 namespace shardwire::transport::ucx {
@@ -28,8 +29,8 @@ class PeerConnection {
   [[nodiscard]] bool ready() const { return handshake_ && handshake_->over; }
   /// What UCX has said of it, if it has failed.
   [[nodiscard]] ucs_status_t error() const { return handshake_ ? handshake_->error : error_; }
-  /// Transports and devices of its lanes, e.g. "tcp/lo"; as they were last, once it is closed.
-  [[nodiscard]] const std::vector<std::string>& lanes() const;
+  /// As they were last, once it is closed.
+  [[nodiscard]] const std::vector<Lane>& lanes() const;
   /// By force: what was posted ends soon.
   void close();
   /// Gives the worker a moment to finish. Requires: it is closed.
@@ -39,7 +40,7 @@ class PeerConnection {
   Worker& worker_;
   std::shared_ptr<Handshake> handshake_;  // owners: this, and the worker until it is over
   ucs_status_t error_ = UCS_OK;           // once closed
-  mutable std::vector<std::string> lanes_;
+  mutable std::vector<Lane> lanes_;
   ucs_status_ptr_t closing_ = nullptr;
 };
 

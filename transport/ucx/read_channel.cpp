@@ -33,11 +33,6 @@ Fault fault_of_channel(ucs_status_t status) {
   return {ErrorCode::withdrawn, "the peer's NIC refuses to read there: the memory is not registered any more"};
 }
 
-Outcome outcome_of(const ReadList& list) {
-  if (list.status == UCS_OK) return {};
-  return list.window->verdict ? list.window->verdict : Outcome(fault_of_channel(list.status));
-}
-
 bool all_posted(const ReadList& list) {
   return list.next == list.ranges.size();
 }
@@ -48,7 +43,13 @@ void on_read(void* request, ucs_status_t status, void* user_data) noexcept {
   --list.under_way;
   --list.window->under_way;
   if (status != UCS_OK && list.status == UCS_OK) list.status = status;
-  if (all_posted(list) && list.under_way == 0) operation->worker->finish(operation, outcome_of(list));
+  if (all_posted(list) && list.under_way == 0) {
+    if (list.status == UCS_OK || list.window->abandoned) {
+      operation->worker->finish(operation, list.status);
+    } else {
+      list.window->failed.push_back(operation);
+    }
+  }
   ucp_request_free(request);
 }
 
@@ -68,14 +69,15 @@ Bytes encode_key(ucp_context* context, ucp_mem_h handle, const Memory& memory) {
   return out;
 }
 
-ReadChannel::ReadChannel(std::shared_ptr<Worker> worker, ByteView peer, const void* owner)
-    : worker_(std::move(worker)), owner_(owner), connection_(*worker_, peer) {
-  const std::vector<std::string>& lanes = connection_.lanes();
-  const auto reads = [](const std::string& lane) { return lane.starts_with("rc_") || lane.starts_with("dc_"); };
-  const auto foreign = [&](const std::string& lane) { return !reads(lane) && !lane.starts_with("ud_"); };
+ReadChannel::ReadChannel(ReadingDevice device, ByteView peer, const void* owner)
+    : device_(std::move(device)), owner_(owner), connection_(*worker_, peer) {
+  const std::vector<Lane>& lanes = connection_.lanes();
+  const auto reads = [](const Lane& lane) { return lane.name.starts_with("rc_") || lane.name.starts_with("dc_"); };
+  const auto foreign = [&](const Lane& lane) { return !reads(lane) && lane.name.find("ud_") == std::string::npos; };
   const auto reading = std::ranges::find_if(lanes, reads);
   if (reading != lanes.end() && std::ranges::none_of(lanes, foreign)) {
-    carrier_ = *reading;
+    carrier_ = reading->name;
+    peer_domain_ = reading->peer_domain;
     return;
   }
   throw Error(ErrorCode::unsupported, "UCX has found no way to read from the peer by hardware");
@@ -87,6 +89,9 @@ ReadChannel::~ReadChannel() {
   cut({ErrorCode::cancelled, "the endpoint to the peer was closed"});
   const auto deadline = Clock::now() + drain_time;
   while (window_->under_way > 0 && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
+  end_failed();
+  window_->abandoned = true;
+  worker_->forget(owner_);  // their keys keep the worker
 }
 
 bool ReadChannel::failed() const {
@@ -97,20 +102,24 @@ bool ReadChannel::failed() const {
 std::shared_ptr<const RemoteKey> ReadChannel::import_key(ByteView key, ByteCount size_bytes) {
   auto body = unseal(key);
   const auto record = body ? take<KeyRecord>(*body) : std::nullopt;
-  // It begins with the memory domains that it is for. One for none would be read by software, which nobody answers.
+  // It begins with the memory domains that it is for. One for none of the NIC's would be read by software, which nobody
+  // answers.
   ByteView rest = body.value_or(ByteView());
   const auto domains = record ? take<std::uint64_t>(rest) : std::nullopt;
-  const bool usable = record && record->magic == key_magic && (domains.value_or(0) != 0 || record->bytes == 0);
+  const std::uint64_t wanted =
+      peer_domain_ && *peer_domain_ < 64 ? std::uint64_t{1} << *peer_domain_ : ~std::uint64_t{0};
+  const bool usable =
+      record && record->magic == key_magic && ((domains.value_or(0) & wanted) != 0 || record->bytes == 0);
   if (!usable || size_bytes > record->bytes) {
     throw Error(ErrorCode::transport_failed, "not a key of the ucx transport, or a garbled one, or of another region");
   }
-  if (record->bytes == 0) return std::make_shared<RemoteKey>(worker_, nullptr, 0);
+  if (record->bytes == 0) return std::make_shared<RemoteKey>(worker_, window_, nullptr, 0);
   if (failed()) throw Error(ErrorCode::peer_lost, "the connection for reads has ended");
   Bytes padded(body->size() + most_that_ucx_reads);
   std::ranges::copy(*body, padded.begin());
   ucp_rkey_h handle = nullptr;
   check(ucp_ep_rkey_unpack(connection_.handle(), padded.data(), &handle), "read the key of a peer's region");
-  return std::make_shared<RemoteKey>(worker_, handle, record->begin);
+  return std::make_shared<RemoteKey>(worker_, window_, handle, record->begin);
 }
 
 void ReadChannel::read(std::shared_ptr<const RemoteKey> key, std::span<const ReadRange> ranges, Completion done) {
@@ -124,11 +133,37 @@ void ReadChannel::read(std::shared_ptr<const RemoteKey> key, std::span<const Rea
                        [](const ReadRange& range) { return !range.into.empty(); });
   Operation* const list = worker_->add(std::move(operation));
   if (list->reads.ranges.empty()) return worker_->finish(list, Outcome());
+  if (list->reads.key->window() != window_.get()) {
+    return worker_->finish(list, Outcome(Fault{ErrorCode::peer_lost, "the connection that knew the region has ended"}));
+  }
   waiting_.push_back(list);
   post();
 }
 
+bool ReadChannel::may_post() const {
+  if (!window_->failed.empty()) return true;
+  return !waiting_.empty() && (failed() || (connection_.ready() && window_->under_way < max_under_way));
+}
+
+// UCX may tell what has become of the connection after it has told of a read that was lost with it.
+void ReadChannel::end_failed() {
+  if (window_->failed.empty()) return;
+  const bool known = failed();
+  std::erase_if(window_->failed, [&](Operation* list) {
+    if (!known && list->reads.status == UCS_ERR_CANCELED) return false;
+    finish(list);
+    return true;
+  });
+}
+
+void ReadChannel::finish(Operation* list) {
+  const ucs_status_t status = list->reads.status;
+  if (status == UCS_OK) return worker_->finish(list, Outcome());
+  worker_->finish(list, failed() ? window_->verdict : Outcome(fault_of_channel(status)));
+}
+
 void ReadChannel::post() {
+  end_failed();
   if (waiting_.empty() || !(connection_.ready() || failed())) return;
   const ScopedLogSuppression no_log;
   while (!waiting_.empty()) {
@@ -141,7 +176,7 @@ void ReadChannel::post() {
     }
     list.next = list.ranges.size();
     waiting_.pop_front();
-    if (list.under_way == 0) worker_->finish(&operation, outcome_of(list));
+    if (list.under_way == 0) finish(&operation);
   }
 }
 

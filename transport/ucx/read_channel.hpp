@@ -8,23 +8,32 @@
 
 namespace shardwire::transport::ucx {
 
+/// A NIC that reads.
+struct ReadingDevice {
+  std::shared_ptr<Worker> worker;
+  std::shared_ptr<const int> peers;  ///< counts by its owners
+};
+
 /// A peer's key as the NIC reads it, with the address that its region begins at.
 class RemoteKey {
  public:
-  /// Ownership: takes the handle; null for a region of no bytes.
-  RemoteKey(std::shared_ptr<Worker> worker, ucp_rkey_h handle, std::uint64_t begin)
-      : worker_(std::move(worker)), handle_(handle), begin_(begin) {}
+  /// Ownership: takes the handle; null for a region of no bytes. `window`: of the channel that it was imported by.
+  RemoteKey(std::shared_ptr<Worker> worker, std::shared_ptr<const ReadWindow> window, ucp_rkey_h handle,
+            std::uint64_t begin)
+      : worker_(std::move(worker)), window_(std::move(window)), handle_(handle), begin_(begin) {}
   ~RemoteKey() {
     if (handle_ != nullptr) ucp_rkey_destroy(handle_);
   }
   RemoteKey(const RemoteKey&) = delete;
   RemoteKey& operator=(const RemoteKey&) = delete;
 
+  [[nodiscard]] const ReadWindow* window() const { return window_.get(); }
   [[nodiscard]] ucp_rkey_h handle() const { return handle_; }
   [[nodiscard]] std::uint64_t begin() const { return begin_; }
 
  private:
   std::shared_ptr<Worker> worker_;  // whose memory it is
+  std::shared_ptr<const ReadWindow> window_;
   ucp_rkey_h handle_;
   std::uint64_t begin_;
 };
@@ -35,8 +44,8 @@ class ReadChannel {
  public:
   /// `owner`: marks its operations in the worker. Errors: throws Error{unsupported} when the NIC does not reach the peer, or
   /// when UCX would read by software.
-  ReadChannel(std::shared_ptr<Worker> worker, ByteView peer, const void* owner);
-  /// As cut(); returns when nothing is written any more. Bounded; completions never run then.
+  ReadChannel(ReadingDevice device, ByteView peer, const void* owner);
+  /// As cut(), and completions never run. Returns when nothing is written any more, or after half a second.
   ~ReadChannel();
   ReadChannel(const ReadChannel&) = delete;
   ReadChannel& operator=(const ReadChannel&) = delete;
@@ -46,6 +55,8 @@ class ReadChannel {
   /// Posts what fits; the rest follows with post().
   void read(std::shared_ptr<const RemoteKey> key, std::span<const ReadRange> ranges, Completion done);
   void post();
+  /// There is something that post() would do.
+  [[nodiscard]] bool may_post() const;
   /// Ends all reads for `why`. Their completions run once nothing is written any more.
   void cut(const Fault& why);
 
@@ -55,13 +66,17 @@ class ReadChannel {
 
  private:
   void post(Operation& list);
+  void end_failed();
+  void finish(Operation* list);
 
-  std::shared_ptr<Worker> worker_;
+  ReadingDevice device_;
+  std::shared_ptr<Worker> worker_ = device_.worker;
   const void* owner_;
   std::shared_ptr<ReadWindow> window_ = std::make_shared<ReadWindow>();  // owners: this and the lists of its worker
   std::deque<Operation*> waiting_;  // lists of which not all is posted; they cannot finish
   PeerConnection connection_;
   std::string carrier_;
+  std::optional<int> peer_domain_;  // that its keys have to be for
 };
 
 /// What a peer needs to read a region; without a handle, one of no bytes. Errors: throws Error.

@@ -5,28 +5,27 @@
 #include <string>
 #include <vector>
 
-#include "transport/ucx/worker.hpp"
+#include "transport/ucx/read_channel.hpp"
 
 namespace shardwire::transport::ucx {
 
 /// The NICs of this process that have proven to read by hardware what a serving context gives access to, one worker each. They
-/// serve nobody. Peers are spread over them.
+/// serve nobody. Peers are spread over them, beginning with another one in each process.
 class Reading {
  public:
-  /// Opens each and has it read a page of this process through `serving`. Bounded: some seconds for each at most.
+  /// Opens each and has it read a page of this process through `serving`. Bounded: 20 s.
   explicit Reading(const std::shared_ptr<Worker>& serving);
 
   /// There is one: this process reads its peers, and lets them read.
   [[nodiscard]] bool possible() const { return !devices_.empty(); }
   /// Otherwise, for people.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
-  /// Of the NIC that has the fewest peers; it counts as one as long as the caller keeps it. Requires: possible().
-  [[nodiscard]] std::shared_ptr<Worker> worker_for_peer() const;
-  /// All of them.
-  [[nodiscard]] const std::vector<std::shared_ptr<Worker>>& workers() const { return devices_; }
+  /// The one that has the fewest peers; it has one more as long as the caller keeps it. Requires: possible().
+  [[nodiscard]] ReadingDevice device_for_peer() const;
+  [[nodiscard]] const std::vector<ReadingDevice>& devices() const { return devices_; }
 
  private:
-  std::vector<std::shared_ptr<Worker>> devices_;
+  std::vector<ReadingDevice> devices_;
   std::string why_not_;
 };
 

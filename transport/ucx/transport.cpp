@@ -12,6 +12,7 @@
 #include "transport/bytes.hpp"
 #include "transport/ucx/endpoint.hpp"
 #include "transport/ucx/lifeline.hpp"
+#include "transport/ucx/registration.hpp"
 
 namespace shardwire::transport::ucx {
 namespace {
@@ -25,7 +26,7 @@ constexpr int descriptors_to_open = 24;    // a context, a worker, one thread of
 constexpr int descriptors_to_connect = 8;  // sockets of both directions, a lifeline, files read in passing
 constexpr std::size_t max_descriptors_kept = 64;
 
-Fault peer_is_gone() {
+Fault gone_fault() {
   return {ErrorCode::peer_lost, "the peer is gone"};
 }
 
@@ -158,7 +159,7 @@ UcxFabric::UcxFabric()
   domain_ = fmt::format("{} active messages, TCP segments of {}", version.substr(0, version.rfind('.')),
                         segment == nullptr ? tcp_segment : segment);
   listen(worker_->descriptor());
-  for (const auto& worker : reading_->workers()) listen(worker->descriptor());
+  for (const ReadingDevice& device : reading_->devices()) listen(device.worker->descriptor());
 }
 
 UcxFabric::~UcxFabric() {
@@ -192,11 +193,11 @@ std::unique_ptr<Endpoint> UcxFabric::connect(PeerAddress at) {
 
 void UcxFabric::notice_departures(Clock::time_point now) {
   for (UcxEndpoint* const endpoint : *endpoints_) {
-    if (endpoint->departure_seen || !endpoint->failed()) continue;
+    if (endpoint->departure_seen || !endpoint->peer_is_gone()) continue;
     endpoint->departure_seen = true;
     if (endpoint->lifeline()) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, endpoint->lifeline().get(), nullptr);
-    worker_->fault([&](const Operation& operation) { return operation.endpoint == endpoint; }, peer_is_gone());
-    endpoint->cut_reads(peer_is_gone());
+    worker_->fault([&](const Operation& operation) { return operation.endpoint == endpoint; }, gone_fault());
+    endpoint->cut_reads(gone_fault());
     departures_.push_back({endpoint->peer_fabric(), now + receive_grace, endpoint->replaced});
   }
 }
@@ -205,7 +206,7 @@ void UcxFabric::notice_departures(Clock::time_point now) {
 void UcxFabric::abort_receives(Departure& departure, Clock::time_point now) {
   departure.cut = true;
   departure.receives_end = now + receive_grace;
-  abort_receives_from(departure.fabric, departure.latest, peer_is_gone(), *worker_, *endpoints_);
+  abort_receives_from(departure.fabric, departure.latest, gone_fault(), *worker_, *endpoints_);
 }
 
 void UcxFabric::watch_peers() {
@@ -223,7 +224,7 @@ void UcxFabric::watch_peers() {
         [&](const Operation& operation) {
           return operation.peer == departure.fabric && operation.began <= departure.latest;
         },
-        peer_is_gone());
+        gone_fault());
     return true;
   });
 }
@@ -257,14 +258,14 @@ bool UcxFabric::run_handlers() {
     if (ours && handler_) handler_(incoming);
   }
   bool any = worker_->complete() || arrived;
-  for (const auto& worker : reading_->workers()) any = worker->complete() || any;
+  for (const ReadingDevice& device : reading_->devices()) any = device.worker->complete() || any;
   return any;
 }
 
 bool UcxFabric::progress() {
   const ScopedLogSuppression no_log;
   bool advanced = worker_->progress();
-  for (const auto& worker : reading_->workers()) advanced = worker->progress() || advanced;
+  for (const ReadingDevice& device : reading_->devices()) advanced = device.worker->progress() || advanced;
   for (UcxEndpoint* const endpoint : *endpoints_) endpoint->post();
   watch_peers();
   return run_handlers() || advanced;
@@ -274,7 +275,9 @@ bool UcxFabric::arm() {
   const ScopedLogSuppression no_log;
   if (!departures_.empty()) return false;  // their receives end by the clock
   next_watch_ = {};                        // whatever wakes the caller, it may be a peer that died
-  return worker_->arm() && std::ranges::all_of(reading_->workers(), [](const auto& worker) { return worker->arm(); });
+  if (std::ranges::any_of(*endpoints_, [](const auto* endpoint) { return endpoint->may_post(); })) return false;
+  return worker_->arm() &&
+         std::ranges::all_of(reading_->devices(), [](const ReadingDevice& device) { return device.worker->arm(); });
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ void Worker::posted(Operation* operation, ucs_status_ptr_t request) {
 bool Worker::complete() {
   const bool any = !finished.empty();
   // As many as are there now: what completes at once is for the next call.
-  for (std::size_t left = finished.size(); left > 0; --left) {
+  for (std::size_t left = finished.size(); left > 0 && !finished.empty(); --left) {
     const auto operation = std::move(finished.front());
     finished.pop_front();
     if (operation->done) operation->done(operation->outcome);

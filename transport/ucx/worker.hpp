@@ -21,17 +21,21 @@ std::string library_version();
 ContextHandle open_serving_context();
 /// For reads through one port, e.g. "mlx5_0:1", by these transports. Errors: the same.
 ContextHandle open_reading_context(const std::string& port, const std::string& transports);
-/// UCX_TLS, or what ucx.conf says instead.
-std::string chosen_transports();
+/// A variable of UCX, or what ucx.conf says instead.
+std::string chosen_value(const char* variable);
 /// Whether this UCX can do so in that context.
 bool registers_on_any_thread(ucp_context* context);
 
 class RemoteKey;
 
+struct Operation;
+
 /// What the reads to one peer share.
 struct ReadWindow {
   int under_way = 0;
-  Outcome verdict;  ///< why they fail, once they do
+  Outcome verdict;                   ///< why they fail, once they do
+  std::vector<Operation*> failed{};  ///< lists that have ended, and are to be told why
+  bool abandoned = false;            ///< nobody will tell them
 };
 
 /// A list of reads with one completion.
@@ -124,6 +128,10 @@ class Worker {
     for (auto& operation : finished) {
       if (selected(*operation)) operation->done = {};
     }
+  }
+  /// Drops what has finished for this endpoint; what is still under way keeps what it holds.
+  void forget(const void* endpoint) {
+    std::erase_if(finished, [&](const auto& operation) { return operation->endpoint == endpoint; });
   }
   /// Reports a fault for those under way that `selected` names, although UCX keeps them.
   template <typename Predicate>

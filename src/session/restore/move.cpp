@@ -5,6 +5,13 @@
 
 namespace shardwire {
 
+namespace {
+
+// Each takes a plan and a connection anew. Another one than ours, withdrawn meanwhile, is the cause of few.
+constexpr int max_fabric_refusals = 8;
+
+}  // namespace
+
 void RestoreRun::move_all() {
   enter(Stage::move);
   checks_.resize(peers_.size());
@@ -65,10 +72,16 @@ void RestoreRun::changed() {
   pump();
 }
 
+// A fabric that says "withdrawn" may say so of all that is read over one connection. Who has withdrawn it refuses the next
+// lease on it.
 void RestoreRun::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
   const Rank source = peers_[peer].layout_rank;
-  failed(std::make_exception_ptr(
-      Error(fault.code, fmt::format("source rank {}: {}", to_int(source), fault.message), std::vector<Rank>{source})));
+  refused_by_fabric_ = fault.code == ErrorCode::withdrawn;
+  const bool once_more = !refused_by_fabric_ || ++fabric_refusals_ < max_fabric_refusals;
+  failed(std::make_exception_ptr(Error(once_more ? fault.code : ErrorCode::transport_failed,
+                                       fmt::format("source rank {}: {}", to_int(source), fault.message),
+                                       std::vector<Rank>{source})));
+  refused_by_fabric_ = false;
 }
 
 void RestoreRun::failed(const std::exception_ptr& error) {

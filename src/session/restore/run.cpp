@@ -161,7 +161,7 @@ bool RestoreRun::withdrawal_only(const std::exception_ptr& error) {
     if (reason.code() != ErrorCode::withdrawn || reason.ranks().empty()) return false;
     for (const Peer& peer : peers_) {
       if (peer.layout_rank != reason.ranks().front()) continue;
-      gone_.insert(generation_of(peer.record));
+      if (!refused_by_fabric_) gone_.insert(generation_of(peer.record));
       withdrawn_ = reason;
       return true;
     }

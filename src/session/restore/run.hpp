@@ -206,9 +206,11 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   Stage stage_ = Stage::plan;
   std::exception_ptr error_;
   Withdrawal withdrawal_;
-  bool planning_anew_ = false;                          // once nothing writes any more
-  std::optional<Error> withdrawn_;                      // why it was planned anew last
-  std::set<Generation> gone_;                           // what was found withdrawn: rosters may still name it
+  bool planning_anew_ = false;      // once nothing writes any more
+  std::optional<Error> withdrawn_;  // why it was planned anew last
+  std::set<Generation> gone_;       // what was found withdrawn: rosters may still name it
+  bool refused_by_fabric_ = false;  // while an error is passed on: it is only a fabric's word
+  int fabric_refusals_ = 0;
   std::array<ByteCount, way_count> abandoned_bytes_{};  // moved for plans that were given up
 
   Clock::time_point began_;
