@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <set>
 
 namespace shardwire::transport {
@@ -32,15 +33,29 @@ void each_port(const std::string& folder, Seen seen) {
   }
 }
 
-std::vector<std::string_view> words_of(std::string_view list) {
-  std::vector<std::string_view> words;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    if (comma > 0) words.push_back(list.substr(0, comma));
-    list.remove_prefix(std::min(comma + 1, list.size()));
+/// A value of UCX's that names things: "a,b", or "^a,b" for all but these. An empty one leaves all.
+class Selection {
+ public:
+  explicit Selection(std::string_view list) : all_but_(list.starts_with('^')) {
+    if (all_but_) list.remove_prefix(1);
+    while (!list.empty()) {
+      const std::size_t comma = std::min(list.find(','), list.size());
+      if (comma > 0) words_.push_back(list.substr(0, comma));
+      list.remove_prefix(std::min(comma + 1, list.size()));
+    }
   }
-  return words;
-}
+  /// `names`: that the thing has beside "all".
+  [[nodiscard]] bool leaves(std::initializer_list<std::string_view> names) const {
+    if (words_.empty()) return true;
+    const bool named = std::ranges::any_of(
+        words_, [&](std::string_view word) { return word == "all" || std::ranges::find(names, word) != names.end(); });
+    return named != all_but_;
+  }
+
+ private:
+  bool all_but_;
+  std::vector<std::string_view> words_;
+};
 
 }  // namespace
 
@@ -68,35 +83,18 @@ std::vector<std::string> active_ports(const std::string& folder) {
 }
 
 std::string reading_transports(std::string_view chosen) {
-  struct Known {
-    std::string_view name;
-    std::string_view also[2];  // names that UCX has for it beside "ib" and "all"
-  };
-  constexpr Known known[] = {{"rc_v", {"rc_verbs", "rc"}}, {"rc_x", {"rc_mlx5", "rc"}}, {"dc_x", {"dc_mlx5", "dc"}}};
-  // "^" stands before a list of those that are not wanted.
-  const bool all_but = chosen.starts_with('^');
-  if (all_but) chosen.remove_prefix(1);
-  const std::vector<std::string_view> words = words_of(chosen);
-  std::string left;
-  for (const Known& one : known) {
-    const bool named = std::ranges::any_of(words, [&](std::string_view word) {
-      return word == one.name || word == one.also[0] || word == one.also[1] || word == "ib" || word == "all";
-    });
-    if (named == all_but && !(words.empty() && !all_but)) continue;
-    left += fmt::format("{}{}", left.empty() ? "" : ",", one.name);
-  }
-  return left;
+  const Selection selection(chosen);
+  std::vector<std::string_view> left;
+  if (selection.leaves({"rc_v", "rc_verbs", "rc", "ib"})) left.push_back("rc_v");
+  if (selection.leaves({"rc_x", "rc_mlx5", "rc", "ib"})) left.push_back("rc_x");
+  if (selection.leaves({"dc_x", "dc_mlx5", "dc", "ib"})) left.push_back("dc_x");
+  return fmt::format("{}", fmt::join(left, ","));
 }
 
 std::vector<std::string> chosen_ports(std::vector<std::string> ports, std::string_view chosen) {
-  const bool all_but = chosen.starts_with('^');
-  if (all_but) chosen.remove_prefix(1);
-  const std::vector<std::string_view> words = words_of(chosen);
-  if (words.empty() || std::ranges::find(words, "all") != words.end()) return ports;
+  const Selection selection(chosen);
   std::erase_if(ports, [&](const std::string& port) {
-    const bool named = std::ranges::any_of(
-        words, [&](std::string_view word) { return word == port || word == port.substr(0, port.rfind(':')); });
-    return named == all_but;
+    return !selection.leaves({port, std::string_view(port).substr(0, port.rfind(':'))});
   });
   return ports;
 }

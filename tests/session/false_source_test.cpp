@@ -265,13 +265,8 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
     }
     send(reader, asked, answer);
   });
-  RestoreOptions options = within(20s);
-  options.way = Way::read;
-  Catalog catalog(Rank{0}, 1);
-  job.wanted.add_to(catalog);
   const auto began = std::chrono::steady_clock::now();
-  Restore restore = job.reader.restore(catalog, options);
-  const Error error = failure_of([&] { restore.wait(); });
+  const Error error = failure_of([&] { job.restore_by(Way::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));

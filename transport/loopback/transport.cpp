@@ -9,6 +9,7 @@
 
 #include "transport/bytes.hpp"
 #include "transport/loopback/handles.hpp"
+#include "transport/read_check.hpp"
 
 namespace shardwire::transport::loopback {
 namespace {
@@ -164,19 +165,13 @@ class LoopbackEndpoint final : public Endpoint {
   }
 
   void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override {
-    const auto* remote = dynamic_cast<const LoopbackRemote*>(&region);
-    if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
-    if (ranges.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
-    for (const ReadRange& range : ranges) {
-      if (range.offset_bytes > remote->size_bytes || range.into.bytes > remote->size_bytes - range.offset_bytes) {
-        throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
-      }
-    }
+    const auto& remote = own_region<LoopbackRemote>(region);
+    check_ranges(ranges, max_ranges, remote.size_bytes);
     if (failed()) {
       return operations_->post({.endpoint = id_, .done = std::move(done)},
                                Fault{ErrorCode::peer_lost, "the peer is gone"});
     }
-    auto copy = [backing = remote->backing, list = std::vector(ranges.begin(), ranges.end())]() -> Outcome {
+    auto copy = [backing = remote.backing, list = std::vector(ranges.begin(), ranges.end())]() -> Outcome {
       if (backing->read(list)) return std::nullopt;
       return Fault{ErrorCode::withdrawn, "the peer has withdrawn this memory"};
     };

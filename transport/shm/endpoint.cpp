@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
+#include "transport/read_check.hpp"
 #include "transport/shm/handles.hpp"
 
 namespace shardwire::transport::shm {
@@ -37,13 +38,9 @@ void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
   if (!why_no_attach_.empty()) {
     throw Error(ErrorCode::unsupported, "memory of this peer cannot be read: " + why_no_attach_);
   }
-  const auto* remote = dynamic_cast<const ShmRemote*>(&region);
-  if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
-  if (ranges.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
+  const auto& remote = own_region<ShmRemote>(region);
+  check_ranges(ranges, max_ranges, remote.size_bytes());
   for (const ReadRange& range : ranges) {
-    if (range.offset_bytes > remote->size_bytes() || range.into.bytes > remote->size_bytes() - range.offset_bytes) {
-      throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
-    }
     if (range.into.place.kind != MemoryKind::host) {
       throw Error(ErrorCode::invalid_argument, "read() into memory that the shm transport does not know");
     }
@@ -53,8 +50,8 @@ void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
   if (failed()) {
     return operations_->post_fault(std::move(job), {ErrorCode::peer_lost, failure_}, std::move(done));
   }
-  job->mapping = remote->mapping_;
-  job->published = remote->published_;
+  job->mapping = remote.mapping_;
+  job->published = remote.published_;
   job->ranges.assign(ranges.begin(), ranges.end());
   operations_->post(std::move(job), std::move(done));
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "transport/bytes.hpp"
+#include "transport/read_check.hpp"
 #include "transport/ucx/lifeline.hpp"
 
 namespace shardwire::transport::ucx {
@@ -173,19 +174,15 @@ std::unique_ptr<RemoteRegion> UcxEndpoint::import_region(RegionKey key, ByteCoun
 
 void UcxEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
   if (!reads_) throw Error(ErrorCode::unsupported, "the peer cannot be read: " + path({}).why_not);
-  const auto* remote = dynamic_cast<const UcxRemote*>(&region);
-  if (remote == nullptr) throw Error(ErrorCode::invalid_argument, "read() from a region of another fabric");
-  if (ranges.size() > max_read_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
+  const auto& remote = own_region<UcxRemote>(region);
+  check_ranges(ranges, max_read_ranges, remote.size_bytes);
   for (const ReadRange& range : ranges) {
-    if (range.offset_bytes > remote->size_bytes || range.into.bytes > remote->size_bytes - range.offset_bytes) {
-      throw Error(ErrorCode::invalid_argument, "read() past the end of a region");
-    }
     if (range.into.place.kind != MemoryKind::host) {
       throw Error(ErrorCode::invalid_argument, "read() into memory that the ucx transport does not know");
     }
   }
   if (peer_is_gone()) reads_->cut({ErrorCode::peer_lost, "the peer is gone"});
-  reads_->read(remote->key, ranges, std::move(done));
+  reads_->read(remote.key, ranges, std::move(done));
 }
 
 Path UcxEndpoint::path(const MemoryPlace& place) const {

@@ -106,12 +106,12 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
   check_bound(peer, reply);
   std::vector<support::Descriptor> descriptors = peer.link->take_descriptors(reply.request);
   try {
-    transport::Endpoint& endpoint = peer.link->endpoint(fabric, reply.addresses.front());
-    peer.connected.push_back({fabric, endpoint.path({})});
+    peer.link->endpoint(fabric, reply.addresses.front());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
     return leave_out(index, fabric, error);
   }
+  peer.connected.push_back({fabric, {}});
   peer.max_pack_bytes = reply.max_pack_bytes;
   peer.handles = reply.tensors;
   peer.regions.resize(reply.regions.size());
@@ -133,8 +133,8 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
   };
   for (std::size_t i = 0; i < reply.regions.size(); ++i)
     take_region(peer, i, reply.regions[i], import(reply.regions[i]));
+  peer.connected.back().path = peer.link->endpoint(fabric).path({});  // some know only now what they read by
   take_region_of_none(peer);
-  peer.connected.back().path = peer.link->endpoint(fabric).path({});  // some know what they read by only now
   if (reply.word && !peer.word.region) {
     auto region = import(reply.word->region);
     if (region && is_generation_word(reply.word->offset_bytes, region->mapped().bytes)) {
