@@ -2,12 +2,16 @@
 #include "transport/rdma.hpp"
 
 #include <fmt/format.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <set>
+
+#include "support/capabilities.hpp"
 
 namespace shardwire::transport {
 namespace {
@@ -74,12 +78,31 @@ Viability probe_rdma(const std::string& folder) {
   return {false, fmt::format("no RDMA device with an active port ({})", fmt::join(others, ", "))};
 }
 
+Viability probe_libfabric_devices(const std::string& infiniband, const std::string& cxi) {
+  std::set<std::string> found = entries(cxi);
+  for (const std::string& device : entries(infiniband)) {
+    std::error_code none;
+    const auto driver =
+        std::filesystem::read_symlink(std::filesystem::path(infiniband) / device / "device/driver", none);
+    if (driver.filename() == "efa") found.insert(device);
+  }
+  if (!found.empty()) return {true, fmt::format("{}", fmt::join(found, ", "))};
+  return {false, fmt::format("no EFA or Slingshot device (under {} and {})", infiniband, cxi)};
+}
+
 std::vector<std::string> active_ports(const std::string& folder) {
   std::vector<std::string> ports;
   each_port(folder, [&](const std::string& device, const std::string& port, const std::string& state) {
     if (state == "ACTIVE") ports.push_back(fmt::format("{}:{}", device, port));
   });
   return ports;
+}
+
+std::optional<std::uint64_t> pinnable_bytes() {
+  rlimit limit{};
+  const bool unlimited = ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
+  if (unlimited || support::has_capability(CAP_IPC_LOCK)) return std::nullopt;
+  return limit.rlim_cur;
 }
 
 std::string reading_transports(std::string_view chosen) {

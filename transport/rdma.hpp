@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +15,15 @@ namespace shardwire::transport {
 Viability probe_rdma(const std::string& folder = "/sys/class/infiniband");
 /// Those ports, as "mlx5_0:1", in the order of their names.
 std::vector<std::string> active_ports(const std::string& folder = "/sys/class/infiniband");
+
+/// Whether this host has a NIC that libfabric reads through and UCX does not: EFA, or Slingshot. Asks the kernel and no library.
+Viability probe_libfabric_devices(const std::string& infiniband = "/sys/class/infiniband",
+                                  const std::string& cxi = "/sys/class/cxi");
+/// How many bytes this process may pin for hardware; none: without a limit.
+std::optional<std::uint64_t> pinnable_bytes();
+/// Less than this is not worth a fabric that pins what it moves: buffers of the library below, some 60 MB for each port and for the
+/// side that serves, and then the memory that is read.
+inline constexpr std::uint64_t min_pinnable_bytes = 256u << 20;
 
 /// Of the transports that UCX reads by hardware with, those that a value of UCX_TLS leaves, separated by commas.
 std::string reading_transports(std::string_view chosen);

@@ -26,6 +26,12 @@ const FabricModule* table_of(const support::Module& module) {
 
 namespace ucx {
 
+static std::string too_little_to_pin(std::uint64_t bytes) {
+  return fmt::format(
+      "this process may pin {} bytes for RDMA, and less than {} are of no use (ulimit -l unlimited; docker: --ulimit "
+      "memlock=-1; or CAP_IPC_LOCK)",
+      bytes, min_pinnable_bytes);
+}
 // A transport that is not in this build keeps its line, so that people who ask for it are told why.
 static const support::Module& module() {
   static const support::Module loaded =
@@ -42,8 +48,12 @@ static Viability probe(Asked asked) {
   if (!hardware.viable && !told) {
     return {false, hardware.detail + "; set UCX_TLS to run it over TCP or shared memory"};
   }
+  // UCX 1.13 goes round in circles for ever where it cannot pin its own buffers.
+  const auto pinnable = pinnable_bytes();
+  const bool pins = hardware.viable && !reading_transports(support::variable("UCX_TLS").value_or("")).empty();
+  if (pins && pinnable && *pinnable < min_pinnable_bytes) return {false, too_little_to_pin(*pinnable)};
   if (module().table == nullptr) return {false, module().why_not};
-  return table_of(module())->probe();
+  return table_of(module())->probe(asked);
 }
 static std::unique_ptr<Fabric> open() {
   const Viability viability = probe(Asked::by_name);
@@ -52,6 +62,33 @@ static std::unique_ptr<Fabric> open() {
 }
 
 }  // namespace ucx
+
+namespace libfabric {
+
+static const support::Module& module() {
+  static const support::Module loaded = SHARDWIRE_HAVE_LIBFABRIC
+                                            ? support::load_module("libfabric")
+                                            : support::Module{.why_not = SHARDWIRE_LIBFABRIC_DETAIL};
+  return loaded;
+}
+// Unasked it is for NICs that UCX has no hardware reads over. FI_PROVIDER may be there for somebody else, such as MPI.
+static Viability probe(Asked asked) {
+  if (!SHARDWIRE_HAVE_LIBFABRIC) return {false, module().why_not};
+  const Viability hardware = probe_libfabric_devices();
+  if (!hardware.viable && asked == Asked::automatically) return hardware;
+  if (!hardware.viable && !probe_rdma().viable && !support::variable("FI_PROVIDER")) {
+    return {false, hardware.detail + ", nor another RDMA device; set FI_PROVIDER=tcp to run it over TCP"};
+  }
+  if (module().table == nullptr) return {false, module().why_not};
+  return table_of(module())->probe(asked);
+}
+static std::unique_ptr<Fabric> open() {
+  const Viability viability = probe(Asked::by_name);
+  if (!viability.viable) throw Error(ErrorCode::unsupported, "the libfabric transport is off: " + viability.detail);
+  return table_of(module())->open();
+}
+
+}  // namespace libfabric
 
 namespace tcp {
 Viability probe(Asked);
@@ -83,9 +120,9 @@ static std::unique_ptr<Fabric> open() {
 namespace {
 
 constexpr std::array table{
-    // Between ranks 2 and 4: reads by the hardware of ucx, then of libfabric.
     Transport{"shm", Reach::host, {.map = 1, .read = 4}, shm::probe, shm::open},
     Transport{"ucx", Reach::network, {.read = 2, .message = 6}, ucx::probe, ucx::open},
+    Transport{"libfabric", Reach::network, {.read = 3}, libfabric::probe, libfabric::open},
     Transport{"tcp", Reach::network, {.message = 5}, tcp::probe, tcp::open},
     Transport{"loopback", Reach::process, {.map = 1, .read = 1, .message = 1}, loopback::probe, loopback::open},
 };

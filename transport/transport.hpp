@@ -93,7 +93,8 @@ struct Path {
   std::string carrier{};         ///< for people: protocol and device, e.g. "tcp/eth0"
   Reach reach = Reach::network;  ///< host: bytes do not pass a network interface
   bool map = false;              ///< regions that a peer has allocated can be addressed in place
-  bool read = false;             ///< read() works, without the peer's processor
+  bool read = false;             ///< read() works, without the peer's processor unless reads_need_peer
+  bool reads_need_peer = false;  ///< only while the peer's progress() runs: one that is stopped is not read
   bool message = false;          ///< send() works
   std::size_t max_message_ranges = 1;
   std::size_t max_read_ranges = 1;  ///< of one list

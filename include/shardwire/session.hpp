@@ -126,7 +126,8 @@ struct ExchangeResult {
 ///          once, calls throw Error{invalid_argument}. Its control connections are closed there.
 class Session {
  public:
-  /// Member 0 serves the rendezvous; the others retry until it answers.
+  /// Member 0 serves the rendezvous; the others retry until it answers. With a store in `bootstrap`, member 0 puts its
+  /// addresses there once it listens, and the others wait for them, all within the time to join.
   /// Errors: throws Error{timed_out} when it does not, with rank 0 in ranks(). Error{invalid_argument} when the port is taken;
   ///         when run id, job key or world size differ from member 0's; when a live member has the rank; for addresses,
   ///         interfaces, options and SHARDWIRE_* variables that mean nothing. Error{unsupported} when the transport is not in

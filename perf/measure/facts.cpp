@@ -36,9 +36,17 @@ Json to_json(const TurnFacts& turn) {
   turn.report.ways.each([&](Way way, const WayReport& row) {
     ways.push_back({to_string(way), row.bytes, row.runs, row.predicted_seconds, row.measured_seconds});
   });
-  return {{"spans", spans},           {"ways", ways},
-          {"refused", turn.refused},  {"stages", stages},
-          {"report", report},         {"memory", {turn.memory.own, turn.memory.allowed, turn.memory.mapped}},
+  Json paths = Json::array();
+  for (const PathFacts& path : turn.paths) {
+    paths.push_back({path.source, path.bytes, path.path, path.port, path.line_bytes_per_second});
+  }
+  return {{"paths", paths},
+          {"spans", spans},
+          {"ways", ways},
+          {"refused", turn.refused},
+          {"stages", stages},
+          {"report", report},
+          {"memory", {turn.memory.own, turn.memory.allowed, turn.memory.mapped}},
           {"elements", turn.elements}};
 }
 
@@ -57,6 +65,9 @@ TurnFacts turn_from(const Json& json) {
       turn.report.ways[*way] = {row.at(1), row.at(2), row.at(3), row.at(4)};
     }
   }
+  for (const Json& path : json.at("paths")) {
+    turn.paths.push_back({path.at(0), path.at(1), path.at(2), path.at(3), path.at(4)});
+  }
   const Json& memory = json.at("memory");
   turn.memory = {memory.at(0), memory.at(1), memory.at(2)};
   turn.elements = json.at("elements");
@@ -70,17 +81,20 @@ Json to_json(const MemberFacts& facts) {
   for (const MeasurementFacts& measurement : facts.measurements) {
     Json turns = Json::array();
     for (const TurnFacts& turn : measurement.turns) turns.push_back(to_json(turn));
-    measurements.push_back({{"wanted", measurement.wanted}, {"turns", turns}});
+    measurements.push_back({{"wanted", measurement.wanted}, {"reads", measurement.reads}, {"turns", turns}});
   }
-  return {{"fabric", facts.fabric}, {"measurements", measurements}};
+  return {{"fabric", facts.fabric}, {"host", facts.host}, {"domain", facts.domain}, {"measurements", measurements}};
 }
 
 MemberFacts member_facts_from(const Json& json) {
   MemberFacts facts;
   facts.fabric = json.at("fabric");
+  facts.host = json.at("host");
+  facts.domain = json.at("domain");
   for (const Json& one : json.at("measurements")) {
     MeasurementFacts& measurement = facts.measurements.emplace_back();
     measurement.wanted = one.at("wanted");
+    measurement.reads = one.at("reads");
     for (const Json& turn : one.at("turns")) measurement.turns.push_back(turn_from(turn));
   }
   return facts;

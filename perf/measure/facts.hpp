@@ -24,6 +24,15 @@ struct MemoryFacts {
   ByteCount mapped = 0;   ///< shared pages of others
 };
 
+/// How the bytes of one source rank came.
+struct PathFacts {
+  int source = 0;
+  ByteCount bytes = 0;
+  std::string path;                  ///< as in a restore's report
+  std::string port;                  ///< of this host; empty where none is known
+  double line_bytes_per_second = 0;  ///< of the port; 0: not known
+};
+
 /// What one member did in one of the turns.
 struct TurnFacts {
   std::vector<Span> spans;  ///< by repeat; the first one warms up
@@ -31,18 +40,22 @@ struct TurnFacts {
   // Of restores only:
   std::vector<StageSeconds> stages;  ///< by repeat
   RestoreReport report;              ///< of the last: bytes, ways, staging, costs
+  std::vector<PathFacts> paths;      ///< of the last
   MemoryFacts memory;                ///< of one more restore, which is not timed; all 0: not known
   std::uint64_t elements = 0;        ///< compared after that one, all right
 };
 
 /// What one member did in one measurement.
 struct MeasurementFacts {
-  ByteCount wanted = 0;  ///< bytes that its target rank wants
+  ByteCount wanted = 0;     ///< bytes that its target rank wants
+  std::uint64_t reads = 0;  ///< that its target rank posts in a loop of reads
   std::vector<TurnFacts> turns;
 };
 
 struct MemberFacts {
   std::string fabric;  ///< name and loaded version
+  std::string host;    ///< its name
+  std::string domain;  ///< the same for all whose ports have the same names: kernel and network namespace
   std::vector<MeasurementFacts> measurements;
 };
 

@@ -3,16 +3,24 @@
 
 #include <fmt/format.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "perf/measure/contiguous.hpp"
 #include "perf/measure/copy.hpp"
 #include "perf/measure/memory_use.hpp"
+#include "perf/measure/ports.hpp"
 #include "perf/measure/private_pages.hpp"
+#include "perf/measure/read_libraries.hpp"
+#include "perf/measure/read_lists.hpp"
 #include "perf/measure/state_memory.hpp"
 #include "perf/measure/tag_loop.hpp"
 
@@ -24,6 +32,7 @@ using namespace std::chrono_literals;
 
 constexpr ByteCount memory_allowance = 64u << 20;  // code, fabric, bookkeeping
 constexpr auto retire_limit = 10s;
+constexpr std::string_view reading_port = "reads by ";  // in the carrier of a path of ucx
 
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / 1ns;
@@ -41,6 +50,14 @@ Bytes bytes_of(std::string_view text) {
 }
 std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string domain_of_ports() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  std::error_code none;
+  return boot + "/" + std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
 // Memory of one side of a member's state.
@@ -117,6 +134,7 @@ class Contest {
     if (!wanted_block_.bytes().empty()) std::memset(wanted_block_.bytes().data(), 1, wanted_block_.bytes().size());
     make_spare();
     connect_tags();
+    connect_reads();
     Publication publication;
     Publication contiguous;
     if (held_.takes_part()) publication = session_.publish(held_.catalog(), {.name = name_});
@@ -133,6 +151,7 @@ class Contest {
     spare_ = Arena();
     for (std::size_t turn = 0; turn < turns_.size(); ++turn) verify(turn);
     meet();
+    reads_.clear();  // all have read what it serves
     for (Publication* one : {&publication, &contiguous}) {
       if (one->valid()) one->retire(retire_limit);
     }
@@ -181,12 +200,18 @@ class Contest {
         plain_copies()[what.index].copy(held_.payload().empty() ? spare_.bytes() : held_.payload(), wanted_.payload());
         return;
       case Turn::Kind::tag: loop_->exchange(sends_, wanted_.payload(), tag_styles()[what.index]); return;
+      case Turn::Kind::read: read(what); return;
       case Turn::Kind::mpi: return;  // others move now
       case Turn::Kind::reference: refer(turn, repeat); return;
       case Turn::Kind::restore:
         if (facts_.turns[turn].refused.empty()) restore(turn, repeat);
         return;
     }
+  }
+
+  void read(const Turn& turn) const {
+    for (const ReadOrder::Copy& one : read_copies_) std::memcpy(one.to, one.from, one.bytes);
+    reads_.at(turn.against)->read(read_lists_, read_styles()[turn.index].idle);
   }
 
   [[nodiscard]] RestoreOptions restore_options() const {
@@ -231,9 +256,22 @@ class Contest {
     }
     const RestoreReport& report = facts.report;
     if (repeat < repeats()) facts.stages[repeat] = report.seconds;  // the one after the last is not timed
+    facts.paths = paths_of(report);
     if (way && report.moved > 0 && report.ways[*way].bytes == 0) {
       facts.refused = "the restore did not go that way";
     }
+  }
+
+  static std::vector<PathFacts> paths_of(const RestoreReport& report) {
+    std::vector<PathFacts> paths;
+    for (const PeerReport& peer : report.peers) {
+      // Reads may go through another port than messages to the same peer.
+      const bool reads = peer.path.ends_with("/read") || peer.path.ends_with("/over_read");
+      const std::size_t at = reads ? peer.carrier.find(reading_port) : std::string::npos;
+      const std::string carrier = at == std::string::npos ? peer.carrier : peer.carrier.substr(at);
+      paths.push_back({to_int(peer.rank), peer.bytes, peer.path, port_of(carrier), line_rate_of(carrier)});
+    }
+    return paths;
   }
 
   // A way is out when one member cannot go it.
@@ -251,14 +289,15 @@ class Contest {
   // Once more, without a clock: the elements, and the memory that it took.
   void verify(std::size_t turn) {
     TurnFacts& facts = facts_.turns[turn];
-    if (turns_[turn].kind == Turn::Kind::mpi) {
-      meet();  // before and after, as for a restore
+    if (!is_checked(turns_[turn])) return;
+    if (turns_[turn].kind != Turn::Kind::mpi) wanted_.spoil();
+    meet();
+    if (turns_[turn].kind != Turn::Kind::restore) {
+      if (turns_[turn].kind == Turn::Kind::read) read(turns_[turn]);
       meet();
+      if (turns_[turn].kind == Turn::Kind::read) facts.elements = static_cast<std::uint64_t>(wanted_.check());
       return;
     }
-    if (turns_[turn].kind != Turn::Kind::restore) return;
-    wanted_.spoil();
-    meet();
     {
       const MemoryWatch watch;
       if (facts.refused.empty()) restore(turn, repeats());
@@ -298,7 +337,7 @@ class Contest {
     const Case& job = measurement_.job;
     std::vector<std::pair<int, std::size_t>> out;
     for (int target = 0; target < job.target.ranks; ++target) {
-      if (tag_sender_of(setup_, job, Rank{target}) != role_.member) continue;
+      if (tag_sender_of(setup_, measurement_, Rank{target}) != role_.member) continue;
       const StateMemory theirs(job.target, Rank{target});
       out.emplace_back(member_of_target(setup_, job, Rank{target}), theirs.payload_bytes());
     }
@@ -318,6 +357,25 @@ class Contest {
     }
   }
 
+  void connect_reads() {
+    for (const Turn& turn : turns_) {
+      if (turn.kind == Turn::Kind::read) reads_.try_emplace(turn.against);
+    }
+    if (reads_.empty()) return;
+    ReadOrder order = read_order_of(setup_, measurement_.job, role_.member, held_, wanted_);
+    facts_.reads = order.reads();
+    for (auto& [library, loop] : reads_) {
+      loop = open_read_loop(library, setup_.tcp);
+      const auto mine = loop->expose(held_.takes_part() ? held_block_.bytes() : std::span<std::byte>());
+      const auto addresses = agree(fmt::format("memory by {}", to_string(library)),
+                                   {reinterpret_cast<const char*>(mine.data()), mine.size()});
+      for (const auto& [member, ranges] : order.from_member)
+        loop->connect(addresses.at(static_cast<std::size_t>(member)));
+    }
+    for (auto& [member, ranges] : order.from_member) read_lists_.push_back({read_lists_.size(), std::move(ranges)});
+    read_copies_ = std::move(order.copies);
+  }
+
   const Setup& setup_;
   const Measurement& measurement_;
   std::string name_;
@@ -334,6 +392,9 @@ class Contest {
   Arena spare_;
   std::unique_ptr<TagLoop> loop_;
   std::vector<TagLoop::Send> sends_;
+  std::vector<ReadOrder::Copy> read_copies_;
+  std::vector<ReadList> read_lists_;
+  std::map<Against, std::unique_ptr<ReadLoop>> reads_;
   MeasurementFacts facts_;
   Span unused_;
   Span* last_ = &unused_;
@@ -351,6 +412,9 @@ Session join(const Setup& setup, Bootstrap bootstrap) {
 
 std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role) {
   MemberFacts mine;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) == 0) mine.host = name.data();
+  mine.domain = domain_of_ports();
   for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     mine.measurements.push_back(Contest(setup, number, session, meeting, role).run());

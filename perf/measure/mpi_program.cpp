@@ -118,7 +118,7 @@ MeasurementFacts take_turns(const Setup& setup, const Measurement& measurement, 
   meet();
   for (std::size_t turn = 0; turn < turns.size(); ++turn) {
     const bool mine = turns[turn].kind == Turn::Kind::mpi;
-    if (!mine && turns[turn].kind != Turn::Kind::restore) continue;
+    if (!is_checked(turns[turn])) continue;
     if (mine) wanted.spoil();
     meet();
     if (mine) all->run(held_pages.get(), wanted_pages.get());

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
+#include "perf/measure/read_libraries.hpp"
 #include "perf/measure/row.hpp"
 #include "perf/measure/tag_loop.hpp"
 
@@ -205,6 +207,75 @@ void add_bounds(OrderedJson& row, const Setup& setup, const Outcome& outcome, st
   row["cpu_seconds"] = cpu;
 }
 
+// One-sided reads in a second, of a restore that went no other way and of the plain loops of the same reads.
+void add_reads(OrderedJson& row, const Setup& setup, const Outcome& outcome, std::size_t number, const TurnView& view) {
+  std::uint64_t reads = 0;
+  for (const MemberFacts& member : outcome.members) reads += member.measurements[number].reads;
+  if (reads == 0) return;
+  const auto per_second = [&](double seconds) { return static_cast<double>(reads) / seconds; };
+  OrderedJson& out = row["reads"] = {{"count", reads}};
+  const double move = view.slowest([](const StageSeconds& s) { return s.move; });
+  const bool all_read = view.bytes(Way::read) == view.sum(&RestoreReport::moved);
+  if (all_read && move > 0) out["restore_per_second"] = per_second(move);
+  for (const Against against : setup.measurements[number].against) {
+    if (!is_read_loop(against)) continue;
+    const double loop = per_second(row["against"][std::string(to_string(against))]["seconds"].get<double>());
+    out[std::string(to_string(against)) + "_per_second"] = loop;
+    if (out.contains("restore_per_second")) {
+      out["restore_over_" + std::string(to_string(against))] = out["restore_per_second"].get<double>() / loop;
+    }
+  }
+}
+
+std::string shown(const Outcome& outcome, int member) {
+  return fmt::format("{} ({})", member, outcome.members[static_cast<std::size_t>(member)].host);
+}
+
+// By what the bytes came, and what each port of a target's host brought of them.
+void add_paths(OrderedJson& row, const Outcome& outcome, const Measurement& measurement, std::size_t number,
+               std::size_t turn, double seconds) {
+  std::set<std::string> hosts;
+  std::map<std::pair<std::string, std::string>, ByteCount> paths;
+  struct Nic {
+    ByteCount bytes = 0;
+    double line = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Nic> nics;
+  for (const MemberFacts& member : outcome.members) {
+    hosts.insert(member.host + " " + member.domain);
+    for (const PathFacts& path : member.measurements[number].turns[turn].paths) {
+      paths[{path.path, path.port}] += path.bytes;
+      if (path.port.empty()) continue;
+      Nic& nic = nics[{member.domain, path.port}];
+      nic.bytes += path.bytes;
+      nic.line = path.line_bytes_per_second;
+    }
+  }
+  row["hosts"] = hosts.size();
+  if (!measurement.pairs.empty()) {
+    OrderedJson& pairs = row["pairs"] = OrderedJson::array();
+    for (const Pair& pair : measurement.pairs) {
+      pairs.push_back({{"source", shown(outcome, pair.source)}, {"target", shown(outcome, pair.target)}});
+    }
+  }
+  OrderedJson& all = row["paths"] = OrderedJson::array();
+  for (const auto& [name, bytes] : paths)
+    all.push_back({{"path", name.first}, {"port", name.second}, {"bytes", bytes}});
+  if (nics.empty()) return;
+  double through = 0;
+  double line = std::numeric_limits<double>::max();  // of the slowest
+  for (const auto& [name, nic] : nics) {
+    through += static_cast<double>(nic.bytes);
+    line = std::min(line, nic.line);
+  }
+  const double each = through / static_cast<double>(nics.size()) / seconds;
+  OrderedJson& out = row["nics"] = {{"count", nics.size()}, {"bytes_per_second_each", each}};
+  if (line > 0) {
+    out["line_bytes_per_second"] = line;
+    out["share_of_line"] = each / line;
+  }
+}
+
 OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& head, std::size_t number,
                    std::size_t turn) {
   const Measurement& measurement = setup.measurements[number];
@@ -221,6 +292,9 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   row["versions"]["fabric"] = outcome.members.front().fabric;
   if (outcome.mpi) row["versions"]["mpi"] = outcome.mpi->version;
   if (setup.has(Against::ucx)) row["versions"]["ucx"] = tag_loop_version();
+  for (const Against against : measurement.against) {
+    if (is_read_loop(against)) row["versions"][std::string(to_string(against))] = read_loop_version(against);
+  }
   row["processes"] = setup.members();
   row["repeats"] = setup.repeats;
   const auto& way = measurement.ways[what.index];
@@ -230,8 +304,10 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   row.update(seconds_json(seconds, ""));
   row["bytes_per_second"] = static_cast<double>(view.sum(&RestoreReport::needed)) / seconds.median;
   add_bytes(row, view);
+  add_paths(row, outcome, measurement, number, turn, seconds.median);
   row["cpu_seconds"] = {{"restore", view.cpu_seconds()}};
   add_bounds(row, setup, outcome, number, seconds.median);
+  add_reads(row, setup, outcome, number, view);
   add_stages(row, view);
   add_costs(row, view);
   add_memory(row, setup, view);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/measure/setup.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "perf/measure/copy.hpp"
+#include "perf/measure/read_loop.hpp"
 #include "perf/measure/tag_loop.hpp"
 
 namespace shardwire::perf {
@@ -23,6 +26,7 @@ std::string_view to_string(Against against) {
     case Against::mpi: return "mpi";
     case Against::unverified: return "unverified";
     case Against::contiguous: return "contiguous";
+    case Against::ucp_get: return "ucp_get";
   }
   return "";
 }
@@ -39,6 +43,18 @@ bool Setup::has(Against one) const {
   });
 }
 
+bool is_checked(const Turn& turn) {
+  switch (turn.kind) {
+    case Turn::Kind::read:
+    case Turn::Kind::mpi:
+    case Turn::Kind::restore: return true;
+    case Turn::Kind::copy:
+    case Turn::Kind::tag:
+    case Turn::Kind::reference: return false;
+  }
+  return false;
+}
+
 std::vector<Turn> turns_of(const Measurement& measurement) {
   std::vector<Turn> turns;
   for (const Against against : measurement.against) {
@@ -51,6 +67,12 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
       case Against::ucx:
         for (std::size_t i = 0; i < tag_styles().size(); ++i) {
           turns.push_back({Turn::Kind::tag, i, tag_styles()[i].name, against});
+        }
+        break;
+      case Against::ucp_get:
+        for (std::size_t i = 0; i < read_styles().size(); ++i) {
+          turns.push_back(
+              {Turn::Kind::read, i, fmt::format("{} {}", to_string(against), read_styles()[i].name), against});
         }
         break;
       case Against::mpi: turns.push_back({Turn::Kind::mpi, 0, "MPI_Alltoallw", against}); break;
@@ -89,7 +111,11 @@ Topology topology_of(const Setup& setup, const Case& job) {
   return topology;
 }
 
-int tag_sender_of(const Setup& setup, const Case& job, Rank target) {
+int tag_sender_of(const Setup& setup, const Measurement& measurement, Rank target) {
+  for (const Pair& pair : measurement.pairs) {
+    if (pair.target == to_int(target)) return pair.source;
+  }
+  const Case& job = measurement.job;
   if (setup.disjoint) return to_int(target) % job.source.ranks;
   return (to_int(target) + 1) % members_of(setup, job);
 }

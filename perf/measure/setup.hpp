@@ -21,8 +21,15 @@ enum class Against : std::uint8_t {
   mpi,         ///< MPI_Alltoallw with subarray types, by as many processes of a program of its own
   unverified,  ///< the same restore without digests
   contiguous,  ///< a restore of as many bytes between the same ranks, in one run for each pair: see contiguous.hpp
+  ucp_get,     ///< one-sided reads of the same runs by a plain loop over UCX: see read_loop.hpp
 };
 std::string_view to_string(Against against);
+
+/// Ranks of a synthetic case, which are members too.
+struct Pair {
+  int source = 0;
+  int target = 0;
+};
 
 /// One case, restored in one or several ways that take turns with each other and with what they are measured beside.
 struct Measurement {
@@ -30,7 +37,8 @@ struct Measurement {
   Case job;
   std::vector<std::optional<Way>> ways{std::nullopt};  ///< a turn for each; empty optional: the session chooses
   std::vector<Against> against{};
-  ByteCount run_bytes = 0;  ///< of a synthetic case; 0: a case file
+  ByteCount run_bytes = 0;    ///< of a synthetic case; 0: a case file
+  std::vector<Pair> pairs{};  ///< of a synthetic case of pairs; empty: of all ranks
 };
 
 /// What all members of a run have to know. One set of processes does all measurements, one after another.
@@ -53,12 +61,14 @@ struct Setup {
 
 /// What happens between two meetings of all members.
 struct Turn {
-  enum class Kind : std::uint8_t { copy, tag, mpi, reference, restore };
+  enum class Kind : std::uint8_t { copy, tag, read, mpi, reference, restore };
   Kind kind{};
-  std::size_t index = 0;  ///< of the plain copy, the style of tagged messages, or the way
+  std::size_t index = 0;  ///< of the plain copy, the style of messages or reads, or the way
   std::string name;
   Against against{};  ///< of all but restores; a `reference` is a restore that others are measured beside
 };
+/// What brings all elements, which are compared after it.
+bool is_checked(const Turn& turn);
 /// In the order in which all members take them; restores last. All members and the MPI program agree on it.
 std::vector<Turn> turns_of(const Measurement& measurement);
 
@@ -70,6 +80,6 @@ int member_of_target(const Setup& setup, const Case& job, Rank target);
 /// Which ranks share a process.
 Topology topology_of(const Setup& setup, const Case& job);
 /// The member that sends to the one of `target` in the loop of tagged messages.
-int tag_sender_of(const Setup& setup, const Case& job, Rank target);
+int tag_sender_of(const Setup& setup, const Measurement& measurement, Rank target);
 
 }  // namespace shardwire::perf

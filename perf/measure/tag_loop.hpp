@@ -7,13 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace shardwire::perf {
+#include "perf/measure/idle.hpp"
 
-/// What an end does while there is no progress.
-enum class Idle {
-  yield,  ///< lets others have the core, then looks again
-  sleep,  ///< until UCX has something
-};
+namespace shardwire::perf {
 
 /// What a plain loop can choose: looking for progress all the time is quicker while there is a core for each process,
 /// sleeping in between when there is not.

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t max_fabric_bytes = 1u << 20;
 constexpr Extent max_links = 1024;
+constexpr Extent max_ranks_per_host = 1024;
 // Wide enough for any machine; outside it the unit was mistaken.
 constexpr double min_gigabytes = 1e-6;
 constexpr double max_gigabytes = 1e6;
@@ -48,9 +49,15 @@ ClusterModel parse_fabric(const std::string& text) {
   if (text.size() > max_fabric_bytes) throw CaseError("1:1: a fabric file has at most 1 MiB");
   const Json json = parse_json(text);
   const Node root(json, "");
-  root.require_fields({"name", "copy", "host", "network"});
+  root.require_fields({"name", "sources", "ranks_per_host", "copy", "host", "network"});
   ClusterModel fabric;
   if (const auto name = root.find("name")) fabric.name = name->text();
+  if (const auto sources = root.find("sources")) {
+    for (const Node& one : sources->elements()) fabric.sources.push_back(one.text());
+  }
+  if (const auto ranks = root.find("ranks_per_host")) {
+    fabric.ranks_per_host = static_cast<std::int32_t>(ranks->integer(1, max_ranks_per_host));
+  }
   const Node copy = root.at("copy");
   copy.require_fields({"latency_microseconds", "gigabytes_per_second"});
   fabric.copy = {latency(copy), speed(copy.at("gigabytes_per_second"))};

@@ -11,6 +11,7 @@
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
 #include "cli/run_job.hpp"
+#include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
 #include "support/stderr.hpp"
@@ -81,7 +82,55 @@ void print_json(Rank target, const PeerReport& row) {
   write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-std::string header(const Case& job, const std::vector<MemberResult>& targets) {
+// All ranks move at once, and share links and processors that each is expected to have to itself.
+constexpr double far_below = 4;
+constexpr double least_excess_seconds = 1e-3;  // a moment of somebody else's
+
+struct SlowTarget {
+  Rank target{};
+  double seconds = 0;
+  double expected_seconds = 0;
+  std::string carriers{};
+};
+
+std::vector<SlowTarget> slow_targets(const std::vector<MemberResult>& results) {
+  std::vector<SlowTarget> slow;
+  for (const MemberResult& result : results) {
+    SlowTarget one{.target = *result.target, .seconds = result.report.seconds.move};
+    for (const PeerReport& peer : result.report.peers) {
+      one.expected_seconds += peer.predicted_seconds;
+      const std::string carrier = fmt::format("{} ({})", peer.path, peer.carrier);
+      if (one.carriers.find(carrier) == std::string::npos) one.carriers += (one.carriers.empty() ? "" : ", ") + carrier;
+    }
+    if (one.seconds > far_below * one.expected_seconds && one.seconds > one.expected_seconds + least_excess_seconds) {
+      slow.push_back(std::move(one));
+    }
+  }
+  return slow;
+}
+
+void print_flags(const std::vector<SlowTarget>& slow, bool json) {
+  if (!json) write_output("\nmeasured: ");
+  if (!json && slow.empty())
+    write_output(fmt::format("no rank took more than {} times as long as expected\n", far_below));
+  if (!json && !slow.empty()) write_output("to be looked at\n");
+  for (const SlowTarget& one : slow) {
+    const std::string says = fmt::format("took {}, {} were expected, by {}; `perf --pairs` shows which pair it is",
+                                         human_seconds(one.seconds), human_seconds(one.expected_seconds), one.carriers);
+    if (json) {
+      const Json row{{"flag", "slow path"},
+                     {"subject", fmt::format("target {}", to_int(one.target))},
+                     {"says", says},
+                     {"seconds", one.seconds},
+                     {"expected_seconds", one.expected_seconds}};
+      write_output(row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    } else {
+      write_output(fmt::format("  slow path     target {} {}\n", to_int(one.target), says));
+    }
+  }
+}
+
+std::string header(const Case& job, const std::vector<MemberResult>& targets, bool measure) {
   ByteCount needed = 0;
   std::string transport;
   for (const MemberResult& target : targets) {
@@ -90,14 +139,16 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets) {
   }
   const auto measured = environment("SHARDWIRE_CALIBRATION");
   return fmt::format(
-      "{}: {} source ranks -> {} target ranks, {}, none of it moved; open: {}\n"
+      "{}: {} source ranks -> {} target ranks, {}, {}; open: {}\n"
       "target <- source rank, path and bytes, expected time and speed with the machine to themselves, carrier\n"
       "(expected by {})\n",
-      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human(needed), transport,
+      job.name.empty() ? "case" : job.name, job.source.ranks, job.target.ranks, human(needed),
+      measure ? "moved twice" : "none of it moved", transport,
       measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
 }
 
-void print(const Case& job, std::vector<MemberResult> results, bool json) {
+void print(const Case& job, std::vector<MemberResult> results, const DoctorOptions& options) {
+  const bool json = options.json;
   std::erase_if(results, [](const MemberResult& result) { return !result.target; });
   std::ranges::sort(results, {}, &MemberResult::target);
   std::vector<Line> lines;
@@ -113,15 +164,18 @@ void print(const Case& job, std::vector<MemberResult> results, bool json) {
       first = last;
     }
   }
-  if (json || lines.empty()) return;
-  write_output(header(job, results));
-  print(lines);
+  if (!json && !lines.empty()) {
+    write_output(header(job, results, options.measure));
+    print(lines);
+  }
+  if (options.measure) print_flags(slow_targets(results), json);
 }
 
 RunOptions run_options(const DoctorOptions& words) {
   require_key_file();
   RunOptions options;
-  options.bind_only = true;
+  options.bind_only = !words.measure;
+  if (words.measure) options.repeat = 2;  // the first also makes mappings and connections
   options.transport = chosen_transport(words.transport);
   options.staging_bytes = chosen_staging({});
   options.costs = chosen_costs({});
@@ -133,15 +187,18 @@ RunOptions run_options(const DoctorOptions& words) {
 
 }  // namespace
 
-// The memory of a job is not looked at first, as run does: arenas that nobody touches take none.
+// Arenas that nobody touches take no memory, so only who moves something has it looked at first, as run does.
 int examine_case(const std::string& path, const DoctorOptions& words) {
   const RunOptions options = run_options(words);
   Case job;
-  JobOutcome outcome = run_job(job, options, [&](bool) { job = load_case(path); });
+  JobOutcome outcome = run_job(job, options, [&](bool launched) {
+    job = load_case(path);
+    if (words.measure && !launched) require_memory(job, options);
+  });
   if (outcome.interrupted) return exit_interrupted;
   const JobReport report(job, options, outcome.results, std::move(outcome.errors));
   report.print_errors();
-  if (outcome.reports) print(job, std::move(outcome.results), words.json);
+  if (outcome.reports) print(job, std::move(outcome.results), words);
   return report.verified() ? exit_done : exit_failed;
 }
 

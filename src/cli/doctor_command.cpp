@@ -11,6 +11,7 @@
 #include "cli/output.hpp"
 #include "session/settings.hpp"
 #include "shardwire/version.hpp"
+#include "transport/rdma.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -45,6 +46,11 @@ void print(const InterfaceFinding& finding) {
                   finding.megabits_per_second > 0 ? fmt::format(", {} Mbit/s", finding.megabits_per_second) : ""));
 }
 
+void print_json(const perf::Flag& flag) {
+  const Json json{{"flag", flag.about}, {"subject", flag.subject}, {"says", flag.says}};
+  write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
 int examine_host(const DoctorOptions& options) {
   const std::string names = options.transport.empty() ? transport_of_environment() : options.transport;
   const std::vector<TransportFinding> transports = find_transports(names);
@@ -52,6 +58,7 @@ int examine_host(const DoctorOptions& options) {
       transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
   if (options.json) {
     for (const TransportFinding& one : transports) print_json(one);
+    for (const perf::Flag& one : perf::find_flags(transport::pinnable_bytes())) print_json(one);
     return reaches ? exit_done : exit_failed;
   }
   write_output(
@@ -61,6 +68,10 @@ int examine_host(const DoctorOptions& options) {
   for (const InterfaceFinding& one : find_interfaces()) print(one);
   write_output("\nhere\n");
   for (const Hint& hint : find_hints()) write_output(fmt::format("  {:<14}{}\n", hint.about, hint.says));
+  if (const std::vector<perf::Flag> flags = perf::find_flags(transport::pinnable_bytes()); !flags.empty()) {
+    write_output("\nto be looked at\n");
+    for (const perf::Flag& one : flags) write_output(fmt::format("  {:<14}{} {}\n", one.about, one.subject, one.says));
+  }
   if (!reaches) {
     write_output(fmt::format("\nNothing that was asked for ({}) works here and reaches another process.\n", names));
   }
@@ -68,6 +79,7 @@ int examine_host(const DoctorOptions& options) {
 }
 
 int run(const Words& words) {
+  if (words.path.empty() && words.options.measure) throw UsageError("--measure: takes a CASE, whose state is moved");
   return words.path.empty() ? examine_host(words.options) : examine_case(words.path, words.options);
 }
 
@@ -80,8 +92,12 @@ std::function<int()> declare_doctor(CLI::App& app) {
       "case file, or - for standard input: show how the bytes of each pair of ranks would come. Without it: what works "
       "in this process");
   app.add_option("--transport", words->options.transport,
-                 "auto, or names separated by commas: shm, tcp, ucx, .. (default: SHARDWIRE_TRANSPORT or auto)");
-  app.add_flag("--json", words->options.json, "a line of JSON for each transport, or for each path");
+                 "auto, or names separated by commas: shm, tcp, ucx, libfabric, .. (default: SHARDWIRE_TRANSPORT "
+                 "or auto)");
+  app.add_flag("--measure", words->options.measure,
+               "with a CASE: move its state, and flag each target rank that it takes more than four times as long as "
+               "expected");
+  app.add_flag("--json", words->options.json, "a line of JSON for each transport and each flag, or for each path");
   return [words] { return run(*words); };
 }
 

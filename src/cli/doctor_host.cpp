@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <linux/capability.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -20,6 +21,8 @@
 
 #include "cli/environment.hpp"
 #include "cli/text.hpp"
+#include "perf/measure/ports.hpp"
+#include "support/capabilities.hpp"
 #include "support/processor.hpp"
 #include "transport/shm/memory_left.hpp"
 
@@ -33,14 +36,6 @@ std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-std::vector<std::string> entries(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) names.push_back(entry.path().filename());
-  std::ranges::sort(names);
-  return names;
 }
 
 std::string numeric(const sockaddr& address) {
@@ -78,15 +73,6 @@ Hint memlock_hint() {
                                        limit_text(limit.rlim_cur, true))};
 }
 
-bool has_ptrace_capability(const std::string& root) {
-  constexpr unsigned sys_ptrace = 19;
-  std::ifstream file(root + "/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("CapEff:")) return (std::strtoull(line.c_str() + 7, nullptr, 16) >> sys_ptrace & 1) != 0;
-  }
-  return false;
-}
-
 std::string attach_text(const std::string& scope, bool capable) {
   if (scope == "3") return "by nobody: it comes as messages";
   if (capable) return "by this process, which has CAP_SYS_PTRACE";
@@ -98,18 +84,15 @@ std::string attach_text(const std::string& scope, bool capable) {
 Hint attach_hint(const std::string& root) {
   const std::string scope = first_line(root + "/proc/sys/kernel/yama/ptrace_scope");
   return {"attach", fmt::format("memory of peers outside of arenas is read {} (kernel.yama.ptrace_scope: {})",
-                                attach_text(scope, has_ptrace_capability(root)), scope.empty() ? "none" : scope)};
+                                attach_text(scope, support::has_capability(CAP_SYS_PTRACE, root)),
+                                scope.empty() ? "none" : scope)};
 }
 
 std::vector<Hint> rdma_hints(const std::string& root) {
   std::vector<Hint> hints;
-  const fs::path folder = root + "/sys/class/infiniband";
-  for (const std::string& device : entries(folder)) {
-    for (const std::string& port : entries(folder / device / "ports")) {
-      const fs::path at = folder / device / "ports" / port;
-      hints.push_back({"RDMA", fmt::format("{} port {}: {}, {}, {}", device, port, first_line(at / "state"),
-                                           first_line(at / "link_layer"), first_line(at / "rate"))});
-    }
+  for (const perf::RdmaPort& port : perf::rdma_ports(root)) {
+    hints.push_back({"RDMA", fmt::format("{} port {}: {} ({}), {}, {}", port.device, port.number, port.state,
+                                         port.physical_state, port.link_layer, port.rate)});
   }
   if (hints.empty()) hints.push_back({"RDMA", "no device"});
   return hints;

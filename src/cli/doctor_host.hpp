@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "perf/measure/port_flags.hpp"
 #include "shardwire/costs.hpp"
 
 // What `shardwire doctor` finds out about this process and its host.

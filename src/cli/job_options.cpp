@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/job_options.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
 #include <iterator>
+#include <string>
 
 #include "case/case.hpp"
 #include "case/text_file.hpp"
@@ -13,6 +20,7 @@
 #include "cli/text.hpp"
 #include "session/settings.hpp"
 #include "shardwire/error.hpp"
+#include "support/descriptors.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::cli {
@@ -28,15 +36,42 @@ auto from_environment(Setting setting) {
   }
 }
 
+// What `body` throws in a process of its own; empty when it ends well. Libraries of fabrics open devices when they are asked what
+// they have, and a device that was opened before a fork is of no use to the child.
+std::string said_by_a_child(const std::function<void()>& body) {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw UsageError("no pipe: " + std::string(std::strerror(errno)));
+  const support::Descriptor from(ends[0]);
+  support::Descriptor to(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) throw UsageError("no process: " + std::string(std::strerror(errno)));
+  if (child == 0) {
+    std::string text;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    (void)!::write(to.get(), text.data(), text.size());
+    ::_exit(0);
+  }
+  to.reset();
+  std::string text;
+  char part[512];
+  for (ssize_t count = 0; (count = ::read(from.get(), part, sizeof part)) > 0;) {
+    text.append(part, static_cast<std::size_t>(count));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0 ? text : fmt::format("looking for it ended with wait status {}", status);
+}
+
 }  // namespace
 
 std::string chosen_transport(const std::string& option) {
   const std::string names = option.empty() ? transport_of_environment() : option;
-  try {
-    transport::select(names);
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("--transport {}: {}", names, error.what()));
-  }
+  const std::string refusal = said_by_a_child([&] { transport::select(names); });
+  if (!refusal.empty()) throw UsageError(fmt::format("--transport {}: {}", names, refusal));
   return names;
 }
 

@@ -39,6 +39,7 @@ void refuse_others(const PerfWords& words) {
   if (words.ordinary) refuse("--ordinary");
   if (words.starts) refuse("--fresh");
   if (words.disjoint) refuse("--disjoint");
+  if (words.pairs) refuse("--pairs");
   if (!words.runs.empty()) refuse("--runs");
   if (!words.ways.empty()) refuse("--way");
   if (!words.against.empty()) refuse("--against");

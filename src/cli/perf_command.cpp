@@ -92,14 +92,18 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
   app.add_flag("--ordinary", words->ordinary, "the state lies in ordinary memory of its process, not in arenas");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
+  app.add_flag("--pairs", words->pairs,
+               "without a CASE: each pair of processes by itself, both ways, then disjoint pairs at once (default of "
+               "--runs: all in one)");
   app.add_option(
          "--way", words->ways,
          "mapped, read, over_read, straight, packed, or several (default: as the session chooses; without a CASE all)")
       ->delimiter(',');
-  app.add_option("--against", words->against,
-                 "memcpy, ucx, mpi, unverified, contiguous, or several: measured in the same run, turn by turn "
-                 "(default: memcpy; "
-                 "with --tcp ucx)")
+  app.add_option(
+         "--against", words->against,
+         "memcpy, ucx, mpi, unverified, contiguous, ucp_get, or several: measured in the same run, turn by turn "
+         "(default: memcpy; "
+         "with --tcp ucx)")
       ->delimiter(',');
   app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
   app.add_option("--fresh", words->starts,

@@ -35,6 +35,7 @@ struct PerfWords {
   bool tcp = false;
   bool ordinary = false;
   bool disjoint = false;
+  bool pairs = false;
   bool calibrates = false;  ///< the option was given
 };
 

@@ -27,6 +27,14 @@ struct Line {
   std::map<ByteCount, double> points;  // bytes per second by run length
 };
 
+// The way, or who reads from whom.
+std::string name_of(const Json& row) {
+  if (!row.contains("pairs")) return row["way"].get<std::string>();
+  const Json& pairs = row["pairs"];
+  if (pairs.size() > 1) return fmt::format("{} pairs, {} on", pairs.size(), pairs[0]["source"].get<std::string>());
+  return fmt::format("{} <- {}", pairs[0]["target"].get<std::string>(), pairs[0]["source"].get<std::string>());
+}
+
 // Ways first, then what they are measured beside.
 std::vector<Line> lines_of(const std::vector<Json>& rows) {
   std::vector<Line> lines;
@@ -35,7 +43,7 @@ std::vector<Line> lines_of(const std::vector<Json>& rows) {
     return found != lines.end() ? *found : lines.emplace_back(Line{name, dashed, {}});
   };
   for (const Json& row : rows) {
-    line(row["way"].get<std::string>(), false).points[row["run_bytes"].get<ByteCount>()] = row["bytes_per_second"];
+    line(name_of(row), false).points[row["run_bytes"].get<ByteCount>()] = row["bytes_per_second"];
   }
   for (const Json& row : rows) {
     if (!row.contains("against") || row["way"] == "local") continue;
@@ -43,6 +51,13 @@ std::vector<Line> lines_of(const std::vector<Json>& rows) {
       const double seconds = one["seconds"];
       line(kind, true).points[row["run_bytes"].get<ByteCount>()] = row["bytes"]["needed"].get<double>() / seconds;
     }
+  }
+  // What the ports let through, where they tell: of one, if pairs are drawn.
+  for (const Json& row : rows) {
+    if (!row.contains("nics") || !row["nics"].contains("line_bytes_per_second")) continue;
+    const double line_rate = row["nics"]["line_bytes_per_second"];
+    const double ports = row.contains("pairs") ? 1 : row["nics"]["count"].get<double>();
+    line("line rate", true).points[row["run_bytes"].get<ByteCount>()] = line_rate * ports;
   }
   return lines;
 }

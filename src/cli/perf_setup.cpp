@@ -15,6 +15,7 @@
 #include "cli/run_memory.hpp"
 #include "cli/run_segments.hpp"
 #include "cli/text.hpp"
+#include "perf/measure/read_libraries.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "perf/measure/tag_loop.hpp"
 #include "support/stderr.hpp"
@@ -49,12 +50,14 @@ std::vector<Against> parse_against(const PerfWords& words) {
   }
   std::vector<Against> out;
   for (const std::string& word : words.against) {
-    const Against all[] = {Against::memcpy, Against::ucx, Against::mpi, Against::unverified, Against::contiguous};
+    const Against all[] = {Against::memcpy,     Against::ucx,        Against::mpi,
+                           Against::unverified, Against::contiguous, Against::ucp_get};
     const auto* const found =
         std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
     if (found == std::end(all)) {
       throw UsageError(fmt::format(
-          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, or none alone", word));
+          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, or none alone",
+          word));
     }
     if (*found == Against::unverified && words.verify == "none") {
       throw UsageError("--against unverified: is for restores with digests; see --verify");
@@ -110,6 +113,7 @@ void require_for_case(const PerfWords& words) {
   };
   if (!words.runs.empty()) refuse("--runs");
   if (words.ranks) refuse("--ranks");
+  if (words.pairs) refuse("--pairs");
   if (!words.bytes.empty()) refuse("--bytes");
   if (!words.plot.empty()) refuse("--plot");
 }
@@ -131,6 +135,30 @@ void add_case(perf::Setup& setup, const PerfWords& words) {
   if (measurement.job.target.layout.sections.empty()) throw UsageError(name + ": there is no tensor to move");
 }
 
+// Pairs are so many that what all members say of them has to stay small.
+constexpr int max_members_in_pairs = 32;
+
+void add_pairs(perf::Setup& setup, int ranks, const std::vector<ByteCount>& runs, ByteCount bytes,
+               const std::vector<std::optional<Way>>& ways) {
+  if (ranks > max_members_in_pairs) {
+    throw UsageError(
+        fmt::format("--pairs: at most {} processes take part; one on each host, or one for each NIC, will do",
+                    max_members_in_pairs));
+  }
+  for (const std::vector<perf::Pair>& pairs : perf::sets_of_pairs(ranks)) {
+    const std::string who = pairs.size() == 1 ? fmt::format("{} <- {}", pairs[0].target, pairs[0].source)
+                                              : fmt::format("{} pairs at once from {} <- {}", pairs.size(),
+                                                            pairs[0].target, pairs[0].source);
+    for (const ByteCount run : runs) {
+      auto& measurement = setup.measurements.emplace_back(
+          perf::measurement_of(perf::pairs_case(who, ranks, pairs, run, bytes / run * run)));
+      measurement.run_bytes = run;
+      measurement.pairs = pairs;
+      if (!ways.empty()) measurement.ways = ways;
+    }
+  }
+}
+
 void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launched) {
   if (words.layers) throw UsageError("--layers belongs to a CASE with a model");
   if (launched && words.ranks && *words.ranks != *launched) {
@@ -143,22 +171,28 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
   ByteCount bytes = max_wanted_bytes;
   if (!words.bytes.empty()) {
     bytes = parse_bytes("--bytes", words.bytes);
-  } else {
+  } else if (!words.pairs) {
     // A rank wants half of what another one holds.
     while (bytes > 1 && 3 * bytes * static_cast<ByteCount>(ranks) > sweep_state_bytes) bytes /= 2;
   }
   std::vector<ByteCount> runs = parse_runs(words.runs);
+  if (runs.empty() && words.pairs) runs = {bytes / item_bytes * item_bytes};
   if (runs.empty()) {
     for (ByteCount run = 256; run <= std::min<ByteCount>(bytes, 64u << 20); run *= 4) runs.push_back(run);
     if (bytes >= 64u << 20 && runs.back() != 64u << 20) runs.push_back(64u << 20);
   }
   auto ways = parse_ways(words);
-  if (ways.empty()) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
+  if (words.disjoint && words.pairs)
+    throw UsageError("--pairs: each process is a source and a target; it takes no --disjoint");
   for (const ByteCount run : runs) {
     if (run > bytes) {
       throw UsageError(fmt::format(
           "--runs: a run of {} bytes is longer than the {} bytes that each rank wants; see --bytes", run, bytes));
     }
+  }
+  if (words.pairs) return add_pairs(setup, ranks, runs, bytes, ways);
+  if (ways.empty()) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
+  for (const ByteCount run : runs) {
     const ByteCount whole = bytes / run * run;
     for (const bool local : {false, true}) {
       if (local && (words.disjoint || words.tcp || !words.ways.empty())) continue;
@@ -174,6 +208,13 @@ void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
     const std::string why = perf::why_no_tag_loop();
     if (!why.empty()) throw UsageError("--against ucx: " + why);
     if (setup.members() < 2) throw UsageError("--against ucx: a single process has nobody to send to");
+  }
+  for (const perf::Measurement& measurement : setup.measurements) {
+    for (const Against against : measurement.against) {
+      if (!perf::is_read_loop(against)) continue;
+      const std::string why = perf::why_no_read_loop(against);
+      if (!why.empty()) throw UsageError(fmt::format("--against {}: {}", to_string(against), why));
+    }
   }
   if (!setup.has(Against::mpi)) return;
   if (launched)

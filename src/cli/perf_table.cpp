@@ -7,6 +7,7 @@
 
 #include "cli/perf_options.hpp"
 #include "cli/text.hpp"
+#include "support/list_of.hpp"
 #include "support/stderr.hpp"
 
 namespace shardwire::cli {
@@ -20,6 +21,19 @@ double speed(const Json& row, double seconds) {
 
 std::string per_second(double bytes) {
   return human_bytes(bytes) + "/s";
+}
+
+// Bytes per second, of each NIC and of what its port lets through.
+std::string nics_of(const Json& row) {
+  if (!row.contains("nics")) return "";
+  const Json& nics = row["nics"];
+  std::string text = fmt::format("{} a NIC", per_second(nics["bytes_per_second_each"].get<double>()));
+  if (nics["count"].get<int>() > 1) text = fmt::format("{} NICs, {}", nics["count"].get<int>(), text);
+  if (nics.contains("share_of_line")) {
+    text += fmt::format(", {:.0f} % of {:g} Gbit/s", 100 * nics["share_of_line"].get<double>(),
+                        nics["line_bytes_per_second"].get<double>() * 8e-9);
+  }
+  return text;
 }
 
 void print_case(const Json& row) {
@@ -50,9 +64,46 @@ void print_case(const Json& row) {
   support::write_stderr("  {:.2f} % of the time outside move; staging at most {} of {}",
                         100 * row["outside_move"].get<double>(), human_bytes(row["staging"]["peak"].get<double>()),
                         human_bytes(row["staging"]["budget"].get<double>()));
+  if (row.contains("nics")) support::write_stderr("; {}", nics_of(row));
   if (row.contains("memory"))
     support::write_stderr("; memory {:.2f} of what is allowed", row["memory"]["ratio"].get<double>());
   support::write_stderr("; {} elements right\n", row["elements"].get<std::uint64_t>());
+}
+
+std::string paths_of(const Json& row) {
+  std::string text;
+  for (const Json& path : row["paths"]) {
+    const std::string port = path["port"].get<std::string>();
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", path["path"].get<std::string>(),
+                        port.empty() ? "" : " (" + port + ")");
+  }
+  return text;
+}
+
+// One line for each pair, or for all that were at work at once.
+void print_pairs(const std::vector<Json>& rows) {
+  const Json& first = rows.front();
+  support::write_stderr("{} processes on {}, {} by each target, {}\n{:>24} {:>9} {:>11}\n",
+                        first["processes"].get<int>(), support::counted(first["hosts"].get<int>(), "host"),
+                        human_bytes(first["bytes"]["needed"].get<double>()),
+                        first["versions"]["fabric"].get<std::string>(), "target <- source", "run", "speed");
+  for (const Json& row : rows) {
+    const Json& pairs = row["pairs"];
+    const std::string who = pairs.size() == 1 ? fmt::format("{} <- {}", pairs[0]["target"].get<std::string>(),
+                                                            pairs[0]["source"].get<std::string>())
+                                              : fmt::format("{} pairs at once", pairs.size());
+    std::string against;
+    if (row.contains("against")) {
+      for (const auto& [kind, one] : row["against"].items()) {
+        against += fmt::format("; {:.2f} of {} ({})", one["ratio"].get<double>(), kind,
+                               per_second(speed(row, one["seconds"].get<double>())));
+      }
+    }
+    const std::string nics = nics_of(row);
+    support::write_stderr("{:>24} {:>9} {:>11}  {}{}{}{}\n", who, exact_bytes(row["run_bytes"].get<ByteCount>()),
+                          per_second(row["bytes_per_second"].get<double>()), paths_of(row), nics.empty() ? "" : "; ",
+                          nics, against);
+  }
 }
 
 // One line for each run length, one column for each way.
@@ -85,13 +136,26 @@ void print_sweep(const std::vector<Json>& rows) {
     }
     support::write_stderr("\n");
   }
+  // Where each way was the fastest: through which ports.
+  std::map<std::string, const Json*> fastest;
+  for (const Json& row : rows) {
+    const Json*& best = fastest[row["way"].get<std::string>()];
+    if (best == nullptr || (*best)["bytes_per_second"] < row["bytes_per_second"]) best = &row;
+  }
+  for (const auto& [way, row] : fastest) {
+    if (!row->contains("nics")) continue;
+    support::write_stderr("{} at {}: {}; {}\n", way, exact_bytes((*row)["run_bytes"].get<ByteCount>()), paths_of(*row),
+                          nics_of(*row));
+  }
 }
 
 }  // namespace
 
 void print_rows(const std::vector<Json>& rows) {
   if (rows.empty()) return;
-  if (rows.front().contains("run_bytes")) {
+  if (rows.front().contains("pairs")) {
+    print_pairs(rows);
+  } else if (rows.front().contains("run_bytes")) {
     print_sweep(rows);
   } else {
     for (const Json& row : rows) print_case(row);

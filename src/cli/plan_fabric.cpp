@@ -43,8 +43,10 @@ FabricForecast forecast(const Case& job, const ClusterModel& fabric, std::span<c
                         std::span<const std::int32_t> processes) {
   FabricForecast result;
   result.name = fabric.name;
-  result.hosts_given = job.ranks_per_host > 0;
-  result.ranks_per_host = std::max(job.ranks_per_host, 1);
+  result.sources = fabric.sources;
+  const int ranks_per_host = job.ranks_per_host > 0 ? job.ranks_per_host : fabric.ranks_per_host;
+  result.hosts_given = ranks_per_host > 0;
+  result.ranks_per_host = std::max(ranks_per_host, 1);
   result.relabelled = !processes.empty();
   ClusterModel cluster = fabric;
   cluster.hosts = support::ceil_div(std::max(job.source.ranks, job.target.ranks), result.ranks_per_host);
@@ -56,11 +58,12 @@ void print_forecast(const FabricForecast& forecast) {
   const RestorePrediction& prediction = forecast.prediction;
   fmt::print("fabric{}{}: {} hosts of {} rank{}{}{}\n", forecast.name.empty() ? "" : " ", forecast.name,
              prediction.hosts, forecast.ranks_per_host, forecast.ranks_per_host == 1 ? "" : "s",
-             forecast.hosts_given ? "" : " (the case names no hosts)",
+             forecast.hosts_given ? "" : " (neither the case nor the fabric says how many)",
              forecast.relabelled ? ", target ranks in the best processes" : "");
   fmt::print("  predicted   {:>10}   {:.3f} of the bound\n", human_seconds(prediction.seconds), ratio_of(prediction));
   fmt::print("  bound       {:>10}   busiest link at full speed, and its latency\n",
              human_seconds(prediction.bound_seconds));
+  for (const std::string& source : forecast.sources) fmt::print("  from        {}\n", source);
   fmt::print("  in processes {}, between processes of a host {}, between hosts {}\n", human(prediction.copied),
              human(prediction.within_hosts), human(prediction.between_hosts));
   if (prediction.resolution_seconds > 0) {
@@ -105,6 +108,7 @@ std::string forecast_json(const FabricForecast& forecast) {
     pairs.push_back({{"source", pair.source}, {"target", pair.target}, {"bytes", pair.bytes}});
   }
   const OrderedJson json = {{"name", forecast.name},
+                            {"sources", forecast.sources},
                             {"hosts", prediction.hosts},
                             {"ranks_per_host", forecast.ranks_per_host},
                             {"hosts_given", forecast.hosts_given},

@@ -107,8 +107,9 @@ int run(const Words& words) {
 std::function<int()> declare_run(CLI::App& app) {
   const auto words = std::make_shared<Words>();
   app.add_option("CASE", words->path, "case file, or - for standard input")->required();
-  app.add_option("--transport", words->transport,
-                 "auto, or names of transports: shm, tcp, ucx, loopback (default: SHARDWIRE_TRANSPORT or auto)");
+  app.add_option(
+      "--transport", words->transport,
+      "auto, or names of transports: shm, tcp, ucx, libfabric, loopback (default: SHARDWIRE_TRANSPORT or auto)");
   app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--relabel", words->relabel,

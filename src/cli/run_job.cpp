@@ -182,7 +182,7 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
       outcome.errors.push_back({std::string(to_string(error.code())), error.what(), {}});
     }
   };
-  run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver});
+  run_worker({job, options, role_of(job, options, bootstrap.rank), bootstrap, on_progress, deliver, true});
   return outcome;
 }
 
@@ -191,6 +191,7 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
 bool started_by_launcher() {
   if (environment("RANK") && environment("WORLD_SIZE")) return true;
   if (environment("OMPI_COMM_WORLD_SIZE") || (environment("PMI_RANK") && environment("PMI_SIZE"))) return true;
+  if (environment("PMIX_RANK") && !environment("SLURM_NTASKS")) return true;
   // An allocation sets SLURM_NTASKS for a plain shell too; only a step of several tasks is a job of ours.
   const auto tasks = environment("SLURM_NTASKS");
   return tasks && *tasks != "1" && environment("SLURM_PROCID") && environment("SLURM_STEP_ID");

@@ -13,6 +13,7 @@
 #include "cli/run_buffers.hpp"
 #include "geometry/overlap.hpp"
 #include "session/settings.hpp"
+#include "support/list_of.hpp"
 #include "support/stderr.hpp"
 
 namespace shardwire::cli {
@@ -44,6 +45,11 @@ class Worker {
 
   MemberResult run() {
     const bool joined = guarded([&] { join(); });
+    if (config_.awaits_members && joined && !guarded([&] { await_members(); })) {
+      config_.deliver(nullptr, result_);  // nor would they come to exchange results
+      guarded([&] { close(vain_wait); });
+      return result_;
+    }
     // Nobody makes values before everybody has its memory: one that gets none ends the job for all at once.
     const bool prepared = joined && guarded([&] { allocate(); });
     if (joined) guarded([&] { meet("prepared", idle_limit, prepared); });
@@ -66,16 +72,34 @@ class Worker {
     result_.verified = result_.errors.empty();
     result_.peak_rss_bytes = peak_rss_bytes();
     config_.deliver(session_ ? &*session_ : nullptr, result_);
-    guarded([&] { close(); });
+    guarded([&] { close(grace); });
     return result_;
   }
 
  private:
   using Body = std::function<void()>;
+  using Clock = std::chrono::steady_clock;
 
   void join() {
     say("join");
     session_.emplace(Session::join(config_.bootstrap, session_options()));
+  }
+
+  // All processes were started together, so all give up together, and each hears from member 0 who is missing.
+  void await_members() {
+    const auto left = config_.options.join_timeout - (Clock::now() - started_);
+    try {
+      session_->gather("joined", {}, std::max<Duration>(left, 1s));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timed_out) throw;
+      std::vector<int> missing;
+      for (const Rank rank : error.ranks()) missing.push_back(to_int(rank));
+      throw Error(error.code(),
+                  fmt::format("waited {} s for member{} {} of {} to join",
+                              std::chrono::duration<double>(config_.options.join_timeout).count(),
+                              missing.size() == 1 ? "" : "s", support::runs_of(missing), config_.bootstrap.world_size),
+                  error.ranks());
+    }
   }
 
   void allocate() {
@@ -243,17 +267,18 @@ class Worker {
     }
   }
 
-  void close() {
+  void close(Duration patience) {
     if (!session_) return;
     // Member 0 serves the rendezvous, so all leave together. Whoever is gone is not waited for.
     *leaving_ = true;
-    meet("end", grace, true);
+    meet("end", patience, true);
     held_.reset();
     wanted_.reset();
     session_->close(10s);
   }
 
   const WorkerConfig& config_;
+  const Clock::time_point started_ = Clock::now();
   MemberResult result_;
   int repeat_ = 0;
   int verified_repeats_ = 0;

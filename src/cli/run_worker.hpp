@@ -26,6 +26,8 @@ struct WorkerConfig {
   std::function<void(const MemberProgress&)> progress;
   /// How the result leaves this process, called once while the session is still open.
   std::function<void(Session*, const MemberResult&)> deliver;
+  /// Nobody watches over the members' processes: whoever has not joined in time is missing.
+  bool awaits_members = false;
 };
 
 /// Takes part in the whole job as one member: publishes, restores, checks, as often as asked. What goes wrong is in the

@@ -41,6 +41,9 @@ constexpr BuiltIn table[] = {
     // Runs are ranges of one message, which the kernel gathers and scatters: each costs it a little, but is no message.
     {"tcp", Way::straight, {.latency_seconds = 50e-6, .run_seconds = 40e-9, .bytes_per_second = 6e9}},
     {"tcp", Way::packed, {.latency_seconds = 50e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
+    // A request and an answer of libfabric's own for each run, on most networks that it is used for.
+    {"libfabric", Way::read, {.latency_seconds = 20e-6, .run_seconds = 1.5e-6, .bytes_per_second = 10e9}},
+    {"libfabric", Way::over_read, {.latency_seconds = 20e-6, .run_seconds = 15e-9, .bytes_per_second = 5e9}},
     {"", Way::local, {.latency_seconds = 1e-6, .run_seconds = 12e-9, .bytes_per_second = 10e9}},
     {"", Way::mapped, {.latency_seconds = 1e-6, .run_seconds = 15e-9, .bytes_per_second = 9e9}},
     {"", Way::read, {.latency_seconds = 3e-6, .run_seconds = 250e-9, .bytes_per_second = 20e9}},

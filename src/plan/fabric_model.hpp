@@ -19,6 +19,8 @@ struct LinkSpeed {
 /// A cluster of equal hosts.
 struct ClusterModel {
   std::string name;
+  std::vector<std::string> sources{};  ///< where its figures are from, for people
+  std::int32_t ranks_per_host = 0;     ///< of a job that does not say it; 0: not known
   LinkSpeed copy;                      ///< inside a process, per process
   LinkSpeed host;                      ///< between processes of a host, each way per process
   double host_total = 0;               ///< bytes per second of all of these in one host; 0: no such limit

@@ -51,7 +51,7 @@ Core::Core(Loop& loop, Setup setup)
   copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
   copies_ = std::make_unique<memory::HostCopies>(*copier_);
   publisher_ = std::make_unique<Publisher>(
-      *setup_.fabrics, attached_, *copies_,
+      *setup_.fabrics, *setup_.memory, attached_, *copies_,
       Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
       setup_.identity.hello.host);
   std::vector<transport::Fabric*> driven;
@@ -128,8 +128,9 @@ void Core::leave() {
 // --- serving ---
 
 std::uint16_t Core::listen(const SocketAddress& at) {
-  listener_ = std::make_unique<Listener>(loop_, at, [this](support::Descriptor socket) { accept(std::move(socket)); });
-  return listener_->address().port;
+  auto& listener = listeners_[at.host];
+  listener = std::make_unique<Listener>(loop_, at, [this](support::Descriptor socket) { accept(std::move(socket)); });
+  return listener->address().port;
 }
 
 // Descriptors travel over local sockets only, and so does what lives on one.

@@ -38,8 +38,6 @@ class Core : private Membership::Host {
   Core(Loop& loop, Setup setup);
   ~Core() override;
 
-  /// Calls `joined` once the rendezvous knows this member, or with what stands in the way.
-  void join(Membership::Joined joined) { membership_.join(setup_.options.join_timeout, std::move(joined)); }
   void publish(std::shared_ptr<detail::PublicationState> publication);
   void withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
                 std::function<void(std::vector<int>)> done);
@@ -113,7 +111,7 @@ class Core : private Membership::Host {
   AttachedSockets attached_;
   LinkTable links_;
   std::unique_ptr<Publisher> publisher_;
-  std::unique_ptr<Listener> listener_;
+  std::map<std::string, std::unique_ptr<Listener>> listeners_;     // by address of this host
   std::unique_ptr<Listener> local_listener_;                       // null where no fabric needs local sockets
   std::map<std::uint64_t, std::shared_ptr<Connection>> accepted_;  // owners: this table and requests in flight
   Unproven unproven_;                                              // of accepted_

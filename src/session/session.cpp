@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "session/control/bootstrap.hpp"
+#include "session/control/stored_rendezvous.hpp"
 #include "session/core.hpp"
 #include "session/exchange/aliasing.hpp"
 #include "session/exchange/exchange.hpp"
@@ -92,6 +93,24 @@ std::string host_identity() {
   return first_line("/proc/sys/kernel/random/boot_id");
 }
 
+constexpr std::chrono::seconds store_interval(1);
+constexpr std::size_t max_addresses = 16;  // of member 0: hosts of containers have one for each of these
+
+// Where member 0 listens, as far as the bootstrap says it.
+std::vector<SocketAddress> rendezvous_of(const Bootstrap& bootstrap) {
+  if (!bootstrap.store) return {{resolve(bootstrap.address), bootstrap.port}};
+  std::vector<std::string> hosts{"127.0.0.1"};
+  if (!bootstrap.interface.empty()) {
+    hosts = {interface_address(bootstrap.interface)};
+  } else if (bootstrap.local_size != bootstrap.world_size) {
+    hosts = reachable_addresses();
+  }
+  hosts.resize(std::min(hosts.size(), max_addresses));
+  std::vector<SocketAddress> addresses;
+  for (std::string& host : hosts) addresses.push_back({std::move(host), bootstrap.port});
+  return addresses;
+}
+
 Bootstrap named(Bootstrap bootstrap) {
   if (bootstrap.run_id.empty()) bootstrap.run_id = run_id_of_environment();
   return bootstrap;
@@ -122,6 +141,11 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   force_kernel_of_environment();
   begin_with_kernels_of(settings.costs);
   const auto began = Clock::now();
+  const Duration timeout = settings.join_timeout;
+  std::optional<StoredRendezvous> stored;
+  if (bootstrap.store) stored.emplace(bootstrap);
+  std::vector<SocketAddress> rendezvous =
+      stored && bootstrap.rank != 0 ? stored->wait(timeout) : rendezvous_of(bootstrap);
 
   Core::Setup setup;
   setup.bootstrap = bootstrap;
@@ -137,6 +161,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   loop_ = std::make_unique<Loop>();
   setup.options = std::move(settings);
   const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
+  auto outcome = joined->get_future();
   loop_->call([&] {
     std::vector<std::string> left_out;
     fabrics = std::make_shared<Fabrics>(setup.options.transport, setup.options.costs.tcp().streams,
@@ -149,7 +174,8 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
     for (const std::string& why : left_out) core_->log(LogLevel::warning, why);
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
-    core_->join([joined](const std::exception_ptr& error) {
+    const Duration left = std::max<Duration>(timeout - (Clock::now() - began), std::chrono::milliseconds(1));
+    core_->membership().join(std::move(rendezvous), left, [joined](const std::exception_ptr& error) {
       if (error) {
         joined->set_exception(error);
       } else {
@@ -158,7 +184,16 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
     });
   });
   try {
-    joined->get_future().get();
+    // What was stored may be from a member 0 that is gone.
+    while (stored && bootstrap.rank != 0 && outcome.wait_for(store_interval) != std::future_status::ready) {
+      auto news = stored->news();
+      if (news) loop_->call([&] { core_->membership().rendezvous_moved(std::move(*news)); });
+    }
+    outcome.get();
+    if (stored && bootstrap.rank == 0) {
+      loop_->call([&] { rendezvous = core_->membership().rendezvous(); });
+      stored->put(rendezvous);
+    }
   } catch (...) {
     stop();
     throw;

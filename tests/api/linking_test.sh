@@ -20,7 +20,7 @@ program() { LD_LIBRARY_PATH=$libdir timeout 60 ./program "$@"; }
 
 build program "$source" "$@"
 for file in "$libdir/libshardwire.so" "$command" program; do
-  if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so'; then fail "$file is linked with UCX"; fi
+  if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so|libpmix'; then fail "$file is linked with UCX or PMIx"; fi
 done
 program loopback
 

@@ -86,7 +86,7 @@ def declarations(text, at, end, scope, public, classes):
         elif re.match(r"(enum|using|typedef|friend|static_assert|extern)\b", bare):
             at = end_of(text + ";", at) + 1 if opens else at
         elif name := re.match(r"[^(=]*?(operator\s*\S+?|~?\b\w+)\s*\(", bare):
-            inline = opens or re.search(r"=\s*(default|delete)\s*$", bare) or "constexpr" in bare
+            inline = opens or re.search(r"=\s*(default|delete|0)\s*$", bare) or "constexpr" in bare
             qualified = "::".join(scope + (re.sub(r"\s", "", name.group(1)),))
             out.append(Declaration(qualified, access, not inline, start))
         elif opens:

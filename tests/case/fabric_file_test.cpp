@@ -40,7 +40,7 @@ const Refusal refused[] = {
     {"nothing", "{}", "the field 'copy' is missing"},
     {"repeated", text(copy, copy, network), "copy: the key stands twice"},
     {"unknown", text(copy, host, network + ", \"colour\": 1"),
-     "colour: unknown field; known are name, copy, host, network"},
+     "colour: unknown field; known are name, sources, ranks_per_host, copy, host, network"},
     {"unit_forgotten", text(R"j("copy": {"latency": 1, "gigabytes_per_second": 20})j", host, network),
      "copy.latency: unknown field; known are latency_microseconds, gigabytes_per_second"},
     {"no_number", text(R"j("copy": {"latency_microseconds": "1", "gigabytes_per_second": 20})j", host, network),
@@ -49,6 +49,9 @@ const Refusal refused[] = {
      "copy.latency_microseconds: -1 is not from 0 to"},
     {"no_speed", text(R"j("copy": {"latency_microseconds": 1, "gigabytes_per_second": 0})j", host, network),
      "copy.gigabytes_per_second: 0 is not from"},
+    {"no_rank_on_a_host", text(copy, host, network + ", \"ranks_per_host\": 0"),
+     "ranks_per_host: 0 is not from 1 to 1024"},
+    {"source_that_is_no_text", text(copy, host, network + ", \"sources\": [1]"), "sources[0]: "},
     {"no_links", with_network(R"j("latency_microseconds": 1, "gigabytes_per_second": 1, "links": 0)j"),
      "network.links: 0 is not from 1 to 1024"},
     {"missing_links", with_network(R"j("latency_microseconds": 1, "gigabytes_per_second": 1)j"),
@@ -86,6 +89,12 @@ BOOST_AUTO_TEST_CASE(optional_fields_are_read) {
   BOOST_CHECK_CLOSE_FRACTION(fabric.host_total, 3e9, 1e-12);
   BOOST_TEST((fabric.nics == std::vector<double>{1e9, 2e9}));
   BOOST_TEST(fabric.oversubscription == 1.5);
+  BOOST_TEST(fabric.sources.empty());
+  BOOST_TEST(fabric.ranks_per_host == 0);
+  const ClusterModel more =
+      parse_fabric(text(copy, host, network + R"j(, "sources": ["a data sheet", "a test"], "ranks_per_host": 8)j"));
+  BOOST_TEST((more.sources == std::vector<std::string>{"a data sheet", "a test"}));
+  BOOST_TEST(more.ranks_per_host == 8);
 }
 
 BOOST_DATA_TEST_CASE(a_bad_file_is_refused_with_its_place, boost::unit_test::data::make(refused), sample) {

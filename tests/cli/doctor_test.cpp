@@ -35,7 +35,8 @@ BOOST_AUTO_TEST_CASE(every_transport_of_this_build_is_a_row_with_its_version_or_
   const CommandResult result = run_command({"doctor", "--json"}, "", plain);
   BOOST_TEST(result.exit_code == 0, result.err);
   BOOST_TEST(result.err == "");
-  const std::vector<Json> found = rows(result);
+  std::vector<Json> found = rows(result);
+  std::erase_if(found, [](const Json& row) { return row.contains("flag"); });
   const auto known = shardwire::transport::registered();
   BOOST_REQUIRE(found.size() == known.size());
   for (std::size_t i = 0; i < known.size(); ++i) {
@@ -83,7 +84,8 @@ BOOST_AUTO_TEST_CASE(a_transport_that_there_is_not_is_bad_usage) {
   for (const char* names : {"bogus", "tcp,bogus", "tcp,"}) {
     const CommandResult result = run_command({"doctor", "--transport", names}, "", plain);
     BOOST_TEST(result.exit_code == 2);
-    BOOST_TEST(result.err.find("is unknown; known are auto, shm, ucx, tcp, loopback") != std::string::npos, result.err);
+    BOOST_TEST(result.err.find("is unknown; known are auto, shm, ucx, libfabric, tcp, loopback") != std::string::npos,
+               result.err);
     BOOST_TEST(result.out == "");
   }
   BOOST_TEST(run_command({"doctor", "/nonexistent/case.json"}, "", plain).exit_code == 2);

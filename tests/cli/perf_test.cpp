@@ -42,6 +42,8 @@ const Usage usages[] = {
     {"tcp_over_loopback", {"--tcp", "--transport", "loopback"}, "threads of one process"},
     {"tcp_within_a_host", {"--tcp", "--transport", "shm,tcp"}, "--tcp: shm stays within a host"},
     {"digests_against_none", {"--against", "unverified"}, "is for restores with digests"},
+    {"pairs_disjoint", {"--pairs", "--disjoint"}, "it takes no --disjoint"},
+    {"pairs_too_many", {"--pairs", "--ranks", "33"}, "at most 32 processes take part"},
     {"fresh_against_others", {"--fresh", "2", "--against", "memcpy"}, "--fresh: takes no --against"},
     {"less_than_one_start", {"--fresh", "0"}, "1 to 1000 are expected"},
     {"missing_calibration", {"--calibration", "/nonexistent/costs.json"}, "/nonexistent/costs.json"},

@@ -233,7 +233,33 @@ BOOST_AUTO_TEST_CASE(without_hosts_every_rank_is_one) {
   BOOST_TEST(json["fabric"]["hosts_given"] == false);
   BOOST_TEST(json["fabric"]["bytes"]["within_hosts"] == 0);
   BOOST_TEST(json["fabric"]["bytes"]["between_hosts"] == 32);
-  BOOST_TEST(plan({"--fabric", fabric.path(), "-"}, small).out.find("the case names no hosts") != std::string::npos);
+  BOOST_TEST(plan({"--fabric", fabric.path(), "-"}, small).out.find("neither the case nor the fabric says how many") !=
+             std::string::npos);
+}
+
+// The published figures of a machine, and the cases that the project is measured by.
+BOOST_DATA_TEST_CASE(the_time_of_published_cases_is_predicted_beside_its_bound, boost::unit_test::data::xrange(1, 9),
+                     number) {
+  const std::string fabric = named_case("../fabrics/connectx7-8x400g");
+  const std::string job = named_case("r" + std::to_string(number));
+  const Json forecast = plan_json({"--fabric", fabric, "--totals", job})["fabric"];
+  const double seconds = forecast["seconds"].get<double>();
+  const double bound = forecast["bound_seconds"].get<double>();
+  BOOST_TEST(std::isfinite(seconds));
+  BOOST_TEST(bound > 0);
+  BOOST_TEST(seconds >= bound);
+  BOOST_TEST(seconds <= 2 * bound);
+  BOOST_TEST(forecast["ranks_per_host"] == 8);
+  // No rank gets more than a NIC to itself gives, or than its GPU does within a host.
+  const Json& bytes = forecast["bytes"];
+  const double hosts = forecast["hosts"].get<double>();
+  BOOST_TEST(bound >= bytes["between_hosts"].get<double>() / (hosts * 8 * 50e9));
+  BOOST_TEST(bound >= bytes["within_hosts"].get<double>() / (hosts * 8 * 450e9));
+  BOOST_TEST(forecast["sources"].size() >= 3);
+  const CommandResult table = plan({"--fabric", fabric, "--totals", job});
+  BOOST_TEST(table.out.find("predicted") != std::string::npos, table.out);
+  BOOST_TEST(table.out.find("bound") != std::string::npos, table.out);
+  BOOST_TEST(table.out.find("https://") != std::string::npos, table.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_bad_fabric_file_is_bad_usage) {

@@ -2,6 +2,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <csignal>
 #include <thread>
 
 #include "conformance/other_process.hpp"
@@ -264,6 +265,35 @@ BOOST_DATA_TEST_CASE(a_peer_that_is_killed_is_noticed_and_ends_every_read,
 }
 
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_read))
+BOOST_DATA_TEST_CASE(reads_from_a_peer_that_hangs_can_be_given_up, boost::unit_test::data::make(memories), memory) {
+  const Deadline deadline(60s);
+  Survivor survivor(memory);
+  const auto remote = survivor.endpoint->import_region(survivor.told.key(), 1 << 20);
+  std::vector<Bytes> into(40, Bytes(1 << 20));
+  std::vector<Result> results(into.size());
+  const auto post = [&](std::size_t i) { read(*survivor.endpoint, *remote, 0, into[i], results[i].completion()); };
+  post(0);
+  BOOST_REQUIRE(survivor.until([&] { return results[0].done; }));
+  BOOST_TEST(results[0].succeeded());
+  for (std::size_t i = 1; i < into.size() / 2; ++i) post(i);
+  survivor.until([&] { return results[1].done; });  // in the middle of the others
+  survivor.child.freeze();
+  for (std::size_t i = into.size() / 2; i < into.size(); ++i) post(i);
+  survivor.until([] { return false; }, 20ms);
+  survivor.endpoint->abort();
+  BOOST_REQUIRE(survivor.until([&] { return std::ranges::all_of(results, &Result::done); }));
+  const Bytes content = pattern(1 << 20, 5);
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    if (results[i].succeeded()) BOOST_TEST((into[i] == content));
+    std::ranges::fill(into[i], std::byte{0x5a});
+  }
+  ::kill(survivor.child.pid(), SIGCONT);
+  survivor.until([] { return false; }, 200ms);
+  const Bytes untouched(1 << 20, std::byte{0x5a});
+  for (const Bytes& one : into) BOOST_TEST((one == untouched));
+}
+
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(peers_are_read_alone))
 BOOST_DATA_TEST_CASE(a_peer_that_hangs_is_read_all_the_same, boost::unit_test::data::make(memories), memory) {
   const Deadline deadline(60s);
   Survivor survivor(memory);

@@ -175,5 +175,11 @@ inline boost::test_tools::assertion_result paths_read(boost::unit_test::test_uni
   if (!able) result.message() << "this path has no one-sided reads";
   return result;
 }
+inline boost::test_tools::assertion_result peers_are_read_alone(boost::unit_test::test_unit_id /*case*/) {
+  static const transport::Path path = Pair().to_right->path({});
+  boost::test_tools::assertion_result result(path.read && !path.reads_need_peer);
+  if (!result) result.message() << "this path has no reads without the peer's processor";
+  return result;
+}
 
 }  // namespace shardwire::test

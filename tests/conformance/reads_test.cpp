@@ -5,6 +5,7 @@
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "conformance/pair.hpp"
@@ -50,6 +51,25 @@ bool all_done(const std::vector<Result>& results) {
 }
 
 }  // namespace
+
+/// Works for a fabric of another process, whose reads may take that.
+class Progressing {
+ public:
+  explicit Progressing(transport::Fabric& fabric)
+      : thread_([this, &fabric] {
+          while (!stop_) fabric.progress();
+        }) {}
+  ~Progressing() {
+    stop_ = true;
+    thread_.join();
+  }
+  Progressing(const Progressing&) = delete;
+  Progressing& operator=(const Progressing&) = delete;
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
 
 BOOST_AUTO_TEST_SUITE(reads, *boost::unit_test::precondition(paths_read))
 
@@ -99,6 +119,9 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
     read(*readable.pair.to_left, *remote, 0, std::span(into).first(10), first.completion());
     BOOST_REQUIRE(readable.pair.until([&] { return first.done; }));
   }
+  const bool alone = !readable.pair.to_left->path({}).reads_need_peer;
+  std::optional<Progressing> peer;
+  if (!alone) peer.emplace(*readable.pair.left);
   for (int round = 0; round < 20; ++round) {
     Result result;
     const std::size_t bytes = round % 2 == 0 ? large : 10;
@@ -113,8 +136,9 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
       ::poll(&entry, 1, 10'000);
     }
     BOOST_TEST((Clock::now() - started < 5s));
-    BOOST_TEST(wakings < 10);  // and it does not wake for nothing
+    if (alone) BOOST_TEST(wakings < 10);  // and it does not wake for nothing
   }
+  peer.reset();
   // Then it sleeps, but for a late word of the handshake.
   const auto sleeps = [&] {
     pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
@@ -260,9 +284,13 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
     if (pair.to_left->failed()) pair.to_left = connect_anew(*pair.right, *pair.left, pair.to_right);
     const auto remote = import_region(*pair.to_left, *region, memory.size());
     Bytes into(memory.size());
+    Result first;  // a connection is made with it
+    read(*pair.to_left, *remote, 0, std::span(into).first(10), first.completion());
+    BOOST_REQUIRE(pair.until([&] { return first.done; }));
     Result result;
     read(*pair.to_left, *remote, 0, into, result.completion());
-    std::this_thread::sleep_for(std::chrono::microseconds(40 * round));
+    const auto until = Clock::now() + std::chrono::microseconds(40 * round);
+    run_until([&] { pair.step(); }, [&] { return Clock::now() > until; }, 10s);
     region.reset();
     std::memset(memory.data(), 0xee, memory.size());
     BOOST_REQUIRE(pair.until([&] { return result.done; }));

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "support/command.hpp"
@@ -91,6 +92,46 @@ BOOST_AUTO_TEST_CASE(each_pair_is_a_line_for_people) {
                  line);
     }
   }
+}
+
+// Expected by files of costs that no machine keeps to.
+BOOST_AUTO_TEST_CASE(what_takes_far_longer_than_expected_is_flagged) {
+  Json big = Json::parse(rows_to_columns);
+  big["tensors"][0]["shape"] = {4000, 6000};
+  for (const bool slow : {true, false}) {
+    Json costs{{"format", "shardwire costs 2"}, {"machine", "none"}, {"costs", Json::array()}};
+    for (const char* name : {"local", "loopback", "shm", "tcp"}) {
+      for (const char* way : {"local", "mapped", "read", "over_read", "straight", "packed"}) {
+        if ((std::string(name) == "local") != (std::string(way) == "local")) continue;
+        costs["costs"].push_back({{"transport", name},
+                                  {"memory", "host"},
+                                  {"way", way},
+                                  {"latency_seconds", 0},
+                                  {"run_seconds", 0},
+                                  {"bytes_per_second", slow ? 1e15 : 1e3}});
+      }
+    }
+    const File file("costs.json", costs.dump());
+    const CommandResult result = run_command({"doctor", "-", "--measure", "--json", "--transport", transport()},
+                                             big.dump(), {{"SHARDWIRE_CALIBRATION", file.path()}});
+    BOOST_TEST(result.exit_code == 0, result.err);
+    std::set<std::string> subjects;
+    for (const Json& row : rows(result.out)) {
+      if (!row.contains("flag")) continue;
+      BOOST_TEST(row["flag"] == "slow path");
+      BOOST_TEST(row["seconds"].get<double>() > 4 * row["expected_seconds"].get<double>());
+      BOOST_TEST(row["says"].get<std::string>().find("were expected") != std::string::npos, row.dump());
+      subjects.insert(row["subject"].get<std::string>());
+    }
+    BOOST_TEST(
+        (subjects == (slow ? std::set<std::string>{"target 0", "target 1", "target 2"} : std::set<std::string>{})));
+    const CommandResult text = run_command({"doctor", "-", "--measure", "--transport", transport()}, big.dump(),
+                                           {{"SHARDWIRE_CALIBRATION", file.path()}});
+    BOOST_TEST(text.out.find(", moved twice;") != std::string::npos, text.out);
+    BOOST_TEST(text.out.find(slow ? "measured: to be looked at" : "measured: no rank took") != std::string::npos,
+               text.out);
+  }
+  BOOST_TEST(run_command({"doctor", "--measure"}).exit_code == 2);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_of_a_launcher_are_joined) {

@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "support/command.hpp"
 #include "support/file.hpp"
@@ -282,6 +283,53 @@ BOOST_AUTO_TEST_CASE(a_host_with_little_staging_is_served_through_one_slot) {
   check_job(job);
   check_paths(job.report, planned, "shm/mapped");
   BOOST_TEST(job.report["staging"]["peak"] <= 64 << 10);
+}
+
+// One process on each: both directions, over the port that the wire is at, and beside reads by UCX alone where there is one.
+BOOST_AUTO_TEST_CASE(pairs_of_hosts_are_measured_each_with_its_port) {
+  const Wire wire;
+  const File rows("rows.jsonl");
+  const File plot("pairs.svg");
+  std::vector<std::unique_ptr<RunningCommand>> running;
+  for (const char end : {'a', 'b'}) {
+    const Host host{.network = wire.network(end), .ranks = {end == 'a' ? 0 : 1}};
+    running.push_back(std::make_unique<RunningCommand>(
+        host.command({command_path(), "perf", "--pairs", "--transport", "tcp", "--runs", "4K,64K", "--bytes", "1M",
+                      "--repeats", "1", "--against", "none", "--output", rows.path(), "--plot", plot.path()}),
+        "",
+        std::vector<std::pair<std::string, std::string>>{
+            {"WORLD_SIZE", "2"}, {"MASTER_ADDR", Wire::address('a')}, {"MASTER_PORT", "29500"}}));
+  }
+  std::string said;
+  for (std::size_t host = 2; host-- > 0;) {
+    const CommandResult result = running[host]->wait(100s);
+    BOOST_TEST(result.exit_code == 0, result.err);
+    said = result.err;
+  }
+  std::istringstream lines(rows.text());
+  std::set<std::string> seen;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    BOOST_TEST(row.at("hosts") == 2);
+    BOOST_REQUIRE(row.at("pairs").size() == 1);
+    const auto target = row.at("pairs").at(0).at("target").get<std::string>();
+    seen.insert(target.substr(0, 1) + " " + std::to_string(row.at("run_bytes").get<int>()));
+    BOOST_TEST(row.at("bytes").at("moved") == 1 << 20);
+    BOOST_REQUIRE(row.at("paths").size() == 1);
+    BOOST_TEST(reached_by(row.at("paths").at(0).at("path")) == "messages");
+    BOOST_TEST(row.at("paths").at(0).at("port") == Wire::device(target[0] == '0' ? 'a' : 'b'));
+    const Json& nics = row.at("nics");
+    BOOST_TEST(nics.at("count") == 1);
+    const double each = nics.at("bytes_per_second_each").get<double>();
+    BOOST_CHECK_CLOSE(each, row.at("bytes_per_second").get<double>(), 1e-6);
+    // What the kernel says of a pair of virtual interfaces.
+    BOOST_CHECK_CLOSE(nics.at("share_of_line").get<double>(), each / nics.at("line_bytes_per_second").get<double>(),
+                      1e-6);
+  }
+  BOOST_TEST((seen == std::set<std::string>{"0 4096", "0 65536", "1 4096", "1 65536"}));
+  BOOST_TEST(said.find("2 processes on 2 hosts") != std::string::npos, said);
+  BOOST_TEST(said.find("Gbit/s") != std::string::npos, said);
+  BOOST_TEST(plot.text().find("line rate") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -201,6 +201,57 @@ BOOST_AUTO_TEST_CASE(goes_over_the_transport_of_its_own_unless_told_otherwise,
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_sweep_says_by_which_port_a_way_was_the_fastest, *boost::unit_test::precondition(over_tcp)) {
+  const CommandResult result = perf({"--runs", "4K", "--bytes", "64K", "--repeats", "1", "--transport", "tcp", "--way",
+                                     "straight", "--against", "none"});
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const Json row = rows_of(result.out).at(0);
+  BOOST_TEST(row.at("paths") == Json::parse(R"j([{"path": "tcp/straight", "port": "lo", "bytes": 131072}])j"));
+  BOOST_TEST(row.at("nics").at("count") == 1);
+  BOOST_TEST(!row.at("nics").contains("line_bytes_per_second"));  // lo has none
+  BOOST_TEST(result.err.find("straight at 4 KiB: tcp/straight (lo); ") != std::string::npos, result.err);
+}
+
+BOOST_AUTO_TEST_CASE(each_pair_is_measured_alone_and_halves_at_once) {
+  const CommandResult result = perf({"--pairs", "--ranks", "4", "--runs", "4K", "--bytes", "64K", "--repeats", "1",
+                                     "--transport", transport(), "--against", "none"});
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  std::multiset<std::string> seen;
+  for (const Json& row : rows_of(result.out)) {
+    check_row(row, 4);
+    BOOST_TEST(row.at("hosts") == 1);
+    std::string who;
+    for (const Json& pair : row.at("pairs")) {
+      who +=
+          pair.at("source").get<std::string>().substr(0, 1) + pair.at("target").get<std::string>().substr(0, 1) + " ";
+    }
+    seen.insert(who);
+    BOOST_TEST(row.at("bytes").at("moved") == row.at("pairs").size() << 16);
+  }
+  BOOST_TEST((seen == std::multiset<std::string>{"01 ", "02 ", "03 ", "10 ", "12 ", "13 ", "20 ", "21 ", "23 ", "30 ",
+                                                 "31 ", "32 ", "02 13 ", "20 31 "}));
+  BOOST_TEST(count(result.err, "<- ") >= 12);
+  BOOST_TEST(count(result.err, "2 pairs at once") == 2);
+}
+
+// UCX emulates reads over TCP. Elements that the loop brings are compared too, so it reads the right ranges.
+BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_of_reads, *boost::unit_test::precondition(over_tcp_with_ucx)) {
+  for (const bool disjoint : {false, true}) {
+    Words words{"-", "--repeats", "1", "--tcp", "--against", "ucp_get"};
+    if (disjoint) words.emplace_back("--disjoint");
+    const CommandResult result = perf(words, two_ranks);
+    BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+    const Json row = rows_of(result.out).at(0);
+    check_row(row, disjoint ? 4 : 2);
+    BOOST_TEST(row.at("against").at("ucp_get").at("fastest").get<std::string>().starts_with("ucp_get 64 reads"));
+    BOOST_TEST(row.at("versions").at("ucp_get").get<std::string>().starts_with("ucx 1."));
+    // 64 rows, half of each; one process's half needs no read where it holds half of the rows.
+    BOOST_TEST(row.at("reads").at("count") == (disjoint ? 128 : 64));
+    BOOST_TEST(row.at("reads").contains("ucp_get_per_second"));
+    BOOST_TEST(!row.at("reads").contains("restore_per_second"));  // it sent messages
+  }
+}
+
 BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_test::precondition(over_tcp_with_ucx)) {
   const CommandResult result =
       perf({"-", "--repeats", "1", "--tcp", "--disjoint", "--way", "packed,straight"}, two_ranks);

@@ -10,7 +10,9 @@
 #include <mutex>
 
 #include "memory/kernel_choice.hpp"
+#include "session/control/pmix_config.hpp"
 #include "support/job.hpp"
+#include "support/launch_variables.hpp"
 #include "support/processor.hpp"
 #include "support/refused.hpp"
 
@@ -19,60 +21,6 @@ using namespace shardwire::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// These variables and no others of launchers or of ours, until it goes.
-class Environment {
- public:
-  explicit Environment(const std::map<std::string, std::string>& wanted) {
-    for (const char* name : {"RANK",
-                             "WORLD_SIZE",
-                             "LOCAL_WORLD_SIZE",
-                             "MASTER_ADDR",
-                             "MASTER_PORT",
-                             "TORCHELASTIC_RUN_ID",
-                             "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE",
-                             "PMIX_NAMESPACE",
-                             "PMI_RANK",
-                             "PMI_SIZE",
-                             "SLURM_PROCID",
-                             "SLURM_NTASKS",
-                             "SLURM_JOB_ID",
-                             "SLURM_STEP_ID",
-                             "SLURM_NNODES",
-                             "SLURM_JOB_NUM_NODES",
-                             "SLURM_STEP_NUM_NODES",
-                             "SHARDWIRE_TRANSPORT",
-                             "SHARDWIRE_STAGING_BYTES",
-                             "SHARDWIRE_JOB_KEY_FILE",
-                             "SHARDWIRE_RUN_ID",
-                             "SHARDWIRE_PORT",
-                             "SHARDWIRE_INTERFACE",
-                             "SHARDWIRE_WAY",
-                             "SHARDWIRE_LOG",
-                             "SHARDWIRE_CALIBRATION",
-                             "SHARDWIRE_JOIN_TIMEOUT",
-                             "SHARDWIRE_COPY_KERNEL",
-                             "SHARDWIRE_TCP_STREAMS",
-                             "SHARDWIRE_TRANSPROT"}) {
-      if (const char* value = std::getenv(name)) before_[name] = value;
-      ::unsetenv(name);
-      names_.emplace_back(name);
-    }
-    for (const auto& [name, value] : wanted) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~Environment() {
-    for (const std::string& name : names_) ::unsetenv(name.c_str());
-    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  std::vector<std::string> names_;
-  std::map<std::string, std::string> before_;
-};
 
 using Variables = std::map<std::string, std::string>;
 
@@ -136,6 +84,12 @@ std::string standard_error_of(Body body) {
   for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text.push_back(static_cast<char>(c));
   std::fclose(file);
   return text;
+}
+
+boost::test_tools::assertion_result has_pmix(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(SHARDWIRE_HAVE_PMIX != 0);
+  result.message() << "PMIx: " << SHARDWIRE_PMIX_DETAIL;
+  return result;
 }
 
 }  // namespace
@@ -220,6 +174,41 @@ BOOST_AUTO_TEST_CASE(srun_on_one_node_needs_no_address) {
   };
   needs_address({{"SLURM_NNODES", "2"}});
   needs_address({});
+}
+
+BOOST_AUTO_TEST_CASE(how_many_were_launched_is_what_the_launcher_says) {
+  const auto size_in = [](const Variables& variables) {
+    const Environment environment(variables);
+    return world_size_from_env();
+  };
+  BOOST_TEST((size_in(torchrun({})) == 4));
+  BOOST_TEST((size_in(mpirun({})) == 4));
+  BOOST_TEST((size_in(srun({})) == 4));
+  BOOST_TEST((size_in({}) == std::nullopt));
+  BOOST_TEST((size_in({{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "prte.1@2"}}) == std::nullopt));
+  refused(ErrorCode::invalid_argument, "SLURM_NTASKS", [&] {
+    size_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "x"}});
+  });
+}
+
+// Of a server that is not there: jobs of one process each must not come of it, nor a meeting on some port of this host.
+BOOST_AUTO_TEST_CASE(a_pmix_server_that_does_not_answer_is_an_error, *boost::unit_test::precondition(has_pmix)) {
+  const Variables pmix{{"PMIX_NAMESPACE", "gone"}, {"PMIX_RANK", "1"}};
+  for (const Variables& variables : {mpirun(pmix), srun(pmix), pmix}) {
+    refused(ErrorCode::transport_failed, "PMIx server", [&] { bootstrap_in(variables); });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(pmix_is_not_asked_where_it_is_not_needed) {
+  const Variables pmix{{"PMIX_NAMESPACE", "gone"}, {"PMIX_RANK", "1"}};
+  BOOST_TEST(bootstrap_in(torchrun(pmix)).rank == 1);
+  Variables more = pmix;
+  more["MASTER_ADDR"] = "node7";
+  BOOST_TEST(bootstrap_in(mpirun(more)).address == "node7");
+  more = pmix;
+  more["OMPI_COMM_WORLD_RANK"] = "0";
+  more["OMPI_COMM_WORLD_SIZE"] = "1";
+  BOOST_TEST(bootstrap_in(mpirun(more)).world_size == 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_session_without_a_run_id_takes_that_of_the_environment) {

@@ -11,14 +11,15 @@ using namespace shardwire;
 namespace {
 
 struct Sides {
-  std::unique_ptr<transport::Fabric> source = transport::choose("loopback").open();
+  std::shared_ptr<Fabrics> source = std::make_shared<Fabrics>("loopback", 0, [](const std::string&) {});
+  MemoryTable memory{source};
   std::unique_ptr<transport::Fabric> reader = transport::choose("loopback").open();
-  std::unique_ptr<transport::Endpoint> endpoint = reader->connect({.address = source->address()});
-  std::optional<GenerationWords> marks{std::in_place, *source};
+  std::unique_ptr<transport::Endpoint> endpoint = reader->connect({.address = (*source)[0].address()});
+  std::optional<GenerationWords> marks{std::in_place, [this](ByteCount bytes) { return memory.allocate(bytes); }};
 
   GenerationWord seen(ByteCount offset_bytes) {
-    const transport::Region& region = marks->region();
-    return {endpoint->import_region({region.key()}, region.memory().bytes), offset_bytes};
+    const auto region = marks->memory().region(0);
+    return {endpoint->import_region({region->key()}, region->memory().bytes), offset_bytes};
   }
 };
 
@@ -54,7 +55,7 @@ BOOST_AUTO_TEST_CASE(publications_have_words_of_their_own_until_all_are_taken) {
   std::uint64_t generation = 0;
   while (const auto at = sides.marks->set(++generation)) {
     BOOST_REQUIRE(places.insert(*at).second);
-    BOOST_REQUIRE(is_generation_word(*at, sides.marks->region().memory().bytes));
+    BOOST_REQUIRE(is_generation_word(*at, sides.marks->memory().memory().bytes));
     BOOST_REQUIRE_LT(places.size(), 10'000U);
   }
   BOOST_TEST(places.size() >= 16U);

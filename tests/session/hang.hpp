@@ -12,12 +12,14 @@
 #include <utility>
 
 #include "support/child.hpp"
+#include "support/deadline.hpp"
 #include "support/job.hpp"
 
 // What both processes of hang_test.cpp agree on.
 namespace shardwire::test {
 
-inline constexpr std::size_t tensor_bytes = 256u << 20;  // long enough that one can stop in the middle
+/// Long enough that one can stop in the middle.
+inline const std::size_t tensor_bytes = on_slow_machine() ? 32u << 20 : 256u << 20;
 inline constexpr ByteCount enough_bytes = 8u << 20;
 inline constexpr std::string_view all_is_bound = "restore of '";  // what a reader logs before it moves the first byte
 
@@ -52,29 +54,28 @@ class Tensor {
                 View{.data = bytes_.data()});
     return catalog;
   }
-  void fill() {
-    each_piece([](std::byte* at, const std::byte* expected, std::size_t size) {
+  /// Others for another seed, all of them.
+  void fill(std::uint8_t seed = 0) {
+    each_piece(seed, [](std::byte* at, const std::byte* expected, std::size_t size) {
       std::memcpy(at, expected, size);
       return true;
     });
   }
-  [[nodiscard]] bool is_filled() {
-    return each_piece([](const std::byte* at, const std::byte* expected, std::size_t size) {
+  [[nodiscard]] bool is_filled(std::uint8_t seed = 0) {
+    return each_piece(seed, [](const std::byte* at, const std::byte* expected, std::size_t size) {
       return std::memcmp(at, expected, size) == 0;
     });
   }
   [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
+  [[nodiscard]] View view() const { return {.data = bytes_.data(), .bytes = static_cast<ElementCount>(bytes_.size())}; }
 
  private:
   // Whole pieces at a time: a loop over bytes takes longer than the deadlines under a sanitizer. Their size is a prime,
   // so that bytes moved by any power of two are seen.
   template <typename Work>
-  bool each_piece(Work work) {
-    static const std::vector<std::byte> piece = [] {
-      std::vector<std::byte> out(65521);
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i * 7 + (i >> 8) * 13);
-      return out;
-    }();
+  bool each_piece(std::uint8_t seed, Work work) {
+    std::vector<std::byte> piece(65521);
+    for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = static_cast<std::byte>(i * 7 + (i >> 8) * 13 + seed);
     for (std::size_t at = 0; at < bytes_.size(); at += piece.size()) {
       if (!work(bytes_.data() + at, piece.data(), std::min(piece.size(), bytes_.size() - at))) return false;
     }

@@ -66,6 +66,50 @@ void be_arena_source(Session& session, int socket) {
   read_frame(socket);
 }
 
+// The same in memory of its own, which it registers.
+void be_registered_source(Session& session, int socket) {
+  Tensor tensor;
+  tensor.fill();
+  const Registration registration = session.register_memory(tensor.view());
+  const Publication publication = session.publish(tensor.catalog());
+  write_frame(socket, {});
+  read_frame(socket);
+}
+
+// Publishes another state each time it is told to, in the same memory, which readers have lost by then.
+void be_replacing_source(Session& session, int socket) {
+  Tensor tensor;
+  for (std::uint8_t seed = 0;; ++seed) {
+    tensor.fill(seed);
+    const Registration registration = session.register_memory(tensor.view());
+    Publication publication = session.publish(tensor.catalog());
+    write_frame(socket, {});
+    read_frame(socket);
+    try {
+      publication.retire(100ms);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timed_out) throw;
+    }
+  }
+}
+
+// Forks each time it is told to; the children write into the memory that is read.
+void be_forking_source(Session& session, int socket) {
+  Tensor tensor;
+  tensor.fill();
+  const Registration registration = session.register_memory(tensor.view());
+  const Publication publication = session.publish(tensor.catalog());
+  ::signal(SIGCHLD, SIG_IGN);
+  write_frame(socket, {});
+  while (true) {
+    read_frame(socket);
+    if (::fork() != 0) continue;
+    ::signal(SIGSEGV, [](int) { ::_exit(0); });  // a child need not have what hardware reads
+    std::memset(tensor.bytes().data(), 0x44, tensor.bytes().size());
+    ::_exit(0);
+  }
+}
+
 // Publishes a small tensor, and says what became of its membership.
 void be_member(Session& session, int socket) {
   SmallTensor tensor(session);
@@ -146,6 +190,9 @@ int main(int argc, char** argv) {
     if (task == "allocating") be_allocating(session, socket, false);
     if (task == "publishing") be_allocating(session, socket, true);
     if (task == "arena source") be_arena_source(session, socket);
+    if (task == "registered source") be_registered_source(session, socket);
+    if (task == "replacing source") be_replacing_source(session, socket);
+    if (task == "forking source") be_forking_source(session, socket);
     if (task == "forked source") be_forked_source(session, socket);
     if (task == "member") be_member(session, socket);
     const auto stop = is("joined") ? Stop::joined : is("bound") ? Stop::bound : Stop::moving;

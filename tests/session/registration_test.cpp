@@ -46,7 +46,7 @@ struct Pair {
 };
 
 bool reads_in_place() {
-  return reads_ordinary_memory() || maps_arenas();
+  return reads_ordinary_memory() || reads_arenas();
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(registered_memory_is_read_in_place_where_a_fabric_can) {
   const RestoreReport report = pair.restore();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
   const ByteCount in_place = report.ways[Way::read].bytes + report.ways[Way::mapped].bytes;
-  BOOST_TEST(in_place == (reads_ordinary_memory() || maps_arenas() ? report.needed : 0));
+  BOOST_TEST(in_place == (reads_ordinary_memory() || reads_arenas() ? report.needed : 0));
   BOOST_TEST(pair.source.usage().registered_bytes >= pair.held.size_bytes());
   publication.retire(10s);
 }
@@ -109,9 +109,9 @@ BOOST_AUTO_TEST_CASE(memory_of_an_arena_stays_the_arenas) {
   const ByteCount registered = pair.source.usage().registered_bytes;
   Registration registration = pair.source.register_memory(view(std::span(pair.held.data(), pair.held.size_bytes())));
   BOOST_TEST(pair.source.usage().registered_bytes == registered);
-  BOOST_TEST(pair.is_read_in_place() == maps_arenas());
+  BOOST_TEST(pair.is_read_in_place() == reads_arenas());
   registration = Registration();
-  BOOST_TEST(pair.is_read_in_place() == maps_arenas());
+  BOOST_TEST(pair.is_read_in_place() == reads_arenas());
   pair.held.use(nullptr);
 }
 

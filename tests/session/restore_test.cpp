@@ -63,8 +63,8 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   require(restore.value({"", "step"}) == Value(std::int64_t{7}), "the step travelled");
   const RestoreReport& report = restore.report();
   require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
-  const bool direct = maps_arenas() && (arenas || snapshot == Snapshot::copy);
-  require(report.ways[Way::mapped].bytes == (direct ? report.moved : 0), "arenas were mapped");
+  const bool direct = reads_arenas() && (arenas || snapshot == Snapshot::copy);
+  require(report.ways[Way::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
   const ByteCount sent = report.ways[Way::packed].bytes + report.ways[Way::straight].bytes;
   require(sent == (direct || reads_ordinary_memory() ? 0 : report.moved), "other memory was read, or sent");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");

@@ -108,8 +108,8 @@ void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot
     require(touched.contains(static_cast<ElementCount>(i)) || wanted[i] == -7, "nothing else was written");
   }
   const RestoreReport& report = restore.report();
-  const bool direct = maps_arenas() && (arena || snapshot == Snapshot::copy);
-  require(report.ways[Way::mapped].bytes == (direct ? report.moved : 0), "arenas were mapped");
+  const bool direct = reads_arenas() && (arena || snapshot == Snapshot::copy);
+  require(report.ways[Way::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
   const ByteCount sent = report.ways[Way::packed].bytes + report.ways[Way::straight].bytes;
   require(sent == (direct || reads_ordinary_memory() ? 0 : report.moved), "other memory was read, or sent");
   session.gather("done", {}, 20s);

@@ -234,7 +234,7 @@ bool is_possible(const Case& one, int rank, Way way) {
     case Way::mapped: return maps_arenas() ? ordinary == 0 : remote_bytes(one, rank, false) == 0;
     case Way::read:
     case Way::over_read:
-      return reads_ordinary_memory() || (maps_arenas() ? ordinary == 0 : remote_bytes(one, rank, false) == 0);
+      return reads_ordinary_memory() || (reads_arenas() ? ordinary == 0 : remote_bytes(one, rank, false) == 0);
     case Way::straight:
     case Way::packed: return true;
     case Way::grouped: return remote_bytes(one, rank, false) == 0;
@@ -334,7 +334,7 @@ std::vector<Case> random_cases(std::uint64_t first_seed, int count) {
 
 void check_used(const Used& used) {
   const auto moved = [&](Way way) { return used.by_way[static_cast<std::size_t>(way)].load(); };
-  const bool reads = maps_arenas();
+  const bool reads = reads_arenas();
   BOOST_TEST(moved(Way::packed) > 0U);
   BOOST_TEST(moved(Way::straight) > 0U);
   BOOST_TEST((moved(Way::mapped) > 0) == maps_arenas());

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 namespace shardwire::test {
@@ -22,6 +23,12 @@ class File {
   [[nodiscard]] nlohmann::json json() const {
     std::ifstream file(path_);
     return file ? nlohmann::json::parse(file) : nlohmann::json();
+  }
+  [[nodiscard]] std::string text() const {
+    std::ifstream file(path_);
+    std::ostringstream all;
+    all << file.rdbuf();
+    return all.str();
   }
 
  private:

@@ -30,6 +30,10 @@ inline bool maps_arenas() {
   const std::string transport = transport_under_test();
   return transport.find("shm") != std::string::npos || transport == "loopback";
 }
+/// Whether they can be read one-sidedly, mapped or not.
+inline bool reads_arenas() {
+  return maps_arenas() || transport_under_test().find("libfabric") != std::string::npos;
+}
 /// Whether a peer's memory that is in no arena can be read over it.
 inline bool reads_ordinary_memory() {
   return transport_under_test().find("shm") != std::string::npos;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "support/fake_root.hpp"
@@ -15,7 +16,7 @@ using namespace shardwire::transport;
 
 namespace {
 
-#if SHARDWIRE_HAVE_UCX
+#if SHARDWIRE_HAVE_UCX || SHARDWIRE_HAVE_LIBFABRIC
 bool is_loaded(const std::string& library) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -123,6 +124,54 @@ BOOST_AUTO_TEST_CASE(a_transport_that_is_not_in_the_build_says_why) {
   });
 }
 #endif
+
+#if SHARDWIRE_HAVE_LIBFABRIC
+BOOST_AUTO_TEST_CASE(libfabric_is_there_for_its_hardware_or_when_it_is_told_what_else_to_use) {
+  const Transport& libfabric = *std::ranges::find(registered(), "libfabric", &Transport::name);
+  const Viability hardware = probe_libfabric_devices();
+  const bool any = hardware.viable || probe_rdma().viable;
+  ::unsetenv("FI_PROVIDER");
+  if (!any) {
+    BOOST_TEST(libfabric.probe(Asked::by_name).detail ==
+               hardware.detail + ", nor another RDMA device; set FI_PROVIDER=tcp to run it over TCP");
+    BOOST_CHECK_EXCEPTION(choose("libfabric"), Error, unsupported);
+    BOOST_CHECK_EXCEPTION(libfabric.open(), Error, unsupported);
+  }
+  ::setenv("FI_PROVIDER", "tcp", 1);
+  const Viability unasked = libfabric.probe(Asked::automatically);
+  if (!hardware.viable) {
+    BOOST_TEST(!unasked.viable);
+    BOOST_TEST(unasked.detail == hardware.detail);
+    BOOST_TEST(!is_loaded("/libfabric.so"));
+  }
+  const Viability told = libfabric.probe(Asked::by_name);
+  BOOST_TEST(told.viable, told.detail);
+  BOOST_TEST(told.detail.starts_with("libfabric "), told.detail);
+  BOOST_TEST(is_loaded("/libfabric.so"));
+  ::unsetenv("FI_PROVIDER");
+}
+#endif
+
+BOOST_AUTO_TEST_CASE(hardware_of_libfabric_is_known_by_its_driver) {
+  const FakeRoot root;
+  const std::string infiniband = (root.path / "infiniband").string();
+  const std::string cxi = (root.path / "cxi").string();
+  const auto probed = [&] { return probe_libfabric_devices(infiniband, cxi); };
+  BOOST_TEST(!probed().viable);
+  BOOST_TEST(probed().detail == "no EFA or Slingshot device (under " + infiniband + " and " + cxi + ")");
+  const auto drive = [&](const std::string& device, const std::string& driver) {
+    const auto folder = root.path / "infiniband" / device / "device";
+    std::filesystem::create_directories(folder);
+    std::filesystem::create_symlink("../../../bus/pci/drivers/" + driver, folder / "driver");
+  };
+  drive("mlx5_0", "mlx5_core");
+  BOOST_TEST(!probed().viable);
+  drive("rdmap0s6", "efa");
+  BOOST_TEST(probed().viable);
+  BOOST_TEST(probed().detail == "rdmap0s6");
+  std::filesystem::create_directories(root.path / "cxi" / "cxi0");
+  BOOST_TEST(probed().detail == "cxi0, rdmap0s6");
+}
 
 BOOST_AUTO_TEST_CASE(rdma_hardware_is_a_device_with_an_active_port) {
   const FakeRoot root;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ucx transport does to the process and the host around it.
 #include <sys/resource.h>
+#include <sys/wait.h>
 
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +19,7 @@
 #include "support/forked.hpp"
 #include "support/open_descriptors.hpp"
 #include "support/sanitizer.hpp"
+#include "transport/rdma.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -88,6 +93,45 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_killed_is_noticed_while_a_child_of_it_lives_
     if (!noticed) throw std::runtime_error("the death was not noticed");
   });
   BOOST_TEST(survivor.reap() == 0);
+}
+
+// What reads and writes in software with a forged key reaches a context of its own, and nothing of ours: neither what a fabric
+// has registered nor anything else.
+BOOST_DATA_TEST_CASE(nobody_reads_or_writes_memory_by_asking_the_processor,
+                     boost::unit_test::data::make({"of its own", "of a fabric"}), whose) {
+  const Deadline deadline(60s);
+  BOOST_REQUIRE(std::getenv("TEST_STRANGER") != nullptr);
+  const bool of_a_fabric = std::string_view(whose) == "of a fabric";
+  const bool hardware = !transport::active_ports().empty();
+  if (!hardware) ::setenv("UCX_TLS", "tcp", 1);
+  Forked victim([](int socket) {
+    const auto fabric = transport::choose("ucx").open();
+    const std::uint64_t secret = 0x5ec2e75ec2e7;
+    const auto memory = std::make_unique<std::uint64_t>(secret);
+    write_frame(socket, fabric->address());
+    const auto where = reinterpret_cast<std::uint64_t>(memory.get());
+    write_frame(socket, std::as_bytes(std::span(&where, 1)));
+    while (*static_cast<volatile std::uint64_t*>(memory.get()) == secret) fabric->progress();
+  });
+  const Bytes address = read_frame(victim.socket());
+  const Bytes where = read_frame(victim.socket());
+  // After the transport's own head: its magic, the fabric's number, two lengths.
+  std::uint32_t worker_bytes = 0;
+  BOOST_REQUIRE(address.size() > 24);
+  std::memcpy(&worker_bytes, address.data() + 16, sizeof worker_bytes);
+  BOOST_REQUIRE(address.size() >= 24 + worker_bytes);
+  const Child stranger({std::getenv("TEST_STRANGER")});
+  write_frame(stranger.socket(),
+              of_a_fabric ? std::span(address).subspan(24, worker_bytes) : std::span<const std::byte>{});
+  write_frame(stranger.socket(), where);
+  const Bytes verdict = read_frame(stranger.socket());
+  const std::string told(reinterpret_cast<const char*>(verdict.data()), verdict.size());
+  BOOST_TEST(told == (of_a_fabric ? "not read, not written" : "read, written"));
+  siginfo_t info{};
+  BOOST_TEST(::waitid(P_PID, static_cast<id_t>(victim.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0);
+  BOOST_TEST(info.si_pid == 0,
+             "ended: " << info.si_code << ", " << info.si_status);  // it still finds what it has written
+  victim.kill();
 }
 
 BOOST_AUTO_TEST_CASE(too_few_descriptors_to_open_it_are_an_error_and_nothing_worse,

@@ -5,7 +5,7 @@
 
 namespace shardwire::transport::ucx {
 
-Viability probe();
+Viability probe(Asked asked);
 std::unique_ptr<Fabric> open();
 
 }  // namespace shardwire::transport::ucx

@@ -4,7 +4,7 @@
 namespace shardwire::transport::ucx {
 
 // Whether there is anything for it to do, registry.cpp has asked before it loads this.
-Viability probe() {
+Viability probe(Asked) {
   return {true, library_version()};
 }
 

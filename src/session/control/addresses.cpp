@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "session/control/uv_error.hpp"
@@ -35,18 +36,44 @@ LocalAddress::LocalAddress(const std::string& name) {
   length_ = static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-std::string interface_of(const std::string& address) {
+namespace {
+
+struct InterfaceAddress {
+  std::string interface;
+  std::string host;
+  bool internal = false;
+  sa_family_t family = AF_UNSPEC;
+};
+
+std::vector<InterfaceAddress> interface_addresses() {
   uv_interface_address_t* list = nullptr;
   int count = 0;
-  if (uv_interface_addresses(&list, &count) < 0) return {};
-  std::string result;
-  for (int i = 0; i < count && result.empty(); ++i) {
-    sockaddr_storage one{};
-    std::memcpy(&one, &list[i].address, sizeof list[i].address);
-    if (host_of(one) == address) result = list[i].name;
+  check_uv(uv_interface_addresses(&list, &count), "uv_interface_addresses");
+  std::vector<InterfaceAddress> all;
+  for (int i = 0; i < count; ++i) {
+    sockaddr_storage address{};
+    std::memcpy(&address, &list[i].address, sizeof list[i].address);
+    all.push_back({list[i].name, host_of(address), list[i].is_internal != 0, address.ss_family});
   }
   uv_free_interface_addresses(list, count);
-  return result;
+  return all;
+}
+
+// Those mean nothing without an interface.
+bool is_link_local(const InterfaceAddress& one) {
+  return one.host.starts_with("fe80:") || one.host.starts_with("169.254.");
+}
+
+}  // namespace
+
+std::string interface_of(const std::string& address) {
+  try {
+    for (const InterfaceAddress& one : interface_addresses()) {
+      if (one.host == address) return one.interface;
+    }
+  } catch (const Error&) {  // a system that lists none
+  }
+  return {};
 }
 
 bool is_loopback(const std::string& address) {
@@ -76,25 +103,28 @@ std::string resolve(const std::string& host) {
 }
 
 std::string interface_address(const std::string& interface_or_address) {
-  uv_interface_address_t* list = nullptr;
-  int count = 0;
-  check_uv(uv_interface_addresses(&list, &count), "uv_interface_addresses");
   std::string result;
   std::string known;
-  for (int i = 0; i < count; ++i) {
-    sockaddr_storage address{};
-    std::memcpy(&address, &list[i].address, sizeof list[i].address);
-    const std::string text = host_of(address);
-    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", list[i].name, text);
-    const bool matches = interface_or_address == list[i].name || interface_or_address == text;
-    if (matches && (result.empty() || list[i].address.address4.sin_family == AF_INET)) result = text;
+  for (const auto& [interface, host, internal, family] : interface_addresses()) {
+    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", interface, host);
+    const bool matches = interface_or_address == interface || interface_or_address == host;
+    if (matches && (result.empty() || family == AF_INET)) result = host;
   }
-  uv_free_interface_addresses(list, count);
   if (result.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("no network interface '{}' here; there are: {}", interface_or_address, known));
   }
   return result;
+}
+
+std::vector<std::string> reachable_addresses() {
+  std::vector<InterfaceAddress> all = interface_addresses();
+  const auto external = [](const InterfaceAddress& one) { return !one.internal && !is_link_local(one); };
+  if (std::any_of(all.begin(), all.end(), external)) std::erase_if(all, std::not_fn(external));
+  std::stable_partition(all.begin(), all.end(), [](const auto& one) { return one.family == AF_INET; });
+  std::vector<std::string> hosts;
+  for (InterfaceAddress& one : all) hosts.push_back(std::move(one.host));
+  return hosts;
 }
 
 }  // namespace shardwire

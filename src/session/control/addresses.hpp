@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shardwire {
 
 struct SocketAddress {
   std::string host;  ///< numeric
   std::uint16_t port = 0;
+  bool operator==(const SocketAddress&) const = default;
 };
 
 /// For the system's calls. Errors: throws Error{invalid_argument} for a host that is not numeric.
@@ -41,5 +43,7 @@ bool is_loopback(const std::string& address);
 /// Numeric form of a host name or of the address of a network interface. Blocking. Errors: throws Error{invalid_argument}.
 std::string resolve(const std::string& host);
 std::string interface_address(const std::string& interface_or_address);
+/// Addresses of this host that others may reach, IPv4 first; those of loopback where there are no others.
+std::vector<std::string> reachable_addresses();
 
 }  // namespace shardwire

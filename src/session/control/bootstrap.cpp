@@ -9,9 +9,12 @@
 #include <optional>
 #include <string_view>
 
+#include "session/control/pmix.hpp"
+#include "session/control/pmix_config.hpp"
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
+#include "support/module.hpp"
 
 namespace shardwire {
 
@@ -32,15 +35,17 @@ int number(const char* name, const std::string& text, int least, int most) {
 // What each launcher exports; the first whose both names are set wins.
 struct Launcher {
   const char* rank;
-  const char* size;
+  const char* size;        // null: PMIx says it
   const char* local_size;  // all members on one host when equal to size; may be null
   const char* part;        // tells jobs of one Slurm allocation apart; may be null
+  bool pmix;               // its ranks are those of PMIx, where it offers that
 };
 constexpr Launcher launchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", nullptr},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
-    {"PMI_RANK", "PMI_SIZE", nullptr, nullptr},
-    {"SLURM_PROCID", "SLURM_NTASKS", nullptr, "SLURM_STEP_ID"},
+    {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", nullptr, false},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", true},
+    {"PMI_RANK", "PMI_SIZE", nullptr, nullptr, false},
+    {"SLURM_PROCID", "SLURM_NTASKS", nullptr, "SLURM_STEP_ID", true},
+    {"PMIX_RANK", nullptr, nullptr, "PMIX_NAMESPACE", true},
 };
 constexpr int default_master_port = 29500;  // torchrun's
 constexpr int max_members = 1 << 24;
@@ -51,7 +56,7 @@ constexpr unsigned derived_ports = 32767 - first_derived_port + 1;
 
 const Launcher* find_launcher() {
   for (const Launcher& one : launchers) {
-    if (variable(one.rank) && variable(one.size)) return &one;
+    if (variable(one.rank) && (one.size == nullptr || variable(one.size))) return &one;
   }
   return nullptr;
 }
@@ -80,10 +85,14 @@ std::uint16_t derived_port(std::string_view run_id) {
   return static_cast<std::uint16_t>(first_derived_port + hash % derived_ports);
 }
 
+std::optional<std::uint16_t> own_port() {
+  const auto port = variable("SHARDWIRE_PORT");
+  if (!port) return std::nullopt;
+  return static_cast<std::uint16_t>(number("SHARDWIRE_PORT", *port, 1, 65535));
+}
+
 std::uint16_t rendezvous_port(const std::string& run_id) {
-  if (const auto port = variable("SHARDWIRE_PORT")) {
-    return static_cast<std::uint16_t>(number("SHARDWIRE_PORT", *port, 1, 65535));
-  }
+  if (const auto port = own_port()) return *port;
   if (const auto master_port = variable("MASTER_PORT")) {
     return static_cast<std::uint16_t>(number("MASTER_PORT", *master_port, 1, 65534) + 1);
   }
@@ -98,6 +107,47 @@ Bytes read_key(const std::string& path) {
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   return {bytes, bytes + text.size()};
+}
+
+// What no launcher says.
+void add_own_settings(Bootstrap& bootstrap) {
+  bootstrap.run_id = run_id_of_environment();
+  bootstrap.interface = variable("SHARDWIRE_INTERFACE").value_or("");
+  if (const auto path = variable("SHARDWIRE_JOB_KEY_FILE")) bootstrap.job_key = read_key(*path);
+}
+
+// Empty, with the reason, where this build has no PMIx. A server that is named and does not answer is an error.
+std::optional<PmixJob> pmix_job(std::string& why_not) {
+  if (!variable("PMIX_NAMESPACE") || !variable("PMIX_RANK")) {
+    why_not = "the launcher offers none (srun does with --mpi=pmix)";
+    return std::nullopt;
+  }
+  if (SHARDWIRE_HAVE_PMIX == 0) {
+    why_not = SHARDWIRE_PMIX_DETAIL;
+    return std::nullopt;
+  }
+  const support::Module module = support::load_module("pmix");
+  why_not = module.why_not;
+  if (module.table == nullptr) return std::nullopt;
+  return static_cast<const PmixModule*>(module.table)->join();
+}
+
+// Where the variables and PMIx both say something, they have to agree.
+void go_by_pmix(Bootstrap& bootstrap, const Launcher& launcher, const PmixJob& job) {
+  const bool same = bootstrap.rank == job.rank && bootstrap.world_size == job.world_size;
+  if (launcher.size != nullptr && !same) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{}={} of {}={}, but PMIx says rank {} of {} in '{}': set MASTER_ADDR to go by the variables",
+                    launcher.rank, bootstrap.rank, launcher.size, bootstrap.world_size, job.rank, job.world_size,
+                    job.name_space));
+  }
+  bootstrap.rank = job.rank;
+  bootstrap.world_size = job.world_size;
+  if (bootstrap.local_size == 0) bootstrap.local_size = job.local_size;
+  if (variable("MASTER_ADDR")) return;
+  bootstrap.store = job.store;
+  bootstrap.port = own_port().value_or(0);
 }
 
 }  // namespace
@@ -120,19 +170,47 @@ Bootstrap bootstrap_from_env() {
                 "RANK and WORLD_SIZE are not set: start with torchrun, mpirun or srun, or fill a Bootstrap by hand");
   }
   Bootstrap result;
-  result.world_size = number(launcher->size, *variable(launcher->size), 1, max_members);
-  result.rank = number(launcher->rank, *variable(launcher->rank), 0, result.world_size - 1);
-  result.local_size = local_size(*launcher, result.world_size);
-  if (const auto master = variable("MASTER_ADDR")) {
-    result.address = *master;
-  } else if (result.world_size > 1 && result.local_size != result.world_size) {
-    throw Error(ErrorCode::invalid_argument, "MASTER_ADDR is not set: it names the host of member 0");
+  add_own_settings(result);
+  if (launcher->size != nullptr) {
+    result.world_size = number(launcher->size, *variable(launcher->size), 1, max_members);
+    result.rank = number(launcher->rank, *variable(launcher->rank), 0, result.world_size - 1);
+    result.local_size = local_size(*launcher, result.world_size);
   }
-  result.run_id = run_id_of_environment();
   result.port = rendezvous_port(result.run_id);
-  result.interface = variable("SHARDWIRE_INTERFACE").value_or("");
-  if (const auto path = variable("SHARDWIRE_JOB_KEY_FILE")) result.job_key = read_key(*path);
+  const auto master = variable("MASTER_ADDR");
+  if (master) result.address = *master;
+  if (launcher->size != nullptr && (master || result.world_size == 1)) return result;
+  std::string why_not;
+  if (launcher->pmix) {
+    if (const auto job = pmix_job(why_not)) {
+      go_by_pmix(result, *launcher, *job);
+      return result;
+    }
+  }
+  if (launcher->size != nullptr && result.local_size == result.world_size) return result;
+  throw Error(ErrorCode::invalid_argument, fmt::format("MASTER_ADDR is not set: it names the host of member 0{}{}",
+                                                       why_not.empty() ? "" : "; PMIx cannot say it: ", why_not));
+}
+
+Bootstrap bootstrap_from_store(std::shared_ptr<KeyValueStore> store, int rank, int world_size) {
+  if (!store) throw Error(ErrorCode::invalid_argument, "bootstrap_from_store: there is no store");
+  Bootstrap result;
+  add_own_settings(result);
+  result.rank = rank;
+  result.world_size = world_size;
+  result.store = std::move(store);
+  result.port = own_port().value_or(0);
+  const Launcher* launcher = find_launcher();
+  if (launcher != nullptr && world_size_from_env() == world_size) {
+    result.local_size = local_size(*launcher, world_size);
+  }
   return result;
+}
+
+std::optional<int> world_size_from_env() {
+  const Launcher* launcher = find_launcher();
+  if (launcher == nullptr || launcher->size == nullptr) return std::nullopt;
+  return number(launcher->size, *variable(launcher->size), 1, max_members);
 }
 
 }  // namespace shardwire

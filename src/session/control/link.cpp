@@ -157,6 +157,7 @@ std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
 
 void Link::prepare(std::size_t fabric, Prepared prepared) {
   Channel& channel = channels_[fabric];
+  if (channel.ruled_out) return prepared(&*channel.ruled_out);
   const transport::Sockets wanted = fabrics_.sockets(fabric);
   const bool fresh = !channel.sockets.empty() && Clock::now() - channel.opened_at < sockets_limit;
   if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
@@ -187,6 +188,12 @@ void Link::give_up(std::size_t fabric, std::uint64_t sockets) {
   Channel& channel = channels_[fabric];
   if (channel.token != sockets) return;
   channel.sockets.clear();
+  if (channel.endpoint) channel.endpoint->abort();
+}
+
+void Link::rule_out(std::size_t fabric, const Error& why) {
+  Channel& channel = channels_[fabric];
+  channel.ruled_out = why;
   if (channel.endpoint) channel.endpoint->abort();
 }
 

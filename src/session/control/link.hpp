@@ -74,6 +74,8 @@ class Link {
   void prepare(std::size_t fabric, Prepared prepared);
   /// The source says that these sockets have ended: others are opened, unless that was done meanwhile.
   void give_up(std::size_t fabric, std::uint64_t sockets);
+  /// It does not carry what it has promised: what is posted there ends, and it is not prepared again.
+  void rule_out(std::size_t fabric, const Error& why);
   /// What Bind says of the fabric. Requires: it is prepared.
   [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const;
   /// Endpoint to the source's fabric at `address`, made once. Requires: it is prepared. Errors: as Fabric::connect.
@@ -116,6 +118,7 @@ class Link {
     Clock::time_point opened_at{};
     Bytes address;
     std::unique_ptr<transport::Endpoint> endpoint;
+    std::optional<Error> ruled_out;
     std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions;  // owners: this cache and restores that read
   };
   void dial();

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <atomic>
+#include <tuple>
 #include <utility>
 
 #include "session/control/listener.hpp"
@@ -13,6 +14,7 @@ namespace shardwire {
 namespace {
 
 constexpr std::chrono::milliseconds retry_interval(50);
+constexpr std::chrono::seconds attempt_limit(3);
 constexpr std::chrono::seconds inquiry_limit(2);
 constexpr Rendezvous::ClientId own_client = 0;  // member 0 itself; connections count from 1
 
@@ -41,15 +43,16 @@ Membership::~Membership() {
 
 // --- joining ---
 
-void Membership::join(Duration timeout, Joined joined) {
+void Membership::join(std::vector<SocketAddress> rendezvous, Duration timeout, Joined joined) {
   joined_ = std::move(joined);
+  rendezvous_at_ = std::move(rendezvous);
+  contact_ = rendezvous_at_.front();
   try {
-    rendezvous_host_ = resolve(bootstrap_.address);
     if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name is an error at once
     join_timer_.start(timeout, [this] {
-      const std::string why =
-          fmt::format("member {} could not join at {} port {}: {}", bootstrap_.rank, rendezvous_host_, bootstrap_.port,
-                      last_refusal_.empty() ? "no answer" : last_refusal_);
+      const std::string why = fmt::format("member {} of {} could not join at {} port {}, where member 0 has to be: {}",
+                                          bootstrap_.rank, bootstrap_.world_size, contact_.host, contact_.port,
+                                          last_refusal_.empty() ? "no answer" : last_refusal_);
       end_joining(std::make_exception_ptr(Error(ErrorCode::timed_out, why, std::vector<Rank>{Rank{0}})));
     });
     if (bootstrap_.rank != 0) return connect();
@@ -62,44 +65,76 @@ void Membership::join(Duration timeout, Joined joined) {
   }
 }
 
+void Membership::rendezvous_moved(std::vector<SocketAddress> rendezvous) {
+  if (!joined_) return;
+  rendezvous_at_ = std::move(rendezvous);
+  tried_ = 0;
+  if (!connection_->ready()) try_next();
+}
+
 void Membership::connect() {
+  contact_ = rendezvous_at_[tried_++ % rendezvous_at_.size()];
   Connection::Events events;
   events.ready = [this](Connection& connection) {
     const std::string& wanted = bootstrap_.interface;
-    announce(wanted.empty() ? connection.local_host() : interface_address(wanted));
+    announce({wanted.empty() ? connection.local_host() : interface_address(wanted), 0});
   };
   events.message = [this](Connection&, wire::Message& message) { receive(message); };
   events.closed = [this](Connection&, const Error& reason, bool orderly) {
     if (!joined_) return ended(reason, orderly);
     refused(reason);
   };
-  connection_ = Connection::connect(loop_, {rendezvous_host_, bootstrap_.port}, identity_, std::move(events));
-}
-
-// Who is not there yet is tried again; what is said against this member is final.
-void Membership::refused(const Error& reason) {
-  last_refusal_ = reason.what();
-  if (reason.code() != ErrorCode::peer_lost) {
-    return end_joining(std::make_exception_ptr(
-        Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
-                                         job_of(bootstrap_), rendezvous_host_, bootstrap_.port, reason.what()))));
-  }
-  retry_timer_.start(retry_interval, [this] {
-    if (!joined_) return;
-    try {
-      connect();
-    } catch (const Error&) {  // must not cross libuv
-      end_joining(std::current_exception());
-    }
+  connection_ = Connection::connect(loop_, contact_, identity_, std::move(events));
+  if (rendezvous_at_.size() == 1) return;
+  // One that nobody can reach from here may stay silent for minutes.
+  retry_timer_.start(attempt_limit, [this] {
+    if (joined_ && !connection_->reached()) try_next();
   });
 }
 
-void Membership::listen_as_rendezvous() {
+void Membership::try_next() {
+  if (!joined_) return;
+  connection_->drop();
   try {
-    announce(rendezvous_host_);
-  } catch (const PortTaken& taken) {
-    find_out_who_listens(taken);
+    connect();
+  } catch (const Error&) {  // must not cross libuv
+    end_joining(std::current_exception());
   }
+}
+
+// Who is not there yet is tried again; what is said against this member is final, unless another address is left.
+void Membership::refused(const Error& reason) {
+  last_refusal_ = reason.what();
+  if (reason.code() != ErrorCode::peer_lost) {
+    if (rendezvous_at_.size() == 1) {
+      return end_joining(std::make_exception_ptr(
+          Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
+                                           job_of(bootstrap_), contact_.host, contact_.port, reason.what()))));
+    }
+    std::erase(rendezvous_at_, contact_);
+  }
+  retry_timer_.start(retry_interval, [this] { try_next(); });
+}
+
+// Where all expect it: a port that is taken is an error. Of several addresses some may be of no use.
+void Membership::listen_as_rendezvous() {
+  std::vector<SocketAddress> listening;
+  std::exception_ptr failure;
+  for (const SocketAddress& at : rendezvous_at_) {
+    try {
+      listening.push_back({at.host, host_.listen(at)});
+    } catch (const PortTaken& taken) {
+      contact_ = at;
+      return find_out_who_listens(taken);
+    } catch (const Error& error) {
+      host_.log(LogLevel::debug, error.what());
+      failure = std::current_exception();
+    }
+  }
+  if (listening.empty()) std::rethrow_exception(failure);
+  rendezvous_at_ = std::move(listening);
+  contact_ = rendezvous_at_.front();
+  announce(contact_);
 }
 
 // By a handshake: members of jobs say their names.
@@ -115,21 +150,21 @@ void Membership::find_out_who_listens(const Error& taken) {
   events.closed = [end](Connection&, const Error& reason, bool) {
     end("asked who listens there: " + std::string(reason.what()));
   };
-  inquiry_ = Connection::connect(loop_, {rendezvous_host_, bootstrap_.port}, identity_, std::move(events));
+  inquiry_ = Connection::connect(loop_, contact_, identity_, std::move(events));
   retry_timer_.start(inquiry_limit, [end] { end("who listens there is no member of a job"); });
 }
 
-// Members listen where they reach the rendezvous from, and where they find a free port; the rendezvous where all expect it.
-void Membership::announce(const std::string& host) {
-  const std::uint16_t port = host_.listen({host, rendezvous_ ? bootstrap_.port : std::uint16_t{0}});
-  listening_host_ = host;
+// Members listen where they reach the rendezvous from, and where they find a free port; the rendezvous does already.
+void Membership::announce(const SocketAddress& at) {
+  const std::uint16_t port = rendezvous_ ? at.port : host_.listen(at);
+  listening_host_ = at.host;
   const wire::MemberRecord record{.rank = bootstrap_.rank,
                                   .incarnation = identity_.hello.incarnation,
                                   .host = identity_.hello.host,
-                                  .address = host,
+                                  .address = at.host,
                                   .port = port,
                                   .local_path = host_.listen_locally()};
-  if (rendezvous_) warn_of_empty_key(host);
+  if (rendezvous_) warn_of_empty_key(at.host);
   send(wire::Join{record});
 }
 
@@ -137,7 +172,7 @@ void Membership::joined() {
   const std::string interface = interface_of(listening_host_);
   const std::string job = bootstrap_.run_id.empty() ? std::string() : fmt::format(" job '{}'", bootstrap_.run_id);
   host_.log(LogLevel::info, fmt::format("member {} of {} joined{} at {} port {}, over {} ({})", bootstrap_.rank,
-                                        bootstrap_.world_size, job, rendezvous_host_, bootstrap_.port,
+                                        bootstrap_.world_size, job, contact_.host, contact_.port,
                                         interface.empty() ? "an unnamed interface" : interface, listening_host_));
   end_joining(nullptr);
 }
@@ -259,8 +294,14 @@ void Membership::receive(const wire::Message& message) {
       host_.log(LogLevel::warning, failure->message);
     }
     if (const auto* addresses = std::get_if<wire::Addresses>(&message)) {
-      directory_.apply(*addresses);
-      host_.addresses_came(*addresses);
+      wire::Addresses known = *addresses;
+      for (auto& [epoch, member] : known.members) {
+        // Where it answers this member: what it says of itself may be an address that reaches it from elsewhere.
+        if (member.rank == 0 && !rendezvous_)
+          std::tie(member.address, member.port) = std::tie(contact_.host, contact_.port);
+      }
+      directory_.apply(known);
+      host_.addresses_came(known);
     }
     const auto* roster = std::get_if<wire::Roster>(&message);
     const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message);

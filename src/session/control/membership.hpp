@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "session/control/connection.hpp"
 #include "session/control/directory.hpp"
@@ -25,7 +26,7 @@ class Membership {
   class Host {
    public:
     virtual ~Host() = default;
-    /// Accepts members there from now on; returns the port.
+    /// Accepts members there from now on, beside other hosts' addresses that it was called with; returns the port.
     virtual std::uint16_t listen(const SocketAddress& at) = 0;
     /// And on a local name, which is returned; empty where nobody could make use of that.
     virtual std::string listen_locally() = 0;
@@ -55,7 +56,13 @@ class Membership {
   Membership& operator=(const Membership&) = delete;
 
   /// Calls `joined` once the rendezvous knows this member, or with what stands in the way.
-  void join(Duration timeout, Joined joined);
+  /// `rendezvous`: where member 0 listens, on all of these and with port 0 where the system may choose; where the others find
+  /// it, on the first of these that answers. Not empty.
+  void join(std::vector<SocketAddress> rendezvous, Duration timeout, Joined joined);
+  /// It is to be found there instead. Nothing for a member that has joined.
+  void rendezvous_moved(std::vector<SocketAddress> rendezvous);
+  /// With the ports that the system has chosen.
+  [[nodiscard]] const std::vector<SocketAddress>& rendezvous() const { return rendezvous_at_; }
   /// Says goodbye to the rendezvous.
   void leave();
 
@@ -75,8 +82,9 @@ class Membership {
 
  private:
   void connect();
+  void try_next();
   void refused(const Error& reason);
-  void announce(const std::string& host);
+  void announce(const SocketAddress& at);
   void listen_as_rendezvous();
   /// Ends joining with what `taken` says and who has the port.
   void find_out_who_listens(const Error& taken);
@@ -104,8 +112,10 @@ class Membership {
   std::optional<Error> lost_;               // what ended that
   std::set<std::string> watched_;
   Joined joined_;
-  std::string rendezvous_host_;          // numeric
-  std::string listening_host_;           // likewise
+  std::vector<SocketAddress> rendezvous_at_;
+  std::size_t tried_ = 0;                // attempts at these
+  SocketAddress contact_;                // of these: the last one tried
+  std::string listening_host_;           // numeric
   std::shared_ptr<Connection> inquiry_;  // to who has the port of this rendezvous. Owners: as connection_
   Timer join_timer_;
   Timer retry_timer_;

@@ -52,6 +52,7 @@ struct SourcePeer {
   std::shared_ptr<Link> link;                // owners: see Core::links_; null for this process itself
   std::uint64_t watcher = 0;
   std::uint64_t lease = 0;
+  bool lease_asked = false;                       // whether it is still good
   int unanswered = 0;                             // requests of this restore but those for bytes
   std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
   std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending

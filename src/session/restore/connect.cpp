@@ -16,6 +16,9 @@ bool maps(const SourcePeer& peer) {
   return std::ranges::any_of(peer.connected, [](const ConnectedFabric& one) { return one.path.map; });
 }
 
+// Of the first read over a fabric; less when the restore's deadline is near.
+constexpr auto max_proof = std::chrono::seconds(10);
+
 // The worst path of all that is read from this source.
 int worst_path(const SourcePeer& peer) {
   if (peer.handles.empty()) return peer.tensors.empty() ? 0 : no_path;
@@ -97,11 +100,11 @@ void RestoreRun::bind_over(std::size_t index, std::size_t fabric, Attempt attemp
                          source.link->give_up(fabric, sockets);
                          return connect_over(index, fabric, Attempt::last);
                        }
-                       bound_over(index, fabric, expect<wire::Bound>(reply, source));
+                       bound_over(index, fabric, attempt, expect<wire::Bound>(reply, source));
                      }));
 }
 
-void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::Bound& reply) {
+void RestoreRun::bound_over(std::size_t index, std::size_t fabric, Attempt attempt, wire::Bound& reply) {
   Peer& peer = peers_[index];
   check_bound(peer, reply);
   std::vector<support::Descriptor> descriptors = peer.link->take_descriptors(reply.request);
@@ -111,10 +114,7 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
     if (error.code() != ErrorCode::unsupported) throw;
     return leave_out(index, fabric, error);
   }
-  peer.connected.push_back({fabric, {}});
-  peer.max_pack_bytes = reply.max_pack_bytes;
-  peer.handles = reply.tensors;
-  peer.regions.resize(reply.regions.size());
+  Binding binding{.fabric = fabric, .attempt = attempt, .path = {}, .reply = std::move(reply)};
   auto next = descriptors.begin();
   const auto import = [&](const wire::RegionHandle& handle) -> std::shared_ptr<transport::RemoteRegion> {
     if (handle.keys.empty()) return nullptr;
@@ -128,19 +128,78 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, const wire::B
     const auto end = next + key.descriptors;
     std::vector<support::Descriptor> own(std::make_move_iterator(next), std::make_move_iterator(end));
     next = end;
-    peer.keys.insert(key.key);
+    binding.keys.insert(key.key);
     return peer.link->region(fabric, key.key, handle.size_bytes, std::move(own));
   };
-  for (std::size_t i = 0; i < reply.regions.size(); ++i)
-    take_region(peer, i, reply.regions[i], import(reply.regions[i]));
-  peer.connected.back().path = peer.link->endpoint(fabric).path({});  // some know only now what they read by
-  take_region_of_none(peer);
-  if (reply.word && !peer.word.region) {
-    auto region = import(reply.word->region);
-    if (region && is_generation_word(reply.word->offset_bytes, region->mapped().bytes)) {
-      peer.word = {std::move(region), reply.word->offset_bytes};
-    }
+  for (const wire::RegionHandle& region : binding.reply.regions) binding.regions.push_back(import(region));
+  const auto& word = binding.reply.word;
+  if (word && is_generation_word(word->offset_bytes, word->region.size_bytes)) {
+    binding.word = {import(word->region), word->offset_bytes, fabric};
   }
+  binding.path = peer.link->endpoint(fabric).path({});  // some know only now what they read by
+  if (!binding.word.region || binding.word.is_mapped() || !binding.path.read) return take(index, binding);
+  prove_reads(index, std::move(binding));
+}
+
+// What says that it reads shows it, before anything counts on it: a network may be there and carry nothing. From then on
+// bytes come without the source.
+void RestoreRun::prove_reads(std::size_t index, Binding binding) {
+  Peer& peer = peers_[index];
+  const Duration left = began_ + options_.deadline - Clock::now();
+  const Duration limit = std::min<Duration>(max_proof, left / 2);
+  const std::uint64_t number = ++proofs_begun_;
+  const GenerationWord word = binding.word;
+  Proof& proof =
+      *proofs_.emplace(index, std::make_unique<Proof>(core_.loop(), number, std::move(binding))).first->second;
+  ++peer.unanswered;
+  proof.limit.start(limit, while_running([this, index, limit] {
+                      const std::size_t fabric = end_proof(index).fabric;
+                      const Error why(ErrorCode::transport_failed,
+                                      fmt::format("it has read nothing within {:.3g} s",
+                                                  std::chrono::duration<double>(limit).count()));
+                      peers_[index].link->rule_out(fabric, why);
+                      leave_out(index, fabric, why);
+                    }));
+  read_word(peer, word, while_running([this, index, number](const transport::Outcome& fault, std::uint64_t /*word*/) {
+              const auto found = proofs_.find(index);
+              if (found == proofs_.end() || found->second->number != number) return;
+              Binding proven = end_proof(index);
+              if (!fault) return take(index, proven);
+              // It may have failed for what somebody else has read over the same connection.
+              if (proven.attempt == Attempt::first) return connect_over(index, proven.fabric, Attempt::last);
+              leave_out(index, proven.fabric, Error(fault->code, fault->message));
+            }));
+}
+
+RestoreRun::Binding RestoreRun::end_proof(std::size_t index) {
+  --peers_[index].unanswered;
+  return std::move(proofs_.extract(index).mapped()->binding);
+}
+
+void RestoreRun::read_word(const Peer& peer, const GenerationWord& word, WordRead done) {
+  const auto landing =
+      std::make_shared<std::uint64_t>(0);  // owner: the completion: it may come when nobody waits any more
+  const transport::ReadRange range{word.offset_bytes,
+                                   {reinterpret_cast<std::byte*>(landing.get()), sizeof *landing, {}}};
+  peer.link->endpoint(word.fabric)
+      .read(*word.region, std::span(&range, 1),
+            [landing, done = std::move(done)](const transport::Outcome& fault) { done(fault, *landing); });
+}
+
+void RestoreRun::take(std::size_t index, Binding& binding) {
+  Peer& peer = peers_[index];
+  const wire::Bound& reply = binding.reply;
+  peer.connected.push_back({binding.fabric, binding.path});
+  peer.max_pack_bytes = reply.max_pack_bytes;
+  peer.handles = reply.tensors;
+  peer.regions.resize(reply.regions.size());
+  peer.keys.merge(binding.keys);
+  for (std::size_t i = 0; i < reply.regions.size(); ++i)
+    take_region(peer, i, reply.regions[i], std::move(binding.regions[i]));
+  take_region_of_none(peer);
+  const bool readable = binding.word.is_mapped() || binding.path.read;
+  const bool better = !peer.word.region || (!peer.word.is_mapped() && binding.word.is_mapped());
+  if (binding.word.region && readable && better) peer.word = std::move(binding.word);
   connect_next(index);
 }
 

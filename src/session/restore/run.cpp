@@ -180,6 +180,7 @@ void RestoreRun::plan_anew() {
     abandoned_bytes_[way] += engine_->tally().way_bytes(static_cast<Way>(way));
   }
   engine_.reset();
+  proofs_.clear();
   peers_.clear();
   arrivals_.clear();
   checks_.clear();
@@ -207,14 +208,19 @@ void RestoreRun::fabric_broke(const std::exception_ptr& error) {
   if (quiet()) finish();
 }
 
-// A link that is cut is not used again: a later restore makes a new one.
+// A link that is cut is not used again: a later restore makes a new one. What is planned anew goes on with the link, and with
+// other endpoints.
 void RestoreRun::abort_peers() {
   if (stage_ != Stage::stopping) return;
   if (!engine_) return;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
-    if (peer.link && engine_->writes_from(static_cast<std::uint32_t>(i)))
+    if (!peer.link || !engine_->writes_from(static_cast<std::uint32_t>(i))) continue;
+    if (!planning_anew_) {
       peer.link->abort(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
+      continue;
+    }
+    for (const ConnectedFabric& one : peer.connected) peer.link->endpoint(one.fabric).abort();
   }
 }
 
@@ -272,6 +278,7 @@ void RestoreRun::finish() {
   discovery_grace_.stop();
   pace_.stop();
   progress_.stop();
+  proofs_.clear();
   alive_.reset();
   report_progress(true);
   RestoreReport report = make_report();

@@ -101,6 +101,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// Bytes that have not come from each source.
   [[nodiscard]] std::vector<ByteCount> outstanding() const;
   void note_arrivals();
+  void ask_about_lease(std::size_t index);
   [[nodiscard]] bool message_channel_ended(std::size_t index) const;
 
   // bind (bind.cpp; what an earlier restore spares: repeat.hpp)
@@ -116,7 +117,28 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   enum class Attempt { first, last };
   void connect_over(std::size_t index, std::size_t fabric, Attempt attempt);
   void bind_over(std::size_t index, std::size_t fabric, Attempt attempt);
-  void bound_over(std::size_t index, std::size_t fabric, const wire::Bound& reply);
+  void bound_over(std::size_t index, std::size_t fabric, Attempt attempt, wire::Bound& reply);
+  /// What a source has answered over one fabric.
+  struct Binding {
+    std::size_t fabric = 0;
+    Attempt attempt = Attempt::first;
+    transport::Path path;
+    wire::Bound reply;
+    std::vector<std::shared_ptr<transport::RemoteRegion>> regions{};  // of the reply
+    std::set<Bytes> keys{};
+    GenerationWord word{};
+  };
+  /// While nothing has been read over it yet.
+  struct Proof {
+    Proof(Loop& loop, std::uint64_t own_number, Binding&& of)
+        : limit(loop), number(own_number), binding(std::move(of)) {}
+    Timer limit;
+    std::uint64_t number;
+    Binding binding;
+  };
+  void prove_reads(std::size_t index, Binding binding);
+  Binding end_proof(std::size_t index);
+  void take(std::size_t index, Binding& binding);
   void check_bound(const Peer& peer, const wire::Bound& reply) const;
   void take_region(Peer& peer, std::size_t number, const wire::RegionHandle& handle,
                    std::shared_ptr<transport::RemoteRegion> region);
@@ -156,8 +178,13 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void ask_digests(std::size_t peer, Check&& about);
   void compare(const Check& check, const std::vector<wire::BoxDigest>& theirs);
   [[noreturn]] void differ(std::span<const move::TransferPart> parts) const;
-  [[nodiscard]] bool proven(std::size_t peer) const;
+  [[nodiscard]] bool packed_while_live(std::size_t peer) const;
   void release_all();
+  void ask_whether_live(std::size_t index);
+  void was_live(std::size_t index);
+  using WordRead = std::function<void(const transport::Outcome& fault, std::uint64_t word)>;
+  /// Over the fabric that has imported it.
+  static void read_word(const Peer& peer, const GenerationWord& word, WordRead done);
   void released(std::size_t index, bool intact);
   void commit();
   void zero(const TensorLayout& tensor, const Catalog::Entry& entry);
@@ -237,6 +264,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
 
   // bind, move, verify
   std::vector<Peer> peers_;
+  std::map<std::size_t, std::unique_ptr<Proof>> proofs_;  // by peer
+  std::uint64_t proofs_begun_ = 0;
   std::size_t pending_ = 0;                                       // answers awaited in this stage
   std::shared_ptr<const std::vector<move::Transfer>> transfers_;  // owners: this run, its engine, and the cache
   std::shared_ptr<move::StagingPool> staging_;                    // owners: this run, its engine, and the cache

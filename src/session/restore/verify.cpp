@@ -86,43 +86,58 @@ void RestoreRun::differ(std::span<const move::TransferPart> parts) const {
       gaps, {source});
 }
 
-// Without a lease: whether what came from this peer is known to be what it has published. What it packed itself it packed
-// while the publication was live.
-bool RestoreRun::proven(std::size_t peer) const {
-  if (peers_[peer].word.says_live(peers_[peer].record.generation)) return true;
+// Without a lease: whether all that came from this peer was packed by itself, which it does while the publication is live.
+bool RestoreRun::packed_while_live(std::size_t peer) const {
   return std::all_of(transfers_->begin(), transfers_->end(), [&](const move::Transfer& transfer) {
     return transfer.peer != peer || transfer.way == Way::packed ||
            (transfer.way == Way::straight && peers_[peer].message_ranges() > 1);
   });
 }
 
-// The check after the read: a source that was withdrawn or changed meanwhile says so when the lease ends.
+// The check after the read. A word that says "live" is enough, and takes nothing of the source's processor; else a source that
+// was withdrawn or changed meanwhile says so when the lease ends.
 void RestoreRun::release_all() {
   pending_ = peers_.size() + 1;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
-    const std::uint64_t lease = std::exchange(peer.lease, 0);
     if (peer.own) {
-      released(i, core_.publisher().release(lease));
-      continue;
+      released(i, core_.publisher().release(std::exchange(peer.lease, 0)));
+    } else if (peer.word.says_live(peer.record.generation) || (peer.lease == 0 && packed_while_live(i))) {
+      was_live(i);
+    } else if (peer.word.region && !peer.word.is_mapped()) {
+      ++peer.unanswered;
+      read_word(peer, peer.word, while_running([this, i](const transport::Outcome& fault, std::uint64_t word) {
+                  --peers_[i].unanswered;
+                  if (!fault && word == peers_[i].record.generation) return was_live(i);
+                  ask_whether_live(i);
+                }));
+    } else {
+      ask_whether_live(i);
     }
-    const std::uint64_t number = next_request();
-    auto answered = while_running([this, i](wire::Message& message) {
-      --peers_[i].unanswered;
-      released(i, expect<wire::Released>(message, peers_[i]).intact);
-    });
-    if (lease == 0 && proven(i)) {
-      --pending_;  // not the last: one is counted for this function
-      continue;
-    }
-    ++peer.unanswered;
-    if (lease == 0) {
-      peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation}, std::move(answered));
-      continue;
-    }
-    peer.link->request(number, wire::Release{number, lease}, std::move(answered));
   }
   if (--pending_ == 0) commit();
+}
+
+void RestoreRun::was_live(std::size_t index) {
+  Peer& peer = peers_[index];
+  if (peer.lease != 0) peer.link->post(wire::Release{next_request(), std::exchange(peer.lease, 0)});
+  if (--pending_ == 0) commit();
+}
+
+void RestoreRun::ask_whether_live(std::size_t index) {
+  Peer& peer = peers_[index];
+  const std::uint64_t lease = std::exchange(peer.lease, 0);
+  const std::uint64_t number = next_request();
+  auto answered = while_running([this, index](wire::Message& message) {
+    --peers_[index].unanswered;
+    released(index, expect<wire::Released>(message, peers_[index]).intact);
+  });
+  ++peer.unanswered;
+  if (lease == 0) {
+    peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation}, std::move(answered));
+  } else {
+    peer.link->request(number, wire::Release{number, lease}, std::move(answered));
+  }
 }
 
 void RestoreRun::released(std::size_t index, bool intact) {

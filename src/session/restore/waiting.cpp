@@ -224,6 +224,25 @@ void RestoreRun::note_arrivals() {
     return peer_failed(static_cast<std::uint32_t>(i),
                        {ErrorCode::peer_lost, "the connection that its payloads come over has ended"});
   }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (now - arrivals_[i].last >= keeps_up) ask_about_lease(i);
+  }
+}
+
+// Hardware that is refused need not say so, or not soon. A source that has taken its memory back does, to whoever asks for
+// anything under the lease: here for the digests of nothing.
+void RestoreRun::ask_about_lease(std::size_t index) {
+  Peer& peer = peers_[index];
+  const bool reads = peer.read_by && engine_->writes_from(static_cast<std::uint32_t>(index));
+  if (!reads || peer.lease == 0 || peer.lease_asked || still_published({peer.record})) return;
+  peer.lease_asked = true;
+  ++peer.unanswered;
+  const wire::DigestRequest request{next_request(), peer.lease, {}};
+  peer.link->request(request.request, request, while_running([this, index](wire::Message& message) {
+                       --peers_[index].unanswered;
+                       peers_[index].lease_asked = false;
+                       expect<wire::Digests>(message, peers_[index]);
+                     }));
 }
 
 // A source that is well says so itself; of what nobody has begun to send, the fabric says nothing.

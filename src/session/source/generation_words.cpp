@@ -4,6 +4,8 @@
 #include <atomic>
 #include <new>
 
+#include "shardwire/error.hpp"
+
 namespace shardwire {
 
 namespace {
@@ -14,8 +16,8 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint64_t)
 constexpr ByteCount word_spacing = 64;  // a cache line each: readers of one do not slow the writer of another
 constexpr ByteCount words_bytes = 4096;
 
-Word& word_at(const transport::Region& region, ByteCount offset_bytes) {
-  return *reinterpret_cast<Word*>(region.memory().address + offset_bytes);
+Word& word_at(const detail::RegisteredMemory& memory, ByteCount offset_bytes) {
+  return *reinterpret_cast<Word*>(memory.memory().address + offset_bytes);
 }
 
 // Loads and stores that came before stay before those that follow.
@@ -32,8 +34,8 @@ void fence(std::memory_order order) {
 }  // namespace
 
 GenerationWords::~GenerationWords() {
-  if (!region_) return;
-  for (ByteCount at = 0; at < words_bytes; at += word_spacing) word_at(*region_, at).store(0);
+  if (!memory_) return;
+  for (ByteCount at = 0; at < words_bytes; at += word_spacing) word_at(*memory_, at).store(0);
   fence(std::memory_order_seq_cst);
 }
 
@@ -41,32 +43,32 @@ std::optional<ByteCount> GenerationWords::set(std::uint64_t generation) {
   if (!opened_) {
     opened_ = true;
     try {
-      region_ = fabric_.allocate(words_bytes);
+      memory_ = allocate_(words_bytes);
     } catch (const Error&) {
       return std::nullopt;  // readers ask then
     }
     for (ByteCount at = words_bytes; at > 0;) {
       at -= word_spacing;
-      new (region_->memory().address + at) Word(0);
+      new (memory_->memory().address + at) Word(0);
       free_.push_back(at);
     }
   }
   if (free_.empty()) return std::nullopt;
   const ByteCount offset_bytes = free_.back();
   free_.pop_back();
-  word_at(*region_, offset_bytes).store(generation);
+  word_at(*memory_, offset_bytes).store(generation);
   return offset_bytes;
 }
 
 // Whatever is written into the publication's memory later is seen by nobody who does not see this as well.
 void GenerationWords::clear(ByteCount offset_bytes) {
-  word_at(*region_, offset_bytes).store(0);
+  word_at(*memory_, offset_bytes).store(0);
   fence(std::memory_order_seq_cst);
   free_.push_back(offset_bytes);
 }
 
 bool GenerationWord::says_live(std::uint64_t generation) const {
-  if (!region) return false;
+  if (!is_mapped()) return false;
   const auto* const word = reinterpret_cast<const Word*>(region->mapped().address + offset_bytes);
   fence(std::memory_order_acquire);
   return word->load(std::memory_order_relaxed) == generation;

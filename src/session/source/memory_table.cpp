@@ -113,18 +113,20 @@ auto MemoryTable::timed(ByteCount bytes, Make make) {
   return made;
 }
 
+std::shared_ptr<RegisteredMemory> MemoryTable::allocate_unlisted(ByteCount bytes) const {
+  RegisteredMemory::Regions regions(fabrics_->size());
+  std::size_t first = 0;  // any, where none can be mapped
+  for (std::size_t i = fabrics_->size(); i > 0; --i) {
+    if (fabrics_->row(i - 1).preference.map != 0) first = i - 1;
+  }
+  regions[first] = (*fabrics_)[first].allocate(bytes);
+  const transport::Memory memory = regions[first]->memory();
+  if (bytes > 0) adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
+  return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::session);
+}
+
 std::shared_ptr<RegisteredMemory> MemoryTable::allocate(ByteCount bytes) {
-  auto arena = timed(bytes, [&] {
-    RegisteredMemory::Regions regions(fabrics_->size());
-    std::size_t first = 0;  // any, where none can be mapped
-    for (std::size_t i = fabrics_->size(); i > 0; --i) {
-      if (fabrics_->row(i - 1).preference.map != 0) first = i - 1;
-    }
-    regions[first] = (*fabrics_)[first].allocate(bytes);
-    const transport::Memory memory = regions[first]->memory();
-    if (bytes > 0) adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
-    return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::session);
-  });
+  auto arena = timed(bytes, [&] { return allocate_unlisted(bytes); });
   const std::lock_guard lock(mutex_);
   if (bytes > 0) insert(arena, {});
   return arena;

@@ -73,6 +73,8 @@ class MemoryTable {
 
   /// An arena: of the first fabric that lets peers map it, made known to the others.
   std::shared_ptr<detail::RegisteredMemory> allocate(ByteCount bytes);
+  /// The same for the session's own use: it is neither counted nor found.
+  [[nodiscard]] std::shared_ptr<detail::RegisteredMemory> allocate_unlisted(ByteCount bytes) const;
   /// Memory of the caller; what an arena or an earlier registration holds all of is not registered again.
   std::shared_ptr<detail::RegistrationState> add(const transport::Memory& memory);
   /// What is published unasked, for fabrics that take it at no cost; null where there is none.

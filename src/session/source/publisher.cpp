@@ -18,10 +18,15 @@ namespace {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
-std::size_t mapping_fabric(const Fabrics& fabrics) {
-  std::size_t fabric = 0;
-  while (fabric < fabrics.size() && fabrics.row(fabric).preference.map == 0) ++fabric;
-  return fabric;
+// So long that the loop looks at its sockets before a timer is due.
+constexpr auto one_turn = std::chrono::milliseconds(1);
+
+bool can_be_looked_at(const Fabrics& fabrics) {
+  for (std::size_t i = 0; i < fabrics.size(); ++i) {
+    const transport::Preference& preference = fabrics.row(i).preference;
+    if (preference.map != 0 || preference.read != 0) return true;
+  }
+  return false;
 }
 
 Error withdrawn(const std::string& name) {
@@ -37,16 +42,15 @@ wire::Failure failure_for(const Connection& reader, std::uint64_t request, const
   return {request, recent && !knows ? ErrorCode::layout_mismatch : error.code(), error.what()};
 }
 
-Publisher::Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::CopyQueue& copies, Staging staging,
-                     std::string host)
+Publisher::Publisher(const Fabrics& fabrics, MemoryTable& memory, AttachedSockets& sockets, memory::CopyQueue& copies,
+                     Staging staging, std::string host)
     : fabrics_(fabrics),
       sockets_(sockets),
       host_(std::move(host)),
-      words_fabric_(mapping_fabric(fabrics)),
       digests_(copies),
       straight_(digests_),
       packed_(copies, staging.budget_bytes, staging.slot_bytes) {
-  if (words_fabric_ < fabrics_.size()) words_.emplace(fabrics_[words_fabric_]);
+  if (can_be_looked_at(fabrics)) words_.emplace([&memory](ByteCount bytes) { return memory.allocate_unlisted(bytes); });
 }
 
 Publisher::~Publisher() {
@@ -119,7 +123,7 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
   if (live(publication->name) == publication) live_.erase(publication->name);
   if (const auto word = std::exchange(publication->word, std::nullopt)) words_->clear(*word);
   auto timer = std::make_unique<Timer>(loop);
-  timer->start(timeout, [this, publication] {
+  auto expired = [this, publication] {
     for (auto& [number, lease] : publication->leases) lease.revoked = true;
     for (Retiring& retiring : retiring_) {
       if (retiring.publication == publication) retiring.expired = true;
@@ -129,7 +133,9 @@ void Publisher::retire(const std::shared_ptr<Publication>& publication, Loop& lo
     for (const std::uint64_t reader : straight_.readers_of(publication.get())) drop(reader, &why);
     packed_.pump();
     finish_retiring(publication);
-  });
+  };
+  // A lease that was given back by then may still lie in a socket: who gives it back does not wait for an answer.
+  timer->start(timeout, [&again = *timer, expired = std::move(expired)] { again.start(one_turn, expired); });
   retiring_.push_back({publication, std::move(timer), std::move(done)});
   finish_retiring(publication);
 }
@@ -380,11 +386,8 @@ std::optional<wire::Bound::Word> Publisher::show_word(Connection& reader, std::u
                                                       const Publication& publication,
                                                       std::span<const std::size_t> fabrics) {
   if (!publication.word) return std::nullopt;
-  const auto fabric = std::ranges::find(fabrics, words_fabric_);
-  if (fabric == fabrics.end()) return std::nullopt;
-  const transport::Region& region = words_->region();
-  wire::Bound::Word word{handle_of(region.memory()), *publication.word};
-  show(reader, request, region, static_cast<std::size_t>(fabric - fabrics.begin()), word.region);
+  wire::Bound::Word word{show(reader, request, words_->memory(), fabrics), *publication.word};
+  if (word.region.keys.empty()) return std::nullopt;
   return word;
 }
 

@@ -32,8 +32,8 @@ class Publisher {
     ByteCount slot_bytes = 0;
   };
   /// `host`: what this member's hello says of its host.
-  Publisher(const Fabrics& fabrics, AttachedSockets& sockets, memory::CopyQueue& copies, Staging staging,
-            std::string host);
+  Publisher(const Fabrics& fabrics, MemoryTable& memory, AttachedSockets& sockets, memory::CopyQueue& copies,
+            Staging staging, std::string host);
   /// Requires: the copies have ended. Whoever waits in retire() is let go.
   ~Publisher();
 
@@ -143,8 +143,7 @@ class Publisher {
   const Fabrics& fabrics_;
   AttachedSockets& sockets_;
   std::string host_;
-  std::size_t words_fabric_;  // that peers map the words through; as many as there are: none
-  std::optional<GenerationWords> words_;
+  std::optional<GenerationWords> words_;  // where peers can map or read memory of ours
   move::SourceDigests digests_;
   move::StraightSource straight_;
   move::PackedSource packed_;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/port_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "perf/measure/ports.hpp"
+
+namespace shardwire::perf {
+namespace {
+
+// What is read has to be pinned: less than this is no state of any model.
+constexpr ByteCount min_locked_bytes = 1u << 30;
+
+std::string cure_of(const RdmaPort& port) {
+  if (port.state == "INIT" || port.state == "ARMED") return "the link is up; no subnet manager has configured it";
+  if (port.physical_state == "Disabled")
+    return "it is switched off: rdma link, or ip link set .. up, shows and changes that";
+  return "no link: look at the cable and at the other end";
+}
+
+void flag_ports(const std::vector<RdmaPort>& ports, std::vector<Flag>& flags) {
+  for (const RdmaPort& port : ports) {
+    if (!port.active()) {
+      flags.push_back(
+          {"port", port.name(),
+           fmt::format("is {} ({}), and carries nothing; {}", port.state.empty() ? "in no known state" : port.state,
+                       port.physical_state, cure_of(port))});
+      continue;
+    }
+    if (!port.has_gid) {
+      flags.push_back({"GID", port.name(),
+                       "has no address in its GID table, so nobody reaches it; over Ethernet it takes one "
+                       "from an address of its interface"});
+    }
+    double fastest = 0;
+    for (const RdmaPort& other : ports) {
+      if (other.active() && other.link_layer == port.link_layer)
+        fastest = std::max(fastest, other.line_bytes_per_second);
+    }
+    if (port.line_bytes_per_second > 0 && port.line_bytes_per_second < fastest) {
+      flags.push_back({"link rate", port.name(),
+                       fmt::format("runs at {}, others of this host at {} Gb/sec; a cable or switch port may "
+                                   "hold it back",
+                                   port.rate, fastest * 8e-9)});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::string& root) {
+  std::vector<Flag> flags;
+  const std::vector<RdmaPort> ports = rdma_ports(root);
+  if (ports.empty()) return flags;
+  flag_ports(ports, flags);
+  std::set<std::string> devices;
+  for (const RdmaPort& port : ports) devices.insert(port.device);
+  std::error_code none;
+  if (!std::filesystem::exists(root + "/dev/infiniband", none)) {
+    flags.push_back(
+        {"device files", "/dev/infiniband",
+         fmt::format("is missing, although the kernel has {}: a container has to be given it (docker: --device "
+                     "/dev/infiniband)",
+                     fmt::join(devices, ", "))});
+  }
+  if (pinnable && *pinnable < min_locked_bytes) {
+    flags.push_back(
+        {"locked memory", "RLIMIT_MEMLOCK",
+         fmt::format("is {} bytes, and RDMA pins all that is read: raise it (ulimit -l unlimited; docker: --ulimit "
+                     "memlock=-1) or give CAP_IPC_LOCK",
+                     *pinnable)});
+  }
+  return flags;
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/ports.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace shardwire::perf {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double bits_of_gigabit = 1e9;
+constexpr double bits_of_megabit = 1e6;
+constexpr double bits_of_byte = 8;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::vector<std::string> entries(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// "4: ACTIVE"
+std::string after_number(const std::string& line) {
+  const std::size_t colon = line.find(": ");
+  return colon == std::string::npos ? line : line.substr(colon + 2);
+}
+
+bool any_gid(const fs::path& folder) {
+  return std::ranges::any_of(entries(folder), [&](const std::string& index) {
+    return first_line(folder / index).find_first_not_of("0:") != std::string::npos;
+  });
+}
+
+// Its words: letters, digits and what names of devices and ports have beside them.
+std::vector<std::string_view> words_of(std::string_view text) {
+  const auto belongs = [](char one) {
+    return std::isalnum(static_cast<unsigned char>(one)) != 0 ||
+           std::string_view("_-:.@").find(one) != std::string_view::npos;
+  };
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && belongs(text[end])) ++end;
+    if (end > at) words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+struct Carrier {
+  std::string port;
+  double bytes_per_second = 0;
+};
+
+// A device that is named without a port has one.
+Carrier find(std::string_view carrier, const std::string& root) {
+  const std::vector<std::string_view> words = words_of(carrier);
+  const auto named = [&](std::string_view name) { return std::ranges::find(words, name) != words.end(); };
+  for (const RdmaPort& port : rdma_ports(root)) {
+    if (named(port.name()) || named(port.device)) return {port.name(), port.line_bytes_per_second};
+  }
+  const fs::path interfaces = root + "/sys/class/net";
+  for (const std::string& name : entries(interfaces)) {
+    if (!named(name)) continue;
+    const double megabits = std::atof(first_line(interfaces / name / "speed").c_str());  // -1: it does not know either
+    return {name, std::max(0.0, megabits) * bits_of_megabit / bits_of_byte};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<RdmaPort> rdma_ports(const std::string& root) {
+  std::vector<RdmaPort> ports;
+  const fs::path folder = root + "/sys/class/infiniband";
+  for (const std::string& device : entries(folder)) {
+    for (const std::string& number : entries(folder / device / "ports")) {
+      const fs::path at = folder / device / "ports" / number;
+      RdmaPort port{.device = device,
+                    .number = number,
+                    .state = after_number(first_line(at / "state")),
+                    .physical_state = after_number(first_line(at / "phys_state")),
+                    .link_layer = first_line(at / "link_layer"),
+                    .rate = first_line(at / "rate"),
+                    .has_gid = any_gid(at / "gids")};
+      port.line_bytes_per_second =
+          std::atof(port.rate.c_str()) * bits_of_gigabit / bits_of_byte;  // "400 Gb/sec (4X NDR)"
+      ports.push_back(std::move(port));
+    }
+  }
+  return ports;
+}
+
+double line_rate_of(std::string_view carrier, const std::string& root) {
+  return find(carrier, root).bytes_per_second;
+}
+
+std::string port_of(std::string_view carrier, const std::string& root) {
+  return find(carrier, root).port;
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A program that uses MPI is built against an installed copy with mpicxx, and run: mpi_test.sh MESON BUILD_DIR SOURCE
+for tool in mpicxx mpirun; do
+  if ! command -v $tool >/dev/null; then
+    echo "skipped: there is no $tool (Debian: libopenmpi-dev openmpi-bin)"
+    exit 77
+  fi
+done
+source "$(dirname "${BASH_SOURCE[0]}")/installed.sh" "$1" "$2"
+build program "$3" mpicxx -DOMPI_SKIP_MPICXX
+if ldd "$libdir/libshardwire.so" | grep -E 'libmpi|libpmix'; then
+  echo 'the library is linked with MPI or PMIx'
+  exit 1
+fi
+export LD_LIBRARY_PATH=$libdir
+mpirun --allow-run-as-root --oversubscribe --mca btl self,vader -n 4 ./program | tee output.txt
+[[ $(grep -c 'all is there' output.txt) == 4 ]]

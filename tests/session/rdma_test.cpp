@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Restores that read by RDMA hardware, out of another process: what its processor has to do for them, and what happens when
+// it is killed, takes its memory back, or forks meanwhile.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "session/hang.hpp"
+#include "support/deadline.hpp"
+#include "transport/rdma.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+const char* const kinds_of_memory[] = {"arena source", "registered source"};
+
+boost::test_tools::assertion_result a_port_is_active(boost::unit_test::test_unit_id /*case*/) {
+  boost::test_tools::assertion_result result(!transport::active_ports().empty());
+  if (!result) result.message() << transport::probe_rdma().detail;
+  return result;
+}
+
+std::string peer() {
+  const char* path = std::getenv("TEST_PEER");
+  return path == nullptr ? "" : path;
+}
+
+RestoreOptions by_reads() {
+  return by(Way::read, 60s * slowdown());
+}
+
+// How often each thread has been given the processor, but for the one in which UCX looks at its timers ten times a second.
+std::map<std::string, std::uint64_t> turns_of_threads(pid_t pid) {
+  std::map<std::string, std::uint64_t> turns;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream status(entry.path() / "status");
+    std::string thread = entry.path().filename();
+    for (std::string line; std::getline(status, line);) {
+      if (line == "Name:\tasync") break;
+      if (line.starts_with("Name:")) thread += line.substr(line.find(':') + 1);
+      if (line.find("ctxt_switches:") != std::string::npos)
+        turns[thread] += std::stoull(line.substr(line.find(':') + 1));
+    }
+  }
+  return turns;
+}
+
+std::string text_of(const std::map<std::string, std::uint64_t>& turns) {
+  std::string text;
+  for (const auto& [thread, count] : turns) text += thread + ": " + std::to_string(count) + " ";
+  return text;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(rdma, *boost::unit_test::precondition(a_port_is_active))
+
+// Neither for bytes nor for the word that all of them are of the publication.
+BOOST_DATA_TEST_CASE(a_source_that_is_stopped_once_all_is_bound_is_read_and_the_restore_ends_well,
+                     boost::unit_test::data::make(kinds_of_memory), task) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), task, "2", std::to_string(port)});
+  std::atomic<bool> freeze = true;
+  Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
+                                    if (freeze.exchange(false)) freeze_and_await(child);
+                                  }));
+  read_frame(child.socket());
+  Tensor tensor;
+  Restore restore = session.restore(tensor.catalog(), by_reads());
+  restore.wait();
+  BOOST_TEST(!freeze);
+  BOOST_TEST(tensor.is_filled());
+  ::kill(child.pid(), SIGCONT);
+  write_frame(child.socket(), {});
+}
+
+BOOST_AUTO_TEST_CASE(no_thread_of_a_source_wakes_while_it_is_read) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), "arena source", "2", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  read_frame(child.socket());
+  Tensor tensor;
+  for (const bool counted : {false, true}) {  // what the first restore of a session takes, the next does not
+    tensor.fill();
+    std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
+    const auto began = Clock::now();
+    Restore restore = session.restore(tensor.catalog(), by_reads());
+    std::map<std::string, std::uint64_t> first;
+    std::map<std::string, std::uint64_t> last;
+    restore.on_progress(
+        [&](const Progress& progress) {
+          if (std::string_view(progress.stage) != "move" || progress.done_bytes < enough_bytes / 2) return;
+          (first.empty() ? first : last) = turns_of_threads(child.pid());
+        },
+        1ms);
+    restore.wait();
+    BOOST_TEST(tensor.is_filled());
+    if (!counted) continue;
+    BOOST_TEST(!first.empty());
+    BOOST_TEST(!last.empty());
+    // A connection on which nothing was heard for ten seconds is pinged.
+    const auto pings = static_cast<std::uint64_t>((Clock::now() - began) / 5s);
+    BOOST_TEST(last.size() == first.size());
+    for (const auto& [thread, turns] : first) {
+      BOOST_TEST((last[thread] <= turns + pings), text_of(first) << "then " << text_of(last));
+    }
+  }
+  write_frame(child.socket(), {});
+}
+
+BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_soon,
+                     boost::unit_test::data::make(kinds_of_memory), task) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), task, "2", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  read_frame(child.socket());
+  Tensor tensor;
+  RestoreOptions options = by_reads();
+  options.ingress_bytes_per_second = tensor_bytes / 16;
+  Restore restore = session.restore(tensor.catalog(), options);
+  std::atomic<bool> moving = false;
+  restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+  while (!moving) std::this_thread::yield();
+  child.kill();
+  const auto began = Clock::now();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((Clock::now() - began < 2s * slowdown()));
+  BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+  BOOST_TEST(!error.gaps().empty());
+  // Nothing writes there any more.
+  std::memset(tensor.bytes().data(), 0x5a, tensor.bytes().size());
+  std::this_thread::sleep_for(500ms);
+  const auto untouched = [](std::byte b) { return b == std::byte{0x5a}; };
+  BOOST_TEST(std::all_of(tensor.bytes().begin(), tensor.bytes().end(), untouched));
+}
+
+// The keys of the first publication open nothing any more, which ends the connection they are used on. What takes its place
+// is read instead, all of it.
+BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_of_it_behind) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), "replacing source", "2", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  read_frame(child.socket());
+  Tensor tensor;
+  for (int round = 0; round < 3; ++round) {
+    Restore restore = session.restore(tensor.catalog(), by_reads());
+    std::atomic<bool> moving = false;
+    restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > enough_bytes; }, 1ms);
+    while (!moving && !restore.poll()) std::this_thread::yield();
+    write_frame(child.socket(), {});  // it withdraws, spoils its memory, and publishes something else
+    restore.wait();
+    const bool old_bytes = tensor.is_filled(static_cast<std::uint8_t>(round));
+    const bool new_bytes = tensor.is_filled(static_cast<std::uint8_t>(round + 1));
+    BOOST_TEST((old_bytes || new_bytes));
+    BOOST_TEST_MESSAGE("round " << round << ": " << (old_bytes ? "all was read before" : "planned anew"));
+    read_frame(child.socket());
+  }
+}
+
+// Children share the pages that hardware writes into, until one of both writes there.
+BOOST_AUTO_TEST_CASE(who_forks_while_it_reads_gets_every_byte_itself) {
+  const Deadline deadline(150s);
+  const auto port = free_port();
+  Child child({peer(), "forking source", "2", std::to_string(port)});
+  Session session = Session::join(member(0, 2, port), quick());
+  read_frame(child.socket());
+  Tensor tensor;
+  std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
+  Restore restore = session.restore(tensor.catalog(), by_reads());
+  std::atomic<bool> moving = false;
+  restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+  while (!moving && !restore.poll()) std::this_thread::yield();
+  std::vector<pid_t> forked;
+  for (int i = 0; i < 4; ++i) {
+    write_frame(child.socket(), {});  // the source forks as well
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::signal(SIGSEGV, [](int) { ::_exit(0); });                       // nor need it have what hardware writes into
+      std::memset(tensor.bytes().data(), 0x33, tensor.bytes().size());  // of the child's own
+      ::_exit(0);
+    }
+    forked.push_back(pid);
+  }
+  for (const pid_t pid : forked) {
+    int status = 0;
+    BOOST_TEST(::waitpid(pid, &status, 0) == pid);
+    BOOST_TEST(status == 0);
+  }
+  restore.wait();
+  BOOST_TEST(tensor.is_filled());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

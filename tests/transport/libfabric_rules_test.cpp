@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// What providers answer, and what is done then: the shapes of those whose hardware is not here, through a fi_getinfo that says
+// what theirs does.
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <limits>
+#include <ostream>
+#include <vector>
+
+#include "transport/libfabric/provider.hpp"
+
+using namespace shardwire;
+using namespace shardwire::transport::libfabric;
+
+namespace {
+
+constexpr std::uint32_t v1_17 = FI_VERSION(1, 17);
+constexpr std::uint32_t v1_18 = FI_VERSION(1, 18);
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+
+/// What of an answer rules are made of.
+struct Shape {
+  const char* provider;
+  const char* device;
+  std::uint64_t mr_mode;
+  std::size_t key_bytes;
+  std::size_t max_msg_size;
+  std::size_t tx_size;
+  std::uint32_t format;
+  std::uint64_t mode = 0;
+  std::uint64_t caps = FI_MSG | FI_RMA | FI_READ | FI_REMOTE_READ;
+  fi_threading threading = FI_THREAD_SAFE;
+};
+
+// Seen of tcp, shm and verbs (on rxe) with libfabric 1.17; of efa and cxi, in the attributes of their sources.
+const Shape tcp{"tcp;ofi_rxm", "lo", 0, 8, unlimited, 2048, FI_SOCKADDR_IN};
+const Shape shm{"shm", "shm", FI_MR_VIRT_ADDR, 8, unlimited, 1024, FI_ADDR_STR};
+const Shape verbs{
+    "verbs;ofi_rxm", "rxe0", FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, 4, 8 << 20, 384,
+    FI_SOCKADDR_IN};
+const Shape efa{"efa", "rdmap0s6-rdm", FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, 8, unlimited,
+                256,   FI_ADDR_EFA};
+const Shape efa_direct{
+    "efa-direct", "rdmap0s6-rdm", efa.mr_mode, 4, 1 << 30, 256, FI_ADDR_EFA, FI_CONTEXT2,
+};
+const Shape cxi{"cxi", "cxi0", FI_MR_ENDPOINT | FI_MR_ALLOCATED, 8, (1ULL << 32) - 1, 32, FI_SOCKADDR_IB};
+
+Info info_of(const Shape& shape) {
+  Info info(fi_allocinfo());
+  info->fabric_attr->prov_name = ::strdup(shape.provider);
+  info->domain_attr->name = ::strdup(shape.device);
+  info->domain_attr->mr_mode = static_cast<int>(shape.mr_mode);
+  info->domain_attr->mr_key_size = shape.key_bytes;
+  info->domain_attr->threading = shape.threading;
+  info->ep_attr->max_msg_size = shape.max_msg_size;
+  info->tx_attr->size = shape.tx_size;
+  info->addr_format = shape.format;
+  info->mode = shape.mode;
+  info->caps = shape.caps;
+  return info;
+}
+
+Rules rules_of(const Shape& shape, std::uint32_t version = v1_17) {
+  const auto judged = rules_from(*info_of(shape), version);
+  if (const auto* refusal = std::get_if<std::string>(&judged)) throw std::runtime_error(*refusal);
+  return std::get<Rules>(judged);
+}
+
+std::string refusal_of(const Shape& shape) {
+  const auto judged = rules_from(*info_of(shape), v1_17);
+  const auto* refusal = std::get_if<std::string>(&judged);
+  return refusal == nullptr ? "" : *refusal;
+}
+
+// Stands in for the library's.
+std::vector<Shape> answers;
+int asked_mr_mode = 0;
+int fake_getinfo(std::uint32_t version, const char*, const char*, std::uint64_t, const fi_info* hints, fi_info** out) {
+  if (version != v1_17) return -FI_EINVAL;
+  asked_mr_mode = hints->domain_attr->mr_mode;
+  *out = nullptr;
+  for (auto next = answers.rbegin(); next != answers.rend(); ++next) {
+    fi_info* const one = info_of(*next).release();
+    one->next = *out;
+    *out = one;
+  }
+  return answers.empty() ? -FI_ENODATA : 0;
+}
+Provider found_among(std::vector<Shape> shapes, bool named = false) {
+  answers = std::move(shapes);
+  return find_provider(fake_getinfo, v1_17, named);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(libfabric_rules)
+
+BOOST_AUTO_TEST_CASE(tcp_has_offsets_keys_of_ours_and_no_registration_of_what_is_read_into) {
+  const Rules expected{.provider = "tcp;ofi_rxm",
+                       .device = "lo",
+                       .hardware = false,
+                       .virtual_addresses = false,
+                       .provider_keys = false,
+                       .bound_regions = false,
+                       .local_registration = false,
+                       .close_ends_reads = false,
+                       .largest_key = ~std::uint64_t{0},
+                       .max_read_bytes = unlimited,
+                       .window = 64,
+                       .address_format = FI_SOCKADDR_IN};
+  BOOST_TEST((rules_of(tcp) == expected));
+  BOOST_TEST(rules_of(tcp, v1_18).close_ends_reads);
+}
+
+BOOST_AUTO_TEST_CASE(verbs_has_addresses_keys_of_its_own_and_reads_into_registered_memory_only) {
+  const Rules expected{.provider = "verbs;ofi_rxm",
+                       .device = "rxe0",
+                       .hardware = true,
+                       .virtual_addresses = true,
+                       .provider_keys = true,
+                       .bound_regions = false,
+                       .local_registration = true,
+                       .close_ends_reads = true,
+                       .largest_key = 0xffffffff,
+                       .max_read_bytes = 8 << 20,
+                       .window = 64,
+                       .address_format = FI_SOCKADDR_IN};
+  BOOST_TEST((rules_of(verbs) == expected));
+}
+
+BOOST_AUTO_TEST_CASE(efa_is_like_verbs_with_longer_keys) {
+  const Rules rules = rules_of(efa);
+  BOOST_TEST(rules.hardware);
+  BOOST_TEST(rules.virtual_addresses);
+  BOOST_TEST(rules.provider_keys);
+  BOOST_TEST(rules.local_registration);
+  BOOST_TEST(!rules.bound_regions);
+  BOOST_TEST(rules.largest_key == ~std::uint64_t{0});
+}
+
+BOOST_AUTO_TEST_CASE(cxi_binds_regions_to_an_endpoint_and_lets_us_choose_keys_and_counts_from_0) {
+  const Rules rules = rules_of(cxi);
+  BOOST_TEST(rules.hardware);
+  BOOST_TEST(rules.bound_regions);
+  BOOST_TEST(!rules.virtual_addresses);
+  BOOST_TEST(!rules.provider_keys);
+  BOOST_TEST(!rules.local_registration);
+  BOOST_TEST(rules.max_read_bytes == (1ULL << 32) - 1);
+  BOOST_TEST(rules.window == 32U);  // no more than the device takes
+}
+
+BOOST_AUTO_TEST_CASE(shm_is_refused_since_it_checks_no_key) {
+  BOOST_TEST(refusal_of(shm) == "it reads whatever address a peer names and checks no key");
+  BOOST_TEST(refusal_of(efa_direct).find("use efa") != std::string::npos);
+  Shape other = tcp;
+  for (const char* name : {"tcp", "net"}) {
+    other.provider = name;
+    BOOST_TEST(refusal_of(other).find("use tcp;ofi_rxm") != std::string::npos);
+  }
+  other.provider = "sockets";
+  BOOST_TEST(refusal_of(other) == "it is not known to check keys");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_wanted_and_not_known_here_is_refused) {
+  const auto refused = [](auto change, const char* why) {
+    Shape shape = verbs;
+    change(shape);
+    BOOST_TEST(refusal_of(shape).find(why) != std::string::npos, refusal_of(shape));
+  };
+  BOOST_TEST(refusal_of(verbs).empty());
+  refused([](Shape& s) { s.mr_mode |= FI_MR_RAW; }, "wants more of registered memory");
+  refused([](Shape& s) { s.mr_mode |= FI_MR_RMA_EVENT; }, "wants more of registered memory");
+  refused([](Shape& s) { s.mr_mode |= FI_MR_MMU_NOTIFY; }, "wants more of registered memory");
+  refused([](Shape& s) { s.mode |= FI_MSG_PREFIX; }, "wants more of its caller");
+  refused([](Shape& s) { s.mode |= FI_RX_CQ_DATA; }, "wants more of its caller");
+  refused([](Shape& s) { s.key_bytes = 16; }, "its keys have 16 bytes");
+  refused([](Shape& s) { s.key_bytes = 0; }, "its keys have 0 bytes");
+  refused([](Shape& s) { s.caps &= ~FI_REMOTE_READ; }, "no one-sided reads");
+  refused([](Shape& s) { s.caps &= ~FI_RMA; }, "no one-sided reads");
+  refused([](Shape& s) { s.max_msg_size = 0; }, "no room");
+  refused([](Shape& s) { s.tx_size = 0; }, "no room");
+  refused([](Shape& s) { s.threading = FI_THREAD_DOMAIN; }, "one thread only");
+  Shape registering = tcp;
+  registering.mr_mode = FI_MR_LOCAL;
+  BOOST_TEST(!refusal_of(registering).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_context_is_given_to_who_asks_for_one) {
+  Shape shape = verbs;
+  for (const std::uint64_t mode : {std::uint64_t{FI_CONTEXT}, std::uint64_t{FI_CONTEXT2}}) {
+    shape.mode = mode;
+    BOOST_TEST(refusal_of(shape).empty());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(hardware_is_taken_before_software_and_software_when_it_is_named_only) {
+  BOOST_TEST(found_among({tcp, shm, verbs}).rules.provider == "verbs;ofi_rxm");
+  BOOST_TEST(found_among({tcp, efa}, true).rules.provider == "efa");
+  BOOST_TEST(found_among({cxi, efa}).rules.provider == "cxi");
+  BOOST_TEST(found_among({shm, tcp}, true).rules.provider == "tcp;ofi_rxm");
+  const Provider unasked = found_among({shm, tcp});
+  BOOST_TEST(!unasked.info);
+  BOOST_TEST(
+      unasked.why_not ==
+      "no provider is fit for reads; shm: it reads whatever address a peer names and checks no key; tcp;ofi_rxm: no "
+      "hardware reads for it; FI_PROVIDER has to name it");
+  BOOST_TEST((asked_mr_mode & FI_MR_ENDPOINT) != 0);
+  BOOST_TEST((asked_mr_mode & FI_MR_LOCAL) != 0);
+}
+
+BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {
+  const Provider none = found_among({});
+  BOOST_TEST(!none.info);
+  BOOST_TEST(none.why_not.find("no provider reads by itself here") == 0U, none.why_not);
+  BOOST_TEST(!found_among({shm}, true).info);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

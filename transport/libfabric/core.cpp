@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/libfabric/core.hpp"
+
+#include <sys/epoll.h>
+
+#include <utility>
+
+namespace shardwire::transport::libfabric {
+
+bool Finished::run() {
+  const bool any = !items_.empty();
+  // As many as are there now: completions post.
+  for (std::size_t left = items_.size(); left > 0 && !items_.empty(); --left) {
+    const Item item = std::move(items_.front());
+    items_.pop_front();
+    if (item.done) item.done(item.outcome);
+  }
+  return any;
+}
+
+Events::Events() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw Error(ErrorCode::out_of_resources, "cannot make a descriptor for events (epoll)");
+}
+
+void Events::listen(int descriptor) const {
+  if (descriptor < 0) return;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    throw Error(ErrorCode::out_of_resources, "cannot watch a descriptor (epoll)");
+  }
+}
+
+void Events::unlisten(int descriptor) const {
+  if (descriptor >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+}  // namespace shardwire::transport::libfabric

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/libfabric/endpoint.hpp"
+
+#include <fmt/core.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "transport/read_check.hpp"
+
+namespace shardwire::transport::libfabric {
+namespace {
+
+constexpr std::size_t max_read_ranges = 4096;
+constexpr int max_reads = 8;
+constexpr int descriptors_of_channel = 16;  // queues of two layers, a connection, a listener
+
+struct LibfabricRemote final : RemoteRegion {
+  LibfabricRemote(const RemoteKey& its_key, ByteCount bytes) : key(its_key), size_bytes(bytes) {}
+  [[nodiscard]] ConstMemory mapped() const override { return {}; }
+
+  RemoteKey key;
+  ByteCount size_bytes;
+};
+
+}  // namespace
+
+PeerSocket::PeerSocket(support::Descriptor socket, const Events& events) : events_(events), socket_(std::move(socket)) {
+  events_.listen(socket_.get());
+}
+
+PeerSocket::~PeerSocket() {
+  events_.unlisten(socket_.get());
+}
+
+std::string PeerSocket::why_ended() const {
+  std::array<std::byte, 64> bytes;
+  const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (got == 0) return "the peer has closed its fabric or has ended";
+  if (got > 0) return fmt::format("the peer has sent {} bytes where none are expected", got);
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
+  return fmt::format("the connection to the peer has failed: {}", std::strerror(errno));
+}
+
+LibfabricEndpoint::LibfabricEndpoint(std::shared_ptr<Core> core, std::shared_ptr<Endpoints> all, Address peer,
+                                     support::Descriptor socket)
+    : core_(std::move(core)),
+      all_(std::move(all)),
+      peer_(std::move(peer)),
+      socket_(std::make_unique<PeerSocket>(std::move(socket), core_->events)) {
+  all_->push_back(this);
+}
+
+LibfabricEndpoint::~LibfabricEndpoint() {
+  close();
+  std::erase(*all_, this);
+}
+
+void LibfabricEndpoint::close() {
+  end({ErrorCode::cancelled, "the endpoint to the peer was closed"});
+  channel_.reset();
+  core_->finished.forget(this);
+}
+
+void LibfabricEndpoint::send(ByteView /*header*/, std::span<const ConstMemory> /*payload*/, Completion /*done*/) {
+  throw Error(ErrorCode::unsupported, "the libfabric transport has no messages");
+}
+
+std::unique_ptr<RemoteRegion> LibfabricEndpoint::import_region(RegionKey key, ByteCount size_bytes) {
+  const RemoteKey remote = decode_key(key.bytes, size_bytes, peer_.fabric, core_->domain->rules());
+  if (gone_) throw Error(ErrorCode::peer_lost, gone_->message);
+  if (!channel_) {
+    support::require_descriptors(descriptors_of_channel, "reading a peer by libfabric");
+    channel_ = std::make_unique<ReadChannel>(core_, peer_.name, this);
+  }
+  return std::make_unique<LibfabricRemote>(remote, size_bytes);
+}
+
+void LibfabricEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
+  const auto& remote = own_region<LibfabricRemote>(region);
+  check_ranges(ranges, max_read_ranges, remote.size_bytes);
+  for (const ReadRange& range : ranges) {
+    if (range.into.place.kind != MemoryKind::host) {
+      throw Error(ErrorCode::invalid_argument, "read() into memory that the libfabric transport does not know");
+    }
+  }
+  watch();
+  if (gone_) return core_->finished.add(this, std::move(done), gone_);
+  if (!channel_) throw Error(ErrorCode::invalid_argument, "read() from a region of another endpoint");
+  channel_->read(remote.key, ranges, std::move(done));
+}
+
+Path LibfabricEndpoint::path(const MemoryPlace& place) const {
+  const Rules& rules = core_->domain->rules();
+  const bool host = place.kind == MemoryKind::host;
+  Path path{.carrier = fmt::format("{}/{}", rules.provider, rules.device)};
+  if (!host) {
+    path.why_not = "the libfabric transport knows host memory only";
+    return path;
+  }
+  path.read = true;
+  path.reads_need_peer = !rules.hardware;
+  path.max_read_ranges = max_read_ranges;
+  path.max_read_bytes = std::numeric_limits<ByteCount>::max();
+  path.max_reads = max_reads;
+  path.why_not = rules.hardware ? "a NIC reads memory and does not map it"
+                                : fmt::format("{} has reads answered by the peer's processor", rules.provider);
+  return path;
+}
+
+void LibfabricEndpoint::abort() {
+  end({ErrorCode::cancelled, "the connection was cut from this side"});
+}
+
+bool LibfabricEndpoint::watch() {
+  if (gone_) return false;
+  const std::string why = socket_->why_ended();
+  if (!why.empty()) end({ErrorCode::peer_lost, why});
+  return gone_.has_value();
+}
+
+void LibfabricEndpoint::end(const Fault& why) {
+  if (gone_) return;
+  gone_ = why;
+  socket_.reset();
+  if (channel_) channel_->end(why);
+}
+
+}  // namespace shardwire::transport::libfabric

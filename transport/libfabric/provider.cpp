@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/libfabric/provider.hpp"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+namespace shardwire::transport::libfabric {
+namespace {
+
+// The modes are those that we can live with; the answer says which of them we have to. No order of operations is asked for: a
+// list ends when all of it has.
+Info make_hints() {
+  Info hints(fi_allocinfo());
+  if (!hints) throw Error(ErrorCode::out_of_resources, "no memory for what is asked of libfabric");
+  hints->caps = FI_MSG | FI_RMA | FI_READ | FI_REMOTE_READ;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->threading = FI_THREAD_SAFE;  // memory is registered on any thread
+  hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  return hints;
+}
+
+// Caches of registrations keep open to peers what was withdrawn, and there is no other way to say so. Who has set these has
+// chosen; libfabric looks at them once, when it is first asked.
+void have_no_caches() {
+  static const bool once = [] {
+    ::setenv("FI_MR_CACHE_MAX_COUNT", "0", 0);
+    ::setenv("FI_EFA_MR_CACHE_ENABLE", "0", 0);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+std::string chosen() {
+  const char* const value = std::getenv("FI_PROVIDER");
+  return value == nullptr ? std::string() : value;
+}
+
+}  // namespace
+
+Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool named) {
+  fi_info* raw = nullptr;
+  const int status = get_info(api_version, nullptr, nullptr, 0, make_hints().get(), &raw);
+  const Info all(raw);
+  Provider best;
+  if (status != 0) {
+    best.why_not = fmt::format("no provider reads by itself here ({})", fi_strerror(-status));
+    return best;
+  }
+  std::set<std::string> refusals;
+  for (const fi_info* one = all.get(); one != nullptr; one = one->next) {
+    auto judged = rules_from(*one, library_version);
+    if (const auto* refusal = std::get_if<std::string>(&judged)) {
+      refusals.insert(fmt::format("{}: {}", one->fabric_attr->prov_name, *refusal));
+      continue;
+    }
+    auto& rules = std::get<Rules>(judged);
+    if (!rules.hardware && !named) {
+      refusals.insert(fmt::format("{}: no hardware reads for it; FI_PROVIDER has to name it", rules.provider));
+    } else if (!best.info || (rules.hardware && !best.rules.hardware)) {
+      best.info.reset(fi_dupinfo(one));
+      best.rules = std::move(rules);
+    }
+  }
+  if (best.info) return best;
+  best.why_not = "no provider is fit for reads";
+  for (const std::string& refusal : refusals) best.why_not += "; " + refusal;
+  return best;
+}
+
+Provider find_provider(Asked asked) {
+  have_no_caches();
+  const std::string names = chosen();
+  Provider found = find_provider(fi_getinfo, fi_version(), asked == Asked::by_name && !names.empty());
+  if (!found.info && !names.empty()) found.why_not += fmt::format(" (FI_PROVIDER is \"{}\")", names);
+  return found;
+}
+
+std::string library_version() {
+  const std::uint32_t version = fi_version();
+  return fmt::format("libfabric {}.{}", FI_MAJOR(version), FI_MINOR(version));
+}
+
+}  // namespace shardwire::transport::libfabric

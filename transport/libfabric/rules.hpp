@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "shardwire/types.hpp"
+
+// What a provider has answered, and what we do then: pure functions of it.
+namespace shardwire::transport::libfabric {
+
+/// How memory is shown to peers and read over a provider. What it has answered is an order, not a wish: the bits of its
+/// mr_mode say what the caller has to do.
+struct Rules {
+  std::string provider;             ///< e.g. "verbs;ofi_rxm"
+  std::string device;               ///< as the provider calls its domain
+  bool hardware = false;            ///< serves reads without the processor of who is read
+  bool virtual_addresses = false;   ///< a region begins at its address, else at 0
+  bool provider_keys = false;       ///< keys are the provider's choice, else ours
+  bool bound_regions = false;       ///< a region is bound to an endpoint, then enabled
+  bool local_registration = false;  ///< what is read into has to be registered as well
+  bool close_ends_reads = true;     ///< an endpoint may be closed while it reads
+  std::uint64_t largest_key = 0;    ///< that we may choose
+  ByteCount max_read_bytes = 0;     ///< of one operation
+  std::size_t window = 0;           ///< operations under way
+  std::uint32_t address_format = 0;
+
+  bool operator==(const Rules&) const = default;
+};
+
+/// The rules for one answer of fi_getinfo, or for people why it is not used.
+/// `library_version`: what fi_version() says.
+std::variant<Rules, std::string> rules_from(const fi_info& info, std::uint32_t library_version);
+
+}  // namespace shardwire::transport::libfabric

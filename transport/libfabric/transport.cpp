@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "transport/libfabric/endpoint.hpp"
+
+namespace shardwire::transport::libfabric {
+namespace {
+
+constexpr auto watch_interval = std::chrono::milliseconds(5);
+constexpr int descriptors_to_open = 24;
+constexpr std::size_t serving_entries = 64;  // nothing of ours ends there
+constexpr std::size_t max_name_bytes = 1024;
+
+std::uint64_t random_id() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
+
+std::shared_ptr<Core> open_core() {
+  support::require_descriptors(descriptors_to_open, "opening libfabric");
+  return std::make_shared<Core>(Core{.domain = std::make_shared<Domain>(find_provider(Asked::by_name))});
+}
+
+Bytes name_of(fid_ep* endpoint) {
+  Bytes name(max_name_bytes);
+  std::size_t bytes = name.size();
+  check(fi_getname(&endpoint->fid, name.data(), &bytes), "ask an endpoint for its address");
+  name.resize(bytes);
+  return name;
+}
+
+class LibfabricFabric final : public Fabric {
+ public:
+  LibfabricFabric();
+  ~LibfabricFabric() override;
+  LibfabricFabric(const LibfabricFabric&) = delete;
+  LibfabricFabric& operator=(const LibfabricFabric&) = delete;
+
+  [[nodiscard]] std::string_view name() const override { return "libfabric"; }
+  [[nodiscard]] std::string version() const override { return library_version(); }
+  [[nodiscard]] std::string domain() const override { return core_->domain->protocol(); }
+  [[nodiscard]] Bytes address() const override { return encode(address_); }
+  [[nodiscard]] Sockets sockets() const override {
+    return {.kind = Sockets::Kind::network, .count = 1, .max_count = 1};
+  }
+  using Fabric::allocate;
+  std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {
+    return allocate_region(core_->domain, serving_.endpoint.get(), address_.fabric, size_bytes, place);
+  }
+  std::unique_ptr<Region> adopt(const Memory& memory) override {
+    return adopt_region(core_->domain, serving_.endpoint.get(), address_.fabric, memory);
+  }
+  std::unique_ptr<Endpoint> connect(PeerAddress at) override;
+  void on_message(MessageHandler /*handler*/) override {}  // none ever comes
+  bool progress() override;
+  [[nodiscard]] int event_descriptor() const override {
+    return serving_.descriptor < 0 ? -1 : core_->events.descriptor();
+  }
+  bool arm() override;
+
+ private:
+  bool serve();
+
+  std::shared_ptr<Core> core_ = open_core();  // owners: the fabric and its endpoints
+  OpenEndpoint serving_ = core_->domain->open_endpoint(serving_entries);
+  Address address_{
+      .fabric = random_id(), .format = core_->domain->rules().address_format, .name = name_of(serving_.endpoint.get())};
+  std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
+  Clock::time_point next_watch_{};
+};
+
+LibfabricFabric::LibfabricFabric() {
+  core_->events.listen(serving_.descriptor);
+}
+
+LibfabricFabric::~LibfabricFabric() {
+  for (LibfabricEndpoint* const endpoint : *endpoints_) endpoint->close();
+  core_->events.unlisten(serving_.descriptor);
+}
+
+std::unique_ptr<Endpoint> LibfabricFabric::connect(PeerAddress at) {
+  Address peer = decode_address(at.address, address_);
+  if (at.sockets.size() != 1) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("the libfabric transport needs one connected socket to its peer and got {}", at.sockets.size()));
+  }
+  return std::make_unique<LibfabricEndpoint>(core_, endpoints_, std::move(peer), std::move(at.sockets.front()));
+}
+
+// Where reads are answered by software this answers them. What ends here is no operation of ours: connections that failed.
+bool LibfabricFabric::serve() {
+  std::array<fi_cq_entry, serving_entries> entries;
+  const ssize_t count = fi_cq_read(serving_.queue.get(), entries.data(), entries.size());
+  if (count == -FI_EAGAIN) return false;
+  if (count == -FI_EAVAIL) {
+    fi_cq_err_entry error{};
+    (void)fi_cq_readerr(serving_.queue.get(), &error, 0);
+  } else if (count < 0) {
+    check(static_cast<int>(count), "answer reads");
+  }
+  return true;
+}
+
+bool LibfabricFabric::progress() {
+  bool advanced = serve();
+  for (LibfabricEndpoint* const endpoint : *endpoints_) advanced = endpoint->progress() || advanced;
+  if (const auto now = Clock::now(); now >= next_watch_) {
+    next_watch_ = now + watch_interval;
+    for (LibfabricEndpoint* const endpoint : *endpoints_) advanced = endpoint->watch() || advanced;
+  }
+  return core_->finished.run() || advanced;
+}
+
+bool LibfabricFabric::arm() {
+  next_watch_ = {};  // whatever wakes the caller, it may be a peer that died
+  if (!core_->finished.empty()) return false;
+  std::vector<fid*> queues{&serving_.queue->fid};
+  for (const LibfabricEndpoint* const endpoint : *endpoints_) {
+    const ReadChannel* const channel = endpoint->channel();
+    if (channel == nullptr) continue;
+    if (channel->must_poll()) return false;
+    if (fid* const queue = channel->queue()) queues.push_back(queue);
+  }
+  return core_->domain->arm(queues);
+}
+
+}  // namespace
+
+std::unique_ptr<Fabric> open() {
+  return std::make_unique<LibfabricFabric>();
+}
+
+}  // namespace shardwire::transport::libfabric
