@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,7 @@ wire::RegionHandle handle_of(const transport::Memory& memory);
 struct ConnectedFabric {
   std::size_t fabric = 0;  // see Fabrics
   transport::Path path;
+  std::shared_ptr<transport::Endpoint> endpoint{};  // owners: see Link::endpoint()
 };
 
 /// How good the best path to some memory is: a rank of transport::Preference, or none.

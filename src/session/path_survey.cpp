@@ -143,8 +143,9 @@ void PathSurvey::bound_over(std::size_t index, std::size_t fabric, const wire::M
   const auto* bound = std::get_if<wire::Bound>(&reply);
   if (bound == nullptr || bound->addresses.size() != 1) return settle(index, "it gave an answer of another kind");
   try {
-    const transport::Endpoint& endpoint = peer.link->endpoint(fabric, bound->addresses.front());
-    peer.connected.push_back({fabric, endpoint.path({})});
+    const auto endpoint = peer.link->endpoint(fabric, bound->addresses.front());
+    if (!endpoint) throw Error(ErrorCode::peer_lost, "the connection has ended as soon as it was there");
+    peer.connected.push_back({fabric, endpoint->path({}), endpoint});
   } catch (const Error& error) {
     peer.failed[fabric] = error.what();
   }

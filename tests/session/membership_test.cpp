@@ -82,6 +82,28 @@ BOOST_AUTO_TEST_CASE(a_restore_that_has_yet_to_learn_who_publishes_ends_with_the
   BOOST_TEST((late.code() == ErrorCode::timed_out));
 }
 
+// Whoever may still publish, nobody would be told.
+BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_a_source_ends_with_the_rendezvous) {
+  Job job;
+  job.held.fill(1);
+  Catalog half(Rank{0}, 2);
+  half.add({{"w", "m"}, DType::f32, {Job::rows, 64}}, Layout::chunk(0, 2), View{.data = job.held.data()});
+  job.publication = job.source->publish(half);
+  Restore restore = job.start(within(60s));
+  std::atomic<bool> waits = false;
+  restore.on_progress([&](const Progress&) { waits = true; }, 5ms);
+  while (!waits) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(100ms);
+  const auto began = std::chrono::steady_clock::now();
+  job.host.reset();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+  BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+  BOOST_TEST(error.gaps().size() == 1U);
+  BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state', and member 0, which serves the rendezvous"));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // not the deadline
+}
+
 BOOST_AUTO_TEST_CASE(a_source_whose_address_was_never_needed_cannot_be_found_without_the_rendezvous) {
   const auto port = free_port();
   const TensorSpec spec{{"w", "m"}, DType::f32, {8, 4}};

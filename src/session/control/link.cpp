@@ -120,14 +120,6 @@ void Link::ended(const Error& reason) {
   for (const auto& [number, watcher] : watchers) watcher(*broken_);
 }
 
-void Link::abort(const Error& reason) {
-  for (const Channel& channel : channels_) {
-    if (channel.endpoint) channel.endpoint->abort();
-  }
-  if (connection_) connection_->drop();
-  ended(reason);
-}
-
 bool Link::peer_can(std::string_view capability) const {
   if (!connection_) return false;
   const auto& all = connection_->peer().capabilities;
@@ -202,18 +194,20 @@ wire::FabricHandle Link::handle(std::size_t fabric) const {
   return {std::string(mine.name()), mine.domain(), mine.address(), channels_[fabric].token};
 }
 
-transport::Endpoint& Link::endpoint(std::size_t fabric, const Bytes& address) {
+std::shared_ptr<transport::Endpoint> Link::endpoint(std::size_t fabric, const Bytes& address) {
   Channel& channel = channels_[fabric];
-  if (!connected(fabric) || address != channel.address) {
-    if (channel.endpoint) bindings_.clear();  // their regions go with it
-    channel.regions.clear();
-    channel.endpoint.reset();
-    channel.endpoint = fabrics_[fabric].connect({.address = address,
-                                                 .same_host = member_.host == identity_->hello.host,
-                                                 .sockets = std::exchange(channel.sockets, {})});
-    channel.address = address;
-  }
-  return *channel.endpoint;
+  if (connected(fabric) && address == channel.address) return channel.endpoint;
+  const bool needs_sockets = fabrics_.sockets(fabric).kind != transport::Sockets::Kind::none;
+  if (needs_sockets && channel.sockets.empty()) return nullptr;
+  if (channel.endpoint) bindings_.clear();  // their regions go with it
+  channel.regions.clear();
+  channel.endpoint.reset();
+  channel.proven = false;
+  channel.endpoint = fabrics_[fabric].connect({.address = address,
+                                               .same_host = member_.host == identity_->hello.host,
+                                               .sockets = std::exchange(channel.sockets, {})});
+  channel.address = address;
+  return channel.endpoint;
 }
 
 std::shared_ptr<transport::RemoteRegion> Link::region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
@@ -223,8 +217,10 @@ std::shared_ptr<transport::RemoteRegion> Link::region(std::size_t fabric, const 
   if (channel.regions.size() >= max_cached_regions) {
     std::erase_if(channel.regions, [](const auto& entry) { return entry.second.use_count() == 1; });
   }
-  std::shared_ptr<transport::RemoteRegion> region =
-      channel.endpoint->import_region({key, std::move(descriptors)}, size_bytes);
+  // A region lives no longer than its endpoint.
+  std::shared_ptr<transport::RemoteRegion> region(
+      channel.endpoint->import_region({key, std::move(descriptors)}, size_bytes).release(),
+      [endpoint = channel.endpoint](const transport::RemoteRegion* gone) { delete gone; });
   channel.regions.emplace(key, region);
   return region;
 }

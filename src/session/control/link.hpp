@@ -48,8 +48,6 @@ class Link {
   void forget(std::uint64_t number) { by_number_.erase(number); }
   /// Sends what needs no answer.
   void post(const wire::Message& message) { send(message); }
-  /// Cuts connection and endpoint off, and ends the link for `reason`.
-  void abort(const Error& reason);
   /// Whether the peer's hello lists the capability. Requires: something was answered.
   [[nodiscard]] bool peer_can(std::string_view capability) const;
   /// The same.
@@ -76,17 +74,20 @@ class Link {
   void give_up(std::size_t fabric, std::uint64_t sockets);
   /// It does not carry what it has promised: what is posted there ends, and it is not prepared again.
   void rule_out(std::size_t fabric, const Error& why);
+  /// Bytes have been read over the endpoint that is connected.
+  void proven(std::size_t fabric) { channels_[fabric].proven = true; }
+  [[nodiscard]] bool is_proven(std::size_t fabric) const { return channels_[fabric].proven; }
   /// What Bind says of the fabric. Requires: it is prepared.
   [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const;
-  /// Endpoint to the source's fabric at `address`, made once. Requires: it is prepared. Errors: as Fabric::connect.
-  transport::Endpoint& endpoint(std::size_t fabric, const Bytes& address);
-  /// Requires: it was made.
-  [[nodiscard]] transport::Endpoint& endpoint(std::size_t fabric) const { return *channels_[fabric].endpoint; }
+  /// Endpoint to the source's fabric at `address`, made once, and anew when it has failed; null when the sockets that were
+  /// prepared for it are gone. Requires: it is prepared. Ownership: this link, until there is another; restores that are bound
+  /// over it, whose completions would never run without it; regions. Errors: as Fabric::connect.
+  std::shared_ptr<transport::Endpoint> endpoint(std::size_t fabric, const Bytes& address);
   [[nodiscard]] bool connected(std::size_t fabric) const {
     const auto& endpoint = channels_[fabric].endpoint;
     return endpoint && !endpoint->failed();
   }
-  /// The source's region, imported once. Requires: the fabric is connected. Errors: as Endpoint::import_region.
+  /// The source's region, imported once. Requires: the fabric has an endpoint. Errors: as Endpoint::import_region.
   std::shared_ptr<transport::RemoteRegion> region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
                                                   std::vector<support::Descriptor> descriptors);
 
@@ -117,7 +118,8 @@ class Link {
     std::vector<support::Descriptor> sockets;
     Clock::time_point opened_at{};
     Bytes address;
-    std::unique_ptr<transport::Endpoint> endpoint;
+    std::shared_ptr<transport::Endpoint> endpoint;  // owners: see endpoint()
+    bool proven = false;
     std::optional<Error> ruled_out;
     std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions;  // owners: this cache and restores that read
   };

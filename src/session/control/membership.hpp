@@ -78,6 +78,8 @@ class Membership {
   void watch(const std::string& name);
   /// Errors: throws Error{peer_lost} saying that `what` can no longer be known, when the rendezvous is lost.
   void require_rendezvous(const std::string& what) const;
+  /// Why nothing further is heard of the others; null while the rendezvous is there.
+  [[nodiscard]] const Error* lost() const { return lost_ ? &*lost_ : nullptr; }
   void gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Done done);
 
  private:

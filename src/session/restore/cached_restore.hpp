@@ -52,7 +52,6 @@ struct SourcePeer {
   std::shared_ptr<Link> link;                // owners: see Core::links_; null for this process itself
   std::uint64_t watcher = 0;
   std::uint64_t lease = 0;
-  bool lease_asked = false;                       // whether it is still good
   int unanswered = 0;                             // requests of this restore but those for bytes
   std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
   std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
@@ -72,9 +71,9 @@ struct SourcePeer {
   std::array<move::Prediction, way_count> expected{};  // of the transfers from here, by way; with gaps
   ByteCount max_pack_bytes = 0;                        // most payload of one packed request
 
-  /// Every fabric that was connected still is. Requires: a link.
+  /// Every fabric that was connected still is.
   [[nodiscard]] bool still_connected() const {
-    return std::ranges::all_of(connected, [&](const ConnectedFabric& one) { return link->connected(one.fabric); });
+    return std::ranges::none_of(connected, [](const ConnectedFabric& one) { return one.endpoint->failed(); });
   }
   /// Of one message from there.
   [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_message_ranges : 1; }

@@ -108,13 +108,25 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, Attempt attem
   Peer& peer = peers_[index];
   check_bound(peer, reply);
   std::vector<support::Descriptor> descriptors = peer.link->take_descriptors(reply.request);
+  Binding binding{.fabric = fabric, .attempt = attempt, .reply = std::move(reply)};
   try {
-    peer.link->endpoint(fabric, reply.addresses.front());
+    binding.endpoint = peer.link->endpoint(fabric, binding.reply.addresses.front());
+    if (binding.endpoint) import_regions(peer, binding, std::move(descriptors));
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
+    if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::out_of_resources) throw;
     return leave_out(index, fabric, error);
   }
-  Binding binding{.fabric = fabric, .attempt = attempt, .path = {}, .reply = std::move(reply)};
+  if (!binding.endpoint) {  // another restore was given the sockets, and the connection has ended since
+    if (attempt == Attempt::first) return connect_over(index, fabric, Attempt::last);
+    return leave_out(index, fabric, Error(ErrorCode::peer_lost, "the connection has ended as soon as it was there"));
+  }
+  binding.path = binding.endpoint->path({});  // some know only now what they read by
+  const bool reads = binding.word.region && !binding.word.is_mapped() && binding.path.read;
+  if (!reads || peer.link->is_proven(fabric)) return take(index, binding);
+  prove_reads(index, std::move(binding));
+}
+
+void RestoreRun::import_regions(const Peer& peer, Binding& binding, std::vector<support::Descriptor> descriptors) {
   auto next = descriptors.begin();
   const auto import = [&](const wire::RegionHandle& handle) -> std::shared_ptr<transport::RemoteRegion> {
     if (handle.keys.empty()) return nullptr;
@@ -129,20 +141,17 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, Attempt attem
     std::vector<support::Descriptor> own(std::make_move_iterator(next), std::make_move_iterator(end));
     next = end;
     binding.keys.insert(key.key);
-    return peer.link->region(fabric, key.key, handle.size_bytes, std::move(own));
+    return peer.link->region(binding.fabric, key.key, handle.size_bytes, std::move(own));
   };
   for (const wire::RegionHandle& region : binding.reply.regions) binding.regions.push_back(import(region));
   const auto& word = binding.reply.word;
   if (word && is_generation_word(word->offset_bytes, word->region.size_bytes)) {
-    binding.word = {import(word->region), word->offset_bytes, fabric};
+    binding.word = {import(word->region), word->offset_bytes, binding.endpoint};
   }
-  binding.path = peer.link->endpoint(fabric).path({});  // some know only now what they read by
-  if (!binding.word.region || binding.word.is_mapped() || !binding.path.read) return take(index, binding);
-  prove_reads(index, std::move(binding));
 }
 
-// What says that it reads shows it, before anything counts on it: a network may be there and carry nothing. From then on
-// bytes come without the source.
+// What says that it reads shows it once, before anything counts on it: a network may be there and carry nothing. From then on
+// bytes come without the source. Whose own deadline is near goes on without the fabric, and condemns it for nobody else.
 void RestoreRun::prove_reads(std::size_t index, Binding binding) {
   Peer& peer = peers_[index];
   const Duration left = began_ + options_.deadline - Clock::now();
@@ -154,17 +163,21 @@ void RestoreRun::prove_reads(std::size_t index, Binding binding) {
   ++peer.unanswered;
   proof.limit.start(limit, while_running([this, index, limit] {
                       const std::size_t fabric = end_proof(index).fabric;
+                      Link& link = *peers_[index].link;
                       const Error why(ErrorCode::transport_failed,
                                       fmt::format("it has read nothing within {:.3g} s",
                                                   std::chrono::duration<double>(limit).count()));
-                      peers_[index].link->rule_out(fabric, why);
+                      if (limit == max_proof && !link.is_proven(fabric)) link.rule_out(fabric, why);
                       leave_out(index, fabric, why);
                     }));
-  read_word(peer, word, while_running([this, index, number](const transport::Outcome& fault, std::uint64_t /*word*/) {
+  read_word(word, while_running([this, index, number](const transport::Outcome& fault, std::uint64_t /*word*/) {
               const auto found = proofs_.find(index);
               if (found == proofs_.end() || found->second->number != number) return;
               Binding proven = end_proof(index);
-              if (!fault) return take(index, proven);
+              if (!fault) {
+                peers_[index].link->proven(proven.fabric);
+                return take(index, proven);
+              }
               // It may have failed for what somebody else has read over the same connection.
               if (proven.attempt == Attempt::first) return connect_over(index, proven.fabric, Attempt::last);
               leave_out(index, proven.fabric, Error(fault->code, fault->message));
@@ -176,20 +189,19 @@ RestoreRun::Binding RestoreRun::end_proof(std::size_t index) {
   return std::move(proofs_.extract(index).mapped()->binding);
 }
 
-void RestoreRun::read_word(const Peer& peer, const GenerationWord& word, WordRead done) {
+void RestoreRun::read_word(const GenerationWord& word, WordRead done) {
   const auto landing =
       std::make_shared<std::uint64_t>(0);  // owner: the completion: it may come when nobody waits any more
   const transport::ReadRange range{word.offset_bytes,
                                    {reinterpret_cast<std::byte*>(landing.get()), sizeof *landing, {}}};
-  peer.link->endpoint(word.fabric)
-      .read(*word.region, std::span(&range, 1),
-            [landing, done = std::move(done)](const transport::Outcome& fault) { done(fault, *landing); });
+  word.endpoint->read(*word.region, std::span(&range, 1),
+                      [landing, done = std::move(done)](const transport::Outcome& fault) { done(fault, *landing); });
 }
 
 void RestoreRun::take(std::size_t index, Binding& binding) {
   Peer& peer = peers_[index];
   const wire::Bound& reply = binding.reply;
-  peer.connected.push_back({binding.fabric, binding.path});
+  peer.connected.push_back({binding.fabric, binding.path, std::move(binding.endpoint)});
   peer.max_pack_bytes = reply.max_pack_bytes;
   peer.handles = reply.tensors;
   peer.regions.resize(reply.regions.size());
@@ -233,8 +245,7 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
   const ConnectedFabric& over = peer.connected.back();
   const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
   const auto place = place_of(handle);
-  const RegionAccess access =
-      place ? access_to(peer.link->endpoint(over.fabric).path(*place), region.get()) : RegionAccess{};
+  const RegionAccess access = place ? access_to(over.endpoint->path(*place), region.get()) : RegionAccess{};
   known.bytes = handle.size_bytes;
   known.place = place;
   known.best_path = best_path(known.best_path, preference, access);

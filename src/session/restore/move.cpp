@@ -41,7 +41,7 @@ void RestoreRun::move_all() {
 }
 
 transport::Endpoint& RestoreRun::endpoint(std::uint32_t peer) {
-  return peers_[peer].link->endpoint(peers_[peer].connected[peers_[peer].read_by.value()].fabric);
+  return *peers_[peer].connected[peers_[peer].read_by.value()].endpoint;
 }
 
 void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts,
@@ -73,14 +73,18 @@ void RestoreRun::changed() {
 }
 
 // A fabric that says "withdrawn" may say so of all that is read over one connection. Who has withdrawn it refuses the next
-// lease on it.
+// lease on it. Another restore may have cut the connection that both use: all that this one has lost is time.
 void RestoreRun::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
   const Rank source = peers_[peer].layout_rank;
-  refused_by_fabric_ = fault.code == ErrorCode::withdrawn;
-  const bool once_more = !refused_by_fabric_ || ++fabric_refusals_ < max_fabric_refusals;
-  failed(std::make_exception_ptr(Error(once_more ? fault.code : ErrorCode::transport_failed,
-                                       fmt::format("source rank {}: {}", to_int(source), fault.message),
-                                       std::vector<Rank>{source})));
+  const bool cut = fault.code == ErrorCode::cancelled;
+  ErrorCode code = fault.code;
+  refused_by_fabric_ = cut || code == ErrorCode::withdrawn;
+  if (refused_by_fabric_) {
+    const bool once_more = ++fabric_refusals_ < max_fabric_refusals && !(cut && withdrawal_ == Withdrawal::ends);
+    code = once_more ? ErrorCode::withdrawn : ErrorCode::transport_failed;
+  }
+  failed(std::make_exception_ptr(
+      Error(code, fmt::format("source rank {}: {}", to_int(source), fault.message), std::vector<Rank>{source})));
   refused_by_fabric_ = false;
 }
 

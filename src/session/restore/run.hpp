@@ -83,7 +83,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void planned(bool everybody);
 
   // who is waited for, and what an end says of it (waiting.cpp)
-  /// Members that may still publish what is missing; `ranks`: of the source layout, 0 when not known.
+  /// Members that may still be heard to publish what is missing; `ranks`: of the source layout, 0 when not known.
   [[nodiscard]] std::vector<int> awaited(int ranks) const;
   /// Of the source layout; 0 when not known.
   [[nodiscard]] int source_ranks() const;
@@ -101,7 +101,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// Bytes that have not come from each source.
   [[nodiscard]] std::vector<ByteCount> outstanding() const;
   void note_arrivals();
-  void ask_about_lease(std::size_t index);
+  void ask_whether_gone(std::size_t index);
   [[nodiscard]] bool message_channel_ended(std::size_t index) const;
 
   // bind (bind.cpp; what an earlier restore spares: repeat.hpp)
@@ -122,8 +122,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   struct Binding {
     std::size_t fabric = 0;
     Attempt attempt = Attempt::first;
-    transport::Path path;
     wire::Bound reply;
+    std::shared_ptr<transport::Endpoint> endpoint{};  // owners: see Link::endpoint()
+    transport::Path path{};
     std::vector<std::shared_ptr<transport::RemoteRegion>> regions{};  // of the reply
     std::set<Bytes> keys{};
     GenerationWord word{};
@@ -136,6 +137,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
     std::uint64_t number;
     Binding binding;
   };
+  static void import_regions(const Peer& peer, Binding& binding, std::vector<support::Descriptor> descriptors);
   void prove_reads(std::size_t index, Binding binding);
   Binding end_proof(std::size_t index);
   void take(std::size_t index, Binding& binding);
@@ -183,9 +185,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void ask_whether_live(std::size_t index);
   void was_live(std::size_t index);
   using WordRead = std::function<void(const transport::Outcome& fault, std::uint64_t word)>;
-  /// Over the fabric that has imported it.
-  static void read_word(const Peer& peer, const GenerationWord& word, WordRead done);
+  static void read_word(const GenerationWord& word, WordRead done);
   void released(std::size_t index, bool intact);
+  void require_intact(const Peer& peer, bool intact) const;
   void commit();
   void zero(const TensorLayout& tensor, const Catalog::Entry& entry);
 

@@ -106,7 +106,7 @@ void RestoreRun::release_all() {
       was_live(i);
     } else if (peer.word.region && !peer.word.is_mapped()) {
       ++peer.unanswered;
-      read_word(peer, peer.word, while_running([this, i](const transport::Outcome& fault, std::uint64_t word) {
+      read_word(peer.word, while_running([this, i](const transport::Outcome& fault, std::uint64_t word) {
                   --peers_[i].unanswered;
                   if (!fault && word == peers_[i].record.generation) return was_live(i);
                   ask_whether_live(i);
@@ -141,14 +141,16 @@ void RestoreRun::ask_whether_live(std::size_t index) {
 }
 
 void RestoreRun::released(std::size_t index, bool intact) {
-  if (!intact) {
-    const Peer& peer = peers_[index];
-    throw Error(ErrorCode::withdrawn,
-                fmt::format("source rank {} withdrew step {} of '{}' while it was being read", to_int(peer.layout_rank),
-                            peer.record.step, options_.from),
-                std::vector<Rank>{peer.layout_rank});
-  }
+  require_intact(peers_[index], intact);
   if (--pending_ == 0) commit();
+}
+
+void RestoreRun::require_intact(const Peer& peer, bool intact) const {
+  if (intact) return;
+  throw Error(ErrorCode::withdrawn,
+              fmt::format("source rank {} withdrew step {} of '{}' while it was being read", to_int(peer.layout_rank),
+                          peer.record.step, options_.from),
+              std::vector<Rank>{peer.layout_rank});
 }
 
 void RestoreRun::commit() {

@@ -58,6 +58,7 @@ std::vector<int> open_ranks(const std::vector<wire::PublicationRecord>& records,
 }  // namespace
 
 std::vector<int> RestoreRun::awaited(int ranks) const {
+  if (core_.membership().lost() != nullptr) return {};
   const auto records = published();
   const bool listed =
       std::any_of(records.begin(), records.end(), [&](const auto& record) { return record.member == core_.member(); });
@@ -106,6 +107,7 @@ void RestoreRun::steps_differ(const std::vector<wire::PublicationRecord>& record
 
 void RestoreRun::nobody_left() const {
   if (options_.step && !published().empty()) throw step_not_published();
+  core_.membership().require_rendezvous(fmt::format("who else publishes '{}'", options_.from));
   std::vector<int> left;
   std::vector<int> lost;
   for (const auto& [member, presence] : core_.directory().departed()) {
@@ -140,9 +142,11 @@ void RestoreRun::incomplete() const {
       throw Error(ErrorCode::withdrawn, fmt::format("{}, and it was not published again", withdrawn_->what()),
                   error.gaps(), withdrawn_->ranks());
     }
-    throw Error(error.code(),
-                fmt::format("{}; {} of {} {} not published '{}'", error.what(), source_ranks_text(open), ranks,
-                            open.size() == 1 ? "has" : "have", options_.from),
+    const Error* const unheard = core_.membership().lost();
+    throw Error(unheard == nullptr ? error.code() : unheard->code(),
+                fmt::format("{}; {} of {} {} not published '{}'{}", error.what(), source_ranks_text(open), ranks,
+                            open.size() == 1 ? "has" : "have", options_.from,
+                            unheard == nullptr ? "" : fmt::format(", and {}", unheard->what())),
                 error.gaps(), ranks_from(open));
   }
   throw Error(ErrorCode::internal, "a complete plan was taken for an incomplete one");
@@ -225,30 +229,38 @@ void RestoreRun::note_arrivals() {
                        {ErrorCode::peer_lost, "the connection that its payloads come over has ended"});
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (now - arrivals_[i].last >= keeps_up) ask_about_lease(i);
+    if (now - arrivals_[i].last >= keeps_up) ask_whether_gone(i);
   }
 }
 
-// Hardware that is refused need not say so, or not soon. A source that has taken its memory back does, to whoever asks for
-// anything under the lease: here for the digests of nothing.
-void RestoreRun::ask_about_lease(std::size_t index) {
+// Hardware that is refused need not say so, or not soon. A source that has taken its memory back does, to whoever asks: for
+// anything under the lease, here the digests of nothing, or without one for the publication. While something else is
+// unanswered, that answer will tell.
+void RestoreRun::ask_whether_gone(std::size_t index) {
   Peer& peer = peers_[index];
   const bool reads = peer.read_by && engine_->writes_from(static_cast<std::uint32_t>(index));
-  if (!reads || peer.lease == 0 || peer.lease_asked || still_published({peer.record})) return;
-  peer.lease_asked = true;
+  if (!reads || peer.unanswered > 0 || still_published({peer.record})) return;
   ++peer.unanswered;
-  const wire::DigestRequest request{next_request(), peer.lease, {}};
-  peer.link->request(request.request, request, while_running([this, index](wire::Message& message) {
-                       --peers_[index].unanswered;
-                       peers_[index].lease_asked = false;
-                       expect<wire::Digests>(message, peers_[index]);
-                     }));
+  const std::uint64_t number = next_request();
+  if (peer.lease != 0) {
+    peer.link->request(number, wire::DigestRequest{number, peer.lease, {}},
+                       while_running([this, index](wire::Message& message) {
+                         --peers_[index].unanswered;
+                         expect<wire::Digests>(message, peers_[index]);
+                       }));
+  } else {
+    peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation},
+                       while_running([this, index](wire::Message& message) {
+                         --peers_[index].unanswered;
+                         require_intact(peers_[index], expect<wire::Released>(message, peers_[index]).intact);
+                       }));
+  }
 }
 
 // A source that is well says so itself; of what nobody has begun to send, the fabric says nothing.
 bool RestoreRun::message_channel_ended(std::size_t index) const {
   const Peer& peer = peers_[index];
-  if (!peer.link || !peer.sent_by || peer.link->connected(peer.connected[*peer.sent_by].fabric)) return false;
+  if (!peer.link || !peer.sent_by || !peer.connected[*peer.sent_by].endpoint->failed()) return false;
   const auto comes_by_message = [](Way way) { return way == Way::packed || way == Way::straight; };
   ByteCount expected = 0;
   for (const move::Transfer& transfer : *transfers_) {

@@ -43,7 +43,7 @@ class GenerationWords {
 struct GenerationWord {
   std::shared_ptr<transport::RemoteRegion> region;  // owners: see Link::region; null: there is none
   ByteCount offset_bytes = 0;
-  std::size_t fabric = 0;  // that has imported it, see Fabrics
+  std::shared_ptr<transport::Endpoint> endpoint{};  // that has imported it; owners: see Link::endpoint()
 
   [[nodiscard]] bool is_mapped() const { return region && !region->mapped().empty(); }
   /// Whether the publication of that generation is live, and so was during all reads of its memory that came before. False
@@ -51,7 +51,7 @@ struct GenerationWord {
   [[nodiscard]] bool says_live(std::uint64_t generation) const;
 };
 
-/// Whether a mark can lie there: inside, and aligned.
+/// Whether a word can lie there: inside, and aligned.
 constexpr bool is_generation_word(ByteCount offset_bytes, ByteCount region_bytes) {
   return offset_bytes % sizeof(std::uint64_t) == 0 && offset_bytes <= region_bytes &&
          region_bytes - offset_bytes >= sizeof(std::uint64_t);
