@@ -2,15 +2,12 @@
 #include "transport/libfabric/endpoint.hpp"
 
 #include <fmt/core.h>
-#include <sys/socket.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "transport/read_check.hpp"
+#include "transport/silent_socket.hpp"
 
 namespace shardwire::transport::libfabric {
 namespace {
@@ -29,21 +26,13 @@ struct LibfabricRemote final : RemoteRegion {
 
 }  // namespace
 
-PeerSocket::PeerSocket(support::Descriptor socket, const Events& events) : events_(events), socket_(std::move(socket)) {
+WatchedSocket::WatchedSocket(support::Descriptor socket, const Events& events)
+    : events_(events), socket_(std::move(socket)) {
   events_.listen(socket_.get());
 }
 
-PeerSocket::~PeerSocket() {
+WatchedSocket::~WatchedSocket() {
   events_.unlisten(socket_.get());
-}
-
-std::string PeerSocket::why_ended() const {
-  std::array<std::byte, 64> bytes;
-  const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got == 0) return "the peer has closed its fabric or has ended";
-  if (got > 0) return fmt::format("the peer has sent {} bytes where none are expected", got);
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
-  return fmt::format("the connection to the peer has failed: {}", std::strerror(errno));
 }
 
 LibfabricEndpoint::LibfabricEndpoint(std::shared_ptr<Core> core, std::shared_ptr<Endpoints> all, Address peer,
@@ -51,7 +40,7 @@ LibfabricEndpoint::LibfabricEndpoint(std::shared_ptr<Core> core, std::shared_ptr
     : core_(std::move(core)),
       all_(std::move(all)),
       peer_(std::move(peer)),
-      socket_(std::make_unique<PeerSocket>(std::move(socket), core_->events)) {
+      socket_(std::make_unique<WatchedSocket>(std::move(socket), core_->events)) {
   all_->push_back(this);
 }
 
@@ -118,7 +107,7 @@ void LibfabricEndpoint::abort() {
 
 bool LibfabricEndpoint::watch() {
   if (gone_) return false;
-  const std::string why = socket_->why_ended();
+  const std::string why = why_not_silent(socket_->descriptor());
   if (!why.empty()) end({ErrorCode::peer_lost, why});
   return gone_.has_value();
 }

@@ -16,16 +16,15 @@ Bytes encode(const Address& address);
 /// `own`: what a peer's looks like. Errors: throws Error{transport_failed}.
 Address decode_address(ByteView bytes, const Address& own);
 
-/// A connected socket on which nothing travels: its end is the end of the peer. Providers do not tell it of one that is idle.
-class PeerSocket {
+/// A silent socket that a fabric's descriptor tells of: providers say nothing of the end of a peer that is idle.
+class WatchedSocket {
  public:
   /// Borrows `events`. Errors: throws Error{out_of_resources}.
-  PeerSocket(support::Descriptor socket, const Events& events);
-  ~PeerSocket();
-  PeerSocket(const PeerSocket&) = delete;
-  PeerSocket& operator=(const PeerSocket&) = delete;
-  /// Empty while the peer is there.
-  [[nodiscard]] std::string why_ended() const;
+  WatchedSocket(support::Descriptor socket, const Events& events);
+  ~WatchedSocket();
+  WatchedSocket(const WatchedSocket&) = delete;
+  WatchedSocket& operator=(const WatchedSocket&) = delete;
+  [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:
   const Events& events_;
@@ -67,7 +66,7 @@ class LibfabricEndpoint final : public Endpoint {
   std::shared_ptr<Core> core_;      // owners: the fabric and its endpoints
   std::shared_ptr<Endpoints> all_;  // the same
   Address peer_;
-  std::unique_ptr<PeerSocket> socket_;
+  std::unique_ptr<WatchedSocket> socket_;
   std::optional<Fault> gone_;             // why
   std::unique_ptr<ReadChannel> channel_;  // once a region was imported
 };

@@ -3,6 +3,7 @@
 
 #include "transport/read_check.hpp"
 #include "transport/shm/handles.hpp"
+#include "transport/silent_socket.hpp"
 
 namespace shardwire::transport::shm {
 namespace {
@@ -79,7 +80,7 @@ void ShmEndpoint::abort() {
 
 void ShmEndpoint::watch() {
   if (!socket_) return;
-  const std::string why = socket_->why_failed();
+  const std::string why = why_not_silent(socket_->descriptor());
   if (!why.empty()) fail(why, ErrorCode::peer_lost);
 }
 

@@ -19,8 +19,6 @@ class PeerSocket {
   explicit PeerSocket(support::Descriptor socket);
   [[nodiscard]] const PeerProcess& peer() const { return peer_; }
   [[nodiscard]] int descriptor() const { return socket_.get(); }
-  /// Empty as long as the peer is there and silent; else what has happened.
-  [[nodiscard]] std::string why_failed() const;
 
  private:
   support::Descriptor socket_;

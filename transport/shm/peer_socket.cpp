@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/core.h>
 #include <sys/socket.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "transport/shm/handles.hpp"
 
@@ -32,16 +29,6 @@ PeerProcess peer_of(int descriptor) {
 }  // namespace
 
 PeerSocket::PeerSocket(support::Descriptor socket) : socket_(std::move(socket)), peer_(peer_of(socket_.get())) {
-}
-
-std::string PeerSocket::why_failed() const {
-  std::array<std::byte, 64> bytes;
-  // Descriptors that come along are closed by the kernel: there is no room for them.
-  const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got == 0) return "the peer has closed its fabric or has ended";
-  if (got > 0) return fmt::format("the peer has sent {} bytes where none are expected", got);
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
-  return fmt::format("the connection to the peer has failed: {}", std::strerror(errno));
 }
 
 }  // namespace shardwire::transport::shm
