@@ -10,6 +10,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <set>
+#include <utility>
 
 #include "support/capabilities.hpp"
 
@@ -21,20 +22,6 @@ std::set<std::string> entries(const std::filesystem::path& folder) {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) out.insert(entry.path().filename());
   return out;
-}
-
-template <typename Seen>
-void each_port(const std::string& folder, Seen seen) {
-  for (const std::string& device : entries(folder)) {
-    const std::filesystem::path ports = std::filesystem::path(folder) / device / "ports";
-    for (const std::string& port : entries(ports)) {
-      std::ifstream file(ports / port / "state");  // "4: ACTIVE"
-      std::string number;
-      std::string state;
-      file >> number >> state;
-      seen(device, port, state);
-    }
-  }
 }
 
 /// A value of UCX's that names things: "a,b", or "^a,b" for all but these. An empty one leaves all.
@@ -63,16 +50,32 @@ class Selection {
 
 }  // namespace
 
+std::vector<RdmaPort> rdma_ports(const std::string& folder) {
+  std::vector<RdmaPort> ports;
+  for (const std::string& device : entries(folder)) {
+    const std::filesystem::path all = std::filesystem::path(folder) / device / "ports";
+    for (const std::string& number : entries(all)) {
+      RdmaPort port{.device = device, .number = number, .state = {}, .folder = all / number};
+      std::ifstream file(all / number / "state");  // "4: ACTIVE"
+      std::string code;
+      file >> code >> port.state;
+      ports.push_back(std::move(port));
+    }
+  }
+  return ports;
+}
+
 Viability probe_rdma(const std::string& folder) {
   std::set<std::string> active;
   std::set<std::string> others;
-  each_port(folder, [&](const std::string& device, const std::string& port, const std::string& state) {
-    if (state == "ACTIVE") {
-      active.insert(device);
+  for (const RdmaPort& port : rdma_ports(folder)) {
+    if (port.active()) {
+      active.insert(port.device);
     } else {
-      others.insert(fmt::format("port {} of {} is {}", port, device, state.empty() ? "in no known state" : state));
+      others.insert(fmt::format("port {} of {} is {}", port.number, port.device,
+                                port.state.empty() ? "in no known state" : port.state));
     }
-  });
+  }
   if (!active.empty()) return {true, fmt::format("{}", fmt::join(active, ", "))};
   if (others.empty()) return {false, fmt::format("no RDMA device (nothing under {})", folder)};
   return {false, fmt::format("no RDMA device with an active port ({})", fmt::join(others, ", "))};
@@ -91,11 +94,11 @@ Viability probe_libfabric_devices(const std::string& infiniband, const std::stri
 }
 
 std::vector<std::string> active_ports(const std::string& folder) {
-  std::vector<std::string> ports;
-  each_port(folder, [&](const std::string& device, const std::string& port, const std::string& state) {
-    if (state == "ACTIVE") ports.push_back(fmt::format("{}:{}", device, port));
-  });
-  return ports;
+  std::vector<std::string> names;
+  for (const RdmaPort& port : rdma_ports(folder)) {
+    if (port.active()) names.push_back(port.name());
+  }
+  return names;
 }
 
 std::optional<std::uint64_t> pinnable_bytes() {

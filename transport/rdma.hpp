@@ -11,9 +11,22 @@
 
 namespace shardwire::transport {
 
+/// A port of an RDMA device, as the kernel tells of it.
+struct RdmaPort {
+  std::string device;
+  std::string number;
+  std::string state;   ///< "ACTIVE", "INIT", "DOWN", ..; empty: it does not say
+  std::string folder;  ///< with what else it says of it
+
+  [[nodiscard]] std::string name() const { return device + ":" + number; }
+  [[nodiscard]] bool active() const { return state == "ACTIVE"; }
+};
+/// By device and number; the one place that looks for them.
+std::vector<RdmaPort> rdma_ports(const std::string& folder = "/sys/class/infiniband");
+
 /// Whether this host has an InfiniBand or RoCE device with an active port; which, or why not. Asks the kernel and no library.
 Viability probe_rdma(const std::string& folder = "/sys/class/infiniband");
-/// Those ports, as "mlx5_0:1", in the order of their names.
+/// Names of the active ports, as "mlx5_0:1", in their order.
 std::vector<std::string> active_ports(const std::string& folder = "/sys/class/infiniband");
 
 /// Whether this host has a NIC that libfabric reads through and UCX does not: EFA, or Slingshot. Asks the kernel and no library.

@@ -15,15 +15,15 @@ namespace {
 // What is read has to be pinned: less than this is no state of any model.
 constexpr ByteCount min_locked_bytes = 1u << 30;
 
-std::string cure_of(const RdmaPort& port) {
+std::string cure_of(const PortDetails& port) {
   if (port.state == "INIT" || port.state == "ARMED") return "the link is up; no subnet manager has configured it";
   if (port.physical_state == "Disabled")
     return "it is switched off: rdma link, or ip link set .. up, shows and changes that";
   return "no link: look at the cable and at the other end";
 }
 
-void flag_ports(const std::vector<RdmaPort>& ports, std::vector<Flag>& flags) {
-  for (const RdmaPort& port : ports) {
+void flag_ports(const std::vector<PortDetails>& ports, std::vector<Flag>& flags) {
+  for (const PortDetails& port : ports) {
     if (!port.active()) {
       flags.push_back(
           {"port", port.name(),
@@ -37,7 +37,7 @@ void flag_ports(const std::vector<RdmaPort>& ports, std::vector<Flag>& flags) {
                        "from an address of its interface"});
     }
     double fastest = 0;
-    for (const RdmaPort& other : ports) {
+    for (const PortDetails& other : ports) {
       if (other.active() && other.link_layer == port.link_layer)
         fastest = std::max(fastest, other.line_bytes_per_second);
     }
@@ -54,11 +54,11 @@ void flag_ports(const std::vector<RdmaPort>& ports, std::vector<Flag>& flags) {
 
 std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::string& root) {
   std::vector<Flag> flags;
-  const std::vector<RdmaPort> ports = rdma_ports(root);
+  const std::vector<PortDetails> ports = port_details(root);
   if (ports.empty()) return flags;
   flag_ports(ports, flags);
   std::set<std::string> devices;
-  for (const RdmaPort& port : ports) devices.insert(port.device);
+  for (const PortDetails& port : ports) devices.insert(port.device);
   std::error_code none;
   if (!std::filesystem::exists(root + "/dev/infiniband", none)) {
     flags.push_back(

@@ -68,7 +68,7 @@ struct Carrier {
 Carrier find(std::string_view carrier, const std::string& root) {
   const std::vector<std::string_view> words = words_of(carrier);
   const auto named = [&](std::string_view name) { return std::ranges::find(words, name) != words.end(); };
-  for (const RdmaPort& port : rdma_ports(root)) {
+  for (const PortDetails& port : port_details(root)) {
     if (named(port.name()) || named(port.device)) return {port.name(), port.line_bytes_per_second};
   }
   const fs::path interfaces = root + "/sys/class/net";
@@ -82,23 +82,18 @@ Carrier find(std::string_view carrier, const std::string& root) {
 
 }  // namespace
 
-std::vector<RdmaPort> rdma_ports(const std::string& root) {
-  std::vector<RdmaPort> ports;
-  const fs::path folder = root + "/sys/class/infiniband";
-  for (const std::string& device : entries(folder)) {
-    for (const std::string& number : entries(folder / device / "ports")) {
-      const fs::path at = folder / device / "ports" / number;
-      RdmaPort port{.device = device,
-                    .number = number,
-                    .state = after_number(first_line(at / "state")),
-                    .physical_state = after_number(first_line(at / "phys_state")),
-                    .link_layer = first_line(at / "link_layer"),
-                    .rate = first_line(at / "rate"),
-                    .has_gid = any_gid(at / "gids")};
-      port.line_bytes_per_second =
-          std::atof(port.rate.c_str()) * bits_of_gigabit / bits_of_byte;  // "400 Gb/sec (4X NDR)"
-      ports.push_back(std::move(port));
-    }
+std::vector<PortDetails> port_details(const std::string& root) {
+  std::vector<PortDetails> ports;
+  for (const transport::RdmaPort& port : transport::rdma_ports(root + "/sys/class/infiniband")) {
+    const fs::path at = port.folder;
+    PortDetails details{port};
+    details.physical_state = after_number(first_line(at / "phys_state"));
+    details.link_layer = first_line(at / "link_layer");
+    details.rate = first_line(at / "rate");
+    details.line_bytes_per_second =
+        std::atof(details.rate.c_str()) * bits_of_gigabit / bits_of_byte;  // "400 Gb/sec (4X NDR)"
+    details.has_gid = any_gid(at / "gids");
+    ports.push_back(std::move(details));
   }
   return ports;
 }

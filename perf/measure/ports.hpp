@@ -5,25 +5,21 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/rdma.hpp"
+
 // What the kernel says of the ports of this host; no library is asked. `root` is put before /sys.
 namespace shardwire::perf {
 
-/// A port of an RDMA device.
-struct RdmaPort {
-  std::string device;
-  std::string number;
-  std::string state;                 ///< "ACTIVE", "INIT", "DOWN", ..
-  std::string physical_state;        ///< "LinkUp", "Polling", "Disabled", ..
-  std::string link_layer;            ///< "InfiniBand" or "Ethernet"
-  std::string rate;                  ///< as the kernel writes it
+/// A port of an RDMA device, with what its speed and reach are judged by.
+struct PortDetails : transport::RdmaPort {
+  std::string physical_state{};      ///< "LinkUp", "Polling", "Disabled", ..
+  std::string link_layer{};          ///< "InfiniBand" or "Ethernet"
+  std::string rate{};                ///< as the kernel writes it
   double line_bytes_per_second = 0;  ///< 0: it does not tell
   bool has_gid = false;              ///< one at least is not zero
-
-  [[nodiscard]] std::string name() const { return device + ":" + number; }
-  [[nodiscard]] bool active() const { return state == "ACTIVE"; }
 };
 /// By device and number.
-std::vector<RdmaPort> rdma_ports(const std::string& root = {});
+std::vector<PortDetails> port_details(const std::string& root = {});
 
 /// Bytes in a second that the port or interface behind a path lets through each way; 0 where that is not known.
 /// `carrier`: as a restore's report says, e.g. "rc_verbs/mlx5_0:1", or with the name of a network interface in it.

@@ -90,7 +90,7 @@ Hint attach_hint(const std::string& root) {
 
 std::vector<Hint> rdma_hints(const std::string& root) {
   std::vector<Hint> hints;
-  for (const perf::RdmaPort& port : perf::rdma_ports(root)) {
+  for (const perf::PortDetails& port : perf::port_details(root)) {
     hints.push_back({"RDMA", fmt::format("{} port {}: {} ({}), {}, {}", port.device, port.number, port.state,
                                          port.physical_state, port.link_layer, port.rate)});
   }

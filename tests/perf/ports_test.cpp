@@ -71,14 +71,14 @@ BOOST_AUTO_TEST_SUITE(ports)
 
 BOOST_AUTO_TEST_CASE(a_host_without_a_device_has_no_ports_and_no_flags) {
   const Root root;
-  BOOST_TEST(rdma_ports(root.path()).empty());
+  BOOST_TEST(port_details(root.path()).empty());
   BOOST_TEST(flagged(root, 0).empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_port_tells_its_state_and_rate) {
   const Root root;
   root.good_port("mlx5_0");
-  const auto found = rdma_ports(root.path());
+  const auto found = port_details(root.path());
   BOOST_REQUIRE(found.size() == 1);
   BOOST_TEST(found[0].name() == "mlx5_0:1");
   BOOST_TEST(found[0].active());
