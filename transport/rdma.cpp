@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -106,6 +108,24 @@ std::optional<std::uint64_t> pinnable_bytes() {
   const bool unlimited = ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
   if (unlimited || support::has_capability(CAP_IPC_LOCK)) return std::nullopt;
   return limit.rlim_cur;
+}
+
+std::string too_little_to_pin(const std::optional<std::uint64_t>& pinnable) {
+  if (!pinnable || *pinnable >= min_pinnable_bytes) return {};
+  return fmt::format(
+      "this process may pin {} bytes for RDMA, and less than {} are of no use (ulimit -l unlimited; docker: --ulimit "
+      "memlock=-1; or CAP_IPC_LOCK)",
+      *pinnable, min_pinnable_bytes);
+}
+
+// Names count in either case, and may have a layer above them behind a ";".
+bool leaves_hardware_providers(std::string_view chosen) {
+  std::string names(chosen);
+  std::ranges::transform(names, names.begin(),
+                         [](unsigned char one) { return one == ';' ? ',' : static_cast<char>(std::tolower(one)); });
+  const Selection selection(names);
+  constexpr std::array<std::string_view, 3> reading{"verbs", "efa", "cxi"};
+  return std::ranges::any_of(reading, [&](std::string_view name) { return selection.leaves({name}); });
 }
 
 std::string reading_transports(std::string_view chosen) {

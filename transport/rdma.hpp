@@ -34,12 +34,18 @@ Viability probe_libfabric_devices(const std::string& infiniband = "/sys/class/in
                                   const std::string& cxi = "/sys/class/cxi");
 /// How many bytes this process may pin for hardware; none: without a limit.
 std::optional<std::uint64_t> pinnable_bytes();
-/// Less than this is not worth a fabric that pins what it moves: buffers of the library below, some 60 MB for each port and for the
-/// side that serves, and then the memory that is read.
+/// Two bounds for two questions. With less than the first a fabric that pins what it moves is not opened: the library below it
+/// takes some 60 MB for each port and for the side that serves, and then comes the memory that is read. With less than the second,
+/// which is no state of any model, it works as far as that goes, and people are told.
 inline constexpr std::uint64_t min_pinnable_bytes = 256u << 20;
+inline constexpr std::uint64_t ample_pinnable_bytes = 1u << 30;
+/// Why a fabric that pins is off where so much may be pinned; empty: it need not be.
+std::string too_little_to_pin(const std::optional<std::uint64_t>& pinnable);
 
 /// Of the transports that UCX reads by hardware with, those that a value of UCX_TLS leaves, separated by commas.
 std::string reading_transports(std::string_view chosen);
+/// Whether a value of FI_PROVIDER leaves libfabric any provider that reads by hardware.
+bool leaves_hardware_providers(std::string_view chosen);
 /// Of these ports, those that a value of UCX_NET_DEVICES leaves.
 std::vector<std::string> chosen_ports(std::vector<std::string> ports, std::string_view chosen);
 

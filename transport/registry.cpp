@@ -26,12 +26,6 @@ const FabricModule* table_of(const support::Module& module) {
 
 namespace ucx {
 
-static std::string too_little_to_pin(std::uint64_t bytes) {
-  return fmt::format(
-      "this process may pin {} bytes for RDMA, and less than {} are of no use (ulimit -l unlimited; docker: --ulimit "
-      "memlock=-1; or CAP_IPC_LOCK)",
-      bytes, min_pinnable_bytes);
-}
 // A transport that is not in this build keeps its line, so that people who ask for it are told why.
 static const support::Module& module() {
   static const support::Module loaded =
@@ -49,9 +43,8 @@ static Viability probe(Asked asked) {
     return {false, hardware.detail + "; set UCX_TLS to run it over TCP or shared memory"};
   }
   // UCX 1.13 goes round in circles for ever where it cannot pin its own buffers.
-  const auto pinnable = pinnable_bytes();
   const bool pins = hardware.viable && !reading_transports(support::variable("UCX_TLS").value_or("")).empty();
-  if (pins && pinnable && *pinnable < min_pinnable_bytes) return {false, too_little_to_pin(*pinnable)};
+  if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) return {false, why};
   if (module().table == nullptr) return {false, module().why_not};
   return table_of(module())->probe(asked);
 }
@@ -76,9 +69,13 @@ static Viability probe(Asked asked) {
   if (!SHARDWIRE_HAVE_LIBFABRIC) return {false, module().why_not};
   const Viability hardware = probe_libfabric_devices();
   if (!hardware.viable && asked == Asked::automatically) return hardware;
-  if (!hardware.viable && !probe_rdma().viable && !support::variable("FI_PROVIDER")) {
+  const auto chosen = support::variable("FI_PROVIDER");
+  const bool any = hardware.viable || probe_rdma().viable;
+  if (!any && !chosen) {
     return {false, hardware.detail + ", nor another RDMA device; set FI_PROVIDER=tcp to run it over TCP"};
   }
+  const bool pins = any && leaves_hardware_providers(chosen.value_or(""));
+  if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) return {false, why};
   if (module().table == nullptr) return {false, module().why_not};
   return table_of(module())->probe(asked);
 }

@@ -12,9 +12,6 @@
 namespace shardwire::perf {
 namespace {
 
-// What is read has to be pinned: less than this is no state of any model.
-constexpr ByteCount min_locked_bytes = 1u << 30;
-
 std::string cure_of(const PortDetails& port) {
   if (port.state == "INIT" || port.state == "ARMED") return "the link is up; no subnet manager has configured it";
   if (port.physical_state == "Disabled")
@@ -67,7 +64,7 @@ std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std
                      "/dev/infiniband)",
                      fmt::join(devices, ", "))});
   }
-  if (pinnable && *pinnable < min_locked_bytes) {
+  if (pinnable && *pinnable < transport::ample_pinnable_bytes) {
     flags.push_back(
         {"locked memory", "RLIMIT_MEMLOCK",
          fmt::format("is {} bytes, and RDMA pins all that is read: raise it (ulimit -l unlimited; docker: --ulimit "

@@ -209,6 +209,23 @@ BOOST_AUTO_TEST_CASE(ports_are_left_out_that_the_user_has_not_named) {
   BOOST_TEST((chosen_ports(ports, "^mlx5_0:1,eth0") == std::vector<std::string>{"mlx5_0:2", "mlx5_10:1"}));
 }
 
+BOOST_AUTO_TEST_CASE(too_little_memory_to_pin_is_said_with_what_to_do) {
+  BOOST_TEST(too_little_to_pin({}).empty());
+  BOOST_TEST(too_little_to_pin(min_pinnable_bytes).empty());
+  BOOST_TEST(too_little_to_pin(8 << 20).starts_with("this process may pin 8388608 bytes for RDMA"));
+  BOOST_TEST(too_little_to_pin(0).find("ulimit -l unlimited") != std::string::npos);
+  BOOST_TEST(min_pinnable_bytes < ample_pinnable_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(libfabric_pins_with_providers_of_hardware_alone) {
+  for (const char* pinning : {"", "verbs", "EFA", "tcp,cxi", "verbs;ofi_rxm", "^tcp", "^verbs,shm"}) {
+    BOOST_TEST(leaves_hardware_providers(pinning), pinning);
+  }
+  for (const char* free : {"tcp", "tcp;ofi_rxm", "shm,net", "^verbs,efa,cxi"}) {
+    BOOST_TEST(!leaves_hardware_providers(free), free);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(reads_use_those_of_the_chosen_transports_that_are_hardware) {
   BOOST_TEST(reading_transports("") == "rc_v,rc_x,dc_x");
   BOOST_TEST(reading_transports("all") == "rc_v,rc_x,dc_x");
