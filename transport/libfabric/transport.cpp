@@ -98,7 +98,7 @@ std::unique_ptr<Endpoint> LibfabricFabric::connect(PeerAddress at) {
 bool LibfabricFabric::serve() {
   std::array<fi_cq_entry, serving_entries> entries;
   const ssize_t count = fi_cq_read(serving_.queue.get(), entries.data(), entries.size());
-  if (count == -FI_EAGAIN) return false;
+  if (count == -FI_EAGAIN || count == 0) return false;
   if (count == -FI_EAVAIL) {
     fi_cq_err_entry error{};
     (void)fi_cq_readerr(serving_.queue.get(), &error, 0);
