@@ -121,7 +121,9 @@ class Endpoint {
   void send(ByteView header, const ConstMemory& payload, Completion done) {
     send(header, std::span(&payload, 1), std::move(done));
   }
-  /// Errors: throws Error{transport_failed} for a key that this fabric cannot read.
+  /// Errors: throws Error{transport_failed} for a key that this fabric cannot read, or when what it takes to read the peer cannot be
+  ///         opened; Error{out_of_resources} or Error{unsupported} where that is why; Error{peer_lost}. The peer may
+  ///         be reached over another fabric, and this one be tried again.
   virtual std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) = 0;
   /// One-sided reads, in any order, with one completion for all. The list is copied; the memory stays borrowed until `done`
   /// runs. At most Path::max_read_ranges ranges.

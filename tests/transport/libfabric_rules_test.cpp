@@ -61,6 +61,8 @@ Info info_of(const Shape& shape) {
   info->domain_attr->threading = shape.threading;
   info->ep_attr->max_msg_size = shape.max_msg_size;
   info->tx_attr->size = shape.tx_size;
+  info->ep_attr->protocol = FI_PROTO_RXM;
+  info->ep_attr->protocol_version = 1;
   info->addr_format = shape.format;
   info->mode = shape.mode;
   info->caps = shape.caps;
@@ -114,7 +116,9 @@ BOOST_AUTO_TEST_CASE(tcp_has_offsets_keys_of_ours_and_no_registration_of_what_is
                        .largest_key = ~std::uint64_t{0},
                        .max_read_bytes = unlimited,
                        .window = 64,
-                       .address_format = FI_SOCKADDR_IN};
+                       .address_format = FI_SOCKADDR_IN,
+                       .protocol = FI_PROTO_RXM,
+                       .protocol_version = 1};
   BOOST_TEST((rules_of(tcp) == expected));
   BOOST_TEST(rules_of(tcp, v1_18).close_ends_reads);
 }
@@ -131,7 +135,9 @@ BOOST_AUTO_TEST_CASE(verbs_has_addresses_keys_of_its_own_and_reads_into_register
                        .largest_key = 0xffffffff,
                        .max_read_bytes = 8 << 20,
                        .window = 64,
-                       .address_format = FI_SOCKADDR_IN};
+                       .address_format = FI_SOCKADDR_IN,
+                       .protocol = FI_PROTO_RXM,
+                       .protocol_version = 1};
   BOOST_TEST((rules_of(verbs) == expected));
 }
 
@@ -198,6 +204,24 @@ BOOST_AUTO_TEST_CASE(a_context_is_given_to_who_asks_for_one) {
     shape.mode = mode;
     BOOST_TEST(refusal_of(shape).empty());
   }
+}
+
+// One of them would read at a wrong address, or be refused a good key.
+BOOST_AUTO_TEST_CASE(sides_that_differ_in_what_a_key_means_do_not_match) {
+  const auto differs = [](auto change) {
+    Shape shape = verbs;
+    change(shape);
+    return protocol_of(rules_of(shape)) != protocol_of(rules_of(verbs));
+  };
+  BOOST_TEST(differs([](Shape& s) { s.mr_mode &= ~std::uint64_t{FI_MR_VIRT_ADDR}; }));
+  BOOST_TEST(differs([](Shape& s) { s.mr_mode &= ~std::uint64_t{FI_MR_PROV_KEY}; }));
+  BOOST_TEST(differs([](Shape& s) { s.key_bytes = 8; }));
+  BOOST_TEST(differs([](Shape& s) { s.provider = "efa"; }));
+  BOOST_TEST(differs([](Shape& s) { s.format = FI_SOCKADDR_IN6; }));
+  // What a side asks of itself alone.
+  BOOST_TEST(!differs([](Shape& s) { s.mr_mode &= ~std::uint64_t{FI_MR_LOCAL}; }));
+  BOOST_TEST(!differs([](Shape& s) { s.device = "mlx5_1"; }));
+  BOOST_TEST(!differs([](Shape& s) { s.tx_size = 16; }));
 }
 
 BOOST_AUTO_TEST_CASE(hardware_is_taken_before_software_and_software_when_it_is_named_only) {

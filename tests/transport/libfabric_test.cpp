@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The libfabric transport over TCP, where keys are checked: what a peer that means harm, or none at all, comes to.
+#include <sys/resource.h>
+
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 #include <stdexcept>
@@ -144,6 +146,36 @@ BOOST_AUTO_TEST_CASE(a_key_of_another_fabric_is_refused) {
     } catch (const Error& error) {
       require_said(error.what(), "of another fabric");
     }
+  });
+}
+
+// The caller goes elsewhere then, and may come back.
+BOOST_AUTO_TEST_CASE(a_region_that_cannot_be_imported_for_want_of_descriptors_can_be_later) {
+  const Deadline deadline(60s);
+  with_providers("tcp", [] {
+    Pair pair;
+    const Bytes content = pattern(1000);
+    const auto region = pair.left->allocate(content.size());
+    std::ranges::copy(content, region->memory().span().begin());
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit none{8, limit.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    try {
+      import_region(*pair.to_left, *region, content.size());
+      require(false, "it was imported without a descriptor");
+    } catch (const Error& error) {
+      require(error.code() == ErrorCode::out_of_resources, error.what());
+      require_said(error.what(), "ulimit -n");
+    }
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    require(!pair.to_left->failed(), "the endpoint has failed");
+    const auto remote = import_region(*pair.to_left, *region, content.size());
+    Bytes into(content.size());
+    Result result;
+    read(*pair.to_left, *remote, 0, into, result.completion());
+    require(pair.until([&] { return result.done; }) && result.succeeded(), "it cannot be read");
+    require(into == content, "other bytes were read");
   });
 }
 

@@ -81,11 +81,6 @@ bool Domain::arm(std::vector<fid*>& queues) const {
   return fi_trywait(fabric_.get(), queues.data(), static_cast<int>(queues.size())) == 0;
 }
 
-std::string Domain::protocol() const {
-  return fmt::format("{}, protocol {}.{}, addresses of format {}", rules_.provider, info_->ep_attr->protocol,
-                     info_->ep_attr->protocol_version, rules_.address_format);
-}
-
 // Nobody is to guess one.
 std::uint64_t Domain::draw_key() {
   const std::lock_guard lock(mutex_);

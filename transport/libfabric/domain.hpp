@@ -39,8 +39,6 @@ class Domain {
   [[nodiscard]] OpenEndpoint open_endpoint(std::size_t queue_entries) const;
   /// True, and what the caller waits for is told by descriptors, when none of the queues has anything by now.
   [[nodiscard]] bool arm(std::vector<fid*>& queues) const;
-  /// Two sides that agree on this can talk.
-  [[nodiscard]] std::string protocol() const;
 
   /// For what is done with memory (FI_READ, FI_REMOTE_READ). `bound_to`: where regions are bound.
   /// Errors: throws Error{out_of_resources}.

@@ -101,7 +101,16 @@ std::variant<Rules, std::string> rules_from(const fi_info& info, std::uint32_t l
                .largest_key = largest_of(info.domain_attr->mr_key_size),
                .max_read_bytes = info.ep_attr->max_msg_size,
                .window = std::min(max_under_way, info.tx_attr->size),
-               .address_format = info.addr_format};
+               .address_format = info.addr_format,
+               .protocol = info.ep_attr->protocol,
+               .protocol_version = info.ep_attr->protocol_version};
+}
+
+std::string protocol_of(const Rules& rules) {
+  return fmt::format("{}, protocol {}.{}, addresses of format {}, regions begin at {}, keys are the {}'s, up to {:#x}",
+                     rules.provider, rules.protocol, rules.protocol_version, rules.address_format,
+                     rules.virtual_addresses ? "their address" : "0", rules.provider_keys ? "provider" : "caller",
+                     rules.largest_key);
 }
 
 }  // namespace shardwire::transport::libfabric

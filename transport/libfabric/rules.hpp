@@ -27,9 +27,14 @@ struct Rules {
   ByteCount max_read_bytes = 0;     ///< of one operation
   std::size_t window = 0;           ///< operations under way
   std::uint32_t address_format = 0;
+  std::uint32_t protocol = 0;  ///< on the wire, as the provider numbers it
+  std::uint32_t protocol_version = 0;
 
   bool operator==(const Rules&) const = default;
 };
+
+/// What two sides have to have in common to read each other: how they talk, and what the key of one means to the other.
+std::string protocol_of(const Rules& rules);
 
 /// The rules for one answer of fi_getinfo, or for people why it is not used.
 /// `library_version`: what fi_version() says.

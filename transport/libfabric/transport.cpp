@@ -44,7 +44,7 @@ class LibfabricFabric final : public Fabric {
 
   [[nodiscard]] std::string_view name() const override { return "libfabric"; }
   [[nodiscard]] std::string version() const override { return library_version(); }
-  [[nodiscard]] std::string domain() const override { return core_->domain->protocol(); }
+  [[nodiscard]] std::string domain() const override { return protocol_of(core_->domain->rules()); }
   [[nodiscard]] Bytes address() const override { return encode(address_); }
   [[nodiscard]] Sockets sockets() const override {
     return {.kind = Sockets::Kind::network, .count = 1, .max_count = 1};
