@@ -187,6 +187,8 @@ class Fabric {
   /// there is work already. -1: no such descriptor, the caller has to poll.
   [[nodiscard]] virtual int event_descriptor() const = 0;
   virtual bool arm() = 0;
+  /// What people should know and no call has said, each thing once; empty: nothing. Cheap.
+  [[nodiscard]] virtual std::string take_warning() { return {}; }
 };
 
 /// Either viable, or the reason why not.

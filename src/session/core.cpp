@@ -331,7 +331,16 @@ void Core::finished(RunningRestore& restore) {
     std::erase_if(restores_, [&](const auto& one) { return one.get() == &restore; });
     if (restores_.empty()) metadata_.trim(directory());
     sweep();
+    log_warnings();
   });
+}
+
+void Core::log_warnings() {
+  for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
+    transport::Fabric& fabric = (*setup_.fabrics)[i];
+    const std::string warning = fabric.take_warning();
+    if (!warning.empty()) log(LogLevel::warning, fmt::format("{}: {}", fabric.name(), warning));
+  }
 }
 
 void Core::sweep() {

@@ -69,6 +69,8 @@ class Core : private Membership::Host {
   [[nodiscard]] RestoreCache& restore_cache() { return restore_cache_; }
   [[nodiscard]] Metadata& metadata() { return metadata_; }
   void log(LogLevel level, const std::string& text) override;
+  /// What fabrics have to say to people.
+  void log_warnings();
 
  private:
   std::uint16_t listen(const SocketAddress& at) override;

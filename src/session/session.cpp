@@ -172,6 +172,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
     setup.memory = memory;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
     for (const std::string& why : left_out) core_->log(LogLevel::warning, why);
+    core_->log_warnings();
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
     const Duration left = std::max<Duration>(timeout - (Clock::now() - began), std::chrono::milliseconds(1));

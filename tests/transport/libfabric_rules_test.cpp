@@ -246,4 +246,29 @@ BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {
   BOOST_TEST(!found_among({shm}, true).info);
 }
 
+BOOST_AUTO_TEST_CASE(what_cannot_be_closed_is_counted_and_said_once) {
+  static int closed = 0;
+  static int status = -FI_EBUSY;
+  fi_ops ops{};
+  ops.size = sizeof ops;
+  ops.close = [](fid*) {
+    ++closed;
+    return status;
+  };
+  fid_mr busy{};
+  busy.fid.fclass = FI_CLASS_MR;
+  busy.fid.ops = &ops;
+  BOOST_TEST(take_unclosed().empty());
+  RegistrationHandle(&busy).reset();
+  RegistrationHandle(&busy).reset();
+  BOOST_TEST(closed == 2);  // once each
+  const std::string said = take_unclosed();
+  BOOST_TEST(said.find("has not closed 2 of what was opened, last a registration of memory") != std::string::npos,
+             said);
+  BOOST_TEST(take_unclosed().empty());
+  status = 0;
+  RegistrationHandle(&busy).reset();
+  BOOST_TEST(take_unclosed().empty());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

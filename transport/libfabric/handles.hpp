@@ -22,6 +22,11 @@ Fault fault_of(int error, const char* operation);
 /// (The built-ins stand for std::source_location, which clang has only from 15 on.)
 void check(int status, const char* operation, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
+/// Closes it, once: of some the provider has freed a part when it says that they are busy. What stays open is remembered.
+void close(fid& one) noexcept;
+/// What could not be closed in this process since this was last asked, for people; empty: nothing. Any thread.
+std::string take_unclosed();
+
 struct InfoDeleter {
   void operator()(fi_info* info) const { fi_freeinfo(info); }
 };
@@ -29,7 +34,7 @@ using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
 template <typename Fid>
 struct Closer {
-  void operator()(Fid* one) const { fi_close(&one->fid); }
+  void operator()(Fid* one) const { close(one->fid); }
 };
 using FabricHandle = std::unique_ptr<fid_fabric, Closer<fid_fabric>>;
 using DomainHandle = std::unique_ptr<fid_domain, Closer<fid_domain>>;

@@ -63,6 +63,7 @@ class LibfabricFabric final : public Fabric {
     return serving_.descriptor < 0 ? -1 : core_->events.descriptor();
   }
   bool arm() override;
+  [[nodiscard]] std::string take_warning() override { return take_unclosed(); }
 
  private:
   bool serve();
