@@ -5,18 +5,28 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <unistd.h>
 
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <ostream>
+#include <stdexcept>
+#include <string_view>
 #include <vector>
 
+#include "support/deadline.hpp"
+#include "support/forked.hpp"
+#include "transport/libfabric/caches.hpp"
 #include "transport/libfabric/provider.hpp"
 
 using namespace shardwire;
+using namespace std::chrono_literals;
 using namespace shardwire::transport::libfabric;
 
 namespace {
@@ -244,6 +254,57 @@ BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {
   BOOST_TEST(!none.info);
   BOOST_TEST(none.why_not.find("no provider reads by itself here") == 0U, none.why_not);
   BOOST_TEST(!found_among({shm}, true).info);
+}
+
+// Before anything here has asked libfabric itself.
+BOOST_AUTO_TEST_CASE(the_environment_says_that_there_are_no_caches_only_while_libfabric_looks) {
+  ::setenv("FI_EFA_MR_CACHE_ENABLE", "1", 1);
+  ::unsetenv("FI_MR_CACHE_MAX_COUNT");
+  {
+    const NoCaches outer;
+    const NoCaches inner;
+    BOOST_TEST(std::string_view(std::getenv("FI_MR_CACHE_MAX_COUNT")) == "0");
+    BOOST_TEST(std::string_view(std::getenv("FI_EFA_MR_CACHE_ENABLE")) == "1");  // the user's
+  }
+  BOOST_TEST(std::getenv("FI_MR_CACHE_MAX_COUNT") == nullptr);
+  BOOST_TEST(std::string_view(std::getenv("FI_EFA_MR_CACHE_ENABLE")) == "1");
+  ::unsetenv("FI_EFA_MR_CACHE_ENABLE");
+}
+
+// Each in a process of its own: libfabric reads its variables once.
+BOOST_AUTO_TEST_CASE(libfabric_is_told_of_no_caches_when_it_reads_its_variables) {
+  const auto require = [](bool held, const char* what) {
+    if (!held) throw std::runtime_error(what);
+  };
+  const test::Deadline deadline(60s);
+  test::Forked child([&](int) {
+    ::setenv("FI_PROVIDER", "tcp", 1);
+    ::setenv("FI_LOG_LEVEL", "info", 1);  // it says what it reads
+    std::FILE* const said = std::tmpfile();
+    ::dup2(::fileno(said), STDERR_FILENO);
+    require(!is_initialised(), "it was initialised already");
+    require(why_caches_may_be_on().empty(), "a warning without a reason");
+    find_provider(transport::Asked::by_name);
+    require(is_initialised(), "that it was initialised is not noticed");
+    std::fflush(stderr);
+    std::rewind(said);
+    std::string text;
+    for (int one = std::fgetc(said); one != EOF; one = std::fgetc(said)) text += static_cast<char>(one);
+    require(text.find("mr_cache_max_count=0") != std::string::npos, "it has not read that there are no caches");
+    require(std::getenv("FI_MR_CACHE_MAX_COUNT") == nullptr, "the environment is another one than before");
+    require(why_caches_may_be_on().empty(), "a warning of what we have done ourselves");
+  });
+  BOOST_TEST(child.reap() == 0);
+  test::Forked late([&](int) {
+    ::setenv("FI_PROVIDER", "tcp", 1);
+    ::unsetenv("FI_MR_CACHE_MAX_COUNT");
+    fi_info* found = nullptr;
+    fi_getinfo(v1_17, nullptr, nullptr, 0, nullptr, &found);
+    fi_freeinfo(found);
+    require(why_caches_may_be_on().find("FI_MR_CACHE_MAX_COUNT=0") != std::string::npos, "no warning that it is late");
+    require(find_provider(transport::Asked::by_name).warning.empty(), "software has no caches");
+  });
+  BOOST_TEST(late.reap() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_closed_is_counted_and_said_once) {

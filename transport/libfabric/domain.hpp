@@ -35,6 +35,8 @@ class Domain {
   explicit Domain(Provider provider);
 
   [[nodiscard]] const Rules& rules() const { return rules_; }
+  /// What people should know of its provider; empty: nothing.
+  [[nodiscard]] const std::string& warning() const { return warning_; }
   /// `queue_entries`: completions that may wait to be looked at.
   [[nodiscard]] OpenEndpoint open_endpoint(std::size_t queue_entries) const;
   /// True, and what the caller waits for is told by descriptors, when none of the queues has anything by now.
@@ -54,6 +56,7 @@ class Domain {
 
   Info info_;
   Rules rules_;
+  std::string warning_;
   FabricHandle fabric_;
   DomainHandle domain_;
   std::mutex mutex_;

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "transport/libfabric/caches.hpp"
+
 namespace shardwire::transport::libfabric {
 namespace {
 
@@ -24,17 +26,6 @@ Info make_hints() {
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   return hints;
-}
-
-// Caches of registrations keep open to peers what was withdrawn, and there is no other way to say so. Who has set these has
-// chosen; libfabric looks at them once, when it is first asked.
-void have_no_caches() {
-  static const bool once = [] {
-    ::setenv("FI_MR_CACHE_MAX_COUNT", "0", 0);
-    ::setenv("FI_EFA_MR_CACHE_ENABLE", "0", 0);
-    return true;
-  }();
-  static_cast<void>(once);
 }
 
 std::string chosen() {
@@ -75,9 +66,11 @@ Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool nam
 }
 
 Provider find_provider(Asked asked) {
-  have_no_caches();
+  const std::string& caches = why_caches_may_be_on();
+  const NoCaches no_caches;
   const std::string names = chosen();
   Provider found = find_provider(fi_getinfo, fi_version(), asked == Asked::by_name && !names.empty());
+  if (found.rules.hardware) found.warning = caches;
   if (!found.info && !names.empty()) found.why_not += fmt::format(" (FI_PROVIDER is \"{}\")", names);
   return found;
 }

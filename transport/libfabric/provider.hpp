@@ -15,6 +15,7 @@ struct Provider {
   Info info;  ///< null: none
   Rules rules;
   std::string why_not;
+  std::string warning;  ///< what people should know of it
 };
 
 /// Hardware first. `named`: somebody has chosen providers (FI_PROVIDER), so that one of software will do.

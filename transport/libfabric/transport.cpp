@@ -63,7 +63,7 @@ class LibfabricFabric final : public Fabric {
     return serving_.descriptor < 0 ? -1 : core_->events.descriptor();
   }
   bool arm() override;
-  [[nodiscard]] std::string take_warning() override { return take_unclosed(); }
+  [[nodiscard]] std::string take_warning() override;
 
  private:
   bool serve();
@@ -74,6 +74,7 @@ class LibfabricFabric final : public Fabric {
       .fabric = random_id(), .format = core_->domain->rules().address_format, .name = name_of(serving_.endpoint.get())};
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
   Clock::time_point next_watch_{};
+  std::string warning_ = core_->domain->warning();
 };
 
 LibfabricFabric::LibfabricFabric() {
@@ -130,6 +131,13 @@ bool LibfabricFabric::arm() {
     if (fid* const queue = channel->queue()) queues.push_back(queue);
   }
   return core_->domain->arm(queues);
+}
+
+std::string LibfabricFabric::take_warning() {
+  std::string warning = std::exchange(warning_, {});
+  const std::string unclosed = take_unclosed();
+  if (!warning.empty() && !unclosed.empty()) warning += "; ";
+  return warning + unclosed;
 }
 
 }  // namespace
