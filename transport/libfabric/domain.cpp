@@ -91,8 +91,8 @@ std::uint64_t Domain::draw_key() {
   return ((std::uint64_t{random_()} << 32) | random_()) & rules_.largest_key;
 }
 
-std::shared_ptr<const Registration> Domain::register_memory(const Memory& memory, std::uint64_t access,
-                                                            fid_ep* bound_to) {
+std::shared_ptr<const ProviderRegistration> Domain::register_memory(const Memory& memory, std::uint64_t access,
+                                                                    fid_ep* bound_to) {
   fid_mr* raw = nullptr;
   int status = -FI_ENOKEY;  // as long as the key is somebody else's
   for (int draw = 0; draw < max_draws && status == -FI_ENOKEY; ++draw) {
@@ -109,18 +109,18 @@ std::shared_ptr<const Registration> Domain::register_memory(const Memory& memory
                 fmt::format("{} (is the limit of locked memory, ulimit -l, too low?)",
                             fault_of(-status, fmt::format("register {} bytes", memory.bytes).c_str()).message));
   }
-  return std::make_shared<const Registration>(Registration{memory, std::move(handle)});
+  return std::make_shared<const ProviderRegistration>(ProviderRegistration{memory, std::move(handle)});
 }
 
-void Domain::offer(const std::shared_ptr<const Registration>& registration) {
+void Domain::add_reusable(const std::shared_ptr<const ProviderRegistration>& registration) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(offers_, [](const auto& one) { return one.second.expired(); });
-  offers_.emplace(registration->memory.address, registration);
+  std::erase_if(reusable_, [](const auto& one) { return one.second.expired(); });
+  reusable_.emplace(registration->memory.address, registration);
 }
 
-std::shared_ptr<const Registration> Domain::offered(const Memory& range) {
+std::shared_ptr<const ProviderRegistration> Domain::find_reusable(const Memory& range) {
   const std::lock_guard lock(mutex_);
-  for (auto next = offers_.upper_bound(range.address); next != offers_.begin();) {
+  for (auto next = reusable_.upper_bound(range.address); next != reusable_.begin();) {
     auto found = (--next)->second.lock();
     if (found && found->covers(range)) return found;
   }

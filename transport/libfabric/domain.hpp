@@ -20,7 +20,7 @@ struct OpenEndpoint {
 };
 
 /// Memory that the provider knows.
-struct Registration {
+struct ProviderRegistration {
   Memory memory;
   RegistrationHandle handle;
   [[nodiscard]] bool covers(const Memory& range) const {
@@ -44,12 +44,12 @@ class Domain {
 
   /// For what is done with memory (FI_READ, FI_REMOTE_READ). `bound_to`: where regions are bound.
   /// Errors: throws Error{out_of_resources}.
-  [[nodiscard]] std::shared_ptr<const Registration> register_memory(const Memory& memory, std::uint64_t access,
-                                                                    fid_ep* bound_to);
+  [[nodiscard]] std::shared_ptr<const ProviderRegistration> register_memory(const Memory& memory, std::uint64_t access,
+                                                                            fid_ep* bound_to);
   /// Remembers it for reads into it, as long as somebody has it.
-  void offer(const std::shared_ptr<const Registration>& registration);
+  void add_reusable(const std::shared_ptr<const ProviderRegistration>& registration);
   /// One of those that covers all of the range, if any does.
-  [[nodiscard]] std::shared_ptr<const Registration> offered(const Memory& range);
+  [[nodiscard]] std::shared_ptr<const ProviderRegistration> find_reusable(const Memory& range);
 
  private:
   std::uint64_t draw_key();
@@ -60,8 +60,8 @@ class Domain {
   FabricHandle fabric_;
   DomainHandle domain_;
   std::mutex mutex_;
-  std::random_device random_;                                                  // guarded by mutex_
-  std::multimap<const std::byte*, std::weak_ptr<const Registration>> offers_;  // by begin; guarded by mutex_
+  std::random_device random_;                                                            // guarded by mutex_
+  std::multimap<const std::byte*, std::weak_ptr<const ProviderRegistration>> reusable_;  // by begin; guarded by mutex_
 };
 
 }  // namespace shardwire::transport::libfabric

@@ -26,21 +26,21 @@ struct LibfabricRemote final : RemoteRegion {
 
 }  // namespace
 
-WatchedSocket::WatchedSocket(support::Descriptor socket, const Events& events)
-    : events_(events), socket_(std::move(socket)) {
-  events_.listen(socket_.get());
+WatchedSocket::WatchedSocket(support::Descriptor socket, const WakeDescriptor& wake)
+    : wake_(wake), socket_(std::move(socket)) {
+  wake_.listen(socket_.get());
 }
 
 WatchedSocket::~WatchedSocket() {
-  events_.unlisten(socket_.get());
+  wake_.unlisten(socket_.get());
 }
 
-LibfabricEndpoint::LibfabricEndpoint(std::shared_ptr<Core> core, std::shared_ptr<Endpoints> all, Address peer,
+LibfabricEndpoint::LibfabricEndpoint(std::shared_ptr<FabricState> state, std::shared_ptr<Endpoints> all, Address peer,
                                      support::Descriptor socket)
-    : core_(std::move(core)),
+    : state_(std::move(state)),
       all_(std::move(all)),
       peer_(std::move(peer)),
-      socket_(std::make_unique<WatchedSocket>(std::move(socket), core_->events)) {
+      socket_(std::make_unique<WatchedSocket>(std::move(socket), state_->wake)) {
   all_->push_back(this);
 }
 
@@ -52,7 +52,7 @@ LibfabricEndpoint::~LibfabricEndpoint() {
 void LibfabricEndpoint::close() {
   end({ErrorCode::cancelled, "the endpoint to the peer was closed"});
   channel_.reset();
-  core_->finished.forget(this);
+  state_->finished.forget(this);
 }
 
 void LibfabricEndpoint::send(ByteView /*header*/, std::span<const ConstMemory> /*payload*/, Completion /*done*/) {
@@ -60,11 +60,11 @@ void LibfabricEndpoint::send(ByteView /*header*/, std::span<const ConstMemory> /
 }
 
 std::unique_ptr<RemoteRegion> LibfabricEndpoint::import_region(RegionKey key, ByteCount size_bytes) {
-  const RemoteKey remote = decode_key(key.bytes, size_bytes, peer_.fabric, core_->domain->rules());
+  const RemoteKey remote = decode_key(key.bytes, size_bytes, peer_.fabric, state_->domain->rules());
   if (gone_) throw Error(ErrorCode::peer_lost, gone_->message);
   if (!channel_) {
     support::require_descriptors(descriptors_of_channel, "reading a peer by libfabric");
-    channel_ = std::make_unique<ReadChannel>(core_, peer_.name, this);
+    channel_ = std::make_unique<ReadChannel>(state_, peer_.name, this);
   }
   return std::make_unique<LibfabricRemote>(remote, size_bytes);
 }
@@ -78,13 +78,13 @@ void LibfabricEndpoint::read(const RemoteRegion& region, std::span<const ReadRan
     }
   }
   watch();
-  if (gone_) return core_->finished.add(this, std::move(done), gone_);
+  if (gone_) return state_->finished.add(this, std::move(done), gone_);
   if (!channel_) throw Error(ErrorCode::invalid_argument, "read() from a region of another endpoint");
   channel_->read(remote.key, ranges, std::move(done));
 }
 
 Path LibfabricEndpoint::path(const MemoryPlace& place) const {
-  const Rules& rules = core_->domain->rules();
+  const Rules& rules = state_->domain->rules();
   const bool host = place.kind == MemoryKind::host;
   Path path{.carrier = fmt::format("{}/{}", rules.provider, rules.device)};
   if (!host) {

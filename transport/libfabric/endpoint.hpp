@@ -19,15 +19,15 @@ Address decode_address(ByteView bytes, const Address& own);
 /// A silent socket that a fabric's descriptor tells of: providers say nothing of the end of a peer that is idle.
 class WatchedSocket {
  public:
-  /// Borrows `events`. Errors: throws Error{out_of_resources}.
-  WatchedSocket(support::Descriptor socket, const Events& events);
+  /// Borrows `wake`. Errors: throws Error{out_of_resources}.
+  WatchedSocket(support::Descriptor socket, const WakeDescriptor& wake);
   ~WatchedSocket();
   WatchedSocket(const WatchedSocket&) = delete;
   WatchedSocket& operator=(const WatchedSocket&) = delete;
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:
-  const Events& events_;
+  const WakeDescriptor& wake_;
   support::Descriptor socket_;
   support::ClosedOnFork closed_on_fork_{socket_.get()};
 };
@@ -38,7 +38,7 @@ using Endpoints = std::vector<LibfabricEndpoint*>;
 
 class LibfabricEndpoint final : public Endpoint {
  public:
-  LibfabricEndpoint(std::shared_ptr<Core> core, std::shared_ptr<Endpoints> all, Address peer,
+  LibfabricEndpoint(std::shared_ptr<FabricState> state, std::shared_ptr<Endpoints> all, Address peer,
                     support::Descriptor socket);
   ~LibfabricEndpoint() override;
   LibfabricEndpoint(const LibfabricEndpoint&) = delete;
@@ -63,8 +63,8 @@ class LibfabricEndpoint final : public Endpoint {
  private:
   void end(const Fault& why);
 
-  std::shared_ptr<Core> core_;      // owners: the fabric and its endpoints
-  std::shared_ptr<Endpoints> all_;  // the same
+  std::shared_ptr<FabricState> state_;  // owners: the fabric and its endpoints
+  std::shared_ptr<Endpoints> all_;      // the same
   Address peer_;
   std::unique_ptr<WatchedSocket> socket_;
   std::optional<Fault> gone_;             // why

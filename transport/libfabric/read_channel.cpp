@@ -41,16 +41,16 @@ void leave_behind(std::shared_ptr<Domain> domain, OpenEndpoint opened) {
 
 }  // namespace
 
-ReadChannel::ReadChannel(std::shared_ptr<Core> core, const Bytes& name, const void* owner)
-    : core_(std::move(core)),
+ReadChannel::ReadChannel(std::shared_ptr<FabricState> state, const Bytes& name, const void* owner)
+    : state_(std::move(state)),
       owner_(owner),
-      operations_(core_->domain->rules().window),
-      opened_(core_->domain->open_endpoint(operations_.size())) {
+      operations_(state_->domain->rules().window),
+      opened_(state_->domain->open_endpoint(operations_.size())) {
   free_.reserve(operations_.size());
   for (Operation& one : operations_) free_.push_back(&one);
   const int inserted = fi_av_insert(opened_.addresses.get(), name.data(), 1, &peer_, 0, nullptr);
   if (inserted != 1) throw Error(ErrorCode::transport_failed, "the provider does not take the peer's address");
-  core_->events.listen(opened_.descriptor);
+  state_->wake.listen(opened_.descriptor);
 }
 
 ReadChannel::~ReadChannel() {
@@ -63,13 +63,13 @@ void ReadChannel::read(const RemoteKey& key, std::span<const ReadRange> ranges, 
   list->done = std::move(done);
   std::ranges::copy_if(ranges, std::back_inserter(list->ranges),
                        [](const ReadRange& range) { return !range.into.empty(); });
-  if (list->ranges.empty()) return core_->finished.add(owner_, std::move(list->done), {});
-  if (verdict_) return core_->finished.add(owner_, std::move(list->done), verdict_);
+  if (list->ranges.empty()) return state_->finished.add(owner_, std::move(list->done), {});
+  if (verdict_) return state_->finished.add(owner_, std::move(list->done), verdict_);
   if (opened_) {
     try {
-      list->local = register_ranges(*core_->domain, opened_.endpoint.get(), list->ranges);
+      list->local = register_ranges(*state_->domain, opened_.endpoint.get(), list->ranges);
     } catch (const Error& error) {
-      return core_->finished.add(owner_, std::move(list->done), Fault{error.code(), error.what()});
+      return state_->finished.add(owner_, std::move(list->done), Fault{error.code(), error.what()});
     }
   }
   waiting_.push_back(list.get());
@@ -90,7 +90,7 @@ void ReadChannel::post() {
 
 bool ReadChannel::post(List& list) {
   const ReadRange& range = list.ranges[list.next];
-  const ByteCount bytes = std::min(range.into.bytes - list.posted_bytes, core_->domain->rules().max_read_bytes);
+  const ByteCount bytes = std::min(range.into.bytes - list.posted_bytes, state_->domain->rules().max_read_bytes);
   if (!post(list, range.into.part(list.posted_bytes, bytes),
             list.local.descriptors.empty() ? nullptr : list.local.descriptors[list.next],
             list.key.begin + range.offset_bytes + list.posted_bytes, list.key.key)) {
@@ -162,7 +162,7 @@ void ReadChannel::completed(void* context) {
   free_.push_back(operation);
   --list.under_way;
   if (list.under_way > 0 || list.next < list.ranges.size()) return;
-  if (core_->domain->rules().hardware || list.mark_posted) return finish(list, {});
+  if (state_->domain->rules().hardware || list.mark_posted) return finish(list, {});
   waiting_.push_front(&list);  // for its mark
 }
 
@@ -173,7 +173,7 @@ bool ReadChannel::post_mark(List& list) {
 }
 
 void ReadChannel::finish(List& list, const Outcome& outcome) {
-  core_->finished.add(owner_, std::move(list.done), outcome);
+  state_->finished.add(owner_, std::move(list.done), outcome);
   std::erase_if(lists_, [&](const auto& one) { return one.get() == &list; });
 }
 
@@ -192,16 +192,16 @@ void ReadChannel::break_off(int error, const char* what) {
 void ReadChannel::stop() {
   stalled_since_.reset();
   if (!opened_) return;
-  core_->events.unlisten(opened_.descriptor);
+  state_->wake.unlisten(opened_.descriptor);
   OpenEndpoint ended = std::exchange(opened_, {});
   const bool idle = free_.size() == operations_.size();
-  if (!idle && !core_->domain->rules().close_ends_reads) leave_behind(core_->domain, std::move(ended));
+  if (!idle && !state_->domain->rules().close_ends_reads) leave_behind(state_->domain, std::move(ended));
 }
 
 void ReadChannel::judge() {
   if (!verdict_) verdict_ = failure_;
   waiting_.clear();
-  for (const auto& list : std::exchange(lists_, {})) core_->finished.add(owner_, std::move(list->done), verdict_);
+  for (const auto& list : std::exchange(lists_, {})) state_->finished.add(owner_, std::move(list->done), verdict_);
 }
 
 void ReadChannel::end(const Fault& why) {

@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "transport/libfabric/core.hpp"
+#include "transport/libfabric/fabric_state.hpp"
 #include "transport/libfabric/registration.hpp"
 
 namespace shardwire::transport::libfabric {
@@ -13,7 +13,7 @@ namespace shardwire::transport::libfabric {
 class ReadChannel {
  public:
   /// `name`: of the peer's serving endpoint. `owner`: marks completions. Errors: throws Error.
-  ReadChannel(std::shared_ptr<Core> core, const Bytes& name, const void* owner);
+  ReadChannel(std::shared_ptr<FabricState> state, const Bytes& name, const void* owner);
   /// As end(), and completions never run.
   ~ReadChannel();
   ReadChannel(const ReadChannel&) = delete;
@@ -63,7 +63,7 @@ class ReadChannel {
   void stop();
   void judge();
 
-  std::shared_ptr<Core> core_;  // owners: the fabric and its endpoints
+  std::shared_ptr<FabricState> state_;  // owners: the fabric and its endpoints
   const void* owner_;
   std::vector<Operation> operations_;  // as many as may be under way; outlives the endpoint
   std::vector<Operation*> free_;

@@ -41,7 +41,7 @@ class ServedRegion final : public Region {
         const Memory mark{reinterpret_cast<std::byte*>(mark_.get()), sizeof(MarkValue), {}};
         mark_registration_ = serve(mark, serving, record.mark_key, record.mark_begin);
       }
-      if (domain_->rules().local_registration) domain_->offer(registration_);
+      if (domain_->rules().local_registration) domain_->add_reusable(registration_);
     }
     append(key_, record);
     seal(key_);
@@ -50,8 +50,8 @@ class ServedRegion final : public Region {
   [[nodiscard]] Bytes key() const override { return key_; }
 
  private:
-  std::shared_ptr<const Registration> serve(const Memory& memory, fid_ep* serving, std::uint64_t& key,
-                                            std::uint64_t& begin) {
+  std::shared_ptr<const ProviderRegistration> serve(const Memory& memory, fid_ep* serving, std::uint64_t& key,
+                                                    std::uint64_t& begin) {
     auto registration = domain_->register_memory(memory, FI_REMOTE_READ | FI_READ, serving);
     key = fi_mr_key(registration->handle.get());
     if (key == FI_KEY_NOTAVAIL) throw Error(ErrorCode::unsupported, "the provider's keys are longer than 8 bytes");
@@ -61,9 +61,9 @@ class ServedRegion final : public Region {
 
   Owned owned_;
   std::unique_ptr<MarkValue> mark_ = std::make_unique<MarkValue>();
-  std::shared_ptr<Domain> domain_;                         // whose registrations they are
-  std::shared_ptr<const Registration> registration_;       // owners: this, and reads into it that are under way
-  std::shared_ptr<const Registration> mark_registration_;  // withdrawn first
+  std::shared_ptr<Domain> domain_;                                 // whose registrations they are
+  std::shared_ptr<const ProviderRegistration> registration_;       // owners: this, and reads into it that are under way
+  std::shared_ptr<const ProviderRegistration> mark_registration_;  // withdrawn first
   Bytes key_;
 };
 
@@ -110,7 +110,8 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
   std::vector<std::size_t> order(ranges.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t i) { return ranges[i].into.address; });
-  const auto use = [&](std::size_t from, std::size_t count, const std::shared_ptr<const Registration>& registration) {
+  const auto use = [&](std::size_t from, std::size_t count,
+                       const std::shared_ptr<const ProviderRegistration>& registration) {
     for (std::size_t i = from; i < from + count; ++i) {
       local.descriptors[order[i]] = fi_mr_desc(registration->handle.get());
     }
@@ -119,7 +120,7 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
   for (std::size_t next = 0; next < order.size();) {
     Memory run = ranges[order[next]].into;
     // A region of ours is bound to the endpoint that serves, where regions are bound at all.
-    if (auto found = domain.rules().bound_regions ? nullptr : domain.offered(run)) {
+    if (auto found = domain.rules().bound_regions ? nullptr : domain.find_reusable(run)) {
       use(next++, 1, found);
       continue;
     }

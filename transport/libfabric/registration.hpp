@@ -29,7 +29,7 @@ RemoteKey decode_key(ByteView key, ByteCount size_bytes, std::uint64_t fabric, c
 
 /// What has to be kept while a list of ranges is read into, with the provider's name for each.
 struct LocalMemory {
-  std::vector<std::shared_ptr<const Registration>> registrations;
+  std::vector<std::shared_ptr<const ProviderRegistration>> registrations;
   std::vector<void*> descriptors;  ///< one for each range; empty: none are needed
 };
 /// Registers what is no region of the domain's: for this once, since its owner may unmap it afterwards.

@@ -22,9 +22,9 @@ std::uint64_t random_id() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-std::shared_ptr<Core> open_core() {
+std::shared_ptr<FabricState> open_state() {
   support::require_descriptors(descriptors_to_open, "opening libfabric");
-  return std::make_shared<Core>(Core{.domain = std::make_shared<Domain>(find_provider(Asked::by_name))});
+  return std::make_shared<FabricState>(FabricState{.domain = std::make_shared<Domain>(find_provider(Asked::by_name))});
 }
 
 Bytes name_of(fid_ep* endpoint) {
@@ -44,23 +44,23 @@ class LibfabricFabric final : public Fabric {
 
   [[nodiscard]] std::string_view name() const override { return "libfabric"; }
   [[nodiscard]] std::string version() const override { return library_version(); }
-  [[nodiscard]] std::string domain() const override { return protocol_of(core_->domain->rules()); }
+  [[nodiscard]] std::string domain() const override { return protocol_of(state_->domain->rules()); }
   [[nodiscard]] Bytes address() const override { return encode(address_); }
   [[nodiscard]] Sockets sockets() const override {
     return {.kind = Sockets::Kind::network, .count = 1, .max_count = 1};
   }
   using Fabric::allocate;
   std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {
-    return allocate_region(core_->domain, serving_.endpoint.get(), address_.fabric, size_bytes, place);
+    return allocate_region(state_->domain, serving_.endpoint.get(), address_.fabric, size_bytes, place);
   }
   std::unique_ptr<Region> adopt(const Memory& memory) override {
-    return adopt_region(core_->domain, serving_.endpoint.get(), address_.fabric, memory);
+    return adopt_region(state_->domain, serving_.endpoint.get(), address_.fabric, memory);
   }
   std::unique_ptr<Endpoint> connect(PeerAddress at) override;
   void on_message(MessageHandler /*handler*/) override {}  // none ever comes
   bool progress() override;
   [[nodiscard]] int event_descriptor() const override {
-    return serving_.descriptor < 0 ? -1 : core_->events.descriptor();
+    return serving_.descriptor < 0 ? -1 : state_->wake.descriptor();
   }
   bool arm() override;
   [[nodiscard]] std::string take_warning() override;
@@ -68,22 +68,23 @@ class LibfabricFabric final : public Fabric {
  private:
   bool serve();
 
-  std::shared_ptr<Core> core_ = open_core();  // owners: the fabric and its endpoints
-  OpenEndpoint serving_ = core_->domain->open_endpoint(serving_entries);
-  Address address_{
-      .fabric = random_id(), .format = core_->domain->rules().address_format, .name = name_of(serving_.endpoint.get())};
+  std::shared_ptr<FabricState> state_ = open_state();  // owners: the fabric and its endpoints
+  OpenEndpoint serving_ = state_->domain->open_endpoint(serving_entries);
+  Address address_{.fabric = random_id(),
+                   .format = state_->domain->rules().address_format,
+                   .name = name_of(serving_.endpoint.get())};
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
   Clock::time_point next_watch_{};
-  std::string warning_ = core_->domain->warning();
+  std::string warning_ = state_->domain->warning();
 };
 
 LibfabricFabric::LibfabricFabric() {
-  core_->events.listen(serving_.descriptor);
+  state_->wake.listen(serving_.descriptor);
 }
 
 LibfabricFabric::~LibfabricFabric() {
   for (LibfabricEndpoint* const endpoint : *endpoints_) endpoint->close();
-  core_->events.unlisten(serving_.descriptor);
+  state_->wake.unlisten(serving_.descriptor);
 }
 
 std::unique_ptr<Endpoint> LibfabricFabric::connect(PeerAddress at) {
@@ -93,7 +94,7 @@ std::unique_ptr<Endpoint> LibfabricFabric::connect(PeerAddress at) {
         ErrorCode::unsupported,
         fmt::format("the libfabric transport needs one connected socket to its peer and got {}", at.sockets.size()));
   }
-  return std::make_unique<LibfabricEndpoint>(core_, endpoints_, std::move(peer), std::move(at.sockets.front()));
+  return std::make_unique<LibfabricEndpoint>(state_, endpoints_, std::move(peer), std::move(at.sockets.front()));
 }
 
 // Where reads are answered by software this answers them. What ends here is no operation of ours: connections that failed.
@@ -117,12 +118,12 @@ bool LibfabricFabric::progress() {
     next_watch_ = now + watch_interval;
     for (LibfabricEndpoint* const endpoint : *endpoints_) advanced = endpoint->watch() || advanced;
   }
-  return core_->finished.run() || advanced;
+  return state_->finished.run() || advanced;
 }
 
 bool LibfabricFabric::arm() {
   next_watch_ = {};  // whatever wakes the caller, it may be a peer that died
-  if (!core_->finished.empty()) return false;
+  if (!state_->finished.empty()) return false;
   std::vector<fid*> queues{&serving_.queue->fid};
   for (const LibfabricEndpoint* const endpoint : *endpoints_) {
     const ReadChannel* const channel = endpoint->channel();
@@ -130,7 +131,7 @@ bool LibfabricFabric::arm() {
     if (channel->must_poll()) return false;
     if (fid* const queue = channel->queue()) queues.push_back(queue);
   }
-  return core_->domain->arm(queues);
+  return state_->domain->arm(queues);
 }
 
 std::string LibfabricFabric::take_warning() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/libfabric/core.hpp"
+#include "transport/libfabric/fabric_state.hpp"
 
 #include <sys/epoll.h>
 
@@ -7,7 +7,7 @@
 
 namespace shardwire::transport::libfabric {
 
-bool Finished::run() {
+bool DueCompletions::run() {
   const bool any = !items_.empty();
   // As many as are there now: completions post.
   for (std::size_t left = items_.size(); left > 0 && !items_.empty(); --left) {
@@ -18,11 +18,11 @@ bool Finished::run() {
   return any;
 }
 
-Events::Events() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+WakeDescriptor::WakeDescriptor() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw Error(ErrorCode::out_of_resources, "cannot make a descriptor for events (epoll)");
 }
 
-void Events::listen(int descriptor) const {
+void WakeDescriptor::listen(int descriptor) const {
   if (descriptor < 0) return;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -31,7 +31,7 @@ void Events::listen(int descriptor) const {
   }
 }
 
-void Events::unlisten(int descriptor) const {
+void WakeDescriptor::unlisten(int descriptor) const {
   if (descriptor >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
 }
 

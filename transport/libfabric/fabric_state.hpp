@@ -9,7 +9,7 @@
 namespace shardwire::transport::libfabric {
 
 /// Completions that have to run once libfabric has returned.
-class Finished {
+class DueCompletions {
  public:
   void add(const void* owner, Completion done, Outcome outcome) {
     items_.push_back({owner, std::move(done), std::move(outcome)});
@@ -32,10 +32,10 @@ class Finished {
 };
 
 /// The descriptor that tells of all others.
-class Events {
+class WakeDescriptor {
  public:
   /// Errors: throws Error{out_of_resources}.
-  Events();
+  WakeDescriptor();
   void listen(int descriptor) const;
   /// Before it is closed.
   void unlisten(int descriptor) const;
@@ -46,10 +46,10 @@ class Events {
 };
 
 /// What a fabric and its endpoints share.
-struct Core {
+struct FabricState {
   std::shared_ptr<Domain> domain;  // owners: the fabric, its endpoints, its regions
-  Events events{};
-  Finished finished{};
+  WakeDescriptor wake{};
+  DueCompletions finished{};
 };
 
 }  // namespace shardwire::transport::libfabric
