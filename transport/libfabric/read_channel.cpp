@@ -61,6 +61,7 @@ void ReadChannel::read(const RemoteKey& key, std::span<const ReadRange> ranges, 
   auto list = std::make_unique<List>();
   list->key = key;
   list->done = std::move(done);
+  list->ranges.reserve(ranges.size());
   std::ranges::copy_if(ranges, std::back_inserter(list->ranges),
                        [](const ReadRange& range) { return !range.into.empty(); });
   if (list->ranges.empty()) return state_->finished.add(owner_, std::move(list->done), {});

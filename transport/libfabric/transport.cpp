@@ -75,6 +75,7 @@ class LibfabricFabric final : public Fabric {
                    .name = name_of(serving_.endpoint.get())};
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
   Clock::time_point next_watch_{};
+  std::vector<fid*> queues_;  // of arm(), which a session calls before it sleeps, each time
   std::string warning_ = state_->domain->warning();
 };
 
@@ -124,14 +125,14 @@ bool LibfabricFabric::progress() {
 bool LibfabricFabric::arm() {
   next_watch_ = {};  // whatever wakes the caller, it may be a peer that died
   if (!state_->finished.empty()) return false;
-  std::vector<fid*> queues{&serving_.queue->fid};
+  queues_.assign(1, &serving_.queue->fid);
   for (const LibfabricEndpoint* const endpoint : *endpoints_) {
     const ReadChannel* const channel = endpoint->channel();
     if (channel == nullptr) continue;
     if (channel->must_poll()) return false;
-    if (fid* const queue = channel->queue()) queues.push_back(queue);
+    if (fid* const queue = channel->queue()) queues_.push_back(queue);
   }
-  return state_->domain->arm(queues);
+  return state_->domain->arm(queues_);
 }
 
 std::string LibfabricFabric::take_warning() {
