@@ -11,8 +11,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "support/descriptors.hpp"
 #include "support/job.hpp"
@@ -93,6 +96,33 @@ class SilentPort {
  private:
   support::Descriptor listener_;
   std::array<support::Descriptor, 4> waiting_;
+  int number_ = 0;
+};
+
+/// Takes what comes to a loopback port, and never says a word.
+class MutePort {
+ public:
+  MutePort() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    socklen_t length = sizeof address;
+    BOOST_REQUIRE(::bind(listener_.get(), raw, length) == 0);
+    BOOST_REQUIRE(::listen(listener_.get(), 64) == 0);
+    BOOST_REQUIRE(::getsockname(listener_.get(), raw, &length) == 0);
+    number_ = ntohs(address.sin_port);
+  }
+  [[nodiscard]] int number() const { return number_; }
+  /// How many have come since the last call.
+  int callers() {
+    int count = 0;
+    while (support::Descriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC))) ++count;
+    return count;
+  }
+
+ private:
+  support::Descriptor listener_;
   int number_ = 0;
 };
 
@@ -230,6 +260,24 @@ BOOST_AUTO_TEST_CASE(an_address_of_another_job_is_passed_over) {
              bytes_of(elsewhere->text("shardwire/rendezvous/other") + store->text("shardwire/rendezvous/job")));
   Session one = Session::join(through(store, 1, 2), quick());
   on_members(2, [&](int member) { meet(member == 0 ? zero : one); });
+}
+
+// The timer of the attempt before must not end it.
+BOOST_AUTO_TEST_CASE(an_address_that_the_store_names_anew_is_given_its_time) {
+  const auto store = std::make_shared<MemoryStore>();
+  store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(free_port()) + "\n"));
+  MutePort later;
+  on_members(2, [&](int member) {
+    if (member == 0) {
+      std::this_thread::sleep_for(300ms);
+      store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(later.number()) + "\n"));
+      return;
+    }
+    const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(2500ms)); });
+    require(error.code() == ErrorCode::timed_out, "timed out");
+    require(says(error, "port " + std::to_string(later.number())), error.what());
+  });
+  BOOST_TEST(later.callers() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(the_interface_that_is_named_is_the_one_that_is_put) {

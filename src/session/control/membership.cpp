@@ -73,6 +73,7 @@ void Membership::rendezvous_moved(std::vector<SocketAddress> rendezvous) {
 }
 
 void Membership::connect() {
+  retry_timer_.stop();  // that of an earlier attempt would end this one
   contact_ = rendezvous_at_[tried_++ % rendezvous_at_.size()];
   Connection::Events events;
   events.ready = [this](Connection& connection) {
