@@ -262,6 +262,56 @@ BOOST_AUTO_TEST_CASE(an_address_of_another_job_is_passed_over) {
   on_members(2, [&](int member) { meet(member == 0 ? zero : one); });
 }
 
+// What an earlier start of the job has left, where another job listens by now.
+BOOST_AUTO_TEST_CASE(who_finds_another_job_goes_on_looking_for_its_own) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto elsewhere = std::make_shared<MemoryStore>();
+  const Session other = Session::join(through(elsewhere, 0, 2, "other"), quick());
+  store->put("shardwire/rendezvous/job", bytes_of(elsewhere->text("shardwire/rendezvous/other")));
+  on_members(2, [&](int member) {
+    if (member == 0) std::this_thread::sleep_for(500ms);  // by then the other has been refused
+    Session session = Session::join(through(store, member, 2), quick());
+    meet(session);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_another_job_gives_up_is_asked_again) {
+  const auto store = std::make_shared<MemoryStore>();
+  Bootstrap earlier = through(std::make_shared<MemoryStore>(), 0, 2, "other");
+  earlier.port = free_port();
+  std::optional<Session> other = Session::join(earlier, quick());
+  store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(earlier.port) + "\n"));
+  on_members(2, [&](int member) {
+    Bootstrap bootstrap = through(store, member, 2);
+    bootstrap.port = earlier.port;  // so that the value in the store never changes
+    if (member == 0) {
+      std::this_thread::sleep_for(500ms);
+      other.reset();
+    }
+    Session session = Session::join(bootstrap, quick());
+    meet(session);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(who_was_refused_everywhere_says_by_whom_when_its_time_is_over) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto elsewhere = std::make_shared<MemoryStore>();
+  const Session other = Session::join(through(elsewhere, 0, 2, "other"), quick());
+  const std::string at = elsewhere->text("shardwire/rendezvous/other");
+  const auto began = std::chrono::steady_clock::now();
+  for (const std::string& more : {std::string(), "127.0.0.1 " + std::to_string(free_port()) + "\n"}) {
+    store->put("shardwire/rendezvous/job", bytes_of(at + more));
+    const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(500ms)); });
+    BOOST_TEST((error.code() == ErrorCode::timed_out));
+    BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
+    const std::string port = at.substr(at.find(' ') + 1, at.size() - at.find(' ') - 2);
+    BOOST_TEST(
+        says(error, "could not join at 127.0.0.1 port " + port + ", where member 0 has to be: this is job 'other'"),
+        error.what());
+  }
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+}
+
 // The timer of the attempt before must not end it.
 BOOST_AUTO_TEST_CASE(an_address_that_the_store_names_anew_is_given_its_time) {
   const auto store = std::make_shared<MemoryStore>();

@@ -14,6 +14,7 @@ namespace shardwire {
 namespace {
 
 constexpr std::chrono::milliseconds retry_interval(50);
+constexpr std::chrono::seconds refused_interval(1);  // until those that have refused are asked again
 constexpr std::chrono::seconds attempt_limit(3);
 constexpr std::chrono::seconds inquiry_limit(2);
 constexpr Rendezvous::ClientId own_client = 0;  // member 0 itself; connections count from 1
@@ -49,12 +50,7 @@ void Membership::join(std::vector<SocketAddress> rendezvous, Duration timeout, J
   contact_ = rendezvous_at_.front();
   try {
     if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name is an error at once
-    join_timer_.start(timeout, [this] {
-      const std::string why = fmt::format("member {} of {} could not join at {} port {}, where member 0 has to be: {}",
-                                          bootstrap_.rank, bootstrap_.world_size, contact_.host, contact_.port,
-                                          last_refusal_.empty() ? "no answer" : last_refusal_);
-      end_joining(std::make_exception_ptr(Error(ErrorCode::timed_out, why, std::vector<Rank>{Rank{0}})));
-    });
+    join_timer_.start(timeout, [this] { time_out(); });
     if (bootstrap_.rank != 0) return connect();
     rendezvous_.emplace(bootstrap_.world_size,
                         [this](auto clients, const wire::Message& message) { deliver(clients, message); });
@@ -69,7 +65,8 @@ void Membership::rendezvous_moved(std::vector<SocketAddress> rendezvous) {
   if (!joined_) return;
   rendezvous_at_ = std::move(rendezvous);
   tried_ = 0;
-  if (!connection_->ready()) try_next();
+  failed_attempt_.reset();
+  if (connection_ == nullptr || !connection_->ready()) try_next();
 }
 
 void Membership::connect() {
@@ -85,7 +82,12 @@ void Membership::connect() {
     if (!joined_) return ended(reason, orderly);
     refused(reason);
   };
-  connection_ = Connection::connect(loop_, contact_, identity_, std::move(events));
+  try {
+    connection_ = Connection::connect(loop_, contact_, identity_, std::move(events));
+  } catch (const Error& error) {  // an address of a kind that this host does not have
+    if (!bootstrap_.store || error.code() == ErrorCode::out_of_resources) throw;
+    return refused(error);
+  }
   if (rendezvous_at_.size() == 1) return;
   // One that nobody can reach from here may stay silent for minutes.
   retry_timer_.start(attempt_limit, [this] {
@@ -95,7 +97,7 @@ void Membership::connect() {
 
 void Membership::try_next() {
   if (!joined_) return;
-  connection_->drop();
+  if (connection_) connection_->drop();
   try {
     connect();
   } catch (const Error&) {  // must not cross libuv
@@ -103,18 +105,33 @@ void Membership::try_next() {
   }
 }
 
-// Who is not there yet is tried again; what is said against this member is final, unless another address is left.
+// Who is not there yet is tried again. What is said against this member is final where everybody knows the address. What a store
+// has may be from an earlier start of the job: whoever answers there by now says nothing about member 0, which is yet to come.
 void Membership::refused(const Error& reason) {
-  last_refusal_ = reason.what();
-  if (reason.code() != ErrorCode::peer_lost) {
-    if (rendezvous_at_.size() == 1) {
-      return end_joining(std::make_exception_ptr(
-          Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
-                                           job_of(bootstrap_), contact_.host, contact_.port, reason.what()))));
-    }
-    std::erase(rendezvous_at_, contact_);
+  const bool answered = reason.code() != ErrorCode::peer_lost;
+  if (answered && !bootstrap_.store) {
+    return end_joining(std::make_exception_ptr(
+        Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
+                                         job_of(bootstrap_), contact_.host, contact_.port, reason.what()))));
   }
-  retry_timer_.start(retry_interval, [this] { try_next(); });
+  if (answered && !(failed_attempt_ && failed_attempt_->why == reason.what())) {
+    host_.log(LogLevel::warning, fmt::format("member {} is refused at {} port {}, and looks further: {}",
+                                             bootstrap_.rank, contact_.host, contact_.port, reason.what()));
+  }
+  if (answered || !failed_attempt_ || !failed_attempt_->answered)
+    failed_attempt_ = FailedAttempt{contact_, reason.what(), answered};
+  const bool all_tried = tried_ % rendezvous_at_.size() == 0;
+  retry_timer_.start(failed_attempt_->answered && all_tried ? refused_interval : retry_interval,
+                     [this] { try_next(); });
+}
+
+void Membership::time_out() {
+  const auto [at, why, answered] = failed_attempt_.value_or(FailedAttempt{contact_, "no answer", false});
+  end_joining(std::make_exception_ptr(
+      Error(ErrorCode::timed_out,
+            fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}", bootstrap_.rank,
+                        bootstrap_.world_size, job_of(bootstrap_), at.host, at.port, why),
+            std::vector<Rank>{Rank{0}})));
 }
 
 // Where all expect it: a port that is taken is an error. Of several addresses some may be of no use.

@@ -83,9 +83,17 @@ class Membership {
   void gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Done done);
 
  private:
+  /// Why an attempt to join has failed.
+  struct FailedAttempt {
+    SocketAddress at;
+    std::string why;
+    bool answered = false;  // somebody is there, and has refused
+  };
+
   void connect();
   void try_next();
   void refused(const Error& reason);
+  void time_out();
   void announce(const SocketAddress& at);
   void listen_as_rendezvous();
   /// Ends joining with what `taken` says and who has the port.
@@ -121,7 +129,7 @@ class Membership {
   std::shared_ptr<Connection> inquiry_;  // to who has the port of this rendezvous. Owners: as connection_
   Timer join_timer_;
   Timer retry_timer_;
-  std::string last_refusal_;
+  std::optional<FailedAttempt> failed_attempt_;  // the last one; the last refusal, if there was any
 };
 
 }  // namespace shardwire
