@@ -142,10 +142,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   begin_with_kernels_of(settings.costs);
   const auto began = Clock::now();
   const Duration timeout = settings.join_timeout;
-  std::optional<StoredRendezvous> stored;
-  if (bootstrap.store) stored.emplace(bootstrap);
-  std::vector<SocketAddress> rendezvous =
-      stored && bootstrap.rank != 0 ? stored->wait(timeout) : rendezvous_of(bootstrap);
+  const auto left = [&] { return std::max<Duration>(timeout - (Clock::now() - began), std::chrono::milliseconds(1)); };
 
   Core::Setup setup;
   setup.bootstrap = bootstrap;
@@ -175,19 +172,25 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
     core_->log_warnings();
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
-    const Duration left = std::max<Duration>(timeout - (Clock::now() - began), std::chrono::milliseconds(1));
-    core_->membership().join(std::move(rendezvous), left, [joined](const std::exception_ptr& error) {
-      if (error) {
-        joined->set_exception(error);
-      } else {
-        joined->set_value();
-      }
-    });
   });
   try {
+    std::optional<StoredRendezvous> stored;
+    if (bootstrap.store) stored.emplace(bootstrap);
+    // Last: once the address is known, all the time that is left is for the connection.
+    std::vector<SocketAddress> rendezvous =
+        stored && bootstrap.rank != 0 ? stored->wait(left(), timeout) : rendezvous_of(bootstrap);
+    loop_->call([&] {
+      core_->membership().join(std::move(rendezvous), left(), [joined](const std::exception_ptr& error) {
+        if (error) {
+          joined->set_exception(error);
+        } else {
+          joined->set_value();
+        }
+      });
+    });
     // What was stored may be from a member 0 that is gone.
     while (stored && bootstrap.rank != 0 && outcome.wait_for(store_interval) != std::future_status::ready) {
-      auto news = stored->news();
+      auto news = stored->news(std::min<Duration>(left(), store_interval));
       if (news) loop_->call([&] { core_->membership().rendezvous_moved(std::move(*news)); });
     }
     outcome.get();

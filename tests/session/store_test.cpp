@@ -126,6 +126,19 @@ class MutePort {
   int number_ = 0;
 };
 
+/// Whose first answer takes this long.
+class SlowStore final : public MemoryStore {
+ public:
+  explicit SlowStore(std::chrono::milliseconds delay) : delay_(delay) {}
+  std::optional<Bytes> get(const std::string& key, std::chrono::nanoseconds timeout) override {
+    std::this_thread::sleep_for(std::exchange(delay_, 0ms));
+    return MemoryStore::get(key, timeout);
+  }
+
+ private:
+  std::chrono::milliseconds delay_;
+};
+
 /// On loopback.
 Bootstrap through(std::shared_ptr<KeyValueStore> store, int rank, int members, const std::string& run_id = "job") {
   Bootstrap bootstrap;
@@ -328,6 +341,24 @@ BOOST_AUTO_TEST_CASE(an_address_that_the_store_names_anew_is_given_its_time) {
     require(says(error, "port " + std::to_string(later.number())), error.what());
   });
   BOOST_TEST(later.callers() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(how_little_time_was_left_to_connect_is_said) {
+  const auto store = std::make_shared<SlowStore>(900ms);
+  MutePort mute;
+  store->put("shardwire/rendezvous/job", bytes_of("127.0.0.1 " + std::to_string(mute.number()) + "\n"));
+  const Error error = failure_of([&] { Session::join(through(store, 1, 2), patient_for(1000ms)); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST(says(error, "no answer in 0.0"), error.what());
+}
+
+// Nothing but connecting is left to do once the address has come.
+BOOST_AUTO_TEST_CASE(fabrics_are_opened_before_member_0_is_waited_for) {
+  const Environment environment(std::map<std::string, std::string>{{"SHARDWIRE_TCP_STREAMS", "many"}});
+  SessionOptions options = patient_for(300ms);
+  options.transport = "tcp";
+  refused(ErrorCode::invalid_argument, "SHARDWIRE_TCP_STREAMS",
+          [&] { Session::join(through(std::make_shared<MemoryStore>(), 1, 2), options); });
 }
 
 BOOST_AUTO_TEST_CASE(the_interface_that_is_named_is_the_one_that_is_put) {

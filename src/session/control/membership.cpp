@@ -50,7 +50,7 @@ void Membership::join(std::vector<SocketAddress> rendezvous, Duration timeout, J
   contact_ = rendezvous_at_.front();
   try {
     if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name is an error at once
-    join_timer_.start(timeout, [this] { time_out(); });
+    join_timer_.start(timeout, [this, timeout] { time_out(timeout); });
     if (bootstrap_.rank != 0) return connect();
     rendezvous_.emplace(bootstrap_.world_size,
                         [this](auto clients, const wire::Message& message) { deliver(clients, message); });
@@ -125,8 +125,9 @@ void Membership::refused(const Error& reason) {
                      [this] { try_next(); });
 }
 
-void Membership::time_out() {
-  const auto [at, why, answered] = failed_attempt_.value_or(FailedAttempt{contact_, "no answer", false});
+void Membership::time_out(Duration after) {
+  const auto [at, why, answered] = failed_attempt_.value_or(FailedAttempt{
+      contact_, fmt::format("no answer in {:.3g} s", std::chrono::duration<double>(after).count()), false});
   end_joining(std::make_exception_ptr(
       Error(ErrorCode::timed_out,
             fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}", bootstrap_.rank,

@@ -93,7 +93,7 @@ class Membership {
   void connect();
   void try_next();
   void refused(const Error& reason);
-  void time_out();
+  void time_out(Duration after);
   void announce(const SocketAddress& at);
   void listen_as_rendezvous();
   /// Ends joining with what `taken` says and who has the port.

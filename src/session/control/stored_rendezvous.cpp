@@ -44,22 +44,22 @@ void StoredRendezvous::put(std::span<const SocketAddress> addresses) {
   bootstrap_.store->put(key_, Bytes(bytes, bytes + text.size()));
 }
 
-std::vector<SocketAddress> StoredRendezvous::wait(Duration timeout) {
+std::vector<SocketAddress> StoredRendezvous::wait(Duration timeout, Duration join_timeout) {
   auto value = bootstrap_.store->get(key_, timeout);
   if (!value) {
     throw Error(
         ErrorCode::timed_out,
         fmt::format("member {} of {} could not join: waited {} s for member 0, which has put no address under "
                     "'{}' into the store that they share",
-                    bootstrap_.rank, bootstrap_.world_size, std::chrono::duration<double>(timeout).count(), key_),
+                    bootstrap_.rank, bootstrap_.world_size, std::chrono::duration<double>(join_timeout).count(), key_),
         std::vector<Rank>{Rank{0}});
   }
   seen_ = std::move(*value);
   return parse();
 }
 
-std::optional<std::vector<SocketAddress>> StoredRendezvous::news() {
-  auto value = bootstrap_.store->get(key_, std::chrono::seconds(1));
+std::optional<std::vector<SocketAddress>> StoredRendezvous::news(Duration timeout) {
+  auto value = bootstrap_.store->get(key_, timeout);
   if (!value || *value == seen_) return std::nullopt;
   seen_ = std::move(*value);
   return parse();

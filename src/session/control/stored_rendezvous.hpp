@@ -20,10 +20,11 @@ class StoredRendezvous {
   explicit StoredRendezvous(const Bootstrap& bootstrap);
 
   void put(std::span<const SocketAddress> addresses);
+  /// `timeout` is what is left of `join_timeout`, which the error tells.
   /// Errors: throws Error{timed_out} naming member 0, Error{transport_failed} for a value that is no list of addresses.
-  std::vector<SocketAddress> wait(Duration timeout);
+  std::vector<SocketAddress> wait(Duration timeout, Duration join_timeout);
   /// What is there now, unless it is what was seen last. Errors: as wait().
-  std::optional<std::vector<SocketAddress>> news();
+  std::optional<std::vector<SocketAddress>> news(Duration timeout);
 
  private:
   [[nodiscard]] std::vector<SocketAddress> parse() const;
