@@ -8,6 +8,7 @@
 #error "shardwire/mpi.hpp: include <mpi.h> first"
 #endif
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shardwire/bootstrap.hpp"
@@ -34,13 +36,15 @@ inline void check_mpi(int status, const char* call) {
   throw Error(ErrorCode::transport_failed, std::string(call) + ": " + text.data());
 }
 
-/// One value, told once by rank 0 of a communicator to all others. By single messages: a broadcast would pass through ranks that
-/// are late.
+/// What rank 0 of a communicator tells all others, once for each session. By single messages: a broadcast would pass through
+/// ranks that are late. Nothing is received before it has come, so that who gives up has nothing to take back.
 class MpiStore final : public KeyValueStore {
  public:
   MpiStore(MPI_Comm comm, std::chrono::nanoseconds timeout) : comm_(comm), timeout_(timeout) {}
 
-  void put(const std::string&, const Bytes& value) override {
+  void put(const std::string& key, const Bytes& value) override { put_within(key, value, timeout_); }
+
+  void put_within(const std::string&, const Bytes& value, std::chrono::nanoseconds timeout) override {
     if (value_) {
       throw Error(ErrorCode::invalid_argument,
                   "a bootstrap of bootstrap_from_mpi() is for one session: make another for the next");
@@ -52,67 +56,93 @@ class MpiStore final : public KeyValueStore {
     value_ = value;
     int ranks = 0;
     check_mpi(MPI_Comm_size(comm_, &ranks), "MPI_Comm_size");
-    std::vector<MPI_Request> requests(static_cast<std::size_t>(ranks - 1), MPI_REQUEST_NULL);
-    auto message = std::make_unique<Bytes>(value);
+    Sends sends{std::make_unique<Bytes>(value),
+                std::vector<MPI_Request>(static_cast<std::size_t>(ranks - 1), MPI_REQUEST_NULL)};
     for (int rank = 1; rank < ranks; ++rank) {
-      check_mpi(MPI_Isend(message->data(), static_cast<int>(message->size()), MPI_BYTE, rank, tag, comm_,
-                          &requests[static_cast<std::size_t>(rank) - 1]),
+      check_mpi(MPI_Isend(sends.message->data(), static_cast<int>(value.size()), MPI_BYTE, rank, tag, comm_,
+                          &sends.requests[static_cast<std::size_t>(rank) - 1]),
                 "MPI_Isend");
     }
-    if (await(requests, timeout_)) return;
-    static_cast<void>(message.release());  // late ranks may still take it
+    if (await(sends.requests, std::min(timeout, timeout_))) return;
     std::vector<Rank> missing;
     std::string names;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i] == MPI_REQUEST_NULL) continue;
-      check_mpi(MPI_Request_free(&requests[i]), "MPI_Request_free");
+    for (std::size_t i = 0; i < sends.requests.size(); ++i) {
+      if (sends.requests[i] == MPI_REQUEST_NULL) continue;
       missing.push_back(Rank{static_cast<std::int32_t>(i) + 1});
       names += (names.empty() ? "" : ", ") + std::to_string(i + 1);
     }
     throw Error(ErrorCode::timed_out, "waited in vain for ranks of the communicator to join: " + names, missing);
   }
 
+  /// The oldest message; asked again, the newest. So sessions that rank 0 opens one after the other are joined in that order, and
+  /// what it sent in a join that this rank has missed is passed over once nobody answers there.
   std::optional<Bytes> get(const std::string&, std::chrono::nanoseconds timeout) override {
-    if (value_) return value_;
-    Bytes message(max_bytes);
-    std::vector<MPI_Request> request(1, MPI_REQUEST_NULL);
-    check_mpi(MPI_Irecv(message.data(), static_cast<int>(max_bytes), MPI_BYTE, 0, tag, comm_, request.data()),
-              "MPI_Irecv");
-    MPI_Status status{};
-    const bool came = await(request, timeout, &status);
-    if (!came) {  // it may come this very moment
-      check_mpi(MPI_Cancel(request.data()), "MPI_Cancel");
-      check_mpi(MPI_Wait(request.data(), &status), "MPI_Wait");
-      int cancelled = 0;
-      check_mpi(MPI_Test_cancelled(&status, &cancelled), "MPI_Test_cancelled");
-      if (cancelled != 0) return std::nullopt;
+    if (value_) {
+      while (receive()) {
+      }
+      return value_;
     }
-    int size = 0;
-    check_mpi(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
-    message.resize(static_cast<std::size_t>(size));
-    value_ = std::move(message);
+    const auto began = std::chrono::steady_clock::now();
+    while (!receive()) {
+      if (std::chrono::steady_clock::now() - began >= timeout) return std::nullopt;
+      std::this_thread::sleep_for(interval);
+    }
     return value_;
   }
 
  private:
   static constexpr std::size_t max_bytes = 1024;  // leaves rank 0 at once on most networks, whoever is late
   static constexpr int tag = 21351;
+  static constexpr std::chrono::milliseconds interval{1};
+
+  /// Messages under way. What has not left in the end, late ranks may still take: MPI goes on reading these bytes, so they stay.
+  struct Sends {
+    Sends(std::unique_ptr<Bytes> bytes, std::vector<MPI_Request> under_way)
+        : message(std::move(bytes)), requests(std::move(under_way)) {}
+    ~Sends() {
+      bool all_left = true;
+      for (MPI_Request& request : requests) {
+        if (request == MPI_REQUEST_NULL) continue;
+        all_left = false;
+        static_cast<void>(MPI_Request_free(&request));
+      }
+      if (!all_left) static_cast<void>(message.release());
+    }
+    Sends(const Sends&) = delete;
+    Sends& operator=(const Sends&) = delete;
+
+    std::unique_ptr<Bytes> message;
+    std::vector<MPI_Request> requests;
+  };
 
   /// False when some have not ended by then; those that have are null.
-  static bool await(std::vector<MPI_Request>& requests, std::chrono::nanoseconds timeout,
-                    MPI_Status* status = MPI_STATUS_IGNORE) {
-    const auto give_up = std::chrono::steady_clock::now() + timeout;
+  static bool await(std::vector<MPI_Request>& requests, std::chrono::nanoseconds timeout) {
+    const auto began = std::chrono::steady_clock::now();
     while (true) {
       bool all = true;
       for (MPI_Request& request : requests) {
         int done = 1;
-        if (request != MPI_REQUEST_NULL) check_mpi(MPI_Test(&request, &done, status), "MPI_Test");
+        if (request != MPI_REQUEST_NULL) check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
         all = all && done != 0;
       }
       if (all) return true;
-      if (std::chrono::steady_clock::now() >= give_up) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (std::chrono::steady_clock::now() - began >= timeout) return false;
+      std::this_thread::sleep_for(interval);
     }
+  }
+
+  /// False when there is no message.
+  bool receive() {
+    int there = 0;
+    MPI_Status status{};
+    check_mpi(MPI_Iprobe(0, tag, comm_, &there, &status), "MPI_Iprobe");
+    if (there == 0) return false;
+    int size = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
+    Bytes message(static_cast<std::size_t>(size));
+    check_mpi(MPI_Recv(message.data(), size, MPI_BYTE, 0, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+    value_ = std::move(message);
+    return true;
   }
 
   MPI_Comm comm_;
@@ -124,17 +154,24 @@ class MpiStore final : public KeyValueStore {
 
 /// Members are the ranks of `comm`; while they join, rank 0 sends its addresses to each. Run id, interface and job key are taken
 /// from the environment, as by bootstrap_from_store().
-/// Collective: making the bootstrap is not; the Session::join() with it is, over `comm`. Rank 0 waits up to `timeout` where MPI
-///             does not buffer a message for a rank that is late. Each bootstrap is for one session.
-/// Messages:   have the tag 21351; no rank may have a receive from any source or with any tag under way on `comm` meanwhile.
-/// Ownership:  borrows `comm` until the session has joined.
-/// Threads:    MPI is called by Session::join() on the thread that calls it, and by no other.
+/// Collective: making the bootstrap is not; the Session::join() with it is, over `comm`, and each bootstrap is for one session.
+///             Joining is no barrier: who is missing is said by the first gather(). Before rank 0 opens the next session over
+///             `comm`, all have joined the one before (a gather() has returned) or have given up on it; sessions that are joined
+///             at the same time want communicators of their own. After a join that has failed make new bootstraps: ranks pass over
+///             what rank 0 sent in joins that they have missed, which takes a second.
+/// Deadline:   that of the join, for all ranks: SessionOptions::join_timeout, else SHARDWIRE_JOIN_TIMEOUT. Where MPI buffers no
+///             messages, rank 0 waits that long for ranks that are late, or up to `timeout` if that is less.
+/// Messages:   have the tag 21351; no rank may receive or probe from any source or with any tag on `comm` meanwhile.
+/// Ownership:  borrows `comm` until Session::join() has returned or thrown. At most 1 KiB stays allocated for each join of rank 0
+///             that fails while MPI still has messages to deliver: late ranks may take them.
+/// Threads:    MPI is called by bootstrap_from_mpi() and Session::join() on the thread that calls them, and by no other: any level of
+///             MPI_Init_thread() will do that allows this thread to call MPI.
 /// Errors:     throws Error{invalid_argument} before MPI_Init(), after MPI_Finalize(), and for a communicator that is null or
 ///             has two groups; Error{transport_failed} when MPI runs alone although a launcher has started several processes
 ///             (it is that of another MPI, or has no server). Session::join() throws Error{timed_out} naming rank 0, or on
-///             rank 0 those that have not come; Error{transport_failed} for a fault of MPI, if the communicator's error handler
-///             returns.
-inline Bootstrap bootstrap_from_mpi(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::minutes(1)) {
+///             rank 0 those that have not taken its message; Error{invalid_argument} on rank 0 for a bootstrap that was used
+///             before; Error{transport_failed} for a fault of MPI, if the communicator's error handler returns.
+inline Bootstrap bootstrap_from_mpi(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
   int initialised = 0;
   int finalised = 0;
   detail::check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");

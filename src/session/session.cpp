@@ -196,7 +196,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
     outcome.get();
     if (stored && bootstrap.rank == 0) {
       loop_->call([&] { rendezvous = core_->membership().rendezvous(); });
-      stored->put(rendezvous);
+      stored->put(rendezvous, left());
     }
   } catch (...) {
     stop();

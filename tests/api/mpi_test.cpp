@@ -3,12 +3,19 @@
 // all ranks together.
 //   mpi_test later         the same, after a session that MPI knew nothing of
 //   mpi_test absent RANK   that rank does not come, and the others say who is missing
+//   mpi_test absent-pmix RANK  the same, by bootstrap_from_env() and without MPI
+//   mpi_test again         the same as without words, after a join that all but rank 0 have missed
+//   mpi_test unbuffered    an MPI that buffers nothing: rank 0 waits no longer than the environment says; then all join
+//   mpi_test receive-fault, send-fault  a call of MPI fails in a join; then all join
 //   mpi_test alone         MPI runs alone although several processes were started: that is refused
 #include <mpi.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <optional>
 #include <shardwire/mpi.hpp>
 #include <shardwire/shardwire.hpp>
@@ -22,9 +29,45 @@ using namespace std::chrono_literals;
 
 namespace {
 
+// What MPI is made to do, by its profiling interface.
+bool buffers_nothing = false;
+int polls_to_fault = 0;       // the one that many calls later fails
+int send_to_fail = -1;        // to this rank
+const void* sent = nullptr;   // the bytes of the first send
+std::vector<std::byte> copy;  // of these
+
+bool poll_fails() {
+  return polls_to_fault > 0 && --polls_to_fault == 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
+  if (to == send_to_fail) return MPI_ERR_OTHER;
+  if (sent == nullptr) {
+    sent = buffer;
+    copy.resize(static_cast<std::size_t>(count));
+    std::memcpy(copy.data(), buffer, copy.size());
+  }
+  return buffers_nothing ? PMPI_Issend(buffer, count, type, to, tag, comm, request)
+                         : PMPI_Isend(buffer, count, type, to, tag, comm, request);
+}
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
+  return poll_fails() ? MPI_ERR_OTHER : PMPI_Test(request, done, status);
+}
+int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* there, MPI_Status* status) {
+  return poll_fails() ? MPI_ERR_OTHER : PMPI_Iprobe(from, tag, comm, there, status);
+}
+
+}  // extern "C"
+
+namespace {
+
 // Whether all that arrived is right.
 bool rows_to_columns(MPI_Comm comm, float seed) {
-  auto session = Session::join(bootstrap_from_mpi(comm), {.join_timeout = 60s});
+  auto session = Session::join(bootstrap_from_mpi(comm), {.join_timeout = 20s});
   const Rank me{session.rank()};
   const int ranks = session.world_size();
   const TensorSpec weight{{"weight", "exp_avg"}, DType::f32, {64, 48}};
@@ -47,14 +90,14 @@ bool rows_to_columns(MPI_Comm comm, float seed) {
 }
 
 // Whether the others say that rank `absent` is missing: those that wait for rank 0 cannot join.
-bool without(int absent, int rank) {
+bool without(int absent, int rank, const std::function<Bootstrap()>& bootstrap) {
   if (rank == absent) {
     std::this_thread::sleep_for(6s);
     return true;
   }
   std::optional<Session> session;
   try {
-    session = Session::join(bootstrap_from_mpi(MPI_COMM_WORLD, 2s), {.join_timeout = 2s});
+    session = Session::join(bootstrap(), {.join_timeout = 2s});
     session->gather("joined", {}, 2s);
   } catch (const Error& error) {
     if (rank == 0) std::this_thread::sleep_for(2s);  // the others hear from it who is missing
@@ -62,6 +105,55 @@ bool without(int absent, int rank) {
     return error.code() == ErrorCode::timed_out && error.ranks() == std::vector<Rank>{Rank{absent}};
   }
   return false;
+}
+
+std::optional<Error> failure_of_join(const SessionOptions& options) {
+  try {
+    Session::join(bootstrap_from_mpi(MPI_COMM_WORLD), options);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+// Joins that go wrong, on all ranks; whether they do so as they should. Rank 0 leaves messages that nobody has taken.
+bool missed_each_other(int rank) {
+  bool fine = true;
+  if (rank != 0) {
+    const auto failure = failure_of_join({.join_timeout = 200ms});
+    fine = failure && failure->code() == ErrorCode::timed_out && failure->ranks() == std::vector<Rank>{Rank{0}};
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) fine = !failure_of_join({.join_timeout = 20s});
+  return fine;
+}
+
+bool kept_the_time_to_join(int rank) {
+  if (rank != 0) return true;
+  ::setenv("SHARDWIRE_JOIN_TIMEOUT", "1.5", 1);
+  buffers_nothing = true;
+  const auto began = std::chrono::steady_clock::now();
+  const auto failure = failure_of_join({});
+  const auto took = std::chrono::steady_clock::now() - began;
+  return failure && failure->code() == ErrorCode::timed_out && failure->ranks() == std::vector{Rank{1}, Rank{2}} &&
+         took >= 1500ms && took < 15s;
+}
+
+bool lived_through_a_poll_that_fails(int rank) {
+  if (rank != 1) return true;
+  polls_to_fault = 3;
+  const auto failure = failure_of_join({.join_timeout = 20s});
+  return failure && failure->code() == ErrorCode::transport_failed;
+}
+
+bool lived_through_a_send_that_fails(int rank) {
+  if (rank != 0) return true;
+  buffers_nothing = true;
+  send_to_fail = 2;
+  const auto failure = failure_of_join({.join_timeout = 20s});
+  send_to_fail = -1;
+  // What is still to be read of the first message is there.
+  return failure && failure->code() == ErrorCode::transport_failed && std::memcmp(sent, copy.data(), copy.size()) == 0;
 }
 
 }  // namespace
@@ -75,6 +167,10 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {  // it is too early
     fine = error.code() == ErrorCode::invalid_argument;
   }
+  if (mode == "absent-pmix") {
+    const Bootstrap bootstrap = bootstrap_from_env();
+    return without(std::atoi(argv[2]), bootstrap.rank, [&] { return bootstrap; }) ? 0 : 1;
+  }
   // What the launcher is asked here must not keep MPI from it.
   if (mode == "later") {
     auto session = Session::join(bootstrap_from_env());
@@ -86,8 +182,14 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
     if (mode == "absent") {
-      fine = without(std::atoi(argv[2]), rank);
+      fine = without(std::atoi(argv[2]), rank, [] { return bootstrap_from_mpi(MPI_COMM_WORLD); });
     } else {
+      if (mode == "again") fine = missed_each_other(rank) && fine;
+      if (mode == "unbuffered") fine = kept_the_time_to_join(rank) && fine;
+      if (mode == "receive-fault") fine = lived_through_a_poll_that_fails(rank) && fine;
+      if (mode == "send-fault") fine = lived_through_a_send_that_fails(rank) && fine;
+      if (!fine) std::printf("rank %d: the first join did not end as it should\n", rank);
+      MPI_Barrier(MPI_COMM_WORLD);
       MPI_Comm half = MPI_COMM_NULL;
       MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
       fine = rows_to_columns(half, static_cast<float>(10 * (1 + rank % 2))) && fine;

@@ -14,5 +14,15 @@ if ldd "$libdir/libshardwire.so" | grep -E 'libmpi|libpmix'; then
   exit 1
 fi
 export LD_LIBRARY_PATH=$libdir
-mpirun --allow-run-as-root --oversubscribe --mca btl self,vader -n 4 ./program | tee output.txt
+launch=(mpirun --allow-run-as-root --oversubscribe --mca btl self,vader -n)
+"${launch[@]}" 4 ./program | tee output.txt
 [[ $(grep -c 'all is there' output.txt) == 4 ]]
+# Who never comes is named; the program says by its exit whether it was.
+for missing in 0 1; do
+  "${launch[@]}" 3 ./program absent $missing
+  "${launch[@]}" 3 ./program absent-pmix $missing
+done
+for mode in again unbuffered receive-fault send-fault; do
+  "${launch[@]}" 3 ./program $mode | tee output.txt
+  [[ $(grep -c 'all is there' output.txt) == 3 ]]
+done

@@ -37,11 +37,11 @@ StoredRendezvous::StoredRendezvous(const Bootstrap& bootstrap)
     : bootstrap_(bootstrap), key_(fmt::format("shardwire/rendezvous/{}", bootstrap.run_id)) {
 }
 
-void StoredRendezvous::put(std::span<const SocketAddress> addresses) {
+void StoredRendezvous::put(std::span<const SocketAddress> addresses, Duration timeout) {
   std::string text;
   for (const SocketAddress& one : addresses) text += fmt::format("{} {}\n", one.host, one.port);
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  bootstrap_.store->put(key_, Bytes(bytes, bytes + text.size()));
+  bootstrap_.store->put_within(key_, Bytes(bytes, bytes + text.size()), timeout);
 }
 
 std::vector<SocketAddress> StoredRendezvous::wait(Duration timeout, Duration join_timeout) {

@@ -19,7 +19,7 @@ class StoredRendezvous {
   /// Requires: the bootstrap has a store.
   explicit StoredRendezvous(const Bootstrap& bootstrap);
 
-  void put(std::span<const SocketAddress> addresses);
+  void put(std::span<const SocketAddress> addresses, Duration timeout);
   /// `timeout` is what is left of `join_timeout`, which the error tells.
   /// Errors: throws Error{timed_out} naming member 0, Error{transport_failed} for a value that is no list of addresses.
   std::vector<SocketAddress> wait(Duration timeout, Duration join_timeout);
