@@ -132,7 +132,8 @@ class Session {
   ///         when run id, job key or world size differ from member 0's; when a live member has the rank; for addresses,
   ///         interfaces, options and SHARDWIRE_* variables that mean nothing. Error{unsupported} when the transport is not in
   ///         this build, does not work here, or member 0 speaks another protocol. Error{out_of_resources} when the process
-  ///         may not open the descriptors that it takes.
+  ///         may not open the descriptors that it takes. With a store, what differs from member 0 does not end the waiting,
+  ///         since who refuses may be of another job: it is logged at once, and is what Error{timed_out} says in the end.
   static Session join(Bootstrap bootstrap, SessionOptions options = {});
 
   ~Session();
