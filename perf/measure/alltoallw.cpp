@@ -70,14 +70,6 @@ struct Parts {
   }
 };
 
-PlacedBox placed_around(const TensorLayout& tensor, Rank rank, const Box& box) {
-  for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {
-    if (contains(placed.box, box)) return placed;
-  }
-  throw std::runtime_error(
-      fmt::format("no box of rank {} holds a piece of {}", to_int(rank), to_string(tensor.spec.key)));
-}
-
 }  // namespace
 
 void check_mpi(int code, const char* operation) {

@@ -3,22 +3,21 @@
 #include <sched.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "perf/measure/read_loop.hpp"
+#include "perf/measure/ucx_side.hpp"
 #include "support/module_build.hpp"
-#include "transport/ucx/handles.hpp"
 
 namespace shardwire::perf {
 
 using transport::ucx::check;
-using transport::ucx::Config;
-using transport::ucx::ContextHandle;
-using transport::ucx::WorkerHandle;
 
 namespace {
+
+constexpr std::uint64_t features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+constexpr const char* hardware = "ib";
 
 // Before its key, if it has any memory, and its worker's address.
 struct PeerRecord {
@@ -36,40 +35,6 @@ struct KeyDeleter {
   void operator()(ucp_rkey* key) const { ucp_rkey_destroy(key); }
 };
 using KeyHandle = std::unique_ptr<ucp_rkey, KeyDeleter>;
-
-// A context with one worker.
-struct Side {
-  explicit Side(bool tcp);
-
-  ContextHandle context;
-  WorkerHandle worker;
-};
-
-// One thread per side, since not every UCX is built for more: who serves has a context of its own, as a session does. It may
-// be written to as well, since only so does UCX emulate reads, where there is no hardware.
-Side::Side(bool tcp) {
-  ucp_config_t* read = nullptr;
-  check(ucp_config_read(nullptr, nullptr, &read), "read the configuration of UCX");
-  const Config config(read);
-  if (tcp) {
-    check(ucp_config_modify(config.get(), "TLS", "tcp,self"), "choose the transports of UCX");
-    if (std::getenv("UCX_NET_DEVICES") == nullptr) {  // a job on several hosts names them
-      check(ucp_config_modify(config.get(), "NET_DEVICES", "lo"), "choose the devices of UCX");
-    }
-  } else if (std::getenv("UCX_TLS") == nullptr) {
-    check(ucp_config_modify(config.get(), "TLS", "ib"), "choose the transports of UCX");
-  }
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
-  ucp_context_h opened = nullptr;
-  check(ucp_init(&params, config.get(), &opened), "open a UCX context");
-  context.reset(opened);
-  const ucp_worker_params_t worker_params{};
-  ucp_worker_h created = nullptr;
-  check(ucp_worker_create(opened, &worker_params, &created), "create a UCX worker");
-  worker.reset(created);
-}
 
 // A peer, and the list that is read from it now.
 struct Peer {
@@ -89,9 +54,11 @@ void on_read(void* request, ucs_status_t status, void* user_data) noexcept {
   ucp_request_free(request);
 }
 
+// One thread per side, since not every UCX is built for more: who serves has a context of its own, as a session does. It may
+// be written to as well, since only so does UCX emulate reads, where there is no hardware.
 class UcxReadLoop final : public ReadLoop {
  public:
-  explicit UcxReadLoop(bool tcp) : serving_(tcp), reading_(tcp) {}
+  explicit UcxReadLoop(bool tcp) : serving_(tcp, features, hardware), reading_(tcp, features, hardware) {}
   ~UcxReadLoop() override;
   UcxReadLoop(const UcxReadLoop&) = delete;
   UcxReadLoop& operator=(const UcxReadLoop&) = delete;
@@ -104,8 +71,8 @@ class UcxReadLoop final : public ReadLoop {
   void serve();
   static void post(Peer& peer);
 
-  Side serving_;
-  Side reading_;
+  UcxSide serving_;
+  UcxSide reading_;
   ucp_mem_h memory_ = nullptr;
   std::vector<std::unique_ptr<Peer>> peers_;  // UCX points at them
   std::atomic<bool> stop_ = false;
@@ -113,22 +80,14 @@ class UcxReadLoop final : public ReadLoop {
 };
 
 UcxReadLoop::~UcxReadLoop() {
-  for (const auto& peer : peers_) {
-    peer->key.reset();
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    ucs_status_ptr_t const request = ucp_ep_close_nbx(peer->endpoint, &params);
-    if (!UCS_PTR_IS_PTR(request)) continue;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(reading_.worker.get());
-    ucp_request_free(request);
-  }
+  for (const auto& peer : peers_) peer->key.reset();
+  reading_.close_endpoints();  // while there are peers for UCX to tell
   if (server_.joinable()) {
     stop_ = true;
-    ucp_worker_signal(serving_.worker.get());
+    ucp_worker_signal(serving_.worker());
     server_.join();
   }
-  if (memory_ != nullptr) ucp_mem_unmap(serving_.context.get(), memory_);
+  if (memory_ != nullptr) ucp_mem_unmap(serving_.context(), memory_);
 }
 
 std::vector<std::byte> UcxReadLoop::expose(std::span<std::byte> memory) {
@@ -139,23 +98,20 @@ std::vector<std::byte> UcxReadLoop::expose(std::span<std::byte> memory) {
     params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
     params.address = memory.data();
     params.length = memory.size();
-    check(ucp_mem_map(serving_.context.get(), &params, &memory_), "register memory that is read");
+    check(ucp_mem_map(serving_.context(), &params, &memory_), "register memory that is read");
     void* packed = nullptr;
     std::size_t bytes = 0;
-    check(ucp_rkey_pack(serving_.context.get(), memory_, &packed, &bytes), "pack the key of memory that is read");
+    check(ucp_rkey_pack(serving_.context(), memory_, &packed, &bytes), "pack the key of memory that is read");
     append(key, packed, bytes);
     ucp_rkey_buffer_release(packed);
   }
-  ucp_address_t* address = nullptr;
-  std::size_t address_bytes = 0;
-  check(ucp_worker_get_address(serving_.worker.get(), &address, &address_bytes), "get the address of a UCX worker");
+  const std::vector<std::byte> address = serving_.address();
   record.key_bytes = key.size();
-  record.address_bytes = address_bytes;
+  record.address_bytes = address.size();
   std::vector<std::byte> out;
   append(out, &record, sizeof(record));
   append(out, key.data(), key.size());
-  append(out, address, address_bytes);
-  ucp_worker_release_address(serving_.worker.get(), address);
+  append(out, address.data(), address.size());
   server_ = std::thread([this] { serve(); });
   return out;
 }
@@ -163,9 +119,9 @@ std::vector<std::byte> UcxReadLoop::expose(std::span<std::byte> memory) {
 // Connections are made by both sides, whatever reads afterwards.
 void UcxReadLoop::serve() {
   while (!stop_) {
-    while (ucp_worker_progress(serving_.worker.get()) != 0) {
+    while (ucp_worker_progress(serving_.worker()) != 0) {
     }
-    if (ucp_worker_wait(serving_.worker.get()) != UCS_OK) ::sched_yield();
+    if (ucp_worker_wait(serving_.worker()) != UCS_OK) ::sched_yield();
   }
 }
 
@@ -179,10 +135,7 @@ void UcxReadLoop::connect(std::span<const std::byte> bytes) {
   }
   auto peer = std::make_unique<Peer>();
   peer->begin = record.begin;
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address = reinterpret_cast<const ucp_address_t*>(bytes.data() + record.key_bytes);
-  check(ucp_ep_create(reading_.worker.get(), &params, &peer->endpoint), "make a UCX endpoint");
+  peer->endpoint = reading_.connect(bytes.subspan(record.key_bytes));
   peers_.push_back(std::move(peer));
   if (record.key_bytes > 0) {
     ucp_rkey_h key = nullptr;
@@ -212,7 +165,7 @@ void UcxReadLoop::read(std::span<const ReadList> lists, Idle idle) {
     peer.next = 0;
     busy.push_back(&peer);
   }
-  ucp_worker* const worker = reading_.worker.get();
+  ucp_worker* const worker = reading_.worker();
   while (true) {
     bool done = true;
     for (Peer* const peer : busy) {
@@ -221,12 +174,7 @@ void UcxReadLoop::read(std::span<const ReadList> lists, Idle idle) {
       done = done && peer->next == peer->list->ranges.size() && peer->under_way == 0;
     }
     if (done) return;
-    if (ucp_worker_progress(worker) != 0) continue;
-    if (idle == Idle::yield) {
-      ::sched_yield();
-    } else {
-      check(ucp_worker_wait(worker), "wait for a UCX worker");
-    }
+    if (ucp_worker_progress(worker) == 0) reading_.wait(idle);
   }
 }
 

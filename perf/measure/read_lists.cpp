@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/measure/read_lists.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <stdexcept>
 
 #include "memory/strided_copy.hpp"
 
@@ -13,14 +10,6 @@ namespace {
 
 // A restore reads no more at once either, so longer runs are as many reads here as there.
 constexpr std::size_t max_read_bytes = 4u << 20;
-
-PlacedBox placed_around(const TensorLayout& tensor, Rank rank, const Box& box) {
-  for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {
-    if (contains(placed.box, box)) return placed;
-  }
-  throw std::runtime_error(
-      fmt::format("no box of rank {} holds a piece of {}", to_int(rank), to_string(tensor.spec.key)));
-}
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/measure/state_memory.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <stdexcept>
@@ -74,6 +76,14 @@ ElementCount StateMemory::check() const {
   each([&](const ElementValues& values, const PlacedBox& placed, std::byte* at) { values.check(placed, at, check); });
   if (check.first) throw std::runtime_error("wrong element after a restore: " + to_string(*check.first));
   return check.elements;
+}
+
+PlacedBox placed_around(const TensorLayout& tensor, Rank rank, const Box& box) {
+  for (const PlacedBox& placed : tensor.layout.boxes_of(tensor.spec.shape, rank)) {
+    if (contains(placed.box, box)) return placed;
+  }
+  throw std::runtime_error(
+      fmt::format("no box of rank {} holds a piece of {}", to_int(rank), to_string(tensor.spec.key)));
 }
 
 }  // namespace shardwire::perf

@@ -52,4 +52,7 @@ class StateMemory {
   ByteCount payload_bytes_ = 0;
 };
 
+/// The one of a rank's boxes that contains `box`. Errors: throws std::runtime_error when none does.
+PlacedBox placed_around(const TensorLayout& tensor, Rank rank, const Box& box);
+
 }  // namespace shardwire::perf

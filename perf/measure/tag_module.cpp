@@ -2,14 +2,11 @@
 // The module libshardwire-perf-ucx: the part of `shardwire perf` that calls UCX itself.
 #include "perf/measure/tag_loop.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 
+#include "perf/measure/ucx_side.hpp"
 #include "support/module_build.hpp"
-#include "transport/ucx/handles.hpp"
 
 namespace shardwire::perf {
 
@@ -61,77 +58,24 @@ struct Flow {
 
 class UcxTagLoop final : public TagLoop {
  public:
-  explicit UcxTagLoop(bool tcp);
-  ~UcxTagLoop() override;
-  UcxTagLoop(const UcxTagLoop&) = delete;
-  UcxTagLoop& operator=(const UcxTagLoop&) = delete;
+  explicit UcxTagLoop(bool tcp) : side_(tcp, UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP, nullptr) {}
 
-  [[nodiscard]] std::vector<std::byte> address() const override;
+  [[nodiscard]] std::vector<std::byte> address() const override { return side_.address(); }
   std::size_t connect(std::span<const std::byte> peer) override;
   void exchange(std::span<const Send> sends, std::span<std::byte> receive, const TagStyle& style) override;
 
  private:
-  transport::ucx::ContextHandle context_;
-  transport::ucx::WorkerHandle worker_;
-  std::vector<ucp_ep*> endpoints_;  // closing them needs the worker's progress: in the destructor
+  UcxSide side_;
+  std::vector<ucp_ep*> peers_;
 };
 
-UcxTagLoop::UcxTagLoop(bool tcp) {
-  ucp_config_t* read = nullptr;
-  check(ucp_config_read(nullptr, nullptr, &read), "read the configuration of UCX");
-  const std::unique_ptr<ucp_config_t, void (*)(ucp_config_t*)> config(read, ucp_config_release);
-  if (tcp) {
-    check(ucp_config_modify(config.get(), "TLS", "tcp,self"), "choose the transports of UCX");
-    if (std::getenv("UCX_NET_DEVICES") == nullptr) {  // a job on several hosts names them
-      check(ucp_config_modify(config.get(), "NET_DEVICES", "lo"), "choose the devices of UCX");
-    }
-  }
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  ucp_context_h context = nullptr;
-  check(ucp_init(&params, config.get(), &context), "open a UCX context");
-  context_.reset(context);
-  const ucp_worker_params_t worker_params{};
-  ucp_worker_h worker = nullptr;
-  check(ucp_worker_create(context, &worker_params, &worker), "create a UCX worker");
-  worker_.reset(worker);
-}
-
-UcxTagLoop::~UcxTagLoop() {
-  for (ucp_ep* const endpoint : endpoints_) {
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    ucs_status_ptr_t const request = ucp_ep_close_nbx(endpoint, &params);
-    if (!UCS_PTR_IS_PTR(request)) continue;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) ucp_worker_progress(worker_.get());
-    ucp_request_free(request);
-  }
-}
-
-std::vector<std::byte> UcxTagLoop::address() const {
-  ucp_address_t* address = nullptr;
-  std::size_t size = 0;
-  check(ucp_worker_get_address(worker_.get(), &address, &size), "get the address of a UCX worker");
-  const auto* const first = reinterpret_cast<const std::byte*>(address);
-  std::vector<std::byte> out(first, first + size);
-  ucp_worker_release_address(worker_.get(), address);
-  return out;
-}
-
 std::size_t UcxTagLoop::connect(std::span<const std::byte> peer) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address = reinterpret_cast<const ucp_address_t*>(peer.data());
-  ucp_ep* endpoint = nullptr;
-  check(ucp_ep_create(worker_.get(), &params, &endpoint), "make a UCX endpoint");
-  endpoints_.push_back(endpoint);
-  return endpoints_.size() - 1;
+  peers_.push_back(side_.connect(peer));
+  return peers_.size() - 1;
 }
 
 void UcxTagLoop::exchange(std::span<const Send> sends, std::span<std::byte> receive, const TagStyle& style) {
-  ucp_worker* const worker = worker_.get();
+  ucp_worker* const worker = side_.worker();
   const ucp_request_param_t params{};
   std::vector<Flow> out;
   for (const Send& send : sends) out.push_back({send.bytes, 0, send.buffer.size(), "send a tagged message"});
@@ -143,17 +87,13 @@ void UcxTagLoop::exchange(std::span<const Send> sends, std::span<std::byte> rece
     bool done = in.done();
     for (std::size_t i = 0; i < sends.size(); ++i) {
       moved |= out[i].advance(style.message_bytes, [&](std::size_t at, std::size_t size) {
-        return ucp_tag_send_nbx(endpoints_.at(sends[i].peer), sends[i].buffer.data() + at, size, tag, &params);
+        return ucp_tag_send_nbx(peers_.at(sends[i].peer), sends[i].buffer.data() + at, size, tag, &params);
       });
       done = done && out[i].done();
     }
     if (done) return;
     if (ucp_worker_progress(worker) != 0 || moved) continue;
-    if (style.idle == Idle::yield) {
-      ::sched_yield();
-    } else {
-      check(ucp_worker_wait(worker), "wait for a UCX worker");
-    }
+    side_.wait(style.idle);
   }
 }
 
