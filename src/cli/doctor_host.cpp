@@ -102,7 +102,8 @@ std::vector<Hint> environment_hints() {
   std::vector<Hint> hints;
   for (char** one = environ; *one != nullptr; ++one) {
     const std::string_view variable = *one;
-    if (variable.starts_with("SHARDWIRE_") || variable.starts_with("UCX_")) hints.push_back({"environment", *one});
+    const auto begins = [variable](std::string_view prefix) { return variable.starts_with(prefix); };
+    if (begins("SHARDWIRE_") || begins("UCX_") || begins("FI_")) hints.push_back({"environment", *one});
   }
   std::ranges::sort(hints, {}, &Hint::says);
   if (!environment("UCX_TLS")) hints.push_back({"environment", "UCX_TLS is not set: ucx is for RDMA hardware only"});

@@ -36,6 +36,16 @@ std::string nics_of(const Json& row) {
   return text;
 }
 
+std::string paths_of(const Json& row) {
+  std::string text;
+  for (const Json& path : row["paths"]) {
+    const std::string port = path["port"].get<std::string>();
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", path["path"].get<std::string>(),
+                        port.empty() ? "" : " (" + port + ")");
+  }
+  return text;
+}
+
 void print_case(const Json& row) {
   support::write_stderr("{} ({}): {}, {} processes, {}\n", row["name"].get<std::string>(),
                         row["way"].get<std::string>(), human_bytes(row["bytes"]["needed"].get<double>()),
@@ -64,20 +74,11 @@ void print_case(const Json& row) {
   support::write_stderr("  {:.2f} % of the time outside move; staging at most {} of {}",
                         100 * row["outside_move"].get<double>(), human_bytes(row["staging"]["peak"].get<double>()),
                         human_bytes(row["staging"]["budget"].get<double>()));
+  if (!row["paths"].empty()) support::write_stderr("; {}", paths_of(row));
   if (row.contains("nics")) support::write_stderr("; {}", nics_of(row));
   if (row.contains("memory"))
     support::write_stderr("; memory {:.2f} of what is allowed", row["memory"]["ratio"].get<double>());
   support::write_stderr("; {} elements right\n", row["elements"].get<std::uint64_t>());
-}
-
-std::string paths_of(const Json& row) {
-  std::string text;
-  for (const Json& path : row["paths"]) {
-    const std::string port = path["port"].get<std::string>();
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", path["path"].get<std::string>(),
-                        port.empty() ? "" : " (" + port + ")");
-  }
-  return text;
 }
 
 // One line for each pair, or for all that were at work at once.

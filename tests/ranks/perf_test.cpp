@@ -198,6 +198,7 @@ BOOST_AUTO_TEST_CASE(goes_over_the_transport_of_its_own_unless_told_otherwise,
     BOOST_TEST(row.at("options").at("transport") == expected);
     BOOST_TEST(row.at("versions").at("fabric").get<std::string>().starts_with(expected + " "));
     BOOST_TEST(row.at("bytes").at("moved") == 64 * 64 * 2);
+    BOOST_TEST(result.err.find(" " + expected + "/") != std::string::npos, result.err);  // people are told the path
   }
 }
 
