@@ -149,9 +149,12 @@ class Contest {
     meet();
     loop_.reset();
     spare_ = Arena();
-    for (std::size_t turn = 0; turn < turns_.size(); ++turn) verify(turn);
+    for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
+      // Restores are last, so all have read what it serves; its buffers are no memory of theirs.
+      if (turns_[turn].kind == Turn::Kind::restore) reads_.clear();
+      verify(turn);
+    }
     meet();
-    reads_.clear();  // all have read what it serves
     for (Publication* one : {&publication, &contiguous}) {
       if (one->valid()) one->retire(retire_limit);
     }

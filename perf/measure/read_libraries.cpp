@@ -21,6 +21,7 @@ struct Library {
 };
 constexpr std::array libraries{
     Library{Against::ucp_get, SHARDWIRE_HAVE_UCX == 1, "perf-ucx-get", "this build has no UCX"},
+    Library{Against::fi_read, SHARDWIRE_HAVE_LIBFABRIC == 1, "perf-libfabric", "this build has no libfabric"},
 };
 
 const Library* find(Against against) {
@@ -51,10 +52,6 @@ const ReadModule& table(Against against) {
 
 bool is_read_loop(Against against) {
   return find(against) != nullptr;
-}
-
-std::string why_no_read_loop(Against against) {
-  return module(against).why_not;
 }
 
 std::unique_ptr<ReadLoop> open_read_loop(Against against, bool tcp) {

@@ -8,9 +8,8 @@ namespace shardwire::perf {
 
 /// Whether this is a loop of reads.
 bool is_read_loop(Against against);
-/// Why there is none here; empty when there is one. These require is_read_loop(against).
-std::string why_no_read_loop(Against against);
-/// Errors: throws Error{unsupported} with why_no_read_loop(), or what the library says.
+/// It may open devices. These require is_read_loop(against). Errors: throws Error{unsupported} where this build has none, or the
+/// library finds nothing to use here, and what else the library says.
 std::unique_ptr<ReadLoop> open_read_loop(Against against, bool tcp);
 /// Of the library as loaded. Errors: as open_read_loop().
 std::string read_loop_version(Against against);

@@ -50,7 +50,7 @@ class ReadLoop {
 
 /// What a module with a library's side of it gives (support/module.hpp).
 struct ReadModule {
-  /// With `tcp`, as TagModule::open.
+  /// With `tcp`, nothing but TCP, as TagModule::open; libfabric has to be told so by FI_PROVIDER before.
   std::unique_ptr<ReadLoop> (*open)(bool tcp);
   std::string (*version)();
 };

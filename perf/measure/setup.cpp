@@ -27,6 +27,7 @@ std::string_view to_string(Against against) {
     case Against::unverified: return "unverified";
     case Against::contiguous: return "contiguous";
     case Against::ucp_get: return "ucp_get";
+    case Against::fi_read: return "fi_read";
   }
   return "";
 }
@@ -70,6 +71,7 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
         }
         break;
       case Against::ucp_get:
+      case Against::fi_read:
         for (std::size_t i = 0; i < read_styles().size(); ++i) {
           turns.push_back(
               {Turn::Kind::read, i, fmt::format("{} {}", to_string(against), read_styles()[i].name), against});

@@ -22,6 +22,7 @@ enum class Against : std::uint8_t {
   unverified,  ///< the same restore without digests
   contiguous,  ///< a restore of as many bytes between the same ranks, in one run for each pair: see contiguous.hpp
   ucp_get,     ///< one-sided reads of the same runs by a plain loop over UCX: see read_loop.hpp
+  fi_read,     ///< the same over libfabric
 };
 std::string_view to_string(Against against);
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <string>
 
@@ -36,8 +35,8 @@ auto from_environment(Setting setting) {
   }
 }
 
-// What `body` throws in a process of its own; empty when it ends well. Libraries of fabrics open devices when they are asked what
-// they have, and a device that was opened before a fork is of no use to the child.
+}  // namespace
+
 std::string said_by_a_child(const std::function<void()>& body) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) throw UsageError("no pipe: " + std::string(std::strerror(errno)));
@@ -65,8 +64,6 @@ std::string said_by_a_child(const std::function<void()>& body) {
   ::waitpid(child, &status, 0);
   return status == 0 ? text : fmt::format("looking for it ended with wait status {}", status);
 }
-
-}  // namespace
 
 std::string chosen_transport(const std::string& option) {
   const std::string names = option.empty() ? transport_of_environment() : option;

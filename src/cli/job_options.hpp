@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "shardwire/bootstrap.hpp"
@@ -9,6 +10,9 @@
 // Options that `run` and `perf` share: what they mean, and how a bad one is refused.
 namespace shardwire::cli {
 
+/// What `body` throws in a process of its own; empty when it ends well. Libraries of fabrics open devices when they are asked
+/// what they have, and a device that was opened before a fork is of no use to the child. Errors: throws UsageError.
+std::string said_by_a_child(const std::function<void()>& body);
 /// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError for one that is unknown, or that this
 /// build or machine lacks, with the reason.
 std::string chosen_transport(const std::string& option);

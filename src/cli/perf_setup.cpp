@@ -50,13 +50,14 @@ std::vector<Against> parse_against(const PerfWords& words) {
   }
   std::vector<Against> out;
   for (const std::string& word : words.against) {
-    const Against all[] = {Against::memcpy,     Against::ucx,        Against::mpi,
-                           Against::unverified, Against::contiguous, Against::ucp_get};
+    const Against all[] = {Against::memcpy,     Against::ucx,     Against::mpi,    Against::unverified,
+                           Against::contiguous, Against::ucp_get, Against::fi_read};
     const auto* const found =
         std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
     if (found == std::end(all)) {
       throw UsageError(fmt::format(
-          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, or none alone",
+          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, or none "
+          "alone",
           word));
     }
     if (*found == Against::unverified && words.verify == "none") {
@@ -209,12 +210,11 @@ void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
     if (!why.empty()) throw UsageError("--against ucx: " + why);
     if (setup.members() < 2) throw UsageError("--against ucx: a single process has nobody to send to");
   }
-  for (const perf::Measurement& measurement : setup.measurements) {
-    for (const Against against : measurement.against) {
-      if (!perf::is_read_loop(against)) continue;
-      const std::string why = perf::why_no_read_loop(against);
-      if (!why.empty()) throw UsageError(fmt::format("--against {}: {}", to_string(against), why));
-    }
+  for (const Against against : setup.measurements.front().against) {  // the same for all
+    if (!perf::is_read_loop(against)) continue;
+    // In a process of its own: it may open devices.
+    const std::string why = said_by_a_child([&] { perf::open_read_loop(against, setup.tcp); });
+    if (!why.empty()) throw UsageError(fmt::format("--against {}: {}", to_string(against), why));
   }
   if (!setup.has(Against::mpi)) return;
   if (launched)
@@ -222,18 +222,30 @@ void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
   mpi_program();
 }
 
-std::string transport_over_tcp(const std::string& option) {
-  if (option.empty()) return chosen_transport("tcp");
-  if (option.find("ucx") != std::string::npos) {
-    // Before it is probed. What is started from here inherits it.
+// Before anything is probed. What is started from here inherits it.
+void keep_fabrics_to_tcp(const PerfWords& words) {
+  if (words.transport.find("ucx") != std::string::npos) {
     ::setenv("UCX_TLS", "tcp,self", 1);
     ::setenv("UCX_NET_DEVICES", "lo", 0);
   }
-  const std::string chosen = chosen_transport(option);
-  for (const transport::Transport* one : transport::select(chosen)) {
-    if (one->reach == Reach::process) throw UsageError("--tcp: loopback joins threads of one process");
-    if (one->reach != Reach::network) throw UsageError(fmt::format("--tcp: {} stays within a host", one->name));
+  const bool beside = std::count(words.against.begin(), words.against.end(), to_string(Against::fi_read)) > 0;
+  if (beside || words.transport.find("libfabric") != std::string::npos) {
+    ::setenv("FI_PROVIDER", "tcp", 1);
+    ::setenv("FI_TCP_IFACE", "lo", 0);
   }
+}
+
+std::string transport_over_tcp(const PerfWords& words) {
+  keep_fabrics_to_tcp(words);
+  if (words.transport.empty()) return chosen_transport("tcp");
+  const std::string chosen = chosen_transport(words.transport);
+  const std::string refusal = said_by_a_child([&] {
+    for (const transport::Transport* one : transport::select(chosen)) {
+      if (one->reach == Reach::process) throw UsageError("--tcp: loopback joins threads of one process");
+      if (one->reach != Reach::network) throw UsageError(fmt::format("--tcp: {} stays within a host", one->name));
+    }
+  });
+  if (!refusal.empty()) throw UsageError(refusal);
   return chosen;
 }
 
@@ -265,7 +277,7 @@ std::string mpi_program() {
 perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
   perf::Setup setup;
   require_host_memory(words.memory);
-  setup.transport = words.tcp ? transport_over_tcp(words.transport) : chosen_transport(words.transport);
+  setup.transport = words.tcp ? transport_over_tcp(words) : chosen_transport(words.transport);
   setup.ordinary = words.ordinary;
   if (words.starts && (*words.starts < 1 || *words.starts > 1000)) throw UsageError("--fresh: 1 to 1000 are expected");
   if (words.starts && launched) {
@@ -313,7 +325,7 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "SHARDWIRE_TCP_STREAMS"}) {
     if (const auto value = environment(name)) out[name] = *value;
   }
-  for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES"}) {
+  for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "FI_TCP_IFACE"}) {
     if (const auto value = environment(name); value && !setup.tcp) out[name] = *value;
   }
   return out;

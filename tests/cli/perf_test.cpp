@@ -27,7 +27,9 @@ const Usage usages[] = {
     {"device_memory", {"--memory", "cuda"}, "device memory is not supported"},
     {"unknown_way", {"--way", "sideways"}, "'sideways' is unknown"},
     {"local_is_no_way_to_force", {"--way", "local"}, "'local' is unknown"},
-    {"unknown_bound", {"--against", "memcpy,rsync"}, "'rsync' is unknown"},
+    {"unknown_bound",
+     {"--against", "memcpy,rsync"},
+     "'rsync' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, or none alone"},
     {"runs_of_odd_length", {"--runs", "6"}, "6 is not a multiple of 4 bytes"},
     {"runs_longer_than_all", {"--runs", "1M", "--bytes", "4K"}, "longer than the 4096 bytes"},
     {"dots_without_a_start", {"--runs", "..,4K"}, "goes on from two lengths"},
@@ -72,6 +74,17 @@ BOOST_DATA_TEST_CASE(is_refused_before_anything_runs, boost::unit_test::data::ma
   const CommandResult result = run_command(words, two_ranks);
   BOOST_TEST(result.exit_code == 2);
   BOOST_TEST(result.err.find(sample.says) != std::string::npos, result.err);
+  BOOST_TEST(result.out == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_of_reads_needs_its_library_and_a_provider) {
+  const CommandResult result =
+      run_command({"perf", "-", "--against", "fi_read"}, two_ranks, {{"FI_PROVIDER", "no_such_provider"}});
+  BOOST_TEST(result.exit_code == 2);
+  const bool off = result.err.find("--against fi_read: this build has no libfabric") != std::string::npos;
+  const bool none = result.err.find("--against fi_read: libfabric ") != std::string::npos &&
+                    result.err.find("FI_PROVIDER is \"no_such_provider\"") != std::string::npos;
+  BOOST_TEST((off || none), result.err);
   BOOST_TEST(result.out == "");
 }
 

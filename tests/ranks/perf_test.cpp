@@ -56,6 +56,12 @@ boost::test_tools::assertion_result over_tcp_with_ucx(boost::unit_test::test_uni
   result.message() << "the build has no UCX";
   return result;
 }
+boost::test_tools::assertion_result over_tcp_with_libfabric(boost::unit_test::test_unit_id id) {
+  if (transport() != "tcp") return over_tcp(id);
+  boost::test_tools::assertion_result result(std::getenv("TEST_LIBFABRIC") != nullptr);
+  result.message() << "the build has no libfabric";
+  return result;
+}
 boost::test_tools::assertion_result with_mpi(boost::unit_test::test_unit_id id) {
   if (!has_processes()) return with_processes(id);
   boost::test_tools::assertion_result result(std::getenv("TEST_MPI") != nullptr);
@@ -250,6 +256,32 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_of_reads, *boost::unit_test::
     BOOST_TEST(row.at("reads").at("count") == (disjoint ? 128 : 64));
     BOOST_TEST(row.at("reads").contains("ucp_get_per_second"));
     BOOST_TEST(!row.at("reads").contains("restore_per_second"));  // it sent messages
+  }
+}
+
+// The same loop over libfabric, beside restores that go the same way and beside others.
+BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_over_libfabric,
+                     *boost::unit_test::precondition(over_tcp_with_libfabric)) {
+  for (const std::string transport : {"libfabric,tcp", "tcp"}) {
+    const bool reads = transport != "tcp";
+    for (const bool disjoint : {false, true}) {
+      Words words{"-", "--repeats", "1", "--tcp", "--against", "fi_read", "--transport", transport};
+      if (reads) words.insert(words.end(), {"--way", "read"});
+      if (disjoint) words.emplace_back("--disjoint");
+      // --tcp means TCP, whatever is asked of libfabric otherwise.
+      const CommandResult result = perf(words, two_ranks, {{"FI_PROVIDER", "verbs"}});
+      BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+      const Json row = rows_of(result.out).at(0);
+      check_row(row, disjoint ? 4 : 2);
+      BOOST_TEST(row.at("against").at("fi_read").at("fastest").get<std::string>().starts_with("fi_read 64 reads"));
+      BOOST_TEST(row.at("bounds").size() == 2);
+      BOOST_TEST(row.at("versions").at("fi_read").get<std::string>().starts_with("libfabric 1."));
+      BOOST_TEST(row.at("reads").at("count") == (disjoint ? 128 : 64));
+      BOOST_TEST(row.at("reads").contains("fi_read_per_second"));
+      BOOST_TEST(row.at("reads").contains("restore_over_fi_read") == reads);
+      BOOST_TEST(row.at("ways").at("read") == (reads ? (disjoint ? 64 * 64 * 4 : 64 * 64 * 2) : 0));
+      BOOST_TEST(row.at("memory").at("ratio") < 1.0);  // without what the loop takes
+    }
   }
 }
 
