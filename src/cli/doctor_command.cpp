@@ -53,6 +53,7 @@ void print_json(const perf::Flag& flag) {
 
 int examine_host(const DoctorOptions& options) {
   const std::string names = options.transport.empty() ? transport_of_environment() : options.transport;
+  const std::vector<Hint> hints = find_hints();  // before a library of a fabric changes the environment
   const std::vector<TransportFinding> transports = find_transports(names);
   const bool reaches = std::ranges::any_of(
       transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
@@ -67,7 +68,7 @@ int examine_host(const DoctorOptions& options) {
   write_output("\ninterface (SHARDWIRE_INTERFACE names the one to use)\n");
   for (const InterfaceFinding& one : find_interfaces()) print(one);
   write_output("\nhere\n");
-  for (const Hint& hint : find_hints()) write_output(fmt::format("  {:<14}{}\n", hint.about, hint.says));
+  for (const Hint& hint : hints) write_output(fmt::format("  {:<14}{}\n", hint.about, hint.says));
   if (const std::vector<perf::Flag> flags = perf::find_flags(transport::pinnable_bytes()); !flags.empty()) {
     write_output("\nto be looked at\n");
     for (const perf::Flag& one : flags) write_output(fmt::format("  {:<14}{} {}\n", one.about, one.subject, one.says));

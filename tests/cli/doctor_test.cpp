@@ -57,16 +57,17 @@ BOOST_AUTO_TEST_CASE(every_transport_of_this_build_is_a_row_with_its_version_or_
 BOOST_AUTO_TEST_CASE(people_read_of_interfaces_and_limits_too) {
   const CommandResult result =
       RunningCommand({"/bin/sh", "-c", "ulimit -S -n 77; ulimit -l 64; exec \"$0\" doctor", command_path()}, "",
-                     {{"SHARDWIRE_TRANSPORT", "tcp"}, {"UCX_TLS", "self"}, {"FI_TCP_IFACE", "lo"}})
+                     {{"SHARDWIRE_TRANSPORT", "tcp"}, {"UCX_TLS", "self"}, {"FI_PROVIDER", "tcp"}})
           .wait();
   BOOST_TEST(result.exit_code == 0, result.err);
   for (const char* text :
        {"\n  tcp           yes       network  tcp 1", "\n  shm           if named", "127.0.0.1",
         "\n  descriptors   77 (hard limit ", "\n  locked memory 64 KiB", "\n  memory        arenas up to ",
-        "ptrace_scope: ", "\n  RDMA  ", "SHARDWIRE_TRANSPORT=tcp", "UCX_TLS=self", "FI_TCP_IFACE=lo"}) {
+        "ptrace_scope: ", "\n  RDMA  ", "SHARDWIRE_TRANSPORT=tcp", "UCX_TLS=self", "FI_PROVIDER=tcp"}) {
     BOOST_TEST(has(result, text), "no '" << text << "' in\n" << result.out);
   }
   BOOST_TEST(!has(result, "UCX_TLS is not set"));
+  BOOST_TEST(!has(result, "FI_MR_CACHE"));  // that is ours, and nobody has set it
 }
 
 BOOST_AUTO_TEST_CASE(it_fails_when_no_other_process_is_reached) {
