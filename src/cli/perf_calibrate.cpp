@@ -68,20 +68,30 @@ struct Pass {
   std::vector<std::optional<Way>> ways;
 };
 
-// Memory that can be mapped is read that way, so what a read costs is asked of other memory. A network's hardware is measured
-// when it is named: two processes of one host say little of a network.
+// Of those that `names` lists, or that "auto" is to measure: a network's hardware is measured when it is named, since two
+// processes of one host say little of a network. What opens devices is not asked here, where members are forked.
+bool is_measured(const transport::Transport& one, const std::string& names) {
+  if (one.reach == Reach::process) return false;
+  if (names != transport::automatic) {
+    return fmt::format(",{},", names).find(fmt::format(",{},", one.name)) != std::string::npos;
+  }
+  return !(one.preference.read > 0 && one.reach == Reach::network) && one.probe(transport::Asked::automatically).viable;
+}
+
+// Memory that can be mapped is read that way, so there what a read costs is asked of other memory. Fabrics of a network read
+// what is registered with them, as arenas are, and nothing else.
 std::vector<Pass> passes_for(const std::string& names) {
   std::vector<Pass> out;
-  for (const transport::Transport* one : transport::select(names)) {
-    if (one->reach == Reach::process) continue;
-    if (names == transport::automatic && one->preference.read > 0 && one->reach == Reach::network) continue;
-    Pass direct{std::string(one->name), false, out.empty(), {}};
-    if (one->preference.map > 0) direct.ways.emplace_back(Way::mapped);
-    if (one->preference.message > 0) direct.ways.insert(direct.ways.end(), {Way::straight, Way::packed});
+  for (const transport::Transport& one : transport::registered()) {
+    if (!is_measured(one, names)) continue;
+    const bool maps = one.preference.map > 0;
+    const bool reads = one.preference.read > 0;
+    Pass direct{std::string(one.name), false, out.empty(), {}};
+    if (maps) direct.ways.emplace_back(Way::mapped);
+    if (one.preference.message > 0) direct.ways.insert(direct.ways.end(), {Way::straight, Way::packed});
+    if (reads && !maps) direct.ways.insert(direct.ways.end(), {Way::read, Way::over_read});
     if (!direct.ways.empty()) out.push_back(std::move(direct));
-    if (one->preference.read > 0) {
-      out.push_back({std::string(one->name), true, out.empty(), {Way::read, Way::over_read}});
-    }
+    if (reads && maps) out.push_back({std::string(one.name), true, out.empty(), {Way::read, Way::over_read}});
   }
   if (out.empty()) throw UsageError(fmt::format("--calibrate: {} reaches no other process", names));
   return out;

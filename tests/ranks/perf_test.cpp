@@ -398,6 +398,22 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
   BOOST_TEST(bad.err.find(file.path) != std::string::npos, bad.err);
 }
 
+// What it reads is registered with it, so arenas have to be measured.
+BOOST_AUTO_TEST_CASE(a_fabric_that_only_reads_is_calibrated, *boost::unit_test::precondition(over_tcp_with_libfabric)) {
+  const TemporaryFile file;
+  const CommandResult result =
+      perf({"--calibrate", file.path, "--transport", "libfabric", "--bytes", "64K", "--repeats", "1"}, "",
+           {{"FI_PROVIDER", "tcp"}, {"FI_TCP_IFACE", "lo"}});
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  std::set<std::string> measured;
+  const Json written = Json::parse(file.text());
+  for (const Json& cost : written.at("costs")) {
+    measured.insert(cost.at("transport").get<std::string>() + " " + cost.at("way").get<std::string>());
+  }
+  BOOST_TEST(measured.count("local local") == 1, result.err);
+  BOOST_TEST(measured.count("libfabric read") == 1, result.err);
+}
+
 BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together, *boost::unit_test::precondition(with_processes)) {
   const std::string port = std::to_string(20000 + ::getpid() % 10000);
   const std::string way = transport() == "tcp" ? "packed" : "mapped";
