@@ -144,22 +144,26 @@ void JobReport::print_paths() const {
   struct Path {
     ByteCount bytes = 0;
     std::size_t links = 0;
-    std::string carrier;
+    std::vector<std::string> carriers;  // each once
     std::string why_not;
   };
+  constexpr std::ptrdiff_t carriers_shown = 4;
   std::map<std::string, Path> paths;
   for (const MemberResult& target : targets_) {
     for (const PeerReport& peer : target.report.peers) {
       Path& path = paths[peer.path];
       path.bytes += peer.bytes;
       ++path.links;
-      if (path.carrier.empty()) path.carrier = peer.carrier;
+      if (std::ranges::find(path.carriers, peer.carrier) == path.carriers.end()) path.carriers.push_back(peer.carrier);
       if (path.why_not.empty()) path.why_not = peer.why_not;
     }
   }
   for (const auto& [name, path] : paths) {
+    const auto shown = std::min(carriers_shown, std::ssize(path.carriers));
+    std::string carriers = fmt::format("{}", fmt::join(path.carriers.begin(), path.carriers.begin() + shown, "; "));
+    if (shown < std::ssize(path.carriers)) carriers += fmt::format("; {} more", std::ssize(path.carriers) - shown);
     fmt::print("  path       {:<16}{:>10} over {} pair{} of ranks: {}{}{}\n", name,
-               human_bytes(static_cast<double>(path.bytes)), path.links, path.links == 1 ? "" : "s", path.carrier,
+               human_bytes(static_cast<double>(path.bytes)), path.links, path.links == 1 ? "" : "s", carriers,
                path.why_not.empty() ? "" : "; ", path.why_not);
   }
 }

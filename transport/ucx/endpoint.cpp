@@ -159,12 +159,17 @@ void UcxEndpoint::open_reads() {
   }
   if (!reading_->possible()) return;  // messages do
   const ScopedLogSuppression no_log;
-  try {
-    reads_ = std::make_unique<ReadChannel>(reading_->device_for_peer(), peer_.worker, this);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
-    why_no_reads_ = error.what();
+  std::string why_not;
+  for (const ReadingDevice& device : reading_->devices_for_peer()) {
+    try {
+      reads_ = std::make_unique<ReadChannel>(device, peer_.worker, this);
+      return;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      why_not = error.what();
+    }
   }
+  why_no_reads_ = why_not;
 }
 
 std::unique_ptr<RemoteRegion> UcxEndpoint::import_region(RegionKey key, ByteCount size_bytes) {
@@ -208,6 +213,7 @@ Path UcxEndpoint::path(const MemoryPlace& place) const {
     path.max_read_bytes = std::numeric_limits<ByteCount>::max();
     path.max_reads = max_reads;
     path.why_not = "a NIC reads memory and does not map it";
+    if (!reading_->why_not().empty()) path.why_not += "; left out: " + reading_->why_not();
   }
   return path;
 }

@@ -18,6 +18,9 @@ constexpr ByteCount page_bytes = 4096;
 // A queue pair to itself takes a moment to be connected: milliseconds in hardware.
 constexpr auto proof_limit = std::chrono::seconds(20);  // for all
 constexpr int descriptors_of_port = 12;                 // a context and a worker
+// Once a port is proven, others have this time each, and more where that one was slow.
+constexpr auto min_port_limit = std::chrono::seconds(1);
+constexpr int port_limit_factor = 4;
 
 // UCX may leave out what a NIC needs to be read from when it is not asked for reads, as it is not here; or a port may be up and
 // reach nothing.
@@ -63,13 +66,16 @@ Reading::Reading(const std::shared_ptr<Worker>& serving) {
   }
   if (!why_not_.empty()) return;
   const auto deadline = Clock::now() + proof_limit;
+  Clock::duration port_limit = proof_limit;
   for (const std::string& port : ports) {
+    const auto began = Clock::now();
     try {
       support::require_descriptors(descriptors_of_port, "opening a port for reads");
       const ReadingDevice device{std::make_shared<Worker>(open_reading_context(port, transports)),
                                  std::make_shared<const int>()};
-      prove(device, serving, deadline);
+      prove(device, serving, std::min(began + port_limit, deadline));
       devices_.push_back(device);
+      port_limit = std::max<Clock::duration>(min_port_limit, port_limit_factor * (Clock::now() - began));
     } catch (const Error& error) {
       why_not_ += fmt::format("{}{}: {}", why_not_.empty() ? "" : "; ", port, error.what());
     }
@@ -79,8 +85,10 @@ Reading::Reading(const std::shared_ptr<Worker>& serving) {
     std::rotate(devices_.begin(), devices_.begin() + ::getpid() % std::ssize(devices_), devices_.end());
 }
 
-ReadingDevice Reading::device_for_peer() const {
-  return *std::ranges::min_element(devices_, {}, [](const ReadingDevice& one) { return one.peers.use_count(); });
+std::vector<ReadingDevice> Reading::devices_for_peer() const {
+  std::vector<ReadingDevice> devices = devices_;
+  std::ranges::stable_sort(devices, {}, [](const ReadingDevice& one) { return one.peers.use_count(); });
+  return devices;
 }
 
 }  // namespace shardwire::transport::ucx

@@ -18,10 +18,10 @@ class Reading {
 
   /// There is one: this process reads its peers, and lets them read.
   [[nodiscard]] bool possible() const { return !devices_.empty(); }
-  /// Otherwise, for people.
+  /// Otherwise, for people; or which ports are left out of those that were asked for, and why.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
-  /// The one that has the fewest peers; it has one more as long as the caller keeps it. Requires: possible().
-  [[nodiscard]] ReadingDevice device_for_peer() const;
+  /// All, those with the fewest peers first; who keeps one is a peer more of it. Not each reaches each peer.
+  [[nodiscard]] std::vector<ReadingDevice> devices_for_peer() const;
   [[nodiscard]] const std::vector<ReadingDevice>& devices() const { return devices_; }
 
  private:
