@@ -10,7 +10,7 @@ using namespace shardwire::test;
 
 namespace {
 
-constexpr std::size_t large = 8 << 20;
+const std::size_t large = on_slow_machine() ? 1 << 20 : 8 << 20;
 
 std::string protocol() {
   const char* name = std::getenv("SHARDWIRE_TEST_PROTOCOL");

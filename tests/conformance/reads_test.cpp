@@ -17,6 +17,9 @@ using transport::Clock;
 namespace {
 
 const std::size_t large = on_slow_machine() ? 1 << 20 : 12 << 20;
+// Of what hits another moment in each.
+const int interruptions = on_slow_machine() ? 3 : 6;
+const int withdrawals = on_slow_machine() ? 20 : 60;
 
 /// Memory of the left fabric that the right one reads: allocated, and adopted where that can be read.
 struct Readable {
@@ -178,14 +181,14 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
 
 BOOST_AUTO_TEST_CASE(an_abort_ends_reads_and_nothing_is_written_any_more) {
   const Deadline deadline(60s);
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < interruptions; ++round) {
     Readable readable;
     std::vector<Bytes> into(8, Bytes(large));
     std::vector<Result> results(into.size());
     for (std::size_t i = 0; i < into.size(); ++i) {
       read(*readable.pair.to_left, *readable.remotes[i % readable.remotes.size()], 0, into[i], results[i].completion());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+    std::this_thread::sleep_for(std::chrono::milliseconds(6 * round / interruptions));
     readable.pair.to_left->abort();
     BOOST_TEST(std::ranges::none_of(results, &Result::done));  // never inside a call
     for (std::size_t i = 0; i < into.size(); ++i) {
@@ -202,7 +205,7 @@ BOOST_AUTO_TEST_CASE(an_abort_ends_reads_and_nothing_is_written_any_more) {
 
 BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
   const Deadline deadline(30s);
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < interruptions; ++round) {
     Readable readable;
     int ran = 0;
     std::vector<Bytes> into(6, Bytes(large));
@@ -210,7 +213,7 @@ BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
       read(*readable.pair.to_left, *readable.remotes[i % readable.remotes.size()], 0, into[i],
            [&](const transport::Outcome&) { ++ran; });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+    std::this_thread::sleep_for(std::chrono::milliseconds(6 * round / interruptions));
     const auto started = Clock::now();
     readable.remotes.clear();
     readable.pair.to_left.reset();
@@ -276,7 +279,7 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
   const Bytes content = pattern(on_slow_machine() ? 1 << 16 : 4 << 20, 7);
   int withdrawn = 0;
   int whole = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < withdrawals; ++round) {
     Bytes memory = content;
     auto region = pair.left->adopt(transport::host_memory(memory));
     BOOST_REQUIRE(!region->key().empty());
@@ -289,7 +292,7 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
     BOOST_REQUIRE(pair.until([&] { return first.done; }));
     Result result;
     read(*pair.to_left, *remote, 0, into, result.completion());
-    const auto until = Clock::now() + std::chrono::microseconds(40 * round);
+    const auto until = Clock::now() + std::chrono::microseconds(2400 * round / withdrawals);
     run_until([&] { pair.step(); }, [&] { return Clock::now() > until; }, 10s);
     region.reset();
     std::memset(memory.data(), 0xee, memory.size());
