@@ -30,8 +30,9 @@ using transport::libfabric::check;
 using transport::libfabric::Domain;
 using transport::libfabric::fault_of;
 using transport::libfabric::OpenEndpoint;
+using transport::libfabric::protocol_of;
 using transport::libfabric::Provider;
-using transport::libfabric::Registration;
+using transport::libfabric::ProviderRegistration;
 
 namespace {
 
@@ -112,7 +113,7 @@ class Peer {
   PeerRecord record_;
   std::vector<fi_context2> operations_;  // libfabric writes into them
   std::vector<fi_context2*> free_;
-  std::shared_ptr<const Registration> target_;  // owner: this; null where libfabric asks for none
+  std::shared_ptr<const ProviderRegistration> target_;  // owner: this; null where libfabric asks for none
   OpenEndpoint opened_;
   fi_addr_t address_ = FI_ADDR_UNSPEC;
   const ReadList* list_ = nullptr;
@@ -133,8 +134,9 @@ Peer::Peer(Domain& domain, std::span<const std::byte> address)
   }
   const auto protocol = address.subspan(record_.name_bytes);
   const std::string theirs(reinterpret_cast<const char*>(protocol.data()), protocol.size());
-  if (theirs != domain.protocol()) {
-    throw Error(ErrorCode::unsupported, "a peer has libfabric use " + theirs + ", and here it is " + domain.protocol());
+  if (theirs != protocol_of(domain.rules())) {
+    throw Error(ErrorCode::unsupported,
+                "a peer has libfabric use " + theirs + ", and here it is " + protocol_of(domain.rules()));
   }
   if (fi_av_insert(opened_.addresses.get(), address.data(), 1, &address_, 0, nullptr) != 1) {
     throw Error(ErrorCode::transport_failed, "the provider does not take the peer's address");
@@ -232,7 +234,7 @@ class FiReadLoop final : public ReadLoop {
   Domain serving_domain_;
   Domain reading_domain_;
   OpenEndpoint serving_ = serving_domain_.open_endpoint(serving_entries);
-  std::shared_ptr<const Registration> exposed_;  // owner: this
+  std::shared_ptr<const ProviderRegistration> exposed_;  // owner: this
   std::vector<std::unique_ptr<Peer>> peers_;
   support::Descriptor wake_{::eventfd(0, EFD_CLOEXEC)};
   std::atomic<bool> stop_ = false;
@@ -267,7 +269,7 @@ std::vector<std::byte> FiReadLoop::expose(std::span<std::byte> memory) {
     if (serving_domain_.rules().virtual_addresses) record.begin = reinterpret_cast<std::uintptr_t>(memory.data());
   }
   const std::vector<std::byte> address = name();
-  const std::string protocol = serving_domain_.protocol();
+  const std::string protocol = protocol_of(serving_domain_.rules());
   record.name_bytes = address.size();
   std::vector<std::byte> out;
   append(out, &record, sizeof(record));
