@@ -120,6 +120,14 @@ void Link::ended(const Error& reason) {
   for (const auto& [number, watcher] : watchers) watcher(*broken_);
 }
 
+void Link::abort(const Error& reason) {
+  for (const Channel& channel : channels_) {
+    if (channel.endpoint) channel.endpoint->abort();
+  }
+  if (connection_) connection_->drop();
+  ended(reason);
+}
+
 bool Link::peer_can(std::string_view capability) const {
   if (!connection_) return false;
   const auto& all = connection_->peer().capabilities;

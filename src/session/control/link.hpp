@@ -48,6 +48,8 @@ class Link {
   void forget(std::uint64_t number) { by_number_.erase(number); }
   /// Sends what needs no answer.
   void post(const wire::Message& message) { send(message); }
+  /// Cuts connection and endpoints off, and ends the link for `reason`.
+  void abort(const Error& reason);
   /// Whether the peer's hello lists the capability. Requires: something was answered.
   [[nodiscard]] bool peer_can(std::string_view capability) const;
   /// The same.
@@ -63,6 +65,7 @@ class Link {
   /// Watchers of this link's end, until they are removed.
   std::uint64_t watch(Broken broken);
   void unwatch(std::uint64_t watcher) { watchers_.erase(watcher); }
+  [[nodiscard]] std::size_t watchers() const { return watchers_.size(); }
 
   // Fabrics, each by its index in Fabrics: prepare(), then a Bind with handle(), then endpoint() with the answer.
 

@@ -208,13 +208,18 @@ void RestoreRun::fabric_broke(const std::exception_ptr& error) {
   if (quiet()) finish();
 }
 
-// The link stays, for the other restores that use it: they plan anew (peer_failed()), as later ones do, with another endpoint.
+// A link that is cut is not used again: a later restore makes a new one. It stays for what is planned anew, here or by other
+// restores that use it (peer_failed()), and they go on with other endpoints.
 void RestoreRun::abort_peers() {
   if (stage_ != Stage::stopping) return;
   if (!engine_) return;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (!peer.link || !engine_->writes_from(static_cast<std::uint32_t>(i))) continue;
+    if (!planning_anew_ && peer.link->watchers() == 1) {
+      peer.link->abort(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
+      continue;
+    }
     for (const auto& carrier : {peer.read_by, peer.sent_by}) {
       if (carrier) peer.connected[*carrier].endpoint->abort();
     }
