@@ -49,7 +49,8 @@ void flag_ports(const std::vector<PortDetails>& ports, std::vector<Flag>& flags)
 
 }  // namespace
 
-std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::string& root) {
+std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::optional<ByteCount>& needed,
+                             const std::string& root) {
   std::vector<Flag> flags;
   const std::vector<PortDetails> ports = port_details(root);
   if (ports.empty()) return flags;
@@ -64,12 +65,12 @@ std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std
                      "/dev/infiniband)",
                      fmt::join(devices, ", "))});
   }
-  if (pinnable && *pinnable < transport::ample_pinnable_bytes) {
+  if (pinnable && *pinnable < needed.value_or(transport::ample_pinnable_bytes)) {
     flags.push_back(
         {"locked memory", "RLIMIT_MEMLOCK",
-         fmt::format("is {} bytes, and RDMA pins all that is read: raise it (ulimit -l unlimited; docker: --ulimit "
+         fmt::format("is {} bytes, and RDMA pins all that is read{}: raise it (ulimit -l unlimited; docker: --ulimit "
                      "memlock=-1) or give CAP_IPC_LOCK",
-                     *pinnable)});
+                     *pinnable, needed ? fmt::format(", up to {} bytes in a rank of this case", *needed) : "")});
   }
   return flags;
 }

@@ -16,8 +16,9 @@ struct Flag {
   std::string says;     ///< of the subject, and what to do
 };
 
-/// Of RDMA; none where the kernel has no device. `pinnable`: see transport::pinnable_bytes(). `root` is put before /dev and
-/// /sys.
-std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::string& root = {});
+/// Of RDMA; none where the kernel has no device. `pinnable`: see transport::pinnable_bytes(). `needed`: memory that a process of
+/// a job is read from and reads into; none: of a job that is not known. `root` is put before /dev and /sys.
+std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::optional<ByteCount>& needed = {},
+                             const std::string& root = {});
 
 }  // namespace shardwire::perf

@@ -7,14 +7,18 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/doctor_host.hpp"
 #include "cli/environment.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
+#include "cli/run_buffers.hpp"
 #include "cli/run_job.hpp"
 #include "cli/run_memory.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
+#include "support/checked.hpp"
 #include "support/stderr.hpp"
+#include "transport/rdma.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -84,7 +88,7 @@ void print_json(Rank target, const PeerReport& row) {
 
 // All ranks move at once, and share links and processors that each is expected to have to itself.
 constexpr double far_below = 4;
-constexpr double least_excess_seconds = 1e-3;  // a moment of somebody else's
+constexpr double ignored_excess_seconds = 1e-3;  // a moment of somebody else's
 
 struct SlowTarget {
   Rank target{};
@@ -102,14 +106,14 @@ std::vector<SlowTarget> slow_targets(const std::vector<MemberResult>& results) {
       const std::string carrier = fmt::format("{} ({})", peer.path, peer.carrier);
       if (one.carriers.find(carrier) == std::string::npos) one.carriers += (one.carriers.empty() ? "" : ", ") + carrier;
     }
-    if (one.seconds > far_below * one.expected_seconds && one.seconds > one.expected_seconds + least_excess_seconds) {
+    if (one.seconds > far_below * one.expected_seconds && one.seconds > one.expected_seconds + ignored_excess_seconds) {
       slow.push_back(std::move(one));
     }
   }
   return slow;
 }
 
-void print_flags(const std::vector<SlowTarget>& slow, bool json) {
+void print_slow(const std::vector<SlowTarget>& slow, bool json) {
   if (!json) write_output("\nmeasured: ");
   if (!json && slow.empty())
     write_output(fmt::format("no rank took more than {} times as long as expected\n", far_below));
@@ -147,6 +151,19 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets, bo
       measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
 }
 
+// Of the rank that is read from and reads into the most, where each rank of both sides is one process.
+ByteCount most_of_a_rank(const Case& job) {
+  ByteCount most = 0;
+  for (std::int32_t rank = 0; rank < std::max(job.source.ranks, job.target.ranks); ++rank) {
+    ByteCount bytes = 0;
+    for (const CaseSide* side : {&job.source, &job.target}) {
+      if (rank < side->ranks) bytes = support::add(bytes, arena_bytes(*side, Rank{rank}), "the memory of a rank");
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 void print(const Case& job, std::vector<MemberResult> results, const DoctorOptions& options) {
   const bool json = options.json;
   std::erase_if(results, [](const MemberResult& result) { return !result.target; });
@@ -168,7 +185,8 @@ void print(const Case& job, std::vector<MemberResult> results, const DoctorOptio
     write_output(header(job, results, options.measure));
     print(lines);
   }
-  if (options.measure) print_flags(slow_targets(results), json);
+  print_flags(perf::find_flags(transport::pinnable_bytes(), most_of_a_rank(job)), json);
+  if (options.measure) print_slow(slow_targets(results), json);
 }
 
 RunOptions run_options(const DoctorOptions& words) {

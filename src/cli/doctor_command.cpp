@@ -46,11 +46,6 @@ void print(const InterfaceFinding& finding) {
                   finding.megabits_per_second > 0 ? fmt::format(", {} Mbit/s", finding.megabits_per_second) : ""));
 }
 
-void print_json(const perf::Flag& flag) {
-  const Json json{{"flag", flag.about}, {"subject", flag.subject}, {"says", flag.says}};
-  write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
 int examine_host(const DoctorOptions& options) {
   const std::string names = options.transport.empty() ? transport_of_environment() : options.transport;
   const std::vector<Hint> hints = find_hints();  // before a library of a fabric changes the environment
@@ -59,7 +54,7 @@ int examine_host(const DoctorOptions& options) {
       transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
   if (options.json) {
     for (const TransportFinding& one : transports) print_json(one);
-    for (const perf::Flag& one : perf::find_flags(transport::pinnable_bytes())) print_json(one);
+    print_flags(perf::find_flags(transport::pinnable_bytes()), true);
     return reaches ? exit_done : exit_failed;
   }
   write_output(
@@ -69,10 +64,7 @@ int examine_host(const DoctorOptions& options) {
   for (const InterfaceFinding& one : find_interfaces()) print(one);
   write_output("\nhere\n");
   for (const Hint& hint : hints) write_output(fmt::format("  {:<14}{}\n", hint.about, hint.says));
-  if (const std::vector<perf::Flag> flags = perf::find_flags(transport::pinnable_bytes()); !flags.empty()) {
-    write_output("\nto be looked at\n");
-    for (const perf::Flag& one : flags) write_output(fmt::format("  {:<14}{} {}\n", one.about, one.subject, one.says));
-  }
+  print_flags(perf::find_flags(transport::pinnable_bytes()), false);
   if (!reaches) {
     write_output(fmt::format("\nNothing that was asked for ({}) works here and reaches another process.\n", names));
   }

@@ -16,10 +16,12 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
 #include "cli/environment.hpp"
+#include "cli/output.hpp"
 #include "cli/text.hpp"
 #include "perf/measure/ports.hpp"
 #include "support/capabilities.hpp"
@@ -142,6 +144,18 @@ std::vector<Hint> find_hints(const std::string& root) {
   std::ranges::move(rdma_hints(root), std::back_inserter(hints));
   std::ranges::move(environment_hints(), std::back_inserter(hints));
   return hints;
+}
+
+void print_flags(const std::vector<perf::Flag>& flags, bool json) {
+  if (!json && !flags.empty()) write_output("\nto be looked at\n");
+  for (const perf::Flag& one : flags) {
+    if (json) {
+      const nlohmann::json row{{"flag", one.about}, {"subject", one.subject}, {"says", one.says}};
+      write_output(row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    } else {
+      write_output(fmt::format("  {:<14}{} {}\n", one.about, one.subject, one.says));
+    }
+  }
 }
 
 std::string describe_machine() {

@@ -41,6 +41,9 @@ struct Hint {
 /// `root` is put before /proc and /sys.
 std::vector<Hint> find_hints(const std::string& root = {});
 
+/// Under a title, or a line of JSON each.
+void print_flags(const std::vector<perf::Flag>& flags, bool json);
+
 /// "Linux 6.1.0 x86_64, 8 processors, <model>".
 std::string describe_machine();
 

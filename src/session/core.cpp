@@ -119,6 +119,7 @@ void Core::report_log_failure() {
 }
 
 void Core::leave() {
+  log_warnings();
   links_.leave();
   membership_.leave();
   for (const auto& [id, connection] : accepted_) connection->leave();
@@ -296,6 +297,7 @@ void Core::withdraw(const std::shared_ptr<detail::PublicationState>& publication
   log(LogLevel::info,
       fmt::format("member {} withdrew '{}', step {}", setup_.bootstrap.rank, publication->name, publication->step));
   publisher_->retire(publication, loop_, timeout, std::move(done));
+  log_warnings();
 }
 
 void Core::replace(const std::shared_ptr<detail::PublicationState>& old,

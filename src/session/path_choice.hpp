@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "session/control/fabric_channel.hpp"
 #include "transport/transport.hpp"
 #include "wire/messages.hpp"
 
@@ -36,7 +37,7 @@ wire::RegionHandle handle_of(const transport::Memory& memory);
 struct ConnectedFabric {
   std::size_t fabric = 0;  // see Fabrics
   transport::Path path;
-  std::shared_ptr<transport::Endpoint> endpoint{};  // owners: see Link::endpoint()
+  std::shared_ptr<FabricChannel> channel{};  // owners: see Link::channel()
 };
 
 /// How good the best path to some memory is: a rank of transport::Preference, or none.

@@ -143,9 +143,9 @@ void PathSurvey::bound_over(std::size_t index, std::size_t fabric, const wire::M
   const auto* bound = std::get_if<wire::Bound>(&reply);
   if (bound == nullptr || bound->addresses.size() != 1) return settle(index, "it gave an answer of another kind");
   try {
-    const auto endpoint = peer.link->endpoint(fabric, bound->addresses.front());
-    if (!endpoint) throw Error(ErrorCode::peer_lost, "the connection has ended as soon as it was there");
-    peer.connected.push_back({fabric, endpoint->path({}), endpoint});
+    const auto channel = peer.link->channel(fabric, bound->addresses.front());
+    if (!channel) throw Error(ErrorCode::peer_lost, "the connection has ended as soon as it was there");
+    peer.connected.push_back({fabric, channel->endpoint->path({}), channel});
   } catch (const Error& error) {
     peer.failed[fabric] = error.what();
   }

@@ -54,14 +54,16 @@ class Root {
 };
 
 // "about subject" of each.
-std::multiset<std::string> flagged(const Root& root, const std::optional<ByteCount>& pinnable = {}) {
+std::multiset<std::string> flagged(const Root& root, const std::optional<ByteCount>& pinnable = {},
+                                   const std::optional<ByteCount>& needed = {}) {
   std::multiset<std::string> out;
-  for (const Flag& flag : find_flags(pinnable, root.path())) out.insert(flag.about + " " + flag.subject);
+  for (const Flag& flag : find_flags(pinnable, needed, root.path())) out.insert(flag.about + " " + flag.subject);
   return out;
 }
-std::string said(const Root& root, const std::optional<ByteCount>& pinnable = {}) {
+std::string said(const Root& root, const std::optional<ByteCount>& pinnable = {},
+                 const std::optional<ByteCount>& needed = {}) {
   std::string all;
-  for (const Flag& flag : find_flags(pinnable, root.path())) all += flag.says + "\n";
+  for (const Flag& flag : find_flags(pinnable, needed, root.path())) all += flag.says + "\n";
   return all;
 }
 
@@ -159,6 +161,17 @@ BOOST_AUTO_TEST_CASE(a_small_limit_of_locked_memory_is_flagged_unless_no_limit_h
   BOOST_TEST(said(root, 64 << 10).find("is 65536 bytes") != std::string::npos);
   BOOST_TEST(flagged(root).empty());
   BOOST_TEST(flagged(root, ByteCount{1} << 30).empty());
+}
+
+BOOST_AUTO_TEST_CASE(locked_memory_is_judged_by_what_a_case_needs) {
+  const Root root;
+  root.good_port("mlx5_0");
+  root.device_files();
+  constexpr ByteCount limit = 8u << 20;
+  BOOST_TEST(flagged(root, limit, limit).empty());
+  BOOST_TEST((flagged(root, limit, limit + 1) == std::multiset<std::string>{"locked memory RLIMIT_MEMLOCK"}));
+  BOOST_TEST(said(root, limit, limit + 1).find("up to 8388609 bytes in a rank of this case") != std::string::npos);
+  BOOST_TEST(flagged(root, {}, limit).empty());  // no limit holds
 }
 
 BOOST_AUTO_TEST_SUITE_END()

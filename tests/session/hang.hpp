@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -15,13 +17,25 @@
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 
-// What both processes of hang_test.cpp agree on.
+// What tests with another process agree on with it.
 namespace shardwire::test {
 
 /// Long enough that one can stop in the middle.
 inline const std::size_t tensor_bytes = on_slow_machine() ? 32u << 20 : 256u << 20;
 inline constexpr ByteCount enough_bytes = 8u << 20;
 inline constexpr std::string_view all_is_bound = "restore of '";  // what a reader logs before it moves the first byte
+
+/// The other process, as member 1: see hang_peer.cpp for what `task` says it does.
+inline Child peer_process(const std::string& task, std::uint16_t port, int members = 2) {
+  const char* const program = std::getenv("TEST_PEER");
+  return Child({program == nullptr ? "" : program, task, std::to_string(members), std::to_string(port)});
+}
+/// This process, as member 0 of two, once the other has said that it is ready.
+inline Session join_with(const Child& other, std::uint16_t port, const SessionOptions& options = quick()) {
+  Session session = Session::join(member(0, 2, port), options);
+  read_frame(other.socket());
+  return session;
+}
 
 /// Stops it. On any thread, so without checks.
 inline void freeze_and_await(const Child& child) {

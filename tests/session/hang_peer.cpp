@@ -4,7 +4,7 @@
 
 #include "session/hang.hpp"
 
-// The other process of hang_test.cpp. Arguments: what to do, members of the job, port of the rendezvous, number of the
+// The other process of hang_test.cpp and its like. Arguments: what to do, members of the job, port of the rendezvous, number of the
 // socket to the test.
 using namespace shardwire;
 using namespace shardwire::test;

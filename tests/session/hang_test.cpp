@@ -20,11 +20,6 @@ namespace {
 
 constexpr auto bounded = 6s;  // beyond a deadline; a hang would last for ever
 
-std::string peer() {
-  const char* path = std::getenv("TEST_PEER");
-  return path == nullptr ? "" : path;
-}
-
 std::string told(const Child& child) {
   const auto frame = read_frame(child.socket());
   return {reinterpret_cast<const char*>(frame.data()), frame.size()};
@@ -97,7 +92,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_dead
   const Deadline deadline(150s);
   const auto port = free_port();
   std::unique_ptr<Session> session;
-  Child child({peer(), "source", "2", std::to_string(port)});
+  Child child = peer_process("source", port);
   session = std::make_unique<Session>(Session::join(member(0, 2, port), quick()));
   Tensor tensor;
   told(child);
@@ -116,7 +111,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_holds_a_restore_no_longer_than_its_dead
 BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "source", "2", std::to_string(port)});
+  Child child = peer_process("source", port);
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
   told(child);
@@ -134,7 +129,7 @@ BOOST_AUTO_TEST_CASE(a_restore_from_a_source_that_hangs_can_be_cancelled) {
 BOOST_AUTO_TEST_CASE(a_running_restore_can_be_cancelled) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "source", "2", std::to_string(port)});
+  Child child = peer_process("source", port);
   Session session = Session::join(member(0, 2, port), quick());
   Tensor tensor;
   told(child);
@@ -155,7 +150,7 @@ BOOST_TEST_DECORATOR(*boost::unit_test::precondition(connections_may_be_cut_whil
 BOOST_AUTO_TEST_CASE(a_reader_that_hangs_holds_no_publication_beyond_the_timeout) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "straight reader", "2", std::to_string(port)});
+  Child child = peer_process("straight reader", port);
   Session session = Session::join(member(0, 2, port), quick());
   told(child);
   Tensor tensor;
@@ -189,7 +184,7 @@ BOOST_DATA_TEST_CASE(a_reader_that_stops_gets_the_next_publication_or_an_error_w
   for (const bool in_arena : {false, true}) {
     if (in_arena && std::string_view(way) != "cheapest") continue;  // a message is a message
     const auto port = free_port();
-    Child child({peer(), std::string(stage) + " " + way + " reader", "2", std::to_string(port)});
+    Child child = peer_process(std::string(stage) + " " + way + " reader", port);
     Session session = Session::join(member(0, 2, port), quick());
     told(child);
     auto tensor = in_arena ? std::make_unique<Tensor>(session) : std::make_unique<Tensor>();
@@ -256,7 +251,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_at_any_stage_holds_a_restore_no_longer_
                      boost::unit_test::data::make({"joined", "bound"}), stage) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "source", "2", std::to_string(port)});
+  Child child = peer_process("source", port);
   std::atomic<bool> freeze = std::string_view(stage) == "bound";
   Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
                                     if (freeze.exchange(false)) freeze_and_await(child);
@@ -286,7 +281,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_once_all_is_bound_holds_no_way_longer_t
                      task, way) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), task, "2", std::to_string(port)});
+  Child child = peer_process(task, port);
   std::atomic<bool> freeze = true;
   Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
                                     if (freeze.exchange(false)) freeze_and_await(child);
@@ -309,7 +304,7 @@ BOOST_DATA_TEST_CASE(a_source_that_hangs_once_all_is_bound_holds_no_way_longer_t
 BOOST_AUTO_TEST_CASE(a_reader_that_hangs_does_not_keep_others_from_what_is_packed) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "packed reader", "3", std::to_string(port)});
+  Child child = peer_process("packed reader", port, 3);
   SessionOptions options = quick();
   options.staging_bytes = 1u << 20;
   Session session = Session::join(member(0, 3, port), options);
@@ -330,7 +325,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_hangs_does_not_keep_others_from_what_is_packe
 BOOST_AUTO_TEST_CASE(a_small_restore_from_mapped_memory_needs_nothing_of_its_source_the_second_time) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "small source", "2", std::to_string(port)});
+  Child child = peer_process("small source", port);
   Session session = Session::join(member(0, 2, port), quick());
   told(child);
   SmallTensor tensor(session);
@@ -356,7 +351,7 @@ BOOST_AUTO_TEST_CASE(a_small_restore_from_mapped_memory_needs_nothing_of_its_sou
 BOOST_AUTO_TEST_CASE(a_source_that_dies_is_lost_although_a_child_of_its_fork_lives) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child source({peer(), "forked source", "2", std::to_string(port)});
+  Child source = peer_process("forked source", port);
   Session session = Session::join(member(0, 2, port), quick());
   const auto frame = read_frame(source.socket());
   pid_t grandchild = 0;
@@ -374,7 +369,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_dies_is_lost_although_a_child_of_its_fork_liv
 BOOST_AUTO_TEST_CASE(the_seat_of_a_member_that_hangs_goes_to_who_comes_later) {
   const Deadline deadline(200s);
   const auto port = free_port();
-  Child child({peer(), "member", "2", std::to_string(port)});
+  Child child = peer_process("member", port);
   Session session = Session::join(member(0, 2, port), quick());
   told(child);
   // A live member keeps its seat, and the newcomer hears of it at once.

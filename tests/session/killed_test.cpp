@@ -26,11 +26,6 @@ namespace {
 
 constexpr auto soon = 2s;
 
-std::string peer() {
-  const char* path = std::getenv("TEST_PEER");
-  return path == nullptr ? "" : path;
-}
-
 // Other tests of the same moment use the host's.
 bool with_shared_memory_of_its_own() {
   static const bool made = ::unshare(CLONE_NEWNS) == 0 &&
@@ -108,9 +103,8 @@ BOOST_DATA_TEST_CASE(a_process_that_is_killed_while_it_allocates_or_publishes_le
   const std::size_t segments_before = segments();
   for (int round = 0; round < 5; ++round) {
     const auto port = free_port();
-    Child child({peer(), task, "2", std::to_string(port)});
-    Session session = Session::join(member(0, 2, port), quick());
-    read_frame(child.socket());
+    Child child = peer_process(task, port);
+    Session session = join_with(child, port);
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
     const std::set<std::string> named = named_objects_of(child.pid());
     BOOST_TEST(named.empty(), text_of(named));
@@ -130,9 +124,8 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_leaves_nothing_and
   const Deadline deadline(150s);
   for (const auto way : {std::optional<Way>(), std::optional(Way::straight), std::optional(Way::packed)}) {
     const auto port = free_port();
-    Child child({peer(), task, "2", std::to_string(port)});
-    Session session = Session::join(member(0, 2, port), quick());
-    read_frame(child.socket());
+    Child child = peer_process(task, port);
+    Session session = join_with(child, port);
     if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
     Tensor tensor;
     RestoreOptions options = by(way, 60s);
@@ -161,7 +154,7 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_once_all_is_bound_is_lost_to_the_re
   const Deadline deadline(150s);
   for (const auto way : {std::optional<Way>(), std::optional(Way::straight), std::optional(Way::packed)}) {
     const auto port = free_port();
-    Child child({peer(), task, "2", std::to_string(port)});
+    Child child = peer_process(task, port);
     bool killed = false;
     Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
                                       kill_and_await(child);
@@ -186,7 +179,7 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_its_digests_are_awaited_is_lo
                      boost::unit_test::data::make({"source", "arena source"}), task) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), task, "2", std::to_string(port)});
+  Child child = peer_process(task, port);
   Session session = Session::join(member(0, 2, port), when_all_is_bound([&] { freeze_and_await(child); }));
   read_frame(child.socket());
   if (std::string_view(task) == "source") write_frame(child.socket(), {});  // it publishes
@@ -211,9 +204,8 @@ BOOST_DATA_TEST_CASE(a_reader_that_is_killed_leaves_nothing_and_its_source_goes_
                      task) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), task, "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
+  Child child = peer_process(task, port);
+  Session session = join_with(child, port);
   Tensor tensor(session);
   tensor.fill();
   Publication publication = session.publish(tensor.catalog());

@@ -31,11 +31,6 @@ boost::test_tools::assertion_result a_port_is_active(boost::unit_test::test_unit
   return result;
 }
 
-std::string peer() {
-  const char* path = std::getenv("TEST_PEER");
-  return path == nullptr ? "" : path;
-}
-
 RestoreOptions by_reads() {
   return by(Way::read, 60s * slowdown());
 }
@@ -71,7 +66,7 @@ BOOST_DATA_TEST_CASE(a_source_that_is_stopped_once_all_is_bound_is_read_and_the_
                      boost::unit_test::data::make(kinds_of_memory), task) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), task, "2", std::to_string(port)});
+  Child child = peer_process(task, port);
   std::atomic<bool> freeze = true;
   Session session = Session::join(member(0, 2, port), when_all_is_bound([&] {
                                     if (freeze.exchange(false)) freeze_and_await(child);
@@ -89,9 +84,8 @@ BOOST_DATA_TEST_CASE(a_source_that_is_stopped_once_all_is_bound_is_read_and_the_
 BOOST_AUTO_TEST_CASE(no_thread_of_a_source_wakes_while_it_is_read) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "arena source", "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
+  Child child = peer_process("arena source", port);
+  Session session = join_with(child, port);
   Tensor tensor;
   for (const bool counted : {false, true}) {  // what the first restore of a session takes, the next does not
     tensor.fill();
@@ -125,9 +119,8 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
                      boost::unit_test::data::make(kinds_of_memory), task) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), task, "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
+  Child child = peer_process(task, port);
+  Session session = join_with(child, port);
   Tensor tensor;
   RestoreOptions options = by_reads();
   options.ingress_bytes_per_second = tensor_bytes / 16;
@@ -153,9 +146,8 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
 BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_of_it_behind) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "replacing source", "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
+  Child child = peer_process("replacing source", port);
+  Session session = join_with(child, port);
   Tensor tensor;
   RestoreOptions options = by_reads();
   options.ingress_bytes_per_second = tensor_bytes / 2;  // so that some are left to be read when it is taken back
@@ -182,9 +174,8 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
 BOOST_AUTO_TEST_CASE(who_forks_while_it_reads_gets_every_byte_itself) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "forking source", "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
+  Child child = peer_process("forking source", port);
+  Session session = join_with(child, port);
   Tensor tensor;
   std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
   Restore restore = session.restore(tensor.catalog(), by_reads());

@@ -16,24 +16,21 @@ using namespace std::chrono_literals;
 
 namespace {
 
+bool over(std::string_view transport) {
+  const char* const all = std::getenv("TEST_TRANSPORT");
+  return all != nullptr && std::string_view(all).starts_with(transport);
+}
+
 // Reads that a processor answers are those of libfabric here; over the others it sends.
 RestoreOptions in_need_of_the_source() {
-  const char* const transport = std::getenv("TEST_TRANSPORT");
-  const bool reads = transport != nullptr && std::string_view(transport).starts_with("libfabric");
-  return by(reads ? Way::read : Way::straight, 60s * slowdown());
+  return by(over("libfabric") ? Way::read : Way::straight, 60s * slowdown());
 }
 
 // There a source finds out only by sending that the connection is another, and who asked for what it sent is told of a loss.
 boost::test_tools::assertion_result connections_are_told_apart(boost::unit_test::test_unit_id /*case*/) {
-  const char* const transport = std::getenv("TEST_TRANSPORT");
-  boost::test_tools::assertion_result result(transport == nullptr || std::string_view(transport) != "ucx");
+  boost::test_tools::assertion_result result(!over("ucx"));
   if (!result) result.message() << "a source of messages over UCX does not notice that its reader has connected anew";
   return result;
-}
-
-std::string peer() {
-  const char* path = std::getenv("TEST_PEER");
-  return path == nullptr ? "" : path;
 }
 
 /// A restore that takes a second or more.
@@ -66,26 +63,31 @@ BOOST_TEST_DECORATOR(*boost::unit_test::precondition(connections_are_told_apart)
 BOOST_AUTO_TEST_CASE(who_gives_up_a_source_that_hangs_takes_nothing_from_another_restore) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "registered source", "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
-  SlowRestore patient(session);
-  patient.await_moving();
-  Tensor tensor;
-  Restore impatient = session.restore(tensor.catalog(), in_need_of_the_source());
-  std::atomic<bool> frozen = false;
-  impatient.on_progress(
-      [&](const Progress& progress) {
-        if (progress.done_bytes >= enough_bytes && !frozen.exchange(true)) freeze_and_await(child);
-      },
-      1ms);
-  while (!frozen && !impatient.poll()) std::this_thread::yield();
-  BOOST_REQUIRE(frozen);
-  impatient.cancel();
-  BOOST_TEST((failure_of([&] { impatient.wait(); }).code() == ErrorCode::cancelled));
-  ::kill(child.pid(), SIGCONT);
-  patient.restore->wait();
-  BOOST_TEST(patient.tensor.is_filled());
+  Child child = peer_process("registered source", port);
+  Session session = join_with(child, port);
+  ByteCount moved_again =
+      0;  // where the connection was cut: it is when the source hangs in the middle of a message, or of reads
+  for (int round = 0; round < 3 && moved_again == 0; ++round) {
+    SlowRestore patient(session);
+    patient.await_moving();
+    Tensor tensor;
+    Restore impatient = session.restore(tensor.catalog(), in_need_of_the_source());
+    std::atomic<bool> frozen = false;
+    impatient.on_progress(
+        [&](const Progress& progress) {
+          if (progress.done_bytes >= enough_bytes && !frozen.exchange(true)) freeze_and_await(child);
+        },
+        1ms);
+    while (!frozen && !impatient.poll()) std::this_thread::yield();
+    BOOST_REQUIRE(frozen);
+    impatient.cancel();
+    BOOST_TEST((failure_of([&] { impatient.wait(); }).code() == ErrorCode::cancelled));
+    ::kill(child.pid(), SIGCONT);
+    patient.restore->wait();
+    BOOST_TEST(patient.tensor.is_filled());
+    moved_again = patient.restore->report().again;
+  }
+  if (over("libfabric")) BOOST_TEST(moved_again > 0);
   write_frame(child.socket(), {});
 }
 
@@ -93,9 +95,8 @@ BOOST_AUTO_TEST_CASE(who_gives_up_a_source_that_hangs_takes_nothing_from_another
 BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back) {
   const Deadline deadline(150s);
   const auto port = free_port();
-  Child child({peer(), "replacing source", "2", std::to_string(port)});
-  Session session = Session::join(member(0, 2, port), quick());
-  read_frame(child.socket());
+  Child child = peer_process("replacing source", port);
+  Session session = join_with(child, port);
   for (int round = 0; round < 3; ++round) {
     SlowRestore one(session);
     SlowRestore other(session);

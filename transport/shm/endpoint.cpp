@@ -49,7 +49,7 @@ void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
   auto job = std::make_shared<Read>();
   job->endpoint = number_;
   if (failed()) {
-    return operations_->post_fault(std::move(job), {ErrorCode::peer_lost, failure_}, std::move(done));
+    return operations_->post_fault(std::move(job), *failure_, std::move(done));
   }
   job->mapping = remote.mapping_;
   job->published = remote.published_;
@@ -75,21 +75,21 @@ Path ShmEndpoint::path(const MemoryPlace& place) const {
 }
 
 void ShmEndpoint::abort() {
-  fail("the connection was cut from this side", ErrorCode::cancelled);
+  fail({ErrorCode::cancelled, "the connection was cut from this side"});
 }
 
 void ShmEndpoint::watch() {
   if (!socket_) return;
   const std::string why = why_not_silent(socket_->descriptor());
-  if (!why.empty()) fail(why, ErrorCode::peer_lost);
+  if (!why.empty()) fail({ErrorCode::peer_lost, why});
 }
 
-void ShmEndpoint::fail(const std::string& why, ErrorCode code) {
+void ShmEndpoint::fail(Fault why) {
   if (failed()) return;
-  failure_ = why;
+  failure_ = std::move(why);
   operations_->unwatch(socket_->descriptor());
   socket_.reset();
-  operations_->fault(number_, {code, why});
+  operations_->fault(number_, *failure_);
 }
 
 }  // namespace shardwire::transport::shm

@@ -91,20 +91,20 @@ class ShmEndpoint final : public Endpoint {
   void send(ByteView header, std::span<const ConstMemory> payload, Completion done) override;
   std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) override;
   void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override;
-  [[nodiscard]] bool failed() const override { return !failure_.empty(); }
+  [[nodiscard]] bool failed() const override { return failure_.has_value(); }
   [[nodiscard]] Path path(const MemoryPlace& place) const override;
   void abort() override;
 
   /// Looks at the socket.
   void watch();
-  void fail(const std::string& why, ErrorCode code);
+  void fail(Fault why);
 
  private:
   std::shared_ptr<Operations> operations_;
   std::unique_ptr<PeerSocket> socket_;  // until it has failed
   pid_t peer_;
   std::string why_no_attach_;
-  std::string failure_;
+  Outcome failure_;
   std::uint64_t number_;
 };
 

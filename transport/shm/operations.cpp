@@ -86,7 +86,7 @@ void Operations::fault(std::uint64_t endpoint, const Fault& fault) {
 
 void Operations::close() {
   const auto endpoints = endpoints_;
-  for (const auto& [number, endpoint] : endpoints) endpoint->fail("this fabric is closed", ErrorCode::cancelled);
+  for (const auto& [number, endpoint] : endpoints) endpoint->fail({ErrorCode::cancelled, "this fabric is closed"});
   for (const auto& [number, endpoint] : endpoints) readers_.wait(number);
   pending_.clear();
 }

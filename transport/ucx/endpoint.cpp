@@ -100,7 +100,7 @@ void UcxEndpoint::post() {
 
 void UcxEndpoint::abort() {
   const Fault why{ErrorCode::cancelled, "the connection was cut from this side"};
-  abort_receives_from(peer_.fabric, Clock::time_point::max(), why, *worker_, *all_);
+  abort_receives_from(peer_.fabric, replaced, why, *worker_, *all_);
   cut_reads(why);
   cut();
 }

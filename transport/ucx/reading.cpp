@@ -65,6 +65,7 @@ Reading::Reading(const std::shared_ptr<Worker>& serving) {
     why_not_ = "this UCX was built without support for threads";
   }
   if (!why_not_.empty()) return;
+  const auto deadline = Clock::now() + proof_limit;
   Clock::duration port_limit = Clock::duration(proof_limit) / std::ssize(ports);
   for (const std::string& port : ports) {
     const auto began = Clock::now();
@@ -72,7 +73,7 @@ Reading::Reading(const std::shared_ptr<Worker>& serving) {
       support::require_descriptors(descriptors_of_port, "opening a port for reads");
       const ReadingDevice device{std::make_shared<Worker>(open_reading_context(port, transports)),
                                  std::make_shared<const int>()};
-      prove(device, serving, began + port_limit);
+      prove(device, serving, std::min(began + port_limit, deadline));
       devices_.push_back(device);
       port_limit = std::max<Clock::duration>(min_port_limit, port_limit_factor * (Clock::now() - began));
     } catch (const Error& error) {

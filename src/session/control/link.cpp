@@ -121,9 +121,7 @@ void Link::ended(const Error& reason) {
 }
 
 void Link::abort(const Error& reason) {
-  for (const Channel& channel : channels_) {
-    if (channel.endpoint) channel.endpoint->abort();
-  }
+  cut_channels();
   if (connection_) connection_->drop();
   ended(reason);
 }
@@ -156,18 +154,18 @@ std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
 }
 
 void Link::prepare(std::size_t fabric, Prepared prepared) {
-  Channel& channel = channels_[fabric];
-  if (channel.ruled_out) return prepared(&*channel.ruled_out);
+  FabricState& state = fabric_states_[fabric];
+  if (state.ruled_out) return prepared(&*state.ruled_out);
   const transport::Sockets wanted = fabrics_.sockets(fabric);
-  const bool fresh = !channel.sockets.empty() && Clock::now() - channel.opened_at < sockets_limit;
+  const bool fresh = !state.sockets.empty() && Clock::now() - state.opened_at < sockets_limit;
   if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
-  channel.waiting.push_back(std::move(prepared));
-  if (channel.waiting.size() > 1) return;
-  channel.sockets.clear();
-  channel.token = wire::random_number() | 1;  // 0 stands for none
+  state.waiting.push_back(std::move(prepared));
+  if (state.waiting.size() > 1) return;
+  state.sockets.clear();
+  state.token = wire::random_number() | 1;  // 0 stands for none
   try {
-    channel.opening = std::make_unique<OpeningSockets>(
-        *loop_, member_, wanted, channel.token, *identity_,
+    state.opening = std::make_unique<OpeningSockets>(
+        *loop_, member_, wanted, state.token, *identity_,
         [this, fabric](std::vector<support::Descriptor> sockets, const Error* why_not) {
           sockets_opened(fabric, std::move(sockets), why_not);
         });
@@ -177,59 +175,65 @@ void Link::prepare(std::size_t fabric, Prepared prepared) {
 }
 
 void Link::sockets_opened(std::size_t fabric, std::vector<support::Descriptor> sockets, const Error* why_not) {
-  Channel& channel = channels_[fabric];
-  const auto opening = std::move(channel.opening);  // it is on the call stack
-  channel.sockets = std::move(sockets);
-  channel.opened_at = Clock::now();
-  for (const Prepared& prepared : std::exchange(channel.waiting, {})) prepared(why_not);
+  FabricState& state = fabric_states_[fabric];
+  const auto opening = std::move(state.opening);  // it is on the call stack
+  state.sockets = std::move(sockets);
+  state.opened_at = Clock::now();
+  for (const Prepared& prepared : std::exchange(state.waiting, {})) prepared(why_not);
 }
 
 void Link::give_up(std::size_t fabric, std::uint64_t sockets) {
-  Channel& channel = channels_[fabric];
-  if (channel.token != sockets) return;
-  channel.sockets.clear();
-  if (channel.endpoint) channel.endpoint->abort();
+  FabricState& state = fabric_states_[fabric];
+  if (state.token != sockets) return;
+  state.sockets.clear();
+  if (state.channel) state.channel->give_up();
 }
 
-void Link::rule_out(std::size_t fabric, const Error& why) {
-  Channel& channel = channels_[fabric];
-  channel.ruled_out = why;
-  if (channel.endpoint) channel.endpoint->abort();
+void Link::rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) {
+  channel.give_up();
+  FabricState& state = fabric_states_[fabric];
+  if (state.channel.get() == &channel) state.ruled_out = why;
+}
+
+void Link::cut_channels() {
+  for (const FabricState& state : fabric_states_) {
+    if (state.channel) state.channel->give_up();
+  }
 }
 
 wire::FabricHandle Link::handle(std::size_t fabric) const {
   const transport::Fabric& mine = fabrics_[fabric];
-  return {std::string(mine.name()), mine.domain(), mine.address(), channels_[fabric].token};
+  return {std::string(mine.name()), mine.domain(), mine.address(), fabric_states_[fabric].token};
 }
 
-std::shared_ptr<transport::Endpoint> Link::endpoint(std::size_t fabric, const Bytes& address) {
-  Channel& channel = channels_[fabric];
-  if (connected(fabric) && address == channel.address) return channel.endpoint;
+std::shared_ptr<FabricChannel> Link::channel(std::size_t fabric, const Bytes& address) {
+  FabricState& state = fabric_states_[fabric];
+  if (connected(fabric) && address == state.address) return state.channel;
   const bool needs_sockets = fabrics_.sockets(fabric).kind != transport::Sockets::Kind::none;
-  if (needs_sockets && channel.sockets.empty()) return nullptr;
-  if (channel.endpoint) bindings_.clear();  // their regions go with it
-  channel.regions.clear();
-  channel.endpoint.reset();
-  channel.proven = false;
-  channel.endpoint = fabrics_[fabric].connect({.address = address,
-                                               .same_host = member_.host == identity_->hello.host,
-                                               .sockets = std::exchange(channel.sockets, {})});
-  channel.address = address;
-  return channel.endpoint;
+  if (needs_sockets && state.sockets.empty()) return nullptr;
+  if (state.channel) bindings_.clear();  // their regions go with it
+  state.regions.clear();
+  state.channel.reset();
+  state.channel =
+      std::make_shared<FabricChannel>(fabrics_[fabric].connect({.address = address,
+                                                                .same_host = member_.host == identity_->hello.host,
+                                                                .sockets = std::exchange(state.sockets, {})}));
+  state.address = address;
+  return state.channel;
 }
 
 std::shared_ptr<transport::RemoteRegion> Link::region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
                                                       std::vector<support::Descriptor> descriptors) {
-  Channel& channel = channels_[fabric];
-  if (const auto found = channel.regions.find(key); found != channel.regions.end()) return found->second;
-  if (channel.regions.size() >= max_cached_regions) {
-    std::erase_if(channel.regions, [](const auto& entry) { return entry.second.use_count() == 1; });
+  FabricState& state = fabric_states_[fabric];
+  if (const auto found = state.regions.find(key); found != state.regions.end()) return found->second;
+  if (state.regions.size() >= max_cached_regions) {
+    std::erase_if(state.regions, [](const auto& entry) { return entry.second.use_count() == 1; });
   }
   // A region lives no longer than its endpoint.
   std::shared_ptr<transport::RemoteRegion> region(
-      channel.endpoint->import_region({key, std::move(descriptors)}, size_bytes).release(),
-      [endpoint = channel.endpoint](const transport::RemoteRegion* gone) { delete gone; });
-  channel.regions.emplace(key, region);
+      state.channel->endpoint->import_region({key, std::move(descriptors)}, size_bytes).release(),
+      [channel = state.channel](const transport::RemoteRegion* gone) { delete gone; });
+  state.regions.emplace(key, region);
   return region;
 }
 
@@ -252,8 +256,8 @@ std::vector<Link::Idle> Link::idle(
     if (live(name, binding.generation)) continue;
     Idle idle{name, 0};
     for (const Bytes& key : binding.keys) {
-      for (const Channel& channel : channels_) {
-        if (const auto found = channel.regions.find(key); found != channel.regions.end()) {
+      for (const FabricState& state : fabric_states_) {
+        if (const auto found = state.regions.find(key); found != state.regions.end()) {
           idle.bytes += found->second->mapped().bytes;
         }
       }
@@ -272,7 +276,7 @@ void Link::drop_unbound(const std::set<Bytes>& keys) {
     const bool bound = std::any_of(bindings_.begin(), bindings_.end(),
                                    [&](const auto& entry) { return entry.second.keys.contains(key); });
     if (bound) continue;
-    for (Channel& channel : channels_) channel.regions.erase(key);
+    for (FabricState& state : fabric_states_) state.regions.erase(key);
   }
 }
 

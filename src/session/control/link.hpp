@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "session/control/connection.hpp"
+#include "session/control/fabric_channel.hpp"
 #include "session/control/payload_sockets.hpp"
 #include "session/fabrics.hpp"
 #include "transport/transport.hpp"
@@ -29,7 +30,7 @@ class Link {
   using Broken = std::function<void(const Error&)>;  ///< the connection ended; nothing further comes
 
   /// To a member whose address is not known yet: what is asked waits for connect().
-  Link(const Fabrics& fabrics, int rank) : fabrics_(fabrics), rank_(rank), channels_(fabrics.size()) {}
+  Link(const Fabrics& fabrics, int rank) : fabrics_(fabrics), rank_(rank), fabric_states_(fabrics.size()) {}
   ~Link();
 
   /// Ownership: borrows loop and identity. Errors: throws Error{out_of_resources}.
@@ -67,7 +68,7 @@ class Link {
   void unwatch(std::uint64_t watcher) { watchers_.erase(watcher); }
   [[nodiscard]] std::size_t watchers() const { return watchers_.size(); }
 
-  // Fabrics, each by its index in Fabrics: prepare(), then a Bind with handle(), then endpoint() with the answer.
+  // Fabrics, each by its index in Fabrics: prepare(), then a Bind with handle(), then channel() with the answer.
 
   /// Runs with a null pointer, or with what stands in the way; now or on a later turn of the loop.
   using Prepared = std::function<void(const Error* why_not)>;
@@ -75,22 +76,21 @@ class Link {
   void prepare(std::size_t fabric, Prepared prepared);
   /// The source says that these sockets have ended: others are opened, unless that was done meanwhile.
   void give_up(std::size_t fabric, std::uint64_t sockets);
-  /// It does not carry what it has promised: what is posted there ends, and it is not prepared again.
-  void rule_out(std::size_t fabric, const Error& why);
-  /// Bytes have been read over the endpoint that is connected.
-  void proven(std::size_t fabric) { channels_[fabric].proven = true; }
-  [[nodiscard]] bool is_proven(std::size_t fabric) const { return channels_[fabric].proven; }
+  /// It does not carry what it has promised: this channel is given up, and unless there is another by now, none is prepared again.
+  void rule_out(std::size_t fabric, FabricChannel& channel, const Error& why);
+  /// Gives all channels up; who needs one makes it anew.
+  void cut_channels();
   /// What Bind says of the fabric. Requires: it is prepared.
   [[nodiscard]] wire::FabricHandle handle(std::size_t fabric) const;
-  /// Endpoint to the source's fabric at `address`, made once, and anew when it has failed; null when the sockets that were
-  /// prepared for it are gone. Requires: it is prepared. Ownership: this link, until there is another; restores that are bound
-  /// over it, whose completions would never run without it; regions. Errors: as Fabric::connect.
-  std::shared_ptr<transport::Endpoint> endpoint(std::size_t fabric, const Bytes& address);
+  /// To the source's fabric at `address`, made once, and anew when it has failed; null when the sockets that were prepared for it
+  /// are gone. Requires: it is prepared. Ownership: this link, until there is another; restores that are bound over it; regions.
+  /// Errors: as Fabric::connect.
+  std::shared_ptr<FabricChannel> channel(std::size_t fabric, const Bytes& address);
   [[nodiscard]] bool connected(std::size_t fabric) const {
-    const auto& endpoint = channels_[fabric].endpoint;
-    return endpoint && !endpoint->failed();
+    const auto& channel = fabric_states_[fabric].channel;
+    return channel && !channel->endpoint->failed();
   }
-  /// The source's region, imported once. Requires: the fabric has an endpoint. Errors: as Endpoint::import_region.
+  /// The source's region, imported once. Requires: the fabric has a channel. Errors: as Endpoint::import_region.
   std::shared_ptr<transport::RemoteRegion> region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
                                                   std::vector<support::Descriptor> descriptors);
 
@@ -114,15 +114,14 @@ class Link {
     std::set<Bytes> keys;
   };
   /// One fabric's way to the source.
-  struct Channel {
+  struct FabricState {
     std::uint64_t token = 0;  // of its sockets; 0: none were opened
     std::unique_ptr<OpeningSockets> opening;
     std::vector<Prepared> waiting;  // for these
     std::vector<support::Descriptor> sockets;
     Clock::time_point opened_at{};
     Bytes address;
-    std::shared_ptr<transport::Endpoint> endpoint;  // owners: see endpoint()
-    bool proven = false;
+    std::shared_ptr<FabricChannel> channel;  // owners: see channel()
     std::optional<Error> ruled_out;
     std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions;  // owners: this cache and restores that read
   };
@@ -147,7 +146,7 @@ class Link {
   std::map<std::uint64_t, Broken> watchers_;
   std::uint64_t next_watcher_ = 1;
   std::map<std::uint64_t, std::vector<support::Descriptor>> descriptors_;  // by request
-  std::vector<Channel> channels_;                                          // by fabric
+  std::vector<FabricState> fabric_states_;                                 // by fabric
   std::map<std::string, Binding> bindings_;                                // by publication
   std::shared_ptr<Connection> connection_;  // owners: this link and its own callbacks; null until connect()
 };

@@ -80,13 +80,13 @@ void Membership::connect() {
   events.message = [this](Connection&, wire::Message& message) { receive(message); };
   events.closed = [this](Connection&, const Error& reason, bool orderly) {
     if (!joined_) return ended(reason, orderly);
-    refused(reason);
+    not_joined(reason, reason.code() != ErrorCode::peer_lost);
   };
   try {
     connection_ = Connection::connect(loop_, contact_, identity_, std::move(events));
   } catch (const Error& error) {  // an address of a kind that this host does not have
     if (!bootstrap_.store || error.code() == ErrorCode::out_of_resources) throw;
-    return refused(error);
+    return not_joined(error, false);
   }
   if (rendezvous_at_.size() == 1) return;
   // One that nobody can reach from here may stay silent for minutes.
@@ -107,8 +107,7 @@ void Membership::try_next() {
 
 // Who is not there yet is tried again. What is said against this member is final where everybody knows the address. What a store
 // has may be from an earlier start of the job: whoever answers there by now says nothing about member 0, which is yet to come.
-void Membership::refused(const Error& reason) {
-  const bool answered = reason.code() != ErrorCode::peer_lost;
+void Membership::not_joined(const Error& reason, bool answered) {
   if (answered && !bootstrap_.store) {
     return end_joining(std::make_exception_ptr(
         Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,

@@ -92,7 +92,8 @@ class Membership {
 
   void connect();
   void try_next();
-  void refused(const Error& reason);
+  /// An attempt has failed. `answered`: somebody there has refused this member.
+  void not_joined(const Error& reason, bool answered);
   void time_out(Duration after);
   void announce(const SocketAddress& at);
   void listen_as_rendezvous();

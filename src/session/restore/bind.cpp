@@ -199,7 +199,7 @@ void RestoreRun::choose_ways(std::vector<move::Transfer>& transfers, const std::
     const Peer& peer = peers_[transfer.peer];
     const TensorKey& key = manifest_->tensors[to_index(planning_->plan.pieces[transfer.piece].tensor)].spec.key;
     throw Error(
-        ErrorCode::unsupported,
+        peer.lacked_resources ? ErrorCode::out_of_resources : ErrorCode::unsupported,
         fmt::format(
             "the way '{}', which the caller has chosen, cannot move {} {} from source rank {} (member {}): {}{}",
             to_string(error.forced), to_string(key), to_string(transfer.box), to_int(peer.layout_rank),

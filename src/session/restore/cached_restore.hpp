@@ -59,6 +59,7 @@ struct SourcePeer {
   std::vector<std::size_t> candidates;  // fabrics that may still be worth connecting, best first; while binding
   std::vector<ConnectedFabric> connected;
   std::map<std::size_t, std::string> left_out;  // fabrics that could not be connected, and why
+  bool lacked_resources = false;                // one of them for that
   std::vector<SourceRegion> regions;
   int unregistered_path = no_path;          // the best for memory that lies in no region
   std::vector<wire::TensorHandle> handles;  // by position in `tensors`
@@ -73,7 +74,7 @@ struct SourcePeer {
 
   /// Every fabric that was connected still is.
   [[nodiscard]] bool still_connected() const {
-    return std::ranges::none_of(connected, [](const ConnectedFabric& one) { return one.endpoint->failed(); });
+    return std::ranges::none_of(connected, [](const ConnectedFabric& one) { return one.channel->endpoint->failed(); });
   }
   /// Of one message from there.
   [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_message_ranges : 1; }
@@ -82,6 +83,7 @@ struct SourcePeer {
     bound_generation = 0;
     connected.clear();
     left_out.clear();
+    lacked_resources = false;
     regions.clear();
     unregistered_path = no_path;
     handles.clear();

@@ -76,6 +76,7 @@ void RestoreRun::connect_over(std::size_t index, std::size_t fabric, Attempt att
 void RestoreRun::leave_out(std::size_t index, std::size_t fabric, const Error& why) {
   Peer& peer = peers_[index];
   peer.left_out[fabric] = why.what();
+  peer.lacked_resources = peer.lacked_resources || why.code() == ErrorCode::out_of_resources;
   core_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(peer.layout_rank),
                                         core_.fabrics()[fabric].name(), why.what()));
   connect_next(index);
@@ -110,19 +111,19 @@ void RestoreRun::bound_over(std::size_t index, std::size_t fabric, Attempt attem
   std::vector<support::Descriptor> descriptors = peer.link->take_descriptors(reply.request);
   Binding binding{.fabric = fabric, .attempt = attempt, .reply = std::move(reply)};
   try {
-    binding.endpoint = peer.link->endpoint(fabric, binding.reply.addresses.front());
-    if (binding.endpoint) import_regions(peer, binding, std::move(descriptors));
+    binding.channel = peer.link->channel(fabric, binding.reply.addresses.front());
+    if (binding.channel) import_regions(peer, binding, std::move(descriptors));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::out_of_resources) throw;
     return leave_out(index, fabric, error);
   }
-  if (!binding.endpoint) {  // another restore was given the sockets, and the connection has ended since
+  if (!binding.channel) {  // another restore was given the sockets, and the connection has ended since
     if (attempt == Attempt::first) return connect_over(index, fabric, Attempt::last);
     return leave_out(index, fabric, Error(ErrorCode::peer_lost, "the connection has ended as soon as it was there"));
   }
-  binding.path = binding.endpoint->path({});  // some know only now what they read by
+  binding.path = binding.channel->endpoint->path({});  // some know only now what they read by
   const bool reads = binding.word.region && !binding.word.is_mapped() && binding.path.read;
-  if (!reads || peer.link->is_proven(fabric)) return take(index, binding);
+  if (!reads || binding.channel->proven) return take(index, binding);
   prove_reads(index, std::move(binding));
 }
 
@@ -146,7 +147,7 @@ void RestoreRun::import_regions(const Peer& peer, Binding& binding, std::vector<
   for (const wire::RegionHandle& region : binding.reply.regions) binding.regions.push_back(import(region));
   const auto& word = binding.reply.word;
   if (word && is_generation_word(word->offset_bytes, word->region.size_bytes)) {
-    binding.word = {import(word->region), word->offset_bytes, binding.endpoint};
+    binding.word = {import(word->region), word->offset_bytes, binding.channel};
   }
 }
 
@@ -162,20 +163,21 @@ void RestoreRun::prove_reads(std::size_t index, Binding binding) {
       *proofs_.emplace(index, std::make_unique<Proof>(core_.loop(), number, std::move(binding))).first->second;
   ++peer.unanswered;
   proof.limit.start(limit, while_running([this, index, limit] {
-                      const std::size_t fabric = end_proof(index).fabric;
-                      Link& link = *peers_[index].link;
+                      const Binding unproven = end_proof(index);
                       const Error why(ErrorCode::transport_failed,
                                       fmt::format("it has read nothing within {:.3g} s",
                                                   std::chrono::duration<double>(limit).count()));
-                      if (limit == max_proof && !link.is_proven(fabric)) link.rule_out(fabric, why);
-                      leave_out(index, fabric, why);
+                      if (limit == max_proof && !unproven.channel->proven) {
+                        peers_[index].link->rule_out(unproven.fabric, *unproven.channel, why);
+                      }
+                      leave_out(index, unproven.fabric, why);
                     }));
   read_word(word, while_running([this, index, number](const transport::Outcome& fault, std::uint64_t /*word*/) {
               const auto found = proofs_.find(index);
               if (found == proofs_.end() || found->second->number != number) return;
               Binding proven = end_proof(index);
               if (!fault) {
-                peers_[index].link->proven(proven.fabric);
+                proven.channel->proven = true;
                 return take(index, proven);
               }
               // It may have failed for what somebody else has read over the same connection.
@@ -194,14 +196,15 @@ void RestoreRun::read_word(const GenerationWord& word, WordRead done) {
       std::make_shared<std::uint64_t>(0);  // owner: the completion: it may come when nobody waits any more
   const transport::ReadRange range{word.offset_bytes,
                                    {reinterpret_cast<std::byte*>(landing.get()), sizeof *landing, {}}};
-  word.endpoint->read(*word.region, std::span(&range, 1),
-                      [landing, done = std::move(done)](const transport::Outcome& fault) { done(fault, *landing); });
+  word.channel->endpoint->read(
+      *word.region, std::span(&range, 1),
+      [landing, done = std::move(done)](const transport::Outcome& fault) { done(fault, *landing); });
 }
 
 void RestoreRun::take(std::size_t index, Binding& binding) {
   Peer& peer = peers_[index];
   const wire::Bound& reply = binding.reply;
-  peer.connected.push_back({binding.fabric, binding.path, std::move(binding.endpoint)});
+  peer.connected.push_back({binding.fabric, binding.path, std::move(binding.channel)});
   peer.max_pack_bytes = reply.max_pack_bytes;
   peer.handles = reply.tensors;
   peer.regions.resize(reply.regions.size());
@@ -245,7 +248,7 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
   const ConnectedFabric& over = peer.connected.back();
   const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
   const auto place = place_of(handle);
-  const RegionAccess access = place ? access_to(over.endpoint->path(*place), region.get()) : RegionAccess{};
+  const RegionAccess access = place ? access_to(over.channel->endpoint->path(*place), region.get()) : RegionAccess{};
   known.bytes = handle.size_bytes;
   known.place = place;
   known.best_path = best_path(known.best_path, preference, access);
@@ -266,7 +269,7 @@ void RestoreRun::connected(std::size_t index) {
   if (worst_path(peer) == no_path) {
     std::string why;
     for (const std::string& one : reasons_against(peer, no_path)) why += "; " + one;
-    throw Error(ErrorCode::unsupported,
+    throw Error(peer.lacked_resources ? ErrorCode::out_of_resources : ErrorCode::unsupported,
                 fmt::format("no transport of this session carries the bytes of source rank {} (member {}){}",
                             to_int(peer.layout_rank), peer.record.member, why),
                 std::vector<Rank>{peer.layout_rank});

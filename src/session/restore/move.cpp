@@ -41,7 +41,7 @@ void RestoreRun::move_all() {
 }
 
 transport::Endpoint& RestoreRun::endpoint(std::uint32_t peer) {
-  return *peers_[peer].connected[peers_[peer].read_by.value()].endpoint;
+  return *peers_[peer].connected[peers_[peer].read_by.value()].channel->endpoint;
 }
 
 void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts,
@@ -60,6 +60,9 @@ void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move
   for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
   // A good answer is the payload; what can come here is a refusal.
   peers_[peer].link->request(request, message, while_running([this, peer](wire::Message& reply) {
+                               const auto* failure = std::get_if<wire::Failure>(&reply);
+                               if (failure != nullptr && message_channel_is_cut(peers_[peer]))
+                                 return cut_off(peer, failure->message);
                                expect<wire::Goodbye>(reply, peers_[peer]);
                              }));
 }
@@ -73,19 +76,31 @@ void RestoreRun::changed() {
 }
 
 // A fabric that says "withdrawn" may say so of all that is read over one connection. Who has withdrawn it refuses the next
-// lease on it. Another restore may have cut the connection that both use: all that this one has lost is time.
+// lease on it.
 void RestoreRun::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
+  if (fault.code == ErrorCode::cancelled) return cut_off(peer, fault.message);
   const Rank source = peers_[peer].layout_rank;
-  const bool cut = fault.code == ErrorCode::cancelled;
-  ErrorCode code = fault.code;
-  refused_by_fabric_ = cut || code == ErrorCode::withdrawn;
-  if (refused_by_fabric_) {
-    const bool once_more = ++fabric_refusals_ < max_fabric_refusals && !(cut && withdrawal_ == Withdrawal::ends);
-    code = once_more ? ErrorCode::withdrawn : ErrorCode::transport_failed;
-  }
-  failed(std::make_exception_ptr(
-      Error(code, fmt::format("source rank {}: {}", to_int(source), fault.message), std::vector<Rank>{source})));
+  refused_by_fabric_ = fault.code == ErrorCode::withdrawn;
+  const bool once_more = !refused_by_fabric_ || ++fabric_refusals_ < max_fabric_refusals;
+  failed(std::make_exception_ptr(Error(once_more ? fault.code : ErrorCode::transport_failed,
+                                       fmt::format("source rank {}: {}", to_int(source), fault.message),
+                                       std::vector<Rank>{source})));
   refused_by_fabric_ = false;
+}
+
+// Another restore has cut the connection that both use: all that this one has lost is time, unless it may not begin anew.
+void RestoreRun::cut_off(std::uint32_t peer, const std::string& why) {
+  if (!begin_anew()) {
+    const Rank source = peers_[peer].layout_rank;
+    fail(std::make_exception_ptr(Error(ErrorCode::transport_failed,
+                                       fmt::format("source rank {}: {}", to_int(source), why),
+                                       std::vector<Rank>{source})));
+  }
+  pump();
+}
+
+bool RestoreRun::message_channel_is_cut(const Peer& peer) {
+  return peer.sent_by && peer.connected[*peer.sent_by].channel->cut;
 }
 
 void RestoreRun::failed(const std::exception_ptr& error) {

@@ -178,6 +178,7 @@ void RestoreRun::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<
     if (error.code() == ErrorCode::out_of_resources) throw error;  // nothing will change by itself
     next();
   }));
+  asking_.emplace_back(link, watcher);
   link->request(
       fetch->digest, Request{fetch->digest},
       while_running([this, again, next, fetch, layout_rank, watcher, link = link.get()](wire::Message& message) {

@@ -106,9 +106,16 @@ void RestoreRun::report_progress(bool last) {
 
 void RestoreRun::fail(const std::exception_ptr& error) {
   if (stage_ == Stage::done || (stage_ == Stage::stopping && !planning_anew_)) return;
-  if (planning_anew_ || !withdrawal_only(error)) return end_with(with_gaps(error));
+  if (planning_anew_ || !withdrawal_only(error) || !begin_anew()) end_with(with_gaps(error));
+}
+
+// Unless what it has written is what a new plan would read, or nothing is read any more.
+bool RestoreRun::begin_anew() {
+  const bool reading = stage_ == Stage::bind || stage_ == Stage::move || stage_ == Stage::verify;
+  if (withdrawal_ == Withdrawal::ends || !reading) return false;
   planning_anew_ = true;
   stop_moving();
+  return true;
 }
 
 void RestoreRun::caller_failed(const std::exception_ptr& error) {
@@ -153,8 +160,6 @@ void RestoreRun::stopped() {
 }
 
 bool RestoreRun::withdrawal_only(const std::exception_ptr& error) {
-  const bool reading = stage_ == Stage::bind || stage_ == Stage::move || stage_ == Stage::verify;
-  if (withdrawal_ == Withdrawal::ends || !reading) return false;
   try {
     std::rethrow_exception(error);
   } catch (const Error& reason) {
@@ -209,20 +214,17 @@ void RestoreRun::fabric_broke(const std::exception_ptr& error) {
 }
 
 // A link that is cut is not used again: a later restore makes a new one. It stays for what is planned anew, here or by other
-// restores that use it (peer_failed()), and they go on with other endpoints.
+// restores that use it (cut_off()), and they go on with other channels: a source may send over any of these.
 void RestoreRun::abort_peers() {
   if (stage_ != Stage::stopping) return;
   if (!engine_) return;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (!peer.link || !engine_->writes_from(static_cast<std::uint32_t>(i))) continue;
-    if (!planning_anew_ && peer.link->watchers() == 1) {
-      peer.link->abort(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
-      continue;
-    }
-    for (const auto& carrier : {peer.read_by, peer.sent_by}) {
-      if (carrier) peer.connected[*carrier].endpoint->abort();
-    }
+    for (const ConnectedFabric& one : peer.connected) one.channel->give_up();
+    peer.link->cut_channels();
+    if (planning_anew_ || peer.link->watchers() > 1) continue;
+    peer.link->abort(Error(ErrorCode::cancelled, "a restore that was stopped has cut the connection"));
   }
 }
 
@@ -239,6 +241,7 @@ std::vector<Gap> RestoreRun::missing() const {
 }
 
 void RestoreRun::drop_peers() {
+  for (const auto& [link, watcher] : std::exchange(asking_, {})) link->unwatch(watcher);
   for (Peer& peer : peers_) {
     if (peer.link) {
       peer.link->unwatch(peer.watcher);

@@ -123,7 +123,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
     std::size_t fabric = 0;
     Attempt attempt = Attempt::first;
     wire::Bound reply;
-    std::shared_ptr<transport::Endpoint> endpoint{};  // owners: see Link::endpoint()
+    std::shared_ptr<FabricChannel> channel{};  // owners: see Link::channel()
     transport::Path path{};
     std::vector<std::shared_ptr<transport::RemoteRegion>> regions{};  // of the reply
     std::set<Bytes> keys{};
@@ -171,6 +171,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void changed() override;
   void failed(const std::exception_ptr& error) override;
   void peer_failed(std::uint32_t peer, const transport::Fault& fault) override;
+  void cut_off(std::uint32_t peer, const std::string& why);
+  [[nodiscard]] static bool message_channel_is_cut(const Peer& peer);
   void digested(const move::TransferPart& part, const memory::Digest128& digest) override;
   void differs(const move::TransferPart& part) override;
 
@@ -202,6 +204,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void stopped();
   /// Whether `error` only says that a source has withdrawn, so that what has taken its place may do.
   bool withdrawal_only(const std::exception_ptr& error);
+  /// Ends what moves, and plans anew then. False: it may not.
+  bool begin_anew();
   void plan_anew();
   void drop_peers();
   void keep();
@@ -260,8 +264,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   bool grace_over_ = false;
   bool needs_values_ = false;
   std::vector<Gap> last_gaps_;
-  std::vector<TensorKey> last_absent_;  // those of them that no source has at all
-  std::map<wire::Digest, int> asked_;   // layout rank that is to describe itself
+  std::vector<TensorKey> last_absent_;                                   // those of them that no source has at all
+  std::map<wire::Digest, int> asked_;                                    // layout rank that is to describe itself
+  std::vector<std::pair<std::shared_ptr<Link>, std::uint64_t>> asking_;  // watchers of who was asked
   std::map<TensorKey, Value> values_;
 
   // bind, move, verify

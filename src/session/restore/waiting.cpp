@@ -106,8 +106,8 @@ void RestoreRun::steps_differ(const std::vector<wire::PublicationRecord>& record
 }
 
 void RestoreRun::nobody_left() const {
-  if (options_.step && !published().empty()) throw step_not_published();
   core_.membership().require_rendezvous(fmt::format("who else publishes '{}'", options_.from));
+  if (options_.step && !published().empty()) throw step_not_published();
   std::vector<int> left;
   std::vector<int> lost;
   for (const auto& [member, presence] : core_.directory().departed()) {
@@ -131,7 +131,10 @@ bool RestoreRun::is_not_replaced(const std::vector<wire::PublicationRecord>& rec
 
 void RestoreRun::incomplete() const {
   const auto records = sources();
-  if (options_.step && published().size() > records.size()) throw step_not_published();
+  if (options_.step && published().size() > records.size()) {
+    core_.membership().require_rendezvous(fmt::format("who publishes step {} of '{}'", *options_.step, options_.from));
+    throw step_not_published();
+  }
   const int ranks = source_ranks();
   const std::vector<int> open = open_ranks(records, ranks);
   try {
@@ -226,7 +229,8 @@ void RestoreRun::note_arrivals() {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (arrivals_[i].last == now || !message_channel_ended(i)) continue;
     return peer_failed(static_cast<std::uint32_t>(i),
-                       {ErrorCode::peer_lost, "the connection that its payloads come over has ended"});
+                       {message_channel_is_cut(peers_[i]) ? ErrorCode::cancelled : ErrorCode::peer_lost,
+                        "the connection that its payloads come over has ended"});
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (now - arrivals_[i].last >= keeps_up) ask_whether_gone(i);
@@ -260,7 +264,7 @@ void RestoreRun::ask_whether_gone(std::size_t index) {
 // A source that is well says so itself; of what nobody has begun to send, the fabric says nothing.
 bool RestoreRun::message_channel_ended(std::size_t index) const {
   const Peer& peer = peers_[index];
-  if (!peer.link || !peer.sent_by || !peer.connected[*peer.sent_by].endpoint->failed()) return false;
+  if (!peer.link || !peer.sent_by || !peer.connected[*peer.sent_by].channel->endpoint->failed()) return false;
   const auto comes_by_message = [](Way way) { return way == Way::packed || way == Way::straight; };
   ByteCount expected = 0;
   for (const move::Transfer& transfer : *transfers_) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "session/control/fabric_channel.hpp"
 #include "session/source/memory_table.hpp"
 #include "transport/transport.hpp"
 
@@ -43,7 +44,7 @@ class GenerationWords {
 struct GenerationWord {
   std::shared_ptr<transport::RemoteRegion> region;  // owners: see Link::region; null: there is none
   ByteCount offset_bytes = 0;
-  std::shared_ptr<transport::Endpoint> endpoint{};  // that has imported it; owners: see Link::endpoint()
+  std::shared_ptr<FabricChannel> channel{};  // that has imported it; owners: see Link::channel()
 
   [[nodiscard]] bool is_mapped() const { return region && !region->mapped().empty(); }
   /// Whether the publication of that generation is live, and so was during all reads of its memory that came before. False
