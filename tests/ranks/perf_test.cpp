@@ -14,6 +14,7 @@
 
 #include "shardwire/costs.hpp"
 #include "support/command.hpp"
+#include "support/sanitizer.hpp"
 
 namespace {
 
@@ -280,7 +281,8 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_over_libfabric,
       BOOST_TEST(row.at("reads").contains("fi_read_per_second"));
       BOOST_TEST(row.at("reads").contains("restore_over_fi_read") == reads);
       BOOST_TEST(row.at("ways").at("read") == (reads ? (disjoint ? 64 * 64 * 4 : 64 * 64 * 2) : 0));
-      BOOST_TEST(row.at("memory").at("ratio") < 1.0);  // without what the loop takes
+      // Without what the loop takes, and what a sanitizer does.
+      if (!with_address_sanitizer) BOOST_TEST(row.at("memory").at("ratio") < 1.0);
     }
   }
 }

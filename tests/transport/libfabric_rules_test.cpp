@@ -256,21 +256,6 @@ BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {
   BOOST_TEST(!found_among({shm}, true).info);
 }
 
-// Before anything here has asked libfabric itself.
-BOOST_AUTO_TEST_CASE(the_environment_says_that_there_are_no_caches_only_while_libfabric_looks) {
-  ::setenv("FI_EFA_MR_CACHE_ENABLE", "1", 1);
-  ::unsetenv("FI_MR_CACHE_MAX_COUNT");
-  {
-    const NoCaches outer;
-    const NoCaches inner;
-    BOOST_TEST(std::string_view(std::getenv("FI_MR_CACHE_MAX_COUNT")) == "0");
-    BOOST_TEST(std::string_view(std::getenv("FI_EFA_MR_CACHE_ENABLE")) == "1");  // the user's
-  }
-  BOOST_TEST(std::getenv("FI_MR_CACHE_MAX_COUNT") == nullptr);
-  BOOST_TEST(std::string_view(std::getenv("FI_EFA_MR_CACHE_ENABLE")) == "1");
-  ::unsetenv("FI_EFA_MR_CACHE_ENABLE");
-}
-
 // Each in a process of its own: libfabric reads its variables once.
 BOOST_AUTO_TEST_CASE(libfabric_is_told_of_no_caches_when_it_reads_its_variables) {
   const auto require = [](bool held, const char* what) {
@@ -291,7 +276,6 @@ BOOST_AUTO_TEST_CASE(libfabric_is_told_of_no_caches_when_it_reads_its_variables)
     std::string text;
     for (int one = std::fgetc(said); one != EOF; one = std::fgetc(said)) text += static_cast<char>(one);
     require(text.find("mr_cache_max_count=0") != std::string::npos, "it has not read that there are no caches");
-    require(std::getenv("FI_MR_CACHE_MAX_COUNT") == nullptr, "the environment is another one than before");
     require(why_caches_may_be_on().empty(), "a warning of what we have done ourselves");
   });
   BOOST_TEST(child.reap() == 0);

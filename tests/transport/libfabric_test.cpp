@@ -9,6 +9,7 @@
 #include "conformance/pair.hpp"
 #include "support/child.hpp"
 #include "support/forked.hpp"
+#include "support/sanitizer.hpp"
 #include "transport/bytes.hpp"
 
 using namespace shardwire;
@@ -150,6 +151,7 @@ BOOST_AUTO_TEST_CASE(a_key_of_another_fabric_is_refused) {
 }
 
 // The caller goes elsewhere then, and may come back.
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(descriptors_may_run_out))
 BOOST_AUTO_TEST_CASE(a_region_that_cannot_be_imported_for_want_of_descriptors_can_be_later) {
   const Deadline deadline(60s);
   with_providers("tcp", [] {

@@ -4,48 +4,17 @@
 #include <rdma/fi_errno.h>
 #include <rdma/providers/fi_prov.h>
 
-#include <array>
 #include <cstdlib>
-#include <mutex>
 
 namespace shardwire::transport::libfabric {
-namespace {
 
-struct Variable {
-  const char* name;
-  const char* value;
-  bool ours = false;
-};
-
-// Never destroyed: sessions of detached threads may outlive static destruction.
-struct Environment {
-  std::mutex mutex;
-  int users = 0;
-  std::array<Variable, 2> variables{{{"FI_MR_CACHE_MAX_COUNT", "0"}, {"FI_EFA_MR_CACHE_ENABLE", "0"}}};
-};
-Environment& environment() {
-  static auto& instance = *new Environment;
-  return instance;
-}
-
-}  // namespace
-
-NoCaches::NoCaches() {
-  Environment& shared = environment();
-  const std::lock_guard lock(shared.mutex);
-  if (shared.users++ > 0) return;
-  for (Variable& one : shared.variables) {
-    one.ours = std::getenv(one.name) == nullptr && ::setenv(one.name, one.value, 0) == 0;
-  }
-}
-
-NoCaches::~NoCaches() {
-  Environment& shared = environment();
-  const std::lock_guard lock(shared.mutex);
-  if (--shared.users > 0) return;
-  for (const Variable& one : shared.variables) {
-    if (one.ours) ::unsetenv(one.name);
-  }
+void switch_caches_off() {
+  static const bool once = [] {
+    ::setenv("FI_MR_CACHE_MAX_COUNT", "0", 0);
+    ::setenv("FI_EFA_MR_CACHE_ENABLE", "0", 0);
+    return true;
+  }();
+  static_cast<void>(once);
 }
 
 // It knows none of its variables before.

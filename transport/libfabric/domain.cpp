@@ -7,8 +7,6 @@
 #include <iterator>
 #include <utility>
 
-#include "transport/libfabric/caches.hpp"
-
 namespace shardwire::transport::libfabric {
 namespace {
 
@@ -56,7 +54,6 @@ AddressesHandle open_addresses(fid_domain* domain) {
 Domain::Domain(Provider provider)
     : info_(std::move(provider.info)), rules_(std::move(provider.rules)), warning_(std::move(provider.warning)) {
   if (!info_) throw Error(ErrorCode::unsupported, "the libfabric transport is off: " + provider.why_not);
-  const NoCaches no_caches;
   fabric_ = open_fabric(*info_);
   domain_ = open_domain(fabric_.get(), info_.get());
 }

@@ -67,7 +67,7 @@ Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool nam
 
 Provider find_provider(Asked asked) {
   const std::string& caches = why_caches_may_be_on();
-  const NoCaches no_caches;
+  switch_caches_off();
   const std::string names = chosen();
   Provider found = find_provider(fi_getinfo, fi_version(), asked == Asked::by_name && !names.empty());
   if (found.rules.hardware) found.warning = caches;

@@ -99,6 +99,12 @@ void RestoreRun::cut_off(std::uint32_t peer, const std::string& why) {
   pump();
 }
 
+void RestoreRun::payloads_ended(std::uint32_t peer) {
+  const char* const why = "the connection that its payloads come over has ended";
+  if (message_channel_is_cut(peers_[peer]) || ++fabric_refusals_ < max_fabric_refusals) return cut_off(peer, why);
+  peer_failed(peer, {ErrorCode::peer_lost, why});
+}
+
 bool RestoreRun::message_channel_is_cut(const Peer& peer) {
   return peer.sent_by && peer.connected[*peer.sent_by].channel->cut;
 }

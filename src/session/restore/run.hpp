@@ -101,7 +101,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// Bytes that have not come from each source.
   [[nodiscard]] std::vector<ByteCount> outstanding() const;
   void note_arrivals();
-  void ask_whether_gone(std::size_t index);
+  [[nodiscard]] bool reads_may_be_refused(std::size_t index) const;
+  void ask_source(std::size_t index, std::function<void()> all_is_well);
   [[nodiscard]] bool message_channel_ended(std::size_t index) const;
 
   // bind (bind.cpp; what an earlier restore spares: repeat.hpp)
@@ -172,6 +173,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void failed(const std::exception_ptr& error) override;
   void peer_failed(std::uint32_t peer, const transport::Fault& fault) override;
   void cut_off(std::uint32_t peer, const std::string& why);
+  /// The connection that they come over has, and the source is there.
+  void payloads_ended(std::uint32_t peer);
   [[nodiscard]] static bool message_channel_is_cut(const Peer& peer);
   void digested(const move::TransferPart& part, const memory::Digest128& digest) override;
   void differs(const move::TransferPart& part) override;

@@ -227,37 +227,43 @@ void RestoreRun::note_arrivals() {
     arrivals_[i] = {bytes, now};
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const auto peer = static_cast<std::uint32_t>(i);
     if (arrivals_[i].last == now || !message_channel_ended(i)) continue;
-    return peer_failed(static_cast<std::uint32_t>(i),
-                       {message_channel_is_cut(peers_[i]) ? ErrorCode::cancelled : ErrorCode::peer_lost,
-                        "the connection that its payloads come over has ended"});
+    if (message_channel_is_cut(peers_[i])) return payloads_ended(peer);
+    ask_source(i, [this, peer] { payloads_ended(peer); });
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (now - arrivals_[i].last >= keeps_up) ask_whether_gone(i);
+    if (now - arrivals_[i].last >= keeps_up && reads_may_be_refused(i)) ask_source(i, [] {});
   }
 }
 
-// Hardware that is refused need not say so, or not soon. A source that has taken its memory back does, to whoever asks: for
-// anything under the lease, here the digests of nothing, or without one for the publication. While something else is
-// unanswered, that answer will tell.
-void RestoreRun::ask_whether_gone(std::size_t index) {
+// Hardware that is refused need not say so, or not soon.
+bool RestoreRun::reads_may_be_refused(std::size_t index) const {
+  const Peer& peer = peers_[index];
+  return peer.read_by && engine_->writes_from(static_cast<std::uint32_t>(index)) && !still_published({peer.record});
+}
+
+// A source that has taken its memory back says so to whoever asks: for anything under the lease, here the digests of nothing, or
+// without one for the publication. While something else is unanswered, that answer will tell.
+void RestoreRun::ask_source(std::size_t index, std::function<void()> all_is_well) {
   Peer& peer = peers_[index];
-  const bool reads = peer.read_by && engine_->writes_from(static_cast<std::uint32_t>(index));
-  if (!reads || peer.unanswered > 0 || still_published({peer.record})) return;
+  if (peer.unanswered > 0) return;
   ++peer.unanswered;
   const std::uint64_t number = next_request();
+  auto answered = while_running([this, index, all_is_well = std::move(all_is_well)](wire::Message& message) {
+    const Peer& source = peers_[index];
+    --peers_[index].unanswered;
+    if (const auto* confirmed = std::get_if<wire::Released>(&message)) {
+      require_intact(source, confirmed->intact);
+    } else {
+      expect<wire::Digests>(message, source);
+    }
+    all_is_well();
+  });
   if (peer.lease != 0) {
-    peer.link->request(number, wire::DigestRequest{number, peer.lease, {}},
-                       while_running([this, index](wire::Message& message) {
-                         --peers_[index].unanswered;
-                         expect<wire::Digests>(message, peers_[index]);
-                       }));
+    peer.link->request(number, wire::DigestRequest{number, peer.lease, {}}, std::move(answered));
   } else {
-    peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation},
-                       while_running([this, index](wire::Message& message) {
-                         --peers_[index].unanswered;
-                         require_intact(peers_[index], expect<wire::Released>(message, peers_[index]).intact);
-                       }));
+    peer.link->request(number, wire::Confirm{number, options_.from, peer.record.generation}, std::move(answered));
   }
 }
 
