@@ -157,9 +157,11 @@ BOOST_DATA_TEST_CASE(a_rank_that_is_killed_while_it_joins_ends_the_job_in_second
                           "--report", report.path()});
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   std::vector<pid_t> ranks;
-  while (ranks.size() < 4 && std::chrono::steady_clock::now() < end) ranks = children_of(command.pid());
+  // A list that is read while processes come and go may be torn, e.g. begin with the one that has looked for transports.
+  const auto seen = [&] { return ranks.size() >= 4 && children_of(command.pid()) == ranks; };
+  while (!seen() && std::chrono::steady_clock::now() < end) ranks = children_of(command.pid());
   BOOST_REQUIRE_EQUAL(ranks.size(), 4U);
-  ::kill(ranks[static_cast<std::size_t>(rank)], SIGKILL);
+  BOOST_REQUIRE(::kill(ranks[static_cast<std::size_t>(rank)], SIGKILL) == 0);
   const CommandResult result = command.wait(std::chrono::seconds(25));
   BOOST_TEST(!result.timed_out);
   BOOST_TEST(result.exit_code == 1);
