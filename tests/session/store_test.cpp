@@ -73,57 +73,52 @@ class BrokenStore final : public KeyValueStore {
   std::optional<Bytes> get(const std::string&, std::chrono::nanoseconds) override { throw StoreIsDown(); }
 };
 
-/// A loopback port that answers nobody, like an address that cannot be reached from here: its queue is full.
-class SilentPort {
- public:
-  SilentPort() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
+/// A socket that listens on a loopback port of the system's choice.
+struct LoopbackListener {
+  explicit LoopbackListener(int backlog) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     auto* const raw = reinterpret_cast<sockaddr*>(&address);
     socklen_t length = sizeof address;
-    BOOST_REQUIRE(::bind(listener_.get(), raw, length) == 0);
-    BOOST_REQUIRE(::listen(listener_.get(), 0) == 0);
-    BOOST_REQUIRE(::getsockname(listener_.get(), raw, &length) == 0);
-    number_ = ntohs(address.sin_port);
+    BOOST_REQUIRE(::bind(socket.get(), raw, length) == 0);
+    BOOST_REQUIRE(::listen(socket.get(), backlog) == 0);
+    BOOST_REQUIRE(::getsockname(socket.get(), raw, &length) == 0);
+  }
+  [[nodiscard]] int port() const { return ntohs(address.sin_port); }
+
+  support::Descriptor socket;
+  sockaddr_in address{};
+};
+
+/// A loopback port that answers nobody, like an address that cannot be reached from here: its queue is full.
+class SilentPort {
+ public:
+  SilentPort() {
     for (support::Descriptor& one : waiting_) {
       one.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      ::connect(one.get(), raw, length);
+      ::connect(one.get(), reinterpret_cast<const sockaddr*>(&listener_.address), sizeof listener_.address);
     }
   }
-  [[nodiscard]] int number() const { return number_; }
+  [[nodiscard]] int number() const { return listener_.port(); }
 
  private:
-  support::Descriptor listener_;
+  LoopbackListener listener_{0};
   std::array<support::Descriptor, 4> waiting_;
-  int number_ = 0;
 };
 
 /// Takes what comes to a loopback port, and never says a word.
 class MutePort {
  public:
-  MutePort() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* const raw = reinterpret_cast<sockaddr*>(&address);
-    socklen_t length = sizeof address;
-    BOOST_REQUIRE(::bind(listener_.get(), raw, length) == 0);
-    BOOST_REQUIRE(::listen(listener_.get(), 64) == 0);
-    BOOST_REQUIRE(::getsockname(listener_.get(), raw, &length) == 0);
-    number_ = ntohs(address.sin_port);
-  }
-  [[nodiscard]] int number() const { return number_; }
+  [[nodiscard]] int number() const { return listener_.port(); }
   /// How many have come since the last call.
   int callers() {
     int count = 0;
-    while (support::Descriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC))) ++count;
+    while (support::Descriptor(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC))) ++count;
     return count;
   }
 
  private:
-  support::Descriptor listener_;
-  int number_ = 0;
+  LoopbackListener listener_{64};
 };
 
 /// Whose first answer takes this long.
