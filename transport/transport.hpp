@@ -115,7 +115,7 @@ class Endpoint {
   /// Bounded: gives up on what is pending, whose completions then never run.
   virtual ~Endpoint() = default;
   /// One message whose payload is the ranges in their order. Header and list are copied; the memory stays borrowed until
-  /// `done` runs. At most max_header_bytes of header, and Path::max_message_ranges ranges.
+  /// `done` has run or the endpoint is gone. At most max_header_bytes of header, and Path::max_message_ranges ranges.
   /// Errors: throws Error{invalid_argument} beyond these limits, Error{unsupported} without Path::message.
   virtual void send(ByteView header, std::span<const ConstMemory> payload, Completion done) = 0;
   void send(ByteView header, const ConstMemory& payload, Completion done) {
@@ -126,7 +126,7 @@ class Endpoint {
   ///         be reached over another fabric, and this one be tried again.
   virtual std::unique_ptr<RemoteRegion> import_region(RegionKey key, ByteCount size_bytes) = 0;
   /// One-sided reads, in any order, with one completion for all. The list is copied; the memory stays borrowed until `done`
-  /// runs. At most Path::max_read_ranges ranges.
+  /// has run or the endpoint is gone. At most Path::max_read_ranges ranges.
   /// Errors: throws Error{invalid_argument} for a range outside of the region, a region of another fabric, or too many
   ///         ranges; Error{unsupported} without Path::read.
   virtual void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) = 0;

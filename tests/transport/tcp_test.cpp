@@ -215,10 +215,10 @@ BOOST_AUTO_TEST_CASE(sockets_that_will_not_do_are_refused) {
 BOOST_DATA_TEST_CASE(what_was_posted_before_the_endpoint_goes_leaves, boost::unit_test::data::make(kinds), streams) {
   const Deadline deadline(30s);
   if (!has_family(streams.family)) return;
+  const Bytes payload = pattern(100'000);
   Joined pair(streams.count, streams.family);
   Mailbox mail;
   mail.attach(*pair.right);
-  const Bytes payload = pattern(100'000);
   // Something that nobody has read must not make the kernel throw away what is on its way.
   Result unread;
   send(*pair.to_left, {}, payload, unread.completion());
@@ -238,15 +238,15 @@ BOOST_DATA_TEST_CASE(what_was_posted_before_the_endpoint_goes_leaves, boost::uni
 
 BOOST_DATA_TEST_CASE(a_short_message_passes_a_long_one, boost::unit_test::data::make({1, 4}), streams) {
   const Deadline deadline(30s);
+  Bytes place(128 << 20);
+  const Bytes payload(place.size());
   Joined pair(streams);
   std::vector<std::string> order;
-  Bytes place(128 << 20);
   pair.right->on_message([&](transport::Incoming& incoming) {
     const bool is_long = incoming.payload_bytes() == place.size();
     incoming.receive(transport::host_memory(place).part(0, incoming.payload_bytes()),
                      [&, is_long](const transport::Outcome&) { order.push_back(is_long ? "long" : "short"); });
   });
-  const Bytes payload(place.size());
   send(*pair.to_right, {}, payload, {});
   for (int i = 0; i < 3; ++i) send(*pair.to_right, {}, std::span(payload).first(1000), {});
   BOOST_REQUIRE(pair.until([&] { return order.size() == 4; }));
@@ -334,8 +334,8 @@ BOOST_DATA_TEST_CASE(sleepers_are_always_woken, boost::unit_test::data::make(kin
 
 BOOST_AUTO_TEST_CASE(a_peer_that_does_not_read_costs_no_memory) {
   const Deadline deadline(60s);
+  const Bytes payload(8 << 20, std::byte{1});  // borrowed until the endpoint is gone
   Joined pair(4);
-  const Bytes payload(8 << 20, std::byte{1});
   pair.until([] { return false; }, 20ms);
   const auto before = resident_bytes();
   for (int i = 0; i < 500; ++i) send(*pair.to_right, {}, payload, {});
