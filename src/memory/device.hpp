@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "memory/digest.hpp"
+#include "memory/strided_copy.hpp"
+#include "shardwire/error.hpp"
+#include "shardwire/types.hpp"
+
+// What memory that the processor cannot load from needs: somebody who knows such pointers, and who copies there. One
+// implementation lies in src/memory/cuda, a module that is loaded when a process first has a use for it; another one in
+// tests/support, over ordinary memory, so that everything above is tested where there is no GPU.
+namespace shardwire::memory {
+
+/// Ordinal of a device; host memory has none.
+inline constexpr int on_host = -1;
+
+/// What a pointer points into, as the driver tells it.
+struct DeviceAllocation {
+  int device = on_host;
+  const std::byte* address = nullptr;  ///< of the whole allocation, which may be several chunks mapped side by side
+  ByteCount bytes = 0;
+  std::uint64_t number = 0;     ///< of this allocation: memory that was freed and taken again has another one
+  bool managed = false;         ///< migrates between host and device
+  bool legacy_ipc = false;      ///< can be handed to another process of the host by a handle of 64 bytes
+  bool descriptor_ipc = false;  ///< can be handed over as file descriptors, one for each chunk
+  bool gpu_direct = false;      ///< NICs can read and write there, as far as the driver knows
+};
+
+/// Memory that a runtime has allocated. Movable owner by pointer; its stream work must be over when it goes.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  [[nodiscard]] virtual std::byte* address() const = 0;
+  [[nodiscard]] virtual ByteCount bytes() const = 0;
+};
+
+/// One strided copy on a device. Both sides are memory of that device, memory of another one that it may access, or host
+/// memory of DeviceRuntime::allocate_host(). Borrowed until the stream is past it.
+struct DeviceCopy {
+  StridedCopy copy;
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+};
+
+/// Work of one device, one piece after the other. Nothing here waits.
+/// Threads: one at a time.
+class DeviceStream {
+ public:
+  using Done = std::function<void(const std::optional<Error>& error)>;
+
+  /// Waits for what is under way.
+  virtual ~DeviceStream() = default;
+  /// What is queued from now on begins once the event (a cudaEvent_t) has happened. Errors: throws Error{invalid_argument} for what
+  /// is no event.
+  virtual void wait(void* event) = 0;
+  /// All copies side by side, in one piece of work. The list is copied.
+  virtual void copy(std::span<const DeviceCopy> copies) = 0;
+  /// Tree digests (memory/tree_digest.hpp) of what each copy would read, in their order, into `digests`, which is borrowed until
+  /// the stream is past it.
+  virtual void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) = 0;
+  /// `done` runs once, on a thread of the runtime, when everything queued so far is over. It may not call the runtime.
+  virtual void call_when_done(Done done) = 0;
+};
+
+/// Devices of one kind, as this process sees them.
+/// Threads: any.
+/// Errors: calls that cannot be made throw Error{out_of_resources} where memory has run out, Error{unsupported} where driver
+///         or device cannot do it, Error{invalid_argument} for no such device, and Error{transport_failed} for a device
+///         that has failed for good: then everything on it fails, and host memory goes on.
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+  /// For people: runtime and driver.
+  [[nodiscard]] virtual std::string version() const = 0;
+  [[nodiscard]] virtual int device_count() const = 0;
+  /// Empty for host memory, pinned memory included.
+  [[nodiscard]] virtual std::optional<DeviceAllocation> find(const void* address) const = 0;
+  /// Content: undefined. Bytes: more than 0.
+  virtual std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) = 0;
+  /// Host memory that every device can copy from and into.
+  virtual std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) = 0;
+  virtual std::unique_ptr<DeviceStream> open_stream(int device) = 0;
+};
+
+/// The runtime of this process, or why there is none.
+struct FoundRuntime {
+  std::shared_ptr<DeviceRuntime> runtime;  ///< null: see why_not. owners: this process and who works with it
+  std::string why_not;                     ///< for people
+};
+/// Loads it when called first. Cheap afterwards.
+FoundRuntime device_runtime();
+/// Whether memory can lie on a device at all: cheap, and loads nothing. False as long as nobody in this process has loaded the
+/// driver's library.
+bool devices_in_use();
+/// For tests: from now on `runtime` is the process's; null: back to what was found.
+void use_device_runtime(std::shared_ptr<DeviceRuntime> runtime);
+
+}  // namespace shardwire::memory
