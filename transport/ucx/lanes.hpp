@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "transport/ucx/handles.hpp"
@@ -15,9 +14,7 @@ struct Lane {
   std::optional<int> peer_domain{};  ///< the peer's memory domain, by its number in keys
 };
 
-/// An endpoint's lanes, each name once.
-std::vector<Lane> printed_lanes(ucp_ep* endpoint);
-/// From what UCX prints: "#  lane[0]:  3:tcp/lo.0 md[1] -> md[2]/...".
-std::vector<Lane> parse_lanes(std::string_view printed);
+/// An endpoint's lanes, each name once: what UCX prints, which has the domains, and what it answers when it is asked (1.14).
+std::vector<Lane> lanes_of(ucp_ep* endpoint);
 
 }  // namespace shardwire::transport::ucx

@@ -30,7 +30,7 @@ PeerConnection::PeerConnection(Worker& worker, ByteView address)
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {.cb = on_error, .arg = handshake_.get()};
   check(ucp_ep_create(worker_.handle(), &params, &handshake_->endpoint), "connect to a peer");
-  lanes_ = printed_lanes(handshake_->endpoint);
+  lanes_ = lanes_of(handshake_->endpoint);
   // "ud_verbs/..", or inside of a lane that waits for it: "wireup{ud_verbs/..}".
   const bool over_ud =
       std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.name.find("ud_") != std::string::npos; });
@@ -63,7 +63,7 @@ void PeerConnection::await_close() {
 
 const std::vector<Lane>& PeerConnection::lanes() const {
   if (handshake_ && handshake_->error == UCS_OK) {
-    auto now = printed_lanes(handshake_->endpoint);
+    auto now = lanes_of(handshake_->endpoint);
     if (!now.empty()) lanes_ = std::move(now);
   }
   return lanes_;
