@@ -316,4 +316,24 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_closed_is_counted_and_said_once) {
   BOOST_TEST(take_unclosed().empty());
 }
 
+BOOST_AUTO_TEST_CASE(an_efa_is_asked_whether_it_reads_by_messages) {
+  static int status = 0;
+  static bool emulated = false;
+  fi_ops_ep ops{};
+  ops.size = sizeof ops;
+  ops.getopt = [](fid_t, int level, int option, void* value, std::size_t* bytes) {
+    constexpr int emulated_read = -0xefa0000 + 1;  // as the provider numbers it
+    if (level != FI_OPT_ENDPOINT || option != emulated_read || *bytes < sizeof emulated) return -FI_EINVAL;
+    std::memcpy(value, &emulated, sizeof emulated);
+    return status;
+  };
+  fid_ep endpoint{};
+  endpoint.ops = &ops;
+  BOOST_TEST((emulates_reads(endpoint) == false));
+  emulated = true;
+  BOOST_TEST((emulates_reads(endpoint) == true));
+  status = -FI_ENOPROTOOPT;
+  BOOST_TEST(!emulates_reads(endpoint).has_value());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext.h>
 
 #include <algorithm>
 #include <array>
@@ -111,6 +112,15 @@ std::string protocol_of(const Rules& rules) {
                      rules.provider, rules.protocol, rules.protocol_version, rules.address_format,
                      rules.virtual_addresses ? "their address" : "0", rules.provider_keys ? "provider" : "caller",
                      rules.largest_key);
+}
+
+std::optional<bool> emulates_reads(fid_ep& endpoint) {
+  // FI_OPT_EFA_EMULATED_READ, which headers of 1.17 do not have.
+  constexpr int emulated_read = FI_OPT_EFA_RNR_RETRY + 1;
+  bool emulated = false;
+  std::size_t bytes = sizeof emulated;
+  if (fi_getopt(&endpoint.fid, FI_OPT_ENDPOINT, emulated_read, &emulated, &bytes) != 0) return std::nullopt;
+  return emulated;
 }
 
 }  // namespace shardwire::transport::libfabric

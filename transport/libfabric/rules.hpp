@@ -4,6 +4,7 @@
 #include <rdma/fabric.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -39,5 +40,9 @@ std::string protocol_of(const Rules& rules);
 /// The rules for one answer of fi_getinfo, or for people why it is not used.
 /// `library_version`: what fi_version() says.
 std::variant<Rules, std::string> rules_from(const fi_info& info, std::uint32_t library_version);
+
+/// Whether reads over an open endpoint of EFA are messages that the peer's processor answers, as on devices without RDMA reads.
+/// Empty: this libfabric cannot say.
+std::optional<bool> emulates_reads(fid_ep& endpoint);
 
 }  // namespace shardwire::transport::libfabric

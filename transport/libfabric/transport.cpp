@@ -80,6 +80,12 @@ class LibfabricFabric final : public Fabric {
 };
 
 LibfabricFabric::LibfabricFabric() {
+  if (state_->domain->rules().provider == "efa" && emulates_reads(*serving_.endpoint).value_or(false)) {
+    throw Error(
+        ErrorCode::unsupported,
+        "the libfabric transport is off: this EFA has no RDMA reads (FI_EFA_USE_DEVICE_RDMA=1 asks for them), and "
+        "messages are tcp's");
+  }
   state_->wake.listen(serving_.descriptor);
 }
 
