@@ -18,9 +18,9 @@
 #include "perf/measure/copy.hpp"
 #include "perf/measure/memory_use.hpp"
 #include "perf/measure/ports.hpp"
-#include "perf/measure/private_pages.hpp"
 #include "perf/measure/read_libraries.hpp"
 #include "perf/measure/read_lists.hpp"
+#include "perf/measure/state_block.hpp"
 #include "perf/measure/state_memory.hpp"
 #include "perf/measure/tag_loop.hpp"
 
@@ -60,26 +60,6 @@ std::string domain_of_ports() {
   return boot + "/" + std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
-// Memory of one side of a member's state.
-class Block {
- public:
-  Block(const Setup& setup, Session& session, ByteCount bytes) {
-    if (setup.ordinary) {
-      pages_ = private_pages(bytes);
-      bytes_ = {pages_.get(), static_cast<std::size_t>(bytes)};
-    } else {
-      arena_ = session.allocate(bytes);
-      bytes_ = arena_.bytes();
-    }
-  }
-  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-
- private:
-  Arena arena_;
-  std::shared_ptr<std::byte> pages_;  // owner: this
-  std::span<std::byte> bytes_;
-};
-
 // What is restored to be measured beside, in the memory of the state itself: contiguous_case().
 struct Contiguous {
   Contiguous(const Setup& setup, const Case& original, int member)
@@ -87,10 +67,10 @@ struct Contiguous {
         held(job.source, source_of(setup, job, member)),
         wanted(job.target, target_of(setup, job, member)) {}
 
-  void lie_in(const Block& held_block, const Block& wanted_block) {
+  void lie_in(const StateBlock& held_block, const StateBlock& wanted_block) {
     held.lie_in(held_block.bytes());
     wanted.lie_in(wanted_block.bytes());
-    if (wanted.takes_part()) catalog = wanted.catalog();
+    if (wanted.takes_part()) catalog = wanted.catalog(wanted_block);
   }
 
   Case job;
@@ -113,13 +93,13 @@ class Contest {
         held_(measurement_.job.source, source_of(setup, measurement_.job, role.member)),
         wanted_(measurement_.job.target, target_of(setup, measurement_.job, role.member)),
         contiguous_(contiguous_of(setup, measurement_, role.member)),
-        held_block_(setup, session, std::max(held_.size_bytes(), contiguous_ ? contiguous_->held.size_bytes() : 0)),
-        wanted_block_(setup, session,
-                      std::max(wanted_.size_bytes(), contiguous_ ? contiguous_->wanted.size_bytes() : 0)) {
+        held_block_(session, std::max(held_.size_bytes(), contiguous_ ? contiguous_->held.size_bytes() : 0), place()),
+        wanted_block_(session, std::max(wanted_.size_bytes(), contiguous_ ? contiguous_->wanted.size_bytes() : 0),
+                      place()) {
     held_.lie_in(held_block_.bytes());
     wanted_.lie_in(wanted_block_.bytes());
     if (contiguous_) contiguous_->lie_in(held_block_, wanted_block_);
-    if (wanted_.takes_part()) catalog_ = wanted_.catalog();
+    if (wanted_.takes_part()) catalog_ = wanted_.catalog(wanted_block_);
     facts_.wanted = wanted_.payload_bytes();
     facts_.turns.resize(turns_.size());
     for (TurnFacts& turn : facts_.turns) {
@@ -130,6 +110,7 @@ class Contest {
 
   MeasurementFacts run() {
     held_.fill();
+    held_block_.store();
     // First touch is apart from what is measured.
     if (!wanted_block_.bytes().empty()) std::memset(wanted_block_.bytes().data(), 1, wanted_block_.bytes().size());
     make_spare();
@@ -137,9 +118,9 @@ class Contest {
     connect_reads();
     Publication publication;
     Publication contiguous;
-    if (held_.takes_part()) publication = session_.publish(held_.catalog(), {.name = name_});
+    if (held_.takes_part()) publication = session_.publish(held_.catalog(held_block_), {.name = name_});
     if (contiguous_ && contiguous_->held.takes_part()) {
-      contiguous = session_.publish(contiguous_->held.catalog(), {.name = contiguous_name()});
+      contiguous = session_.publish(contiguous_->held.catalog(held_block_), {.name = contiguous_name()});
     }
     agree("published", "");
     for (std::size_t repeat = 0; repeat < repeats(); ++repeat) {
@@ -148,7 +129,7 @@ class Contest {
     }
     meet();
     loop_.reset();
-    spare_ = Arena();
+    spare_.reset();
     for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
       // Restores are last, so all have read what it serves; its buffers are no memory of theirs.
       if (turns_[turn].kind == Turn::Kind::restore) reads_.clear();
@@ -167,6 +148,7 @@ class Contest {
     return Contiguous(setup, measurement.job, member);
   }
   [[nodiscard]] std::string contiguous_name() const { return name_ + " contiguous"; }
+  [[nodiscard]] StatePlace place() const { return place_of(setup_.memory, role_.member, setup_.ordinary); }
   [[nodiscard]] std::size_t repeats() const { return static_cast<std::size_t>(setup_.repeats) + 1; }
 
   // Members without a turn of their own may have served others until then.
@@ -200,7 +182,10 @@ class Contest {
     const Turn& what = turns_[turn];
     switch (what.kind) {
       case Turn::Kind::copy:
-        plain_copies()[what.index].copy(held_.payload().empty() ? spare_.bytes() : held_.payload(), wanted_.payload());
+        plain_copies()[what.index].copy(held_.payload().empty() ? spare_->bytes() : held_.payload(), wanted_.payload());
+        return;
+      case Turn::Kind::device_copy:
+        (held_.payload().empty() ? *spare_ : held_block_).copy_on_device(wanted_block_, wanted_.payload_bytes());
         return;
       case Turn::Kind::tag: loop_->exchange(sends_, wanted_.payload(), tag_styles()[what.index]); return;
       case Turn::Kind::read: read(what); return;
@@ -293,12 +278,15 @@ class Contest {
   void verify(std::size_t turn) {
     TurnFacts& facts = facts_.turns[turn];
     if (!is_checked(turns_[turn])) return;
-    if (turns_[turn].kind != Turn::Kind::mpi) wanted_.spoil();
+    if (turns_[turn].kind != Turn::Kind::mpi) {
+      wanted_.spoil();
+      wanted_block_.store();
+    }
     meet();
     if (turns_[turn].kind != Turn::Kind::restore) {
       if (turns_[turn].kind == Turn::Kind::read) read(turns_[turn]);
       meet();
-      if (turns_[turn].kind == Turn::Kind::read) facts.elements = static_cast<std::uint64_t>(wanted_.check());
+      if (turns_[turn].kind == Turn::Kind::read) facts.elements = check();
       return;
     }
     {
@@ -307,12 +295,17 @@ class Contest {
       meet();
       if (role_.alone) facts.memory = memory_of(watch.peak());
     }
-    if (facts.refused.empty()) facts.elements = static_cast<std::uint64_t>(wanted_.check());
+    if (facts.refused.empty()) facts.elements = check();
+  }
+
+  [[nodiscard]] std::uint64_t check() const {
+    wanted_block_.load();
+    return static_cast<std::uint64_t>(wanted_.check());
   }
 
   [[nodiscard]] MemoryFacts memory_of(MemoryWatch::Peak peak) const {
     ByteCount shared_arenas = 0;
-    for (const Block* block : {&held_block_, &wanted_block_}) {
+    for (const StateBlock* block : {&held_block_, &wanted_block_}) {
       const auto bytes = block->bytes();
       if (!bytes.empty() && lies_in_shared_mapping(bytes.data())) shared_arenas += bytes.size();
     }
@@ -331,8 +324,9 @@ class Contest {
       if (tags && held_.payload().size() < size) bytes = std::max(bytes, size);
     }
     if (bytes == 0) return;
-    spare_ = session_.allocate(bytes);
-    std::memset(spare_.data(), 1, bytes);
+    spare_.emplace(session_, bytes, place());
+    std::memset(spare_->bytes().data(), 1, bytes);
+    spare_->store();
   }
 
   // Members that this one sends to in the loop of tagged messages, with the bytes that each wants.
@@ -355,7 +349,8 @@ class Contest {
     const auto addresses = agree("addresses", {reinterpret_cast<const char*>(mine.data()), mine.size()});
     for (const auto& [member, bytes] : tag_targets()) {
       if (bytes == 0) continue;
-      const auto source = held_.payload().size() < bytes ? std::span<const std::byte>(spare_.bytes()) : held_.payload();
+      const auto source =
+          held_.payload().size() < bytes ? std::span<const std::byte>(spare_->bytes()) : held_.payload();
       sends_.push_back({loop_->connect(addresses.at(static_cast<std::size_t>(member))), source, bytes});
     }
   }
@@ -389,10 +384,10 @@ class Contest {
   StateMemory held_;
   StateMemory wanted_;
   std::optional<Contiguous> contiguous_;
-  Block held_block_;
-  Block wanted_block_;
+  StateBlock held_block_;
+  StateBlock wanted_block_;
   std::optional<Catalog> catalog_;  // of wanted_; as a trainer does, it is made once
-  Arena spare_;
+  std::optional<StateBlock> spare_;
   std::unique_ptr<TagLoop> loop_;
   std::vector<TagLoop::Send> sends_;
   std::vector<ReadOrder::Copy> read_copies_;

@@ -22,6 +22,7 @@ int members_of(const Setup& setup, const Case& job) {
 std::string_view to_string(Against against) {
   switch (against) {
     case Against::memcpy: return "memcpy";
+    case Against::device_memcpy: return "device_memcpy";
     case Against::ucx: return "ucx";
     case Against::mpi: return "mpi";
     case Against::unverified: return "unverified";
@@ -50,6 +51,7 @@ bool is_checked(const Turn& turn) {
     case Turn::Kind::mpi:
     case Turn::Kind::restore: return true;
     case Turn::Kind::copy:
+    case Turn::Kind::device_copy:
     case Turn::Kind::tag:
     case Turn::Kind::reference: return false;
   }
@@ -65,6 +67,7 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
           turns.push_back({Turn::Kind::copy, i, plain_copies()[i].name, against});
         }
         break;
+      case Against::device_memcpy: turns.push_back({Turn::Kind::device_copy, 0, "device memcpy", against}); break;
       case Against::ucx:
         for (std::size_t i = 0; i < tag_styles().size(); ++i) {
           turns.push_back({Turn::Kind::tag, i, tag_styles()[i].name, against});

@@ -16,13 +16,14 @@ namespace shardwire::perf {
 
 /// What a restore is measured beside.
 enum class Against : std::uint8_t {
-  memcpy,      ///< plain copies of the same bytes, by as many processes
-  ucx,         ///< tagged messages between buffers as large as the state, as many pairs
-  mpi,         ///< MPI_Alltoallw with subarray types, by as many processes of a program of its own
-  unverified,  ///< the same restore without digests
-  contiguous,  ///< a restore of as many bytes between the same ranks, in one run for each pair: see contiguous.hpp
-  ucp_get,     ///< one-sided reads of the same runs by a plain loop over UCX: see read_loop.hpp
-  fi_read,     ///< the same over libfabric
+  memcpy,         ///< plain copies of the same bytes, by as many processes
+  device_memcpy,  ///< the same on the devices that the state lies on
+  ucx,            ///< tagged messages between buffers as large as the state, as many pairs
+  mpi,            ///< MPI_Alltoallw with subarray types, by as many processes of a program of its own
+  unverified,     ///< the same restore without digests
+  contiguous,     ///< a restore of as many bytes between the same ranks, in one run for each pair: see contiguous.hpp
+  ucp_get,        ///< one-sided reads of the same runs by a plain loop over UCX: see read_loop.hpp
+  fi_read,        ///< the same over libfabric
 };
 std::string_view to_string(Against against);
 
@@ -46,10 +47,11 @@ struct Measurement {
 struct Setup {
   std::vector<Measurement> measurements;
   std::string transport = "auto";
-  bool tcp = false;       ///< all that is measured goes over TCP
-  bool ordinary = false;  ///< state lies in memory of the process alone, not in arenas
-  bool disjoint = false;  ///< source and target ranks are different processes
-  int repeats = 5;        ///< that are timed; one more warms up
+  MemoryKind memory = MemoryKind::host;  ///< that state lies in
+  bool tcp = false;                      ///< all that is measured goes over TCP
+  bool ordinary = false;                 ///< state lies in memory of the process alone, not in arenas
+  bool disjoint = false;                 ///< source and target ranks are different processes
+  int repeats = 5;                       ///< that are timed; one more warms up
   ByteCount staging_bytes = 256u << 20;
   ByteCount rate_bytes_per_second = 0;
   Verify verify = Verify::none;
@@ -62,7 +64,7 @@ struct Setup {
 
 /// What happens between two meetings of all members.
 struct Turn {
-  enum class Kind : std::uint8_t { copy, tag, read, mpi, reference, restore };
+  enum class Kind : std::uint8_t { copy, device_copy, tag, read, mpi, reference, restore };
   Kind kind{};
   std::size_t index = 0;  ///< of the plain copy, the style of messages or reads, or the way
   std::string name;

@@ -53,12 +53,12 @@ void StateMemory::each(Visit visit) const {
   }
 }
 
-Catalog StateMemory::catalog() const {
+Catalog StateMemory::catalog(const StateBlock& block) const {
   Catalog catalog(place_, ranks_);
   for (std::size_t i = 0; i < offsets_.size(); ++i) {
     const TensorLayout& tensor = manifest_->tensors[i];
     const bool empty = tensor.layout.local_elements(tensor.spec.shape, place_) == 0;
-    catalog.add(tensor.spec, tensor.layout, View{.data = empty ? nullptr : memory_.data() + offsets_[i]});
+    catalog.add(tensor.spec, tensor.layout, block.view_of(empty ? nullptr : memory_.data() + offsets_[i]));
   }
   return catalog;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "case/case.hpp"
+#include "perf/measure/state_block.hpp"
 #include "shardwire/session.hpp"
 
 namespace shardwire::perf {
@@ -26,8 +27,8 @@ class StateMemory {
   [[nodiscard]] std::span<std::byte> payload() const { return memory_.first(static_cast<std::size_t>(payload_bytes_)); }
   [[nodiscard]] ByteCount payload_bytes() const { return payload_bytes_; }
 
-  /// Requires: takes_part().
-  [[nodiscard]] Catalog catalog() const;
+  /// `block`: whose bytes() it lies in. Requires: takes_part().
+  [[nodiscard]] Catalog catalog(const StateBlock& block) const;
   void fill() const;
   /// Writes to every element what it must not be.
   void spoil() const;

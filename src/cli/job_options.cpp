@@ -17,6 +17,7 @@
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
 #include "cli/text.hpp"
+#include "memory/device.hpp"
 #include "session/settings.hpp"
 #include "shardwire/error.hpp"
 #include "support/descriptors.hpp"
@@ -72,9 +73,17 @@ std::string chosen_transport(const std::string& option) {
   return names;
 }
 
-void require_host_memory(const std::string& option) {
-  if (option == "cuda") throw UsageError("--memory cuda: device memory is not supported by this build");
-  if (option != "host") throw UsageError(fmt::format("--memory: '{}' is unknown; known are host, cuda", option));
+MemoryKind parse_memory(const std::string& option) {
+  if (option == "host") return MemoryKind::host;
+  if (option != "cuda") throw UsageError(fmt::format("--memory: '{}' is unknown; known are host, cuda", option));
+  // A driver that has been asked before a fork is of no use to the child.
+  const std::string refusal = said_by_a_child([] {
+    const memory::FoundRuntime found = memory::device_runtime();
+    if (!found.runtime) throw Error(ErrorCode::unsupported, found.why_not);
+    if (found.runtime->device_count() == 0) throw Error(ErrorCode::unsupported, "there is no device");
+  });
+  if (!refusal.empty()) throw UsageError("--memory cuda: " + refusal);
+  return MemoryKind::cuda;
 }
 
 Verify parse_verify(const std::string& option) {

@@ -16,8 +16,8 @@ std::string said_by_a_child(const std::function<void()>& body);
 /// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError for one that is unknown, or that this
 /// build or machine lacks, with the reason.
 std::string chosen_transport(const std::string& option);
-/// Errors: throws UsageError for anything but host memory.
-void require_host_memory(const std::string& option);
+/// host or cuda. Errors: throws UsageError for anything else, and for device memory where there is none, with the reason.
+MemoryKind parse_memory(const std::string& option);
 /// Errors: throws UsageError.
 Verify parse_verify(const std::string& option);
 /// --rate, 0 where it is not given. Errors: throws UsageError.

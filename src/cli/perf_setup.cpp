@@ -68,6 +68,15 @@ std::vector<Against> parse_against(const PerfWords& words) {
   return out;
 }
 
+// What bounds state on devices; the loops of libraries are over memory of the host.
+void use_device_copies(std::vector<Against>& against) {
+  for (Against& one : against) {
+    if (one == Against::memcpy) one = Against::device_memcpy;
+    if (one == Against::device_memcpy || one == Against::unverified || one == Against::contiguous) continue;
+    throw UsageError(fmt::format("--against {}: is for state on the host", to_string(one)));
+  }
+}
+
 std::vector<std::optional<Way>> parse_ways(const PerfWords& words) {
   std::vector<std::optional<Way>> out;
   for (const std::string& word : words.ways) {
@@ -276,7 +285,7 @@ std::string mpi_program() {
 
 perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
   perf::Setup setup;
-  require_host_memory(words.memory);
+  setup.memory = parse_memory(words.memory);
   setup.transport = words.tcp ? transport_over_tcp(words) : chosen_transport(words.transport);
   setup.ordinary = words.ordinary;
   if (words.starts && (*words.starts < 1 || *words.starts > 1000)) throw UsageError("--fresh: 1 to 1000 are expected");
@@ -298,7 +307,8 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
     throw UsageError("--deadline: a number of seconds from 1 on is expected");
   }
   setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
-  const auto against = parse_against(words);
+  auto against = parse_against(words);
+  if (setup.memory == MemoryKind::cuda) use_device_copies(against);
   words.path.empty() ? add_sweep(setup, words, launched) : add_case(setup, words);
   for (auto& measurement : setup.measurements) measurement.against = against;
   if (setup.members() > max_members) {
@@ -314,6 +324,7 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
 nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& setup) {
   nlohmann::ordered_json out{{"transport", setup.transport}};
   if (setup.tcp) out["tcp"] = true;
+  if (setup.memory == MemoryKind::cuda) out["memory"] = "cuda";
   if (setup.ordinary) out["ordinary"] = true;
   if (setup.disjoint) out["disjoint"] = true;
   if (words.layers) out["layers"] = *words.layers;

@@ -57,6 +57,11 @@ void for_each_tensor(const Share& share, Rank rank, Visit visit) {
   }
 }
 
+// One-element tensors, a line each.
+ByteCount values_bytes(const Case& job) {
+  return aligned(sizeof(std::uint64_t)) * job.by_value.size();
+}
+
 }  // namespace
 
 ByteCount arena_bytes(const CaseSide& side, Rank rank) {
@@ -68,11 +73,13 @@ ByteCount arena_bytes(const CaseSide& side, Rank rank) {
 }
 
 SideBuffers::SideBuffers(Session& session, const Case& job, const CaseSide& side, Rank rank,
-                         std::function<void()> alive)
-    : job_(&job), ranks_(side.ranks), rank_(rank), alive_(std::move(alive)) {
-  const ByteCount by_value = aligned(sizeof(std::uint64_t)) * job.by_value.size();
-  arena_ = session.allocate(support::add(arena_bytes(side, rank), by_value, "the arena"));
-  std::byte* next = arena_.data();
+                         const perf::StatePlace& place, std::function<void()> alive)
+    : job_(&job),
+      ranks_(side.ranks),
+      rank_(rank),
+      alive_(std::move(alive)),
+      memory_(session, support::add(arena_bytes(side, rank), values_bytes(job), "the arena"), place) {
+  std::byte* next = memory_.bytes().data();
   std::map<std::uint32_t, Buffer> buffers;
   const auto add = [&](const TensorLayout& tensor, std::uint32_t number, ByteCount bytes, bool fresh) {
     Buffer& buffer = buffers[number];
@@ -128,13 +135,13 @@ void SideBuffers::fill(std::uint64_t generation, bool complement) {
     }
   }
   for (const Padding& padding : padding_) std::memset(padding.data, poison, padding.bytes);
+  memory_.store();
 }
 
 Catalog SideBuffers::catalog(std::uint64_t generation) const {
   Catalog catalog(rank_, ranks_);
   for (const auto* list : {&parts_, &values_}) {
-    for (const Slice& part : *list)
-      catalog.add(*part.spec, part.layout, shardwire::View{.data = part.data, .kind = MemoryKind::host});
+    for (const Slice& part : *list) catalog.add(*part.spec, part.layout, memory_.view_of(part.data));
   }
   for (const auto& [name, value] : job_->scalars) catalog.add_value({"", name}, scalar_value(value, generation));
   return catalog;

@@ -6,6 +6,7 @@
 
 #include "case/case.hpp"
 #include "case/values.hpp"
+#include "perf/measure/state_block.hpp"
 #include "shardwire/session.hpp"
 
 namespace shardwire::cli {
@@ -17,12 +18,15 @@ ByteCount arena_bytes(const CaseSide& side, Rank rank);
 class SideBuffers {
  public:
   /// `alive` is called now and then by everything here that takes long.
-  SideBuffers(Session& session, const Case& job, const CaseSide& side, Rank rank, std::function<void()> alive);
+  SideBuffers(Session& session, const Case& job, const CaseSide& side, Rank rank, const perf::StatePlace& place,
+              std::function<void()> alive);
 
   /// Writes the values of one generation, or their complements; and NaN bytes into all padding.
   void fill(std::uint64_t generation, bool complement);
   /// Declares it all, in an order that all ranks share. One-element tensors are replicated, whatever their rule says.
   [[nodiscard]] Catalog catalog(std::uint64_t generation) const;
+  /// Reads all of it. Before check().
+  void load() const { memory_.load(); }
   /// Compares every element. One-element tensors add to `values`, the others to `elements`.
   /// Errors: throws Error{internal} when padding is not as fill() left it.
   void check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
@@ -52,7 +56,7 @@ class SideBuffers {
   int ranks_;
   Rank rank_;
   std::function<void()> alive_;
-  Arena arena_;
+  perf::StateBlock memory_;
   std::vector<Slice> parts_;   // in manifest order
   std::vector<Slice> values_;  // one-element tensors
   std::vector<Padding> padding_;

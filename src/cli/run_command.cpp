@@ -41,9 +41,9 @@ RunOptions check(const Words& words) {
     throw UsageError("--relabel: with --disjoint no target rank runs in the process of a source rank");
   }
   if (!words.faults.empty()) throw UsageError("--fault is not supported yet");
-  require_host_memory(words.memory);
   require_key_file();
   RunOptions options;
+  options.memory = parse_memory(words.memory);
   options.transport = chosen_transport(words.transport);
   options.verify = parse_verify(words.verify);
   options.rate_bytes_per_second = parse_rate(words.rate);

@@ -19,6 +19,7 @@ struct RunOptions {
   ByteCount rate_bytes_per_second = 0;            ///< 0: no cap
   Verify verify = Verify::none;
   CostModel costs{};
+  MemoryKind memory = MemoryKind::host;  ///< of the state, on both sides
   int repeat = 1;
   bool disjoint = false;
   bool bind_only = false;  ///< no values are made, moved or checked: a restore only says how they would come

@@ -105,9 +105,12 @@ class Worker {
   void allocate() {
     say("allocate");
     const auto alive = [this] { say(phase_); };
-    if (config_.role.source && !config_.role.lost)
-      held_.emplace(*session_, config_.job, config_.job.source, *config_.role.source, alive);
-    if (config_.role.target) wanted_.emplace(*session_, config_.job, config_.job.target, *config_.role.target, alive);
+    const auto make = [&](std::optional<SideBuffers>& buffers, const CaseSide& side, Rank rank) {
+      buffers.emplace(*session_, config_.job, side, rank, perf::place_of(config_.options.memory, config_.role.member),
+                      alive);
+    };
+    if (config_.role.source && !config_.role.lost) make(held_, config_.job.source, *config_.role.source);
+    if (config_.role.target) make(wanted_, config_.job.target, *config_.role.target);
   }
 
   SessionOptions session_options() const {
@@ -257,6 +260,7 @@ class Worker {
     say("check");
     ValueCheck elements;
     ValueCheck values;
+    wanted_->load();
     wanted_->check(generation, elements, values);
     result_.elements = elements.elements;
     if (elements.wrong + values.wrong == 0) ++verified_repeats_;

@@ -24,7 +24,7 @@ std::ostream& operator<<(std::ostream& out, const Usage& usage) {
 const Usage usages[] = {
     {"missing_case", {"/nonexistent/case.json"}, "/nonexistent/case.json: No such file"},
     {"unknown_transport", {"--transport", "pigeon"}, "no transport named \"pigeon\""},
-    {"device_memory", {"--memory", "cuda"}, "device memory is not supported"},
+    {"device_memory", {"--memory", "cuda"}, "--memory cuda: "},
     {"unknown_way", {"--way", "sideways"}, "'sideways' is unknown"},
     {"local_is_no_way_to_force", {"--way", "local"}, "'local' is unknown"},
     {"unknown_bound",

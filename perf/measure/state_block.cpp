@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/measure/state_block.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "memory/strided_copy.hpp"
+#include "perf/measure/private_pages.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::perf {
+
+namespace {
+
+constexpr ByteCount pinned_bytes = 16u << 20;
+
+memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount bytes) {
+  const Box all = Box::whole({static_cast<Extent>(bytes)});
+  return {memory::StridedCopy(all, memory::packed(all), memory::packed(all), 1), from, to};
+}
+
+void await(memory::DeviceStream& stream) {
+  std::promise<std::optional<Error>> over;
+  stream.call_when_done([&](const std::optional<Error>& error) { over.set_value(error); });
+  if (const auto error = over.get_future().get()) throw *error;
+}
+
+}  // namespace
+
+StatePlace place_of(MemoryKind kind, int member, bool ordinary) {
+  if (kind == MemoryKind::host) return {.ordinary = ordinary};
+  const memory::FoundRuntime found = memory::device_runtime();
+  const int count = found.runtime ? found.runtime->device_count() : 0;
+  return {.device = count == 0 ? 0 : member % count};
+}
+
+StateBlock::StateBlock(Session& session, ByteCount bytes, const StatePlace& place) : device_(place.device) {
+  if (device_ == memory::on_host && !place.ordinary) {
+    arena_ = session.allocate(bytes);
+    bytes_ = arena_.bytes();
+    return;
+  }
+  pages_ = private_pages(bytes);
+  bytes_ = {pages_.get(), static_cast<std::size_t>(bytes)};
+  if (device_ == memory::on_host) return;
+  memory::FoundRuntime found = memory::device_runtime();
+  if (!found.runtime) throw Error(ErrorCode::unsupported, "there is no device memory: " + found.why_not);
+  runtime_ = std::move(found.runtime);
+  if (bytes == 0) return;
+  memory_ = runtime_->allocate(device_, bytes);
+  stream_ = runtime_->open_stream(device_);
+}
+
+View StateBlock::view_of(const std::byte* place) const {
+  if (runtime_ == nullptr) return {.data = const_cast<std::byte*>(place), .kind = MemoryKind::host};
+  std::byte* const data = place == nullptr ? nullptr : memory_->address() + (place - bytes_.data());
+  return {.data = data, .kind = MemoryKind::cuda, .device = device_};
+}
+
+void StateBlock::transfer(bool to_device) const {
+  if (!memory_) return;
+  const auto pinned = runtime_->allocate_host(std::min<ByteCount>(pinned_bytes, bytes_.size()));
+  for (std::span<std::byte> left = bytes_; !left.empty();) {
+    const auto part = left.first(std::min<std::size_t>(left.size(), pinned->bytes()));
+    std::byte* const there = memory_->address() + (part.data() - bytes_.data());
+    std::byte* const between = pinned->address();
+    if (to_device) std::memcpy(between, part.data(), part.size());
+    const auto copy = to_device ? plain_copy(between, there, part.size()) : plain_copy(there, between, part.size());
+    stream_->copy({&copy, 1});
+    await(*stream_);
+    if (!to_device) std::memcpy(part.data(), between, part.size());
+    left = left.subspan(part.size());
+  }
+}
+
+void StateBlock::copy_on_device(const StateBlock& target, ByteCount bytes) const {
+  if (bytes == 0 || !memory_) return;
+  for (ByteCount done = 0; done < bytes;) {
+    const ByteCount part = std::min(bytes - done, memory_->bytes());
+    const auto copy = plain_copy(memory_->address(), target.memory_->address() + done, part);
+    stream_->copy({&copy, 1});
+    done += part;
+  }
+  await(*stream_);
+}
+
+}  // namespace shardwire::perf

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "memory/device.hpp"
+#include "shardwire/session.hpp"
+
+namespace shardwire::perf {
+
+/// Where state lies.
+struct StatePlace {
+  int device = memory::on_host;  ///< its ordinal
+  bool ordinary = false;         ///< on the host: in memory of the process alone, not in an arena
+};
+
+/// Of a member: devices are taken in turn by the members of a host. Asks the runtime where `kind` is a device's.
+StatePlace place_of(MemoryKind kind, int member, bool ordinary = false);
+
+/// Memory for one side of a member's state. Values are made and checked here; on a device that is done in a mirror on the host.
+class StateBlock {
+ public:
+  /// Zeros, or on a device anything. Errors: as Session::allocate() and memory::DeviceRuntime.
+  StateBlock(Session& session, ByteCount bytes, const StatePlace& place);
+
+  /// On the host.
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  /// What a catalog says of the memory behind a place in bytes(); null stays null.
+  [[nodiscard]] View view_of(const std::byte* place) const;
+  [[nodiscard]] bool on_device() const { return runtime_ != nullptr; }
+  /// Makes the state what bytes() is; nothing to do on the host.
+  void store() const { transfer(true); }
+  /// Makes bytes() what the state is.
+  void load() const { transfer(false); }
+  /// Fills the first `bytes` of `target` from the start of this one, begun again where it is shorter, as its device copies plainly; waits.
+  /// Requires: both on one device.
+  void copy_on_device(const StateBlock& target, ByteCount bytes) const;
+
+ private:
+  void transfer(bool to_device) const;
+
+  int device_;
+  Arena arena_;
+  std::shared_ptr<std::byte> pages_;  // owner: this
+  std::span<std::byte> bytes_;
+  std::shared_ptr<memory::DeviceRuntime> runtime_;  // owners: the process, and this; null on the host
+  std::unique_ptr<memory::DeviceMemory> memory_;
+  std::unique_ptr<memory::DeviceStream> stream_;
+};
+
+}  // namespace shardwire::perf
