@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
@@ -32,6 +33,14 @@ struct DeviceAllocation {
   bool legacy_ipc = false;      ///< can be handed to another process of the host by a handle of 64 bytes
   bool descriptor_ipc = false;  ///< can be handed over as file descriptors, one for each chunk
   bool gpu_direct = false;      ///< NICs can read and write there, as far as the driver knows
+};
+
+/// What doctor tells of a device.
+struct DeviceDetails {
+  std::string name{};
+  ByteCount bytes = 0;
+  std::string pci_address{};  ///< "0000:1b:00.0", as /sys has it
+  std::vector<int> peers{};   ///< devices whose memory it can access
 };
 
 /// Memory that a runtime has allocated. Movable owner by pointer; its stream work must be over when it goes.
@@ -81,8 +90,13 @@ class DeviceRuntime {
   /// For people: runtime and driver.
   [[nodiscard]] virtual std::string version() const = 0;
   [[nodiscard]] virtual int device_count() const = 0;
-  /// Empty for host memory, pinned memory included.
-  [[nodiscard]] virtual std::optional<DeviceAllocation> find(const void* address) const = 0;
+  /// For people.
+  [[nodiscard]] virtual DeviceDetails details(int /*device*/) const { return {}; }
+  /// What `address` points into; empty for host memory, pinned memory included. Where the allocation is chunks side by side, so many
+  /// of them as `bytes` from `address` take: it may end before. The same question about the same memory gives the same number.
+  /// Errors: throws Error{invalid_argument} where nothing is mapped, or on a device that this process does not see, and
+  ///         Error{unsupported} for arrays.
+  [[nodiscard]] virtual std::optional<DeviceAllocation> find(const void* address, ByteCount bytes = 1) const = 0;
   /// Content: undefined. Bytes: more than 0.
   virtual std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) = 0;
   /// Host memory that every device can copy from and into.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/cuda/allocation.hpp"
+
+#include <fmt/core.h>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire::memory::cuda {
+namespace {
+
+constexpr std::uint64_t posix_descriptor = 1;  // bit of CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+struct Chunk {
+  std::uint64_t start = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] std::uint64_t end() const { return start + bytes; }
+  [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address - start < bytes; }
+};
+
+Chunk chunk_of(const PointerFacts& facts) {
+  if (facts.mapping_bytes > 0) return {facts.mapping_start, facts.mapping_bytes};
+  return {facts.range_start, facts.range_bytes};
+}
+
+bool on_device(const PointerFacts& facts) {
+  return facts.managed || facts.type == PointerFacts::Type::device || facts.type == PointerFacts::Type::unified;
+}
+
+// Another number for other memory, and for the same in another order (finalizer of SplitMix64).
+std::uint64_t mixed(std::uint64_t number, const PointerFacts& facts) {
+  for (const std::uint64_t part : {facts.buffer, facts.block}) {
+    number += part + 0x9e3779b97f4a7c15;
+    number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
+    number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
+    number ^= number >> 31;
+  }
+  return number;
+}
+
+// Memory of a pool is handed over with its pool, which is its owner's.
+bool exports_descriptors(const PointerFacts& facts) {
+  return (facts.handle_types & posix_descriptor) != 0 && facts.pool == 0;
+}
+
+void check(const PointerFacts& facts, std::uint64_t address, int device_count) {
+  if (facts.type == PointerFacts::Type::array) {
+    throw Error(ErrorCode::unsupported, fmt::format("{:#x} is in a CUDA array, whose bytes lie in no order", address));
+  }
+  if (!facts.mapped || !chunk_of(facts).contains(address)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{:#x} is an address of device {} where no memory is mapped", address, facts.device));
+  }
+  if (facts.device < 0 || facts.device >= device_count) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{:#x} is memory of device {}, and this process sees {} (CUDA_VISIBLE_DEVICES)", address,
+                            facts.device, device_count));
+  }
+}
+
+}  // namespace
+
+std::optional<DeviceAllocation> find_allocation(AskDriver ask, std::uint64_t address, ByteCount bytes,
+                                                int device_count) {
+  const PointerFacts first = ask(address);
+  // What the driver does not know is somebody else's, and so is what it knew once and has freed.
+  if (!on_device(first) && first.type != PointerFacts::Type::array) return std::nullopt;
+  check(first, address, device_count);
+  Chunk whole = chunk_of(first);
+  DeviceAllocation found{.device = first.device,
+                         .number = mixed(0, first),
+                         .managed = first.managed,
+                         .legacy_ipc = first.legacy_ipc,
+                         .descriptor_ipc = exports_descriptors(first),
+                         .gpu_direct = first.gpu_direct};
+  const Chunk range{first.range_start, first.range_bytes};
+  while (whole.end() - address < bytes && range.contains(whole.end())) {
+    const PointerFacts next = ask(whole.end());
+    const Chunk chunk = chunk_of(next);
+    if (!on_device(next) || !next.mapped || next.device != first.device || chunk.start != whole.end() ||
+        chunk.bytes == 0) {
+      break;
+    }
+    whole.bytes += chunk.bytes;
+    found.number = mixed(found.number, next);
+    found.legacy_ipc = found.legacy_ipc && next.legacy_ipc;
+    found.descriptor_ipc = found.descriptor_ipc && exports_descriptors(next);
+    found.gpu_direct = found.gpu_direct && next.gpu_direct;
+  }
+  found.address = reinterpret_cast<const std::byte*>(whole.start);
+  found.bytes = whole.bytes;
+  return found;
+}
+
+}  // namespace shardwire::memory::cuda
