@@ -52,6 +52,18 @@ class StridedCopy {
   [[nodiscard]] ByteCount source_step() const { return outer_dims_ == 0 ? 0 : source_strides_[outer_dims_ - 1]; }
   [[nodiscard]] ByteCount target_step() const { return outer_dims_ == 0 ? 0 : target_strides_[outer_dims_ - 1]; }
 
+  /// One dim around the runs, for who copies them in a way of its own; outermost first.
+  struct Dim {
+    ByteCount count = 0;
+    ByteCount source_stride = 0;
+    ByteCount target_stride = 0;
+  };
+  [[nodiscard]] std::size_t outer_dims() const { return outer_dims_; }
+  /// Requires: dim < outer_dims().
+  [[nodiscard]] Dim outer_dim(std::size_t dim) const {
+    return {counts_[dim], source_strides_[dim], target_strides_[dim]};
+  }
+
  private:
   void check_runs(ByteCount first_run, ByteCount count) const;
 

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/device_copy/host_device.hpp"
+#include "memory/device_copy/table.hpp"
+
+namespace shardwire::memory {
+
+/// What a block of threads copies at a time: some runs of a copy, or a part of one. Found by one of its threads, which divides;
+/// the others only multiply.
+struct Tile {
+  TableCopy copy;
+  const TableDim* dims = nullptr;
+  RunPosition first;
+  std::uint32_t runs = 0;
+  std::uint32_t bytes = 0;  ///< of each run
+  std::uint32_t slots = 0;
+};
+
+namespace detail {
+
+// Lines of the target that its tiles do not share.
+inline constexpr std::uint64_t tile_line_bytes = 128;
+
+SHARDWIRE_HOST_DEVICE inline std::uint64_t misalignment(const std::byte* address, std::uint64_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(address) % alignment;
+}
+
+// The copy's source and target become those of the part.
+SHARDWIRE_HOST_DEVICE inline void take_part(Tile& tile, std::uint64_t number) {
+  TableCopy& copy = tile.copy;
+  const std::uint64_t run = number / copy.run_parts;
+  const std::uint64_t part = number - run * copy.run_parts;
+  tile.first.find(tile.dims, copy.dims, run);
+  const RunOffset offset = tile.first.offset(tile.dims, copy.dims, 0);
+  const std::uint64_t shift = misalignment(copy.target + offset.target, tile_line_bytes);
+  const std::uint64_t begin = part == 0 ? 0 : part * copy.part_bytes - shift;
+  const std::uint64_t wanted_end = (part + 1) * copy.part_bytes - shift;
+  const std::uint64_t end = wanted_end < copy.run_bytes.value() ? wanted_end : copy.run_bytes.value();
+  tile.runs = begin < end ? 1 : 0;
+  tile.bytes = begin < end ? static_cast<std::uint32_t>(end - begin) : 0;
+  copy.source += begin;
+  copy.target += begin;
+}
+
+SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, std::uint64_t number) {
+  const TableCopy& copy = tile.copy;
+  const std::uint64_t run = number * copy.tile_runs;
+  const std::uint64_t left = copy.runs - run;
+  tile.runs = left < copy.tile_runs ? static_cast<std::uint32_t>(left) : copy.tile_runs;
+  tile.bytes = static_cast<std::uint32_t>(copy.run_bytes.value());
+  tile.first.find(tile.dims, copy.dims, run);
+}
+
+}  // namespace detail
+
+/// Tile `number` of the table. `copy` is the one that a tile before it belongs to, and becomes its own. Requires: there is one.
+SHARDWIRE_HOST_DEVICE inline void find_tile(const TableView& table, std::uint64_t number, std::uint64_t& copy,
+                                            Tile& tile) {
+  copy = find_copy(table.first_tiles(), table.size().copies, number, copy);
+  tile.copy = table.copies()[copy];
+  tile.dims = table.dims() + tile.copy.first_dim;
+  const std::uint64_t within = number - table.first_tiles()[copy];
+  if (tile.copy.part_bytes > 0) {
+    detail::take_part(tile, within);
+  } else {
+    detail::take_runs(tile, within);
+  }
+  tile.slots = tile.runs * static_cast<std::uint32_t>(tile.copy.run_slots.value());
+}
+
+namespace detail {
+
+/// A slot of a tile: so many bytes of a run, or what an aligned 16 of the target has of it.
+struct Slot {
+  const std::byte* source = nullptr;  ///< of the run
+  std::byte* target = nullptr;
+  std::uint32_t number = 0;  ///< in the run
+};
+
+SHARDWIRE_HOST_DEVICE inline Slot find_slot(const Tile& tile, std::uint32_t number) {
+  const auto run = static_cast<std::uint32_t>(tile.copy.run_slots.quotient(number));
+  const RunOffset offset = tile.first.offset(tile.dims, tile.copy.dims, run);
+  return {tile.copy.source + offset.source, tile.copy.target + offset.target,
+          number - run * static_cast<std::uint32_t>(tile.copy.run_slots.value())};
+}
+
+template <typename Unit>
+SHARDWIRE_HOST_DEVICE inline void copy_units(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
+  // All are loaded before the first is stored.
+  constexpr unsigned in_flight = sizeof(Unit) == sizeof(Vector16) ? 4 : 8;
+  for (std::uint32_t first = thread; first < tile.slots; first += in_flight * threads) {
+    Unit values[in_flight];
+    std::byte* targets[in_flight];
+    SHARDWIRE_UNROLL
+    for (unsigned i = 0; i < in_flight; ++i) {
+      targets[i] = nullptr;
+      const std::uint32_t number = first + i * threads;
+      if (number >= tile.slots) continue;
+      const Slot slot = find_slot(tile, number);
+      const std::uint32_t at = slot.number * static_cast<std::uint32_t>(sizeof(Unit));
+      if (at >= tile.bytes) continue;  // the last part of a run is shorter
+      values[i] = load<Unit>(slot.source + at);
+      targets[i] = slot.target + at;
+    }
+    SHARDWIRE_UNROLL
+    for (unsigned i = 0; i < in_flight; ++i) {
+      if (targets[i] != nullptr) store(targets[i], values[i]);
+    }
+  }
+}
+
+template <typename Unit>
+SHARDWIRE_HOST_DEVICE inline void copy_few(const std::byte* source, std::byte* target, std::uint32_t bytes) {
+  for (std::uint32_t at = 0; at < bytes; at += sizeof(Unit)) store(target + at, load<Unit>(source + at));
+}
+
+/// What is less than 16 bytes of the target, or has too few bytes around it in the source.
+SHARDWIRE_HOST_DEVICE inline void copy_end(unsigned grain, const std::byte* source, std::byte* target,
+                                           std::uint32_t bytes) {
+  switch (grain) {
+    case 8: return copy_few<std::uint64_t>(source, target, bytes);
+    case 4: return copy_few<std::uint32_t>(source, target, bytes);
+    case 2: return copy_few<std::uint16_t>(source, target, bytes);
+    default: return copy_few<std::uint8_t>(source, target, bytes);
+  }
+}
+
+/// The 16 bytes that begin `shift` bytes into two vectors that follow each other. Requires: 0 < shift < 16.
+SHARDWIRE_HOST_DEVICE inline Vector16 shifted(const Vector16& first, const Vector16& second, unsigned shift) {
+  const bool upper = shift >= 8;
+  const std::uint64_t a = upper ? first.high : first.low;
+  const std::uint64_t b = upper ? second.low : first.high;
+  const std::uint64_t c = upper ? second.high : second.low;
+  const unsigned bits = 8 * (shift % 8);
+  // Twice, as a shift by 64 bits is none.
+  return {(a >> bits) | ((b << 1) << (63 - bits)), (b >> bits) | ((c << 1) << (63 - bits))};
+}
+
+/// Slots are whole 16 bytes of the target where the run has them; the source is loaded as it is aligned, and shifted. Nothing is
+/// loaded that is not of the run: what lies beside it may be another's.
+SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
+  constexpr unsigned in_flight = 4;
+  constexpr std::uint32_t size = sizeof(Vector16);
+  for (std::uint32_t first = thread; first < tile.slots; first += in_flight * threads) {
+    Vector16 values[in_flight];
+    Vector16 next[in_flight];
+    std::byte* targets[in_flight];
+    unsigned shifts[in_flight];
+    SHARDWIRE_UNROLL
+    for (unsigned i = 0; i < in_flight; ++i) {
+      targets[i] = nullptr;
+      shifts[i] = 0;
+      const std::uint32_t number = first + i * threads;
+      if (number >= tile.slots) continue;
+      const Slot slot = find_slot(tile, number);
+      // [begin, end) of the run, which is what the aligned 16 bytes have of it.
+      const auto before = static_cast<std::uint32_t>(misalignment(slot.target, size));
+      const std::uint32_t begin = slot.number == 0 ? 0 : slot.number * size - before;
+      std::uint32_t end = (slot.number + 1) * size - before;
+      if (end > tile.bytes) end = tile.bytes;
+      if (begin >= end) continue;
+      const std::byte* const source = slot.source + begin;
+      const auto shift = static_cast<unsigned>(misalignment(source, size));
+      const bool inside = shift == 0 || (begin >= shift && begin - shift + 2 * size <= tile.bytes);
+      if (end - begin < size || !inside) {
+        copy_end(tile.copy.grain_bytes, source, slot.target + begin, end - begin);
+        continue;
+      }
+      values[i] = load<Vector16>(source - shift);
+      if (shift > 0) next[i] = load<Vector16>(source - shift + size);
+      shifts[i] = shift;
+      targets[i] = slot.target + begin;
+    }
+    SHARDWIRE_UNROLL
+    for (unsigned i = 0; i < in_flight; ++i) {
+      if (targets[i] == nullptr) continue;
+      store(targets[i], shifts[i] == 0 ? values[i] : shifted(values[i], next[i], shifts[i]));
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Thread `thread` of `threads` copies its share of the tile; shares do not overlap, and come in any order.
+SHARDWIRE_HOST_DEVICE inline void copy_tile(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
+  switch (tile.copy.unit_bytes) {
+    case 16: return detail::copy_units<Vector16>(tile, thread, threads);
+    case 8: return detail::copy_units<std::uint64_t>(tile, thread, threads);
+    case 4: return detail::copy_units<std::uint32_t>(tile, thread, threads);
+    case 2: return detail::copy_units<std::uint16_t>(tile, thread, threads);
+    case 1: return detail::copy_units<std::uint8_t>(tile, thread, threads);
+    default: return detail::copy_vectors(tile, thread, threads);
+  }
+}
+
+}  // namespace shardwire::memory

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/device_copy/host_device.hpp"
+#include "memory/device_copy/small_divisor.hpp"
+#include "shardwire/box.hpp"
+
+// A batch of strided copies in one block of bytes, as kernels read it. The block has no pointers into itself: it is built on the
+// host (memory/device_copy/copy_table.hpp) and uploaded as it is.
+namespace shardwire::memory {
+
+/// A copy is dealt out in tiles of at most about this many bytes, one to a block of threads.
+inline constexpr std::uint64_t tile_bytes = 32u << 10;
+
+/// One dim around the runs of a copy.
+struct TableDim {
+  SmallDivisor count;
+  std::uint64_t source_stride = 0;
+  std::uint64_t target_stride = 0;
+};
+
+/// One copy. A tile has `tile_runs` whole runs, or one of the `run_parts` of a run.
+struct TableCopy {
+  const std::byte* source = nullptr;  ///< of the first run
+  std::byte* target = nullptr;
+  SmallDivisor run_bytes;
+  std::uint64_t runs = 0;
+  std::uint64_t part_bytes = 0;  ///< of a run, whole lines of the target but at its ends; 0: runs are not split
+  std::uint64_t run_parts = 1;
+  SmallDivisor run_slots;  ///< of a run, or of a part; at most
+  std::uint32_t tile_runs = 1;
+  std::uint32_t first_dim = 0;  ///< in the table
+  std::uint16_t dims = 0;
+  std::uint8_t unit_bytes = 0;    ///< a slot is so many bytes, aligned on both sides; 0: an aligned 16 of the target
+  std::uint8_t grain_bytes = 1;   ///< alignment of each run on both sides, and of its length; at most 16
+  std::uint8_t source_grain = 1;  ///< the same of the source alone; at most 8
+};
+
+/// What a block holds, and where it lies. A kernel gets this as an argument.
+/// Ownership: borrows the block.
+class TableView {
+ public:
+  struct Size {
+    std::uint64_t copies = 0;
+    std::uint64_t dims = 0;
+    std::uint64_t tiles = 0;
+    std::uint64_t leaves = 0;  ///< of the tree digests of all
+  };
+
+  TableView() = default;
+  /// Requires: `block` is aligned to 8 bytes.
+  TableView(const Size& size, const std::byte* block) : size_(size), block_(block) {}
+
+  /// Of the whole block.
+  [[nodiscard]] static std::uint64_t block_bytes(const Size& size) {
+    return 2 * prefix_bytes(size) + size.copies * sizeof(TableCopy) + size.dims * sizeof(TableDim);
+  }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const Size& size() const { return size_; }
+  /// Tiles of all copies before this one; so many entries as copies, and one more.
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const std::uint64_t* first_tiles() const {
+    return reinterpret_cast<const std::uint64_t*>(block_);
+  }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const std::uint64_t* first_leaves() const {
+    return reinterpret_cast<const std::uint64_t*>(block_ + prefix_bytes(size_));
+  }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const TableCopy* copies() const {
+    return reinterpret_cast<const TableCopy*>(block_ + 2 * prefix_bytes(size_));
+  }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const TableDim* dims() const {
+    return reinterpret_cast<const TableDim*>(block_ + 2 * prefix_bytes(size_) + size_.copies * sizeof(TableCopy));
+  }
+
+ private:
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE static std::uint64_t prefix_bytes(const Size& size) {
+    return (size.copies + 1) * sizeof(std::uint64_t);
+  }
+
+  Size size_;
+  const std::byte* block_ = nullptr;
+};
+
+/// The copy that item `number` belongs to, by the sums of what comes before each. Requires: there is one, and not before `from`.
+SHARDWIRE_HOST_DEVICE inline std::uint64_t find_copy(const std::uint64_t* firsts, std::uint64_t copies,
+                                                     std::uint64_t number, std::uint64_t from = 0) {
+  std::uint64_t end = copies;  // first of those that begin later
+  while (end - from > 1) {
+    const std::uint64_t middle = from + (end - from) / 2;
+    if (firsts[middle] <= number) {
+      from = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return from;
+}
+
+/// Bytes from the first run of a copy to another one.
+struct RunOffset {
+  std::uint64_t source = 0;
+  std::uint64_t target = 0;
+};
+
+/// Where a run lies among the others: found by division once, others after it without.
+struct RunPosition {
+  std::uint64_t index[max_dims];
+
+  SHARDWIRE_HOST_DEVICE void find(const TableDim* dims, unsigned count, std::uint64_t run) {
+    for (unsigned dim = count; dim-- > 0;) {
+      index[dim] = dim == 0 ? run : run % dims[dim].count.value();
+      run /= dims[dim].count.value();
+    }
+  }
+  /// Of the run that comes `next` later. Requires: next <= SmallDivisor::max_excess, and there is such a run.
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE RunOffset offset(const TableDim* dims, unsigned count, std::uint64_t next) const {
+    RunOffset result;
+    for (unsigned dim = count; dim-- > 0;) {
+      std::uint64_t at = index[dim] + next;
+      if (dim > 0) {
+        next = dims[dim].count.quotient(at);
+        at -= next * dims[dim].count.value();
+      }
+      result.source += at * dims[dim].source_stride;
+      result.target += at * dims[dim].target_stride;
+    }
+    return result;
+  }
+};
+
+}  // namespace shardwire::memory
