@@ -33,6 +33,7 @@ struct CopyBatch {
   /// it holds lives until `done` has run.
   std::function<QueuedCopy(std::size_t index)> copy;
   CopyWork work = CopyWork::copy;
+  DigestKind digest = DigestKind::flat;
   Stores stores = Stores::cached;
   bool at_once = false;  ///< so little that it is not worth a thread switch
 };

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/digest.hpp"
 
-#include <xxhash.h>
-// After xxhash.h: it makes the same names choose instructions at run time, twice as fast where there is AVX2.
-#include "memory/config.hpp"
-#if SHARDWIRE_HAVE_XXHASH_DISPATCH
-#include <xxh_x86dispatch.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
 
+#include "memory/digest_state.hpp"
 #include "memory/strided_copy.hpp"
-#include "shardwire/error.hpp"
 
 namespace shardwire::memory {
 namespace {
@@ -25,17 +18,9 @@ namespace {
 constexpr ByteCount min_direct_bytes = 16384;
 constexpr ByteCount min_digested_side_by_side = 256;
 
-struct FreeState {
-  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-};
-
 class Hasher {
  public:
-  Hasher() : state_(XXH3_createState()) {
-    if (!state_ || XXH3_128bits_reset(state_.get()) != XXH_OK) {
-      throw Error(ErrorCode::out_of_resources, "no memory for a digest");
-    }
-  }
+  explicit Hasher(DigestKind kind) : state_(kind) {}
   void add(const std::byte* data, ByteCount size) {
     if (size >= min_direct_bytes) return add_direct(data, size);
     if (fill_ + size > gathered_.size()) flush();
@@ -48,7 +33,7 @@ class Hasher {
   }
   void add_direct(const std::byte* data, ByteCount size) {
     flush();
-    if (size > 0) XXH3_128bits_update(state_.get(), data, size);
+    state_.add(data, size);
   }
   void add_runs(const std::byte* data, ByteCount count, ByteCount step, ByteCount size) {
     if (step == size) return add(data, count * size);
@@ -56,18 +41,17 @@ class Hasher {
   }
   Digest128 finish() {
     flush();
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    return {hash.low64, hash.high64};
+    return state_.finish();
   }
 
  private:
   void flush() {
     copier_.finish();
-    if (fill_ > 0) XXH3_128bits_update(state_.get(), gathered_.data(), fill_);
+    state_.add(gathered_.data(), fill_);
     fill_ = 0;
   }
 
-  std::unique_ptr<XXH3_state_t, FreeState> state_;
+  DigestState state_;
   RangeCopier copier_{cached_kernel()};
   alignas(line_bytes) std::array<std::byte, 2 * min_direct_bytes> gathered_;
   std::size_t fill_ = 0;
@@ -95,8 +79,9 @@ class Stopwatch {
 // target again would take as long as the copy.
 class DigestingCopier {
  public:
-  DigestingCopier(const StridedCopy& copy, double& digest_seconds)
-      : copier_(kernel_choice(), CopyClass(copy.run_bytes(), true), copy.bytes()),
+  DigestingCopier(const StridedCopy& copy, DigestKind kind, double& digest_seconds)
+      : hasher_(kind),
+        copier_(kernel_choice(), CopyClass(copy.run_bytes(), true), copy.bytes()),
         kept_(std::make_unique_for_overwrite<std::byte[]>(std::min(copy.bytes(), streamed_batch_bytes))),
         digest_seconds_(digest_seconds) {}
 
@@ -133,9 +118,9 @@ class DigestingCopier {
   double& digest_seconds_;
 };
 
-Digest128 stream_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target,
+Digest128 stream_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, DigestKind kind,
                             double& digest_seconds) {
-  DigestingCopier copier(copy, digest_seconds);
+  DigestingCopier copier(copy, kind, digest_seconds);
   copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount runs) {
     for (ByteCount run = 0; run < runs; ++run) {
       copier.add(target + to + run * copy.target_step(), source + from + run * copy.source_step(), copy.run_bytes());
@@ -157,30 +142,26 @@ void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, H
 
 }  // namespace
 
-Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes) {
+Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes,
+                     DigestKind kind) {
   // The packed side makes the order of the runs that of the box; nothing is copied there.
-  return digest_runs(StridedCopy(box, placed, packed(box), item_bytes), base);
+  return digest_runs(StridedCopy(box, placed, packed(box), item_bytes), base, kind);
 }
 
-Digest128 digest_runs(const StridedCopy& copy, const std::byte* source) {
-  Hasher hasher;
+Digest128 digest_runs(const StridedCopy& copy, const std::byte* source, DigestKind kind) {
+  Hasher hasher(kind);
   copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount /*to*/, ByteCount count) {
     hasher.add_runs(source + from, count, copy.source_step(), copy.run_bytes());
   });
   return hasher.finish();
 }
 
-Digest128 digest_of(std::span<const Digest128> digests) {
-  const XXH128_hash_t hash = XXH3_128bits(digests.data(), digests.size_bytes());
-  return {hash.low64, hash.high64};
-}
-
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
-                          double& digest_seconds) {
+                          double& digest_seconds, DigestKind kind) {
   if (stores == Stores::streaming && copy.is_streamed(target)) {
-    return stream_and_digest(copy, source, target, digest_seconds);
+    return stream_and_digest(copy, source, target, kind, digest_seconds);
   }
-  Hasher hasher;
+  Hasher hasher(kind);
   if (copy.run_bytes() > cached_batch_bytes) {
     copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount count) {
       for (ByteCount run = 0; run < count; ++run) {
@@ -203,8 +184,9 @@ Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std:
 }
 
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds) {
-  return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores, digest_seconds);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds,
+                          DigestKind kind) {
+  return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores, digest_seconds, kind);
 }
 
 }  // namespace shardwire::memory

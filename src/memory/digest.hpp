@@ -2,28 +2,22 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
+#include "memory/digest128.hpp"
 #include "memory/strided_copy.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::memory {
 
-/// XXH3-128. Finds bytes that went astray; it is no protection against somebody who forges them.
-struct Digest128 {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-  bool operator==(const Digest128&) const = default;
-};
-
 /// Digest of the elements of `box` (global, inside placed.box) taken row-major, so that both ends of a move get the
 /// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
-Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
+Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes,
+                     DigestKind kind = DigestKind::flat);
 
 /// The same of what `copy` reads, whatever dims it merged or left out: its runs come in row-major order of its box.
-Digest128 digest_runs(const StridedCopy& copy, const std::byte* source);
+Digest128 digest_runs(const StridedCopy& copy, const std::byte* source, DigestKind kind = DigestKind::flat);
 
 /// One digest for several, in their order.
 Digest128 digest_of(std::span<const Digest128> digests);
@@ -35,8 +29,9 @@ Digest128 digest_of(std::span<const Digest128> digests);
 /// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
 /// Requires and errors: as StridedCopy::run().
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
-                          double& digest_seconds);
+                          double& digest_seconds, DigestKind kind = DigestKind::flat);
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds,
+                          DigestKind kind = DigestKind::flat);
 
 }  // namespace shardwire::memory
