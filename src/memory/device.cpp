@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/device.hpp"
 
+#include <dlfcn.h>
+
 #include <mutex>
 #include <utility>
+
+#include "memory/config.hpp"
+#include "memory/device_module.hpp"
+#include "support/module.hpp"
 
 namespace shardwire::memory {
 
 namespace {
 
+FoundRuntime load_cuda() {
+  if (!SHARDWIRE_HAVE_CUDA) return {nullptr, SHARDWIRE_CUDA_DETAIL};
+  const support::Module module = support::load_module("cuda");
+  if (module.table == nullptr) return {nullptr, module.why_not};
+  return static_cast<const DeviceModule*>(module.table)->find();
+}
+
 struct Chosen {
-  std::mutex mutex;  // guards what follows
-  std::shared_ptr<DeviceRuntime> runtime;
+  std::mutex mutex;                        // guards what follows
+  std::shared_ptr<DeviceRuntime> runtime;  ///< of a test
+  std::optional<FoundRuntime> found;       ///< once somebody has asked
 };
 
 // Never destroyed: threads that copy may outlive static destruction.
@@ -19,17 +33,28 @@ Chosen& chosen() {
   return instance;
 }
 
+// Found among what is loaded, and not loaded.
+bool driver_is_loaded() {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver != nullptr) ::dlclose(driver);
+  return driver != nullptr;
+}
+
 }  // namespace
 
 FoundRuntime device_runtime() {
   const std::lock_guard lock(chosen().mutex);
   if (chosen().runtime) return {chosen().runtime, {}};
-  return {nullptr, "this build knows no device memory"};
+  if (!chosen().found) chosen().found = load_cuda();
+  return *chosen().found;
 }
 
 bool devices_in_use() {
-  const std::lock_guard lock(chosen().mutex);
-  return chosen().runtime != nullptr;
+  {
+    const std::lock_guard lock(chosen().mutex);
+    if (chosen().runtime) return true;
+  }
+  return driver_is_loaded();
 }
 
 void use_device_runtime(std::shared_ptr<DeviceRuntime> runtime) {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "memory/device_copy/table.hpp"
+#include "memory/digest.hpp"
+
+namespace shardwire::memory::cuda {
+
+/// All of CUDA that is called here, as functions of a table: tests have one of their own, where there is no device.
+struct Api {
+  // The runtime, which is linked into the module.
+  decltype(&::cudaGetErrorName) get_error_name = nullptr;
+  decltype(&::cudaGetErrorString) get_error_string = nullptr;
+  decltype(&::cudaGetLastError) get_last_error = nullptr;
+  decltype(&::cudaRuntimeGetVersion) runtime_get_version = nullptr;
+  decltype(&::cudaDriverGetVersion) driver_get_version = nullptr;
+  decltype(&::cudaGetDeviceCount) get_device_count = nullptr;
+  decltype(&::cudaGetDeviceProperties) get_device_properties = nullptr;
+  decltype(&::cudaDeviceCanAccessPeer) device_can_access_peer = nullptr;
+  decltype(&::cudaDeviceEnablePeerAccess) device_enable_peer_access = nullptr;
+  decltype(&::cudaMalloc) device_malloc = nullptr;
+  decltype(&::cudaFree) device_free = nullptr;
+  decltype(&::cudaHostAlloc) host_alloc = nullptr;
+  decltype(&::cudaFreeHost) host_free = nullptr;
+  decltype(&::cudaStreamCreateWithFlags) stream_create = nullptr;
+  decltype(&::cudaStreamDestroy) stream_destroy = nullptr;
+  decltype(&::cudaStreamSynchronize) stream_synchronize = nullptr;
+  decltype(&::cudaStreamWaitEvent) stream_wait_event = nullptr;
+  decltype(&::cudaStreamAddCallback) stream_add_callback = nullptr;
+  decltype(&::cudaEventCreateWithFlags) event_create = nullptr;
+  decltype(&::cudaEventRecord) event_record = nullptr;
+  decltype(&::cudaEventQuery) event_query = nullptr;
+  decltype(&::cudaEventDestroy) event_destroy = nullptr;
+  decltype(&::cudaMemcpyAsync) memcpy_async = nullptr;
+  decltype(&::cudaMemcpy2DAsync) memcpy_2d_async = nullptr;
+
+  // The driver, whose functions are looked up.
+  CUresult (*device_get)(CUdevice* device, int ordinal) = nullptr;
+  CUresult (*primary_context_retain)(CUcontext* context, CUdevice device) = nullptr;
+  CUresult (*context_push)(CUcontext context) = nullptr;
+  CUresult (*context_pop)(CUcontext* context) = nullptr;
+  CUresult (*pointer_get_attributes)(unsigned int count, CUpointer_attribute* attributes, void** data,
+                                     CUdeviceptr address) = nullptr;
+
+  // The kernels (memory/cuda/kernels.hpp), on the device of the current context.
+  cudaError_t (*launch_copy)(const TableView& table, cudaStream_t stream) = nullptr;
+  /// `leaves`: memory of the device for table.size().leaves digests. `digests`: there too, one for each copy.
+  cudaError_t (*launch_digest)(const TableView& table, Digest128* leaves, Digest128* digests,
+                               cudaStream_t stream) = nullptr;
+};
+
+/// The real ones, but for the driver's.
+Api real_api();
+/// Adds those. Requires: there is a driver. Errors: throws Error{unsupported} where it lacks one.
+void look_up_driver(Api& api);
+
+}  // namespace shardwire::memory::cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "memory/strided_copy.hpp"
+#include "shardwire/types.hpp"
+
+namespace shardwire::memory::cuda {
+
+/// One copy of the copy engine: rows of run_bytes() that lie source_step() and target_step() apart.
+struct EngineCall {
+  ByteCount source_offset = 0;
+  ByteCount target_offset = 0;
+  ByteCount rows = 0;
+
+  bool operator==(const EngineCall&) const = default;
+};
+
+/// A copy as the copy engine makes it; empty where that is for the kernel. `crosses`: one side is on the host, where each load of
+/// a kernel waits for the bus, and the engine moves as much without any.
+std::vector<EngineCall> engine_calls(const StridedCopy& copy, bool crosses);
+
+}  // namespace shardwire::memory::cuda

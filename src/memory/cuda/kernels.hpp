@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "memory/device_copy/table.hpp"
+#include "memory/digest.hpp"
+
+// Launched on the device of the current context. They give what cudaGetLastError() says of the launch.
+namespace shardwire::memory::cuda {
+
+cudaError_t launch_copy(const TableView& table, cudaStream_t stream);
+cudaError_t launch_digest(const TableView& table, Digest128* leaves, Digest128* digests, cudaStream_t stream);
+
+}  // namespace shardwire::memory::cuda

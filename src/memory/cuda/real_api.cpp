@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include "memory/cuda/api.hpp"
+#include "memory/cuda/kernels.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::memory::cuda {
+namespace {
+
+// Looked up by the version that brought a function in its present form.
+template <typename Function>
+void look_up(Function*& function, const char* name, unsigned version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
+  if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || found == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("the NVIDIA driver has no {} (of CUDA {}.{})", name, version / 1000, version % 1000 / 10));
+  }
+  function = reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+Api real_api() {
+  Api api;
+  api.get_error_name = &::cudaGetErrorName;
+  api.get_error_string = &::cudaGetErrorString;
+  api.get_last_error = &::cudaGetLastError;
+  api.runtime_get_version = &::cudaRuntimeGetVersion;
+  api.driver_get_version = &::cudaDriverGetVersion;
+  api.get_device_count = &::cudaGetDeviceCount;
+  api.get_device_properties = &::cudaGetDeviceProperties;
+  api.device_can_access_peer = &::cudaDeviceCanAccessPeer;
+  api.device_enable_peer_access = &::cudaDeviceEnablePeerAccess;
+  api.device_malloc = &::cudaMalloc;
+  api.device_free = &::cudaFree;
+  api.host_alloc = &::cudaHostAlloc;
+  api.host_free = &::cudaFreeHost;
+  api.stream_create = &::cudaStreamCreateWithFlags;
+  api.stream_destroy = &::cudaStreamDestroy;
+  api.stream_synchronize = &::cudaStreamSynchronize;
+  api.stream_wait_event = &::cudaStreamWaitEvent;
+  api.stream_add_callback = &::cudaStreamAddCallback;
+  api.event_create = &::cudaEventCreateWithFlags;
+  api.event_record = &::cudaEventRecord;
+  api.event_query = &::cudaEventQuery;
+  api.event_destroy = &::cudaEventDestroy;
+  api.memcpy_async = &::cudaMemcpyAsync;
+  api.memcpy_2d_async = &::cudaMemcpy2DAsync;
+  api.launch_copy = &launch_copy;
+  api.launch_digest = &launch_digest;
+  return api;
+}
+
+void look_up_driver(Api& api) {
+  look_up(api.device_get, "cuDeviceGet", 2000);
+  look_up(api.primary_context_retain, "cuDevicePrimaryCtxRetain", 7000);
+  look_up(api.context_push, "cuCtxPushCurrent", 4000);
+  look_up(api.context_pop, "cuCtxPopCurrent", 4000);
+  look_up(api.pointer_get_attributes, "cuPointerGetAttributes", 7000);
+}
+
+}  // namespace shardwire::memory::cuda

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/cuda/runtime.hpp"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "memory/cuda/allocate.hpp"
+#include "memory/cuda/stream.hpp"
+
+namespace shardwire::memory::cuda {
+namespace {
+
+// 13020 -> "13.2".
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+class OnDevice final : public DeviceMemory {
+ public:
+  OnDevice(std::shared_ptr<Platform> platform, int device, DeviceBytes address, ByteCount bytes)
+      : platform_(std::move(platform)), device_(device), address_(std::move(address)), bytes_(bytes) {}
+  ~OnDevice() override {
+    try {
+      const CurrentContext current(*platform_, device_);
+      address_.reset();
+    } catch (const Error&) {     // without its context it cannot be freed
+      (void)address_.release();  // NOLINT
+    }
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  [[nodiscard]] std::byte* address() const override { return address_.get(); }
+  [[nodiscard]] ByteCount bytes() const override { return bytes_; }
+
+ private:
+  const std::shared_ptr<Platform> platform_;  // owners: as in Runtime
+  const int device_;
+  DeviceBytes address_;
+  const ByteCount bytes_;
+};
+
+class OnHost final : public DeviceMemory {
+ public:
+  OnHost(std::shared_ptr<Platform> platform, HostBytes address, ByteCount bytes)
+      : platform_(std::move(platform)), address_(std::move(address)), bytes_(bytes) {
+    platform_->add_host_memory(address_.get(), bytes_);
+  }
+  ~OnHost() override { platform_->remove_host_memory(address_.get()); }
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+
+  [[nodiscard]] std::byte* address() const override { return address_.get(); }
+  [[nodiscard]] ByteCount bytes() const override { return bytes_; }
+
+ private:
+  const std::shared_ptr<Platform> platform_;  // owners: as in Runtime
+  HostBytes address_;
+  const ByteCount bytes_;
+};
+
+}  // namespace
+
+Runtime::Runtime(const Api& api, int device_count)
+    : platform_(std::make_shared<Platform>(api)), query_(api.pointer_get_attributes), device_count_(device_count) {
+}
+
+void Runtime::require_device(int device) const {
+  if (device >= 0 && device < device_count_) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("there is no device {}: this process sees {} (CUDA_VISIBLE_DEVICES)", device, device_count_));
+}
+
+std::string Runtime::version() const {
+  int runtime = 0;
+  int driver = 0;
+  platform_->check(platform_->api().runtime_get_version(&runtime), "cudaRuntimeGetVersion");
+  platform_->check(platform_->api().driver_get_version(&driver), "cudaDriverGetVersion");
+  return fmt::format("CUDA {}, driver for {}", version_text(runtime), version_text(driver));
+}
+
+DeviceDetails Runtime::details(int device) const {
+  require_device(device);
+  cudaDeviceProp properties{};
+  platform_->check(platform_->api().get_device_properties(&properties, device), "cudaGetDeviceProperties");
+  DeviceDetails details{.name = properties.name,
+                        .bytes = properties.totalGlobalMem,
+                        .pci_address = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                                   properties.pciBusID, properties.pciDeviceID)};
+  for (int peer = 0; peer < device_count_; ++peer) {
+    int can = 0;
+    if (peer == device) continue;
+    platform_->check(platform_->api().device_can_access_peer(&can, device, peer), "cudaDeviceCanAccessPeer");
+    if (can != 0) details.peers.push_back(peer);
+  }
+  return details;
+}
+
+std::optional<DeviceAllocation> Runtime::find(const void* address, ByteCount bytes) const {
+  return find_allocation(
+      [this](std::uint64_t asked) {
+        CUresult status{};
+        const PointerFacts facts = query_.ask(asked, status);
+        platform_->check(status, "cuPointerGetAttributes");
+        return facts;
+      },
+      reinterpret_cast<std::uintptr_t>(address), bytes, device_count_);
+}
+
+std::unique_ptr<DeviceMemory> Runtime::allocate(int device, ByteCount bytes) {
+  require_device(device);
+  const CurrentContext current = enter(*platform_, device);
+  return std::make_unique<OnDevice>(platform_, device, allocate_on_device(*platform_, bytes), bytes);
+}
+
+std::unique_ptr<DeviceMemory> Runtime::allocate_host(ByteCount bytes) {
+  const CurrentContext current = enter(*platform_, platform_->any_device());
+  return std::make_unique<OnHost>(platform_, allocate_on_host(*platform_, bytes), bytes);
+}
+
+std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
+  require_device(device);
+  return std::make_unique<Stream>(platform_, device);
+}
+
+std::string why_no_device(int status, const std::string& status_text, int count, int driver_version,
+                          int runtime_version) {
+  if (driver_version == 0) return "no NVIDIA driver here (libcuda.so.1)";
+  if (status == cudaErrorInsufficientDriver) {
+    return fmt::format("the NVIDIA driver is for CUDA {}, which is older than the {} that this was built with",
+                       version_text(driver_version), version_text(runtime_version));
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+    return "no NVIDIA GPU that this process may use (CUDA_VISIBLE_DEVICES, or a container without them)";
+  }
+  if (status != cudaSuccess) return fmt::format("CUDA does not start: {}", status_text);
+  return {};
+}
+
+FoundRuntime find_runtime(Api api, void (*look_up)(Api& api)) {
+  int count = 0;
+  int driver = 0;
+  int runtime = 0;
+  const cudaError_t status = api.get_device_count(&count);
+  api.driver_get_version(&driver);
+  api.runtime_get_version(&runtime);
+  if (std::string why = why_no_device(status, api.get_error_string(status), count, driver, runtime); !why.empty()) {
+    return {nullptr, std::move(why)};
+  }
+  look_up(api);
+  return {std::make_shared<Runtime>(api, count), {}};
+}
+
+}  // namespace shardwire::memory::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "memory/cuda/platform.hpp"
+#include "memory/cuda/pointer_query.hpp"
+#include "memory/device.hpp"
+
+namespace shardwire::memory::cuda {
+
+/// NVIDIA GPUs, by the runtime inside of this module and the driver of the machine.
+class Runtime final : public DeviceRuntime {
+ public:
+  Runtime(const Api& api, int device_count);
+
+  [[nodiscard]] std::string version() const override;
+  [[nodiscard]] int device_count() const override { return device_count_; }
+  [[nodiscard]] DeviceDetails details(int device) const override;
+  [[nodiscard]] std::optional<DeviceAllocation> find(const void* address, ByteCount bytes) const override;
+  std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) override;
+  std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) override;
+  std::unique_ptr<DeviceStream> open_stream(int device) override;
+
+ private:
+  void require_device(int device) const;
+
+  const std::shared_ptr<Platform> platform_;  // owners: this, and what it has made
+  const PointerQuery query_;
+  const int device_count_;
+};
+
+/// Why there is no device, from what CUDA says when it is first asked. Empty: there is one.
+std::string why_no_device(int status, const std::string& status_text, int count, int driver_version,
+                          int runtime_version);
+
+/// The runtime of this process, or why it has none. `look_up`: the driver's functions, once it is known that there is one.
+/// Errors: as `look_up`.
+FoundRuntime find_runtime(Api api, void (*look_up)(Api& api));
+
+}  // namespace shardwire::memory::cuda

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/cuda/stream.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "memory/cuda/engine_calls.hpp"
+#include "memory/device_copy/copy_table.hpp"
+
+namespace shardwire::memory::cuda {
+namespace {
+
+struct Call {
+  std::shared_ptr<Platform> platform;
+  DeviceStream::Done done;
+};
+
+// cudaLaunchHostFunc would not be called at all once the device has failed.
+void CUDART_CB run_call(cudaStream_t, cudaError_t status, void* data) {
+  const std::unique_ptr<Call> call(static_cast<Call*>(data));
+  std::optional<Error> error;
+  if (status != cudaSuccess) error = call->platform->error_in_callback(status);
+  call->done(error);
+}
+
+// Parts of a block begin where anything may.
+constexpr ByteCount aligned(ByteCount bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+StreamHandle make_stream(Platform& platform, int device) {
+  const CurrentContext current = enter(platform, device);
+  cudaStream_t stream = nullptr;
+  platform.check(platform.api().stream_create(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return {stream, {&platform.api()}};
+}
+
+}  // namespace
+
+Stream::Stream(std::shared_ptr<Platform> platform, int device)
+    : platform_(std::move(platform)), device_(device), stream_(make_stream(*platform_, device)), blocks_(*platform_) {
+}
+
+Stream::~Stream() {
+  // Also where CUDA has failed: what is under way ends by that.
+  try {
+    const CurrentContext current(*platform_, device_);
+    platform_->api().stream_synchronize(stream_.get());
+    blocks_.clear();
+    stream_.reset();
+  } catch (const Error&) {  // without its context nothing can be freed
+    blocks_.abandon();
+    (void)stream_.release();  // NOLINT
+  }
+}
+
+void Stream::wait(void* event) {
+  if (event == nullptr) throw Error(ErrorCode::invalid_argument, "there is no event to wait for");
+  const CurrentContext current = enter(*platform_, device_);
+  platform_->check(platform_->api().stream_wait_event(stream_.get(), static_cast<cudaEvent_t>(event), 0),
+                   "cudaStreamWaitEvent");
+}
+
+void Stream::copy(std::span<const DeviceCopy> copies) {
+  if (copies.empty()) return;
+  const CurrentContext current = enter(*platform_, device_);
+  std::vector<DeviceCopy> rest;
+  for (const DeviceCopy& copy : copies) {
+    const bool crosses = platform_->is_host_memory(copy.source) || platform_->is_host_memory(copy.target);
+    const std::vector<EngineCall> calls = engine_calls(copy.copy, crosses);
+    if (calls.empty()) rest.push_back(copy);
+    copy_by_engine(copy, calls);
+  }
+  if (!rest.empty()) copy_by_kernel(rest);
+}
+
+void Stream::copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> calls) {
+  const Api& api = platform_->api();
+  const StridedCopy& shape = copy.copy;
+  for (const EngineCall& call : calls) {
+    std::byte* const to = copy.target + call.target_offset;
+    const std::byte* const from = copy.source + call.source_offset;
+    platform_->check(call.rows == 1
+                         ? api.memcpy_async(to, from, shape.run_bytes(), cudaMemcpyDefault, stream_.get())
+                         : api.memcpy_2d_async(to, shape.target_step(), from, shape.source_step(), shape.run_bytes(),
+                                               call.rows, cudaMemcpyDefault, stream_.get()),
+                     "cudaMemcpyAsync");
+  }
+}
+
+void Stream::upload(const WorkBlock& block, std::span<const std::byte> bytes) {
+  std::memcpy(block.host.get(), bytes.data(), bytes.size());
+  platform_->check(platform_->api().memcpy_async(block.device.get(), block.host.get(), bytes.size(),
+                                                 cudaMemcpyHostToDevice, stream_.get()),
+                   "cudaMemcpyAsync of a table of copies");
+}
+
+void Stream::copy_by_kernel(std::span<const DeviceCopy> copies) {
+  const CopyTable table(copies);
+  WorkBlock& block = blocks_.take(table.bytes().size(), table.bytes().size());
+  upload(block, table.bytes());
+  platform_->check(platform_->api().launch_copy(table.view(block.device.get()), stream_.get()), "copy kernel");
+  blocks_.give_back(block, stream_.get());
+}
+
+void Stream::digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) {
+  if (copies.size() != digests.size()) {
+    throw Error(ErrorCode::internal, "not as many digests as copies that they are taken of");
+  }
+  if (copies.empty()) return;
+  const CurrentContext current = enter(*platform_, device_);
+  const CopyTable table(copies);
+  const ByteCount table_bytes = aligned(table.bytes().size());
+  const ByteCount leaves_bytes = table.size().leaves * sizeof(Digest128);
+  // Back on the host they take the place of the table, which has been uploaded by then.
+  WorkBlock& block = blocks_.take(std::max<ByteCount>(table_bytes, digests.size_bytes()),
+                                  table_bytes + leaves_bytes + digests.size_bytes());
+  upload(block, table.bytes());
+  auto* const leaves = reinterpret_cast<Digest128*>(block.device.get() + table_bytes);
+  auto* const roots = reinterpret_cast<Digest128*>(block.device.get() + table_bytes + leaves_bytes);
+  platform_->check(platform_->api().launch_digest(table.view(block.device.get()), leaves, roots, stream_.get()),
+                   "digest kernels");
+  platform_->check(platform_->api().memcpy_async(block.host.get(), roots, digests.size_bytes(), cudaMemcpyDeviceToHost,
+                                                 stream_.get()),
+                   "cudaMemcpyAsync of digests");
+  // Not straight to their place: cudaMemcpyAsync waits where that is not pinned.
+  call_when_done([from = block.host.get(), digests](const std::optional<Error>& error) {
+    if (!error) std::memcpy(digests.data(), from, digests.size_bytes());
+  });
+  blocks_.give_back(block, stream_.get());
+}
+
+void Stream::call_when_done(Done done) {
+  const CurrentContext current = enter(*platform_, device_);
+  auto call = std::make_unique<Call>(Call{platform_, std::move(done)});
+  platform_->check(platform_->api().stream_add_callback(stream_.get(), &run_call, call.get(), 0),
+                   "cudaStreamAddCallback");
+  (void)call.release();  // NOLINT: run_call() owns it
+}
+
+}  // namespace shardwire::memory::cuda

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "memory/cuda/engine_calls.hpp"
+#include "memory/cuda/handles.hpp"
+#include "memory/cuda/platform.hpp"
+#include "memory/cuda/work_blocks.hpp"
+#include "memory/device.hpp"
+
+namespace shardwire::memory::cuda {
+
+/// Work in a stream of its own, which neither waits for the legacy stream nor is waited for by it.
+class Stream final : public DeviceStream {
+ public:
+  Stream(std::shared_ptr<Platform> platform, int device);
+  ~Stream() override;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void wait(void* event) override;
+  void copy(std::span<const DeviceCopy> copies) override;
+  void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) override;
+  void call_when_done(Done done) override;
+
+ private:
+  void copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> calls);
+  void copy_by_kernel(std::span<const DeviceCopy> copies);
+  void upload(const WorkBlock& block, std::span<const std::byte> bytes);
+
+  const std::shared_ptr<Platform> platform_;  // owners: the runtime, and what it has made
+  const int device_;
+  StreamHandle stream_;
+  WorkBlocks blocks_;
+};
+
+}  // namespace shardwire::memory::cuda

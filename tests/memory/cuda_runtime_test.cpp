@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, memory and contexts of the CUDA module, over functions of CUDA that work in ordinary memory.
+#include "memory/cuda/runtime.hpp"
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/cuda/engine_calls.hpp"
+#include "memory/fake_cuda.hpp"
+#include "shardwire/error.hpp"
+#include "support/refused.hpp"
+
+namespace {
+
+using namespace shardwire;
+using namespace shardwire::memory;
+using shardwire::test::FakeCuda;
+using shardwire::test::refused;
+using Bytes = std::vector<std::byte>;
+
+void look_up_nothing(cuda::Api&) {
+}
+
+/// The runtime over a fake; checks at the end that everything was given back, in the right context.
+struct Fixture {
+  FakeCuda fake;
+  std::shared_ptr<DeviceRuntime> runtime = cuda::find_runtime(fake.api(), look_up_nothing).runtime;
+
+  Fixture() { BOOST_REQUIRE(runtime != nullptr); }
+  ~Fixture() {
+    runtime.reset();
+    BOOST_TEST(fake.contexts.empty());
+    for (const std::string& mistake : fake.mistakes) BOOST_ERROR(mistake);
+    BOOST_TEST(fake.device_memory.empty());
+    BOOST_TEST(fake.host_memory.empty());
+    BOOST_TEST(fake.streams.empty());
+    BOOST_TEST(fake.events.empty());
+  }
+};
+
+/// `columns` of `width` bytes out of the middle of rows, into a dense array.
+StridedCopy columns(ElementCount rows, ElementCount row_bytes, ElementCount first, ElementCount width) {
+  const Box whole{{0, 0}, {rows, row_bytes}};
+  const Box part{{0, first}, {rows, width}};
+  return {part, packed(whole), packed(part), 1};
+}
+
+Bytes pattern(std::size_t bytes, unsigned seed = 1) {
+  Bytes out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>(i * 7 + seed + i / 251);
+  return out;
+}
+
+Bytes content(const std::byte* address, std::size_t bytes) {
+  return {address, address + bytes};
+}
+
+// What arrives by the host's copy.
+Bytes expected(const StridedCopy& copy, const std::byte* source) {
+  Bytes out(copy.bytes());
+  copy.run_all(source, out.data());
+  return out;
+}
+
+std::string why(int status, int count, int driver) {
+  return cuda::why_no_device(status, "out of luck", count, driver, 13000);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_runtime)
+
+BOOST_AUTO_TEST_CASE(it_says_why_there_is_no_device) {
+  BOOST_TEST(why(cudaErrorInsufficientDriver, 0, 0) == "no NVIDIA driver here (libcuda.so.1)");
+  BOOST_TEST(why(cudaErrorInsufficientDriver, 0, 12020) ==
+             "the NVIDIA driver is for CUDA 12.2, which is older than the 13.0 that this was built with");
+  BOOST_TEST(why(cudaErrorNoDevice, 0, 13000).starts_with("no NVIDIA GPU that this process may use"));
+  BOOST_TEST(why(cudaSuccess, 0, 13000).starts_with("no NVIDIA GPU that this process may use"));
+  BOOST_TEST(why(cudaErrorSystemNotReady, 0, 13000) == "CUDA does not start: out of luck");
+  BOOST_TEST(why(cudaSuccess, 1, 13000) == "");
+}
+
+BOOST_AUTO_TEST_CASE(without_a_driver_none_of_its_functions_is_looked_up) {
+  FakeCuda fake;
+  fake.driver_version = 0;
+  fake.count_status = cudaErrorInsufficientDriver;
+  const FoundRuntime found =
+      cuda::find_runtime(fake.api(), [](cuda::Api&) { throw Error(ErrorCode::internal, "there is no driver"); });
+  BOOST_TEST(!found.runtime);
+  BOOST_TEST(found.why_not == "no NVIDIA driver here (libcuda.so.1)");
+}
+
+BOOST_FIXTURE_TEST_CASE(devices_are_told_of_without_a_context, Fixture) {
+  BOOST_TEST(runtime->device_count() == 2);
+  BOOST_TEST(runtime->version() == "CUDA 13.0, driver for 13.0");
+  const DeviceDetails details = runtime->details(1);
+  BOOST_TEST(details.name == "NVIDIA Fake");
+  BOOST_TEST(details.bytes == ByteCount{80} << 30);
+  BOOST_TEST(details.pci_address == "0000:1c:00.0");
+  BOOST_TEST(details.peers == std::vector<int>{0}, boost::test_tools::per_element());
+  BOOST_TEST(fake.retained.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(memory_is_allocated_in_the_devices_context, Fixture) {
+  const auto memory = runtime->allocate(1, 1000);
+  BOOST_TEST(memory->bytes() == 1000u);
+  BOOST_TEST(fake.device_memory.contains(memory->address()));
+  BOOST_TEST((fake.retained == std::set{1}));
+  // Pinned memory needs some context, and makes none where there is one.
+  const auto host = runtime->allocate_host(10);
+  BOOST_TEST(fake.host_memory.contains(host->address()));
+  BOOST_TEST((fake.retained == std::set{1}));
+}
+
+BOOST_FIXTURE_TEST_CASE(no_memory_and_no_such_device_are_typed_errors, Fixture) {
+  fake.memory_left = 999;
+  refused(ErrorCode::out_of_resources, "cudaMalloc of 1000 bytes", [&] { runtime->allocate(0, 1000); });
+  refused(ErrorCode::out_of_resources, "cudaHostAlloc of 1000 bytes", [&] { runtime->allocate_host(1000); });
+  BOOST_TEST(runtime->allocate(0, 999)->bytes() == 999u);
+  for (const int device : {-1, 2}) {
+    refused(ErrorCode::invalid_argument, "this process sees 2", [&] { runtime->allocate(device, 1); });
+    refused(ErrorCode::invalid_argument, "this process sees 2", [&] { runtime->open_stream(device); });
+    refused(ErrorCode::invalid_argument, "this process sees 2", [&] { (void)runtime->details(device); });
+  }
+}
+
+BOOST_FIXTURE_TEST_CASE(a_batch_is_one_kernel_and_streams_never_wait_for_the_legacy_one, Fixture) {
+  const auto stream = runtime->open_stream(1);
+  BOOST_TEST(fake.stream_flags == unsigned{cudaStreamNonBlocking});
+  const Bytes source = pattern(40 * 100);
+  Bytes target(40 * 30 + 40 * 7);
+  const StridedCopy one = columns(40, 100, 11, 30);
+  const StridedCopy two = columns(40, 100, 60, 7);
+  const std::vector<DeviceCopy> copies{{one, source.data(), target.data()}, {two, source.data(), target.data() + 1200}};
+  stream->copy(copies);
+  stream->copy({});
+  int done = 0;
+  stream->call_when_done([&](const std::optional<Error>& error) { done += error ? 100 : 1; });
+  BOOST_TEST(done == 0);
+  fake.run();
+  BOOST_TEST(done == 1);
+  BOOST_TEST((content(target.data(), 1200) == expected(one, source.data())));
+  BOOST_TEST((content(target.data() + 1200, 280) == expected(two, source.data())));
+  BOOST_TEST(fake.calls.size() == 2);  // the table, and the kernel
+  BOOST_TEST(fake.calls.back() == "kernel 2");
+}
+
+BOOST_FIXTURE_TEST_CASE(tables_under_way_are_not_overwritten_and_blocks_are_used_again, Fixture) {
+  const auto stream = runtime->open_stream(0);
+  std::vector<Bytes> sources;
+  std::vector<Bytes> targets(5, Bytes(40 * 30));
+  const StridedCopy copy = columns(40, 100, 11, 30);
+  for (unsigned i = 0; i < targets.size(); ++i) {
+    sources.push_back(pattern(4000, i));
+    const std::vector<DeviceCopy> copies{{copy, sources[i].data(), targets[i].data()}};
+    stream->copy(copies);
+  }
+  fake.run();
+  for (unsigned i = 0; i < targets.size(); ++i) BOOST_TEST((targets[i] == expected(copy, sources[i].data())));
+  BOOST_TEST(fake.host_memory.size() == 5);
+  for (unsigned i = 0; i < 20; ++i) {
+    const std::vector<DeviceCopy> copies{{copy, sources[0].data(), targets[i % 5].data()}};
+    stream->copy(copies);
+    if (i % 5 == 4) fake.run();
+  }
+  BOOST_TEST(fake.host_memory.size() == 5);
+  BOOST_TEST(fake.device_memory.size() == 5);
+}
+
+BOOST_FIXTURE_TEST_CASE(long_runs_over_the_bus_are_the_copy_engines, Fixture) {
+  const auto stream = runtime->open_stream(0);
+  const auto host = runtime->allocate_host(16 * 8192);
+  const Bytes source = pattern(16 * 10000);
+  const StridedCopy rows = columns(16, 10000, 100, 8192);
+  const StridedCopy single = columns(1, 10000, 0, 10000);
+  stream->copy(std::vector<DeviceCopy>{{rows, source.data(), host->address()}});
+  fake.run();
+  BOOST_TEST((content(host->address(), rows.bytes()) == expected(rows, source.data())));
+  stream->copy(std::vector<DeviceCopy>{{single, source.data(), host->address()}});
+  fake.run();
+  BOOST_TEST((content(host->address(), 10000) == content(source.data(), 10000)));
+  BOOST_TEST(fake.calls == (std::vector<std::string>{"memcpy2d 8192 x 16", "memcpy 10000"}),
+             boost::test_tools::per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(digests_arrive_with_the_end_of_the_work, Fixture) {
+  const auto stream = runtime->open_stream(0);
+  const Bytes source = pattern(300 * 1000);
+  const StridedCopy large = columns(300, 1000, 5, 990);
+  const StridedCopy small = columns(40, 100, 3, 30);
+  std::vector<Digest128> digests(2);
+  stream->digest(std::vector<DeviceCopy>{{large, source.data(), nullptr}, {small, source.data() + 7, nullptr}},
+                 digests);
+  int done = 0;
+  stream->call_when_done([&](const std::optional<Error>& error) { done += error ? 100 : 1; });
+  BOOST_TEST((digests[0] == Digest128{}));
+  fake.run();
+  BOOST_TEST(done == 1);
+  BOOST_TEST((digests[0] == Digest128{.low = static_cast<std::uint64_t>(source[5]), .high = 300}));
+  BOOST_TEST((digests[1] == Digest128{.low = static_cast<std::uint64_t>(source[10]), .high = 40}));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_is_no_event_is_refused, Fixture) {
+  const auto stream = runtime->open_stream(0);
+  refused(ErrorCode::invalid_argument, "no event", [&] { stream->wait(nullptr); });
+  int nonsense = 0;
+  refused(ErrorCode::invalid_argument, "cudaStreamWaitEvent", [&] { stream->wait(&nonsense); });
+  FakeCuda::Event event;
+  fake.events.insert(&event);
+  stream->wait(&event);
+  fake.events.erase(&event);
+  BOOST_TEST(fake.calls.back() == "wait");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_stream_that_goes_waits_for_its_work, Fixture) {
+  const Bytes source = pattern(4000);
+  Bytes target(1200);
+  const StridedCopy copy = columns(40, 100, 11, 30);
+  int done = 0;
+  {
+    const auto stream = runtime->open_stream(0);
+    stream->copy(std::vector<DeviceCopy>{{copy, source.data(), target.data()}});
+    stream->call_when_done([&](const std::optional<Error>&) { ++done; });
+  }
+  BOOST_TEST(done == 1);
+  BOOST_TEST((target == expected(copy, source.data())));
+}
+
+// Whoever waits for work hears of it, and everything after it is refused, also what does not touch the device.
+BOOST_FIXTURE_TEST_CASE(a_sticky_error_ends_everything, Fixture) {
+  const auto memory = runtime->allocate(0, 10);
+  const auto stream = runtime->open_stream(0);
+  const Bytes source = pattern(4000);
+  Bytes target(1200);
+  std::optional<Error> heard;
+  stream->copy(std::vector<DeviceCopy>{{columns(40, 100, 11, 30), source.data(), target.data()}});
+  stream->call_when_done([&](const std::optional<Error>& error) { heard = error; });
+  fake.break_with(cudaErrorIllegalAddress);
+  fake.run();
+  BOOST_REQUIRE(heard.has_value());
+  BOOST_TEST((heard->code() == ErrorCode::transport_failed));
+  BOOST_TEST(std::string(heard->what()).find("700") != std::string::npos);
+  fake.break_with(cudaSuccess);  // as a call that touches no context
+  const std::string says = "works on no device any more";
+  refused(ErrorCode::transport_failed, says, [&] { runtime->allocate(1, 1); });
+  refused(ErrorCode::transport_failed, says, [&] { runtime->allocate_host(1); });
+  refused(ErrorCode::transport_failed, says, [&] { runtime->open_stream(0); });
+  refused(ErrorCode::transport_failed, says, [&] {
+    stream->copy(std::vector<DeviceCopy>{{columns(1, 1, 0, 1), source.data(), target.data()}});
+  });
+}
+
+BOOST_FIXTURE_TEST_CASE(an_error_that_is_not_sticky_ends_one_call, Fixture) {
+  const auto stream = runtime->open_stream(0);
+  fake.break_with(cudaErrorNotSupported);
+  refused(ErrorCode::unsupported, "CUDA status 801", [&] { stream->call_when_done([](const auto&) {}); });
+  fake.break_with(cudaSuccess);
+  int done = 0;
+  stream->call_when_done([&](const std::optional<Error>&) { ++done; });
+  fake.run();
+  BOOST_TEST(done == 1);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_driver_that_is_broken_is_no_host_memory, Fixture) {
+  BOOST_TEST(!runtime->find(&fake).has_value());
+  fake.break_with(cudaErrorLaunchFailure);
+  refused(ErrorCode::transport_failed, "works on no device any more", [&] { (void)runtime->find(&fake); });
+}
+
+// --- which copies the engine makes ---
+
+BOOST_AUTO_TEST_CASE(the_engine_makes_few_long_copies) {
+  using cuda::engine_calls;
+  using cuda::EngineCall;
+  const StridedCopy rows = columns(16, 10000, 100, 8192);
+  BOOST_TEST((engine_calls(rows, true) == std::vector{EngineCall{100, 0, 16}}));
+  BOOST_TEST(engine_calls(rows, false).empty());
+  BOOST_TEST(engine_calls(columns(16, 10000, 100, 100), true).empty());  // short runs
+  BOOST_TEST(engine_calls(columns(0, 10000, 100, 8192), true).empty());
+  BOOST_TEST((engine_calls(columns(1, 4u << 20, 0, 4u << 20), false) == std::vector{EngineCall{0, 0, 1}}));
+
+  const auto planes = [](ElementCount count) {
+    const Box whole{{0, 0, 0}, {count, 3, 10000}};
+    const Box part{{0, 1, 50}, {count, 2, 9000}};
+    return StridedCopy{part, packed(whole), packed(part), 1};
+  };
+  BOOST_TEST((engine_calls(planes(3), true) ==
+              std::vector{EngineCall{10050, 0, 2}, EngineCall{40050, 18000, 2}, EngineCall{70050, 36000, 2}}));
+  BOOST_TEST(engine_calls(planes(17), true).empty());  // many calls
+}
+
+BOOST_AUTO_TEST_SUITE_END()

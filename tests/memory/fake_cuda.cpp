@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/fake_cuda.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "memory/device_copy/copy_tile.hpp"
+
+namespace shardwire::test {
+namespace {
+
+using memory::Digest128;
+using memory::TableView;
+
+// CUDA's functions have no argument for it.
+FakeCuda* fake = nullptr;
+
+FakeCuda::Stream* stream_of(cudaStream_t handle) {
+  auto* const stream = reinterpret_cast<FakeCuda::Stream*>(handle);
+  if (!fake->streams.contains(stream)) fake->mistakes.emplace_back("a stream that there is not");
+  if (fake->contexts.empty() || fake->contexts.back() != stream->device) {
+    fake->mistakes.emplace_back("a stream of another context");
+  }
+  return stream;
+}
+
+FakeCuda::Event* event_of(cudaEvent_t handle) {
+  return reinterpret_cast<FakeCuda::Event*>(handle);
+}
+
+// What every call that needs a context begins with.
+cudaError_t called() {
+  if (fake->contexts.empty()) fake->mistakes.emplace_back("a call without a context");
+  return fake->broken;
+}
+
+cudaError_t queue(cudaStream_t handle, std::function<void()> work) {
+  if (called() != cudaSuccess) return fake->broken;
+  stream_of(handle)->work.push_back([work = std::move(work)](cudaError_t status) {
+    if (status == cudaSuccess) work();
+  });
+  return cudaSuccess;
+}
+
+void run(FakeCuda::Stream& stream) {
+  while (!stream.work.empty()) {
+    const auto work = std::move(stream.work.front());
+    stream.work.pop_front();
+    work(fake->broken);
+  }
+}
+
+cudaError_t allocate(std::map<std::byte*, std::unique_ptr<std::byte[]>>& memory, void** address, std::size_t bytes) {
+  if (called() != cudaSuccess) return fake->broken;
+  if (bytes > fake->memory_left) return cudaErrorMemoryAllocation;
+  auto block = std::make_unique<std::byte[]>(bytes);
+  *address = block.get();
+  memory.emplace(block.get(), std::move(block));
+  return cudaSuccess;
+}
+
+cudaError_t free(std::map<std::byte*, std::unique_ptr<std::byte[]>>& memory, void* address) {
+  if (memory.erase(static_cast<std::byte*>(address)) != 1) fake->mistakes.emplace_back("freed what there is not");
+  for (const FakeCuda::Stream* stream : fake->streams) {
+    if (!stream->work.empty()) fake->mistakes.emplace_back("freed while a stream works");
+  }
+  return fake->broken;
+}
+
+const char* name(cudaError_t) {
+  return "a name";
+}
+
+cudaError_t properties(cudaDeviceProp* out, int device) {
+  std::strcpy(out->name, "NVIDIA Fake");
+  out->totalGlobalMem = 80ull << 30;
+  out->pciDomainID = 0;
+  out->pciBusID = 0x1b + device;
+  out->pciDeviceID = 0;
+  return cudaSuccess;
+}
+
+cudaError_t stream_create(cudaStream_t* out, unsigned flags) {
+  if (called() != cudaSuccess) return fake->broken;
+  auto* const stream = new FakeCuda::Stream{fake->contexts.back(), {}};
+  fake->streams.insert(stream);
+  fake->stream_flags = flags;
+  *out = reinterpret_cast<cudaStream_t>(stream);
+  return cudaSuccess;
+}
+
+cudaError_t stream_destroy(cudaStream_t handle) {
+  FakeCuda::Stream* const stream = stream_of(handle);
+  if (!stream->work.empty()) fake->mistakes.emplace_back("destroyed a stream that works");
+  fake->streams.erase(stream);
+  delete stream;
+  return fake->broken;
+}
+
+cudaError_t stream_wait_event(cudaStream_t handle, cudaEvent_t event, unsigned) {
+  if (!fake->events.contains(event_of(event))) return cudaErrorInvalidResourceHandle;
+  fake->calls.emplace_back("wait");
+  return queue(handle, [] {});
+}
+
+cudaError_t stream_add_callback(cudaStream_t handle, cudaStreamCallback_t callback, void* data, unsigned) {
+  if (called() != cudaSuccess) return fake->broken;
+  stream_of(handle)->work.push_back([=](cudaError_t status) { callback(handle, status, data); });
+  return cudaSuccess;
+}
+
+cudaError_t event_create(cudaEvent_t* out, unsigned flags) {
+  if (called() != cudaSuccess) return fake->broken;
+  if ((flags & cudaEventDisableTiming) == 0) fake->mistakes.emplace_back("an event that takes the time");
+  auto* const event = new FakeCuda::Event;
+  fake->events.insert(event);
+  *out = reinterpret_cast<cudaEvent_t>(event);
+  return cudaSuccess;
+}
+
+cudaError_t event_record(cudaEvent_t event, cudaStream_t handle) {
+  ++event_of(event)->pending;
+  return queue(handle, [event] { --event_of(event)->pending; });
+}
+
+cudaError_t event_query(cudaEvent_t event) {
+  if (called() != cudaSuccess) return fake->broken;
+  return event_of(event)->pending > 0 ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t event_destroy(cudaEvent_t event) {
+  fake->events.erase(event_of(event));
+  delete event_of(event);
+  return cudaSuccess;
+}
+
+cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  fake->calls.push_back("memcpy " + std::to_string(bytes));
+  return queue(stream, [=] { std::memcpy(to, from, bytes); });
+}
+
+cudaError_t memcpy_2d_async(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                            std::size_t rows, cudaMemcpyKind, cudaStream_t stream) {
+  fake->calls.push_back("memcpy2d " + std::to_string(width) + " x " + std::to_string(rows));
+  return queue(stream, [=] {
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::memcpy(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
+                  width);
+    }
+  });
+}
+
+// By the kernel's own code, one thread after the other. The table is read when the work runs, out of memory of the device.
+cudaError_t launch_copy(const TableView& table, cudaStream_t stream) {
+  fake->calls.push_back("kernel " + std::to_string(table.size().copies));
+  return queue(stream, [table] {
+    constexpr std::uint32_t threads = 8;
+    for (std::uint64_t number = 0; number < table.size().tiles; ++number) {
+      std::uint64_t copy = 0;
+      memory::Tile tile;
+      memory::find_tile(table, number, copy, tile);
+      for (std::uint32_t thread = 0; thread < threads; ++thread) memory::copy_tile(tile, thread, threads);
+    }
+  });
+}
+
+cudaError_t launch_digest(const TableView& table, Digest128* leaves, Digest128* digests, cudaStream_t stream) {
+  fake->calls.push_back("digest " + std::to_string(table.size().copies));
+  return queue(stream, [=] {
+    for (std::uint64_t i = 0; i < table.size().leaves; ++i) leaves[i] = {.low = ~0ull, .high = ~0ull};
+    for (std::uint64_t i = 0; i < table.size().copies; ++i) {
+      digests[i] = {.low = static_cast<std::uint64_t>(table.copies()[i].source[0]), .high = table.copies()[i].runs};
+    }
+  });
+}
+
+}  // namespace
+
+FakeCuda::FakeCuda(int count) : devices(count) {
+  fake = this;
+}
+
+FakeCuda::~FakeCuda() {
+  for (Stream* stream : streams) delete stream;
+  for (Event* event : events) delete event;
+  fake = nullptr;
+}
+
+void FakeCuda::run() {
+  for (Stream* stream : streams) test::run(*stream);
+}
+
+memory::cuda::Api FakeCuda::api() const {
+  memory::cuda::Api api;
+  api.get_error_name = &name;
+  api.get_error_string = &name;
+  api.get_last_error = [] { return cudaSuccess; };
+  api.runtime_get_version = [](int* version) { return *version = 13000, cudaSuccess; };
+  api.driver_get_version = [](int* version) { return *version = fake->driver_version, cudaSuccess; };
+  api.get_device_count = [](int* count) { return *count = fake->devices, fake->count_status; };
+  api.get_device_properties = &properties;
+  api.device_can_access_peer = [](int* can, int, int) { return *can = 1, cudaSuccess; };
+  api.device_malloc = [](void** address, std::size_t bytes) { return allocate(fake->device_memory, address, bytes); };
+  api.device_free = [](void* address) { return free(fake->device_memory, address); };
+  api.host_alloc = [](void** address, std::size_t bytes, unsigned) {
+    return allocate(fake->host_memory, address, bytes);
+  };
+  api.host_free = [](void* address) { return free(fake->host_memory, address); };
+  api.stream_create = &stream_create;
+  api.stream_destroy = &stream_destroy;
+  api.stream_synchronize = [](cudaStream_t stream) { return test::run(*stream_of(stream)), fake->broken; };
+  api.stream_wait_event = &stream_wait_event;
+  api.stream_add_callback = &stream_add_callback;
+  api.event_create = &event_create;
+  api.event_record = &event_record;
+  api.event_query = &event_query;
+  api.event_destroy = &event_destroy;
+  api.memcpy_async = &memcpy_async;
+  api.memcpy_2d_async = &memcpy_2d_async;
+  api.device_get = [](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; };
+  api.primary_context_retain = [](CUcontext* context, CUdevice device) {
+    if (!fake->retained.insert(device).second) fake->mistakes.emplace_back("a context that is retained twice");
+    *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+    return CUDA_SUCCESS;
+  };
+  api.context_push = [](CUcontext context) {
+    fake->contexts.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1);
+    return CUDA_SUCCESS;
+  };
+  api.context_pop = [](CUcontext*) { return fake->contexts.pop_back(), CUDA_SUCCESS; };
+  api.pointer_get_attributes = [](unsigned, CUpointer_attribute*, void**, CUdeviceptr) {
+    return static_cast<CUresult>(fake->broken);
+  };
+  api.launch_copy = &launch_copy;
+  api.launch_digest = &launch_digest;
+  return api;
+}
+
+}  // namespace shardwire::test

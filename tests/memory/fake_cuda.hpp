@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "memory/cuda/api.hpp"
+
+namespace shardwire::test {
+
+/// Functions of CUDA over ordinary memory. A stream does nothing before it is told to, or somebody waits for it. What is called with
+/// the wrong context, or freed while it may be used, is a mistake.
+/// Threads: one.
+class FakeCuda {
+ public:
+  explicit FakeCuda(int devices = 2);
+  ~FakeCuda();
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  [[nodiscard]] memory::cuda::Api api() const;
+
+  /// What is queued in all streams.
+  void run();
+  /// From now on the device is broken: work ends with it, and every call says it.
+  void break_with(cudaError_t status) { broken = status; }
+
+  int devices;
+  int driver_version = 13000;
+  cudaError_t count_status = cudaSuccess;
+  cudaError_t broken = cudaSuccess;
+  std::size_t memory_left = ~std::size_t{0};
+
+  struct Stream {
+    int device = 0;
+    std::deque<std::function<void(cudaError_t)>> work;
+  };
+  struct Event {
+    int pending = 0;
+  };
+  std::vector<int> contexts;  ///< pushed, innermost last; numbers of devices
+  std::set<int> retained;     ///< devices whose primary context was made
+  std::map<std::byte*, std::unique_ptr<std::byte[]>> device_memory, host_memory;
+  std::set<Stream*> streams;
+  std::set<Event*> events;
+  unsigned stream_flags = 0;
+  std::vector<std::string> calls;  ///< that move bytes or launch kernels
+  std::vector<std::string> mistakes;
+};
+
+}  // namespace shardwire::test
