@@ -7,16 +7,23 @@
 #include <vector>
 
 #include "memory/copier.hpp"
+#include "memory/device.hpp"
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
 
 namespace shardwire::memory {
 
-/// One copy of a batch, from local element 0 of one buffer to that of another.
+/// Of memory that DeviceRuntime::allocate_host() has made, in place of a device's ordinal.
+inline constexpr int on_pinned_host = -2;
+
+/// One copy of a batch, from local element 0 of one buffer to that of another. Each lies on a device, on_host or
+/// on_pinned_host.
 struct QueuedCopy {
   StridedCopy copy;
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
+  int source_device = on_host;
+  int target_device = on_host;
 };
 
 /// What is done with each copy of a batch.
@@ -35,7 +42,8 @@ struct CopyBatch {
   CopyWork work = CopyWork::copy;
   DigestKind digest = DigestKind::flat;
   Stores stores = Stores::cached;
-  bool at_once = false;  ///< so little that it is not worth a thread switch
+  bool at_once = false;     ///< so little that it is not worth a thread switch
+  bool on_devices = false;  ///< some of it is memory of a device; then nothing is done at once
 };
 
 struct CopyResult {
@@ -59,7 +67,7 @@ class CopyQueue {
   virtual unsigned poll() = 0;
 };
 
-/// Copies by the processor, on the threads of a copier. Those at once are made inside submit(). Its copier may be polled
+/// Copies by the processor, on the threads of a copier: of host memory only (DeviceCopies does the rest). Those at once are made inside submit(). Its copier may be polled
 /// instead.
 class HostCopies final : public CopyQueue {
  public:

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/strided_copy.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "support/checked.hpp"
 
@@ -152,6 +154,72 @@ void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount firs
       default: return copy_any(source + from, target + to, runs, from_step, to_step, size);
     }
   });
+}
+
+void StridedCopy::make_dense(ByteCount& offset, ByteCount& past, Strides& strides) const {
+  offset = 0;
+  past = bytes();
+  ByteCount inner = run_bytes_;
+  for (std::size_t dim = outer_dims_; dim-- > 0;) {
+    strides[dim] = inner;
+    inner *= counts_[dim];
+  }
+}
+
+StridedCopy StridedCopy::into_dense() const {
+  StridedCopy half = *this;
+  half.make_dense(half.target_offset_, half.target_past_, half.target_strides_);
+  return half;
+}
+
+StridedCopy StridedCopy::from_dense() const {
+  StridedCopy half = *this;
+  half.make_dense(half.source_offset_, half.source_past_, half.source_strides_);
+  return half;
+}
+
+void StridedCopy::update_spans() {
+  runs_ = 1;
+  source_past_ = source_offset_ + run_bytes_;
+  target_past_ = target_offset_ + run_bytes_;
+  for (std::size_t dim = 0; dim < outer_dims_; ++dim) {
+    runs_ *= counts_[dim];
+    source_past_ += (counts_[dim] - 1) * source_strides_[dim];
+    target_past_ += (counts_[dim] - 1) * target_strides_[dim];
+  }
+}
+
+StridedCopy StridedCopy::part(ByteCount first, ByteCount count) const {
+  StridedCopy part = *this;
+  if (outer_dims_ == 0) {
+    part.source_offset_ += first;
+    part.target_offset_ += first;
+    part.run_bytes_ = count;
+  } else {
+    part.source_offset_ += first * source_strides_[0];
+    part.target_offset_ += first * target_strides_[0];
+    part.counts_[0] = count;
+    if (count == 1) {  // one dim less
+      for (auto* of : {&part.counts_, &part.source_strides_, &part.target_strides_}) {
+        std::copy(of->begin() + 1, of->begin() + static_cast<std::ptrdiff_t>(outer_dims_), of->begin());
+      }
+      --part.outer_dims_;
+    }
+  }
+  part.update_spans();
+  return part;
+}
+
+void StridedCopy::split(ByteCount limit_bytes, std::vector<StridedCopy>& parts) const {
+  if (bytes() <= limit_bytes) {
+    if (bytes() > 0) parts.push_back(*this);
+    return;
+  }
+  const ByteCount count = outer_dims_ == 0 ? run_bytes_ : counts_[0];
+  const ByteCount step = std::max<ByteCount>(1, limit_bytes / (bytes() / count));
+  for (ByteCount first = 0; first < count; first += step) {
+    part(first, std::min(step, count - first)).split(limit_bytes, parts);
+  }
 }
 
 PlacedBox packed(const Box& box) {

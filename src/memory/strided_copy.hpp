@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "memory/stream.hpp"
 #include "shardwire/layout.hpp"
@@ -42,6 +43,14 @@ class StridedCopy {
   /// Whether its runs are long enough to be written past the caches.
   [[nodiscard]] bool is_streamed(const std::byte* target) const;
 
+  /// The two halves of a copy by way of dense memory that takes bytes() bytes, in row-major order: from the source into it, and
+  /// from there to the target.
+  [[nodiscard]] StridedCopy into_dense() const;
+  [[nodiscard]] StridedCopy from_dense() const;
+  /// Splits into row-major consecutive copies of at most `limit_bytes` each, within runs too; they are added to `parts`.
+  /// Requires: limit_bytes > 0.
+  void split(ByteCount limit_bytes, std::vector<StridedCopy>& parts) const;
+
   /// Calls visit(source_offset, target_offset, n) for groups of n runs that lie source_step() and target_step() apart,
   /// in row-major order. Divides once at the start, never per run. Requires: the runs exist.
   template <typename Visit>
@@ -66,6 +75,11 @@ class StridedCopy {
 
  private:
   void check_runs(ByteCount first_run, ByteCount count) const;
+  using Strides = std::array<ByteCount, max_dims>;
+  void make_dense(ByteCount& offset, ByteCount& past, Strides& strides) const;
+  /// Those of its outermost dim from `first` on; of its run where it has no dims.
+  [[nodiscard]] StridedCopy part(ByteCount first, ByteCount count) const;
+  void update_spans();
 
   ByteCount run_bytes_ = 0;
   ByteCount runs_ = 0;
@@ -75,8 +89,8 @@ class StridedCopy {
   ByteCount target_past_ = 0;
   std::size_t outer_dims_ = 0;  ///< dims left around one run, outermost first
   std::array<ByteCount, max_dims> counts_{};
-  std::array<ByteCount, max_dims> source_strides_{};
-  std::array<ByteCount, max_dims> target_strides_{};
+  Strides source_strides_{};
+  Strides target_strides_{};
 };
 
 /// A dense row-major array of the box, as it lies in a staging slot.

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/device_copies.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace shardwire::memory {
+
+namespace {
+
+// Two for each direction: one is filled while the other is emptied.
+constexpr std::size_t enough_slots = 4;
+
+std::shared_ptr<DeviceRuntime> require_runtime() {
+  const FoundRuntime found = device_runtime();
+  if (found.runtime) return found.runtime;
+  throw Error(ErrorCode::unsupported, "device memory cannot be copied: " + found.why_not);
+}
+
+bool is_device(int place) {
+  return place >= 0;
+}
+
+}  // namespace
+
+/// What the runtime's threads leave for poll(). They hold no more than this: what ends with a batch belongs to the session's
+/// thread.
+class DeviceCopies::Inbox {
+ public:
+  struct News {
+    std::uint64_t ticket = 0;
+    std::optional<Error> error;
+  };
+
+  explicit Inbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  void post(News news) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    news_.push_back(std::move(news));
+    wake_();
+  }
+  std::vector<News> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(news_, {});
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows, and calls of wake_
+  std::function<void()> wake_;
+  std::vector<News> news_;
+  bool closed_ = false;
+};
+
+/// A batch until it is done.
+struct DeviceCopies::Running {
+  CopyBatch batch;
+  Done done;
+  CopyResult result{};
+  std::size_t open = 1;  // pieces of work; one for submit() itself
+};
+
+/// Copies by way of one slot.
+struct DeviceCopies::Hop {
+  struct Part {
+    StridedCopy copy;
+    const std::byte* source;
+    std::byte* target;
+    ByteCount at;  // in the slot
+  };
+  std::shared_ptr<Running> running;  // owners: what is left to do of the batch
+  bool to_device = false;
+  std::vector<Part> parts{};
+  ByteCount bytes = 0;
+
+  [[nodiscard]] std::vector<DeviceCopy> device_half(std::byte* slot) const {
+    std::vector<DeviceCopy> copies;
+    copies.reserve(parts.size());
+    for (const Part& part : parts) {
+      if (to_device) {
+        copies.push_back({part.copy.from_dense(), slot + part.at, part.target});
+      } else {
+        copies.push_back({part.copy.into_dense(), part.source, slot + part.at});
+      }
+    }
+    return copies;
+  }
+  void copy_host_half(std::byte* slot) const {
+    const Stores stores = to_device ? Stores::cached : running->batch.stores;
+    for (const Part& part : parts) {
+      if (to_device) {
+        part.copy.into_dense().run_all(part.source, slot + part.at, stores);
+      } else {
+        part.copy.from_dense().run_all(slot + part.at, part.target, stores);
+      }
+    }
+  }
+};
+
+/// What one device has to do with a batch.
+struct DeviceCopies::Share {
+  std::vector<DeviceCopy> direct;
+  std::deque<Hop> hops;
+
+  void add_hop(const std::shared_ptr<Running>& running, const QueuedCopy& copy, ByteCount slot_bytes) {
+    const bool to_device = is_device(copy.target_device);
+    std::vector<StridedCopy> parts;
+    copy.copy.split(slot_bytes, parts);
+    for (const StridedCopy& part : parts) {
+      const bool fits =
+          !hops.empty() && hops.back().to_device == to_device && hops.back().bytes + part.bytes() <= slot_bytes;
+      Hop& hop = fits ? hops.back() : hops.emplace_back(Hop{.running = running, .to_device = to_device});
+      hop.parts.push_back({part, copy.source, copy.target, hop.bytes});
+      hop.bytes += part.bytes();
+    }
+  }
+};
+
+struct DeviceCopies::Lane {
+  struct Direct {
+    std::shared_ptr<Running> running;  // owners: see Hop
+    std::vector<DeviceCopy> copies;
+  };
+  int device = on_host;
+  bool opening = false;
+  std::unique_ptr<DeviceStream> stream{};
+  std::vector<Direct> direct{};  // that wait for the stream
+  std::deque<Hop> hops{};        // that wait for a slot
+};
+
+DeviceCopies::DeviceCopies(Copier& copier, std::function<void()> wake, ByteCount pinned_budget_bytes)
+    : copier_(copier),
+      host_(copier),
+      inbox_(std::make_shared<Inbox>(std::move(wake))),
+      slot_bytes_(std::max<ByteCount>(1, pinned_budget_bytes / enough_slots)),
+      max_slots_(static_cast<std::size_t>(pinned_budget_bytes / slot_bytes_)) {
+}
+
+DeviceCopies::~DeviceCopies() {
+  stop();
+}
+
+void DeviceCopies::stop() {
+  inbox_->close();
+  lanes_.clear();
+  under_way_.clear();
+}
+
+void DeviceCopies::submit(CopyBatch batch, Done done) {
+  if (!batch.on_devices) return host_.submit(std::move(batch), std::move(done));
+  submit_on_devices(std::move(batch), std::move(done));
+}
+
+void DeviceCopies::submit_on_devices(CopyBatch batch, Done done) {
+  // owners: what is left to do of it
+  const auto running = std::make_shared<Running>(Running{std::move(batch), std::move(done)});
+  std::map<int, Share> shares;
+  std::vector<QueuedCopy> host_only;
+  try {
+    if (running->batch.work != CopyWork::copy) {
+      throw Error(ErrorCode::unsupported, "digests of device memory cannot be taken yet: restore without them");
+    }
+    sort(running, shares, host_only);
+    running->open += shares.size() + (host_only.empty() ? 0 : 1);
+  } catch (const std::exception&) {
+    running->result.error = std::current_exception();
+    shares.clear();
+    host_only.clear();
+  }
+  // Nothing may end before submit() has returned.
+  under_way_.emplace(++last_ticket_, [this, running](const std::exception_ptr& error) { finish(running, error); });
+  inbox_->post({last_ticket_, std::nullopt});
+  if (!host_only.empty()) {
+    const std::size_t count = host_only.size();
+    try {
+      host_.submit({.count = count,
+                    .copy = [list = std::move(host_only)](std::size_t index) { return list[index]; },
+                    .stores = running->batch.stores},
+                   [this, running](const CopyResult& result) { finish(running, result.error); });
+    } catch (const std::exception&) {
+      finish(running, std::current_exception());
+    }
+  }
+  for (auto& [device, share] : shares) {
+    Lane& lane = lanes_.try_emplace(device, Lane{.device = device}).first->second;
+    running->open += share.hops.size();
+    if (share.direct.empty()) {
+      --running->open;
+    } else {
+      lane.direct.push_back({running, std::move(share.direct)});
+    }
+    std::move(share.hops.begin(), share.hops.end(), std::back_inserter(lane.hops));
+    advance(lane);
+  }
+}
+
+void DeviceCopies::sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares,
+                        std::vector<QueuedCopy>& host_only) {
+  for (std::size_t i = 0; i < running->batch.count; ++i) {
+    const QueuedCopy next = running->batch.copy(i);
+    if (next.copy.bytes() == 0) continue;
+    const int device = is_device(next.target_device) ? next.target_device : next.source_device;
+    if (!is_device(device)) {
+      host_only.push_back(next);
+    } else if (next.source_device == on_host || next.target_device == on_host) {
+      shares[device].add_hop(running, next, slot_bytes_);
+    } else {
+      shares[device].direct.push_back({next.copy, next.source, next.target});
+    }
+  }
+}
+
+void DeviceCopies::finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error) {
+  if (error && !running->result.error) running->result.error = error;
+  if (--running->open == 0) running->done(running->result);
+}
+
+unsigned DeviceCopies::poll() {
+  unsigned ran = host_.poll();
+  for (const Inbox::News& news : inbox_->take()) {
+    const auto found = under_way_.extract(news.ticket);
+    if (found.empty()) continue;
+    ++ran;
+    found.mapped()(news.error ? std::make_exception_ptr(*news.error) : nullptr);
+  }
+  return ran;
+}
+
+// --- one device ---
+
+void DeviceCopies::open(Lane& lane) {
+  if (std::exchange(lane.opening, true)) return;
+  // owners: the job and its completion
+  const auto opened = std::make_shared<std::unique_ptr<DeviceStream>>();
+  try {
+    copier_.submit([opened, device = lane.device] { *opened = require_runtime()->open_stream(device); },
+                   [this, opened, device = lane.device](const std::exception_ptr& error) {
+                     Lane& own = lanes_.at(device);
+                     own.opening = false;
+                     if (error) return fail_waiting(own, error);
+                     own.stream = std::move(*opened);
+                     advance(own);
+                   });
+  } catch (const std::exception&) {
+    lane.opening = false;
+    fail_waiting(lane, std::current_exception());
+  }
+}
+
+void DeviceCopies::advance(Lane& lane) {
+  if (lane.direct.empty() && lane.hops.empty()) return;
+  if (!lane.stream) return open(lane);
+  for (Lane::Direct& direct : std::exchange(lane.direct, {})) {
+    queue(lane, direct.copies,
+          [this, running = direct.running](const std::exception_ptr& error) { finish(running, error); });
+  }
+  while (!lane.hops.empty()) {
+    Slot slot = take_slot();
+    if (!slot) return;
+    Hop next = std::move(lane.hops.front());
+    lane.hops.pop_front();
+    begin(lane, std::move(next), std::move(slot));
+  }
+}
+
+void DeviceCopies::advance_all() {
+  for (auto& [device, lane] : lanes_) advance(lane);
+}
+
+void DeviceCopies::fail_waiting(Lane& lane, const std::exception_ptr& error) {
+  for (const Lane::Direct& direct : std::exchange(lane.direct, {})) finish(direct.running, error);
+  fail_hops(lane, error);
+}
+
+void DeviceCopies::fail_hops(Lane& lane, const std::exception_ptr& error) {
+  for (const Hop& hop : std::exchange(lane.hops, {})) finish(hop.running, error);
+}
+
+void DeviceCopies::queue(Lane& lane, const std::vector<DeviceCopy>& copies, Then then) {
+  const std::uint64_t ticket = ++last_ticket_;
+  try {
+    lane.stream->copy(copies);
+    lane.stream->call_when_done([inbox = inbox_, ticket](const std::optional<Error>& error) {
+      inbox->post({ticket, error});
+    });
+  } catch (const Error& error) {
+    inbox_->post({ticket, error});
+  } catch (const std::exception& error) {
+    inbox_->post({ticket, Error(ErrorCode::out_of_resources, error.what())});
+  }
+  under_way_.emplace(ticket, std::move(then));
+}
+
+// --- by way of pinned memory ---
+
+void DeviceCopies::begin(Lane& lane, Hop hop, Slot slot) {
+  const auto shared = std::make_shared<Hop>(std::move(hop));  // owners: the steps that follow
+  if (shared->running->result.error) return end(*shared, std::move(slot), nullptr);
+  const auto copies = shared->device_half(slot->address());
+  const auto last = [this, shared, slot](const std::exception_ptr& error) { end(*shared, slot, error); };
+  if (!shared->to_device) {
+    return queue(lane, copies, [this, shared, slot, last](const std::exception_ptr& error) {
+      if (error) return last(error);
+      copy_host_half(shared, slot, last);
+    });
+  }
+  copy_host_half(shared, slot, [this, device = lane.device, copies, last](const std::exception_ptr& error) {
+    if (error) return last(error);
+    queue(lanes_.at(device), copies, last);
+  });
+}
+
+void DeviceCopies::copy_host_half(const std::shared_ptr<Hop>& hop, const Slot& slot, Then then) {
+  try {
+    copier_.submit([hop, slot] { hop->copy_host_half(slot->address()); }, then);
+  } catch (const std::exception&) {
+    then(std::current_exception());
+  }
+}
+
+void DeviceCopies::end(const Hop& hop, Slot slot, const std::exception_ptr& error) {
+  free_slots_.push_back(std::move(slot));
+  finish(hop.running, error);
+  advance_all();
+}
+
+DeviceCopies::Slot DeviceCopies::take_slot() {
+  if (free_slots_.empty()) {
+    make_slot();
+    return nullptr;
+  }
+  Slot slot = std::move(free_slots_.back());
+  free_slots_.pop_back();
+  return slot;
+}
+
+void DeviceCopies::make_slot() {
+  if (making_slot_ || slots_made_ == max_slots_) return;
+  const auto made = [this](const Slot& slot, const std::exception_ptr& error) {
+    making_slot_ = false;
+    if (slot) {
+      ++slots_made_;
+      free_slots_.push_back(slot);
+    } else if (slots_made_ > 0) {
+      max_slots_ = slots_made_;  // these have to do
+    } else {
+      for (auto& [device, lane] : lanes_) fail_hops(lane, error);
+    }
+    advance_all();
+  };
+  const auto memory = std::make_shared<Slot>();  // owners: the job and its completion
+  making_slot_ = true;
+  try {
+    copier_.submit([memory, bytes = slot_bytes_] { *memory = require_runtime()->allocate_host(bytes); },
+                   [memory, made](const std::exception_ptr& error) { made(*memory, error); });
+  } catch (const std::exception&) {
+    made(nullptr, std::current_exception());
+  }
+}
+
+}  // namespace shardwire::memory

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
+#include "memory/device.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::memory {
+
+/// Copies of any memory. Batches that are `on_devices` run on a stream of the device that owns the memory: the target's, or
+/// the source's where the target is the host's. What a device cannot reach, ordinary host memory, goes part by part through
+/// a few slots of pinned memory: the device's half on the stream, the host's on the copier's threads, side by side. All other
+/// batches are the processor's, as with HostCopies.
+///
+/// Nothing waits for a device: streams and slots are opened on the copier's threads, when they are first needed.
+/// Failures: those of a device are the results of the batches that need it; host memory goes on.
+class DeviceCopies final : public CopyQueue {
+ public:
+  /// `wake` is called from any thread whenever poll() may have news. Slots take at most `pinned_budget_bytes` together.
+  /// Ownership: the copier is borrowed. Requires: pinned_budget_bytes > 0.
+  DeviceCopies(Copier& copier, std::function<void()> wake, ByteCount pinned_budget_bytes);
+  ~DeviceCopies() override;
+
+  void submit(CopyBatch batch, Done done) override;
+  /// Polls the copier too.
+  unsigned poll() override;
+  /// Waits for what devices are at; no `done` of a batch on devices runs any more. Before the copier ends.
+  void stop();
+
+  /// Memory of slots, now.
+  [[nodiscard]] ByteCount pinned_bytes() const { return slots_made_ * slot_bytes_; }
+
+ private:
+  class Inbox;
+  struct Running;
+  struct Share;
+  struct Hop;
+  struct Lane;
+  using Slot = std::shared_ptr<DeviceMemory>;  // owners: this, or the hop that uses it
+  using Then = std::function<void(const std::exception_ptr& error)>;
+
+  void submit_on_devices(CopyBatch batch, Done done);
+  void sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares, std::vector<QueuedCopy>& host_only);
+  void finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error);
+  void open(Lane& lane);
+  void advance(Lane& lane);
+  void advance_all();
+  void fail_waiting(Lane& lane, const std::exception_ptr& error);
+  void fail_hops(Lane& lane, const std::exception_ptr& error);
+  void queue(Lane& lane, const std::vector<DeviceCopy>& copies, Then then);
+  void begin(Lane& lane, Hop hop, Slot slot);
+  void copy_host_half(const std::shared_ptr<Hop>& hop, const Slot& slot, Then then);
+  void end(const Hop& hop, Slot slot, const std::exception_ptr& error);
+  Slot take_slot();
+  void make_slot();
+
+  Copier& copier_;
+  HostCopies host_;
+  std::shared_ptr<Inbox> inbox_;  // owners: this and the runtime's callbacks
+  ByteCount slot_bytes_;
+  std::size_t max_slots_;
+  std::size_t slots_made_ = 0;
+  bool making_slot_ = false;
+  std::vector<Slot> free_slots_;
+  std::map<int, Lane> lanes_;  // by device
+  std::map<std::uint64_t, Then> under_way_;
+  std::uint64_t last_ticket_ = 0;
+};
+
+}  // namespace shardwire::memory

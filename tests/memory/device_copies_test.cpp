@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#define BOOST_TEST_NO_MAIN
+#include "memory/device_copies.hpp"
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <semaphore>
+
+#include "memory/device_events.hpp"
+#include "support/fake_device.hpp"
+
+using namespace shardwire;
+using namespace shardwire::memory;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Extent rows = 96;
+constexpr Extent columns = 700;
+constexpr ByteCount dense_bytes = rows * columns;
+constexpr ByteCount bytes_with_gaps = 2 * dense_bytes;
+constexpr ByteCount budget = 16 << 10;
+constexpr int host = on_host;
+
+Bytes pattern(ByteCount bytes) {
+  Bytes result(bytes);
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<std::byte>(i * 31 % 251 + 1);
+  return result;
+}
+
+/// Memory at one place, with a way to look at it from outside.
+class Somewhere {
+ public:
+  Somewhere(const UsedDevices& devices, int place, ByteCount bytes) : devices_(devices), place_(place), bytes_(bytes) {
+    if (place == on_host) {
+      ordinary_.resize(bytes);
+      address_ = ordinary_.data();
+    } else if (place == on_pinned_host) {
+      pinned_ = devices->allocate_host(bytes);
+      address_ = pinned_->address();
+    } else {
+      address_ = devices->take(place, bytes);
+    }
+    set(Bytes(bytes));
+  }
+  void set(const Bytes& content) {
+    if (place_ < 0) {
+      std::copy(content.begin(), content.end(), address_);
+    } else {
+      devices_->write(address_, content);
+    }
+  }
+  [[nodiscard]] Bytes content() const {
+    return place_ < 0 ? Bytes(address_, address_ + bytes_) : devices_->read(address_, bytes_);
+  }
+  [[nodiscard]] std::byte* address() const { return address_; }
+  [[nodiscard]] int place() const { return place_; }
+
+ private:
+  const UsedDevices& devices_;
+  int place_;
+  ByteCount bytes_;
+  Bytes ordinary_;
+  std::unique_ptr<DeviceMemory> pinned_;
+  std::byte* address_ = nullptr;
+};
+
+/// A queue, and the thread that polls it.
+class Bench {
+ public:
+  void run(const CopyBatch& batch) {
+    bool ended = false;
+    queue.submit(batch, [&](const CopyResult& result) {
+      ended = true;
+      error = result.error;
+    });
+    BOOST_TEST(!ended);
+    wait([&] { return ended; });
+  }
+  template <typename Over>
+  void wait(Over over) {
+    while (!over()) {
+      BOOST_REQUIRE(woken.try_acquire_for(20s));
+      queue.poll();
+    }
+  }
+  [[nodiscard]] ErrorCode code() const {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& reason) {
+      return reason.code();
+    }
+  }
+
+  UsedDevices devices;
+  std::counting_semaphore<> woken{0};
+  Copier copier{2, [this] { woken.release(); }};
+  DeviceCopies queue{copier, [this] { woken.release(); }, budget};
+  std::exception_ptr error;
+};
+
+/// Rows of a dense array into one with gaps, as several copies.
+CopyBatch rows_into_gaps(const Somewhere& source, const Somewhere& target) {
+  constexpr std::size_t count = 6;
+  const auto copy = [&source, &target](std::size_t index) {
+    constexpr Extent height = rows / Extent{count};
+    const Box box{{static_cast<Extent>(index) * height, 3}, {height, columns - 5}};
+    const Box all = Box::whole({rows, columns});
+    return QueuedCopy{StridedCopy(box, {all, 0, {columns, 1}}, {all, 0, {2 * columns, 1}}, 1), source.address(),
+                      target.address(), source.place(), target.place()};
+  };
+  return {.count = count, .copy = copy, .on_devices = true};
+}
+
+Bytes expected(const Bytes& dense) {
+  Bytes result(bytes_with_gaps);
+  for (Extent row = 0; row < rows; ++row) {
+    const auto from = dense.begin() + row * columns + 3;
+    std::copy(from, from + columns - 5, result.begin() + row * 2 * columns + 3);
+  }
+  return result;
+}
+
+const std::vector<int> places{host, on_pinned_host, 0, 1};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(device_copies)
+
+BOOST_DATA_TEST_CASE(a_copy_between_any_two_places_moves_every_byte,
+                     boost::unit_test::data::make(places) * boost::unit_test::data::make(places), from, to) {
+  Bench bench;
+  Somewhere source(bench.devices, from, dense_bytes);
+  Somewhere target(bench.devices, to, bytes_with_gaps);
+  const Bytes content = pattern(dense_bytes);
+  source.set(content);
+  bench.run(rows_into_gaps(source, target));
+  BOOST_TEST(!bench.error);
+  BOOST_TEST((target.content() == expected(content)));
+  const bool slots = (from == host) != (to == host) && std::max(from, to) >= 0;
+  BOOST_TEST(bench.queue.pinned_bytes() <= budget);
+  BOOST_TEST((bench.queue.pinned_bytes() > 0) == slots);
+}
+
+BOOST_AUTO_TEST_CASE(one_batch_may_touch_all_of_them) {
+  Bench bench;
+  std::vector<Somewhere> sources;
+  std::vector<Somewhere> targets;
+  for (const int from : places) {
+    for (const int to : places) {
+      sources.emplace_back(bench.devices, from, dense_bytes).set(pattern(dense_bytes));
+      targets.emplace_back(bench.devices, to, bytes_with_gaps);
+    }
+  }
+  const auto copy = [&](std::size_t index) {
+    const Box all = Box::whole({rows, columns});
+    return QueuedCopy{StridedCopy(all, {all, 0, {columns, 1}}, {all, 0, {2 * columns, 1}}, 1), sources[index].address(),
+                      targets[index].address(), sources[index].place(), targets[index].place()};
+  };
+  bench.run({.count = sources.size(), .copy = copy, .on_devices = true});
+  BOOST_TEST(!bench.error);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const Bytes content = targets[i].content();
+    const Bytes dense = pattern(dense_bytes);
+    for (Extent row = 0; row < rows; ++row) {
+      const bool same = std::equal(dense.begin() + row * columns, dense.begin() + (row + 1) * columns,
+                                   content.begin() + row * 2 * columns);
+      BOOST_REQUIRE(same);
+    }
+  }
+  BOOST_TEST(bench.queue.pinned_bytes() <= budget);
+}
+
+BOOST_AUTO_TEST_CASE(host_memory_does_not_pass_through_here) {
+  Bench bench;
+  Somewhere source(bench.devices, host, dense_bytes);
+  Somewhere target(bench.devices, host, bytes_with_gaps);
+  source.set(pattern(dense_bytes));
+  CopyBatch batch = rows_into_gaps(source, target);
+  batch.on_devices = false;
+  batch.at_once = true;
+  int ended = 0;
+  bench.queue.submit(batch, [&](const CopyResult&) { ++ended; });
+  BOOST_TEST(ended == 1);
+  BOOST_TEST((target.content() == expected(pattern(dense_bytes))));
+  BOOST_TEST(bench.devices->streams() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_longer_than_a_slot_goes_in_parts) {
+  Bench bench;
+  constexpr Extent bytes = 10 * budget + 3;
+  Somewhere source(bench.devices, host, bytes);
+  Somewhere target(bench.devices, 1, bytes);
+  const Bytes content = pattern(bytes);
+  source.set(content);
+  const auto copy = [&](std::size_t) {
+    const Box all = Box::whole({bytes});
+    return QueuedCopy{StridedCopy(all, packed(all), packed(all), 1), source.address(), target.address(), host, 1};
+  };
+  bench.run({.count = 1, .copy = copy, .on_devices = true});
+  BOOST_TEST(!bench.error);
+  BOOST_TEST((target.content() == content));
+  BOOST_TEST(bench.devices->max_pinned_bytes() <= budget);
+}
+
+BOOST_AUTO_TEST_CASE(pinned_memory_that_is_refused_is_the_result_of_what_needs_it) {
+  Bench bench;
+  Somewhere ordinary(bench.devices, host, dense_bytes);
+  Somewhere source(bench.devices, 0, dense_bytes);
+  Somewhere target(bench.devices, 0, bytes_with_gaps);
+  bench.devices->refuse_host_memory(true);
+  bench.run(rows_into_gaps(ordinary, target));
+  BOOST_TEST((bench.code() == ErrorCode::out_of_resources));
+  bench.run(rows_into_gaps(source, target));
+  BOOST_TEST(!bench.error);
+  bench.devices->refuse_host_memory(false);
+  bench.run(rows_into_gaps(ordinary, target));
+  BOOST_TEST(!bench.error);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_is_lost_takes_nothing_else_with_it) {
+  Bench bench;
+  Somewhere first(bench.devices, 0, dense_bytes);
+  Somewhere second(bench.devices, 1, dense_bytes);
+  Somewhere target(bench.devices, host, bytes_with_gaps);
+  second.set(pattern(dense_bytes));
+  bench.run(rows_into_gaps(first, target));
+  bench.devices->lose(0);
+  bench.run(rows_into_gaps(first, target));
+  BOOST_TEST((bench.code() == ErrorCode::transport_failed));
+  bench.run(rows_into_gaps(second, target));
+  BOOST_TEST(!bench.error);
+  BOOST_TEST((target.content() == expected(pattern(dense_bytes))));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_no_longer_there_is_a_result_too) {
+  Bench bench;
+  Somewhere source(bench.devices, 0, dense_bytes);
+  Somewhere target(bench.devices, host, bytes_with_gaps);
+  bench.devices->give_back(source.address());
+  bench.run(rows_into_gaps(source, target));
+  BOOST_TEST((bench.code() == ErrorCode::transport_failed));
+}
+
+BOOST_AUTO_TEST_CASE(without_a_runtime_there_are_no_devices) {
+  Bench bench;
+  Somewhere source(bench.devices, 0, dense_bytes);
+  Somewhere target(bench.devices, host, bytes_with_gaps);
+  use_device_runtime(nullptr);
+  bench.run(rows_into_gaps(source, target));
+  BOOST_TEST((bench.code() == ErrorCode::unsupported));
+}
+
+BOOST_AUTO_TEST_CASE(digests_are_refused_by_name) {
+  Bench bench;
+  Somewhere source(bench.devices, 0, dense_bytes);
+  Somewhere target(bench.devices, host, bytes_with_gaps);
+  CopyBatch batch = rows_into_gaps(source, target);
+  batch.work = CopyWork::copy_and_digest;
+  bench.run(batch);
+  BOOST_TEST((bench.code() == ErrorCode::unsupported));
+}
+
+BOOST_AUTO_TEST_CASE(what_ends_early_leaves_nothing_behind) {
+  UsedDevices devices;
+  {
+    Copier copier(1, [] {});
+    DeviceCopies queue(
+        copier, [] {}, budget);
+    const Somewhere source(devices, host, dense_bytes);
+    const Somewhere target(devices, 0, bytes_with_gaps);
+    queue.submit(rows_into_gaps(source, target), [](const CopyResult&) { BOOST_TEST(false); });
+    queue.stop();
+  }
+  BOOST_TEST(devices->pinned_bytes() == 0U);
+  BOOST_TEST(devices->streams() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(events_are_waited_for_beside_other_work) {
+  UsedDevices devices;
+  void* const events[]{devices->make_event(), devices->make_event()};
+  std::atomic<int> ready = 0;
+  const std::vector<ReadyEvent> both{{events[0], 0}, {events[1], 1}};
+  when_ready(both, [&](const std::optional<Error>& error) { ready = error ? -1 : 1; });
+  devices->fire(events[0]);
+  std::this_thread::sleep_for(10ms);
+  BOOST_TEST(ready == 0);
+  devices->fire(events[1]);
+  wait_until_ready(both);
+  while (ready == 0) std::this_thread::yield();
+  BOOST_TEST(ready == 1);
+  int nothing = 0;
+  BOOST_CHECK_THROW(wait_until_ready(std::vector<ReadyEvent>{{&nothing, 0}}), Error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

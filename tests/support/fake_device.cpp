@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/fake_device.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include "memory/strided_copy.hpp"
+
+namespace shardwire::test {
+
+using memory::DeviceCopy;
+
+namespace {
+
+std::uintptr_t number_of(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+void require_system(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(std::string("fake devices: ") + what);
+}
+
+}  // namespace
+
+struct FakeDevices::Block {
+  int device = 0;
+  std::byte* seen = nullptr;
+  std::byte* behind = nullptr;
+  ByteCount bytes = 0;
+  std::uint64_t number = 0;
+  bool managed = false;
+  bool live = false;
+};
+
+class FakeDevices::Event {
+ public:
+  void fire() {
+    {
+      const std::lock_guard lock(mutex_);
+      fired_ = true;
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return fired_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool fired_ = false;  // guarded by mutex_
+};
+
+class FakeDevices::Memory final : public memory::DeviceMemory {
+ public:
+  using Release = std::function<void(std::byte*)>;
+  Memory(std::byte* address, ByteCount bytes, Release release)
+      : address_(address), bytes_(bytes), release_(std::move(release)) {}
+  ~Memory() override { release_(address_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  [[nodiscard]] std::byte* address() const override { return address_; }
+  [[nodiscard]] ByteCount bytes() const override { return bytes_; }
+
+ private:
+  std::byte* address_;
+  ByteCount bytes_;
+  Release release_;
+};
+
+class FakeStream final : public memory::DeviceStream {
+ public:
+  FakeStream(FakeDevices& devices, int device) : devices_(devices), device_(device), thread_([this] { run(); }) {
+    ++devices_.streams_;
+  }
+  ~FakeStream() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    queued_.notify_one();
+    thread_.join();
+    --devices_.streams_;
+  }
+  FakeStream(const FakeStream&) = delete;
+  FakeStream& operator=(const FakeStream&) = delete;
+
+  void wait(void* event) override {
+    devices_.check(device_);
+    {
+      const std::lock_guard lock(devices_.mutex_);
+      const bool known = std::ranges::any_of(devices_.events_, [&](const auto& one) { return one.get() == event; });
+      if (!known) throw Error(ErrorCode::invalid_argument, "this is no event");
+    }
+    push([event] { static_cast<FakeDevices::Event*>(event)->wait(); });
+  }
+  void copy(std::span<const DeviceCopy> copies) override {
+    devices_.check(device_);
+    push([this, list = std::vector(copies.begin(), copies.end())] {
+      std::vector<std::size_t> order(list.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::shuffle(order.begin(), order.end(), random_);
+      for (const std::size_t i : order) devices_.run(list[i]);
+    });
+  }
+  void digest(std::span<const DeviceCopy>, std::span<memory::Digest128>) override {
+    throw Error(ErrorCode::unsupported, "these devices take no digests");
+  }
+  void call_when_done(Done done) override {
+    devices_.check(device_);
+    const std::lock_guard lock(mutex_);
+    work_.push_back({std::move(done), true});
+    queued_.notify_one();
+  }
+
+ private:
+  struct Item {
+    Done task;
+    bool is_callback = false;
+  };
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    work_.push_back({[task = std::move(task)](const std::optional<Error>&) { task(); }, false});
+    queued_.notify_one();
+  }
+
+  void run() {
+    while (true) {
+      Item next;
+      {
+        std::unique_lock lock(mutex_);
+        queued_.wait(lock, [this] { return ending_ || !work_.empty(); });
+        if (work_.empty()) return;
+        next = std::move(work_.front());
+        work_.pop_front();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
+      try {
+        devices_.check(device_);
+        if (!next.is_callback) next.task(std::nullopt);
+      } catch (const Error& error) {
+        if (!failure_) failure_ = error;
+        devices_.lose(device_);
+      }
+      if (next.is_callback) next.task(failure_);
+    }
+  }
+
+  FakeDevices& devices_;
+  int device_;
+  std::mutex mutex_;
+  std::condition_variable queued_;
+  std::deque<Item> work_;         // guarded by mutex_
+  bool ending_ = false;           // guarded by mutex_
+  std::optional<Error> failure_;  // its thread only, as the next
+  std::minstd_rand random_{std::random_device{}()};
+  std::thread thread_;
+};
+
+FakeDevices::FakeDevices(int devices) : devices_(devices) {
+}
+
+FakeDevices::~FakeDevices() {
+  for (const auto& [address, block] : blocks_) {
+    ::munmap(block.seen, block.bytes);
+    ::munmap(block.behind, block.bytes);
+  }
+}
+
+void FakeDevices::check(int device) const {
+  const std::lock_guard lock(mutex_);
+  if (device < 0 || device >= devices_) {
+    throw Error(ErrorCode::invalid_argument, "there is no device " + std::to_string(device));
+  }
+  if (lost_.contains(device)) {
+    throw Error(ErrorCode::transport_failed, "device " + std::to_string(device) + " has failed for good");
+  }
+}
+
+void FakeDevices::lose(int device) {
+  const std::lock_guard lock(mutex_);
+  lost_.insert(device);
+}
+
+const FakeDevices::Block* FakeDevices::around(const void* address) const {
+  auto next = blocks_.upper_bound(number_of(address));
+  if (next == blocks_.begin()) return nullptr;
+  const Block& block = std::prev(next)->second;
+  return block.live && number_of(address) - number_of(block.seen) < block.bytes ? &block : nullptr;
+}
+
+std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const Block* block = around(address);
+  if (block == nullptr) return std::nullopt;
+  memory::DeviceAllocation found;
+  found.device = block->device;
+  found.address = block->seen;
+  found.bytes = block->bytes;
+  found.number = block->number;
+  found.managed = block->managed;
+  return found;
+}
+
+std::byte* FakeDevices::take(int device, ByteCount bytes, bool managed) {
+  check(device);
+  if (refuse_device_memory_) throw Error(ErrorCode::out_of_resources, "the device has no memory left");
+  const std::lock_guard lock(mutex_);
+  const auto revive = [&](Block& block) {
+    block.device = device;
+    block.number = ++last_number_;
+    block.managed = managed;
+    block.live = true;
+    std::memset(block.behind, 0xcd, block.bytes);
+    return block.seen;
+  };
+  for (auto& [address, block] : blocks_) {
+    if (!block.live && block.bytes == bytes) return revive(block);
+  }
+  const int file = ::memfd_create("fake device memory", MFD_CLOEXEC);
+  require_system(file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0, "no memory");
+  void* const seen = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, 0);
+  void* const behind = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  require_system(seen != MAP_FAILED && behind != MAP_FAILED, "no address space");
+  Block& block = blocks_[number_of(seen)];
+  block.seen = static_cast<std::byte*>(seen);
+  block.behind = static_cast<std::byte*>(behind);
+  block.bytes = bytes;
+  return revive(block);
+}
+
+void FakeDevices::give_back(std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  blocks_.at(number_of(address)).live = false;
+}
+
+std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate(int device, ByteCount bytes) {
+  return std::make_unique<Memory>(take(device, bytes), bytes, [this](std::byte* address) { give_back(address); });
+}
+
+std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate_host(ByteCount bytes) {
+  if (refuse_host_memory_) throw Error(ErrorCode::out_of_resources, "no host memory can be pinned");
+  auto* const address = new std::byte[bytes];
+  const std::lock_guard lock(mutex_);
+  pinned_.emplace(number_of(address), bytes);
+  pinned_bytes_ += bytes;
+  max_pinned_bytes_ = std::max<ByteCount>(max_pinned_bytes_, pinned_bytes_);
+  return std::make_unique<Memory>(address, bytes, [this](std::byte* gone) { release_host(gone); });
+}
+
+void FakeDevices::release_host(const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  pinned_bytes_ -= pinned_.at(number_of(address));
+  pinned_.erase(number_of(address));
+  delete[] address;
+}
+
+std::unique_ptr<memory::DeviceStream> FakeDevices::open_stream(int device) {
+  check(device);
+  return std::make_unique<FakeStream>(*this, device);
+}
+
+std::byte* FakeDevices::reach(const std::byte* first, ByteCount bytes) const {
+  const std::lock_guard lock(mutex_);
+  if (const Block* block = around(first)) {
+    const auto offset = static_cast<ByteCount>(first - block->seen);
+    if (bytes <= block->bytes - offset) return block->behind + offset;
+  }
+  const auto pinned = pinned_.upper_bound(number_of(first));
+  if (pinned != pinned_.begin()) {
+    const auto& [address, size] = *std::prev(pinned);
+    const ByteCount offset = number_of(first) - address;
+    if (offset < size && bytes <= size - offset) return const_cast<std::byte*>(first);
+  }
+  throw Error(ErrorCode::transport_failed, "a device has touched what is neither its memory nor pinned");
+}
+
+void FakeDevices::run(const DeviceCopy& copy) {
+  const auto from = copy.copy.source_span();
+  const auto to = copy.copy.target_span();
+  const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
+  std::byte* const target = reach(copy.target + to.first, to.past - to.first) - to.first;
+  copy.copy.run_all(source, target);
+  ++copies_;
+  copied_bytes_ += copy.copy.bytes();
+}
+
+std::byte* FakeDevices::behind(const std::byte* address) const {
+  return reach(address, 1);
+}
+
+void FakeDevices::write(std::byte* address, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::memcpy(reach(address, bytes.size()), bytes.data(), bytes.size());
+}
+
+std::vector<std::byte> FakeDevices::read(const std::byte* address, ByteCount bytes) const {
+  if (bytes == 0) return {};
+  const std::byte* const from = reach(address, bytes);
+  return {from, from + bytes};
+}
+
+void* FakeDevices::make_event() {
+  const std::lock_guard lock(mutex_);
+  return events_.emplace_back(std::make_unique<Event>()).get();
+}
+
+void FakeDevices::fire(void* event) {
+  static_cast<Event*>(event)->fire();
+}
+
+}  // namespace shardwire::test

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/device.hpp"
+
+namespace shardwire::test {
+
+/// Devices made of ordinary memory, for tests of everything above memory::DeviceRuntime.
+///
+/// Device memory is mapped twice: at the address that everybody sees it may be neither read nor written, so that who touches
+/// it without the runtime ends by a signal; streams work through the other mapping. A stream is a thread that takes its time
+/// and makes copies of one piece of work in any order. Host memory has to be that of allocate_host(). What lies outside of
+/// live memory is an error, and the device is lost then, as with CUDA.
+/// Threads: any.
+class FakeDevices final : public memory::DeviceRuntime {
+ public:
+  explicit FakeDevices(int devices = 2);
+  ~FakeDevices() override;
+  FakeDevices(const FakeDevices&) = delete;
+  FakeDevices& operator=(const FakeDevices&) = delete;
+
+  [[nodiscard]] std::string version() const override { return "devices of the tests"; }
+  [[nodiscard]] int device_count() const override { return devices_; }
+  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* address) const override;
+  std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
+  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount bytes) override;
+  std::unique_ptr<memory::DeviceStream> open_stream(int device) override;
+
+  // What a program that uses the devices does besides.
+
+  /// Memory of a program; what was given back last lies at the same address again, under another number, where it is as large.
+  std::byte* take(int device, ByteCount bytes, bool managed = false);
+  void give_back(std::byte* address);
+  void write(std::byte* address, std::span<const std::byte> bytes);
+  [[nodiscard]] std::vector<std::byte> read(const std::byte* address, ByteCount bytes) const;
+  /// Where the runtime itself sees it.
+  [[nodiscard]] std::byte* behind(const std::byte* address) const;
+  void* make_event();
+  void fire(void* event);
+
+  // Faults.
+
+  void refuse_device_memory(bool refused) { refuse_device_memory_ = refused; }
+  void refuse_host_memory(bool refused) { refuse_host_memory_ = refused; }
+  /// Everything on this device fails from now on.
+  void lose(int device);
+
+  // What has become of it.
+
+  [[nodiscard]] ByteCount pinned_bytes() const { return pinned_bytes_; }
+  [[nodiscard]] ByteCount max_pinned_bytes() const { return max_pinned_bytes_; }
+  [[nodiscard]] std::uint64_t copies() const { return copies_; }
+  [[nodiscard]] std::uint64_t copied_bytes() const { return copied_bytes_; }
+  /// Streams that are open.
+  [[nodiscard]] int streams() const { return streams_; }
+
+ private:
+  friend class FakeStream;
+  class Memory;
+  class Event;
+  struct Block;
+
+  void run(const memory::DeviceCopy& copy);
+  [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
+  [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
+  void check(int device) const;
+  void release_host(const std::byte* address);
+
+  int devices_;
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, Block> blocks_;  // by address; guarded by mutex_, as are the next
+  std::map<std::uintptr_t, ByteCount> pinned_;
+  std::set<int> lost_;
+  std::vector<std::unique_ptr<Event>> events_;
+  std::uint64_t last_number_ = 0;
+  std::atomic<bool> refuse_device_memory_ = false;
+  std::atomic<bool> refuse_host_memory_ = false;
+  std::atomic<ByteCount> pinned_bytes_ = 0;
+  std::atomic<ByteCount> max_pinned_bytes_ = 0;
+  std::atomic<std::uint64_t> copies_ = 0;
+  std::atomic<std::uint64_t> copied_bytes_ = 0;
+  std::atomic<int> streams_ = 0;
+};
+
+/// The devices of this process while it lives.
+class UsedDevices {
+ public:
+  explicit UsedDevices(int devices = 2) : fake_(std::make_shared<FakeDevices>(devices)) {
+    memory::use_device_runtime(fake_);
+  }
+  ~UsedDevices() { memory::use_device_runtime(nullptr); }
+  UsedDevices(const UsedDevices&) = delete;
+  UsedDevices& operator=(const UsedDevices&) = delete;
+  FakeDevices* operator->() const { return fake_.get(); }
+
+ private:
+  std::shared_ptr<FakeDevices> fake_;  // owners: this and the process
+};
+
+}  // namespace shardwire::test
