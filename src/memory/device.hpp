@@ -33,6 +33,8 @@ struct DeviceAllocation {
   bool legacy_ipc = false;      ///< can be handed to another process of the host by a handle of 64 bytes
   bool descriptor_ipc = false;  ///< can be handed over as file descriptors, one for each chunk
   bool gpu_direct = false;      ///< NICs can read and write there, as far as the driver knows
+
+  bool operator==(const DeviceAllocation&) const = default;
 };
 
 /// What doctor tells of a device.

@@ -220,6 +220,17 @@ void DeviceCopies::finish(const std::shared_ptr<Running>& running, const std::ex
   if (--running->open == 0) running->done(running->result);
 }
 
+void DeviceCopies::when_ready(std::vector<ReadyEvent> events, Then then) {
+  const std::uint64_t ticket = ++last_ticket_;
+  under_way_.emplace(ticket, std::move(then));
+  const auto over = [inbox = inbox_, ticket](const std::optional<Error>& error) { inbox->post({ticket, error}); };
+  copier_.submit([over, list = std::move(events)] { memory::when_ready(list, over); },
+                 [this, ticket](const std::exception_ptr& error) {
+                   if (!error) return;
+                   if (const auto waiting = under_way_.extract(ticket)) waiting.mapped()(error);
+                 });
+}
+
 unsigned DeviceCopies::poll() {
   unsigned ran = host_.poll();
   for (const Inbox::News& news : inbox_->take()) {

@@ -13,6 +13,7 @@
 #include "memory/copier.hpp"
 #include "memory/copy_queue.hpp"
 #include "memory/device.hpp"
+#include "memory/device_events.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::memory {
@@ -34,6 +35,8 @@ class DeviceCopies final : public CopyQueue {
   void submit(CopyBatch batch, Done done) override;
   /// Polls the copier too.
   unsigned poll() override;
+  /// Calls `then` inside poll() once all events have happened, or cannot be waited for.
+  void when_ready(std::vector<ReadyEvent> events, std::function<void(const std::exception_ptr& error)> then);
   /// Waits for what devices are at; no `done` of a batch on devices runs any more. Before the copier ends.
   void stop();
 

@@ -86,6 +86,34 @@ BOOST_DATA_TEST_CASE(resumes_at_every_run, data::make({1, 4}), item) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(parts_by_way_of_dense_memory_copy_the_same) {
+  layouts::Maker maker(test_seed());
+  for (int round = 0; round < 300; ++round) {
+    Case c = make_case(maker, 4);
+    const StridedCopy copy(c.box, c.source, c.target, c.item);
+    const ByteCount limit = 1 + maker.below(100);
+    std::vector<StridedCopy> parts;
+    copy.split(limit, parts);
+    ByteCount bytes = 0;
+    for (const StridedCopy& part : parts) {
+      BOOST_REQUIRE(part.bytes() <= limit);
+      bytes += part.bytes();
+      const StridedCopy into = part.into_dense();
+      const StridedCopy out = part.from_dense();
+      BOOST_REQUIRE(into.bytes() == part.bytes());
+      BOOST_REQUIRE(into.target_span().past == part.bytes());
+      BOOST_REQUIRE(out.source_span().past == part.bytes());
+      BOOST_REQUIRE(part.source_span().past <= copy.source_span().past);
+      BOOST_REQUIRE(part.target_span().past <= copy.target_span().past);
+      std::vector<std::byte> dense(part.bytes());
+      into.run_all(&c.from[margin], dense.data());
+      out.run_all(dense.data(), &c.to[margin]);
+    }
+    BOOST_REQUIRE(bytes == copy.bytes());
+    BOOST_REQUIRE(c.to == c.expected);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(spans_are_exactly_what_is_touched) {
   layouts::Maker maker(test_seed());
   for (int round = 0; round < 200; ++round) {
