@@ -41,6 +41,7 @@ class InPlaceWay final : public WayEngine {
       job->way = way_;
       job->peer = peer;
       job->parts = queues_.take(peer, count);
+      job->on_devices = std::ranges::any_of(job->parts, [](const auto& part) { return is_on_device(*part.transfer); });
       submit(job);
       return true;
     });
@@ -54,12 +55,16 @@ class InPlaceWay final : public WayEngine {
     Way way{};
     std::uint32_t peer = 0;
     std::vector<TransferPart> parts;
+    bool on_devices = false;
 
     [[nodiscard]] memory::QueuedCopy copy(std::size_t index) const {
       const TransferPart& part = parts[index];
       const Transfer& t = *part.transfer;
-      if (t.copy && part.box == t.box) return {*t.copy, t.source, t.target};
-      return {memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes), t.source, t.target};
+      const auto between = [&](const memory::StridedCopy& one) {
+        return memory::QueuedCopy{one, t.source, t.target, t.source_device, t.target_device};
+      };
+      if (t.copy && part.box == t.box) return between(*t.copy);
+      return between(memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes));
     }
   };
 
@@ -72,7 +77,8 @@ class InPlaceWay final : public WayEngine {
                               .copy = [job](std::size_t index) { return job->copy(index); },
                               .work = digests_ ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
                               .stores = shared_->stores(),
-                              .at_once = shared_->tally.expected_bytes() <= max_copied_here},
+                              .at_once = shared_->tally.expected_bytes() <= max_copied_here,
+                              .on_devices = job->on_devices},
                              [this, job, shared = shared_](const memory::CopyResult& result) {
                                ended(*job, result);
                                if (!submitting_) shared->events.changed();

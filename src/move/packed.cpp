@@ -52,7 +52,8 @@ class PackedWay final : public MessageWay {
     std::vector<TransferPart> parts;
     ByteCount bytes = 0;
     Slot slot;
-    bool begun = false;  // to arrive
+    bool on_device = false;  // some of it belongs there
+    bool begun = false;      // to arrive
     std::optional<wire::BoxDigest> expected;
 
     [[nodiscard]] std::uint32_t peer() const override { return sender; }
@@ -103,8 +104,10 @@ class PackedWay final : public MessageWay {
     if (count == 0 || pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>(*this, peer);  // owners: the open ones and completions in flight
     request->bytes = bytes;
-    request->slot = pool_.acquire();
     request->parts = queues_.take(peer, count);
+    request->on_device =
+        std::ranges::any_of(request->parts, [](const auto& part) { return is_on_device(*part.transfer); });
+    request->slot = pool_.acquire(request->on_device ? SlotKind::pinned : SlotKind::ordinary);
     std::vector<PackPart> parts;
     parts.reserve(request->parts.size());
     for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
@@ -122,7 +125,7 @@ class PackedWay final : public MessageWay {
       const Transfer& t = *part.transfer;
       const std::byte* const packed = std::exchange(from, from + part.bytes());
       return memory::QueuedCopy{memory::StridedCopy(part.box, memory::packed(part.box), t.wanted, t.item_bytes), packed,
-                                t.target};
+                                t.target, request->slot.place(), t.target_device};
     };
     ++unpacking_;
     try {
@@ -130,7 +133,8 @@ class PackedWay final : public MessageWay {
                               .copy = std::move(copy),
                               .work = shared_->digests ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
                               .stores = shared_->stores(),
-                              .at_once = request->bytes <= max_unpacked_here},
+                              .at_once = request->bytes <= max_unpacked_here,
+                              .on_devices = request->on_device},
                              [this, request](const memory::CopyResult& result) {
                                --unpacking_;
                                if (!given_back(*request)) unpacked(*request, result);

@@ -54,7 +54,10 @@ PackedSource::PackedSource(memory::CopyQueue& copies, ByteCount budget_bytes, By
 
 void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
   Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .digest = digest};
-  for (const SourceBox& box : wanted.boxes) wanted.bytes += box.bytes();
+  for (const SourceBox& box : wanted.boxes) {
+    wanted.bytes += box.bytes();
+    wanted.on_device = wanted.on_device || box.device != memory::on_host;
+  }
   if (wanted.bytes > pool_.slot_bytes()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a request for {} bytes is larger than a slot of {}", wanted.bytes, pool_.slot_bytes()));
@@ -77,7 +80,14 @@ void PackedSource::pump() {
     if (next == queue_.end()) return;
     Wanted wanted = std::move(*next);
     queue_.erase(next);
-    pack(std::move(wanted), pool_.acquire());
+    Slot slot;
+    try {
+      slot = pool_.acquire(wanted.on_device ? SlotKind::pinned : SlotKind::ordinary);
+    } catch (const Error& error) {  // no such memory
+      wanted.request->fail(error);
+      continue;
+    }
+    pack(std::move(wanted), std::move(slot));
   }
 }
 
@@ -90,18 +100,20 @@ void PackedSource::pack(Wanted wanted, Slot slot) {
   auto& slots = slots_[wanted.request->reader()];
   if (!slots) slots = std::make_shared<std::size_t>(0);
   const bool digest = wanted.digest;
+  const bool on_device = wanted.on_device;
   const auto job =
       std::make_shared<Job>(std::move(wanted), std::move(slot), slots);  // owners: the copy and what follows
   auto copy = [job, to = job->slot.bytes().data()](std::size_t index) mutable {
     const SourceBox& box = job->boxes[index];
     std::byte* const packed = std::exchange(to, to + box.bytes());
     return memory::QueuedCopy{memory::StridedCopy(box.box, box.placed, memory::packed(box.box), box.item_bytes),
-                              box.base, packed};
+                              box.base, packed, box.device, job->slot.place()};
   };
   read_source(copies_, job->request, job->bytes,
               {.count = job->boxes.size(),
                .copy = std::move(copy),
-               .work = digest ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy},
+               .work = digest ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
+               .on_devices = on_device},
               [this, job](const memory::CopyResult& result) { packed(job, result); });
 }
 

@@ -37,6 +37,7 @@ class PackedSource {
     std::vector<SourceBox> boxes;
     ByteCount bytes = 0;
     bool digest = false;
+    bool on_device = false;  // some of it lies there
   };
   struct Job;
   void pack(Wanted wanted, Slot slot);

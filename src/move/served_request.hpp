@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/device.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/layout.hpp"
 #include "transport/transport.hpp"
@@ -53,6 +54,7 @@ struct SourceBox {
   PlacedBox placed;
   const std::byte* base = nullptr;
   ByteCount item_bytes = 0;
+  int device = memory::on_host;
 
   [[nodiscard]] ByteCount bytes() const { return static_cast<ByteCount>(box.volume()) * item_bytes; }
 };

@@ -35,16 +35,22 @@ void SourceDigests::next(const std::shared_ptr<Wanted>& wanted) {
   const std::size_t first = wanted->digests.size();
   std::size_t end = first;
   ByteCount bytes = 0;
-  while (end < wanted->boxes.size() && bytes < max_bytes_at_once) bytes += wanted->boxes[end++].bytes();
+  bool on_devices = false;
+  for (; end < wanted->boxes.size() && bytes < max_bytes_at_once; ++end) {
+    bytes += wanted->boxes[end].bytes();
+    on_devices = on_devices || wanted->boxes[end].device != memory::on_host;
+  }
   read_source(copies_, wanted->request, bytes,
               {.count = end - first,
                .copy =
                    [wanted, first](std::size_t index) {
                      const SourceBox& box = wanted->boxes[first + index];
                      return memory::QueuedCopy{
-                         memory::StridedCopy(box.box, box.placed, memory::packed(box.box), box.item_bytes), box.base};
+                         memory::StridedCopy(box.box, box.placed, memory::packed(box.box), box.item_bytes), box.base,
+                         nullptr, box.device};
                    },
-               .work = memory::CopyWork::digest},
+               .work = memory::CopyWork::digest,
+               .on_devices = on_devices},
               [this, wanted](const memory::CopyResult& result) { taken(wanted, result); });
 }
 

@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory/copy_queue.hpp"
+#include "memory/device.hpp"
+#include "shardwire/error.hpp"
+
 namespace shardwire::move {
 
 struct Slot::Memory {
@@ -11,8 +15,30 @@ struct Slot::Memory {
   std::size_t slots = 0;
   std::size_t in_use = 0;
   std::size_t peak = 0;
-  std::vector<std::unique_ptr<std::byte[]>> made;  // grows on first use; uninitialised memory
-  std::vector<std::size_t> free;                   // indices into `made`
+  struct Piece {
+    std::unique_ptr<std::byte[]> ordinary;  // uninitialised memory
+    std::unique_ptr<memory::DeviceMemory> pinned;
+
+    [[nodiscard]] bool fits(SlotKind kind) const { return kind == SlotKind::pinned ? pinned != nullptr : !is_empty(); }
+    [[nodiscard]] bool is_empty() const { return !ordinary && !pinned; }
+    [[nodiscard]] std::byte* address() const { return pinned ? pinned->address() : ordinary.get(); }
+    void reset() {
+      ordinary.reset();
+      pinned.reset();
+    }
+    void make(SlotKind kind, ByteCount bytes) {
+      reset();
+      if (kind == SlotKind::ordinary) {
+        ordinary = std::make_unique_for_overwrite<std::byte[]>(bytes);
+        return;
+      }
+      const memory::FoundRuntime found = memory::device_runtime();
+      if (!found.runtime) throw Error(ErrorCode::unsupported, "no staging for device memory: " + found.why_not);
+      pinned = found.runtime->allocate_host(bytes);
+    }
+  };
+  std::vector<Piece> made;        // grows on first use
+  std::vector<std::size_t> free;  // indices into `made`
 };
 
 Slot::~Slot() {
@@ -32,7 +58,11 @@ Slot& Slot::operator=(Slot&& other) noexcept {
 }
 
 std::span<std::byte> Slot::bytes() const {
-  return {memory_->made[index_].get(), static_cast<std::size_t>(memory_->slot_bytes)};
+  return {memory_->made[index_].address(), static_cast<std::size_t>(memory_->slot_bytes)};
+}
+
+int Slot::place() const {
+  return memory_->made[index_].pinned ? memory::on_pinned_host : memory::on_host;
 }
 
 StagingPool::StagingPool(ByteCount budget_bytes, ByteCount slot_bytes)
@@ -70,18 +100,21 @@ std::size_t StagingPool::free_slots() const {
   return memory_->slots - memory_->in_use;
 }
 
-Slot StagingPool::acquire() {
+Slot StagingPool::acquire(SlotKind kind) {
   if (memory_->in_use == memory_->slots) return {};
-  std::size_t index = 0;
-  if (memory_->free.empty()) {
-    index = memory_->made.size();
-    memory_->made.push_back(std::make_unique_for_overwrite<std::byte[]>(memory_->slot_bytes));
-  } else {
-    index = memory_->free.back();
-    memory_->free.pop_back();
-    auto& memory = memory_->made[index];
-    if (!memory) memory = std::make_unique_for_overwrite<std::byte[]>(memory_->slot_bytes);
+  auto& free = memory_->free;
+  auto& made = memory_->made;
+  const auto fitting =
+      std::find_if(free.rbegin(), free.rend(), [&](std::size_t index) { return made[index].fits(kind); });
+  if (fitting != free.rend()) {
+    std::swap(*fitting, free.back());
+  } else if (made.size() < memory_->slots) {
+    free.push_back(made.size());
+    made.emplace_back();
   }
+  const std::size_t index = free.back();
+  if (!made[index].fits(kind)) made[index].make(kind, memory_->slot_bytes);
+  free.pop_back();
   memory_->peak = std::max(memory_->peak, ++memory_->in_use);
   return {memory_, index};
 }

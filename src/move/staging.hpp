@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,6 +12,12 @@
 namespace shardwire::move {
 
 class StagingPool;
+
+/// What a slot is made of.
+enum class SlotKind : std::uint8_t {
+  ordinary,
+  pinned,  ///< devices can copy from and into it: memory of the process's device runtime
+};
 
 /// One slot of a pool; goes back when destroyed. Must not outlive the pool's owner's last use of it: the pool's memory is
 /// shared with every slot, so a slot may outlive the pool object itself.
@@ -22,6 +29,8 @@ class Slot {
   Slot& operator=(Slot&& other) noexcept;
 
   [[nodiscard]] std::span<std::byte> bytes() const;
+  /// As of memory::QueuedCopy.
+  [[nodiscard]] int place() const;
   explicit operator bool() const { return memory_ != nullptr; }
 
  private:
@@ -47,8 +56,10 @@ class StagingPool {
   /// Gives memory of free slots back, down to `keep_bytes` of it. They are made again when they are needed.
   void trim(ByteCount keep_bytes);
   [[nodiscard]] std::size_t free_slots() const;
-  /// An empty slot object when all are in use.
-  Slot acquire();
+  /// An empty slot object when all are in use. Free memory of another kind makes way, so that both together stay inside the
+  /// budget. Errors: a pinned slot that cannot be made throws as DeviceRuntime::allocate_host() does, or Error{unsupported}
+  /// where there is no runtime.
+  Slot acquire(SlotKind kind = SlotKind::ordinary);
 
  private:
   ByteCount budget_bytes_;

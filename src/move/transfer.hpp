@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "memory/device.hpp"
 #include "memory/strided_copy.hpp"
 #include "shardwire/costs.hpp"
 #include "shardwire/layout.hpp"
@@ -23,13 +24,20 @@ struct Transfer {
   PlacedBox held;                 ///< box of the source that contains `box`
   PlacedBox wanted;               ///< box of the target that contains `box`
   ByteCount item_bytes = 0;
-  const std::byte* source = nullptr;                ///< source's local element 0 as seen from here; null: not mapped
-  std::byte* target = nullptr;                      ///< target's local element 0
+  const std::byte* source = nullptr;    ///< source's local element 0 as seen from here; null: not mapped
+  std::byte* target = nullptr;          ///< target's local element 0
+  int source_device = memory::on_host;  ///< of `source`
+  int target_device = memory::on_host;
   const transport::RemoteRegion* region = nullptr;  ///< where one-sided reads read from; null: there is none
   ByteCount region_offset = 0;                      ///< of the source's local element 0
   /// From `held` to `wanted`, all of `box`; worked out once by choose_ways().
   std::optional<memory::StridedCopy> copy{};
 };
+
+/// Whether memory of a device is on one of its sides here.
+inline bool is_on_device(const Transfer& transfer) {
+  return transfer.source_device != memory::on_host || transfer.target_device != memory::on_host;
+}
 
 inline ByteCount bytes_of_box(const Box& box, ByteCount item_bytes) {
   return static_cast<ByteCount>(box.volume()) * item_bytes;

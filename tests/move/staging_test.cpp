@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <boost/test/unit_test.hpp>
 
+#include "memory/copy_queue.hpp"
 #include "move/staging.hpp"
+#include "shardwire/error.hpp"
+#include "support/fake_device.hpp"
 
 using namespace shardwire;
 
@@ -62,6 +65,52 @@ BOOST_AUTO_TEST_CASE(trimmed_slots_are_made_again) {
     slot.bytes()[0] = slot.bytes()[31] = std::byte{2};
   }
   BOOST_TEST(pool.peak_bytes() == 128U);
+}
+
+BOOST_AUTO_TEST_CASE(pinned_slots_and_others_share_one_budget) {
+  test::UsedDevices devices;
+  move::StagingPool pool(128, 32);
+  {
+    const move::Slot pinned = pool.acquire(move::SlotKind::pinned);
+    BOOST_TEST(pinned.place() == memory::on_pinned_host);
+    const move::Slot others[] = {pool.acquire(), pool.acquire(), pool.acquire()};
+    for (const move::Slot& slot : others) BOOST_TEST(slot.place() == memory::on_host);
+    BOOST_TEST(!pool.acquire(move::SlotKind::pinned));
+  }
+  {  // what was of the other kind makes way
+    const move::Slot slots[] = {pool.acquire(move::SlotKind::pinned), pool.acquire(move::SlotKind::pinned),
+                                pool.acquire(move::SlotKind::pinned), pool.acquire(move::SlotKind::pinned)};
+    for (const move::Slot& slot : slots) {
+      BOOST_TEST(slot.place() == memory::on_pinned_host);
+      slot.bytes()[31] = std::byte{1};
+    }
+    BOOST_TEST(devices->pinned_bytes() == 128U);
+  }
+  BOOST_TEST(static_cast<bool>(pool.acquire()));  // pinned memory does for everything
+  BOOST_TEST(devices->max_pinned_bytes() == 128U);
+  pool.trim(0);
+  BOOST_TEST(devices->pinned_bytes() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_pinned_slot_that_cannot_be_made_takes_none_away) {
+  const auto code_of = [](move::StagingPool& pool) {
+    try {
+      pool.acquire(move::SlotKind::pinned);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::internal;
+  };
+  move::StagingPool pool(64, 32);
+  BOOST_TEST((code_of(pool) == ErrorCode::unsupported));
+  {
+    test::UsedDevices devices;
+    devices->refuse_host_memory(true);
+    BOOST_TEST((code_of(pool) == ErrorCode::out_of_resources));
+  }
+  BOOST_TEST(pool.free_slots() == 2U);
+  const move::Slot slots[] = {pool.acquire(), pool.acquire()};
+  for (const move::Slot& slot : slots) slot.bytes()[31] = std::byte{1};
 }
 
 BOOST_AUTO_TEST_SUITE_END()
