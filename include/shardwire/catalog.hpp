@@ -46,7 +46,8 @@ class Catalog {
   /// Errors: throws Error{layout_mismatch} when the layout does not fit the shape or the size that the view declares differs
   ///         from what the rank holds, Error{invalid_argument} on a repeated key (also under an alias), a null view for a
   ///         rank that holds elements, a view of another dtype, or strides that are negative or let elements share an
-  ///         address, Error{unsupported} for device views and for strides on a layout without one local array.
+  ///         address, Error{unsupported} for strides on a layout without one local array. What is wrong with memory of a device
+  ///         is found by who uses it: publish(), restore(), exchange().
   void add(TensorSpec spec, Layout layout, View view, Absent absent = Absent::error);
   /// Adds a value under (fqn, state); an empty fqn serves values of the whole job. On the wanting side the value given is
   /// ignored: adding it asks for the key. Where sources disagree, those count that hold an element of a tensor called fqn,

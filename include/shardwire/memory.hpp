@@ -16,7 +16,7 @@ SHARDWIRE_API_BEGIN
 namespace shardwire {
 
 enum class MemoryKind : std::uint8_t {
-  detect,  ///< ask the driver; host where there is none
+  detect,  ///< ask the driver; host where there is none, or where it does not know the memory
   host,
   cuda,
 };
@@ -31,12 +31,21 @@ enum class MemoryKind : std::uint8_t {
 /// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it. Unmapped earlier, it is reported
 ///            where the kernel reads or writes it (cross-memory attach, tcp); where this library's own code does (packed and
 ///            local ways, digests, the target of a restore), the process ends by SIGSEGV: the caller's fault.
+/// Devices:   a driver that this process has loaded is asked what the memory is when it is published or restored into, not by
+///            Catalog::add. Memory that is freed while it is published is refused when a reader comes (withdrawn), also when
+///            the address belongs to something else by then. Managed memory moves as memory of its device.
+/// Events:    of host memory too. Recorded before publish(), update(), restore() or exchange() is called, and borrowed until a
+///            publication is there, or a restore has ended. publish(), update() and exchange() block until the events of their views
+///            have happened; a restore does not, and writes nothing before. They are waited for on streams of the library: nothing
+///            waits for the whole device, and nobody else for them. After Restore::wait() all writes to the device are over, so work
+///            that is queued then needs no event. An event that never happens blocks as cudaEventSynchronize would.
 struct View {
   void* data = nullptr;
   MemoryKind kind = MemoryKind::detect;
-  int device = -1;  ///< CUDA device ordinal, where kind is cuda
+  int device = -1;  ///< CUDA device ordinal, checked against the driver's; -1: not said
   Extents strides{};
-  void* ready_event = nullptr;   ///< opaque event after which the bytes may be read; null: ready now
+  /// A cudaEvent_t after which the bytes may be read, and overwritten by a restore; null: now. See Events.
+  void* ready_event = nullptr;
   ElementCount elements = -1;    ///< how many the caller says the rank holds, checked against the layout; -1: not said
   ElementCount offset = 0;       ///< local element 0 is data + offset * item size: torch's storage_offset()
   ElementCount bytes = -1;       ///< the same as `elements` in bytes, for memory of no type; -1: not said

@@ -39,10 +39,11 @@ struct MemoryPaths {
 /// What lies between this process and one that publishes. See Session::paths().
 struct PeerPath {
   int member = 0;
-  Rank rank{};                        ///< in the layout that it publishes
-  std::string address{};              ///< of its control port, as "10.0.0.7:51234"; empty for this process
-  std::vector<MemoryPaths> memory{};  ///< host memory; for this process itself the one fabric "local"
-  std::string why_not{};              ///< why it could not be found out, or not all of it; empty: it was
+  Rank rank{};            ///< in the layout that it publishes
+  std::string address{};  ///< of its control port, as "10.0.0.7:51234"; empty for this process
+  /// Host memory, then that of devices where this process uses some; for this process itself the one fabric "local".
+  std::vector<MemoryPaths> memory{};
+  std::string why_not{};  ///< why it could not be found out, or not all of it; empty: it was
 };
 
 }  // namespace shardwire

@@ -175,10 +175,6 @@ void Catalog::alias(std::string alias, std::string fqn) {
 
 void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   const std::string name = to_string(spec.key);
-  if (view.kind == MemoryKind::cuda || view.ready_event != nullptr) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: device memory and its events are not supported by this build", name));
-  }
   check_dtype(spec, view);
   if (travels_by_value(spec)) refuse_zero(spec.key, absent);
   apply_offset(name, view, item_size(spec.dtype));

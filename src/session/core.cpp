@@ -23,12 +23,25 @@ std::size_t max_unproven_per_address(int world_size) {
   return std::max<std::size_t>(64, static_cast<std::size_t>(world_size));
 }
 
+std::string note_on_managed(std::size_t count) {
+  if (count == 0) return {};
+  return fmt::format("; {} in managed memory, which is moved as memory of its device", count);
+}
+
 std::string summary_of(const detail::PublicationState& publication) {
   ByteCount bytes = 0;
-  for (const auto& tensor : publication.tensors) bytes += tensor.bytes;
-  return fmt::format("'{}', step {}: {} tensors, {} bytes here, as layout rank {}", publication.name, publication.step,
-                     publication.tensors.size(), bytes, to_int(publication.layout_rank));
+  std::size_t managed = 0;
+  for (const auto& tensor : publication.tensors) {
+    bytes += tensor.bytes;
+    managed += tensor.place && tensor.place->managed ? 1 : 0;
+  }
+  return fmt::format("'{}', step {}: {} tensors, {} bytes here, as layout rank {}{}", publication.name,
+                     publication.step, publication.tensors.size(), bytes, to_int(publication.layout_rank),
+                     note_on_managed(managed));
 }
+
+// By way of which host memory that devices cannot reach is copied: part by part, and a few parts keep both sides busy.
+constexpr ByteCount max_pinned_bytes = 8u << 20;
 
 unsigned copy_threads(const Core::Setup& setup) {
   if (setup.options.copy_threads != 0) return setup.options.copy_threads;
@@ -48,8 +61,10 @@ Core::Core(Loop& loop, Setup setup)
              [this](std::function<void()> task) { defer(std::move(task)); }),
       unproven_(max_unproven_per_address(setup_.bootstrap.world_size)),
       sweep_timer_(loop) {
-  copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), [this] { defer([this] { copier_->poll(); }); });
-  copies_ = std::make_unique<memory::HostCopies>(*copier_);
+  const auto poll_later = [this] { defer([this] { copies_->poll(); }); };
+  copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), poll_later);
+  copies_ = std::make_unique<memory::DeviceCopies>(*copier_, poll_later,
+                                                   std::min(setup_.options.staging_bytes, max_pinned_bytes));
   publisher_ = std::make_unique<Publisher>(
       *setup_.fabrics, *setup_.memory, attached_, *copies_,
       Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
@@ -72,6 +87,7 @@ Core::Core(Loop& loop, Setup setup)
 
 Core::~Core() {
   for (const auto& restore : restores_) restore->stop_writing();
+  copies_->stop();
   copier_.reset();  // ends the running slices
   end_receives();   // from here on nothing writes into anybody's memory
   for (const auto& restore : restores_) restore->abandon();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "memory/copier.hpp"
-#include "memory/copy_queue.hpp"
+#include "memory/device_copies.hpp"
 #include "session/control/link_table.hpp"
 #include "session/control/listener.hpp"
 #include "session/control/membership.hpp"
@@ -59,7 +59,7 @@ class Core : private Membership::Host {
   [[nodiscard]] LinkTable& links() { return links_; }
   [[nodiscard]] Publisher& publisher() { return *publisher_; }
   [[nodiscard]] memory::Copier& copier() { return *copier_; }
-  [[nodiscard]] memory::CopyQueue& copies() { return *copies_; }
+  [[nodiscard]] memory::DeviceCopies& copies() { return *copies_; }
   [[nodiscard]] const Fabrics& fabrics() const { return *setup_.fabrics; }
   /// By index in fabrics().
   [[nodiscard]] std::span<const FabricTraits> traits() const { return traits_; }
@@ -107,7 +107,7 @@ class Core : private Membership::Host {
   Membership membership_;
   Metadata metadata_;
   std::unique_ptr<memory::Copier> copier_;
-  std::unique_ptr<memory::CopyQueue> copies_;  // on the copier's threads
+  std::unique_ptr<memory::DeviceCopies> copies_;  // on the copier's threads, and on devices
   std::vector<FabricTraits> traits_;
   std::unique_ptr<FabricDriver> driver_;
   AttachedSockets attached_;

@@ -32,10 +32,12 @@ bool elements_are(memory::AddressSpace& space, Accessible accessible, const Foot
                   to_string(key), to_int(layout_rank), data, access));
 }
 
-void require(const Catalog& catalog, Accessible accessible, const char* access) {
+void require(const Catalog& catalog, const TensorPlaces& places, Accessible accessible, const char* access) {
   memory::AddressSpace space;
   BoxCache cache;
-  for (const Catalog::Entry& entry : catalog.entries()) {
+  for (std::size_t i = 0; i < catalog.entries().size(); ++i) {
+    if (device_of(places, i) != memory::on_host) continue;
+    const Catalog::Entry& entry = catalog.entries()[i];
     const PlacedBoxes& boxes = boxes_of(entry, catalog.layout_rank(), cache);
     const ByteCount item_bytes = item_size(entry.spec.dtype);
     if ((space.*accessible)(entry.view.data, static_cast<ByteCount>(boxes.local_end()) * item_bytes)) continue;
@@ -46,11 +48,11 @@ void require(const Catalog& catalog, Accessible accessible, const char* access) 
 
 }  // namespace
 
-void require_readable(const Catalog& held) {
-  require(held, &memory::AddressSpace::readable, "readable");
+void require_readable(const Catalog& held, const TensorPlaces& places) {
+  require(held, places, &memory::AddressSpace::readable, "readable");
 }
 
-void require_writable(const Catalog& wanted) {
+void require_writable(const Catalog& wanted, const TensorPlaces& places) {
   for (const Catalog::Entry& entry : wanted.entries()) {
     if (!entry.view.read_only) continue;
     throw Error(ErrorCode::invalid_argument,
@@ -58,7 +60,7 @@ void require_writable(const Catalog& wanted) {
                             "restored into",
                             to_string(entry.spec.key), to_int(wanted.layout_rank())));
   }
-  require(wanted, &memory::AddressSpace::writable, "writable");
+  require(wanted, places, &memory::AddressSpace::writable, "writable");
 }
 
 transport::Memory registrable(const View& view) {

@@ -31,6 +31,11 @@ std::string why_not(const Fabrics& fabrics, std::span<const FabricTraits> traits
 
 }  // namespace
 
+std::string why_staged(const transport::Endpoint& endpoint) {
+  const transport::Path path = endpoint.path({MemoryKind::cuda, 0});
+  return "staged through host memory" + (path.why_not.empty() ? std::string() : ": " + path.why_not);
+}
+
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,
                                                 const PeerFabrics& peer, int best) {
   std::vector<std::string> reasons;

@@ -23,4 +23,7 @@ struct PeerFabrics {
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,
                                                 const PeerFabrics& peer, int best);
 
+/// For people: why memory of a device passes host memory on its way over this endpoint.
+std::string why_staged(const transport::Endpoint& endpoint);
+
 }  // namespace shardwire

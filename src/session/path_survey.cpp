@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory/device.hpp"
 #include "session/path_reasons.hpp"
 
 namespace shardwire {
@@ -208,6 +209,14 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
   if (peer.record.member == core_.member()) {
     result.memory.push_back(
         {.fabrics = {{.transport = "local", .carrier = "this process", .reach = Reach::process, .map = true}}});
+    if (memory::devices_in_use()) {
+      result.memory.push_back({.memory = MemoryKind::cuda,
+                               .fabrics = {{.transport = "local",
+                                            .carrier = "this process",
+                                            .reach = Reach::process,
+                                            .map = true,
+                                            .gpu_direct = true}}});
+    }
     return result;
   }
   if (const auto* at = core_.directory().address(peer.record.member, peer.record.epoch)) {
@@ -240,7 +249,19 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
                                              connected.empty() ? no_path : rank_of(connected.front()));
   }
   if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
+  MemoryPaths cuda{.memory = MemoryKind::cuda};
+  for (const ConnectedFabric& one : connected) {
+    if (!memory::devices_in_use() || !one.path.message) continue;
+    const FabricPath& through = host.fabrics[static_cast<std::size_t>(&one - connected.data())];
+    cuda.fabrics.push_back({.transport = through.transport,
+                            .carrier = through.carrier,
+                            .reach = through.reach,
+                            .message = true,
+                            .max_message_ranges = 1,
+                            .why_not = why_staged(*one.channel->endpoint)});
+  }
   result.memory.push_back(std::move(host));
+  if (memory::devices_in_use()) result.memory.push_back(std::move(cuda));
   return result;
 }
 

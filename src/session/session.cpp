@@ -21,6 +21,7 @@
 #include "session/path_survey.hpp"
 #include "session/restore/run.hpp"
 #include "session/settings.hpp"
+#include "session/tensor_places.hpp"
 #include "support/environment.hpp"
 #include "support/fork.hpp"
 #include "wire/limits.hpp"
@@ -59,6 +60,7 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
  private:
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
   void list(const std::shared_ptr<PublicationState>& publication);
+  void copy_and_wait(std::vector<memory::QueuedCopy> copies);
   std::shared_ptr<PublicationState> describe_publication(const Catalog& held, const PublishOptions& options);
   void refuse_aliasing(const Catalog& wanted);
   void abandon();
@@ -273,23 +275,46 @@ void SessionState::list(const std::shared_ptr<PublicationState>& publication) {
   published_.push_back(publication);
 }
 
+// On the caller's thread.
+void SessionState::copy_and_wait(std::vector<memory::QueuedCopy> copies) {
+  Loop& loop = running();
+  if (loop.is_current()) {
+    throw Error(ErrorCode::unsupported,
+                "device memory cannot be read or written from within a callback of the session");
+  }
+  // owners: this call and the batch's completion
+  const auto outcome = std::make_shared<std::promise<std::exception_ptr>>();
+  loop.call([&] {
+    core_->copies().submit(on_devices(std::move(copies)),
+                           [outcome](const memory::CopyResult& result) { outcome->set_value(result.error); });
+  });
+  try {
+    if (const std::exception_ptr error = outcome->get_future().get()) std::rethrow_exception(error);
+  } catch (const std::future_error&) {
+    throw Error(ErrorCode::cancelled, "the session was closed while device memory was copied");
+  }
+}
+
 // Not shown to anybody yet.
 std::shared_ptr<PublicationState> SessionState::describe_publication(const Catalog& held,
                                                                      const PublishOptions& options) {
   if (options.name.empty() || options.name.size() > 256) {
     throw Error(ErrorCode::invalid_argument, "the name of a publication has 1 to 256 characters");
   }
-  require_readable(held);
+  const TensorPlaces places = places_of(held);
+  require_readable(held, places);
+  memory::wait_until_ready(events_of(held, places));
+  const CopyAndWait copy = [this](std::vector<memory::QueuedCopy> copies) { copy_and_wait(std::move(copies)); };
   auto publication = std::make_shared<PublicationState>();
   publication->name = options.name;
   publication->layout_rank = held.layout_rank();
   publication->step = options.step;
   publication->generation = next_generation_++;
-  publication->described = describe(held);
+  publication->described = describe(held, places, copy);
   if (options.snapshot == Snapshot::copy) {
-    publication->copy_from(held, *memory);
+    publication->copy_from(held, places, *memory, copy);
   } else {
-    publication->use_in_place(held, *memory);
+    publication->use_in_place(held, places, *memory);
   }
   publication->retire = [session = weak_from_this(),
                          self = std::weak_ptr<PublicationState>(publication)](Duration timeout) -> std::vector<int> {
@@ -345,7 +370,8 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
-  require_writable(wanted);
+  TensorPlaces places = places_of(wanted);
+  require_writable(wanted, places);
   if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
   if (!options.way) options.way = way_of_environment();
   auto state = std::make_shared<RestoreState>();
@@ -364,8 +390,9 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   // Of an exchange nobody publishes a second time.
   const auto withdrawal =
       aliasing == Aliasing::refused ? RestoreRun::Withdrawal::plans_anew : RestoreRun::Withdrawal::ends;
-  loop.post([this, state, run, wanted, options = std::move(options), withdrawal, began, join_seconds] {
-    auto made = std::make_unique<RestoreRun>(*core_, state, wanted, options, withdrawal, began, join_seconds);
+  loop.post([this, state, run, wanted, places = std::move(places), options = std::move(options), withdrawal, began,
+             join_seconds] {
+    auto made = std::make_unique<RestoreRun>(*core_, state, wanted, places, options, withdrawal, began, join_seconds);
     *run = made.get();
     core_->start(std::move(made));
   });
@@ -380,9 +407,13 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
     return gather(name, std::move(value), timeout);
   };
   calls.check_destination = [this](const Catalog& catalog) {
-    require_writable(catalog);
+    TensorPlaces places = places_of(catalog);
+    require_writable(catalog, places);
     check_aliasing(catalog, published());
+    memory::wait_until_ready(events_of(catalog, places));
+    return places;
   };
+  calls.copy = [this](std::vector<memory::QueuedCopy> copies) { copy_and_wait(std::move(copies)); };
   calls.publish = [this](const Catalog& catalog, const PublishOptions& how) {
     return Publication(publish(catalog, how));
   };

@@ -190,27 +190,15 @@ BOOST_AUTO_TEST_CASE(memory_of_another_size_is_refused_with_both_numbers) {
   catalog.add({{"w", "exp_avg"}, DType::bf16, {8}}, Layout::chunk(0, 2), view(bytes.first(8)));
 }
 
-// Also for one element, which travels as a value, and for none.
-BOOST_AUTO_TEST_CASE(memory_of_a_device_and_events_of_a_device_are_refused_as_unsupported) {
-  const auto unsupported = [&](const View& given) {
-    for (const Extents& shape : {Extents{8}, Extents{1}, Extents{0}}) {
-      BOOST_CHECK_EXCEPTION(catalog.add({{"w", "exp_avg"}, DType::f32, shape}, Layout::chunk(0, 2), given), Error,
-                            [](const Error& error) {
-                              BOOST_TEST_INFO(error.what());
-                              const std::string what = error.what();
-                              return error.code() == ErrorCode::unsupported &&
-                                     what.find("w:exp_avg: device memory and its events are not supported") !=
-                                         std::string::npos;
-                            });
-    }
-  };
-  unsupported(View{.data = memory.data(), .kind = MemoryKind::cuda});
-  unsupported(View{.data = nullptr, .kind = MemoryKind::cuda});
+// Who uses it asks the driver.
+BOOST_AUTO_TEST_CASE(memory_of_a_device_and_its_events_are_taken_as_they_are) {
   int event = 0;  // any address
-  unsupported(View{.data = memory.data(), .ready_event = &event});
-  unsupported(View{.data = memory.data(), .kind = MemoryKind::cuda, .ready_event = &event});
-  BOOST_TEST(catalog.entries().empty());
-  add("w");  // the name is still free
+  catalog.add({{"w", "exp_avg"}, DType::f32, {8}}, Layout::chunk(0, 2),
+              View{.data = memory.data(), .kind = MemoryKind::cuda, .device = 3, .ready_event = &event});
+  const View& view = catalog.entries().front().view;
+  BOOST_TEST((view.kind == MemoryKind::cuda));
+  BOOST_TEST(view.device == 3);
+  BOOST_TEST(view.ready_event == &event);
 }
 
 BOOST_AUTO_TEST_CASE(copies_of_a_catalog_go_their_own_ways) {

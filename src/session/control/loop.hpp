@@ -29,13 +29,15 @@ class Loop {
   /// it runs at once.
   template <typename Task>
   auto call(Task task) -> decltype(task()) {
-    if (std::this_thread::get_id() == thread_.get_id()) return task();
+    if (is_current()) return task();
     // Owners: this call and the posted task, which is still finishing when the result wakes us.
     const auto packaged = std::make_shared<std::packaged_task<decltype(task())()>>(std::move(task));
     auto result = packaged->get_future();
     post([packaged] { (*packaged)(); });
     return result.get();
   }
+  /// Whether the caller is on the loop's thread.
+  [[nodiscard]] bool is_current() const { return std::this_thread::get_id() == thread_.get_id(); }
   [[nodiscard]] uv_loop_t* raw() { return &loop_; }
   /// Where streams of this loop read into. Its bytes are the reader's until its callback returns: libuv reads one stream
   /// after the other.

@@ -74,13 +74,20 @@ std::vector<PlacedBox> back_to_back(const PlacedBoxes& places) {
   return packed;
 }
 
-void write_out(const Staged& staged) {
+void write_out(const Staged& staged, int device, const CopyAndWait& copy_and_wait) {
   const std::vector<PlacedBox> packed = back_to_back(staged.places);
   const auto& places = staged.places.all();
+  auto* const to = static_cast<std::byte*>(staged.entry->view.data);
+  std::vector<memory::QueuedCopy> on_device;
   for (std::size_t i = 0; i < places.size(); ++i) {
-    memory::StridedCopy(places[i].box, packed[i], places[i], item_size(staged.entry->spec.dtype))
-        .run_all(staged.bytes.get(), static_cast<std::byte*>(staged.entry->view.data));
+    const memory::StridedCopy copy(places[i].box, packed[i], places[i], item_size(staged.entry->spec.dtype));
+    if (device == memory::on_host) {
+      copy.run_all(staged.bytes.get(), to);
+    } else {
+      on_device.push_back({copy, staged.bytes.get(), to, memory::on_host, device});
+    }
   }
+  if (!on_device.empty()) copy_and_wait(std::move(on_device));
 }
 
 std::string to_text(const ExchangePart& part) {
@@ -163,7 +170,7 @@ class Exchange {
 
   void prepare() {
     if (options_.staging_bytes < 4) throw Error(ErrorCode::invalid_argument, "the staging budget is under 4 bytes");
-    calls_.check_destination(wanted_);
+    places_ = calls_.check_destination(wanted_);
     if (!held_.entries().empty() || !held_.values().empty()) {
       publication_ = calls_.publish(held_, {.name = publication_name, .step = step(), .snapshot = Snapshot::none});
     }
@@ -350,12 +357,18 @@ class Exchange {
       const auto began = Clock::now();
       for (const std::uint32_t part : now.writes) {
         const auto found = staged.find(part);
-        if (!skipped_.contains(found->second.entry->spec.key)) write_out(found->second);
+        if (!skipped_.contains(found->second.entry->spec.key)) {
+          write_out(found->second, device_of_wanted(*found->second.entry), calls_.copy);
+        }
         staged_bytes -= bytes_of(found->second);
         staged.erase(found);
       }
       write_seconds_ += seconds_since(began);
     }
+  }
+
+  [[nodiscard]] int device_of_wanted(const Catalog::Entry& entry) const {
+    return device_of(places_, static_cast<std::size_t>(&entry - wanted_.entries().data()));
   }
 
   static ByteCount bytes_of(const Staged& staged) {
@@ -415,7 +428,12 @@ class Exchange {
   void finish() {
     for (const auto& [entry, bytes] : one_element_) {
       if (skipped_.contains(entry->spec.key)) continue;
-      std::memcpy(element_of(*entry, wanted_.layout_rank(), boxes_), bytes.data(), bytes.size());
+      std::byte* const element = element_of(*entry, wanted_.layout_rank(), boxes_);
+      if (const int device = device_of_wanted(*entry); device != memory::on_host) {
+        calls_.copy({copy_of_bytes(bytes.data(), memory::on_host, element, device, bytes.size())});
+      } else {
+        std::memcpy(element, bytes.data(), bytes.size());
+      }
     }
     result_.report.skipped.assign(skipped_.begin(), skipped_.end());
     result_.report.zeroed.assign(zeroed_.begin(), zeroed_.end());
@@ -444,6 +462,7 @@ class Exchange {
   const ExchangeOptions& options_;
   const ExchangeCalls& calls_;
   const Clock::time_point began_ = Clock::now();
+  TensorPlaces places_;  // of wanted_
   OneName names_;
   std::map<TensorKey, const Catalog::Entry*> entries_;  // wanted, by their one name
   BoxCache boxes_;

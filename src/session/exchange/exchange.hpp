@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "session/tensor_places.hpp"
 #include "shardwire/session.hpp"
 
 namespace shardwire {
@@ -14,8 +15,11 @@ struct ExchangeCalls {
   int member = 0;
   std::uint64_t number = 0;  ///< which exchange of this session, counted on every member alike
   std::function<std::vector<Bytes>(const std::string& name, Bytes value, Duration timeout)> gather;
-  /// Refuses wanted memory that is const, or overlaps itself or what else this member publishes.
-  std::function<void(const Catalog& wanted)> check_destination;
+  /// Refuses wanted memory that is const, or overlaps itself or what else this member publishes. Waits for its events; says
+  /// where it lies.
+  std::function<TensorPlaces(const Catalog& wanted)> check_destination;
+  /// Where device memory is written.
+  CopyAndWait copy;
   std::function<Publication(const Catalog& held, PublishOptions options)> publish;
   /// Without a look at aliasing.
   std::function<Restore(const Catalog& wanted, RestoreOptions options)> restore;

@@ -78,6 +78,11 @@ void RestoreRun::lease_from(std::size_t index) {
       throw Error(ErrorCode::withdrawn, fmt::format("'{}' was withdrawn while it was being read", options_.from),
                   std::vector<Rank>{peer.layout_rank});
     }
+    try {
+      for (const std::uint32_t tensor : peer.tensors) peer.own->require_still_there(tensor);
+    } catch (const Error& error) {
+      throw Error(error.code(), error.what(), std::vector<Rank>{peer.layout_rank});
+    }
     peer.lease = core_.publisher().lease_own(*peer.own);
     if (peer.bound_generation != peer.record.generation) repetition_.bound_anew();
     peer.bound_generation = peer.record.generation;
@@ -141,7 +146,10 @@ void RestoreRun::bound_all() {
     log_paths();
   }
   log_plan();
-  if (!options_.bind_only) return move_all();
+  if (!options_.bind_only) {
+    move_waits_ = !destination_ready_;
+    return move_waits_ ? void() : move_all();
+  }
   enter(Stage::verify);
   release_all();
 }
@@ -251,12 +259,15 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
       placed_around(placed_.of(wanted.layout, wanted.spec.shape, wanted_.layout_rank(), view.strides), transfer.box);
   transfer.item_bytes = item_size(wanted.spec.dtype);
   transfer.target = static_cast<std::byte*>(view.data);
+  transfer.target_device = device_of(places_, to_index(piece.tensor));
   if (peer.own) {
     const auto& own = peer.own->tensors[transfer.held_tensor];
     offer.ways = {Way::local};
     transfer.held =
         placed_around(placed_.of(held.layout, held.spec.shape, peer.layout_rank, own.strides), transfer.box);
     transfer.source = own.data;
+    transfer.source_device = own.device();
+    if (move::is_on_device(transfer)) offer.memory = MemoryKind::cuda;
     return transfer;
   }
   const auto name_of = [&](const ConnectedFabric& one) { return core_.fabrics().row(one.fabric).name; };
@@ -274,11 +285,13 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     // How it lies there matters for the choice only: the source packs or sends from its own memory.
     transfer.held =
         remote_box(handle, std::numeric_limits<ByteCount>::max(), held, peer.layout_rank, transfer.box, placed_);
+    if (transfer.target_device != memory::on_host) offer_staged(transfer, wanted.spec.key, peer, offer);
     return transfer;
   }
   const SourceRegion& region = peer.regions[handle.region];
   if (region.place) offer.memory = region.place->kind;
-  if (peer.sent_by && region.access[*peer.sent_by].message) offer_messages();
+  const bool on_device = transfer.target_device != memory::on_host || offer.memory == MemoryKind::cuda;
+  if (!on_device && peer.sent_by && region.access[*peer.sent_by].message) offer_messages();
   transport::ConstMemory mapped;
   for (std::size_t i = 0; i < region.over.size() && mapped.empty(); ++i) {
     if (region.access[i].mapped) mapped = region.over[i]->mapped();
@@ -286,8 +299,12 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   // What is mapped counts, not what this answer says: the region may be known from an earlier one.
   const ByteCount bytes = mapped.empty() ? region.bytes : mapped.bytes;
   transfer.held = remote_box(handle, bytes, held, peer.layout_rank, transfer.box, placed_);
+  if (!mapped.empty()) transfer.source = mapped.address + handle.offset_bytes;
+  if (on_device) {
+    offer_staged(transfer, wanted.spec.key, peer, offer);
+    return transfer;
+  }
   if (!mapped.empty()) {
-    transfer.source = mapped.address + handle.offset_bytes;
     offer.ways.add(Way::mapped);
   }
   if (peer.read_by && *peer.read_by < region.over.size() && region.access[*peer.read_by].readable) {

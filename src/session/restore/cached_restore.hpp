@@ -100,6 +100,7 @@ struct SourcePeer {
 struct CachedRestore {
   std::string from;
   Catalog wanted;
+  TensorPlaces places;                       // of wanted
   std::shared_ptr<const Manifest> manifest;  // of wanted; owners: see DescribedCatalog
   bool needs_values = false;
   std::shared_ptr<Planning> planning;  // no other owner

@@ -38,7 +38,7 @@ bool is_mapped(const SourcePeer& peer, const wire::TensorHandle& handle) {
 }  // namespace
 
 bool RestoreRun::wants_messages() const {
-  return options_.way == Way::packed || options_.way == Way::straight;
+  return options_.way == Way::packed || options_.way == Way::straight || !places_.empty();
 }
 
 void RestoreRun::connect(std::size_t index) {
@@ -248,7 +248,8 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
   const ConnectedFabric& over = peer.connected.back();
   const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
   const auto place = place_of(handle);
-  const RegionAccess access = place ? access_to(over.channel->endpoint->path(*place), region.get()) : RegionAccess{};
+  RegionAccess access = place ? access_to(over.channel->endpoint->path(*place), region.get()) : RegionAccess{};
+  if (place && place->kind == MemoryKind::cuda) access.message = over.path.message;  // staged through host memory
   known.bytes = handle.size_bytes;
   known.place = place;
   known.best_path = best_path(known.best_path, preference, access);
@@ -276,6 +277,7 @@ void RestoreRun::connected(std::size_t index) {
   }
   choose_fabrics(peer);
   explain_unmapped(peer);
+  explain_staged(peer);
   repetition_.bound_anew();
   peer.bound_generation = peer.record.generation;
   peer.link->bound(options_.from, peer.record.generation, peer.keys);

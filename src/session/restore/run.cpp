@@ -19,12 +19,13 @@ constexpr auto stopping_grace = std::chrono::milliseconds(500);
 
 }  // namespace
 
-RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
-                       Withdrawal withdrawal, Clock::time_point began, double join_seconds)
+RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, TensorPlaces places,
+                       RestoreOptions options, Withdrawal withdrawal, Clock::time_point began, double join_seconds)
     : core_(core),
       state_(std::move(state)),
       catalog_(std::make_shared<const Catalog>(std::move(wanted))),
       wanted_(*catalog_),
+      places_(std::move(places)),
       options_(std::move(options)),
       withdrawal_(withdrawal),
       began_(began),
@@ -36,6 +37,8 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       needs_values_(wants_values(wanted_)),
       next_request_(first_request()),
       repetition_(core.restore_cache().take(options_.from, wanted_)) {
+  // An address may be another device's by now.
+  if (repetition_.cached() != nullptr && repetition_.cached()->places != places_) repetition_.forget();
   const CachedRestore* cached = repetition_.cached();
   manifest_ = cached != nullptr ? cached->manifest : manifest_of(wanted_);
   if (cached != nullptr) needs_values_ = cached->needs_values;
@@ -47,6 +50,7 @@ RestoreRun::~RestoreRun() = default;
 void RestoreRun::start() {
   deadline_.start(options_.deadline - (Clock::now() - began_), [this] { guarded([this] { deadline_passed(); }); });
   arm_progress();
+  guarded([this] { await_destination(); });
   directory_changed();
 }
 
@@ -179,6 +183,7 @@ bool RestoreRun::withdrawal_only(const std::exception_ptr& error) {
 // a generation that is not the others' any more.
 void RestoreRun::plan_anew() {
   planning_anew_ = false;
+  move_waits_ = false;
   alive_ = std::make_shared<bool>(true);  // answers that are still to come are for nobody
   drop_peers();
   for (std::size_t way = 0; engine_ && way < way_count; ++way) {
@@ -259,6 +264,7 @@ void RestoreRun::keep() {
   if (!planning_ || !transfers_ || !planning_->resolved.skipped.empty() || !planning_->resolved.zeroed.empty()) return;
   auto cached = std::make_unique<CachedRestore>(CachedRestore{.from = options_.from,
                                                               .wanted = wanted_,
+                                                              .places = places_,
                                                               .manifest = manifest_,
                                                               .needs_values = needs_values_,
                                                               .planning = std::move(planning_),

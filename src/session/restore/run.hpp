@@ -29,8 +29,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   enum class Withdrawal : std::uint8_t { plans_anew, ends };
 
   /// `began` and `join_seconds`: when restore() was called, and what joining cost if this is the session's first restore.
-  RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, RestoreOptions options,
-             Withdrawal withdrawal, Clock::time_point began, double join_seconds);
+  RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, TensorPlaces places,
+             RestoreOptions options, Withdrawal withdrawal, Clock::time_point began, double join_seconds);
   ~RestoreRun() override;
 
   void fail(const std::exception_ptr& error);
@@ -163,6 +163,13 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   move::Transfer transfer_for(const ScheduledPiece& item, std::size_t peer, move::Offer& offer);
   void check_messages(const move::Transfer& transfer) const;
 
+  // memory of devices (on_devices.cpp)
+  [[nodiscard]] bool touches_devices(const Peer& peer) const;
+  void await_destination();
+  void offer_staged(const move::Transfer& transfer, const TensorKey& key, const Peer& peer, move::Offer& offer) const;
+  void explain_staged(Peer& peer) const;
+  void refuse_digests(const TensorKey& key) const;
+
   // move (move.cpp)
   void move_all();
   void pump();
@@ -194,7 +201,10 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void released(std::size_t index, bool intact);
   void require_intact(const Peer& peer, bool intact) const;
   void commit();
-  void zero(const TensorLayout& tensor, const Catalog::Entry& entry);
+  void zero(const TensorLayout& tensor, std::size_t entry);
+  void write_values();
+  /// A job of commit() has ended; the last one ends the restore.
+  void wrote(const std::exception_ptr& error);
 
   // the frame (run.cpp)
   void enter(Stage stage);
@@ -238,6 +248,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::shared_ptr<detail::RestoreState> state_;  // owners: this run and the caller's handle
   std::shared_ptr<const Catalog> catalog_;       // owners: this run and the job that plans
   const Catalog& wanted_;                        // *catalog_
+  TensorPlaces places_;                          // of wanted_
   RestoreOptions options_;
   Stage stage_ = Stage::plan;
   std::exception_ptr error_;
@@ -286,7 +297,10 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::size_t checking_ = 0;                // digests asked for
   move::Predictions predictions_;
   std::vector<Arrivals> arrivals_;  // by peer, while bytes move
-  std::size_t zeroing_ = 0;         // jobs that zero a part of the destination
+  std::size_t zeroing_ = 0;         // jobs that zero a part of the destination, or write values there
+  bool destination_ready_ = true;   // events of its views have happened
+  bool move_waits_ = false;         // for these
+  std::shared_ptr<bool> awaiting_ = std::make_shared<bool>(true);  // owners: as of alive_, for all plans
   Repetition repetition_;
   bool fabric_broken_ = false;
 };

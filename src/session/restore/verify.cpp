@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,7 @@ namespace shardwire {
 
 namespace {
 
+constexpr std::array<std::byte, 16> zeros{};  // of the largest element
 constexpr std::size_t max_parts_per_check = 1024;
 constexpr ByteCount max_bytes_per_check = 64u << 20;
 
@@ -156,36 +158,67 @@ void RestoreRun::require_intact(const Peer& peer, bool intact) const {
 void RestoreRun::commit() {
   if (options_.bind_only) return finish();
   enter(Stage::commit);
-  for (const Catalog::Entry& entry : wanted_.entries()) {
-    if (!travels_by_value(entry.spec)) continue;
-    const auto found = values_.find(entry.spec.key);
-    if (found == values_.end()) continue;  // skipped, or not wanted here
-    const Bytes& bytes = std::get<TensorValue>(found->second).bytes;
-    std::memcpy(element_of(entry, wanted_.layout_rank(), placed_), bytes.data(), bytes.size());
-  }
+  write_values();
   if (planning_) {
-    for (const TensorId id : planning_->resolved.zeroed) {
-      zero(manifest_->tensors[to_index(id)], wanted_.entries()[to_index(id)]);
-    }
+    for (const TensorId id : planning_->resolved.zeroed) zero(manifest_->tensors[to_index(id)], to_index(id));
   }
   if (zeroing_ == 0) finish();
 }
 
-// Writes zeros over this rank's boxes of a tensor that no source has; the last one ends the restore.
-void RestoreRun::zero(const TensorLayout& tensor, const Catalog::Entry& entry) {
+void RestoreRun::write_values() {
+  std::vector<memory::QueuedCopy> copies;  // of values_, which stays until they are made
+  for (std::size_t i = 0; i < wanted_.entries().size(); ++i) {
+    const Catalog::Entry& entry = wanted_.entries()[i];
+    if (!travels_by_value(entry.spec)) continue;
+    const auto found = values_.find(entry.spec.key);
+    if (found == values_.end()) continue;  // skipped, or not wanted here
+    const Bytes& bytes = std::get<TensorValue>(found->second).bytes;
+    std::byte* const element = element_of(entry, wanted_.layout_rank(), placed_);
+    const int device = device_of(places_, i);
+    if (device == memory::on_host) {
+      std::memcpy(element, bytes.data(), bytes.size());
+    } else {
+      copies.push_back(copy_of_bytes(bytes.data(), memory::on_host, element, device, bytes.size()));
+    }
+  }
+  if (copies.empty()) return;
   ++zeroing_;
+  core_.copies().submit(on_devices(std::move(copies)),
+                        [this](const memory::CopyResult& result) { wrote(result.error); });
+}
+
+// Writes zeros over this rank's boxes of a tensor that no source has; the last one ends the restore.
+void RestoreRun::zero(const TensorLayout& tensor, std::size_t index) {
+  const Catalog::Entry& entry = wanted_.entries()[index];
+  ++zeroing_;
+  if (const int device = device_of(places_, index); device != memory::on_host) {
+    std::vector<memory::QueuedCopy> copies;
+    const ByteCount item_bytes = item_size(tensor.spec.dtype);
+    for (const PlacedBox& placed :
+         placed_.of(tensor.layout, tensor.spec.shape, wanted_.layout_rank(), entry.view.strides).all()) {
+      const PlacedBox one_element{placed.box, 0, Extents::filled(placed.box.dims(), 0)};
+      copies.push_back({memory::StridedCopy(placed.box, one_element, placed, item_bytes), zeros.data(),
+                        static_cast<std::byte*>(entry.view.data), memory::on_host, device});
+    }
+    core_.copies().submit(on_devices(std::move(copies)),
+                          [this](const memory::CopyResult& result) { wrote(result.error); });
+    return;
+  }
   core_.copier().submit(
       [boxes = placed_.of(tensor.layout, tensor.spec.shape, wanted_.layout_rank(), entry.view.strides).all(),
        to = static_cast<std::byte*>(entry.view.data), item_bytes = item_size(tensor.spec.dtype)] {
         for (const PlacedBox& placed : boxes) fill_zeros(placed, to, item_bytes);
       },
       [this, alive = std::weak_ptr<bool>(alive_)](const std::exception_ptr& error) {
-        if (alive.expired()) return;
-        --zeroing_;
-        if (stage_ == Stage::stopping) return pump();
-        if (error) return fail(error);
-        if (zeroing_ == 0) finish();
+        if (!alive.expired()) wrote(error);
       });
+}
+
+void RestoreRun::wrote(const std::exception_ptr& error) {
+  --zeroing_;
+  if (stage_ == Stage::stopping) return pump();
+  if (error) return fail(error);
+  if (zeroing_ == 0) finish();
 }
 
 }  // namespace shardwire

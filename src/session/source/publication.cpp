@@ -24,7 +24,7 @@ std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog) {
   return manifest;
 }
 
-DescribedCatalog describe(const Catalog& held) {
+DescribedCatalog describe(const Catalog& held, const TensorPlaces& places, const CopyAndWait& copy) {
   DescribedCatalog result;
   result.manifest = manifest_of(held);
   result.encoded_manifest = wire::encode_manifest(*result.manifest);
@@ -32,12 +32,29 @@ DescribedCatalog describe(const Catalog& held) {
   std::vector<wire::NamedValue> values;
   for (const Catalog::ValueEntry& entry : held.values()) values.push_back({entry.key, entry.value});
   BoxCache boxes;
-  for (const Catalog::Entry& entry : held.entries()) {
+  std::vector<std::pair<std::size_t, memory::QueuedCopy>> on_device;  // to be read, by index of the value
+  for (std::size_t i = 0; i < held.entries().size(); ++i) {
+    const Catalog::Entry& entry = held.entries()[i];
     if (!travels_by_value(entry.spec)) continue;
     const std::byte* element = element_of(entry, held.layout_rank(), boxes);
     if (element == nullptr) continue;
     const TensorSpec& spec = entry.spec;
-    values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(element, element + item_size(spec.dtype))}});
+    const ByteCount bytes = item_size(spec.dtype);
+    const int device = device_of(places, i);
+    if (device != memory::on_host) {
+      on_device.emplace_back(values.size(), copy_of_bytes(element, device, nullptr, memory::on_host, bytes));
+      values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(bytes)}});
+    } else {
+      values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(element, element + bytes)}});
+    }
+  }
+  if (!on_device.empty()) {
+    std::vector<memory::QueuedCopy> copies;
+    for (auto& [value, read] : on_device) {
+      read.target = std::get<TensorValue>(values[value].value).bytes.data();
+      copies.push_back(read);
+    }
+    copy(std::move(copies));
   }
   result.encoded_values = wire::encode_values(std::move(values));
   result.values_digest = wire::digest_of(result.encoded_values);
@@ -59,9 +76,15 @@ namespace detail {
 
 namespace {
 
-// Copies what is held of `tensor` to `to`, which stands for its local element 0.
+// Copies what is held of `tensor` to `to`, which stands for its local element 0; what lies on a device is left to `later`.
 void copy_elements(const PublicationState::Tensor& tensor, const PlacedBoxes& boxes, ByteCount item_bytes,
-                   std::byte* to) {
+                   std::byte* to, std::vector<memory::QueuedCopy>& later) {
+  if (tensor.place) {
+    for (const PlacedBox& placed : boxes.all()) {
+      later.push_back({memory::StridedCopy(placed.box, placed, placed, item_bytes), tensor.data, to, tensor.device()});
+    }
+    return;
+  }
   if (boxes.elements() == boxes.local_end()) {  // as many as fit: there is nothing in between
     std::memcpy(to, tensor.data, tensor.bytes);
     return;
@@ -73,37 +96,40 @@ void copy_elements(const PublicationState::Tensor& tensor, const PlacedBoxes& bo
 
 }  // namespace
 
-void PublicationState::point_at(const Catalog& held, const MemoryTable& memory) {
+void PublicationState::point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory) {
   BoxCache boxes;
-  for (const Catalog::Entry& entry : held.entries()) {
+  for (std::size_t i = 0; i < held.entries().size(); ++i) {
+    const Catalog::Entry& entry = held.entries()[i];
     Tensor& tensor = tensors.emplace_back();
     if (travels_by_value(entry.spec)) continue;
     tensor.data = static_cast<const std::byte*>(entry.view.data);
     tensor.bytes = support::multiply(static_cast<ByteCount>(boxes_of(entry, layout_rank, boxes).local_end()),
                                      item_size(entry.spec.dtype), "the local size of a tensor");
     tensor.strides = entry.view.strides;
-    if (tensor.bytes > 0) tensor.registered = memory.find(tensor.data, tensor.bytes);
+    if (i < places.size()) tensor.place = places[i];
+    if (tensor.bytes > 0 && !tensor.place) tensor.registered = memory.find(tensor.data, tensor.bytes);
   }
 }
 
-void PublicationState::use_in_place(const Catalog& held, MemoryTable& memory) {
-  point_at(held, memory);
+void PublicationState::use_in_place(const Catalog& held, const TensorPlaces& places, MemoryTable& memory) {
+  point_at(held, places, memory);
   const std::byte* first = nullptr;
   const std::byte* end = nullptr;
   for (const Tensor& tensor : tensors) {
-    if (tensor.registered || tensor.bytes == 0) continue;
+    if (tensor.registered || tensor.place || tensor.bytes == 0) continue;
     if (first == nullptr || tensor.data < first) first = tensor.data;
     if (end == nullptr || tensor.data + tensor.bytes > end) end = tensor.data + tensor.bytes;
   }
   if (first == nullptr) return;
   adopted = memory.adopt_unasked({const_cast<std::byte*>(first), static_cast<ByteCount>(end - first), {}});
   for (Tensor& tensor : tensors) {
-    if (!tensor.registered && tensor.bytes > 0) tensor.registered = adopted;
+    if (!tensor.registered && !tensor.place && tensor.bytes > 0) tensor.registered = adopted;
   }
 }
 
-void PublicationState::copy_from(const Catalog& held, MemoryTable& memory) {
-  point_at(held, memory);
+void PublicationState::copy_from(const Catalog& held, const TensorPlaces& places, MemoryTable& memory,
+                                 const CopyAndWait& copy_and_wait) {
+  point_at(held, places, memory);
   // Where each stretch of memory that tensors share begins in the copy, ascending by address.
   std::vector<Tensor*> order;
   for (Tensor& tensor : tensors) {
@@ -127,14 +153,26 @@ void PublicationState::copy_from(const Catalog& held, MemoryTable& memory) {
   snapshot = memory.allocate(total);
   std::byte* const copy = snapshot->memory().address;
   BoxCache boxes;
+  std::vector<memory::QueuedCopy> on_device;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Catalog::Entry& entry = held.entries()[static_cast<std::size_t>(order[i] - tensors.data())];
-    copy_elements(*order[i], boxes_of(entry, layout_rank, boxes), item_size(entry.spec.dtype), copy + at[i]);
+    copy_elements(*order[i], boxes_of(entry, layout_rank, boxes), item_size(entry.spec.dtype), copy + at[i], on_device);
   }
+  if (!on_device.empty()) copy_and_wait(std::move(on_device));
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i]->data = copy + at[i];
     order[i]->registered = snapshot;
+    order[i]->place.reset();
   }
+}
+
+void PublicationState::require_still_there(std::uint32_t tensor) const {
+  const Tensor& held = tensors.at(tensor);
+  if (!held.place || is_still_there(*held.place, held.data)) return;
+  throw Error(
+      ErrorCode::withdrawn,
+      fmt::format("{} of '{}' is no longer in the memory of device {} that it was published from, which was freed",
+                  to_string(described.manifest->tensors.at(tensor).spec.key), name, held.device()));
 }
 
 const PlacedBoxes& PublicationState::placed(std::uint32_t tensor) {

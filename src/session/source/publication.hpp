@@ -14,6 +14,7 @@
 #include "geometry/placed_boxes.hpp"
 #include "geometry/strides.hpp"
 #include "session/source/memory_table.hpp"
+#include "session/tensor_places.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
 
@@ -28,8 +29,8 @@ struct DescribedCatalog {
   wire::Digest values_digest{};
 };
 std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog);
-/// Reads the one-element tensors that this rank holds.
-DescribedCatalog describe(const Catalog& held);
+/// Reads the one-element tensors that this rank holds; `copy` reads those that lie on devices.
+DescribedCatalog describe(const Catalog& held, const TensorPlaces& places = {}, const CopyAndWait& copy = {});
 /// Where an entry's boxes lie in its view.
 const PlacedBoxes& boxes_of(const Catalog::Entry& entry, Rank layout_rank, BoxCache& cache);
 /// Where the element of a one-element tensor lies; null when the rank does not have it.
@@ -63,6 +64,9 @@ struct SHARDWIRE_LOCAL PublicationState {
     Extents strides;                  ///< see View
     /// What the fabrics know of it, null where that is nothing. Owners: see RegisteredMemory.
     std::shared_ptr<RegisteredMemory> registered{};
+    TensorPlace place{};  ///< as it was when it was published
+
+    [[nodiscard]] int device() const { return place ? place->device : memory::on_host; }
   };
   std::vector<Tensor> tensors;  ///< in the order of the manifest; those of one element travel by value: empty
   std::shared_ptr<RegisteredMemory> snapshot;  ///< memory of a snapshot
@@ -78,9 +82,13 @@ struct SHARDWIRE_LOCAL PublicationState {
   const PlacedBoxes& placed(std::uint32_t tensor);
 
   /// Points every tensor at the caller's memory. Before anything is served.
-  void use_in_place(const Catalog& held, MemoryTable& memory);
-  /// Copies the elements held into an arena of its own. Tensors that share memory share it in the copy, once.
-  void copy_from(const Catalog& held, MemoryTable& memory);
+  void use_in_place(const Catalog& held, const TensorPlaces& places, MemoryTable& memory);
+  /// Copies the elements held into an arena of its own, those on devices by `copy`. Tensors that share memory share it in the
+  /// copy, once.
+  void copy_from(const Catalog& held, const TensorPlaces& places, MemoryTable& memory, const CopyAndWait& copy);
+  /// Errors: throws Error{withdrawn} when the tensor's memory was on a device and is no longer there: freed, or freed and taken
+  ///         anew.
+  void require_still_there(std::uint32_t tensor) const;
 
   /// What the handle calls: withdraws and blocks until nobody reads or `timeout` has passed; returns who still reads.
   std::function<std::vector<int>(Duration timeout)> retire;
@@ -94,7 +102,7 @@ struct SHARDWIRE_LOCAL PublicationState {
   std::function<std::vector<int>(const Update& update, std::shared_ptr<PublicationState>& fresh)> replace;
 
  private:
-  void point_at(const Catalog& held, const MemoryTable& memory);
+  void point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory);
   std::unordered_map<std::uint32_t, PlacedBoxes> placed_;
 };
 

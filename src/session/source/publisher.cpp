@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "session/path_choice.hpp"
@@ -294,9 +295,21 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
   for (const std::size_t fabric : fabrics) bound.addresses.push_back(fabrics_[fabric].address());
   bound.max_pack_bytes = packed_.slot_bytes();
   std::map<const detail::RegisteredMemory*, std::uint32_t> regions;
+  std::map<std::uint64_t, std::uint32_t> allocations;  // regions on devices, by number
   for (const detail::Lease::Tensor& leased : lease->tensors) {
     const Publication::Tensor& tensor = publication->tensors.at(leased.id);
+    publication->require_still_there(leased.id);
     wire::TensorHandle handle{leased.id, wire::no_region, 0, tensor.strides};
+    if (tensor.place) {
+      const memory::DeviceAllocation& at = *tensor.place;
+      const auto [entry, fresh] = allocations.emplace(at.number, static_cast<std::uint32_t>(bound.regions.size()));
+      if (fresh) {
+        bound.regions.push_back(
+            handle_of({const_cast<std::byte*>(at.address), at.bytes, {MemoryKind::cuda, at.device}}));
+      }
+      handle.region = entry->second;
+      handle.offset_bytes = static_cast<ByteCount>(tensor.data - at.address);
+    }
     if (tensor.registered) {
       const auto [entry, fresh] =
           regions.emplace(tensor.registered.get(), static_cast<std::uint32_t>(bound.regions.size()));
@@ -396,12 +409,15 @@ std::vector<move::SourceBox> Publisher::locate(Publication& publication, const d
   ByteCount bytes = 0;
   std::vector<move::SourceBox> sources;
   sources.reserve(parts.size());
+  std::optional<std::uint32_t> looked_at;
   for (const wire::RequestedBox& part : parts) {
     if (lease == nullptr) {
       if (part.tensor >= publication.tensors.size()) refuse_request(fmt::format("there is no tensor {}", part.tensor));
     } else if (!covers(*lease, part)) {
       refuse_request(fmt::format("tensor {} {} is not under the lease", part.tensor, to_string(part.box)));
     }
+    if (looked_at != part.tensor) publication.require_still_there(part.tensor);
+    looked_at = part.tensor;
     const TensorSpec& spec = publication.described.manifest->tensors.at(part.tensor).spec;
     const PlacedBox* holder = publication.placed(part.tensor).around(part.box);
     if (holder == nullptr) {
@@ -409,7 +425,8 @@ std::vector<move::SourceBox> Publisher::locate(Publication& publication, const d
     }
     const ByteCount item_bytes = item_size(spec.dtype);
     bytes = support::add(bytes, static_cast<ByteCount>(part.box.volume()) * item_bytes, "the size of a request");
-    sources.push_back({part.box, *holder, publication.tensors[part.tensor].data, item_bytes});
+    const Publication::Tensor& tensor = publication.tensors[part.tensor];
+    sources.push_back({part.box, *holder, tensor.data, item_bytes, tensor.device()});
   }
   return sources;
 }
@@ -426,6 +443,10 @@ void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) 
   auto sources = locate(served->published(), lease, request.parts);
   if (served->endpoint() == nullptr)
     refuse_request("a pack request came before bind, or before one with a fabric that has messages");
+  const bool on_device = std::ranges::any_of(sources, [](const auto& one) { return one.device != memory::on_host; });
+  if (on_device && (request.each || request.gathered)) {
+    throw Error(ErrorCode::unsupported, "memory of a device is not sent straight from where it lies");
+  }
   if (request.each) return straight_.send(std::move(served), std::move(sources), request.digest);
   if (request.gathered) return straight_.send_gathered(std::move(served), std::move(sources), request.digest);
   packed_.send(std::move(served), std::move(sources), request.digest);

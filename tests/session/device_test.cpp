@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of devices that are made of ordinary memory (support/fake_device.hpp): who touches it but through the runtime ends by
+// a signal.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "support/deadline.hpp"
+#include "support/fake_device.hpp"
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int on_host = memory::on_host;
+
+TensorSpec spec(const std::string& name, Extents shape = {64, 96}) {
+  return {{name, "exp_avg"}, DType::f32, std::move(shape)};
+}
+
+/// What a rank has of a tensor, in host memory or on a device.
+class PlacedShard {
+ public:
+  PlacedShard(UsedDevices& devices, TensorSpec spec, const Layout& layout, int rank, int place)
+      : devices_(devices), spec_(std::move(spec)), layout_(layout), place_(place), host_(spec_, layout, Rank{rank}) {
+    if (place_ != on_host) address_ = devices_->take(place_, host_.size_bytes());
+    put();
+  }
+  void fill(std::uint64_t seed) {
+    host_.fill(seed);
+    put();
+  }
+  [[nodiscard]] std::size_t wrong(std::uint64_t seed) {
+    get();
+    return host_.wrong(seed);
+  }
+  [[nodiscard]] bool is(std::byte value) {
+    get();
+    return std::all_of(host_.data(), host_.data() + host_.size_bytes(), [&](std::byte one) { return one == value; });
+  }
+  [[nodiscard]] std::byte* address() { return place_ == on_host ? host_.data() : address_; }
+  [[nodiscard]] View view() { return {.data = address(), .device = place_}; }
+  [[nodiscard]] ByteCount bytes() const { return host_.size_bytes(); }
+  void add_to(Catalog& catalog, void* event = nullptr, Absent absent = Absent::error) {
+    View view = this->view();
+    view.ready_event = event;
+    catalog.add(spec_, layout_, view, absent);
+  }
+
+ private:
+  void put() {
+    if (place_ != on_host) devices_->write(address_, std::span(host_.data(), host_.size_bytes()));
+  }
+  void get() {
+    if (place_ == on_host) return;
+    const auto bytes = devices_->read(address_, host_.size_bytes());
+    std::copy(bytes.begin(), bytes.end(), host_.data());
+  }
+
+  UsedDevices& devices_;
+  TensorSpec spec_;
+  Layout layout_;
+  int place_;
+  TestShard host_;
+  std::byte* address_ = nullptr;
+};
+
+/// A source and a reader, and what one rank of a job holds of one tensor on either side.
+struct Pair {
+  explicit Pair(const SessionOptions& options = quick())
+      : source(Session::join(member(0, 2, port), options)), reader(Session::join(member(1, 2, port), options)) {}
+
+  /// Of a tensor of its own, published.
+  PlacedShard& publish(int place, void* event = nullptr) {
+    held.emplace(devices, spec("w"), Layout::replicated(), 0, place);
+    held->fill(1);
+    Catalog catalog(Rank{0}, 1);
+    held->add_to(catalog, event);
+    publication = source.publish(catalog);
+    return *held;
+  }
+  Catalog want(int place, void* event = nullptr) {
+    wanted.emplace(devices, spec("w"), Layout::replicated(), 0, place);
+    Catalog catalog(Rank{0}, 1);
+    wanted->add_to(catalog, event);
+    return catalog;
+  }
+
+  UsedDevices devices;
+  std::uint16_t port = free_port();
+  Session source;
+  Session reader;
+  std::optional<PlacedShard> held;
+  std::optional<PlacedShard> wanted;
+  Publication publication;
+};
+
+constexpr std::byte untouched{0xee};  // see TestShard
+
+void require_refused(Pair& pair, int target, const RestoreOptions& options) {
+  Restore restore = pair.reader.restore(pair.want(target), options);
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
+  BOOST_TEST(says(error, "w:exp_avg"), error.what());
+  BOOST_TEST(pair.wanted->is(untouched));
+}
+
+const std::vector<int> places{on_host, 0, 1};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(device)
+
+// Two ranks that are cut along one dim on one side, and along the other on the other: half of it is local, half is not.
+BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_way_that_there_is) {
+  const Deadline deadline(120s);
+  UsedDevices devices;
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), tight());
+    Catalog held(Rank{rank}, 2);
+    Catalog wanted(Rank{rank}, 2);
+    std::vector<std::unique_ptr<PlacedShard>> sources;
+    std::vector<std::unique_ptr<PlacedShard>> targets;
+    std::uint64_t seed = 0;
+    for (const int from : places) {
+      for (const int to : places) {
+        const std::string name = std::to_string(from) + "to" + std::to_string(to);
+        // The element as well, which goes by value.
+        for (const auto& [shape, suffix] : {std::pair<Extents, const char*>{{64, 96}, ""}, {{1}, "one"}}) {
+          const bool one = shape.size() == 1;
+          const Layout rows = one ? Layout::replicated() : Layout::chunk(0, 2);
+          const Layout columns = one ? Layout::replicated() : Layout::chunk(1, 2);
+          sources.push_back(std::make_unique<PlacedShard>(devices, spec(name + suffix, shape), rows, rank, from));
+          sources.back()->fill(++seed);
+          sources.back()->add_to(held);
+          targets.push_back(std::make_unique<PlacedShard>(devices, spec(name + suffix, shape), columns, rank, to));
+          targets.back()->add_to(wanted);
+        }
+      }
+    }
+    const Publication publication = session.publish(held);
+    for (int round = 0; round < 3; ++round) {  // the second as the first has left it
+      Restore restore = session.restore(wanted, tight_within(60s));
+      restore.wait();
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        require(targets[i]->wrong(i + 1) == 0, "tensor " + std::to_string(i) + " has arrived");
+      }
+      const RestoreReport& report = restore.report();
+      require(report.staging_peak <= report.staging_budget, "staging stays inside of its budget");
+      require(report.ways[Way::local].bytes > 0, "what is here is copied here");
+      require(report.ways[Way::packed].bytes > 0, "device memory is packed");
+    }
+    session.gather("done", {}, 60s);
+  });
+  BOOST_TEST(devices->max_pinned_bytes() > 0U);
+  // Of each member: its slots as a source, as a reader, and those of copies by way of pinned memory.
+  BOOST_TEST(devices->max_pinned_bytes() <= 2U * 3U * (64U << 10));
+  BOOST_TEST(devices->streams() == 0);
+  BOOST_TEST(devices->pinned_bytes() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_publication_is_announced_once_its_events_have_happened) {
+  const Deadline deadline(60s);
+  Pair pair;
+  void* const event = pair.devices->make_event();
+  PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 0);
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog, event);
+  auto publishing = std::async(std::launch::async, [&] { return pair.source.publish(catalog); });
+  Restore restore = pair.reader.restore(pair.want(1), within(30s));
+  std::this_thread::sleep_for(200ms);
+  BOOST_TEST(!restore.poll());
+  BOOST_TEST((publishing.wait_for(0s) == std::future_status::timeout));
+  held.fill(5);
+  pair.devices->fire(event);
+  const Publication publication = publishing.get();
+  restore.wait();
+  BOOST_TEST(pair.wanted->wrong(5) == 0U);
+}
+
+BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
+                     boost::unit_test::data::make({on_host, 0}), place) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(1);
+  void* const event = pair.devices->make_event();
+  Restore restore = pair.reader.restore(pair.want(place, event), within(30s));
+  std::this_thread::sleep_for(200ms);
+  BOOST_TEST(!restore.poll());
+  BOOST_TEST(pair.wanted->is(untouched));
+  pair.devices->fire(event);
+  restore.wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+
+  // Who waits can be stopped, and the session ends meanwhile.
+  void* const never = pair.devices->make_event();
+  Restore waiting = pair.reader.restore(pair.want(place, never), within(30s));
+  std::this_thread::sleep_for(50ms);
+  waiting.cancel();
+  BOOST_TEST((failure_of([&] { waiting.wait(); }).code() == ErrorCode::cancelled));
+  BOOST_TEST(pair.wanted->is(untouched));
+  pair.reader.close(1s);
+  pair.devices->fire(never);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_event_is_refused) {
+  const Deadline deadline(60s);
+  Pair pair;
+  int nothing = 0;
+  BOOST_TEST((failure_of([&] { pair.publish(0, &nothing); }).code() == ErrorCode::invalid_argument));
+  pair.publish(0);
+  Restore restore = pair.reader.restore(pair.want(0, &nothing), within(30s));
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::invalid_argument));
+}
+
+// The address belongs to something else by then.
+BOOST_DATA_TEST_CASE(memory_that_was_freed_is_not_read_though_its_address_is_in_use,
+                     boost::unit_test::data::make({0, 1}), local) {
+  const Deadline deadline(60s);
+  Pair pair;
+  PlacedShard& held = pair.publish(0);
+  const ByteCount bytes = held.bytes();
+  const std::byte* const before = held.address();
+  pair.devices->give_back(held.address());
+  std::byte* const other = pair.devices->take(0, bytes);
+  BOOST_REQUIRE(other == before);
+  Session& session = local == 1 ? pair.source : pair.reader;
+  Restore restore = session.restore(pair.want(1), within(2s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::withdrawn), error.what());
+  BOOST_TEST(says(error, "w:exp_avg"), error.what());
+  BOOST_TEST(pair.wanted->is(untouched));
+}
+
+BOOST_AUTO_TEST_CASE(freed_memory_is_noticed_by_a_restore_that_has_read_it_before) {
+  const Deadline deadline(60s);
+  Pair pair;
+  PlacedShard& held = pair.publish(0);
+  const Catalog wanted = pair.want(1);
+  pair.reader.restore(wanted, within(20s)).wait();
+  pair.devices->give_back(held.address());
+  Restore again = pair.reader.restore(wanted, within(2s));
+  BOOST_TEST((failure_of([&] { again.wait(); }).code() == ErrorCode::withdrawn));
+}
+
+BOOST_AUTO_TEST_CASE(views_of_memory_that_is_not_there_are_refused_by_name) {
+  const Deadline deadline(60s);
+  Pair pair;
+  PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 1);
+  std::vector<std::byte> ordinary(held.bytes());
+  const auto code_of = [&](const View& view, const std::string& text) {
+    Catalog catalog(Rank{0}, 1);
+    catalog.add(spec("w"), Layout::replicated(), view);
+    const Error published = failure_of([&] { pair.source.publish(catalog); });
+    const Error restored = failure_of([&] { pair.reader.restore(catalog, within(20s)); });
+    BOOST_TEST((published.code() == restored.code()));
+    for (const Error* error : {&published, &restored}) {
+      BOOST_TEST(says(*error, "w:exp_avg"), error->what());
+      BOOST_TEST(says(*error, text), error->what());
+    }
+    return published.code();
+  };
+  const View right = held.view();
+  View wrong = right;
+  wrong.device = 0;
+  BOOST_TEST((code_of(wrong, "is memory of device 1, and its view says device 0") == ErrorCode::invalid_argument));
+  wrong = right;
+  wrong.offset = 1;
+  BOOST_TEST((code_of(wrong, "ends outside") == ErrorCode::invalid_argument));
+  wrong = View{.data = ordinary.data(), .kind = MemoryKind::cuda};
+  BOOST_TEST((code_of(wrong, "is said to be a device's") == ErrorCode::invalid_argument));
+  wrong = right;
+  wrong.kind = MemoryKind::host;
+  BOOST_TEST((code_of(wrong, "is not mapped") == ErrorCode::invalid_argument));
+  pair.devices->give_back(held.address());
+  wrong = right;
+  wrong.kind = MemoryKind::cuda;
+  BOOST_TEST((code_of(wrong, "it was freed") == ErrorCode::invalid_argument));
+  memory::use_device_runtime(nullptr);
+  BOOST_TEST((code_of(wrong, "there is no device") == ErrorCode::unsupported));
+}
+
+BOOST_AUTO_TEST_CASE(managed_memory_moves_as_memory_of_its_device) {
+  const Deadline deadline(60s);
+  UsedDevices devices;
+  std::vector<std::string> log;
+  std::mutex mutex;
+  SessionOptions options = quick();
+  options.log = [&](LogLevel, std::string_view text) {
+    const std::lock_guard lock(mutex);
+    log.emplace_back(text);
+  };
+  Session session = Session::join(member(0, 1, free_port()), options);
+  TestShard content(spec("w"), Layout::replicated(), Rank{0});
+  content.fill(1);
+  std::byte* const managed = devices->take(1, content.size_bytes(), true);
+  devices->write(managed, std::span(content.data(), content.size_bytes()));
+  Catalog catalog(Rank{0}, 1);
+  catalog.add(spec("w"), Layout::replicated(), View{.data = managed});
+  const Publication publication = session.publish(catalog);
+  PlacedShard target(devices, spec("w"), Layout::replicated(), 0, on_host);
+  Catalog wanted(Rank{0}, 1);
+  target.add_to(wanted);
+  session.restore(wanted, within(20s)).wait();
+  BOOST_TEST(target.wrong(1) == 0U);
+  const std::lock_guard lock(mutex);
+  BOOST_TEST(
+      std::ranges::any_of(log, [](const auto& text) { return text.find("managed memory") != std::string::npos; }));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_cannot_be_pinned_ends_the_restore_and_no_other) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(0);
+  pair.devices->refuse_host_memory(true);
+  Restore restore = pair.reader.restore(pair.want(1), within(20s));
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::out_of_resources));
+  pair.devices->refuse_host_memory(false);
+  pair.reader.restore(pair.want(1), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+}
+
+BOOST_DATA_TEST_CASE(a_device_that_is_lost_ends_what_needs_it_and_nothing_else, boost::unit_test::data::make({0, 1}),
+                     lost) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(0);
+  const Catalog wanted = pair.want(1);
+  pair.devices->lose(lost);  // the source's, or the target's
+  Restore restore = pair.reader.restore(wanted, within(20s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+  BOOST_TEST(says(error, "has failed for good"), error.what());
+  BOOST_TEST(!error.gaps().empty());
+  pair.publication.retire(5s);
+  pair.publish(on_host);
+  pair.reader.restore(pair.want(on_host), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_snapshot_of_device_memory_lies_in_the_host) {
+  const Deadline deadline(60s);
+  Pair pair;
+  PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 0);
+  held.fill(1);
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog);
+  Publication publication = pair.source.publish(catalog, {.snapshot = Snapshot::copy});
+  held.fill(2);
+  const Catalog wanted = pair.want(1);
+  pair.reader.restore(wanted, within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+  publication.update(catalog, 1, Snapshot::copy, 5s);
+  pair.reader.restore(wanted, within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(2) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(what_no_source_has_becomes_zeros_on_a_device_too) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(0);
+  Catalog wanted = pair.want(1);
+  PlacedShard absent(pair.devices, spec("v"), Layout::replicated(), 0, 1);
+  absent.add_to(wanted, nullptr, Absent::zero);
+  pair.reader.restore(wanted, within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+  BOOST_TEST(absent.is(std::byte{0}));
+}
+
+// Rows become columns of the same memory: every tensor waits for its place.
+BOOST_AUTO_TEST_CASE(an_exchange_of_device_memory_in_place) {
+  const Deadline deadline(60s);
+  UsedDevices devices;
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    PlacedShard held(devices, spec("w"), Layout::chunk(0, 2), rank, rank);
+    PlacedShard one(devices, spec("one", {1}), Layout::replicated(), rank, rank);
+    held.fill(1);
+    one.fill(2);
+    Catalog before(Rank{rank}, 2);
+    held.add_to(before);
+    one.add_to(before);
+    Catalog after(Rank{rank}, 2);
+    after.add(spec("w"), Layout::chunk(1, 2), held.view());
+    one.add_to(after);
+    ExchangeOptions options;
+    options.deadline = 30s;
+    session.exchange(before, after, options);
+    TestShard expected(spec("w"), Layout::chunk(1, 2), Rank{rank});
+    const auto bytes = devices->read(held.address(), held.bytes());
+    std::copy(bytes.begin(), bytes.end(), expected.data());
+    require(expected.wrong(1) == 0, "the columns are there");
+    require(one.wrong(2) == 0, "the element is there");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(0);
+  Restore restore = pair.reader.restore(pair.want(1), within(20s));
+  restore.wait();
+  BOOST_REQUIRE(restore.report().peers.size() == 1U);
+  const PeerReport& peer = restore.report().peers.front();
+  BOOST_TEST(peer.path.find("/packed") != std::string::npos, peer.path);
+  BOOST_TEST(peer.why_not.find("device memory is staged through host memory: the ") != std::string::npos, peer.why_not);
+  BOOST_TEST(peer.why_not.find("knows host memory only") != std::string::npos, peer.why_not);
+  const auto paths = pair.reader.paths("state", 10s);
+  BOOST_REQUIRE(paths.size() == 1U);
+  BOOST_REQUIRE(paths.front().memory.size() == 2U);
+  const MemoryPaths& cuda = paths.front().memory.back();
+  BOOST_TEST((cuda.memory == MemoryKind::cuda));
+  BOOST_REQUIRE(!cuda.fabrics.empty());
+  for (const FabricPath& one : cuda.fabrics) {
+    BOOST_TEST(one.message);
+    BOOST_TEST((!one.map && !one.read && !one.gpu_direct));
+    BOOST_TEST(one.why_not.find("staged through host memory: ") == 0U, one.why_not);
+  }
+}
+
+BOOST_DATA_TEST_CASE(what_device_memory_cannot_do_is_refused_by_name, boost::unit_test::data::make({on_host, 0}),
+                     from) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(from);
+  const int target = from == on_host ? 1 : on_host;
+  RestoreOptions digests = within(20s);
+  digests.verify = Verify::digest;
+  require_refused(pair, target, digests);
+  for (const Way way : {Way::straight, Way::read, Way::mapped}) {
+    RestoreOptions forced = within(20s);
+    forced.way = way;
+    require_refused(pair, target, forced);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
