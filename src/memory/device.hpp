@@ -79,6 +79,8 @@ class DeviceStream {
   virtual void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) = 0;
   /// `done` runs once, on a thread of the runtime, when everything queued so far is over. It may not call the runtime.
   virtual void call_when_done(Done done) = 0;
+  /// For libraries that queue work of their own: the runtime's handle (a cudaStream_t). Null: it has none.
+  [[nodiscard]] virtual void* native() const { return nullptr; }
 };
 
 /// Devices of one kind, as this process sees them.
@@ -104,6 +106,11 @@ class DeviceRuntime {
   /// Host memory that every device can copy from and into.
   virtual std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) = 0;
   virtual std::unique_ptr<DeviceStream> open_stream(int device) = 0;
+  /// Runs `work` with `device` as this thread's current one, and leaves the thread as it was found: for libraries that take
+  /// the device from there.
+  virtual void on_device(int /*device*/, const std::function<void()>& /*work*/) {
+    throw Error(ErrorCode::unsupported, "this runtime knows no current device");
+  }
 };
 
 /// The runtime of this process, or why there is none.
