@@ -34,15 +34,17 @@ class Collective {
   /// other: `done` runs when this member's part of the round is over. The lists are copied, the memory stays borrowed until
   /// then. A round of nothing is legal. A member has nothing to do with rounds in which it has no part but to post them too.
   /// Errors: throws Error{invalid_argument} for a rank outside of the group, two sends to one member, two receives from one,
-  ///         and while a round is under way. Sides that do not agree end with Fault{transport_failed}.
+  ///         and while a round is under way; Error{unsupported} for memory of a place that this collective does not move.
+  ///         Sides that do not agree end with Fault{transport_failed} where CollectiveTransport::watches.
   virtual void round(std::span<const GroupSend> sends, std::span<const GroupReceive> receives, Completion done) = 0;
   /// As Fabric::progress().
   virtual bool progress() = 0;
   /// As Fabric::event_descriptor() and Fabric::arm().
   [[nodiscard]] virtual int event_descriptor() const = 0;
   virtual bool arm() = 0;
-  /// Gives the group up, for all its members: rounds that are under way end with Fault{cancelled} here and Fault{peer_lost}
-  /// elsewhere, soon; then their memory is not touched any more. No round can be posted afterwards.
+  /// Gives the group up: a round that is under way ends with Fault{cancelled} here, soon; then its memory is not touched any
+  /// more. No round can be posted afterwards. Elsewhere rounds end with Fault{peer_lost} where CollectiveTransport::watches;
+  /// else the others have to be told, and to give up as well.
   virtual void abort() = 0;
 };
 
@@ -51,11 +53,16 @@ struct GroupSetup {
   Bytes id;
   int rank = 0;
   int size = 1;
+  int device = -1;  ///< where the memory of its rounds lies; of no meaning to groups of host memory
+  void* communicator =
+      nullptr;  ///< of the caller, who keeps it: taken instead of making one, once it has proven to fit
 };
 
 /// A line of the table in registry.cpp.
 struct CollectiveTransport {
   std::string_view name;
+  MemoryKind memory;  ///< that it moves
+  bool watches;       ///< finds out by itself when a member gives up or goes, and when two sides do not agree
   Viability (*probe)();
   Bytes (*make_id)();
   /// Returns at once: members may come one after the other, and the first round waits for all.

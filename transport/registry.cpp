@@ -100,6 +100,27 @@ Bytes make_group_id();
 std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 }  // namespace loopback
 
+namespace nccl {
+#if SHARDWIRE_HAVE_NCCL
+Viability probe();
+Bytes make_group_id();
+std::unique_ptr<Collective> open(const GroupSetup& setup);
+#else
+[[noreturn]] static void refuse() {
+  throw Error(ErrorCode::unsupported, "the nccl collective is off: " SHARDWIRE_NCCL_DETAIL);
+}
+static Viability probe() {
+  return {false, SHARDWIRE_NCCL_DETAIL};
+}
+static Bytes make_group_id() {
+  refuse();
+}
+static std::unique_ptr<Collective> open(const GroupSetup&) {
+  refuse();
+}
+#endif
+}  // namespace nccl
+
 namespace shm {
 #if SHARDWIRE_HAVE_SHM
 Viability probe(Asked);
@@ -124,7 +145,9 @@ constexpr std::array table{
     Transport{"loopback", Reach::process, {.map = 1, .read = 1, .message = 1}, loopback::probe, loopback::open},
 };
 constexpr std::array collectives{
-    CollectiveTransport{"loopback", loopback::probe_collective, loopback::make_group_id, loopback::open_collective},
+    CollectiveTransport{"nccl", MemoryKind::cuda, false, nccl::probe, nccl::make_group_id, nccl::open},
+    CollectiveTransport{"loopback", MemoryKind::host, true, loopback::probe_collective, loopback::make_group_id,
+                        loopback::open_collective},
 };
 
 [[noreturn]] void refuse_auto(const std::string& reasons) {

@@ -4,16 +4,23 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <iterator>
 #include <numeric>
+#include <ostream>
 #include <random>
 #include <thread>
 
 #include "support/deadline.hpp"
 #include "support/seed.hpp"
+#include "transport/config.hpp"
+#if SHARDWIRE_HAVE_NCCL
+#include "support/fake_nccl.hpp"
+#endif
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -22,11 +29,49 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::unique_ptr<Collective> open(const Bytes& id, int rank, int size) {
-  return registered_collectives().front().open({id, rank, size});
+/// A collective under test. NCCL runs over a fake of its library, so that it is tried where there is no GPU.
+struct Kind {
+  const char* name;
+  bool watches;  // CollectiveTransport::watches
+  MemoryPlace place;
+  std::unique_ptr<Collective> (*open)(const GroupSetup& setup);
+  Bytes (*make_id)();
+};
+std::ostream& operator<<(std::ostream& out, const Kind& kind) {
+  return out << kind.name;
 }
-Bytes make_id() {
-  return registered_collectives().front().make_id();
+
+std::unique_ptr<Collective> open_loopback(const GroupSetup& setup) {
+  return std::ranges::find(registered_collectives(), "loopback", &CollectiveTransport::name)->open(setup);
+}
+Bytes make_loopback_id() {
+  return std::ranges::find(registered_collectives(), "loopback", &CollectiveTransport::name)->make_id();
+}
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all {
+    {"loopback", true, {}, open_loopback, make_loopback_id},
+#if SHARDWIRE_HAVE_NCCL
+        {"nccl", false, {MemoryKind::cuda, 0}, open_fake_nccl, make_fake_nccl_id},
+#endif
+  };
+  return all;
+}
+std::vector<Kind> watching() {
+  std::vector<Kind> some;
+  std::ranges::copy_if(kinds(), std::back_inserter(some), &Kind::watches);
+  return some;
+}
+const auto each_kind = boost::unit_test::data::make(kinds());
+const auto each_watching_kind = boost::unit_test::data::make(watching());
+
+std::unique_ptr<Collective> open(const Kind& kind, const Bytes& id, int rank, int size) {
+  return kind.open({.id = id, .rank = rank, .size = size, .device = kind.place.device});
+}
+template <typename Buffer>
+auto memory_of(const Kind& kind, Buffer& buffer) {
+  auto memory = host_memory(buffer);
+  memory.place = kind.place;
+  return memory;
 }
 
 /// How a round ended, once it has.
@@ -43,9 +88,9 @@ struct Result {
 
 /// All members of a group in one thread.
 struct Group {
-  explicit Group(int size) {
-    const Bytes id = make_id();
-    for (int rank = 0; rank < size; ++rank) members.push_back(open(id, rank, size));
+  Group(const Kind& kind, int size) {
+    const Bytes id = kind.make_id();
+    for (int rank = 0; rank < size; ++rank) members.push_back(open(kind, id, rank, size));
   }
   template <typename Met>
   bool until(Met met, std::chrono::milliseconds at_most = 10s) {
@@ -64,14 +109,18 @@ struct Group {
 
 BOOST_AUTO_TEST_SUITE(collective)
 
-BOOST_AUTO_TEST_CASE(members_of_a_group_know_their_place) {
-  const Deadline deadline(30s);
+BOOST_AUTO_TEST_CASE(each_says_whether_it_works_here) {
   BOOST_REQUIRE(!registered_collectives().empty());
   for (const CollectiveTransport& transport : registered_collectives()) {
+    BOOST_TEST_MESSAGE(transport.name << ": " << transport.probe().detail);
     BOOST_TEST(!transport.probe().detail.empty());
-    BOOST_TEST((transport.make_id() != transport.make_id()));
   }
-  const Group group(3);
+}
+
+BOOST_DATA_TEST_CASE(members_of_a_group_know_their_place, each_kind, kind) {
+  const Deadline deadline(30s);
+  BOOST_TEST((kind.make_id() != kind.make_id()));
+  const Group group(kind, 3);
   for (int rank = 0; rank < 3; ++rank) {
     BOOST_TEST(group.members[static_cast<std::size_t>(rank)]->rank() == rank);
     BOOST_TEST(group.members[static_cast<std::size_t>(rank)]->size() == 3);
@@ -79,13 +128,14 @@ BOOST_AUTO_TEST_CASE(members_of_a_group_know_their_place) {
 }
 
 // Every member is a thread; what goes from whom to whom in which round is drawn from one seed by all of them.
-BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, boost::unit_test::data::make({1, 2, 5}), size) {
+BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, each_kind* boost::unit_test::data::make({1, 2, 5}),
+                     kind, size) {
   const Deadline deadline(60s);
   const std::uint64_t seed = test_seed();
-  const Bytes id = make_id();
+  const Bytes id = kind.make_id();
   std::atomic<int> wrong = 0;
   const auto member = [&](int rank) {
-    const auto end = open(id, rank, size);
+    const auto end = open(kind, id, rank, size);
     std::mt19937_64 random(seed);
     for (int round = 0; round < 60; ++round) {
       std::vector<Bytes> out(static_cast<std::size_t>(size));
@@ -101,12 +151,12 @@ BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, boost::unit_te
           if (from == rank) {
             auto& memory = out[static_cast<std::size_t>(to)];
             memory.assign(bytes, fill_of(from, to));
-            sends.push_back({to, host_memory(std::as_const(memory))});
+            sends.push_back({to, memory_of(kind, std::as_const(memory))});
           }
           if (to == rank) {
             auto& memory = in[static_cast<std::size_t>(from)];
             memory.assign(bytes, std::byte{0});
-            receives.push_back({from, host_memory(memory)});
+            receives.push_back({from, memory_of(kind, memory)});
           }
         }
       }
@@ -130,13 +180,13 @@ BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, boost::unit_te
 }
 
 // Schedules in which a member runs ahead of another must not pass here by luck.
-BOOST_AUTO_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it) {
+BOOST_DATA_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it, each_watching_kind, kind) {
   const Deadline deadline(30s);
-  Group group(3);
+  Group group(kind, 3);
   const Bytes memory(100, std::byte{1});
   Bytes place(100);
-  const GroupSend send{1, host_memory(memory)};
-  const GroupReceive receive{0, host_memory(place)};
+  const GroupSend send{1, memory_of(kind, memory)};
+  const GroupReceive receive{0, memory_of(kind, place)};
   std::array<Result, 3> results;
   group.members[0]->round(std::span(&send, 1), {}, results[0].completion());
   group.members[1]->round({}, std::span(&receive, 1), results[1].completion());
@@ -149,16 +199,16 @@ BOOST_AUTO_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it) {
   BOOST_TEST((place == memory));
 }
 
-BOOST_AUTO_TEST_CASE(rounds_that_are_none_are_refused) {
+BOOST_DATA_TEST_CASE(rounds_that_are_none_are_refused, each_kind, kind) {
   const Deadline deadline(30s);
-  Group group(2);
+  Group group(kind, 2);
   Bytes memory(8);
   const auto invalid = [](const Error& e) { return e.code() == ErrorCode::invalid_argument; };
   const auto refused = [&](std::vector<GroupSend> sends, std::vector<GroupReceive> receives) {
     BOOST_CHECK_EXCEPTION(group.members[0]->round(sends, receives, {}), Error, invalid);
   };
-  const ConstMemory from = host_memory(memory);
-  const Memory into = host_memory(memory);
+  const ConstMemory from = memory_of(kind, memory);
+  const Memory into = memory_of(kind, memory);
   refused({{2, from}}, {});
   refused({{-1, from}}, {});
   refused({}, {{2, into}});
@@ -172,13 +222,13 @@ BOOST_AUTO_TEST_CASE(rounds_that_are_none_are_refused) {
   BOOST_TEST(group.until([&] { return first.done && other.done; }));
 }
 
-BOOST_AUTO_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all) {
+BOOST_DATA_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all, each_watching_kind, kind) {
   const Deadline deadline(30s);
   Bytes memory(8);
-  const GroupSend sent{1, host_memory(std::as_const(memory)).part(0, 7)};
-  const GroupReceive wanted{0, host_memory(memory)};
+  const GroupSend sent{1, memory_of(kind, std::as_const(memory)).part(0, 7)};
+  const GroupReceive wanted{0, memory_of(kind, memory)};
   const auto fails = [&](std::vector<GroupSend> sends, std::vector<GroupReceive> receives) {
-    Group group(2);
+    Group group(kind, 2);
     Result left;
     Result right;
     group.members[0]->round(sends, {}, left.completion());
@@ -195,11 +245,37 @@ BOOST_AUTO_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all) {
   BOOST_TEST((memory == Bytes(8)));
 }
 
-BOOST_AUTO_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins) {
+// Where the others are not told, they are by whoever drives the group, and give up as well.
+BOOST_DATA_TEST_CASE(who_gives_up_has_its_memory_back_and_no_other_round_begins, each_kind, kind) {
   const Deadline deadline(30s);
-  Group group(3);
+  Group group(kind, 2);
   Bytes place(1 << 20, std::byte{9});
-  const GroupReceive receive{2, host_memory(place)};
+  const GroupReceive receive{1, memory_of(kind, place)};
+  Result result;
+  group.members[0]->round({}, std::span(&receive, 1), result.completion());
+  group.until([&] { return result.done; }, 20ms);
+  const auto began = Clock::now();
+  group.members[0]->abort();
+  BOOST_TEST((Clock::now() - began < 1s));
+  BOOST_TEST(!result.done);
+  BOOST_REQUIRE(group.until([&] { return result.done; }));
+  BOOST_TEST((result.outcome && result.outcome->code == ErrorCode::cancelled));
+  BOOST_CHECK_THROW(group.members[0]->round({}, {}, {}), Error);
+  const Bytes memory(1 << 20, std::byte{1});
+  const GroupSend send{0, memory_of(kind, memory)};
+  Result late;
+  group.members[1]->round(std::span(&send, 1), {}, late.completion());
+  group.members[1]->abort();
+  BOOST_REQUIRE(group.until([&] { return late.done; }));
+  BOOST_TEST(late.outcome.has_value());
+  BOOST_TEST(std::ranges::all_of(place, [](std::byte one) { return one == std::byte{9}; }));
+}
+
+BOOST_DATA_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins, each_watching_kind, kind) {
+  const Deadline deadline(30s);
+  Group group(kind, 3);
+  Bytes place(1 << 20, std::byte{9});
+  const GroupReceive receive{2, memory_of(kind, place)};
   std::array<Result, 2> results;
   group.members[0]->round({}, std::span(&receive, 1), results[0].completion());
   group.members[1]->round({}, {}, results[1].completion());
@@ -213,16 +289,16 @@ BOOST_AUTO_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins) {
   BOOST_CHECK_THROW(group.members[1]->round({}, {}, {}), Error);
   Result late;
   const Bytes memory(1 << 20, std::byte{1});
-  const GroupSend send{0, host_memory(memory)};
+  const GroupSend send{0, memory_of(kind, memory)};
   group.members[2]->round(std::span(&send, 1), {}, late.completion());
   BOOST_REQUIRE(group.until([&] { return late.done; }));
   BOOST_TEST((late.outcome && late.outcome->code == ErrorCode::peer_lost));
   BOOST_TEST(std::ranges::all_of(place, [](std::byte one) { return one == std::byte{9}; }));
 }
 
-BOOST_AUTO_TEST_CASE(a_member_that_goes_ends_the_round_of_the_others) {
+BOOST_DATA_TEST_CASE(a_member_that_goes_ends_the_round_of_the_others, each_watching_kind, kind) {
   const Deadline deadline(30s);
-  Group group(2);
+  Group group(kind, 2);
   Result result;
   group.members[0]->round({}, {}, result.completion());
   group.members[1].reset();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "transport/bytes.hpp"
+#include "transport/collective_check.hpp"
 
 // The reference: members are threads of one process, and a round is over for nobody before all that take part have posted
 // it. So schedules that only work where rounds run ahead of one another do not work here.
@@ -156,12 +157,7 @@ class LoopbackCollective final : public Collective {
 
   void round(std::span<const GroupSend> sends, std::span<const GroupReceive> receives, Completion done) override {
     if (under_way_) throw Error(ErrorCode::invalid_argument, "a round is under way already");
-    std::vector<int> peers;
-    for (const GroupSend& send : sends) peers.push_back(send.to);
-    check(peers);
-    peers.clear();
-    for (const GroupReceive& receive : receives) peers.push_back(receive.from);
-    check(peers);
+    check_round(sends, receives, size_);
     const std::lock_guard lock(group_->mutex);
     if (aborted_) throw Error(ErrorCode::invalid_argument, "the group was given up");
     done_ = std::move(done);
@@ -205,15 +201,6 @@ class LoopbackCollective final : public Collective {
 
  private:
   [[nodiscard]] Group::Member& own() { return group_->members[static_cast<std::size_t>(rank_)]; }
-  void check(std::vector<int>& peers) const {
-    std::sort(peers.begin(), peers.end());
-    if (std::adjacent_find(peers.begin(), peers.end()) != peers.end()) {
-      throw Error(ErrorCode::invalid_argument, "a round has one send to a member, and one receive from it, at most");
-    }
-    if (!peers.empty() && (peers.front() < 0 || peers.back() >= size_)) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("a round names a member outside of 0..{}", size_ - 1));
-    }
-  }
 
   std::shared_ptr<Group> group_;
   int rank_;

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "memory/device.hpp"
+#include "transport/bytes.hpp"
+#include "transport/nccl/handles.hpp"
+
+// NCCL and its GPUs as far as a collective sees them, over ordinary memory: ranks meet by their id, sends and receives of a
+// group run on a stream once both sides are there, and what can go wrong goes wrong when it is told to. Like NCCL it does not
+// tell the others when one rank gives up, and does not compare the lengths of two sides: those wait for ever.
+namespace shardwire::test {
+
+struct FakeOperation {
+  std::byte* into = nullptr;
+  const std::byte* from = nullptr;
+  std::size_t bytes = 0;
+  bool over = false;
+};
+
+}  // namespace shardwire::test
+
+namespace shardwire::transport::nccl {
+
+struct Communicator {
+  UniqueId id;
+  int size = 0;
+  int rank = 0;
+  int device = 0;
+  int polls_left = 0;  // that still say "in progress"
+  void* stream = nullptr;
+  std::vector<std::shared_ptr<test::FakeOperation>> operations;  // owners: this, the stream and the peer's table
+};
+
+}  // namespace shardwire::transport::nccl
+
+namespace shardwire::test {
+
+/// What goes wrong, and how long things take. Set before the group begins.
+struct FakeNcclFaults {
+  int polls = 0;             ///< that say "in progress", after each call that may take time
+  int init_result = 0;       ///< of the call
+  int init_state = 0;        ///< of the group, once it has been made
+  int round_state = 0;       ///< of a group while a round is under way
+  int absent_rank = -1;      ///< never comes
+  bool rounds_hang = false;  ///< sends and receives never meet
+  bool abort_hangs = false;  ///< until release()
+};
+
+class FakeNccl {
+ public:
+  using Communicator = transport::nccl::Communicator;
+
+  static FakeNccl& instance() {
+    static auto& fake = *new FakeNccl;  // threads that hang may outlive static destruction
+    return fake;
+  }
+  /// Forgets all groups. Requires: nobody is in one.
+  void reset(const FakeNcclFaults& faults = {}) {
+    const std::lock_guard lock(mutex_);
+    faults_ = faults;
+    joined_.clear();
+    waiting_.clear();
+    aborts_ = destroyed_ = early_ = 0;
+    released_ = false;
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+  }
+  [[nodiscard]] int aborts() {
+    const std::lock_guard lock(mutex_);
+    return aborts_;
+  }
+  /// How often somebody went on while a communicator said "in progress".
+  [[nodiscard]] int early() {
+    const std::lock_guard lock(mutex_);
+    return early_;
+  }
+  [[nodiscard]] int destroyed() {
+    const std::lock_guard lock(mutex_);
+    return destroyed_;
+  }
+
+  static const transport::nccl::Api& api() {
+    static const transport::nccl::Api table = make_api();
+    return table;
+  }
+
+  /// Its work: operations, and what is called once those before it are over.
+  class Stream final : public memory::DeviceStream {
+   public:
+    Stream() {
+      const std::lock_guard lock(instance().mutex_);
+      instance().streams_.insert(this);
+    }
+    ~Stream() override {
+      while (!leave()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    void wait(void*) override {}
+    void copy(std::span<const memory::DeviceCopy>) override {
+      throw Error(ErrorCode::unsupported, "this fake copies nothing");
+    }
+    void digest(std::span<const memory::DeviceCopy>, std::span<memory::Digest128>) override {
+      throw Error(ErrorCode::unsupported, "this fake takes no digests");
+    }
+    void call_when_done(Done done) override {
+      const std::lock_guard lock(instance().mutex_);
+      instance().check_settled(this);
+      items.push_back({nullptr, std::move(done)});
+      run();
+    }
+    [[nodiscard]] void* native() const override { return const_cast<Stream*>(this); }
+
+    struct Item {
+      std::shared_ptr<FakeOperation> operation;  // owners: see Communicator
+      Done done;
+    };
+    // Guarded by the fake's mutex.
+    std::deque<Item> items;
+    void run() {
+      while (!items.empty() && (!items.front().operation || items.front().operation->over)) {
+        const Item item = std::move(items.front());
+        items.pop_front();
+        if (item.done) item.done(std::nullopt);
+      }
+    }
+
+   private:
+    bool leave() {
+      const std::lock_guard lock(instance().mutex_);
+      if (!items.empty()) return false;
+      instance().streams_.erase(this);
+      return true;
+    }
+  };
+
+ private:
+  friend class FakeNcclDevices;
+  using Pair = std::tuple<std::array<char, 128>, int, int>;
+  struct Waiting {
+    std::deque<std::pair<std::shared_ptr<FakeOperation>, Stream*>> sends;
+    std::deque<std::pair<std::shared_ptr<FakeOperation>, Stream*>> receives;
+  };
+  struct Posted {
+    Communicator* communicator;
+    bool send;
+    int peer;
+    Stream* stream;
+    std::shared_ptr<FakeOperation> operation;
+  };
+
+  static int& current_device() {
+    static thread_local int device = -1;
+    return device;
+  }
+  static std::vector<Posted>& group() {
+    static thread_local std::vector<Posted> posted;
+    return posted;
+  }
+
+  // Neither a communicator nor its stream may be used while it says "in progress".
+  void check_settled(const void* what) {
+    for (const Communicator* communicator : communicators_) {
+      if ((communicator == what || communicator->stream == what) && communicator->polls_left > 0) ++early_;
+    }
+  }
+  int init(Communicator** out, int size, transport::nccl::UniqueId id, int rank) {
+    const std::lock_guard lock(mutex_);
+    *out = new Communicator{id, size, rank, current_device(), faults_.polls, nullptr, {}};
+    communicators_.insert(*out);
+    if (rank != faults_.absent_rank) joined_[id.bytes].insert(rank);
+    return faults_.init_result != 0 ? faults_.init_result : transport::nccl::in_progress;
+  }
+  int state_of(Communicator& communicator) {
+    const std::lock_guard lock(mutex_);
+    if (communicator.polls_left-- > 0) return transport::nccl::in_progress;
+    if (joined_[communicator.id.bytes].size() != static_cast<std::size_t>(communicator.size)) {
+      return transport::nccl::in_progress;
+    }
+    if (faults_.init_state != 0) return faults_.init_state;
+    const bool busy = std::ranges::any_of(communicator.operations, [](const auto& one) { return !one->over; });
+    return busy ? faults_.round_state : 0;
+  }
+  int end_group() {
+    const std::lock_guard lock(mutex_);
+    for (Posted& posted : group()) {
+      Communicator& communicator = *posted.communicator;
+      if (communicator.stream == nullptr) check_settled(&communicator);
+      communicator.polls_left = faults_.polls;
+      communicator.stream = posted.stream;
+      std::erase_if(communicator.operations, [](const auto& one) { return one->over; });
+      communicator.operations.push_back(posted.operation);
+      posted.stream->items.push_back({posted.operation, nullptr});
+      if (faults_.rounds_hang) continue;
+      const auto [from, to] =
+          posted.send ? std::pair(communicator.rank, posted.peer) : std::pair(posted.peer, communicator.rank);
+      Waiting& waiting = waiting_[{communicator.id.bytes, from, to}];
+      (posted.send ? waiting.sends : waiting.receives).push_back({posted.operation, posted.stream});
+      meet(waiting);
+    }
+    group().clear();
+    return transport::nccl::in_progress;
+  }
+  static void meet(Waiting& waiting) {
+    while (!waiting.sends.empty() && !waiting.receives.empty()) {
+      const auto [send, from] = waiting.sends.front();
+      const auto [receive, into] = waiting.receives.front();
+      if (!send->over && !receive->over) {
+        if (send->bytes != receive->bytes) return;  // the other half never comes
+        std::memcpy(receive->into, send->from, send->bytes);
+      }
+      send->over = receive->over = true;
+      waiting.sends.pop_front();
+      waiting.receives.pop_front();
+      from->run();
+      into->run();
+    }
+  }
+  int abort(Communicator* communicator) {
+    while (hangs()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::lock_guard lock(mutex_);
+    ++aborts_;
+    // As kernels that see their flag: they end, and nobody meets them any more.
+    for (auto& [pair, waiting] : waiting_) {
+      for (auto* side : {&waiting.sends, &waiting.receives}) {
+        std::erase_if(*side,
+                      [&](const auto& one) { return std::ranges::count(communicator->operations, one.first) > 0; });
+      }
+    }
+    for (const auto& operation : communicator->operations) operation->over = true;
+    for (Stream* stream : streams_) stream->run();
+    communicators_.erase(communicator);
+    delete communicator;
+    return 0;
+  }
+  bool hangs() {
+    const std::lock_guard lock(mutex_);
+    return faults_.abort_hangs && !released_;
+  }
+
+  static transport::nccl::Api make_api() {
+    transport::nccl::Api api;
+    api.version = [](int* version) {
+      *version = 22907;
+      return 0;
+    };
+    api.unique_id = [](transport::nccl::UniqueId* id) {
+      static std::atomic<std::uint64_t> next = 1;
+      const std::uint64_t number = next++;
+      std::memcpy(id->bytes.data(), &number, sizeof number);
+      return 0;
+    };
+    api.init = [](Communicator** out, int size, transport::nccl::UniqueId id, int rank,
+                  transport::nccl::Config* config) {
+      const bool fits = config->size == 48 && config->magic == 0xcafebeef && config->blocking == 0;
+      return fits ? instance().init(out, size, id, rank) : static_cast<int>(transport::nccl::invalid_argument);
+    };
+    api.finalize = [](Communicator*) { return static_cast<int>(transport::nccl::in_progress); };
+    api.destroy = [](Communicator* communicator) {
+      const std::lock_guard lock(instance().mutex_);
+      ++instance().destroyed_;
+      instance().communicators_.erase(communicator);
+      delete communicator;
+      return 0;
+    };
+    api.abort = [](Communicator* communicator) { return instance().abort(communicator); };
+    api.async_error = [](Communicator* communicator, int* state) {
+      *state = instance().state_of(*communicator);
+      return 0;
+    };
+    api.count = [](Communicator* communicator, int* count) {
+      *count = communicator->size;
+      return 0;
+    };
+    api.user_rank = [](Communicator* communicator, int* rank) {
+      *rank = communicator->rank;
+      return 0;
+    };
+    api.device = [](Communicator* communicator, int* device) {
+      *device = communicator->device;
+      return 0;
+    };
+    api.group_start = [] { return 0; };
+    api.group_end = [] { return instance().end_group(); };
+    api.send = [](const void* from, std::size_t count, int, int peer, Communicator* communicator, void* stream) {
+      auto operation =
+          std::make_shared<FakeOperation>(FakeOperation{nullptr, static_cast<const std::byte*>(from), count});
+      group().push_back({communicator, true, peer, static_cast<Stream*>(stream), std::move(operation)});
+      return 0;
+    };
+    api.receive = [](void* into, std::size_t count, int, int peer, Communicator* communicator, void* stream) {
+      auto operation = std::make_shared<FakeOperation>(FakeOperation{static_cast<std::byte*>(into), nullptr, count});
+      group().push_back({communicator, false, peer, static_cast<Stream*>(stream), std::move(operation)});
+      return 0;
+    };
+    api.error_string = [](int result) {
+      return result == transport::nccl::remote_error ? "remote error" : "some error";
+    };
+    api.last_error = [](Communicator*) { return "what the fake was told to say"; };
+    return api;
+  }
+
+  std::mutex mutex_;  // guards what follows, and all communicators and streams
+  FakeNcclFaults faults_;
+  std::map<std::array<char, 128>, std::set<int>> joined_;
+  std::map<Pair, Waiting> waiting_;
+  std::set<Stream*> streams_;
+  std::set<Communicator*> communicators_;
+  int early_ = 0;
+  int aborts_ = 0;
+  int destroyed_ = 0;
+  bool released_ = false;
+};
+
+/// One device whose memory is the host's.
+class FakeNcclDevices final : public memory::DeviceRuntime {
+ public:
+  [[nodiscard]] std::string version() const override { return "fake"; }
+  [[nodiscard]] int device_count() const override { return 1; }
+  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void*) const override { return std::nullopt; }
+  std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { refuse(); }
+  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { refuse(); }
+  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return std::make_unique<FakeNccl::Stream>(); }
+  void on_device(int device, const std::function<void()>& work) override {
+    const int before = std::exchange(FakeNccl::current_device(), device);
+    work();
+    FakeNccl::current_device() = before;
+  }
+
+ private:
+  [[noreturn]] static void refuse() { throw Error(ErrorCode::unsupported, "this fake allocates nothing"); }
+};
+
+inline std::unique_ptr<transport::Collective> open_fake_nccl(const transport::GroupSetup& setup) {
+  return transport::nccl::open_with(setup, FakeNccl::api(), std::make_shared<FakeNcclDevices>());
+}
+inline Bytes make_fake_nccl_id() {
+  transport::nccl::UniqueId id;
+  FakeNccl::api().unique_id(&id);
+  Bytes bytes;
+  transport::append(bytes, id);
+  return bytes;
+}
+
+}  // namespace shardwire::test

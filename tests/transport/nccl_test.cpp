@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only NCCL does, and does wrong: over a fake of its library and of the devices.
+#include <array>
+#include <boost/test/unit_test.hpp>
+#include <string>
+#include <vector>
+
+#include "support/deadline.hpp"
+#include "support/fake_nccl.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace shardwire::transport;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr MemoryPlace on_device{MemoryKind::cuda, 0};
+
+struct Result {
+  bool done = false;
+  Outcome outcome;
+  Completion completion() {
+    return [this](const Outcome& how) {
+      done = true;
+      outcome = how;
+    };
+  }
+};
+
+/// Two members, and a round that brings bytes from 0 to 1.
+struct Couple {
+  explicit Couple(const FakeNcclFaults& faults = {}, const nccl::Bounds& bounds = {}) {
+    FakeNccl::instance().reset(faults);
+    for (int rank = 0; rank < 2; ++rank) {
+      members.push_back(nccl::open_with({.id = id, .rank = rank, .size = 2, .device = 0}, FakeNccl::api(),
+                                        std::make_shared<FakeNcclDevices>(), bounds));
+    }
+  }
+  void post() {
+    const GroupSend send{1, {out.data(), out.size(), on_device}};
+    const GroupReceive receive{0, {in.data(), in.size(), on_device}};
+    members[0]->round(std::span(&send, 1), {}, results[0].completion());
+    members[1]->round({}, std::span(&receive, 1), results[1].completion());
+  }
+  template <typename Met>
+  bool until(Met met, std::chrono::milliseconds at_most = 10s) {
+    return run_until(
+        [this] {
+          for (const auto& member : members) {
+            if (member) member->progress();
+          }
+        },
+        met, at_most);
+  }
+  bool until_both_done(std::chrono::milliseconds at_most = 10s) {
+    return until([this] { return results[0].done && results[1].done; }, at_most);
+  }
+
+  Bytes id = make_fake_nccl_id();
+  Bytes out = Bytes(5000, std::byte{7});
+  Bytes in = Bytes(5000);
+  std::vector<std::unique_ptr<Collective>> members;
+  std::array<Result, 2> results;
+};
+
+bool failed_with(const Result& result, ErrorCode code) {
+  return result.done && result.outcome && result.outcome->code == code;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(nccl_collective)
+
+BOOST_AUTO_TEST_CASE(a_round_waits_for_a_group_that_takes_long_to_meet) {
+  const Deadline deadline(30s);
+  Couple couple({.polls = 50});
+  couple.post();
+  couple.members[0]->progress();
+  BOOST_TEST((couple.in == Bytes(5000)));
+  BOOST_REQUIRE(couple.until_both_done());
+  BOOST_TEST((!couple.results[0].outcome && !couple.results[1].outcome));
+  BOOST_TEST((couple.in == couple.out));
+  BOOST_TEST(FakeNccl::instance().early() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(groups_are_taken_leave_of_and_not_aborted) {
+  const Deadline deadline(30s);
+  Couple couple;
+  couple.post();
+  BOOST_REQUIRE(couple.until_both_done());
+  couple.members.clear();
+  BOOST_TEST(FakeNccl::instance().destroyed() == 2);
+  BOOST_TEST(FakeNccl::instance().aborts() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_group_that_cannot_be_made_is_refused_at_once) {
+  const Deadline deadline(30s);
+  BOOST_CHECK_EXCEPTION(Couple({.init_result = nccl::system_error}), Error, [](const Error& e) {
+    return e.code() == ErrorCode::transport_failed &&
+           std::string(e.what()).find("what the fake was told to say") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_group_that_fails_while_it_is_made_ends_the_first_round) {
+  const Deadline deadline(30s);
+  Couple couple({.polls = 3, .init_state = nccl::internal_error});
+  couple.post();
+  BOOST_REQUIRE(couple.until_both_done());
+  for (const Result& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::transport_failed));
+  // And so do all that follow.
+  couple.results = {};
+  couple.post();
+  BOOST_REQUIRE(couple.until_both_done());
+  BOOST_TEST(failed_with(couple.results[0], ErrorCode::transport_failed));
+}
+
+BOOST_AUTO_TEST_CASE(who_waits_for_a_member_that_never_comes_can_give_up) {
+  const Deadline deadline(30s);
+  Couple couple({.absent_rank = 1});
+  couple.post();
+  BOOST_TEST(!couple.until_both_done(50ms));
+  for (const auto& member : couple.members) member->abort();
+  BOOST_REQUIRE(couple.until_both_done());
+  BOOST_TEST(failed_with(couple.results[0], ErrorCode::cancelled));
+  BOOST_TEST(FakeNccl::instance().aborts() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_that_is_gone_is_told_where_nccl_tells_it) {
+  const Deadline deadline(30s);
+  Couple couple({.round_state = nccl::remote_error, .rounds_hang = true});
+  couple.post();
+  BOOST_REQUIRE(couple.until_both_done());
+  for (const Result& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::peer_lost));
+}
+
+// One rank gives up, and the library of the other one does not notice.
+BOOST_AUTO_TEST_CASE(a_round_that_hangs_ends_when_its_member_gives_up) {
+  const Deadline deadline(30s);
+  Couple couple({.rounds_hang = true});
+  couple.post();
+  BOOST_TEST(!couple.until_both_done(50ms));
+  couple.members[1]->abort();
+  BOOST_REQUIRE(couple.until([&] { return couple.results[1].done; }));
+  BOOST_TEST(!couple.until([&] { return couple.results[0].done; }, 50ms));
+  couple.members[0]->abort();
+  BOOST_REQUIRE(couple.until_both_done());
+  for (const Result& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::cancelled));
+}
+
+BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_up) {
+  const Deadline deadline(30s);
+  Couple couple({.rounds_hang = true, .abort_hangs = true}, {.abort = 100ms, .destroy = 100ms});
+  couple.post();
+  BOOST_TEST(!couple.until_both_done(20ms));
+  const auto began = Clock::now();
+  for (const auto& member : couple.members) member->abort();
+  BOOST_TEST((Clock::now() - began < 50ms * static_cast<int>(slowdown())));
+  BOOST_REQUIRE(couple.until_both_done());
+  BOOST_TEST((Clock::now() - began >= 100ms));
+  BOOST_TEST(failed_with(couple.results[0], ErrorCode::cancelled));
+  BOOST_TEST(couple.results[0].outcome->message.find("may still write") != std::string::npos);
+  couple.members.clear();
+  BOOST_TEST((Clock::now() - began < 5s));
+  FakeNccl::instance().release();
+  run_until([] {}, [] { return FakeNccl::instance().aborts() == 2; }, 5s);
+}
+
+BOOST_AUTO_TEST_CASE(who_goes_in_the_middle_of_a_round_does_not_wait_for_it) {
+  const Deadline deadline(30s);
+  Couple couple({.rounds_hang = true});
+  couple.post();
+  BOOST_TEST(!couple.until_both_done(20ms));
+  const auto began = Clock::now();
+  couple.members.clear();
+  BOOST_TEST((Clock::now() - began < 2s));
+  BOOST_TEST(FakeNccl::instance().aborts() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_the_host_and_of_other_devices_is_refused) {
+  const Deadline deadline(30s);
+  Couple couple;
+  Bytes memory(8);
+  for (const MemoryPlace place : {MemoryPlace{}, MemoryPlace{MemoryKind::cuda, 1}}) {
+    const GroupSend send{1, {memory.data(), memory.size(), place}};
+    BOOST_CHECK_EXCEPTION(couple.members[0]->round(std::span(&send, 1), {}, {}), Error,
+                          [](const Error& e) { return e.code() == ErrorCode::unsupported; });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_has_to_fit_and_stays_his) {
+  const Deadline deadline(30s);
+  FakeNccl::instance().reset();
+  nccl::UniqueId id;
+  FakeNccl::api().unique_id(&id);
+  nccl::Communicator* own = nullptr;
+  nccl::Config config;
+  config.blocking = 0;
+  FakeNcclDevices devices;
+  devices.on_device(0, [&] { FakeNccl::api().init(&own, 1, id, 0, &config); });
+  const auto adopt = [&](int rank, int size, int device) {
+    return nccl::open_with({.id = {}, .rank = rank, .size = size, .device = device, .communicator = own},
+                           FakeNccl::api(), std::make_shared<FakeNcclDevices>());
+  };
+  const auto invalid = [](const Error& e) { return e.code() == ErrorCode::invalid_argument; };
+  BOOST_CHECK_EXCEPTION(adopt(1, 1, 0), Error, invalid);
+  BOOST_CHECK_EXCEPTION(adopt(0, 2, 0), Error, invalid);
+  BOOST_CHECK_EXCEPTION(adopt(0, 1, 1), Error, invalid);
+  {
+    const auto group = adopt(0, 1, 0);
+    Bytes out(100, std::byte{3});
+    Bytes in(100);
+    const GroupSend send{0, {out.data(), out.size(), on_device}};
+    const GroupReceive receive{0, {in.data(), in.size(), on_device}};
+    Result result;
+    group->round(std::span(&send, 1), std::span(&receive, 1), result.completion());
+    BOOST_REQUIRE(run_until([&] { group->progress(); }, [&] { return result.done; }, 10s));
+    BOOST_TEST((in == out));
+  }
+  BOOST_TEST(FakeNccl::instance().destroyed() == 0);
+  BOOST_TEST(FakeNccl::instance().aborts() == 0);
+  FakeNccl::api().destroy(own);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_library_of_nccl_says_why) {
+  const nccl::FoundApi absent = nccl::load_api("libshardwire-there-is-none.so.2");
+  BOOST_TEST(absent.api == nullptr);
+  BOOST_TEST(absent.why_not.find("libshardwire-there-is-none.so.2") != std::string::npos);
+  const nccl::FoundApi other = nccl::load_api("libc.so.6");
+  BOOST_TEST(other.api == nullptr);
+  BOOST_TEST(other.why_not.find("says no version") != std::string::npos);
+  BOOST_TEST(nccl::version_text(21803) == "2.18.3");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/collective.hpp"
+
+#include <fmt/core.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "transport/bytes.hpp"
+#include "transport/collective_check.hpp"
+#include "transport/nccl/handles.hpp"
+
+// Nothing here waits for NCCL: its communicators are made non-blocking, and asked how far they are after every call. A round
+// is a group of sends and receives on a stream; that the stream is past it is told by the runtime.
+namespace shardwire::transport::nccl {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Readable when something was told, or when it is time to ask NCCL again.
+class Wakeup {
+ public:
+  Wakeup()
+      : poll_(::epoll_create1(EPOLL_CLOEXEC)),
+        told_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (!poll_ || !told_ || !timer_) throw Error(ErrorCode::out_of_resources, "cannot create descriptors of a group");
+    for (const int part : {told_.get(), timer_.get()}) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, part, &event);
+    }
+  }
+  [[nodiscard]] int descriptor() const { return poll_.get(); }
+  void tell() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(told_.get(), &one, sizeof one);
+  }
+  /// Zero: not at all.
+  void every(milliseconds period) const {
+    itimerspec spec{};
+    spec.it_interval.tv_nsec = spec.it_value.tv_nsec = static_cast<long>(period.count()) * 1'000'000;
+    ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+  }
+  void forget() const {
+    std::uint64_t count = 0;
+    [[maybe_unused]] auto got = ::read(told_.get(), &count, sizeof count);
+    got = ::read(timer_.get(), &count, sizeof count);
+  }
+
+ private:
+  support::Descriptor poll_;
+  support::Descriptor told_;
+  support::Descriptor timer_;
+};
+
+/// Shared with what runs when the stream is past a round.
+struct Shared {
+  Landing landing;
+  Wakeup wakeup;
+};
+
+Fault fault_of(const Error& error) {
+  return {error.code(), error.what()};
+}
+
+class NcclCollective final : public Collective {
+ public:
+  NcclCollective(const GroupSetup& setup, const Api& api, std::shared_ptr<memory::DeviceRuntime> runtime,
+                 const Bounds& bounds)
+      : api_(api),
+        runtime_(std::move(runtime)),
+        bounds_(bounds),
+        rank_(setup.rank),
+        size_(setup.size),
+        device_(setup.device),
+        adopted_(setup.communicator != nullptr),
+        stream_(runtime_->open_stream(setup.device)),
+        shared_(std::make_shared<Shared>()) {
+    if (stream_->native() == nullptr) {
+      throw Error(ErrorCode::unsupported, "the device runtime has no streams that NCCL could use");
+    }
+    if (adopted_) {
+      adopt(static_cast<Communicator*>(setup.communicator));
+    } else {
+      begin(setup.id);
+    }
+    enter(State::starting);
+  }
+  ~NcclCollective() override { close(); }
+  NcclCollective(const NcclCollective&) = delete;
+  NcclCollective& operator=(const NcclCollective&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+
+  void round(std::span<const GroupSend> sends, std::span<const GroupReceive> receives, Completion done) override {
+    if (under_way_) throw Error(ErrorCode::invalid_argument, "a round is under way already");
+    check_round(sends, receives, size_);
+    for (const GroupSend& send : sends) check_place(send.memory.place);
+    for (const GroupReceive& receive : receives) check_place(receive.memory.place);
+    if (aborted_) throw Error(ErrorCode::invalid_argument, "the group was given up");
+    sends_.assign(sends.begin(), sends.end());
+    receives_.assign(receives.begin(), receives.end());
+    // Both sides know the length, so neither posts what has none.
+    std::erase_if(sends_, [](const GroupSend& send) { return send.memory.empty(); });
+    std::erase_if(receives_, [](const GroupReceive& receive) { return receive.memory.empty(); });
+    done_ = std::move(done);
+    under_way_ = true;
+    if (state_ == State::idle) launch();
+    if (state_ == State::over) shared_->wakeup.tell();
+  }
+
+  bool progress() override {
+    switch (state_) {
+      case State::starting:
+        if (!settled()) return false;
+        enter(State::idle);
+        if (under_way_) launch();
+        return true;
+      case State::idle: return false;
+      case State::launching:
+        if (!settled()) return false;
+        enter(State::running);
+        queue_landing();
+        return true;
+      case State::running: return watch();
+      case State::ending: return look_after_ending();
+      case State::over:
+        if (!under_way_) return false;
+        finish(*why_);
+        return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] int event_descriptor() const override { return shared_->wakeup.descriptor(); }
+  bool arm() override {
+    shared_->wakeup.forget();
+    return !(landed() || (state_ == State::over && under_way_));
+  }
+
+  void abort() override {
+    if (aborted_) return;
+    aborted_ = true;
+    fail({ErrorCode::cancelled, "the group was given up from this side"});
+  }
+
+ private:
+  enum class State : std::uint8_t {
+    starting,  ///< members meet
+    idle,
+    launching,  ///< NCCL has a round, and the stream may not be touched
+    running,    ///< the stream has it
+    ending,     ///< the communicator is given up, apart
+    over,
+  };
+
+  // --- the communicator ---
+
+  void begin(const Bytes& id) {
+    ByteView rest = id;
+    const auto unique = take<UniqueId>(rest);
+    if (!unique || !rest.empty()) throw Error(ErrorCode::invalid_argument, "this is no id of an NCCL group");
+    Config config;
+    config.blocking = 0;
+    int result = success;
+    runtime_->on_device(device_, [&] { result = api_.init(&communicator_, size_, *unique, rank_, &config); });
+    if (result == success || result == in_progress) return;
+    const Fault fault = fault_of_result(result, "ncclCommInitRankConfig");
+    if (communicator_ != nullptr) give_up();
+    throw Error(fault.code, fault.message);
+  }
+
+  // A communicator of another library or another rank would move bytes to somebody else.
+  void adopt(Communicator* communicator) {
+    communicator_ = communicator;
+    const auto check = [&](int (*ask)(Communicator*, int*), const char* what, int expected) {
+      int found = -1;
+      const int result = ask(communicator_, &found);
+      if (result == success && found == expected) return;
+      throw Error(ErrorCode::invalid_argument,
+                  result == success ? fmt::format("the communicator does not fit: {} says {}, and {} is needed", what,
+                                                  found, expected)
+                                    : fault_of_result(result, what).message);
+    };
+    check(api_.count, "ncclCommCount", size_);
+    check(api_.user_rank, "ncclCommUserRank", rank_);
+    check(api_.device, "ncclCommCuDevice", device_);
+  }
+
+  [[nodiscard]] Fault fault_of_result(int result, const char* what) const {
+    const char* const last = api_.last_error(communicator_);
+    return {result == remote_error ? ErrorCode::peer_lost : ErrorCode::transport_failed,
+            fmt::format("{}: {}{}{}", what, api_.error_string(result), last == nullptr || *last == 0 ? "" : ": ",
+                        last == nullptr ? "" : last)};
+  }
+  /// False after an error: then the group is being given up.
+  bool accept(int result, const char* what) {
+    if (result == success || result == in_progress) return true;
+    fail(fault_of_result(result, what));
+    return false;
+  }
+  /// Whether NCCL is through with what it was asked for.
+  bool settled() {
+    int state = success;
+    if (!accept(api_.async_error(communicator_, &state), "ncclCommGetAsyncError")) return false;
+    return accept(state, state_ == State::starting ? "making the group" : "the group") && state != in_progress;
+  }
+
+  // --- a round ---
+
+  void check_place(const MemoryPlace& place) const {
+    if (place.kind == MemoryKind::cuda && place.device == device_) return;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NCCL moves memory of device {} here: host memory and that of other "
+                            "devices has to be copied there first",
+                            device_));
+  }
+
+  void launch() {
+    {
+      const std::lock_guard lock(shared_->landing.mutex);
+      shared_->landing.told = false;
+    }
+    if (sends_.empty() && receives_.empty()) {
+      enter(State::running);
+      tell(*shared_, std::nullopt);
+      return;
+    }
+    if (!accept(api_.group_start(), "ncclGroupStart")) return;
+    int failed = success;
+    const auto post = [&](int result) {
+      if (failed == success && result != in_progress) failed = result;
+    };
+    for (const GroupSend& send : sends_) {
+      post(api_.send(send.memory.address, static_cast<std::size_t>(send.memory.bytes), type_of_bytes, send.to,
+                     communicator_, stream_->native()));
+    }
+    for (const GroupReceive& receive : receives_) {
+      post(api_.receive(receive.memory.address, static_cast<std::size_t>(receive.memory.bytes), type_of_bytes,
+                        receive.from, communicator_, stream_->native()));
+    }
+    const int ended = api_.group_end();  // also after an error: a group that stays open takes in whatever comes next
+    launched_ = true;
+    if (accept(failed, "ncclSend or ncclRecv") && accept(ended, "ncclGroupEnd")) enter(State::launching);
+  }
+
+  static void tell(Shared& shared, const std::optional<Error>& error) {
+    {
+      const std::lock_guard lock(shared.landing.mutex);
+      shared.landing.told = true;
+      shared.landing.fault = error ? std::optional(fault_of(*error)) : std::nullopt;
+    }
+    shared.wakeup.tell();
+  }
+  void queue_landing() {
+    queued_ = true;
+    stream_->call_when_done([shared = shared_](const std::optional<Error>& error) { tell(*shared, error); });
+  }
+  [[nodiscard]] bool landed() const {
+    const std::lock_guard lock(shared_->landing.mutex);
+    return state_ == State::running && shared_->landing.told;
+  }
+
+  bool watch() {
+    if (!landed()) {
+      settled();  // a peer that is gone shows here, if anywhere
+      return state_ != State::running;
+    }
+    queued_ = launched_ = false;
+    std::optional<Fault> fault;
+    {
+      const std::lock_guard lock(shared_->landing.mutex);
+      fault = std::exchange(shared_->landing.fault, std::nullopt);
+    }
+    if (fault) {
+      fail(*fault);
+    } else {
+      enter(State::idle);
+      finish(std::nullopt);
+    }
+    return true;
+  }
+
+  void finish(const Outcome& outcome) {
+    under_way_ = false;
+    sends_.clear();
+    receives_.clear();
+    if (const Completion done = std::exchange(done_, nullptr)) done(outcome);
+  }
+
+  // --- the end ---
+
+  void enter(State state) {
+    state_ = state;
+    const bool asks = state == State::starting || state == State::launching || state == State::ending;
+    shared_->wakeup.every(asks ? milliseconds(1) : milliseconds(state == State::running ? 20 : 0));
+  }
+
+  /// The round that is under way ends with `why` once nothing touches its memory any more.
+  void fail(Fault why) {
+    if (state_ == State::ending || state_ == State::over) return;
+    why_ = std::move(why);
+    enter(State::ending);
+    ending_until_ = Clock::now() + bounds_.abort;
+    // Only who has made a communicator may end it; one of the caller's is let run out.
+    if (!adopted_) give_up();
+  }
+  void give_up() {
+    ending_.emplace([&api = api_, communicator = std::exchange(communicator_, nullptr)] { api.abort(communicator); });
+  }
+  /// Whether nothing of a round is on the stream any more.
+  bool ended() {
+    if (ending_ ? !ending_->over() : launching()) return false;
+    if (!launched_) return true;
+    if (!queued_) queue_landing();
+    const std::lock_guard lock(shared_->landing.mutex);
+    return shared_->landing.told;
+  }
+  /// Of the caller's communicator, which nobody gives up: whether the stream may not be touched yet.
+  [[nodiscard]] bool launching() const {
+    int state = success;
+    return launched_ && !queued_ && api_.async_error(communicator_, &state) == success && state == in_progress;
+  }
+  bool look_after_ending() {
+    const bool over = ended();
+    if (!over && Clock::now() < ending_until_) return false;
+    if (!over) {
+      stuck_ = true;
+      why_->message += adopted_ ? "; the caller's communicator has not come to an end, so its round may still write"
+                                : "; NCCL has not ended its part in time, so it may still write";
+    }
+    enter(State::over);
+    if (under_way_) finish(*why_);
+    return true;
+  }
+
+  void close() {
+    if (state_ == State::ending) {
+      while (!ended() && Clock::now() < ending_until_) std::this_thread::sleep_for(milliseconds(1));
+      stuck_ = !ended();
+    }
+    if (state_ == State::starting || state_ == State::launching || state_ == State::running) {
+      fail({ErrorCode::cancelled, "the group is closed"});
+      return close();
+    }
+    if (communicator_ != nullptr && !adopted_) {
+      // What was sent last may still be on its way to a peer that has not taken it: this waits for that.
+      const Apart end([&api = api_, communicator = communicator_] { destroy(api, communicator); });
+      end.wait(bounds_.destroy);
+    }
+    // Waiting for a stream that hangs would hang as well.
+    if (stuck_) [[maybe_unused]]
+      auto* const left_behind = stream_.release();
+  }
+  static void destroy(const Api& api, Communicator* communicator) {
+    int state = api.finalize(communicator);
+    while (state == in_progress || state == success) {
+      if (api.async_error(communicator, &state) != success || state != in_progress) break;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    if (state == success) {
+      api.destroy(communicator);
+    } else {
+      api.abort(communicator);
+    }
+  }
+
+  const Api& api_;
+  std::shared_ptr<memory::DeviceRuntime> runtime_;  // owners: this process and who works with it
+  Bounds bounds_;
+  int rank_;
+  int size_;
+  int device_;
+  bool adopted_;
+  std::unique_ptr<memory::DeviceStream> stream_;
+  std::shared_ptr<Shared> shared_;  // owners: this and what runs when the stream is past a round
+  Communicator* communicator_ = nullptr;
+  State state_ = State::starting;
+  std::vector<GroupSend> sends_;  // of the round that is under way, which may wait for the group
+  std::vector<GroupReceive> receives_;
+  Completion done_;
+  bool under_way_ = false;  // a round, until its completion runs
+  bool launched_ = false;   // NCCL has it, or part of it
+  bool queued_ = false;     // the stream is to tell when it is past it
+  bool aborted_ = false;
+  bool stuck_ = false;
+  std::optional<Fault> why_;
+  std::optional<Apart> ending_;
+  Clock::time_point ending_until_;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> open_with(const GroupSetup& setup, const Api& api,
+                                      std::shared_ptr<memory::DeviceRuntime> runtime, const Bounds& bounds) {
+  return std::make_unique<NcclCollective>(setup, api, std::move(runtime), bounds);
+}
+
+}  // namespace shardwire::transport::nccl
