@@ -26,6 +26,32 @@ void split_from(const Box& box, std::size_t dim, ElementCount volume, ElementCou
   }
 }
 
+// `volume` is that of `box`, which has one index in each dim before `dim`.
+void split_range_from(const Box& box, std::size_t dim, ElementCount volume, ElementCount first, ElementCount past,
+                      std::vector<Box>& parts) {
+  if (first == past) return;
+  if (past - first == volume) {
+    parts.push_back(box);
+    return;
+  }
+  const ElementCount inner = volume / box.size[dim];
+  const auto slab = [&](Extent from, Extent to) {
+    Box some = box;
+    some.offset[dim] = box.offset[dim] + from;
+    some.size[dim] = to - from;
+    return some;
+  };
+  const ElementCount head = first / inner;
+  if (past <= (head + 1) * inner) {
+    return split_range_from(slab(head, head + 1), dim + 1, inner, first - head * inner, past - head * inner, parts);
+  }
+  const ElementCount begin = (first + inner - 1) / inner;  // whole indices from here
+  const ElementCount end = past / inner;
+  if (begin > head) split_range_from(slab(head, begin), dim + 1, inner, first - head * inner, inner, parts);
+  if (end > begin) parts.push_back(slab(begin, end));
+  if (past > end * inner) split_range_from(slab(end, end + 1), dim + 1, inner, 0, past - end * inner, parts);
+}
+
 // Splits along the first of `dims`, which are those that may still be split.
 void split_hull_from(const Box& box, std::span<const std::size_t> dims, const PlacedBox& placed, ByteCount item_bytes,
                      ByteCount limit, std::vector<Box>& parts) {
@@ -57,6 +83,10 @@ void split_hull_from(const Box& box, std::span<const std::size_t> dims, const Pl
 
 void split(const Box& box, ElementCount limit, std::vector<Box>& parts) {
   if (!box.empty()) split_from(box, 0, box.volume(), limit, parts);
+}
+
+void split_range(const Box& box, ElementCount first, ElementCount past, std::vector<Box>& parts) {
+  if (!box.empty()) split_range_from(box, 0, box.volume(), first, past, parts);
 }
 
 void split_into_runs(const Transfer& transfer, ElementCount limit, std::vector<Box>& parts) {

@@ -70,6 +70,9 @@ struct PackPart {
 /// Splits `box` into row-major consecutive boxes of at most `limit` elements each, as few as that order allows; they are
 /// added to `parts`. Requires: limit > 0.
 void split(const Box& box, ElementCount limit, std::vector<Box>& parts);
+/// Splits the elements [first, past) of `box`, counted in row-major order, into boxes, in that order; they are added to `parts`.
+/// Requires: they are in the box.
+void split_range(const Box& box, ElementCount first, ElementCount past, std::vector<Box>& parts);
 /// Splits into parts that lie in one piece on both sides, of at most `limit` elements. Requires: limit > 0.
 void split_into_runs(const Transfer& transfer, ElementCount limit, std::vector<Box>& parts);
 

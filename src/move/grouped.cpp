@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "move/grouped.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "move/transfer.hpp"
+
+namespace shardwire::move {
+
+namespace {
+
+using transport::Fault;
+
+ByteCount staged_bytes(const std::vector<RoundPart>& parts) {
+  ByteCount bytes = 0;
+  for (const RoundPart& part : parts) bytes += part.in_place ? 0 : part.bytes;
+  return bytes;
+}
+
+// Less than this is not worth a thread switch.
+constexpr ByteCount max_bytes_at_once = 16u << 10;
+
+}  // namespace
+
+/// The pieces of one stream on this side, found by their place in it.
+struct GroupedMove::Side {
+  std::vector<GroupedPiece> pieces;
+  std::vector<ByteCount> ends;  // of each piece in the stream
+
+  explicit Side(std::vector<GroupedPiece> of) : pieces(std::move(of)) {
+    ByteCount end = 0;
+    for (const GroupedPiece& piece : pieces) ends.push_back(end += bytes_of_box(piece.box, piece.item_bytes));
+  }
+  /// Calls visit(piece, box, position) for the boxes that the range is made of, in its order; `position` in the range.
+  template <typename Visit>
+  void each(const RoundPart& part, Visit visit) const {
+    std::vector<Box> boxes;
+    ByteCount at = part.offset_bytes;
+    const ByteCount end = part.offset_bytes + part.bytes;
+    auto index = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), at) - ends.begin());
+    for (; at < end; ++index) {
+      const GroupedPiece& piece = pieces[index];
+      const ByteCount begin = ends[index] - bytes_of_box(piece.box, piece.item_bytes);
+      const ByteCount past = std::min(end, ends[index]);
+      boxes.clear();
+      split_range(piece.box, static_cast<ElementCount>((at - begin) / piece.item_bytes),
+                  static_cast<ElementCount>((past - begin) / piece.item_bytes), boxes);
+      for (const Box& box : boxes) {
+        visit(piece, box, at - part.offset_bytes);
+        at += bytes_of_box(box, piece.item_bytes);
+      }
+    }
+  }
+  /// Where a run that goes in place begins.
+  [[nodiscard]] std::byte* place_of(const RoundPart& part) const {
+    std::byte* place = nullptr;
+    each(part, [&](const GroupedPiece& piece, const Box& box, ByteCount position) {
+      const memory::StridedCopy run(box, piece.placed, memory::packed(box), piece.item_bytes);
+      if (position == 0) place = piece.memory + run.source_span().first;
+    });
+    return place;
+  }
+};
+
+struct GroupedMove::State : std::enable_shared_from_this<State> {
+  State(GroupedJob job, transport::Collective& own_collective, memory::CopyQueue& own_copies)
+      : collective(own_collective),
+        copies(own_copies),
+        rounds(plan_rounds(job.streams, job.limits, job.member)),
+        outgoing(sides_of(std::move(job.outgoing))),
+        incoming(sides_of(std::move(job.incoming))) {
+    for (const Round& round : rounds) {
+      staging_bytes = std::max(staging_bytes, staged_bytes(round.sends) + staged_bytes(round.receives));
+    }
+  }
+
+  static std::map<int, Side> sides_of(std::map<int, std::vector<GroupedPiece>> pieces) {
+    std::map<int, Side> sides;
+    for (auto& [peer, list] : pieces) sides.emplace(peer, Side(std::move(list)));
+    return sides;
+  }
+  [[nodiscard]] const Round& round() const { return rounds[next]; }
+  [[nodiscard]] bool over() const { return !under_way && (fault || next == rounds.size()); }
+
+  void fail(Fault why) {
+    if (!fault) fault = std::move(why);
+  }
+
+  // --- the three steps of a round; each begins the next one when it is over ---
+
+  void pack() {
+    under_way = true;
+    ByteCount offset = 0;
+    std::vector<memory::QueuedCopy> list;
+    for (const RoundPart& part : round().sends) {
+      const Side& side = outgoing.at(part.peer);
+      if (part.in_place) {
+        sends.push_back({part.peer, {side.place_of(part), part.bytes, staging.place}});
+        continue;
+      }
+      std::byte* const to = staging.address + offset;
+      side.each(part, [&](const GroupedPiece& piece, const Box& box, ByteCount position) {
+        list.push_back({memory::StridedCopy(box, piece.placed, memory::packed(box), piece.item_bytes), piece.memory,
+                        to + position});
+      });
+      sends.push_back({part.peer, {to, part.bytes, staging.place}});
+      offset += part.bytes;
+    }
+    for (const RoundPart& part : round().receives) {
+      std::byte* const to = part.in_place ? incoming.at(part.peer).place_of(part) : staging.address + offset;
+      receives.push_back({part.peer, {to, part.bytes, staging.place}});
+      offset += part.in_place ? 0 : part.bytes;
+    }
+    copy(std::move(list), &State::post);
+  }
+
+  void post() {
+    collective.round(sends, receives, [self = weak_from_this()](const transport::Outcome& outcome) {
+      const auto state = self.lock();
+      if (!state) return;
+      state->advance(outcome, &State::unpack);
+    });
+  }
+
+  void unpack() {
+    std::vector<memory::QueuedCopy> list;
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+      const RoundPart& part = round().receives[i];
+      if (part.in_place) continue;
+      incoming.at(part.peer).each(part, [&](const GroupedPiece& piece, const Box& box, ByteCount position) {
+        list.push_back({memory::StridedCopy(box, memory::packed(box), piece.placed, piece.item_bytes),
+                        receives[i].memory.address + position, piece.memory});
+      });
+    }
+    copy(std::move(list), &State::end_round);
+  }
+
+  void end_round() {
+    sends.clear();
+    receives.clear();
+    ++next;
+    under_way = false;
+  }
+
+  void copy(std::vector<memory::QueuedCopy> list, void (State::*then)()) {
+    if (list.empty()) return advance(std::nullopt, then);
+    ByteCount bytes = 0;
+    for (const memory::QueuedCopy& one : list) bytes += one.copy.bytes();
+    const std::size_t count = list.size();
+    copies.submit({.count = count,
+                   .copy = [list = std::move(list)](std::size_t index) { return list[index]; },
+                   .at_once = bytes <= max_bytes_at_once},
+                  [self = weak_from_this(), then](memory::CopyResult& result) {
+                    const auto state = self.lock();
+                    if (!state) return;
+                    state->advance(result.error ? fault_of(result.error) : std::nullopt, then);
+                  });
+  }
+
+  // What has ended here ends nobody else: the others are told by who gives the group up.
+  void advance(const transport::Outcome& outcome, void (State::*then)()) {
+    if (outcome) fail(*outcome);
+    if (fault) {
+      under_way = false;
+      return;
+    }
+    try {
+      (this->*then)();
+    } catch (const std::exception&) {
+      fail(*fault_of(std::current_exception()));
+      under_way = false;
+    }
+  }
+  static transport::Outcome fault_of(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& reason) {
+      return Fault{reason.code(), reason.what()};
+    } catch (const std::exception& reason) {
+      return Fault{ErrorCode::internal, reason.what()};
+    }
+  }
+
+  transport::Collective& collective;
+  memory::CopyQueue& copies;
+  std::vector<Round> rounds;
+  std::map<int, Side> outgoing;
+  std::map<int, Side> incoming;
+  ByteCount staging_bytes = 0;
+  transport::Memory staging;
+  std::size_t next = 0;
+  bool under_way = false;
+  std::vector<transport::GroupSend> sends;  // of the round that is under way
+  std::vector<transport::GroupReceive> receives;
+  std::optional<Fault> fault;
+};
+
+GroupedMove::GroupedMove(GroupedJob job, transport::Collective& collective, memory::CopyQueue& copies,
+                         const Staging& staging)
+    : state_(std::make_shared<State>(std::move(job), collective, copies)) {
+  state_->staging = staging(state_->staging_bytes);
+}
+
+GroupedMove::~GroupedMove() = default;
+
+bool GroupedMove::progress() {
+  const bool moved = state_->collective.progress();
+  const bool copied = state_->copies.poll() > 0;
+  if (state_->under_way || state_->over()) return moved || copied;
+  state_->pack();
+  return true;
+}
+
+bool GroupedMove::over() const {
+  return state_->over();
+}
+
+const std::optional<Fault>& GroupedMove::fault() const {
+  return state_->fault;
+}
+
+void GroupedMove::abort() {
+  state_->fail({ErrorCode::cancelled, "the rounds were given up from this side"});
+  state_->collective.abort();
+}
+
+std::size_t GroupedMove::rounds() const {
+  return state_->rounds.size();
+}
+
+ByteCount GroupedMove::staging_bytes() const {
+  return state_->staging_bytes;
+}
+
+}  // namespace shardwire::move

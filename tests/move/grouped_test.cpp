@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "move/grouped.hpp"
+
+#include <algorithm>
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <deque>
+#include <numeric>
+
+#include "memory/copier.hpp"
+#include "move/transfer.hpp"
+#include "support/deadline.hpp"
+#include "support/random_layout.hpp"
+
+using namespace shardwire;
+using namespace shardwire::move;
+using test::pick;
+using test::Random;
+using namespace std::chrono_literals;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+const transport::CollectiveTransport& loopback() {
+  return *std::ranges::find(transport::registered_collectives(), "loopback", &transport::CollectiveTransport::name);
+}
+
+// A box of its own buffer, dims in any order, now and then with gaps.
+PlacedBox random_placed(Random& random, const Box& box) {
+  PlacedBox placed{box, pick(random, 0, 3), Extents::filled(box.dims(), 0)};
+  std::vector<std::size_t> order(box.dims());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (pick(random, 0, 1) == 0) std::shuffle(order.begin(), order.end(), random);
+  Extent stride = pick(random, 0, 2) == 0 ? 2 : 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    placed.local_strides[order[i]] = stride;
+    stride *= box.size[order[i]] + pick(random, 0, 1);
+  }
+  return placed;
+}
+
+/// One piece on both sides, with memory of its own.
+struct Both {
+  Box box;
+  ByteCount item_bytes;
+  PlacedBox held;
+  PlacedBox wanted;
+  Bytes source;
+  Bytes target;
+  Bytes expected;
+};
+
+Both random_piece(Random& random) {
+  Extents shape = Extents::filled(static_cast<std::size_t>(pick(random, 1, 3)), 1);
+  for (Extent& extent : shape) extent = pick(random, 1, 12);
+  Both both{Box::whole(shape), ByteCount{1} << pick(random, 0, 3), {}, {}, {}, {}, {}};
+  both.held = random_placed(random, both.box);
+  both.wanted = random_placed(random, both.box);
+  const memory::StridedCopy copy(both.box, both.held, both.wanted, both.item_bytes);
+  both.source.resize(static_cast<std::size_t>(copy.source_span().past));
+  for (std::byte& byte : both.source) byte = static_cast<std::byte>(random());
+  both.target.assign(static_cast<std::size_t>(copy.target_span().past), std::byte{0x5a});
+  both.expected = both.target;
+  copy.run_all(both.source.data(), both.expected.data());
+  return both;
+}
+
+/// All members of a job in one thread.
+struct Job {
+  Job(Random& random, int members, RoundLimits limits) : moves(static_cast<std::size_t>(members)) {
+    limits.members = members;
+    jobs.resize(moves.size());
+    for (GroupedJob& job : jobs) job.limits = limits;
+    for (int from = 0; from < members; ++from) {
+      for (int to = 0; to < members; ++to) {
+        if (from == to || pick(random, 0, 2) == 0) continue;
+        Stream& stream = streams.emplace_back(Stream{from, to, {}});
+        for (int i = pick(random, 1, 4); i > 0; --i) {
+          Both& both = pieces.emplace_back(random_piece(random));
+          const memory::StridedCopy copy(both.box, both.held, both.wanted, both.item_bytes);
+          stream.pieces.push_back({copy.bytes(), copy.run_bytes(), both.item_bytes});
+          jobs[static_cast<std::size_t>(from)].outgoing[to].push_back(
+              {both.box, both.held, both.item_bytes, both.source.data()});
+          jobs[static_cast<std::size_t>(to)].incoming[from].push_back(
+              {both.box, both.wanted, both.item_bytes, both.target.data()});
+        }
+      }
+    }
+    const Bytes id = loopback().make_id();
+    staging.resize(moves.size());
+    for (int member = 0; member < members; ++member) {
+      const auto index = static_cast<std::size_t>(member);
+      jobs[index].member = member;
+      jobs[index].streams = streams;
+      groups.push_back(loopback().open({.id = id, .rank = member, .size = members}));
+      moves[index] =
+          std::make_unique<GroupedMove>(std::move(jobs[index]), *groups.back(), copies, [&](ByteCount bytes) {
+            staging[index].resize(static_cast<std::size_t>(bytes));
+            return transport::host_memory(staging[index]);
+          });
+    }
+  }
+  bool run() {
+    return test::run_until(
+        [&] {
+          for (const auto& move : moves) move->progress();
+        },
+        [&] { return std::ranges::all_of(moves, [](const auto& move) { return move->over(); }); }, 20s);
+  }
+
+  memory::Copier copier{2, [] {}};
+  memory::HostCopies copies{copier};
+  std::vector<std::unique_ptr<transport::Collective>> groups;
+  std::vector<Stream> streams;
+  std::deque<Both> pieces;
+  std::vector<GroupedJob> jobs;
+  std::vector<Bytes> staging;
+  std::vector<std::unique_ptr<GroupedMove>> moves;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(grouped)
+
+BOOST_DATA_TEST_CASE(every_piece_comes_to_its_place_whatever_is_cut, data::xrange(25), repeat) {
+  const test::Deadline deadline(60s);
+  Random random(test::seed() + static_cast<std::uint64_t>(repeat));
+  const RoundLimits limits{
+      .staging_bytes = static_cast<ByteCount>(pick(random, 0, 1) == 0 ? pick(random, 8, 100) : 5000),
+      .max_operations = pick(random, 1, 12),
+      .in_place_bytes = static_cast<ByteCount>(pick(random, 1, 200))};
+  Job job(random, pick(random, 2, 7), limits);
+  BOOST_REQUIRE(job.run());
+  for (const auto& move : job.moves) {
+    BOOST_TEST(!move->fault());
+    BOOST_TEST(move->staging_bytes() <= limits.staging_bytes);
+  }
+  for (const Both& both : job.pieces) BOOST_REQUIRE((both.target == both.expected));
+}
+
+BOOST_AUTO_TEST_CASE(who_gives_up_ends_it_for_all) {
+  const test::Deadline deadline(60s);
+  Random random(test::seed());
+  Job job(random, 4, {.staging_bytes = 64});
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& move : job.moves) move->progress();
+  }
+  job.moves[2]->abort();
+  BOOST_REQUIRE(job.run());
+  for (std::size_t member = 0; member < 4; ++member) {
+    BOOST_REQUIRE(job.moves[member]->fault());
+    BOOST_TEST((job.moves[member]->fault()->code == (member == 2 ? ErrorCode::cancelled : ErrorCode::peer_lost)));
+  }
+}
+
+BOOST_DATA_TEST_CASE(ranges_of_a_box_come_in_row_major_order, data::xrange(40), repeat) {
+  Random random(test::seed() + static_cast<std::uint64_t>(repeat));
+  const Box box = random_piece(random).box;
+  const ElementCount first = pick(random, 0, static_cast<int>(box.volume()));
+  const ElementCount past = pick(random, static_cast<int>(first), static_cast<int>(box.volume()));
+  std::vector<Box> parts;
+  split_range(box, first, past, parts);
+  BOOST_TEST(parts.size() <= 2 * box.dims());
+  // Numbered by element, what the parts hold is the range.
+  std::vector<ElementCount> numbers(static_cast<std::size_t>(box.volume()));
+  std::iota(numbers.begin(), numbers.end(), ElementCount{0});
+  std::vector<ElementCount> found;
+  for (const Box& part : parts) {
+    std::vector<ElementCount> some(static_cast<std::size_t>(part.volume()));
+    memory::StridedCopy(part, memory::packed(box), memory::packed(part), sizeof(ElementCount))
+        .run_all(reinterpret_cast<const std::byte*>(numbers.data()), reinterpret_cast<std::byte*>(some.data()));
+    found.insert(found.end(), some.begin(), some.end());
+  }
+  BOOST_TEST((found == std::vector<ElementCount>(numbers.begin() + first, numbers.begin() + past)));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
