@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "geometry/footprint.hpp"
@@ -66,7 +67,12 @@ TensorPlaces places_of(const Catalog& catalog) {
     if (entry.view.data == nullptr || entry.view.kind == MemoryKind::host) continue;
     const PlacedBoxes& boxes = boxes_of(entry, catalog.layout_rank(), cache);
     if (boxes.local_end() == 0) continue;
-    places[i] = found.runtime->find(entry.view.data);
+    try {
+      places[i] =
+          found.runtime->find(entry.view.data, static_cast<ByteCount>(boxes.local_end()) * item_size(entry.spec.dtype));
+    } catch (const Error& error) {
+      refuse(error.code(), entry, std::string("cannot be used: ") + error.what());
+    }
     any = any || places[i];
     if (places[i]) {
       const std::string fault = fault_of(entry, *places[i], boxes);
@@ -82,8 +88,13 @@ TensorPlaces places_of(const Catalog& catalog) {
 bool is_still_there(const memory::DeviceAllocation& allocation, const std::byte* data) {
   const memory::FoundRuntime found = memory::device_runtime();
   if (!found.runtime) return false;
-  const auto now = found.runtime->find(data);
-  return now && now->number == allocation.number && now->device == allocation.device;
+  try {
+    // As it was asked about: to the end of the same chunks.
+    const auto now = found.runtime->find(data, static_cast<ByteCount>(allocation.address + allocation.bytes - data));
+    return now && now->number == allocation.number && now->device == allocation.device;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 int device_of(const TensorPlaces& places, std::size_t entry) {

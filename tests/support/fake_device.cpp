@@ -201,7 +201,7 @@ const FakeDevices::Block* FakeDevices::around(const void* address) const {
   return block.live && number_of(address) - number_of(block.seen) < block.bytes ? &block : nullptr;
 }
 
-std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address) const {
+std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, ByteCount /*bytes*/) const {
   const std::lock_guard lock(mutex_);
   const Block* block = around(address);
   if (block == nullptr) return std::nullopt;

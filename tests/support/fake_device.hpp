@@ -33,7 +33,7 @@ class FakeDevices final : public memory::DeviceRuntime {
 
   [[nodiscard]] std::string version() const override { return "devices of the tests"; }
   [[nodiscard]] int device_count() const override { return devices_; }
-  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* address) const override;
+  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* address, ByteCount bytes) const override;
   std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<memory::DeviceStream> open_stream(int device) override;
