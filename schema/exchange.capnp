@@ -3,6 +3,7 @@
 @0xb7c1d5a2e94f3a68;
 
 using Cxx = import "/capnp/c++.capnp";
+using Common = import "common.capnp";
 using Control = import "control.capnp";
 $Cxx.namespace("shardwire::schema");
 
@@ -14,6 +15,12 @@ struct ExchangeNote {
   writes @4 :List(Write);
   aliases @5 :List(Alias);
   stagingBytes @6 :UInt64;
+  collectives @7 :List(Text);
+  forced @8 :Bool;
+  groupId @9 :Data;
+  steps @10 :UInt32;
+  requests @11 :List(Request);
+  requestBoxes @12 :Common.Boxes;  # one for each request
 
   struct Part {
     fqn @0 :Text;
@@ -24,6 +31,13 @@ struct ExchangeNote {
   struct Alias {
     alias @0 :Text;
     fqn @1 :Text;
+  }
+  struct Request {
+    source @0 :UInt32;
+    tensor @1 :UInt32;
+    bytes @2 :UInt64;
+    runBytes @3 :UInt64;
+    itemBytes @4 :UInt32;
   }
   struct Write {
     part @0 :UInt32;

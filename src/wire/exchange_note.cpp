@@ -31,6 +31,15 @@ ExchangeWrite read_write(schema::ExchangeNote::Write::Reader from, std::size_t p
   return write;
 }
 
+// What planning rounds divides by.
+void check_request(const ExchangeRequest& request, const Input& in) {
+  if (request.item_bytes == 0 || request.run_bytes == 0 || request.run_bytes % request.item_bytes != 0 ||
+      request.bytes % request.run_bytes != 0) {
+    in.reject(fmt::format("wants {} bytes in runs of {} of elements of {}", request.bytes, request.run_bytes,
+                          request.item_bytes));
+  }
+}
+
 }  // namespace
 
 Bytes encode_exchange_note(const ExchangeNote& note) {
@@ -57,6 +66,21 @@ Bytes encode_exchange_note(const ExchangeNote& note) {
       writes[i].setBytes(write.bytes);
       fill(writes[i].initDestroys(static_cast<unsigned>(write.destroys.size())), write.destroys);
     }
+    auto collectives = out.initCollectives(static_cast<unsigned>(note.collectives.size()));
+    for (unsigned i = 0; i < collectives.size(); ++i) collectives.set(i, text_of(note.collectives[i]));
+    out.setForced(note.forced);
+    out.setGroupId(data_of(note.group_id));
+    out.setSteps(note.steps);
+    auto requests = out.initRequests(static_cast<unsigned>(note.requests.size()));
+    for (unsigned i = 0; i < requests.size(); ++i) {
+      requests[i].setSource(note.requests[i].source);
+      requests[i].setTensor(note.requests[i].tensor);
+      requests[i].setBytes(note.requests[i].bytes);
+      requests[i].setRunBytes(note.requests[i].run_bytes);
+      requests[i].setItemBytes(note.requests[i].item_bytes);
+    }
+    write_boxes(out.initRequestBoxes(), note.requests.size(),
+                [&](std::size_t i) -> const Box& { return note.requests[i].box; });
     auto aliases = out.initAliases(static_cast<unsigned>(note.aliases.size()));
     for (unsigned i = 0; i < aliases.size(); ++i) {
       aliases[i].setAlias(text_of(note.aliases[i].alias));
@@ -91,6 +115,21 @@ ExchangeNote decode_exchange_note(std::span<const std::byte> bytes) {
       note.aliases.push_back({in.name(alias.getAlias(), max_fqn_bytes), in.name(alias.getFqn(), max_fqn_bytes)});
     }
     note.staging_bytes = from.getStagingBytes();
+    for (const auto name : in.at("ExchangeNote.collectives").list(from.getCollectives())) {
+      note.collectives.push_back(in.name(name, max_name_bytes));
+    }
+    note.forced = from.getForced();
+    note.group_id = in.at("ExchangeNote.groupId").data(from.getGroupId(), max_name_bytes);
+    note.steps = from.getSteps();
+    std::vector<Box> boxes = in.at("ExchangeNote.requestBoxes").boxes(from.getRequestBoxes());
+    const auto requests = in.at("ExchangeNote.requests").list(from.getRequests());
+    if (boxes.size() != requests.size()) in.reject(fmt::format("has {} boxes", boxes.size()));
+    for (const auto request : requests) {
+      in.at("ExchangeNote.requests", note.requests.size());
+      note.requests.push_back({request.getSource(), request.getTensor(), std::move(boxes[note.requests.size()]),
+                               request.getBytes(), request.getRunBytes(), request.getItemBytes()});
+      check_request(note.requests.back(), in);
+    }
     return note;
   });
 }

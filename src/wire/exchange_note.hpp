@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwire/box.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/tensor.hpp"
 
@@ -29,6 +30,17 @@ struct ExchangeWrite {
   bool operator==(const ExchangeWrite&) const = default;
 };
 
+/// A piece that this member wants in rounds of a collective.
+struct ExchangeRequest {
+  std::uint32_t source = 0;  ///< member
+  std::uint32_t tensor = 0;  ///< in what that member holds
+  Box box;
+  ByteCount bytes = 0;
+  ByteCount run_bytes = 0;       ///< longest range that lies in one piece on both sides; divides `bytes`
+  std::uint32_t item_bytes = 0;  ///< divides `run_bytes`
+  bool operator==(const ExchangeRequest&) const = default;
+};
+
 /// One member's word at a barrier of an exchange.
 struct ExchangeNote {
   struct Failure {
@@ -41,6 +53,12 @@ struct ExchangeNote {
   std::vector<ExchangeWrite> writes{};
   std::vector<Alias> aliases{};  ///< second names of parameters, as this member's catalogs have them
   ByteCount staging_bytes = 0;   ///< this member's budget; 0 in notes that plan nothing
+  /// Collectives that this member could move its bytes with: name and domain.
+  std::vector<std::string> collectives{};
+  bool forced = false;      ///< this member was told to use one of them
+  Bytes group_id{};         ///< of the group that they all join; member 0 says it
+  std::uint32_t steps = 0;  ///< restores of this member until the next barrier
+  std::vector<ExchangeRequest> requests{};
   bool operator==(const ExchangeNote&) const = default;
 };
 

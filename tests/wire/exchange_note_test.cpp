@@ -38,4 +38,12 @@ BOOST_AUTO_TEST_CASE(indices_outside_of_the_list_and_slices_past_their_count_are
   check_refused({.parts = {{{"w", "m"}, 0, 0}}}, "parts");
 }
 
+BOOST_AUTO_TEST_CASE(requests_that_cannot_be_cut_are_refused) {
+  const Box box = Box::whole({4});
+  check_refused({.requests = {{0, 0, box, 16, 8, 0}}}, "requests");
+  check_refused({.requests = {{0, 0, box, 16, 0, 4}}}, "requests");
+  check_refused({.requests = {{0, 0, box, 16, 6, 4}}}, "requests");
+  check_refused({.requests = {{0, 0, box, 12, 8, 4}}}, "requests");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

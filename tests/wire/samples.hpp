@@ -73,6 +73,20 @@ class Maker {
     });
     note.aliases = several<Alias>(4, [&] { return Alias{text(30), text(30)}; });
     note.staging_bytes = random_();
+    note.collectives = several<std::string>(3, [&] { return text(40); });
+    note.forced = below(2) == 0;
+    note.group_id = bytes(128);
+    note.steps = static_cast<std::uint32_t>(random_());
+    note.requests = several<ExchangeRequest>(5, [&] {
+      const auto item = static_cast<std::uint32_t>(1 + below(8));
+      const ByteCount run = item * (1 + below(100));
+      return ExchangeRequest{static_cast<std::uint32_t>(rank()),
+                             static_cast<std::uint32_t>(below(1000)),
+                             box(),
+                             run * below(50),
+                             run,
+                             item};
+    });
     return note;
   }
 
