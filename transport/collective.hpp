@@ -64,6 +64,8 @@ struct CollectiveTransport {
   MemoryKind memory;  ///< that it moves
   bool watches;       ///< finds out by itself when a member gives up or goes, and when two sides do not agree
   Viability (*probe)();
+  /// A group is of members whose domains are equal.
+  std::string (*domain)();
   Bytes (*make_id)();
   /// Returns at once: members may come one after the other, and the first round waits for all.
   std::unique_ptr<Collective> (*open)(const GroupSetup& setup);

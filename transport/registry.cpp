@@ -96,6 +96,7 @@ namespace loopback {
 Viability probe(Asked);
 std::unique_ptr<Fabric> open();
 Viability probe_collective();
+std::string collective_domain();
 Bytes make_group_id();
 std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 }  // namespace loopback
@@ -103,6 +104,7 @@ std::unique_ptr<Collective> open_collective(const GroupSetup& setup);
 namespace nccl {
 #if SHARDWIRE_HAVE_NCCL
 Viability probe();
+std::string domain();
 Bytes make_group_id();
 std::unique_ptr<Collective> open(const GroupSetup& setup);
 #else
@@ -111,6 +113,9 @@ std::unique_ptr<Collective> open(const GroupSetup& setup);
 }
 static Viability probe() {
   return {false, SHARDWIRE_NCCL_DETAIL};
+}
+static std::string domain() {
+  refuse();
 }
 static Bytes make_group_id() {
   refuse();
@@ -145,9 +150,9 @@ constexpr std::array table{
     Transport{"loopback", Reach::process, {.map = 1, .read = 1, .message = 1}, loopback::probe, loopback::open},
 };
 constexpr std::array collectives{
-    CollectiveTransport{"nccl", MemoryKind::cuda, false, nccl::probe, nccl::make_group_id, nccl::open},
-    CollectiveTransport{"loopback", MemoryKind::host, true, loopback::probe_collective, loopback::make_group_id,
-                        loopback::open_collective},
+    CollectiveTransport{"nccl", MemoryKind::cuda, false, nccl::probe, nccl::domain, nccl::make_group_id, nccl::open},
+    CollectiveTransport{"loopback", MemoryKind::host, true, loopback::probe_collective, loopback::collective_domain,
+                        loopback::make_group_id, loopback::open_collective},
 };
 
 [[noreturn]] void refuse_auto(const std::string& reasons) {

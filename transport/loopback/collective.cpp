@@ -222,6 +222,14 @@ Bytes make_group_id() {
   for (int i = 0; i < 4; ++i) append(id, static_cast<std::uint32_t>(random()));
   return id;
 }
+// Another process has another one; a child of fork() has no session.
+std::string collective_domain() {
+  static const std::string domain = [] {
+    std::random_device random;
+    return fmt::format("process {} {:08x}{:08x}", ::getpid(), random(), random());
+  }();
+  return domain;
+}
 std::unique_ptr<Collective> open_collective(const GroupSetup& setup) {
   return std::make_unique<LoopbackCollective>(setup);
 }

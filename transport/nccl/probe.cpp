@@ -39,6 +39,13 @@ Viability probe() {
   return {true, fmt::format("NCCL {}, {}", version_text(version), found.runtime->version())};
 }
 
+std::string domain() {
+  const Found found = require();
+  int version = 0;
+  if (found.api->version(&version) != success) throw Error(ErrorCode::unsupported, "NCCL does not say its version");
+  return version_text(version);
+}
+
 Bytes make_group_id() {
   const Found found = require();
   UniqueId id;
