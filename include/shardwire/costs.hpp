@@ -25,7 +25,7 @@ enum class Way : std::uint8_t {
   over_read,  ///< one-sided reads across the gaps between runs, into staging; the bytes of the gaps are counted as extra
   straight,   ///< one message for each run, sent from where it lies into where it belongs
   packed,     ///< runs collected into messages, through staging on both sides
-  grouped,    ///< rounds of a collective that all members take part in; no transport of this version offers it
+  grouped,    ///< rounds of a collective that all members take part in; in exchanges only
 };
 inline constexpr std::size_t way_count = 7;
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,7 @@ struct RestoreReport {
   ByteCount extra = 0;   ///< bytes moved beyond what was needed
   ByteCount again = 0;   ///< bytes moved again after a fault
   WayTable ways;
+  std::uint64_t rounds = 0;  ///< of a collective, in exchanges that take the way grouped
   StageSeconds seconds;
   ByteCount staging_budget = 0;
   ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target

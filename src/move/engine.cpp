@@ -58,7 +58,14 @@ std::array<WayEngine*, 6> Engine::all() const {
 void Engine::add(std::shared_ptr<const std::vector<Transfer>> transfers) {
   const auto& added = shared_->transfers.emplace_back(std::move(transfers));
   for (const Transfer& transfer : *added) shared_->tally.expect(transfer);
-  for (const Transfer& transfer : *added) engine_of(transfer).add(transfer);
+  for (const Transfer& transfer : *added) {
+    if (transfer.way != Way::grouped) engine_of(transfer).add(transfer);
+  }
+}
+
+void Engine::brought(std::span<const Transfer* const> transfers, double digest_seconds) {
+  shared_->digest_seconds += digest_seconds;
+  for (const Transfer* transfer : transfers) shared_->tally.arrived(*transfer, bytes_of(*transfer));
 }
 
 std::vector<TransferPart> Engine::drop(std::uint32_t peer) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "move/messages.hpp"
 #include "move/staging.hpp"
@@ -32,6 +33,11 @@ class Engine {
   /// More to do, now or later. What drop() has given back is expected once, however often it is added. Requires: no peer of
   /// these has been dropped.
   void add(std::shared_ptr<const std::vector<Transfer>> transfers);
+  /// Rounds of a collective are under way, or over: what goes by them is none of the engine's work, but of its books.
+  void rounds_began() { shared_->tally.began(Way::grouped); }
+  void rounds_ended() { shared_->tally.ended(Way::grouped); }
+  /// All of these are in place. Requires: their way is grouped.
+  void brought(std::span<const Transfer* const> transfers, double digest_seconds);
   /// Takes nothing more from this peer, whatever it still sends. Returns parts of its transfers that have not come, for
   /// somebody else to bring, and that nobody writes any more. What is in flight ends first, as it can: call again after
   /// Events::changed(), as long as tally().owed_bytes() says that there is something. The restore is not complete before all of it is

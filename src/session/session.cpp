@@ -45,7 +45,8 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::vector<int> replace(const std::shared_ptr<PublicationState>& old, const PublicationState::Update& update,
                            std::shared_ptr<PublicationState>& fresh);
   enum class Aliasing : std::uint8_t { refused, checked_before };
-  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing);
+  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing,
+                                        std::shared_ptr<GroupedHandover> grouped = nullptr);
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   std::vector<PeerPath> paths(const std::string& from, Duration timeout);
@@ -366,7 +367,8 @@ void SessionState::refuse_aliasing(const Catalog& wanted) {
   checked_beside_ = std::move(generations);
 }
 
-std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing) {
+std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing,
+                                                    std::shared_ptr<GroupedHandover> grouped) {
   Loop& loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
@@ -391,8 +393,9 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   const auto withdrawal =
       aliasing == Aliasing::refused ? RestoreRun::Withdrawal::plans_anew : RestoreRun::Withdrawal::ends;
   loop.post([this, state, run, wanted, places = std::move(places), options = std::move(options), withdrawal, began,
-             join_seconds] {
-    auto made = std::make_unique<RestoreRun>(*core_, state, wanted, places, options, withdrawal, began, join_seconds);
+             join_seconds, grouped = std::move(grouped)] {
+    auto made =
+        std::make_unique<RestoreRun>(*core_, state, wanted, places, options, withdrawal, began, join_seconds, grouped);
     *run = made.get();
     core_->start(std::move(made));
   });
@@ -417,9 +420,13 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   calls.publish = [this](const Catalog& catalog, const PublishOptions& how) {
     return Publication(publish(catalog, how));
   };
-  calls.restore = [this](const Catalog& catalog, RestoreOptions how) {
-    return Restore(restore(catalog, std::move(how), Aliasing::checked_before));
+  calls.restore = [this](const Catalog& catalog, RestoreOptions how, std::shared_ptr<GroupedHandover> grouped) {
+    return Restore(restore(catalog, std::move(how), Aliasing::checked_before, std::move(grouped)));
   };
+  calls.run_closed = [this](std::shared_ptr<GroupedHandover> grouped) {
+    running().post([grouped = std::move(grouped)] { grouped->run_closed(); });
+  };
+  calls.forced_grouped = way_of_environment() == Way::grouped;
   return shardwire::exchange(held, wanted, options, calls);
 }
 

@@ -2,7 +2,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <random>
+#include <string>
 
 #include "support/job.hpp"
 #include "support/seed.hpp"
@@ -143,9 +146,99 @@ void all_exchange(int members, const std::vector<Placed>& tensors, std::size_t r
   }
 }
 
+/// The way of all exchanges while this lives; null: as the library likes.
+class ForcedWay {
+ public:
+  explicit ForcedWay(const char* way) {
+    if (const char* value = std::getenv(name)) before_ = value;
+    set(way);
+  }
+  ~ForcedWay() { set(before_ ? before_->c_str() : nullptr); }
+  ForcedWay(const ForcedWay&) = delete;
+  ForcedWay& operator=(const ForcedWay&) = delete;
+  static void set(const char* way) { way == nullptr ? ::unsetenv(name) : ::setenv(name, way, 1); }
+
+ private:
+  static constexpr const char* name = "SHARDWIRE_WAY";
+  std::optional<std::string> before_;
+};
+
+void check_grouped(const RestoreReport& report) {
+  check_report(report);
+  require(report.ways[Way::grouped].bytes == report.moved, "all that crossed went in rounds");
+  require(report.moved == 0 || report.rounds > 0, "there were rounds");
+  for (const PeerReport& peer : report.peers) {
+    require(peer.path == "local" || peer.path == "loopback/grouped", "paths are of rounds: " + peer.path);
+  }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(exchange)
+
+BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
+  const ForcedWay grouped("grouped");
+  constexpr int members = 4;
+  std::vector<Placed> tensors = layers(4, members);
+  const std::size_t room = pack(tensors, members, 0);
+  for (const Verify verify : {Verify::none, Verify::digest}) {
+    for (const ByteCount staging : {ByteCount{96} << 10, ByteCount{1} << 20}) {
+      const auto port = free_port();
+      on_members(members, [&](int rank) {
+        Session session = Session::join(member(rank, members, port), tight());
+        const Outcome outcome =
+            exchange_in_place(session, tensors, room, members, rank % 2 == 0, with(staging, verify));
+        require(outcome.good, "every byte is as expected");
+        check_grouped(outcome.report);
+        require(verify == Verify::none || outcome.report.digest_seconds > 0, "digests cost what they cost");
+        session.close(10s);
+      });
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(one_member_that_is_told_so_brings_all_into_rounds_and_all_can_go_back) {
+  const ForcedWay none(nullptr);
+  std::vector<Placed> tensors = layers(1, 3);
+  const std::size_t room = pack(tensors, 3, 0);
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), tight());
+    const auto exchanged = [&] { return exchange_in_place(session, tensors, room, 3, true, with(1 << 20)); };
+    const Outcome before = exchanged();
+    require(before.good && before.report.rounds == 0, "nothing goes in rounds unasked");
+    session.gather("before", {}, 10s);
+    if (rank == 0) ForcedWay::set("grouped");
+    session.gather("set", {}, 10s);
+    const Outcome outcome = exchanged();
+    require(outcome.good, "every byte is as expected");
+    check_grouped(outcome.report);
+    session.gather("after", {}, 10s);
+    if (rank == 0) ForcedWay::set(nullptr);
+    session.gather("unset", {}, 10s);
+    const Outcome again = exchanged();
+    require(again.good && again.report.rounds == 0, "and back");
+    session.close(10s);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_leaves_before_the_rounds_ends_them_for_all_in_time) {
+  const ForcedWay grouped("grouped");
+  std::vector<Placed> tensors = layers(2, 3);
+  const std::size_t room = pack(tensors, 3, 0);
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), tight());
+    ExchangeOptions options = with(1 << 20);
+    options.deadline = 3s;
+    session.gather("all here", {}, 10s);
+    if (rank == 2) return;  // it never comes
+    const auto began = std::chrono::steady_clock::now();
+    const Error error = failure_of([&] { exchange_in_place(session, tensors, room, 3, true, options); });
+    require(error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::timed_out, error.what());
+    require(std::chrono::steady_clock::now() - began < 8s, "in time");
+  });
+}
 
 BOOST_AUTO_TEST_CASE(rows_become_columns_in_the_same_memory_on_all_members) {
   auto tensors = layers(6, 4);

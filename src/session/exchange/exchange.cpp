@@ -15,6 +15,7 @@
 #include "geometry/intervals.hpp"
 #include "memory/strided_copy.hpp"
 #include "session/exchange/exchange_plan.hpp"
+#include "session/exchange/rounds.hpp"
 #include "session/source/publication.hpp"
 #include "support/checked.hpp"
 
@@ -190,6 +191,8 @@ class Exchange {
   ExchangeNote make_note() {
     ExchangeNote note;
     note.staging_bytes = options_.staging_bytes;
+    note.collectives = offered_collectives();
+    note.forced = calls_.forced_grouped;
     std::vector<Claim> claims;
     std::vector<std::uint32_t> part_of;  // by claim
     std::map<ExchangePart, std::uint32_t> known;
@@ -271,6 +274,7 @@ class Exchange {
       std::vector<ExchangeNote> notes = agree(make_note());
       const auto least = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes);
       min_staging_bytes_ = least->staging_bytes;
+      choose_way(notes);
       names_ = OneName(notes);
       if (!whole && !names_.empty()) agree_on_names();
       use_one_name(notes, names_);
@@ -352,7 +356,7 @@ class Exchange {
         catalog_for(part.key).add(entry.spec, Layout::boxes({{wanted_.layout_rank(), std::move(plain)}}),
                                   View{.data = place.bytes.get()}, entry.absent);
       }
-      for (const Catalog& catalog : catalogs) restore(catalog, staged_bytes);
+      restore_all(catalogs, staged_bytes);
       agree({});  // nobody reads any more what may be overwritten now
       const auto began = Clock::now();
       for (const std::uint32_t part : now.writes) {
@@ -402,7 +406,119 @@ class Exchange {
         .add(spec, Layout::boxes({{rank, {Box::whole(spec.shape)}}}), View{.data = bytes.data()}, entry.absent);
   }
 
-  void restore(const Catalog& catalog, ByteCount staged_bytes) {
+  // Where one member takes the way grouped all do: rounds are of all.
+  void choose_way(std::span<const ExchangeNote> notes) {
+    if (std::ranges::none_of(notes, &ExchangeNote::forced)) return;
+    notified_ = true;  // all find the same
+    collective_ = &agreed_collective(notes);
+    notified_ = false;
+  }
+
+  void restore_all(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
+    if (collective_ == nullptr) {
+      for (const Catalog& catalog : catalogs) restore(catalog, staged_bytes);
+      return;
+    }
+    // Members may need another number of restores for this wave; who has no more takes part for the others.
+    ExchangeNote note;
+    note.steps = static_cast<std::uint32_t>(catalogs.size());
+    if (!rounds_ && calls_.member == 0) note.group_id = collective_->make_id();
+    const std::vector<ExchangeNote> notes = agree(note);
+    if (!rounds_) {
+      const auto members = static_cast<int>(notes.size());
+      rounds_ = std::make_unique<ExchangeRounds>(*collective_, notes.front().group_id, calls_.member, members);
+    }
+    const std::uint32_t steps = std::ranges::max_element(notes, {}, &ExchangeNote::steps)->steps;
+    for (std::size_t i = 0; i < steps; ++i) take_step(i < catalogs.size() ? &catalogs[i] : nullptr, staged_bytes);
+  }
+
+  // One restore of each member, or none, whose remote bytes come in rounds.
+  void take_step(const Catalog* catalog, ByteCount staged_bytes) {
+    const auto handover = std::make_shared<GroupedHandover>(collective_->name);  // owners: see RestoreRun
+    Restore running;
+    std::vector<GroupedHandover::Item> items;
+    if (catalog != nullptr) {
+      RestoreOptions options = restore_options();
+      options.way = Way::grouped;
+      running = calls_.restore(*catalog, options, handover);
+      if (auto offered = handover->wait(began_ + options_.deadline)) {
+        items = std::move(*offered);
+      } else {
+        running.wait();  // it has failed before it knew what is to come, and says why
+      }
+    }
+    ExchangeNote note;
+    std::vector<move::GroupedPiece> incoming;
+    for (GroupedHandover::Item& item : items) {
+      note.requests.push_back({static_cast<std::uint32_t>(item.member), item.held_tensor, item.piece.box,
+                               static_cast<ByteCount>(item.piece.box.volume()) * item.piece.item_bytes, item.run_bytes,
+                               static_cast<std::uint32_t>(item.piece.item_bytes)});
+      incoming.push_back(std::move(item.piece));
+    }
+    const std::vector<ExchangeNote> notes = agree(note);
+    move::GroupedJob job = grouped_job(notes, calls_.member, min_staging_bytes_ / 4, incoming,
+                                       [this](const wire::ExchangeRequest& request) { return held_piece(request); });
+    agree({});  // every member holds what it is asked for
+    const ExchangeRounds::Totals totals = run_rounds(std::move(job), handover, !incoming.empty(), running);
+    result_.report.rounds += totals.rounds;
+    if (catalog == nullptr) {
+      result_.report.staging_peak = std::max(result_.report.staging_peak, totals.staging_bytes + staged_bytes);
+      return;
+    }
+    calls_.run_closed(handover);
+    running.wait();
+    take_result(running, *catalog, staged_bytes + totals.staging_bytes);
+  }
+
+  ExchangeRounds::Totals run_rounds(move::GroupedJob job, const std::shared_ptr<GroupedHandover>& handover, bool writes,
+                                    Restore& running) {
+    if (writes && !handover->begin()) running.wait();  // has failed meanwhile, and says why
+    try {
+      const ExchangeRounds::Totals totals = rounds_->run(
+          std::move(job), [&] { return writes && handover->stopped(); }, began_ + options_.deadline);
+      handover->close(true);
+      return totals;
+    } catch (...) {
+      handover->close(false);
+      if (writes && handover->stopped()) {
+        calls_.run_closed(handover);
+        running.wait();
+      }
+      ask_who_gave_up();
+      throw;
+    }
+  }
+
+  // Called in a handler. A group that has ended by itself has been given up by a member that knows more.
+  void ask_who_gave_up() {
+    try {
+      throw;
+    } catch (const GroupFailed&) {
+      agree({});
+    } catch (const std::exception&) {
+    }
+  }
+
+  // What this member is asked for.
+  move::GroupedPiece held_piece(const wire::ExchangeRequest& request) {
+    const auto refuse = [&](const char* what) {
+      throw Error(ErrorCode::transport_failed,
+                  fmt::format("a member asks for {} of tensor {}, {}", to_string(request.box), request.tensor, what));
+    };
+    if (request.tensor >= held_.entries().size()) refuse("which is not held here");
+    const Catalog::Entry& entry = held_.entries()[request.tensor];
+    const ByteCount item_bytes = item_size(entry.spec.dtype);
+    const PlacedBox* placed = boxes_of(entry, held_.layout_rank(), boxes_).around(request.box);
+    if (placed == nullptr || travels_by_value(entry.spec)) refuse("which is not held here");
+    const memory::StridedCopy own(request.box, *placed, memory::packed(request.box), item_bytes);
+    if (own.bytes() != request.bytes || item_bytes != request.item_bytes || own.run_bytes() % request.run_bytes != 0) {
+      refuse("in bytes or runs that it does not have");
+    }
+    // Sent from, not written to.
+    return {request.box, *placed, item_bytes, static_cast<std::byte*>(entry.view.data)};
+  }
+
+  [[nodiscard]] RestoreOptions restore_options() const {
     RestoreOptions options;
     options.from = publication_name;
     options.step = step();
@@ -411,8 +527,16 @@ class Exchange {
     options.verify = options_.verify;
     options.ingress_bytes_per_second = options_.ingress_bytes_per_second;
     options.discovery_grace = Duration::zero();  // whoever publishes has done so before the first barrier
-    Restore running = calls_.restore(catalog, options);
+    return options;
+  }
+
+  void restore(const Catalog& catalog, ByteCount staged_bytes) {
+    Restore running = calls_.restore(catalog, restore_options(), nullptr);
     running.wait();
+    take_result(running, catalog, staged_bytes);
+  }
+
+  void take_result(const Restore& running, const Catalog& catalog, ByteCount staged_bytes) {
     add_report(running.report(), staged_bytes);
     const auto take = [&](const TensorKey& key) {
       if (running.has_value(key)) result_.values[key] = running.value(key);
@@ -476,6 +600,8 @@ class Exchange {
   std::set<TensorKey> zeroed_;
   std::vector<std::pair<const Catalog::Entry*, Bytes>> one_element_;  // wanted here, and where they wait
   double write_seconds_ = 0;
+  const transport::CollectiveTransport* collective_ = nullptr;  // where bytes go in rounds
+  std::unique_ptr<ExchangeRounds> rounds_;
   ExchangeResult result_;
 };
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "session/grouped_handover.hpp"
 #include "session/tensor_places.hpp"
 #include "shardwire/session.hpp"
 
@@ -21,8 +23,13 @@ struct ExchangeCalls {
   /// Where device memory is written.
   CopyAndWait copy;
   std::function<Publication(const Catalog& held, PublishOptions options)> publish;
-  /// Without a look at aliasing.
-  std::function<Restore(const Catalog& wanted, RestoreOptions options)> restore;
+  /// Without a look at aliasing. `grouped`: takes what comes from other members; may be null.
+  std::function<Restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<GroupedHandover> grouped)>
+      restore;
+  /// Runs GroupedHandover::run_closed() on the session's thread.
+  std::function<void(std::shared_ptr<GroupedHandover> grouped)> run_closed;
+  /// This member was told to move bytes in rounds (SHARDWIRE_WAY).
+  bool forced_grouped = false;
 };
 
 /// See Session::exchange.

@@ -276,6 +276,7 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     offer.add(Way::straight, name_of(peer.connected[*peer.sent_by]));
   };
   offer.memory = MemoryKind::host;
+  if (grouped_) offer.add(Way::grouped, grouped_->collective());
   for (const ConnectedFabric& one : peer.connected) {
     if (one.path.map) offer.carrier(Way::mapped) = name_of(one);  // what it would cost, where it is not possible
   }

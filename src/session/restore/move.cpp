@@ -37,6 +37,7 @@ void RestoreRun::move_all() {
                                                       .max_message_ranges = from.message_ranges()});
   }
   engine_->add(transfers_);
+  if (grouped_) offer_to_rounds();
   pump();
 }
 

@@ -9,7 +9,7 @@
 namespace shardwire {
 
 const ConnectedFabric* RestoreRun::carrier_of(const Peer& peer, Way way) {
-  if (way == Way::local) return nullptr;
+  if (way == Way::local || way == Way::grouped) return nullptr;
   std::optional<std::size_t> chosen = peer.sent_by;
   if (way == Way::read || way == Way::over_read) chosen = peer.read_by;
   if (way == Way::mapped) {
@@ -81,7 +81,10 @@ void RestoreRun::add_peers(RestoreReport& report) const {
           engine_ ? engine_->tally().peer_bytes(static_cast<std::uint32_t>(i), way) : expected.bytes;
       if (bytes == 0) return;
       PeerReport row{peer.layout_rank, bytes, "local", "this process", {}, expected.seconds};
-      if (way != Way::local) {
+      if (way == Way::grouped) {
+        row.path = fmt::format("{}/{}", grouped_->collective(), to_string(way));
+        row.carrier = "rounds of all members";
+      } else if (way != Way::local) {
         const ConnectedFabric* by = carrier_of(peer, way);
         if (by == nullptr) return;
         row.path = fmt::format("{}/{}", core_.fabrics()[by->fabric].name(), to_string(way));

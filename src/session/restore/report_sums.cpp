@@ -33,6 +33,7 @@ RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
   ways += next.ways;
   seconds += next.seconds;
   digest_seconds += next.digest_seconds;
+  rounds += next.rounds;
   staging_budget = next.staging_budget;
   staging_peak = std::max(staging_peak, next.staging_peak);
   registered_bytes = next.registered_bytes;

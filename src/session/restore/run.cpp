@@ -20,7 +20,8 @@ constexpr auto stopping_grace = std::chrono::milliseconds(500);
 }  // namespace
 
 RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, TensorPlaces places,
-                       RestoreOptions options, Withdrawal withdrawal, Clock::time_point began, double join_seconds)
+                       RestoreOptions options, Withdrawal withdrawal, Clock::time_point began, double join_seconds,
+                       std::shared_ptr<GroupedHandover> grouped)
     : core_(core),
       state_(std::move(state)),
       catalog_(std::make_shared<const Catalog>(std::move(wanted))),
@@ -28,6 +29,7 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       places_(std::move(places)),
       options_(std::move(options)),
       withdrawal_(withdrawal),
+      grouped_(std::move(grouped)),
       began_(began),
       stage_began_(began),
       deadline_(core.loop()),
@@ -36,7 +38,7 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       progress_(core.loop()),
       needs_values_(wants_values(wanted_)),
       next_request_(first_request()),
-      repetition_(core.restore_cache().take(options_.from, wanted_)) {
+      repetition_(grouped_ ? nullptr : core.restore_cache().take(options_.from, wanted_)) {
   // An address may be another device's by now.
   if (repetition_.cached() != nullptr && repetition_.cached()->places != places_) repetition_.forget();
   const CachedRestore* cached = repetition_.cached();
@@ -138,6 +140,7 @@ void RestoreRun::stop_moving() {
   discovery_grace_.stop();
   pace_.stop();
   if (engine_) engine_->stop();
+  if (grouped_) grouped_->stop();
   if (quiet()) return stopped();
   // What is on its way into the caller's memory ends by itself, unless a source hangs.
   pace_.start(stopping_grace, [this] { abort_peers(); });
@@ -208,6 +211,7 @@ void RestoreRun::plan_anew() {
 }
 
 bool RestoreRun::quiet() const {
+  if (digesting_ || (grouped_ && grouped_->writing())) return false;
   if (zeroing_ > 0 || !engine_) return zeroing_ == 0;
   return fabric_broken_ ? engine_->copies_idle() : engine_->idle();
 }
@@ -293,13 +297,15 @@ void RestoreRun::finish() {
   alive_.reset();
   report_progress(true);
   RestoreReport report = make_report();
-  if (!error_) keep();
+  if (grouped_) grouped_->stop();
+  if (!error_ && !grouped_) keep();
   state_->finish(std::move(report), error_ ? std::map<TensorKey, Value>{} : std::move(values_), error_);
   core_.finished(*this);
 }
 
 void RestoreRun::stop_writing() {
   if (engine_) engine_->stop();
+  if (grouped_) grouped_->stop();
   if (stage_ == Stage::done) return;
   if (!error_) error_ = std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed", missing()));
   stage_ = Stage::stopping;
@@ -308,13 +314,14 @@ void RestoreRun::stop_writing() {
 }
 
 bool RestoreRun::written() const {
-  return stage_ == Stage::done || !engine_ || engine_->idle();
+  return stage_ == Stage::done || !engine_ || (engine_->idle() && !(grouped_ && grouped_->writing()));
 }
 
 void RestoreRun::abandon() {
   if (stage_ == Stage::done) return;
   alive_.reset();
   state_->finish(make_report(), {}, error_);
+  if (grouped_) grouped_->stop();
   stage_ = Stage::done;
 }
 

@@ -12,6 +12,7 @@
 
 #include "move/engine.hpp"
 #include "session/core.hpp"
+#include "session/grouped_handover.hpp"
 #include "session/restore/repeat.hpp"
 #include "session/restore/state.hpp"
 #include "session/restore/values.hpp"
@@ -28,9 +29,11 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// What a source that withdraws means: what takes its place is planned for, or the restore ends.
   enum class Withdrawal : std::uint8_t { plans_anew, ends };
 
-  /// `began` and `join_seconds`: when restore() was called, and what joining cost if this is the session's first restore.
+  /// `grouped`: takes what comes from other members; null: this restore brings it. `began` and `join_seconds`: when restore()
+  /// was called, and what joining cost if this is the session's first restore.
   RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, Catalog wanted, TensorPlaces places,
-             RestoreOptions options, Withdrawal withdrawal, Clock::time_point began, double join_seconds);
+             RestoreOptions options, Withdrawal withdrawal, Clock::time_point began, double join_seconds,
+             std::shared_ptr<GroupedHandover> grouped = nullptr);
   ~RestoreRun() override;
 
   void fail(const std::exception_ptr& error);
@@ -173,6 +176,11 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   // move (move.cpp)
   void move_all();
   void pump();
+  // (grouped.cpp)
+  void offer_to_rounds();
+  void rounds_closed(bool brought);
+  void digest_brought();
+  void digested_brought(const memory::CopyResult& result);
   transport::Endpoint& endpoint(std::uint32_t peer) override;
   void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, move::Answer answer) override;
   void forget(std::uint32_t peer, std::uint64_t request) override;
@@ -253,10 +261,13 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   Stage stage_ = Stage::plan;
   std::exception_ptr error_;
   Withdrawal withdrawal_;
-  bool planning_anew_ = false;      // once nothing writes any more
-  std::optional<Error> withdrawn_;  // why it was planned anew last
-  std::set<Generation> gone_;       // what was found withdrawn: rosters may still name it
-  bool refused_by_fabric_ = false;  // while an error is passed on: it is only a fabric's word
+  std::shared_ptr<GroupedHandover> grouped_;    // owners: this run and the exchange that drives the rounds; may be null
+  std::vector<const move::Transfer*> brought_;  // of transfers_: those that come in rounds
+  bool digesting_ = false;                      // a job that reads them
+  bool planning_anew_ = false;                  // once nothing writes any more
+  std::optional<Error> withdrawn_;              // why it was planned anew last
+  std::set<Generation> gone_;                   // what was found withdrawn: rosters may still name it
+  bool refused_by_fabric_ = false;              // while an error is passed on: it is only a fabric's word
   int fabric_refusals_ = 0;
   std::array<ByteCount, way_count> abandoned_bytes_{};  // moved for plans that were given up
 

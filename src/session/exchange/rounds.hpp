@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
+#include "move/grouped.hpp"
+#include "transport/collective.hpp"
+#include "wire/exchange_note.hpp"
+
+// The way grouped of an exchange: which collective, who sends what to whom, and the rounds themselves, which run on the thread
+// of the exchange's caller. That thread waits for the exchange anyway, and the session's goes on serving.
+namespace shardwire {
+
+/// Name and domain of the collectives that work here for memory of the host.
+std::vector<std::string> offered_collectives();
+/// The first that all of `notes` offer. Errors: throws Error{unsupported} with what each offers.
+const transport::CollectiveTransport& agreed_collective(std::span<const wire::ExchangeNote> notes);
+
+/// A piece of what this member holds. Errors: throws Error{transport_failed} for one that it does not hold.
+using HeldPiece = std::function<move::GroupedPiece(const wire::ExchangeRequest& request)>;
+/// What `notes` ask of whom, as one member sees it: `incoming` by its own requests, in their order; `held` for those of others.
+/// Errors: as `held`; throws Error{transport_failed} for a request that no member can answer.
+move::GroupedJob grouped_job(std::span<const wire::ExchangeNote> notes, int member, ByteCount staging_bytes,
+                             std::span<const move::GroupedPiece> incoming, const HeldPiece& held);
+
+/// One member's end of the group of an exchange.
+/// Threads: one.
+class ExchangeRounds {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Errors: as CollectiveTransport::open.
+  ExchangeRounds(const transport::CollectiveTransport& collective, const Bytes& group_id, int member, int members);
+  ~ExchangeRounds();
+
+  struct Totals {
+    std::uint64_t rounds = 0;
+    ByteCount staging_bytes = 0;
+  };
+  /// Returns when all that this member sends and receives is done.
+  /// Errors: throws GroupFailed when another member has given up, or the group has failed by itself; Error{cancelled} once
+  ///         `stopped` says so, Error{timed_out} at the deadline. Nothing touches any memory afterwards.
+  Totals run(move::GroupedJob job, const std::function<bool()>& stopped, Clock::time_point deadline);
+
+ private:
+  void wait_for_news();
+
+  support::Descriptor copied_;  // readable when copies are over
+  memory::Copier copier_;
+  memory::HostCopies copies_;
+  std::unique_ptr<transport::Collective> collective_;
+};
+
+/// The group has come to its end without this member's doing: why, another one may know.
+class GroupFailed : public Error {
+ public:
+  explicit GroupFailed(const transport::Fault& fault) : Error(fault.code, "the rounds have failed: " + fault.message) {}
+};
+
+}  // namespace shardwire
