@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
 #include "cli/doctor_case.hpp"
+#include "cli/doctor_gpus.hpp"
 #include "cli/doctor_host.hpp"
 #include "cli/output.hpp"
+#include "memory/device.hpp"
 #include "session/settings.hpp"
 #include "shardwire/version.hpp"
 #include "transport/rdma.hpp"
@@ -52,9 +55,13 @@ int examine_host(const DoctorOptions& options) {
   const std::vector<TransportFinding> transports = find_transports(names);
   const bool reaches = std::ranges::any_of(
       transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
+  const GpuFindings gpus = find_gpus(memory::device_runtime());
+  std::vector<perf::Flag> flags = perf::find_flags(transport::pinnable_bytes());
+  std::ranges::move(flag_gpus(gpus), std::back_inserter(flags));
   if (options.json) {
     for (const TransportFinding& one : transports) print_json(one);
-    print_flags(perf::find_flags(transport::pinnable_bytes()), true);
+    print_gpus(gpus, true);
+    print_flags(flags, true);
     return reaches ? exit_done : exit_failed;
   }
   write_output(
@@ -62,9 +69,10 @@ int examine_host(const DoctorOptions& options) {
   for (const TransportFinding& one : transports) print(one);
   write_output("\ninterface (SHARDWIRE_INTERFACE names the one to use)\n");
   for (const InterfaceFinding& one : find_interfaces()) print(one);
+  print_gpus(gpus, false);
   write_output("\nhere\n");
   for (const Hint& hint : hints) write_output(fmt::format("  {:<14}{}\n", hint.about, hint.says));
-  print_flags(perf::find_flags(transport::pinnable_bytes()), false);
+  print_flags(flags, false);
   if (!reaches) {
     write_output(fmt::format("\nNothing that was asked for ({}) works here and reaches another process.\n", names));
   }
@@ -90,7 +98,7 @@ std::function<int()> declare_doctor(CLI::App& app) {
   app.add_flag("--measure", words->options.measure,
                "with a CASE: move its state, and flag each target rank that it takes more than four times as long as "
                "expected");
-  app.add_flag("--json", words->options.json, "a line of JSON for each transport and each flag, or for each path");
+  app.add_flag("--json", words->options.json, "a line of JSON for each transport, GPU and flag, or for each path");
   return [words] { return run(*words); };
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "memory/device.hpp"
 #include "support/command.hpp"
 #include "transport/transport.hpp"
 
@@ -36,7 +37,7 @@ BOOST_AUTO_TEST_CASE(every_transport_of_this_build_is_a_row_with_its_version_or_
   BOOST_TEST(result.exit_code == 0, result.err);
   BOOST_TEST(result.err == "");
   std::vector<Json> found = rows(result);
-  std::erase_if(found, [](const Json& row) { return row.contains("flag"); });
+  std::erase_if(found, [](const Json& row) { return !row.contains("transport"); });
   const auto known = shardwire::transport::registered();
   BOOST_REQUIRE(found.size() == known.size());
   for (std::size_t i = 0; i < known.size(); ++i) {
@@ -68,6 +69,22 @@ BOOST_AUTO_TEST_CASE(people_read_of_interfaces_and_limits_too) {
   }
   BOOST_TEST(!has(result, "UCX_TLS is not set"));
   BOOST_TEST(!has(result, "FI_MR_CACHE"));  // that is ours, and nobody has set it
+}
+
+BOOST_AUTO_TEST_CASE(each_gpu_is_a_row_or_the_reason_why_there_is_none) {
+  std::vector<Json> found = rows(run_command({"doctor", "--json"}, "", plain));
+  std::erase_if(found, [](const Json& row) { return !row.contains("gpu"); });
+  const auto [runtime, why_not] = shardwire::memory::device_runtime();
+  BOOST_REQUIRE(found.size() == static_cast<std::size_t>(runtime ? runtime->device_count() : 1));
+  if (runtime) {
+    BOOST_TEST(found[0]["gpu"] == 0);
+    BOOST_TEST(found[0]["version"] == runtime->version());
+  } else {
+    BOOST_TEST(found[0]["gpu"].is_null());
+    BOOST_TEST(found[0]["why_none"] == why_not);
+    const CommandResult people = run_command({"doctor"}, "", plain);
+    BOOST_TEST(has(people, "\nGPU\n  none          " + why_not + "\n"), people.out);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(it_fails_when_no_other_process_is_reached) {

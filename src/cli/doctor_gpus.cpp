@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/doctor_gpus.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/output.hpp"
+#include "cli/text.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// The number that a file of the kernel's begins with; -1 where there is none.
+int number_in(const fs::path& path) {
+  std::ifstream file(path);
+  int number = -1;
+  return file >> number ? number : -1;
+}
+
+// By the first of the node's processors; a node may have memory alone.
+int socket_of(int node, const std::string& root) {
+  if (node < 0) return -1;
+  const int processor = number_in(fmt::format("{}/sys/devices/system/node/node{}/cpulist", root, node));
+  if (processor < 0) return -1;
+  return number_in(fmt::format("{}/sys/devices/system/cpu/cpu{}/topology/physical_package_id", root, processor));
+}
+
+Place place_of(const fs::path& device, const std::string& root) {
+  const int node = number_in(device / "numa_node");
+  return {node, socket_of(node, root)};
+}
+
+struct Nic {
+  std::string name;
+  Place place;
+};
+
+void add_nics(const std::string& folder, const std::string& root, std::vector<Nic>& nics) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root + folder, none)) {
+    const fs::path device = entry.path() / "device";
+    if (fs::exists(device, none)) nics.push_back({entry.path().filename(), place_of(device, root)});
+  }
+}
+
+// Those that read by themselves; where there are none, all that are hardware.
+std::vector<Nic> find_nics(const std::string& root) {
+  std::vector<Nic> nics;
+  add_nics("/sys/class/infiniband", root, nics);
+  add_nics("/sys/class/cxi", root, nics);
+  if (nics.empty()) add_nics("/sys/class/net", root, nics);
+  std::ranges::sort(nics, {}, &Nic::name);
+  return nics;
+}
+
+GpuFinding find_gpu(const memory::DeviceRuntime& runtime, int number, const std::vector<Nic>& nics,
+                    const std::string& root) {
+  GpuFinding finding{.number = number, .details = runtime.details(number)};
+  finding.place = place_of(fs::path(root + "/sys/bus/pci/devices") / finding.details.pci_address, root);
+  for (const Nic& nic : nics) {
+    if (finding.place.node >= 0 && nic.place.node == finding.place.node) finding.near_nics.push_back(nic.name);
+  }
+  return finding;
+}
+
+std::string list_of(const char* title, const std::string& items) {
+  return items.empty() ? std::string() : fmt::format(", {} {}", title, items);
+}
+
+std::string line_of(const GpuFinding& gpu) {
+  return fmt::format("  {:<14}{}, {}, {}{}{}{}\n", gpu.number, gpu.details.name, human(gpu.details.bytes),
+                     gpu.details.pci_address, gpu.place.node < 0 ? "" : fmt::format(", NUMA node {}", gpu.place.node),
+                     list_of("accesses GPU", fmt::format("{}", fmt::join(gpu.details.peers, ", "))),
+                     list_of("near", fmt::format("{}", fmt::join(gpu.near_nics, ", "))));
+}
+
+void print_json(const Json& row) {
+  write_output(row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Json json_of(const GpuFinding& gpu, const std::string& version) {
+  return {{"gpu", gpu.number},
+          {"name", gpu.details.name},
+          {"bytes", gpu.details.bytes},
+          {"version", version},
+          {"pci_address", gpu.details.pci_address},
+          {"numa_node", gpu.place.node < 0 ? Json() : Json(gpu.place.node)},
+          {"peers", gpu.details.peers},
+          {"nics", gpu.near_nics}};
+}
+
+}  // namespace
+
+GpuFindings find_gpus(const memory::FoundRuntime& found, const std::string& root) {
+  GpuFindings findings{.why_none = found.why_not};
+  if (!found.runtime) return findings;
+  try {
+    findings.version = found.runtime->version();
+    const std::vector<Nic> nics = find_nics(root);
+    for (int number = 0; number < found.runtime->device_count(); ++number) {
+      findings.gpus.push_back(find_gpu(*found.runtime, number, nics, root));
+    }
+  } catch (const Error& error) {
+    findings.why_none = error.what();
+  }
+  return findings;
+}
+
+std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root) {
+  std::vector<perf::Flag> flags;
+  std::vector<Nic> nics = find_nics(root);
+  std::erase_if(nics, [](const Nic& nic) { return nic.place.socket < 0; });
+  for (const GpuFinding& gpu : findings.gpus) {
+    const auto shares_socket = [&](const Nic& nic) { return nic.place.socket == gpu.place.socket; };
+    if (gpu.place.socket < 0 || nics.empty() || std::ranges::any_of(nics, shares_socket)) continue;
+    std::string others;
+    for (const Nic& nic : nics) {
+      others += fmt::format("{}{} (socket {})", others.empty() ? "" : ", ", nic.name, nic.place.socket);
+    }
+    flags.push_back(
+        {"GPU and NIC", fmt::format("GPU {}", gpu.number),
+         fmt::format("is on socket {} and has no NIC there, only {}: what it sends and receives goes through "
+                     "the link between the sockets",
+                     gpu.place.socket, others)});
+  }
+  return flags;
+}
+
+void print_gpus(const GpuFindings& findings, bool json) {
+  if (json) {
+    for (const GpuFinding& gpu : findings.gpus) print_json(json_of(gpu, findings.version));
+    if (!findings.why_none.empty()) print_json({{"gpu", Json()}, {"why_none", findings.why_none}});
+    return;
+  }
+  write_output(fmt::format("\nGPU{}\n", findings.version.empty() ? "" : fmt::format(" ({})", findings.version)));
+  for (const GpuFinding& gpu : findings.gpus) write_output(line_of(gpu));
+  if (!findings.why_none.empty()) write_output(fmt::format("  {:<14}{}\n", "none", findings.why_none));
+}
+
+}  // namespace shardwire::cli
