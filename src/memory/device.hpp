@@ -14,6 +14,7 @@
 #include "memory/strided_copy.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
+#include "support/descriptors.hpp"
 
 // What memory that the processor cannot load from needs: somebody who knows such pointers, and who copies there. One
 // implementation lies in src/memory/cuda, a module that is loaded when a process first has a use for it; another one in
@@ -43,6 +44,19 @@ struct DeviceDetails {
   ByteCount bytes = 0;
   std::string pci_address{};  ///< "0000:1b:00.0", as /sys has it
   std::vector<int> peers{};   ///< devices whose memory it can access
+};
+
+/// Memory of a device for another process of the host to map: by a handle for the whole allocation, or by a descriptor for each of
+/// its chunks.
+struct DeviceExport {
+  struct Chunk {
+    ByteCount bytes = 0;
+    support::Descriptor descriptor{};
+  };
+  std::vector<std::byte> handle{};  ///< 64 bytes; empty: chunks
+  std::vector<Chunk> chunks{};      ///< side by side
+  ByteCount offset = 0;             ///< in what is mapped, of what was exported
+  ByteCount bytes = 0;              ///< from there
 };
 
 /// Memory that a runtime has allocated. Movable owner by pointer; its stream work must be over when it goes.
@@ -88,7 +102,7 @@ class DeviceStream {
 /// Errors: calls that cannot be made throw Error{out_of_resources} where memory has run out, Error{unsupported} where driver
 ///         or device cannot do it, Error{invalid_argument} for no such device, and Error{transport_failed} for a device
 ///         that has failed for good: then everything on it fails, and host memory goes on.
-class DeviceRuntime {
+class DeviceRuntime {  // defined here whole: modules have no object code of the library
  public:
   virtual ~DeviceRuntime() = default;
   /// For people: runtime and driver.
@@ -110,6 +124,17 @@ class DeviceRuntime {
   /// the device from there.
   virtual void on_device(int /*device*/, const std::function<void()>& /*work*/) {
     throw Error(ErrorCode::unsupported, "this runtime knows no current device");
+  }
+  /// From now on streams of `device` can access memory of `peer`, where it returns true.
+  virtual bool enable_peer_access(int device, int peer) { return device == peer; }
+  /// For another process. Errors: throws Error{unsupported} for memory that cannot be handed over, and Error{invalid_argument} where
+  ///         not all of it is memory of one device.
+  virtual DeviceExport export_memory(const void* /*address*/, ByteCount /*bytes*/) {
+    throw Error(ErrorCode::unsupported, version() + " hands no memory to other processes");
+  }
+  /// What another process has exported, mapped for streams of `device` until it goes; the exporter must keep it until then.
+  virtual std::unique_ptr<DeviceMemory> import_memory(int /*device*/, const DeviceExport& /*exported*/) {
+    throw Error(ErrorCode::unsupported, version() + " maps no memory of other processes");
   }
 };
 

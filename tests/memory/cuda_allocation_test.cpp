@@ -97,7 +97,7 @@ CUresult fake_attributes(unsigned count, CUpointer_attribute* attributes, void**
 std::optional<DeviceAllocation> find(std::uint64_t address, ByteCount bytes = 1, int devices = 2) {
   const PointerQuery query(&fake_attributes);
   queries = 0;
-  return find_allocation(
+  const auto found = find_allocation(
       [&](std::uint64_t asked) {
         CUresult status{};
         const PointerFacts facts = query.ask(asked, status);
@@ -105,6 +105,7 @@ std::optional<DeviceAllocation> find(std::uint64_t address, ByteCount bytes = 1,
         return facts;
       },
       address, bytes, devices);
+  return found ? std::optional(found->allocation) : std::nullopt;
 }
 
 std::uint64_t address_of(const std::optional<DeviceAllocation>& found) {

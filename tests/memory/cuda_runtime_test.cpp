@@ -273,6 +273,94 @@ BOOST_FIXTURE_TEST_CASE(a_driver_that_is_broken_is_no_host_memory, Fixture) {
   refused(ErrorCode::transport_failed, "works on no device any more", [&] { (void)runtime->find(&fake); });
 }
 
+// --- other devices, and other processes ---
+
+BOOST_FIXTURE_TEST_CASE(peer_access_is_asked_for_and_may_be_refused, Fixture) {
+  BOOST_TEST(runtime->enable_peer_access(1, 1));
+  BOOST_TEST(fake.retained.empty());
+  BOOST_TEST(runtime->enable_peer_access(0, 1));
+  fake.peer_status = cudaErrorPeerAccessAlreadyEnabled;
+  BOOST_TEST(runtime->enable_peer_access(0, 1));
+  fake.peer_status = cudaErrorPeerAccessUnsupported;
+  BOOST_TEST(!runtime->enable_peer_access(0, 1));
+  fake.peer_status = cudaErrorTooManyPeers;
+  refused(ErrorCode::out_of_resources, "cudaDeviceEnablePeerAccess", [&] { runtime->enable_peer_access(0, 1); });
+  refused(ErrorCode::invalid_argument, "there is no device 7", [&] { runtime->enable_peer_access(0, 7); });
+}
+
+/// Three chunks of device 1, of which the tests export what lies in the last two.
+struct ChunkFixture : Fixture {
+  ChunkFixture() {
+    fake.chunks_start = 64u << 20;
+    fake.chunk_count = 3;
+  }
+  ~ChunkFixture() {
+    BOOST_TEST(fake.retained_handles == 0);
+    BOOST_TEST(fake.mapped.empty());
+    BOOST_TEST(fake.reserved_bytes == 0u);
+    BOOST_TEST(!fake.legacy_open);
+  }
+  [[nodiscard]] const void* address(std::uint64_t offset) const {
+    return reinterpret_cast<const void*>(fake.chunks_start + offset);
+  }
+};
+constexpr std::uint64_t chunk_bytes = FakeCuda::chunk_bytes;
+
+BOOST_FIXTURE_TEST_CASE(an_allocation_goes_by_one_handle, ChunkFixture) {
+  fake.legacy_ipc = true;
+  fake.chunk_count = 1;
+  const DeviceExport exported = runtime->export_memory(address(100), 1000);
+  BOOST_TEST(exported.handle.size() == 64);
+  BOOST_TEST(exported.chunks.empty());
+  const auto imported = runtime->import_memory(0, exported);
+  BOOST_TEST((imported->address() == address(100)));  // the fake maps it where it was
+  BOOST_TEST(imported->bytes() == 1000u);
+  BOOST_TEST(fake.legacy_open);
+}
+
+BOOST_FIXTURE_TEST_CASE(chunks_go_by_a_descriptor_each_and_are_mapped_side_by_side, ChunkFixture) {
+  fake.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const DeviceExport exported = runtime->export_memory(address(2 * chunk_bytes - 10), 20);
+  BOOST_TEST(exported.handle.empty());
+  BOOST_REQUIRE(exported.chunks.size() == 2);
+  BOOST_TEST(exported.offset == chunk_bytes - 10);
+  const auto imported = runtime->import_memory(0, exported);
+  BOOST_REQUIRE(fake.mapped.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    BOOST_TEST(fake.mapped[i].first == static_cast<std::uint64_t>(exported.chunks[i].descriptor.get()));
+    BOOST_TEST(fake.mapped[i].second == (1ull << 40) + i * chunk_bytes);
+  }
+  BOOST_TEST((reinterpret_cast<std::uintptr_t>(imported->address()) == (1ull << 40) + chunk_bytes - 10));
+  BOOST_TEST(imported->bytes() == 20u);
+}
+
+BOOST_FIXTURE_TEST_CASE(what_cannot_be_mapped_whole_is_not_mapped, ChunkFixture) {
+  fake.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const DeviceExport exported = runtime->export_memory(address(0), 3 * chunk_bytes);
+  fake.mappings_left = 2;
+  refused(ErrorCode::out_of_resources, "cuMemMap", [&] { runtime->import_memory(0, exported); });
+}
+
+BOOST_FIXTURE_TEST_CASE(what_cannot_be_handed_over_is_refused, ChunkFixture) {
+  refused(ErrorCode::unsupported, "no other process can map", [&] { runtime->export_memory(address(0), 1); });
+  fake.legacy_ipc = true;
+  refused(ErrorCode::invalid_argument, "no memory of a device", [&] { runtime->export_memory(&fake, 1); });
+  refused(ErrorCode::invalid_argument, "ends before that",
+          [&] { runtime->export_memory(address(chunk_bytes), 2 * chunk_bytes + 1); });
+}
+
+BOOST_FIXTURE_TEST_CASE(exports_that_contradict_themselves_are_refused, ChunkFixture) {
+  DeviceExport exported;
+  exported.handle.resize(63);
+  refused(ErrorCode::invalid_argument, "has 64 bytes", [&] { runtime->import_memory(0, exported); });
+  exported.handle.clear();
+  refused(ErrorCode::invalid_argument, "0 bytes in all", [&] { runtime->import_memory(0, exported); });
+  exported.chunks.push_back({chunk_bytes, {}});
+  exported.offset = 1;
+  exported.bytes = chunk_bytes;
+  refused(ErrorCode::invalid_argument, "do not hold", [&] { runtime->import_memory(0, exported); });
+}
+
 // --- which copies the engine makes ---
 
 BOOST_AUTO_TEST_CASE(the_engine_makes_few_long_copies) {

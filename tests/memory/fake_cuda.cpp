@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/fake_cuda.hpp"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <utility>
 
@@ -174,6 +176,92 @@ cudaError_t launch_digest(const TableView& table, Digest128* leaves, Digest128* 
   });
 }
 
+// What is asked of the chunks that the fake has.
+std::uint64_t answer_to(CUpointer_attribute attribute, std::uint64_t chunk) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return CU_MEMORYTYPE_DEVICE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_MAPPED: return 1;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return fake->chunks_start;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return fake->chunk_count * FakeCuda::chunk_bytes;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return fake->chunks_start + chunk * FakeCuda::chunk_bytes;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return FakeCuda::chunk_bytes;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return fake->legacy_ipc ? 1 : 0;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return fake->handle_types;
+    default: return 0;
+  }
+}
+
+CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* attributes, void** answers, CUdeviceptr address) {
+  if (fake->broken != cudaSuccess) return static_cast<CUresult>(fake->broken);
+  const std::uint64_t chunk = (address - fake->chunks_start) / FakeCuda::chunk_bytes;
+  if (address < fake->chunks_start || chunk >= fake->chunk_count) return CUDA_SUCCESS;
+  for (unsigned i = 0; i < count; ++i) {
+    const std::uint64_t value = answer_to(attributes[i], chunk);
+    if (value != 0) std::memcpy(answers[i], &value, sizeof(value));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult called_driver() {
+  return static_cast<CUresult>(called());
+}
+
+// Descriptors are real ones, of files of which each is named by its number.
+CUresult mem_export(void* descriptor, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) {
+  const int opened = ::memfd_create("chunk", 0);
+  std::memcpy(descriptor, &opened, sizeof(opened));
+  return called_driver();
+}
+
+CUresult mem_map(CUdeviceptr address, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle,
+                 unsigned long long) {
+  if (fake->mappings_left-- == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes != FakeCuda::chunk_bytes) fake->mistakes.emplace_back("a part of a chunk is mapped");
+  fake->mapped.emplace_back(handle, address);
+  return called_driver();
+}
+
+void add_ipc(memory::cuda::Api& api) {
+  api.ipc_get_mem_handle = [](CUipcMemHandle* handle, CUdeviceptr address) {
+    std::memcpy(handle, &address, sizeof(address));
+    return called_driver();
+  };
+  api.ipc_open_mem_handle = [](CUdeviceptr* address, CUipcMemHandle handle, unsigned) {
+    std::memcpy(address, &handle, sizeof(*address));
+    fake->legacy_open = true;
+    return called_driver();
+  };
+  api.ipc_close_mem_handle = [](CUdeviceptr) { return fake->legacy_open = false, called_driver(); };
+  api.mem_retain = [](CUmemGenericAllocationHandle*, void*) { return ++fake->retained_handles, called_driver(); };
+  api.mem_release = [](CUmemGenericAllocationHandle) { return --fake->retained_handles, called_driver(); };
+  api.mem_export = &mem_export;
+  api.mem_import = [](CUmemGenericAllocationHandle* handle, void* descriptor, CUmemAllocationHandleType) {
+    *handle = reinterpret_cast<std::uintptr_t>(descriptor);
+    return ++fake->retained_handles, called_driver();
+  };
+  api.mem_address_reserve = [](CUdeviceptr* address, std::size_t bytes, std::size_t, CUdeviceptr, unsigned long long) {
+    *address = 1ull << 40;
+    fake->reserved_bytes = bytes;
+    return called_driver();
+  };
+  api.mem_address_free = [](CUdeviceptr, std::size_t bytes) {
+    if (!fake->mapped.empty()) fake->mistakes.emplace_back("addresses are freed that are mapped");
+    return fake->reserved_bytes -= bytes, called_driver();
+  };
+  api.mem_map = &mem_map;
+  api.mem_unmap = [](CUdeviceptr address, std::size_t) {
+    std::erase_if(fake->mapped, [=](const auto& one) { return one.second == address; });
+    return called_driver();
+  };
+  api.mem_set_access = [](CUdeviceptr, std::size_t bytes, const CUmemAccessDesc* access, std::size_t) {
+    if (bytes != fake->reserved_bytes || access->location.id != fake->contexts.back()) {
+      fake->mistakes.emplace_back("access is given to another device, or not to all");
+    }
+    return called_driver();
+  };
+}
+
 }  // namespace
 
 FakeCuda::FakeCuda(int count) : devices(count) {
@@ -199,7 +287,10 @@ memory::cuda::Api FakeCuda::api() const {
   api.driver_get_version = [](int* version) { return *version = fake->driver_version, cudaSuccess; };
   api.get_device_count = [](int* count) { return *count = fake->devices, fake->count_status; };
   api.get_device_properties = &properties;
-  api.device_can_access_peer = [](int* can, int, int) { return *can = 1, cudaSuccess; };
+  api.device_can_access_peer = [](int* can, int, int) {
+    return *can = fake->peer_status != cudaErrorPeerAccessUnsupported, cudaSuccess;
+  };
+  api.device_enable_peer_access = [](int, unsigned) { return called(), fake->peer_status; };
   api.device_malloc = [](void** address, std::size_t bytes) { return allocate(fake->device_memory, address, bytes); };
   api.device_free = [](void* address) { return free(fake->device_memory, address); };
   api.host_alloc = [](void** address, std::size_t bytes, unsigned) {
@@ -228,9 +319,8 @@ memory::cuda::Api FakeCuda::api() const {
     return CUDA_SUCCESS;
   };
   api.context_pop = [](CUcontext*) { return fake->contexts.pop_back(), CUDA_SUCCESS; };
-  api.pointer_get_attributes = [](unsigned, CUpointer_attribute*, void**, CUdeviceptr) {
-    return static_cast<CUresult>(fake->broken);
-  };
+  api.pointer_get_attributes = &pointer_get_attributes;
+  add_ipc(api);
   api.launch_copy = &launch_copy;
   api.launch_digest = &launch_digest;
   return api;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/cuda/api.hpp"
@@ -36,6 +38,19 @@ class FakeCuda {
   cudaError_t count_status = cudaSuccess;
   cudaError_t broken = cudaSuccess;
   std::size_t memory_left = ~std::size_t{0};
+
+  /// Memory of device 1 in chunks of 1 MiB from here on, if any; it is not there to be used.
+  static constexpr std::uint64_t chunk_bytes = 1u << 20;
+  std::uint64_t chunks_start = 0;
+  std::uint64_t chunk_count = 0;
+  bool legacy_ipc = false;
+  std::uint64_t handle_types = 0;
+  int retained_handles = 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> mapped;  ///< from another process: handle, address
+  int mappings_left = 100;
+  std::uint64_t reserved_bytes = 0;
+  bool legacy_open = false;
+  cudaError_t peer_status = cudaSuccess;
 
   struct Stream {
     int device = 0;

@@ -3,20 +3,14 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "shardwire/error.hpp"
 
 namespace shardwire::memory::cuda {
 namespace {
 
 constexpr std::uint64_t posix_descriptor = 1;  // bit of CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-
-struct Chunk {
-  std::uint64_t start = 0;
-  std::uint64_t bytes = 0;
-
-  [[nodiscard]] std::uint64_t end() const { return start + bytes; }
-  [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address - start < bytes; }
-};
 
 Chunk chunk_of(const PointerFacts& facts) {
   if (facts.mapping_bytes > 0) return {facts.mapping_start, facts.mapping_bytes};
@@ -60,8 +54,8 @@ void check(const PointerFacts& facts, std::uint64_t address, int device_count) {
 
 }  // namespace
 
-std::optional<DeviceAllocation> find_allocation(AskDriver ask, std::uint64_t address, ByteCount bytes,
-                                                int device_count) {
+std::optional<FoundAllocation> find_allocation(AskDriver ask, std::uint64_t address, ByteCount bytes,
+                                               int device_count) {
   const PointerFacts first = ask(address);
   // What the driver does not know is somebody else's, and so is what it knew once and has freed.
   if (!on_device(first) && first.type != PointerFacts::Type::array) return std::nullopt;
@@ -73,6 +67,7 @@ std::optional<DeviceAllocation> find_allocation(AskDriver ask, std::uint64_t add
                          .legacy_ipc = first.legacy_ipc,
                          .descriptor_ipc = exports_descriptors(first),
                          .gpu_direct = first.gpu_direct};
+  std::vector<Chunk> chunks{whole};
   const Chunk range{first.range_start, first.range_bytes};
   while (whole.end() - address < bytes && range.contains(whole.end())) {
     const PointerFacts next = ask(whole.end());
@@ -82,6 +77,7 @@ std::optional<DeviceAllocation> find_allocation(AskDriver ask, std::uint64_t add
       break;
     }
     whole.bytes += chunk.bytes;
+    chunks.push_back(chunk);
     found.number = mixed(found.number, next);
     found.legacy_ipc = found.legacy_ipc && next.legacy_ipc;
     found.descriptor_ipc = found.descriptor_ipc && exports_descriptors(next);
@@ -89,7 +85,7 @@ std::optional<DeviceAllocation> find_allocation(AskDriver ask, std::uint64_t add
   }
   found.address = reinterpret_cast<const std::byte*>(whole.start);
   found.bytes = whole.bytes;
-  return found;
+  return FoundAllocation{found, std::move(chunks)};
 }
 
 }  // namespace shardwire::memory::cuda

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "memory/device.hpp"
 #include "support/function_ref.hpp"
@@ -33,8 +34,21 @@ struct PointerFacts {
 /// Answers about one address: one query of the driver.
 using AskDriver = support::FunctionRef<PointerFacts(std::uint64_t address)>;
 
-/// DeviceRuntime::find().
-std::optional<DeviceAllocation> find_allocation(AskDriver ask, std::uint64_t address, ByteCount bytes,
-                                                int device_count);
+/// Addresses with memory behind them that was mapped at once.
+struct Chunk {
+  std::uint64_t start = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] std::uint64_t end() const { return start + bytes; }
+  [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address - start < bytes; }
+};
+
+struct FoundAllocation {
+  DeviceAllocation allocation;
+  std::vector<Chunk> chunks;  ///< side by side
+};
+
+/// As DeviceRuntime::find().
+std::optional<FoundAllocation> find_allocation(AskDriver ask, std::uint64_t address, ByteCount bytes, int device_count);
 
 }  // namespace shardwire::memory::cuda

@@ -4,6 +4,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "memory/device_copy/table.hpp"
 #include "memory/digest.hpp"
 
@@ -44,6 +46,24 @@ struct Api {
   CUresult (*context_pop)(CUcontext* context) = nullptr;
   CUresult (*pointer_get_attributes)(unsigned int count, CUpointer_attribute* attributes, void** data,
                                      CUdeviceptr address) = nullptr;
+
+  CUresult (*ipc_get_mem_handle)(CUipcMemHandle* handle, CUdeviceptr address) = nullptr;
+  CUresult (*ipc_open_mem_handle)(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) = nullptr;
+  CUresult (*ipc_close_mem_handle)(CUdeviceptr address) = nullptr;
+  CUresult (*mem_retain)(CUmemGenericAllocationHandle* handle, void* address) = nullptr;
+  CUresult (*mem_release)(CUmemGenericAllocationHandle handle) = nullptr;
+  CUresult (*mem_export)(void* descriptor, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                         unsigned long long flags) = nullptr;
+  CUresult (*mem_import)(CUmemGenericAllocationHandle* handle, void* descriptor,
+                         CUmemAllocationHandleType type) = nullptr;
+  CUresult (*mem_address_reserve)(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr wanted,
+                                  unsigned long long flags) = nullptr;
+  CUresult (*mem_address_free)(CUdeviceptr address, std::size_t bytes) = nullptr;
+  CUresult (*mem_map)(CUdeviceptr address, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+                      unsigned long long flags) = nullptr;
+  CUresult (*mem_unmap)(CUdeviceptr address, std::size_t bytes) = nullptr;
+  CUresult (*mem_set_access)(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
+                             std::size_t count) = nullptr;
 
   // The kernels (memory/cuda/kernels.hpp), on the device of the current context.
   cudaError_t (*launch_copy)(const TableView& table, cudaStream_t stream) = nullptr;

@@ -60,6 +60,18 @@ void look_up_driver(Api& api) {
   look_up(api.context_push, "cuCtxPushCurrent", 4000);
   look_up(api.context_pop, "cuCtxPopCurrent", 4000);
   look_up(api.pointer_get_attributes, "cuPointerGetAttributes", 7000);
+  look_up(api.ipc_get_mem_handle, "cuIpcGetMemHandle", 4010);
+  look_up(api.ipc_open_mem_handle, "cuIpcOpenMemHandle", 11000);
+  look_up(api.ipc_close_mem_handle, "cuIpcCloseMemHandle", 4010);
+  look_up(api.mem_retain, "cuMemRetainAllocationHandle", 11000);
+  look_up(api.mem_release, "cuMemRelease", 10020);
+  look_up(api.mem_export, "cuMemExportToShareableHandle", 10020);
+  look_up(api.mem_import, "cuMemImportFromShareableHandle", 10020);
+  look_up(api.mem_address_reserve, "cuMemAddressReserve", 10020);
+  look_up(api.mem_address_free, "cuMemAddressFree", 10020);
+  look_up(api.mem_map, "cuMemMap", 10020);
+  look_up(api.mem_unmap, "cuMemUnmap", 10020);
+  look_up(api.mem_set_access, "cuMemSetAccess", 10020);
 }
 
 }  // namespace shardwire::memory::cuda

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "memory/cuda/allocate.hpp"
+#include "memory/cuda/ipc.hpp"
 #include "memory/cuda/stream.hpp"
 
 namespace shardwire::memory::cuda {
@@ -97,7 +98,7 @@ DeviceDetails Runtime::details(int device) const {
   return details;
 }
 
-std::optional<DeviceAllocation> Runtime::find(const void* address, ByteCount bytes) const {
+std::optional<FoundAllocation> Runtime::find_chunks(const void* address, ByteCount bytes) const {
   return find_allocation(
       [this](std::uint64_t asked) {
         CUresult status{};
@@ -106,6 +107,11 @@ std::optional<DeviceAllocation> Runtime::find(const void* address, ByteCount byt
         return facts;
       },
       reinterpret_cast<std::uintptr_t>(address), bytes, device_count_);
+}
+
+std::optional<DeviceAllocation> Runtime::find(const void* address, ByteCount bytes) const {
+  const auto found = find_chunks(address, bytes);
+  return found ? std::optional(found->allocation) : std::nullopt;
 }
 
 std::unique_ptr<DeviceMemory> Runtime::allocate(int device, ByteCount bytes) {
@@ -122,6 +128,36 @@ std::unique_ptr<DeviceMemory> Runtime::allocate_host(ByteCount bytes) {
 std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
   require_device(device);
   return std::make_unique<Stream>(platform_, device);
+}
+
+bool Runtime::enable_peer_access(int device, int peer) {
+  require_device(device);
+  require_device(peer);
+  if (device == peer) return true;
+  int can = 0;
+  platform_->check(platform_->api().device_can_access_peer(&can, device, peer), "cudaDeviceCanAccessPeer");
+  if (can == 0) return false;
+  const CurrentContext current = enter(*platform_, device);
+  const cudaError_t status = platform_->api().device_enable_peer_access(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled || status == cudaErrorPeerAccessUnsupported) {
+    platform_->api().get_last_error();  // else the next launch would be told of it
+    return status == cudaErrorPeerAccessAlreadyEnabled;
+  }
+  platform_->check(status, "cudaDeviceEnablePeerAccess");
+  return true;
+}
+
+DeviceExport Runtime::export_memory(const void* address, ByteCount bytes) {
+  const auto found = find_chunks(address, bytes);
+  if (!found) throw Error(ErrorCode::invalid_argument, "what is to be exported is no memory of a device");
+  const CurrentContext current = enter(*platform_, found->allocation.device);
+  return export_chunks(*platform_, *found, reinterpret_cast<std::uintptr_t>(address), bytes);
+}
+
+std::unique_ptr<DeviceMemory> Runtime::import_memory(int device, const DeviceExport& exported) {
+  require_device(device);
+  const CurrentContext current = enter(*platform_, device);
+  return map_export(platform_, device, exported);
 }
 
 std::string why_no_device(int status, const std::string& status_text, int count, int driver_version,

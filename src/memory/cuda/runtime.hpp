@@ -23,9 +23,13 @@ class Runtime final : public DeviceRuntime {
   std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<DeviceStream> open_stream(int device) override;
+  bool enable_peer_access(int device, int peer) override;
+  DeviceExport export_memory(const void* address, ByteCount bytes) override;
+  std::unique_ptr<DeviceMemory> import_memory(int device, const DeviceExport& exported) override;
 
  private:
   void require_device(int device) const;
+  [[nodiscard]] std::optional<FoundAllocation> find_chunks(const void* address, ByteCount bytes) const;
 
   const std::shared_ptr<Platform> platform_;  // owners: this, and what it has made
   const PointerQuery query_;
