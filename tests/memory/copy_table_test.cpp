@@ -210,10 +210,10 @@ BOOST_AUTO_TEST_CASE(runs_of_many_gigabytes_are_dealt_out_once) {
     memory::find_tile(view, number, copy, tile);
     BOOST_REQUIRE_EQUAL(tile.bytes > 0, tile.runs == 1);
     if (tile.runs == 0) continue;
-    const auto begin = static_cast<std::uint64_t>(tile.copy.target - target);
+    const auto begin = static_cast<std::uint64_t>(tile.target - target);
     BOOST_REQUIRE_EQUAL(begin, end);
-    BOOST_REQUIRE_EQUAL(static_cast<std::uint64_t>(tile.copy.source - source), begin);
-    BOOST_REQUIRE(number == 0 || reinterpret_cast<std::uintptr_t>(tile.copy.target) % 128 == 0);
+    BOOST_REQUIRE_EQUAL(static_cast<std::uint64_t>(tile.source - source), begin);
+    BOOST_REQUIRE(number == 0 || reinterpret_cast<std::uintptr_t>(tile.target) % 128 == 0);
     BOOST_REQUIRE_LE(tile.bytes, memory::tile_bytes);
     end = begin + tile.bytes;
   }
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(rows_past_32_bits_are_found) {
   std::uint64_t copy = 0;
   Tile tile;
   memory::find_tile(table.view(), table.size().tiles - 1, copy, tile);
-  const auto last = tile.first.offset(tile.dims, tile.copy.dims, tile.runs - 1);
+  const auto last = tile.first.offset(tile.runs - 1);
   BOOST_CHECK_EQUAL(last.source + 4, listed.copy.source_span().past);
   BOOST_CHECK_EQUAL(last.target + 4, listed.copy.target_span().past);
 }

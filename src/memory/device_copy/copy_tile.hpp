@@ -12,12 +12,15 @@ namespace shardwire::memory {
 /// What a block of threads copies at a time: some runs of a copy, or a part of one. Found by one of its threads, which divides;
 /// the others only multiply.
 struct Tile {
-  TableCopy copy;
-  const TableDim* dims = nullptr;
+  const std::byte* source = nullptr;  ///< of the copy's first run, or of the same part of it
+  std::byte* target = nullptr;
   RunPosition first;
+  SmallDivisor run_slots;
   std::uint32_t runs = 0;
   std::uint32_t bytes = 0;  ///< of each run
   std::uint32_t slots = 0;
+  std::uint8_t unit_bytes = 0;  ///< as in TableCopy, this and the next
+  std::uint8_t grain_bytes = 1;
 };
 
 namespace detail {
@@ -29,30 +32,30 @@ SHARDWIRE_HOST_DEVICE inline std::uint64_t misalignment(const std::byte* address
   return reinterpret_cast<std::uintptr_t>(address) % alignment;
 }
 
-// The copy's source and target become those of the part.
-SHARDWIRE_HOST_DEVICE inline void take_part(Tile& tile, std::uint64_t number) {
-  TableCopy& copy = tile.copy;
+SHARDWIRE_HOST_DEVICE inline void take_part(Tile& tile, const TableView& table, const TableCopy& copy,
+                                            std::uint64_t number) {
   const std::uint64_t run = number / copy.run_parts;
   const std::uint64_t part = number - run * copy.run_parts;
-  tile.first.find(tile.dims, copy.dims, run);
-  const RunOffset offset = tile.first.offset(tile.dims, copy.dims, 0);
-  const std::uint64_t shift = misalignment(copy.target + offset.target, tile_line_bytes);
+  tile.first.find(table, copy, run);
+  const std::uint64_t shift = misalignment(copy.target + tile.first.offset(0).target, tile_line_bytes);
   const std::uint64_t begin = part == 0 ? 0 : part * copy.part_bytes - shift;
   const std::uint64_t wanted_end = (part + 1) * copy.part_bytes - shift;
   const std::uint64_t end = wanted_end < copy.run_bytes.value() ? wanted_end : copy.run_bytes.value();
   tile.runs = begin < end ? 1 : 0;
   tile.bytes = begin < end ? static_cast<std::uint32_t>(end - begin) : 0;
-  copy.source += begin;
-  copy.target += begin;
+  tile.source = copy.source + begin;
+  tile.target = copy.target + begin;
 }
 
-SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, std::uint64_t number) {
-  const TableCopy& copy = tile.copy;
+SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, const TableView& table, const TableCopy& copy,
+                                            std::uint64_t number) {
   const std::uint64_t run = number * copy.tile_runs;
   const std::uint64_t left = copy.runs - run;
+  tile.first.find(table, copy, run);
   tile.runs = left < copy.tile_runs ? static_cast<std::uint32_t>(left) : copy.tile_runs;
   tile.bytes = static_cast<std::uint32_t>(copy.run_bytes.value());
-  tile.first.find(tile.dims, copy.dims, run);
+  tile.source = copy.source;
+  tile.target = copy.target;
 }
 
 }  // namespace detail
@@ -61,15 +64,17 @@ SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, std::uint64_t number) {
 SHARDWIRE_HOST_DEVICE inline void find_tile(const TableView& table, std::uint64_t number, std::uint64_t& copy,
                                             Tile& tile) {
   copy = find_copy(table.first_tiles(), table.size().copies, number, copy);
-  tile.copy = table.copies()[copy];
-  tile.dims = table.dims() + tile.copy.first_dim;
+  const TableCopy& row = table.copies()[copy];
   const std::uint64_t within = number - table.first_tiles()[copy];
-  if (tile.copy.part_bytes > 0) {
-    detail::take_part(tile, within);
+  if (row.part_bytes > 0) {
+    detail::take_part(tile, table, row, within);
   } else {
-    detail::take_runs(tile, within);
+    detail::take_runs(tile, table, row, within);
   }
-  tile.slots = tile.runs * static_cast<std::uint32_t>(tile.copy.run_slots.value());
+  tile.run_slots = row.run_slots;
+  tile.slots = tile.runs * static_cast<std::uint32_t>(row.run_slots.value());
+  tile.unit_bytes = row.unit_bytes;
+  tile.grain_bytes = row.grain_bytes;
 }
 
 namespace detail {
@@ -82,16 +87,16 @@ struct Slot {
 };
 
 SHARDWIRE_HOST_DEVICE inline Slot find_slot(const Tile& tile, std::uint32_t number) {
-  const auto run = static_cast<std::uint32_t>(tile.copy.run_slots.quotient(number));
-  const RunOffset offset = tile.first.offset(tile.dims, tile.copy.dims, run);
-  return {tile.copy.source + offset.source, tile.copy.target + offset.target,
-          number - run * static_cast<std::uint32_t>(tile.copy.run_slots.value())};
+  const auto run = static_cast<std::uint32_t>(tile.run_slots.quotient(number));
+  const RunOffset offset = tile.first.offset(run);
+  return {tile.source + offset.source, tile.target + offset.target,
+          number - run * static_cast<std::uint32_t>(tile.run_slots.value())};
 }
 
 template <typename Unit>
 SHARDWIRE_HOST_DEVICE inline void copy_units(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
   // All are loaded before the first is stored.
-  constexpr unsigned in_flight = sizeof(Unit) == sizeof(Vector16) ? 4 : 8;
+  constexpr unsigned in_flight = 4;
   for (std::uint32_t first = thread; first < tile.slots; first += in_flight * threads) {
     Unit values[in_flight];
     std::byte* targets[in_flight];
@@ -143,7 +148,7 @@ SHARDWIRE_HOST_DEVICE inline Vector16 shifted(const Vector16& first, const Vecto
 /// Slots are whole 16 bytes of the target where the run has them; the source is loaded as it is aligned, and shifted. Nothing is
 /// loaded that is not of the run: what lies beside it may be another's.
 SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
-  constexpr unsigned in_flight = 4;
+  constexpr unsigned in_flight = 2;
   constexpr std::uint32_t size = sizeof(Vector16);
   for (std::uint32_t first = thread; first < tile.slots; first += in_flight * threads) {
     Vector16 values[in_flight];
@@ -167,7 +172,7 @@ SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t t
       const auto shift = static_cast<unsigned>(misalignment(source, size));
       const bool inside = shift == 0 || (begin >= shift && begin - shift + 2 * size <= tile.bytes);
       if (end - begin < size || !inside) {
-        copy_end(tile.copy.grain_bytes, source, slot.target + begin, end - begin);
+        copy_end(tile.grain_bytes, source, slot.target + begin, end - begin);
         continue;
       }
       values[i] = load<Vector16>(source - shift);
@@ -187,7 +192,7 @@ SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t t
 
 /// Thread `thread` of `threads` copies its share of the tile; shares do not overlap, and come in any order.
 SHARDWIRE_HOST_DEVICE inline void copy_tile(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
-  switch (tile.copy.unit_bytes) {
+  switch (tile.unit_bytes) {
     case 16: return detail::copy_units<Vector16>(tile, thread, threads);
     case 8: return detail::copy_units<std::uint64_t>(tile, thread, threads);
     case 4: return detail::copy_units<std::uint32_t>(tile, thread, threads);

@@ -11,9 +11,20 @@
 #if defined(__CUDACC__)
 #define SHARDWIRE_HOST_DEVICE __host__ __device__
 #define SHARDWIRE_UNROLL _Pragma("unroll")
+#define SHARDWIRE_NO_UNROLL _Pragma("unroll 1")
+#define SHARDWIRE_NOINLINE __noinline__
 #else
 #define SHARDWIRE_HOST_DEVICE
 #define SHARDWIRE_UNROLL
+#define SHARDWIRE_NO_UNROLL
+#define SHARDWIRE_NOINLINE [[gnu::noinline]]
+#endif
+
+// A table inside a function that is read at places known late: on a device it would else be built anew in each thread's stack.
+#if defined(__CUDA_ARCH__)
+#define SHARDWIRE_CONSTANT static __constant__ const
+#else
+#define SHARDWIRE_CONSTANT constexpr
 #endif
 
 namespace shardwire::memory {
@@ -49,12 +60,11 @@ SHARDWIRE_HOST_DEVICE inline T load(const std::byte* from) {
 template <typename T>
 SHARDWIRE_HOST_DEVICE inline void store(std::byte* to, const T& value) {
 #if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(to));
   if constexpr (sizeof(T) == sizeof(Vector16)) {
-    __stwb(reinterpret_cast<ulonglong2*>(to), ulonglong2{value.low, value.high});
-  } else if constexpr (sizeof(T) == 8) {
-    __stwb(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+    *reinterpret_cast<ulonglong2*>(to) = {value.low, value.high};
   } else {
-    __stwb(reinterpret_cast<T*>(to), value);
+    *reinterpret_cast<T*>(to) = value;
   }
 #else
   assert(reinterpret_cast<std::uintptr_t>(to) % sizeof(T) == 0);

@@ -23,25 +23,12 @@ struct HashLane {
   std::uint64_t words = 0;     ///< for its neighbour
   std::uint64_t keys[words_of_block] = {};
   std::uint64_t scramble_key = 0;
-  std::uint64_t next[words_of_block] = {};  ///< of the block that comes next: on its way while this one is summed
 };
 
 namespace detail {
 
 SHARDWIRE_HOST_DEVICE inline unsigned stripe_of(unsigned lane, unsigned word) {
   return lane / xxh3::lanes + word * (hash_lanes / xxh3::lanes);
-}
-
-/// Words of a block that has so many stripes.
-template <typename Stream>
-SHARDWIRE_HOST_DEVICE inline void load_block(HashLane& state, unsigned lane, const Stream& stream, std::uint32_t at,
-                                             std::uint32_t stripes) {
-  SHARDWIRE_UNROLL
-  for (unsigned word = 0; word < HashLane::words_of_block; ++word) {
-    const unsigned stripe = stripe_of(lane, word);
-    if (stripe >= stripes) continue;
-    state.next[word] = stream.word(at + stripe * xxh3::stripe_bytes + lane % xxh3::lanes * 8);
-  }
 }
 
 SHARDWIRE_HOST_DEVICE inline void add_word(HashLane& state, std::uint64_t word, std::uint64_t key) {
@@ -53,26 +40,24 @@ template <typename Lanes, typename Stream>
 SHARDWIRE_HOST_DEVICE inline Digest128 hash_long(Lanes& lanes, const Stream& stream, std::uint32_t length) {
   const std::uint32_t stripes =
       (length - 1) / xxh3::stripe_bytes;  // but the last one, which may overlap the one before
-  const auto stripes_of = [=](std::uint32_t block) {
-    const std::uint32_t left = stripes - block * xxh3::block_stripes;
-    return left < xxh3::block_stripes ? left : xxh3::block_stripes;
-  };
   lanes.each([&](unsigned lane, HashLane& state) {
     state.sum = xxh3::first_sum(lane % xxh3::lanes);
     for (unsigned word = 0; word < HashLane::words_of_block; ++word) {
       state.keys[word] = xxh3::secret(xxh3::key_of(stripe_of(lane, word), lane % xxh3::lanes));
     }
     state.scramble_key = xxh3::secret(xxh3::scramble_key_of(lane % xxh3::lanes));
-    load_block(state, lane, stream, 0, stripes_of(0));
   });
   for (std::uint32_t block = 0; block * xxh3::block_stripes < stripes; ++block) {
-    const std::uint32_t here = stripes_of(block);
+    const std::uint32_t left = stripes - block * xxh3::block_stripes;
+    const std::uint32_t here = left < xxh3::block_stripes ? left : xxh3::block_stripes;
     lanes.each([&](unsigned lane, HashLane& state) {
-      std::uint64_t words[HashLane::words_of_block];
-      for (unsigned word = 0; word < HashLane::words_of_block; ++word) words[word] = state.next[word];
-      const std::uint32_t next = block + 1;
-      if (next * xxh3::block_stripes < stripes) {
-        load_block(state, lane, stream, next * xxh3::block_bytes, stripes_of(next));
+      // All are loaded before the first is added.
+      std::uint64_t words[HashLane::words_of_block] = {};
+      SHARDWIRE_UNROLL
+      for (unsigned word = 0; word < HashLane::words_of_block; ++word) {
+        const unsigned stripe = stripe_of(lane, word);
+        if (stripe >= here) continue;
+        words[word] = stream.word(block * xxh3::block_bytes + stripe * xxh3::stripe_bytes + lane % xxh3::lanes * 8);
       }
       state.products = 0;
       state.words = 0;
@@ -97,6 +82,14 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_long(Lanes& lanes, const Stream& str
   return xxh3::merged(sums, length);
 }
 
+// Apart, as it is rare and takes many registers. Done by all lanes alike.
+template <typename Stream>
+SHARDWIRE_HOST_DEVICE SHARDWIRE_NOINLINE Digest128 hash_few(const Stream& stream, std::uint32_t length) {
+  std::uint8_t bytes[xxh3::max_short_bytes];
+  for (std::uint32_t at = 0; at < length; ++at) bytes[at] = stream.byte(at);
+  return xxh3::hash_short(bytes, length);
+}
+
 }  // namespace detail
 
 /// XXH3-128 of a stream, which has byte(at), and word(at) for eight bytes from there. `lanes` has, over lanes that it calls for or is:
@@ -106,10 +99,8 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_long(Lanes& lanes, const Stream& str
 /// Every lane has the result.
 template <typename Lanes, typename Stream>
 SHARDWIRE_HOST_DEVICE inline Digest128 hash_stream(Lanes& lanes, const Stream& stream, std::uint32_t length) {
-  if (length > xxh3::max_short_bytes) return detail::hash_long(lanes, stream, length);
-  std::uint8_t bytes[xxh3::max_short_bytes];  // read by all lanes: it is little, and rare
-  for (std::uint32_t at = 0; at < length; ++at) bytes[at] = stream.byte(at);
-  return xxh3::hash_short(bytes, length);
+  if (length <= xxh3::max_short_bytes) return detail::hash_few(stream, length);
+  return detail::hash_long(lanes, stream, length);
 }
 
 }  // namespace shardwire::memory

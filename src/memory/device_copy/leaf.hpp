@@ -22,12 +22,10 @@ class LeafStream {
     source_ = copy.source;
     run_bytes_ = copy.run_bytes;
     grain_ = copy.source_grain;
-    dims_ = table.dims() + copy.first_dim;
-    dim_count_ = copy.dims;
     const std::uint64_t begin = (number - table.first_leaves()[index]) * leaf_bytes;
     const std::uint64_t run = begin / run_bytes_.value();
     skipped_ = begin - run * run_bytes_.value();
-    first_.find(dims_, dim_count_, run);
+    first_.find(table, copy, run);
     const std::uint64_t left = copy.runs * run_bytes_.value() - begin;
     length_ = static_cast<std::uint32_t>(left < leaf_bytes ? left : leaf_bytes);
   }
@@ -39,13 +37,9 @@ class LeafStream {
   }
   /// Requires: at + 8 <= length(), and `at` is a multiple of what all runs are aligned to.
   [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t word(std::uint32_t at) const {
-    const Place first = place(at);
-    switch (grain_) {
-      case 8: return load<std::uint64_t>(first.address);
-      case 4: return gathered<std::uint32_t>(first, at);
-      case 2: return gathered<std::uint16_t>(first, at);
-      default: return gathered<std::uint8_t>(first, at);
-    }
+    if (grain_ == 8) return load<std::uint64_t>(place(at).address);
+    if (grain_ == 4) return gathered<std::uint32_t>(at);
+    return word_of_less(at);
   }
 
  private:
@@ -57,10 +51,15 @@ class LeafStream {
     const std::uint64_t past = skipped_ + at;
     const std::uint64_t run = run_bytes_.quotient(past);
     const std::uint64_t within = past - run * run_bytes_.value();
-    return {source_ + first_.offset(dims_, dim_count_, run).source + within, run_bytes_.value() - within};
+    return {source_ + first_.offset(run).source + within, run_bytes_.value() - within};
+  }
+  // Apart: very few tensors need it, and it would take the registers of those that do not.
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE SHARDWIRE_NOINLINE std::uint64_t word_of_less(std::uint32_t at) const {
+    return grain_ == 2 ? gathered<std::uint16_t>(at) : gathered<std::uint8_t>(at);
   }
   template <typename Unit>
-  [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t gathered(const Place& first, std::uint32_t at) const {
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t gathered(std::uint32_t at) const {
+    const Place first = place(at);
     constexpr unsigned units = sizeof(std::uint64_t) / sizeof(Unit);
     const bool in_one = first.left >= sizeof(std::uint64_t);
     std::uint64_t word = 0;
@@ -74,12 +73,10 @@ class LeafStream {
   }
 
   const std::byte* source_ = nullptr;
-  const TableDim* dims_ = nullptr;
   SmallDivisor run_bytes_;
   std::uint64_t skipped_ = 0;  ///< of the first run
   RunPosition first_;
   std::uint32_t length_ = 0;
-  unsigned dim_count_ = 0;
   unsigned grain_ = 1;
 };
 

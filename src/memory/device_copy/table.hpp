@@ -83,9 +83,15 @@ class TableView {
 };
 
 /// The copy that item `number` belongs to, by the sums of what comes before each. Requires: there is one, and not before `from`.
+/// Quick when it is not far behind that.
 SHARDWIRE_HOST_DEVICE inline std::uint64_t find_copy(const std::uint64_t* firsts, std::uint64_t copies,
                                                      std::uint64_t number, std::uint64_t from = 0) {
-  std::uint64_t end = copies;  // first of those that begin later
+  std::uint64_t step = 1;
+  while (copies - from > step && firsts[from + step] <= number) {
+    from += step;
+    step *= 2;
+  }
+  std::uint64_t end = copies - from > step ? from + step : copies;  // begins later, if it is one
   while (end - from > 1) {
     const std::uint64_t middle = from + (end - from) / 2;
     if (firsts[middle] <= number) {
@@ -103,30 +109,44 @@ struct RunOffset {
   std::uint64_t target = 0;
 };
 
-/// Where a run lies among the others: found by division once, others after it without.
-struct RunPosition {
-  std::uint64_t index[max_dims];
-
-  SHARDWIRE_HOST_DEVICE void find(const TableDim* dims, unsigned count, std::uint64_t run) {
-    for (unsigned dim = count; dim-- > 0;) {
-      index[dim] = dim == 0 ? run : run % dims[dim].count.value();
-      run /= dims[dim].count.value();
+/// Where a run lies among the others of a copy: found by division once, and those after it without. Has what it needs of the table,
+/// so that a block of threads finds it in its own memory.
+class RunPosition {
+ public:
+  SHARDWIRE_HOST_DEVICE void find(const TableView& table, const TableCopy& copy, std::uint64_t run) {
+    const TableDim* const dims = table.dims() + copy.first_dim;
+    count_ = copy.dims;
+    SHARDWIRE_NO_UNROLL
+    for (unsigned dim = count_; dim-- > 0;) {
+      const std::uint64_t count = dims[dim].count.value();
+      const std::uint64_t outer = dim > 0 ? run / count : 0;
+      dims_[dim].count = dims[dim].count;
+      dims_[dim].source_stride = dims[dim].source_stride;
+      dims_[dim].target_stride = dims[dim].target_stride;
+      index_[dim] = run - outer * count;
+      run = outer;
     }
   }
   /// Of the run that comes `next` later. Requires: next <= SmallDivisor::max_excess, and there is such a run.
-  [[nodiscard]] SHARDWIRE_HOST_DEVICE RunOffset offset(const TableDim* dims, unsigned count, std::uint64_t next) const {
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE RunOffset offset(std::uint64_t next) const {
     RunOffset result;
-    for (unsigned dim = count; dim-- > 0;) {
-      std::uint64_t at = index[dim] + next;
+    SHARDWIRE_NO_UNROLL
+    for (unsigned dim = count_; dim-- > 0;) {
+      std::uint64_t at = index_[dim] + next;
       if (dim > 0) {
-        next = dims[dim].count.quotient(at);
-        at -= next * dims[dim].count.value();
+        next = dims_[dim].count.quotient(at);
+        at -= next * dims_[dim].count.value();
       }
-      result.source += at * dims[dim].source_stride;
-      result.target += at * dims[dim].target_stride;
+      result.source += at * dims_[dim].source_stride;
+      result.target += at * dims_[dim].target_stride;
     }
     return result;
   }
+
+ private:
+  unsigned count_ = 0;
+  std::uint64_t index_[max_dims] = {};
+  TableDim dims_[max_dims] = {};
 };
 
 }  // namespace shardwire::memory

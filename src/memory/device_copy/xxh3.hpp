@@ -36,7 +36,7 @@ inline constexpr unsigned block_bytes = block_stripes * stripe_bytes;
 
 /// Eight bytes of the default secret, from any of them.
 SHARDWIRE_HOST_DEVICE inline Word secret(unsigned at) {
-  constexpr Word words[secret_bytes / sizeof(Word)] = {
+  SHARDWIRE_CONSTANT Word words[secret_bytes / sizeof(Word)] = {
       0xbe4ba423396cfeb8U, 0x1cad21f72c81017cU, 0xdb979083e96dd4deU, 0x1f67b3b7a4a44072U, 0x78e5c0cc4ee679cbU,
       0x2172ffcc7dd05a82U, 0x8e2443f7744608b8U, 0x4c263a81e69035e0U, 0xcb00c391bb52283cU, 0xa32e531b8b65d088U,
       0x4ef90da297486471U, 0xd8acdea946ef1938U, 0x3f349ce33f76faa8U, 0x1d4f0bc7c7bbdcf9U, 0x3159b4cd4be0518aU,
@@ -179,8 +179,8 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_short(const std::uint8_t* input, std
 
 /// What an accumulator begins with.
 SHARDWIRE_HOST_DEVICE inline Word first_sum(unsigned lane) {
-  constexpr Word firsts[lanes] = {prime32_3, prime64_1, prime64_2, prime64_3,
-                                  prime64_4, prime32_2, prime64_5, prime32_1};
+  SHARDWIRE_CONSTANT Word firsts[lanes] = {prime32_3, prime64_1, prime64_2, prime64_3,
+                                           prime64_4, prime32_2, prime64_5, prime32_1};
   return firsts[lane];
 }
 /// What a word adds to its own accumulator; itself is added to its neighbour's.
