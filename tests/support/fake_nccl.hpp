@@ -333,7 +333,10 @@ class FakeNcclDevices final : public memory::DeviceRuntime {
  public:
   [[nodiscard]] std::string version() const override { return "fake"; }
   [[nodiscard]] int device_count() const override { return 1; }
-  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void*) const override { return std::nullopt; }
+  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* /*address*/,
+                                                             ByteCount /*bytes*/) const override {
+    return std::nullopt;
+  }
   std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { refuse(); }
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { refuse(); }
   std::unique_ptr<memory::DeviceStream> open_stream(int) override { return std::make_unique<FakeNccl::Stream>(); }
