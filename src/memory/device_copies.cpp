@@ -2,8 +2,12 @@
 #include "memory/device_copies.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <span>
 #include <utility>
+
+#include "memory/digest.hpp"
 
 namespace shardwire::memory {
 
@@ -20,6 +24,14 @@ std::shared_ptr<DeviceRuntime> require_runtime() {
 
 bool is_device(int place) {
   return place >= 0;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+void put(std::span<const Digest128> digests, std::span<const std::size_t> indices, CopyResult& result) {
+  for (std::size_t i = 0; i < indices.size(); ++i) result.digests[indices[i]] = digests[i];
 }
 
 }  // namespace
@@ -62,7 +74,9 @@ struct DeviceCopies::Running {
   CopyBatch batch;
   Done done;
   CopyResult result{};
-  std::size_t open = 1;  // pieces of work; one for submit() itself
+  std::size_t open = 1;                 // pieces of work; one for submit() itself
+  std::vector<QueuedCopy> to_digest{};  // their source sides, by index, once all copies are made
+  bool digested = false;                // or being digested
 };
 
 /// Copies by way of one slot.
@@ -125,6 +139,7 @@ struct DeviceCopies::Lane {
   struct Direct {
     std::shared_ptr<Running> running;  // owners: see Hop
     std::vector<DeviceCopy> copies;
+    std::vector<std::size_t> digests{};  // instead: indices of what is digested here
   };
   int device = on_host;
   bool opening = false;
@@ -151,6 +166,22 @@ void DeviceCopies::stop() {
   under_way_.clear();
 }
 
+template <typename Post>
+void DeviceCopies::queue(Lane& lane, Post post, Then then) {
+  const std::uint64_t ticket = ++last_ticket_;
+  try {
+    post(*lane.stream);
+    lane.stream->call_when_done([inbox = inbox_, ticket](const std::optional<Error>& error) {
+      inbox->post({ticket, error});
+    });
+  } catch (const Error& error) {
+    inbox_->post({ticket, error});
+  } catch (const std::exception& error) {
+    inbox_->post({ticket, Error(ErrorCode::out_of_resources, error.what())});
+  }
+  under_way_.emplace(ticket, std::move(then));
+}
+
 void DeviceCopies::submit(CopyBatch batch, Done done) {
   if (!batch.on_devices) return host_.submit(std::move(batch), std::move(done));
   submit_on_devices(std::move(batch), std::move(done));
@@ -162,9 +193,6 @@ void DeviceCopies::submit_on_devices(CopyBatch batch, Done done) {
   std::map<int, Share> shares;
   std::vector<QueuedCopy> host_only;
   try {
-    if (running->batch.work != CopyWork::copy) {
-      throw Error(ErrorCode::unsupported, "digests of device memory cannot be taken yet: restore without them");
-    }
     sort(running, shares, host_only);
     running->open += shares.size() + (host_only.empty() ? 0 : 1);
   } catch (const std::exception&) {
@@ -203,7 +231,16 @@ void DeviceCopies::sort(const std::shared_ptr<Running>& running, std::map<int, S
                         std::vector<QueuedCopy>& host_only) {
   for (std::size_t i = 0; i < running->batch.count; ++i) {
     const QueuedCopy next = running->batch.copy(i);
-    if (next.copy.bytes() == 0) continue;
+    const CopyWork work = running->batch.work;
+    if (work == CopyWork::digest) running->to_digest.push_back(next);
+    if (work == CopyWork::copy_and_digest) {
+      running->to_digest.push_back({next.copy.reversed(), next.target, nullptr, next.target_device});
+    }
+    const bool flat = running->batch.digest == DigestKind::flat;
+    if (work != CopyWork::copy && flat && is_device(running->to_digest.back().source_device)) {
+      throw Error(ErrorCode::unsupported, "a device digests by trees only, and another kind is asked for");
+    }
+    if (work == CopyWork::digest || next.copy.bytes() == 0) continue;
     const int device = is_device(next.target_device) ? next.target_device : next.source_device;
     if (!is_device(device)) {
       host_only.push_back(next);
@@ -217,7 +254,72 @@ void DeviceCopies::sort(const std::shared_ptr<Running>& running, std::map<int, S
 
 void DeviceCopies::finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error) {
   if (error && !running->result.error) running->result.error = error;
-  if (--running->open == 0) running->done(running->result);
+  if (--running->open > 0) return;
+  if (!running->result.error && !std::exchange(running->digested, true) && !running->to_digest.empty()) {
+    return digest(running);
+  }
+  running->done(running->result);
+}
+
+void DeviceCopies::digest(const std::shared_ptr<Running>& running) {
+  running->result.digests.resize(running->to_digest.size());
+  std::map<int, std::vector<std::size_t>> indices;  // by device, all of the host's together
+  for (std::size_t i = 0; i < running->to_digest.size(); ++i) {
+    const QueuedCopy& one = running->to_digest[i];
+    indices[is_device(one.source_device) && one.copy.bytes() > 0 ? one.source_device : on_host].push_back(i);
+  }
+  running->open = indices.size();
+  for (auto& [device, list] : indices) {
+    if (!is_device(device)) {
+      digest_on_host(running, std::move(list));
+      continue;
+    }
+    Lane& lane = lanes_.try_emplace(device, Lane{.device = device}).first->second;
+    lane.direct.push_back({running, {}, std::move(list)});
+    advance(lane);
+  }
+}
+
+void DeviceCopies::digest_on_host(const std::shared_ptr<Running>& running, std::vector<std::size_t> indices) {
+  // owners: the job and its completion
+  const auto taken = std::make_shared<CopyResult>();
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    copier_.submit(
+        [taken, running, indices] {
+          for (const std::size_t i : indices) {
+            const QueuedCopy& one = running->to_digest[i];
+            taken->digests.push_back(digest_runs(one.copy, one.source, running->batch.digest));
+          }
+        },
+        [this, taken, running, indices, began](const std::exception_ptr& error) {
+          running->result.digest_seconds += seconds_since(began);
+          if (!error) put(taken->digests, indices, running->result);
+          finish(running, error);
+        });
+  } catch (const std::exception&) {
+    finish(running, std::current_exception());
+  }
+}
+
+void DeviceCopies::digest_on_device(Lane& lane, const std::shared_ptr<Running>& running,
+                                    const std::vector<std::size_t>& indices) {
+  std::vector<DeviceCopy> reads;
+  reads.reserve(indices.size());
+  for (const std::size_t i : indices) {
+    const QueuedCopy& one = running->to_digest[i];
+    reads.push_back({one.copy, one.source, nullptr});
+  }
+  // owner: what follows, which outlives the stream's work
+  const auto digests = std::make_shared<std::vector<Digest128>>(indices.size());
+  const auto began = std::chrono::steady_clock::now();
+  queue(
+      lane, [&](DeviceStream& stream) { stream.digest(reads, *digests); },
+      [this, running, digests, indices, began](const std::exception_ptr& error) {
+        running->result.digest_seconds += seconds_since(began);
+        if (!error) put(*digests, indices, running->result);
+        finish(running, error);
+      });
 }
 
 void DeviceCopies::when_ready(std::vector<ReadyEvent> events, Then then) {
@@ -267,8 +369,13 @@ void DeviceCopies::advance(Lane& lane) {
   if (lane.direct.empty() && lane.hops.empty()) return;
   if (!lane.stream) return open(lane);
   for (Lane::Direct& direct : std::exchange(lane.direct, {})) {
-    queue(lane, direct.copies,
-          [this, running = direct.running](const std::exception_ptr& error) { finish(running, error); });
+    if (!direct.digests.empty()) {
+      digest_on_device(lane, direct.running, direct.digests);
+      continue;
+    }
+    queue(
+        lane, [&](DeviceStream& stream) { stream.copy(direct.copies); },
+        [this, running = direct.running](const std::exception_ptr& error) { finish(running, error); });
   }
   while (!lane.hops.empty()) {
     Slot slot = take_slot();
@@ -292,21 +399,6 @@ void DeviceCopies::fail_hops(Lane& lane, const std::exception_ptr& error) {
   for (const Hop& hop : std::exchange(lane.hops, {})) finish(hop.running, error);
 }
 
-void DeviceCopies::queue(Lane& lane, const std::vector<DeviceCopy>& copies, Then then) {
-  const std::uint64_t ticket = ++last_ticket_;
-  try {
-    lane.stream->copy(copies);
-    lane.stream->call_when_done([inbox = inbox_, ticket](const std::optional<Error>& error) {
-      inbox->post({ticket, error});
-    });
-  } catch (const Error& error) {
-    inbox_->post({ticket, error});
-  } catch (const std::exception& error) {
-    inbox_->post({ticket, Error(ErrorCode::out_of_resources, error.what())});
-  }
-  under_way_.emplace(ticket, std::move(then));
-}
-
 // --- by way of pinned memory ---
 
 void DeviceCopies::begin(Lane& lane, Hop hop, Slot slot) {
@@ -315,14 +407,17 @@ void DeviceCopies::begin(Lane& lane, Hop hop, Slot slot) {
   const auto copies = shared->device_half(slot->address());
   const auto last = [this, shared, slot](const std::exception_ptr& error) { end(*shared, slot, error); };
   if (!shared->to_device) {
-    return queue(lane, copies, [this, shared, slot, last](const std::exception_ptr& error) {
-      if (error) return last(error);
-      copy_host_half(shared, slot, last);
-    });
+    return queue(
+        lane, [&](DeviceStream& stream) { stream.copy(copies); },
+        [this, shared, slot, last](const std::exception_ptr& error) {
+          if (error) return last(error);
+          copy_host_half(shared, slot, last);
+        });
   }
   copy_host_half(shared, slot, [this, device = lane.device, copies, last](const std::exception_ptr& error) {
     if (error) return last(error);
-    queue(lanes_.at(device), copies, last);
+    queue(
+        lanes_.at(device), [&](DeviceStream& stream) { stream.copy(copies); }, last);
   });
 }
 

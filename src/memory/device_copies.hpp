@@ -24,6 +24,7 @@ namespace shardwire::memory {
 /// batches are the processor's, as with HostCopies.
 ///
 /// Nothing waits for a device: streams and slots are opened on the copier's threads, when they are first needed.
+/// Digests are taken when all copies of a batch are made, each where the bytes are; devices take trees only.
 /// Failures: those of a device are the results of the batches that need it; host memory goes on.
 class DeviceCopies final : public CopyQueue {
  public:
@@ -55,12 +56,17 @@ class DeviceCopies final : public CopyQueue {
   void submit_on_devices(CopyBatch batch, Done done);
   void sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares, std::vector<QueuedCopy>& host_only);
   void finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error);
+  void digest(const std::shared_ptr<Running>& running);
+  void digest_on_host(const std::shared_ptr<Running>& running, std::vector<std::size_t> indices);
+  void digest_on_device(Lane& lane, const std::shared_ptr<Running>& running, const std::vector<std::size_t>& indices);
   void open(Lane& lane);
   void advance(Lane& lane);
   void advance_all();
   void fail_waiting(Lane& lane, const std::exception_ptr& error);
   void fail_hops(Lane& lane, const std::exception_ptr& error);
-  void queue(Lane& lane, const std::vector<DeviceCopy>& copies, Then then);
+  /// What `post` gives the lane's stream, and `then` when it is over.
+  template <typename Post>
+  void queue(Lane& lane, Post post, Then then);
   void begin(Lane& lane, Hop hop, Slot slot);
   void copy_host_half(const std::shared_ptr<Hop>& hop, const Slot& slot, Then then);
   void end(const Hop& hop, Slot slot, const std::exception_ptr& error);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "support/checked.hpp"
@@ -176,6 +177,14 @@ StridedCopy StridedCopy::from_dense() const {
   StridedCopy half = *this;
   half.make_dense(half.source_offset_, half.source_past_, half.source_strides_);
   return half;
+}
+
+StridedCopy StridedCopy::reversed() const {
+  StridedCopy back = *this;
+  std::swap(back.source_offset_, back.target_offset_);
+  std::swap(back.source_past_, back.target_past_);
+  std::swap(back.source_strides_, back.target_strides_);
+  return back;
 }
 
 void StridedCopy::update_spans() {

@@ -47,6 +47,8 @@ class StridedCopy {
   /// from there to the target.
   [[nodiscard]] StridedCopy into_dense() const;
   [[nodiscard]] StridedCopy from_dense() const;
+  /// The same elements the other way.
+  [[nodiscard]] StridedCopy reversed() const;
   /// Splits into row-major consecutive copies of at most `limit_bytes` each, within runs too; they are added to `parts`.
   /// Requires: limit_bytes > 0.
   void split(ByteCount limit_bytes, std::vector<StridedCopy>& parts) const;

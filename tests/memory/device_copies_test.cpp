@@ -76,6 +76,7 @@ class Bench {
     queue.submit(batch, [&](const CopyResult& result) {
       ended = true;
       error = result.error;
+      digests = result.digests;
     });
     BOOST_TEST(!ended);
     wait([&] { return ended; });
@@ -100,6 +101,7 @@ class Bench {
   Copier copier{2, [this] { woken.release(); }};
   DeviceCopies queue{copier, [this] { woken.release(); }, budget};
   std::exception_ptr error;
+  std::vector<Digest128> digests;
 };
 
 /// Rows of a dense array into one with gaps, as several copies.
@@ -254,12 +256,36 @@ BOOST_AUTO_TEST_CASE(without_a_runtime_there_are_no_devices) {
   BOOST_TEST((bench.code() == ErrorCode::unsupported));
 }
 
-BOOST_AUTO_TEST_CASE(digests_are_refused_by_name) {
+BOOST_DATA_TEST_CASE(digests_are_those_of_the_bytes_wherever_they_are,
+                     boost::unit_test::data::make(places) * boost::unit_test::data::make(places), from, to) {
+  const Bytes content = pattern(dense_bytes);
+  for (const CopyWork work : {CopyWork::copy_and_digest, CopyWork::digest}) {
+    Bench bench;
+    Somewhere source(bench.devices, from, dense_bytes);
+    Somewhere target(bench.devices, to, bytes_with_gaps);
+    source.set(content);
+    CopyBatch batch = rows_into_gaps(source, target);
+    batch.work = work;
+    batch.digest = DigestKind::tree;
+    bench.run(batch);
+    BOOST_TEST(!bench.error);
+    BOOST_TEST((target.content() == (work == CopyWork::digest ? Bytes(bytes_with_gaps) : expected(content))));
+    BOOST_REQUIRE(bench.digests.size() == batch.count);
+    for (std::size_t i = 0; i < batch.count; ++i) {
+      BOOST_TEST((bench.digests[i] == digest_runs(batch.copy(i).copy, content.data(), DigestKind::tree)));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_digest_that_no_device_takes_is_refused) {
   Bench bench;
   Somewhere source(bench.devices, 0, dense_bytes);
   Somewhere target(bench.devices, host, bytes_with_gaps);
   CopyBatch batch = rows_into_gaps(source, target);
-  batch.work = CopyWork::copy_and_digest;
+  batch.work = CopyWork::copy_and_digest;  // of what is in the host then
+  bench.run(batch);
+  BOOST_TEST(!bench.error);
+  batch.work = CopyWork::digest;
   bench.run(batch);
   BOOST_TEST((bench.code() == ErrorCode::unsupported));
 }

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
 
 namespace shardwire::test {
@@ -115,8 +116,11 @@ class FakeStream final : public memory::DeviceStream {
       for (const std::size_t i : order) devices_.run(list[i]);
     });
   }
-  void digest(std::span<const DeviceCopy>, std::span<memory::Digest128>) override {
-    throw Error(ErrorCode::unsupported, "these devices take no digests");
+  void digest(std::span<const DeviceCopy> copies, std::span<memory::Digest128> digests) override {
+    devices_.check(device_);
+    push([this, list = std::vector(copies.begin(), copies.end()), digests] {
+      for (std::size_t i = 0; i < list.size(); ++i) digests[i] = devices_.digest(list[i]);
+    });
   }
   void call_when_done(Done done) override {
     devices_.check(device_);
@@ -296,6 +300,12 @@ void FakeDevices::run(const DeviceCopy& copy) {
   copy.copy.run_all(source, target);
   ++copies_;
   copied_bytes_ += copy.copy.bytes();
+}
+
+memory::Digest128 FakeDevices::digest(const DeviceCopy& copy) const {
+  const auto from = copy.copy.source_span();
+  const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
+  return memory::digest_runs(copy.copy, source, memory::DigestKind::tree);
 }
 
 std::byte* FakeDevices::behind(const std::byte* address) const {

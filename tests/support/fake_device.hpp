@@ -73,6 +73,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   struct Block;
 
   void run(const memory::DeviceCopy& copy);
+  [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy) const;
   [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
   [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
   void check(int device) const;
