@@ -99,6 +99,8 @@ struct SessionUsage {
   ByteCount serving_peak = 0;      ///< most of it in use at once
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas
   double registration_seconds = 0;
+  /// By way of which devices copy from and into ordinary memory: at most 8 MiB, and no more than serving_budget.
+  ByteCount pinned_bytes = 0;
 };
 
 /// State of a running restore.

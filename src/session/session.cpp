@@ -465,7 +465,7 @@ SessionUsage SessionState::usage() const {
   const auto registration = memory->registration();
   return running().call([&] {
     return SessionUsage{core_->publisher().staging_budget_bytes(), core_->publisher().staging_peak_bytes(),
-                        registration.bytes, registration.seconds};
+                        registration.bytes, registration.seconds, core_->copies().pinned_bytes()};
   });
 }
 

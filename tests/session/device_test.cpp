@@ -163,6 +163,9 @@ BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_way_that_there
       require(report.ways[Way::local].bytes > 0, "what is here is copied here");
       require(report.ways[Way::packed].bytes > 0, "device memory is packed");
     }
+    const SessionUsage usage = session.usage();
+    require(usage.pinned_bytes > 0 && usage.pinned_bytes <= usage.serving_budget,
+            "what is pinned besides is bounded too");
     session.gather("done", {}, 60s);
   });
   BOOST_TEST(devices->max_pinned_bytes() > 0U);
