@@ -13,6 +13,7 @@ namespace shardwire::memory {
 namespace {
 
 struct Wait {
+  std::shared_ptr<DeviceRuntime> runtime;  // owners: the process and what is open of it
   std::unique_ptr<DeviceStream> stream;
   std::shared_ptr<std::atomic<bool>> over;  // owners: this and the stream's callback
 };
@@ -46,7 +47,8 @@ void when_ready(std::span<const ReadyEvent> events, std::function<void(const std
   if (events.empty()) return done(std::nullopt);
   const FoundRuntime found = device_runtime();
   if (!found.runtime) throw Error(ErrorCode::unsupported, "events cannot be waited for: " + found.why_not);
-  Wait wait{found.runtime->open_stream(events.front().device), std::make_shared<std::atomic<bool>>(false)};
+  Wait wait{found.runtime, found.runtime->open_stream(events.front().device),
+            std::make_shared<std::atomic<bool>>(false)};
   for (const ReadyEvent& event : events) wait.stream->wait(event.event);
   wait.stream->call_when_done([over = wait.over, done = std::move(done)](const std::optional<Error>& error) {
     done(error);
