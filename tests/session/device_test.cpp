@@ -420,6 +420,9 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   BOOST_REQUIRE(restore.report().peers.size() == 1U);
   const PeerReport& peer = restore.report().peers.front();
   BOOST_TEST(peer.path.find("/packed") != std::string::npos, peer.path);
+  // Slots that messages lie in are pinned: nothing is copied by way of others.
+  BOOST_TEST(pair.reader.usage().pinned_bytes == 0U);
+  BOOST_TEST(pair.source.usage().pinned_bytes == 0U);
   BOOST_TEST(peer.why_not.find("device memory is staged through host memory: the ") != std::string::npos, peer.why_not);
   BOOST_TEST(peer.why_not.find("knows host memory only") != std::string::npos, peer.why_not);
   const auto paths = pair.reader.paths("state", 10s);

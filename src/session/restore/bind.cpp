@@ -148,7 +148,8 @@ void RestoreRun::bound_all() {
   log_plan();
   if (!options_.bind_only) {
     move_waits_ = !destination_ready_;
-    return move_waits_ ? void() : move_all();
+    if (!move_waits_) move_all();
+    return;
   }
   enter(Stage::verify);
   release_all();
