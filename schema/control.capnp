@@ -239,11 +239,12 @@ struct PartsRequest {
   lease @1 :UInt64;          # 0: see publication
   tensors @2 :List(UInt32);  # one per box
   boxes @3 :Common.Boxes;
-  each @4 :Bool;    # pack requests only, as all that follow; this and the next under the capability "straight"
+  each @4 :Bool;    # pack requests only, as those that follow; this and the next under the capability "straight"
   digest @5 :Bool;
   publication @6 :Text;  # without a lease: what is to be live; under the capability "unleased"
   generation @7 :UInt64;
   gathered @8 :Bool;  # one message, sent from where the boxes lie
+  treeDigests @9 :Bool;  # digest requests too; under the capability "tree-digest"
 }
 
 struct Digests {

@@ -333,7 +333,7 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   const std::string calibration =
       !words.calibration.empty() ? words.calibration : environment("SHARDWIRE_CALIBRATION").value_or("");
   if (!calibration.empty()) out["calibration"] = calibration;
-  for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "SHARDWIRE_TCP_STREAMS"}) {
+  for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "SHARDWIRE_DIGEST", "SHARDWIRE_TCP_STREAMS"}) {
     if (const auto value = environment(name)) out[name] = *value;
   }
   for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "FI_TCP_IFACE"}) {

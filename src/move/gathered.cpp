@@ -163,7 +163,10 @@ class GatheredWay final : public MessageWay {
       return memory::QueuedCopy{memory::StridedCopy(part.box, t.wanted, memory::packed(part.box), t.item_bytes),
                                 t.target};
     };
-    shared_->copies.submit({.count = request->parts.size(), .copy = std::move(copy), .work = memory::CopyWork::digest},
+    shared_->copies.submit({.count = request->parts.size(),
+                            .copy = std::move(copy),
+                            .work = memory::CopyWork::digest,
+                            .digest = shared_->digest_kind(request->sender)},
                            [this, request, shared = shared_](const memory::CopyResult& result) {
                              if (!over(*request)) return;
                              if (result.error) return shared->events.failed(result.error);

@@ -76,6 +76,7 @@ class InPlaceWay final : public WayEngine {
       shared_->copies.submit({.count = job->parts.size(),
                               .copy = [job](std::size_t index) { return job->copy(index); },
                               .work = digests_ ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
+                              .digest = shared_->digest_kind(job->peer),
                               .stores = shared_->stores(),
                               .at_once = shared_->tally.expected_bytes() <= max_copied_here,
                               .on_devices = job->on_devices},

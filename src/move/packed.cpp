@@ -132,6 +132,7 @@ class PackedWay final : public MessageWay {
       shared_->copies.submit({.count = request->parts.size(),
                               .copy = std::move(copy),
                               .work = shared_->digests ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
+                              .digest = shared_->digest_kind(request->sender),
                               .stores = shared_->stores(),
                               .at_once = request->bytes <= max_unpacked_here,
                               .on_devices = request->on_device},

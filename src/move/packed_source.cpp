@@ -52,7 +52,8 @@ PackedSource::PackedSource(memory::CopyQueue& copies, ByteCount budget_bytes, By
     : copies_(copies), pool_(budget_bytes, slot_bytes_within(budget_bytes, slot_bytes)) {
 }
 
-void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
+void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
+                        std::optional<memory::DigestKind> digest) {
   Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .digest = digest};
   for (const SourceBox& box : wanted.boxes) {
     wanted.bytes += box.bytes();
@@ -99,7 +100,7 @@ void PackedSource::pack(Wanted wanted, Slot slot) {
   }
   auto& slots = slots_[wanted.request->reader()];
   if (!slots) slots = std::make_shared<std::size_t>(0);
-  const bool digest = wanted.digest;
+  const auto digest = wanted.digest;
   const bool on_device = wanted.on_device;
   const auto job =
       std::make_shared<Job>(std::move(wanted), std::move(slot), slots);  // owners: the copy and what follows
@@ -113,6 +114,7 @@ void PackedSource::pack(Wanted wanted, Slot slot) {
               {.count = job->boxes.size(),
                .copy = std::move(copy),
                .work = digest ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
+               .digest = digest.value_or(memory::DigestKind::flat),
                .on_devices = on_device},
               [this, job](const memory::CopyResult& result) { packed(job, result); });
 }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "memory/copy_queue.hpp"
@@ -25,7 +26,8 @@ class PackedSource {
   [[nodiscard]] ByteCount slot_bytes() const { return pool_.slot_bytes(); }
   [[nodiscard]] const StagingPool& pool() const { return pool_; }
   /// Errors: throws Error{invalid_argument} for more than a slot holds; what is found out later is the answer.
-  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
+  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
+            std::optional<memory::DigestKind> digest);
   /// Forgets what waits. What was on its way is given back when the endpoint goes: call pump() then.
   void reader_gone(std::uint64_t reader);
   /// Packs what waits, as long as there are slots for it.
@@ -36,7 +38,7 @@ class PackedSource {
     std::shared_ptr<ServedRequest> request;  // owners: this, and the job
     std::vector<SourceBox> boxes;
     ByteCount bytes = 0;
-    bool digest = false;
+    std::optional<memory::DigestKind> digest{};
     bool on_device = false;  // some of it lies there
   };
   struct Job;

@@ -147,6 +147,7 @@ class ReadWay final : public WayEngine {
     shared_->copies.submit({.count = read->parts.size(),
                             .copy = [read](std::size_t index) { return read->copy(index); },
                             .work = shared_->digests ? digested : memory::CopyWork::copy,
+                            .digest = shared_->digest_kind(read->peer),
                             .stores = shared_->stores()},
                            [this, read, shared = shared_](const memory::CopyResult& result) {
                              if (!result.error) return finish(*read, result);

@@ -12,8 +12,9 @@ constexpr ByteCount max_bytes_at_once = 32u << 20;  // then it is others' turn
 
 }  // namespace
 
-void SourceDigests::take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, Done done) {
-  Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .done = std::move(done)};
+void SourceDigests::take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, memory::DigestKind kind,
+                         Done done) {
+  Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .kind = kind, .done = std::move(done)};
   for (const SourceBox& box : wanted.boxes) wanted.bytes += box.bytes();
   take(std::move(wanted));
 }
@@ -50,6 +51,7 @@ void SourceDigests::next(const std::shared_ptr<Wanted>& wanted) {
                          nullptr, box.device};
                    },
                .work = memory::CopyWork::digest,
+               .digest = wanted->kind,
                .on_devices = on_devices},
               [this, wanted](const memory::CopyResult& result) { taken(wanted, result); });
 }

@@ -22,7 +22,7 @@ class SourceDigests {
   explicit SourceDigests(memory::CopyQueue& copies) : copies_(copies) {}
 
   /// Errors: throws Error when the request cannot be served; what is found out later, and what `done` throws, is the answer.
-  void take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, Done done);
+  void take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, memory::DigestKind kind, Done done);
   /// Forgets what waits.
   void reader_gone(std::uint64_t reader) { queues_.erase(reader); }
 
@@ -30,6 +30,7 @@ class SourceDigests {
   struct Wanted {
     std::shared_ptr<ServedRequest> request;  // owners: this, what has it served, and jobs
     std::vector<SourceBox> boxes;
+    memory::DigestKind kind = memory::DigestKind::flat;
     ByteCount bytes = 0;
     Done done;
     std::vector<wire::BoxDigest> digests{};

@@ -158,7 +158,8 @@ class StraightWay final : public MessageWay {
                                       memory::StridedCopy(part.box, t.wanted, memory::packed(part.box), t.item_bytes),
                                       t.target};
                                 },
-                            .work = memory::CopyWork::digest},
+                            .work = memory::CopyWork::digest,
+                            .digest = shared_->digest_kind(part.transfer->peer)},
                            [this, request, &part, expected, shared = shared_](const memory::CopyResult& result) {
                              if (!over(*request, part)) return;
                              if (result.error) return shared->events.failed(result.error);

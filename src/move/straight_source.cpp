@@ -14,7 +14,8 @@ constexpr std::size_t max_ranges_of_reader = 1u << 22;
 
 }  // namespace
 
-void StraightSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
+void StraightSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
+                          std::optional<memory::DigestKind> digest) {
   std::vector<Message> messages;
   messages.reserve(boxes.size());
   for (const SourceBox& source : boxes) {
@@ -29,10 +30,11 @@ void StraightSource::send(std::shared_ptr<ServedRequest> request, std::vector<So
     for (std::size_t i = 0; i < messages.size(); ++i) messages[i].digest = digests[i];
     post(request, messages);
   };
-  digests_.take(std::move(request), std::move(boxes), std::move(post_with));
+  digests_.take(std::move(request), std::move(boxes), *digest, std::move(post_with));
 }
 
-void StraightSource::send_gathered(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
+void StraightSource::send_gathered(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
+                                   std::optional<memory::DigestKind> digest) {
   const transport::Endpoint* const endpoint = request->endpoint();
   if (endpoint == nullptr) return;
   const std::size_t max_ranges = endpoint->path({}).max_message_ranges;
@@ -57,7 +59,7 @@ void StraightSource::send_gathered(std::shared_ptr<ServedRequest> request, std::
     messages.front().digest = wire::BoxDigest{sum.low, sum.high};
     post(request, messages);
   };
-  digests_.take(std::move(request), std::move(boxes), std::move(post_with));
+  digests_.take(std::move(request), std::move(boxes), *digest, std::move(post_with));
 }
 
 // A request of a few bytes can name very many ranges.

@@ -22,10 +22,12 @@ class StraightSource {
 
   /// Errors: throws Error{invalid_argument} for a box that does not lie in one piece, and as SourceDigests::take(); what is
   /// found out later is the answer.
-  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
+  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
+            std::optional<memory::DigestKind> digest);
   /// All boxes as one message, gathered; its digest is that of theirs. Errors: throws Error{invalid_argument} for more ranges
   /// than the reader's path takes; else as send().
-  void send_gathered(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
+  void send_gathered(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
+                     std::optional<memory::DigestKind> digest);
   /// To whom something of a publication (ServedRequest::publication()) is on its way.
   [[nodiscard]] std::set<std::uint64_t> readers_of(const void* publication) const;
   /// When this returns, nothing is sent through the endpoint any more. With `why`, requests that it was to serve are

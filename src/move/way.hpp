@@ -25,6 +25,7 @@ struct PeerLimits {
   ByteCount max_read_bytes = 0;        ///< of one list of reads
   int max_reads = 0;                   ///< lists under way
   std::size_t max_message_ranges = 1;  ///< of one message
+  memory::DigestKind digest = memory::DigestKind::flat;  ///< what it takes
 };
 
 /// A request whose answer has not come in full.
@@ -72,6 +73,8 @@ struct Shared {
   }
 
   [[nodiscard]] bool dropped(std::uint32_t peer) const { return peers.at(peer).dropped; }
+  /// Of digests that are compared with this peer's.
+  [[nodiscard]] memory::DigestKind digest_kind(std::uint32_t peer) const { return peers.at(peer).limits.digest; }
   /// Parts of a dropped peer, once nothing writes there any more.
   void give_back(std::uint32_t peer, std::span<const TransferPart> parts) {
     auto& unfinished = peers.at(peer).unfinished;

@@ -65,6 +65,8 @@ class Core : private Membership::Host {
   [[nodiscard]] std::span<const FabricTraits> traits() const { return traits_; }
   [[nodiscard]] const MemoryTable& memory() const { return *setup_.memory; }
   [[nodiscard]] const CostModel& costs() const { return setup_.options.costs; }
+  /// Also of host memory, from sources that can.
+  [[nodiscard]] bool takes_tree_digests() const { return setup_.options.digest == memory::DigestKind::tree; }
   [[nodiscard]] int member() const { return setup_.bootstrap.rank; }
   [[nodiscard]] RestoreCache& restore_cache() { return restore_cache_; }
   [[nodiscard]] Metadata& metadata() { return metadata_; }

@@ -151,7 +151,9 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   setup.bootstrap = bootstrap;
   setup.identity.job_key = bootstrap.job_key;
   wire::Hello& hello = setup.identity.hello;
-  hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased", "withdrawn", "ping"};
+  hello.capabilities = {"packed",    "digest",  "strides",
+                        "straight",  "confirm", "unleased",
+                        "withdrawn", "ping",    std::string(wire::tree_digest_capability)};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
   hello.incarnation = wire::random_number();

@@ -57,6 +57,13 @@ CostModel costs_of_environment() {
   return path ? load_costs(*path) : CostModel();
 }
 
+memory::DigestKind digest_of_environment() {
+  const std::string name = variable("SHARDWIRE_DIGEST").value_or("flat");
+  if (name == "flat") return memory::DigestKind::flat;
+  if (name == "tree") return memory::DigestKind::tree;
+  throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_DIGEST: '{}' is neither flat nor tree", name));
+}
+
 void force_kernel_of_environment() {
   try {
     memory::kernel_choice().force(variable("SHARDWIRE_COPY_KERNEL").value_or(""));
@@ -100,6 +107,7 @@ Settings settle(const SessionOptions& options, int member) {
       .join_timeout = options.join_timeout ? *options.join_timeout : join_timeout_of_environment(),
       .copy_threads = options.copy_threads,
       .costs = options.costs ? *options.costs : costs_of_environment(),
+      .digest = digest_of_environment(),
       .progress = options.progress,
       .log = options.log ? options.log : standard_error_log(log_level_of_environment(), member),
   };

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "memory/digest128.hpp"
 #include "shardwire/options.hpp"
 
 // What a session does where its options leave something open. The command asks here as well, so that a variable means the
@@ -16,6 +17,7 @@ struct Settings {
   Duration join_timeout{};
   unsigned copy_threads = 0;
   CostModel costs{};
+  memory::DigestKind digest = memory::DigestKind::flat;  ///< of host memory
   ProgressMode progress{};
   LogSink log;
 };
@@ -28,6 +30,7 @@ std::string transport_of_environment();
 ByteCount staging_of_environment();
 Duration join_timeout_of_environment();
 CostModel costs_of_environment();
+memory::DigestKind digest_of_environment();
 LogLevel log_level_of_environment();
 
 /// The copy kernel that SHARDWIRE_COPY_KERNEL names, else the fastest, for all sessions of this process from now on.

@@ -17,7 +17,7 @@ constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",    "SHARDWIRE_STAGI
                                       "SHARDWIRE_RUN_ID",       "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",
                                       "SHARDWIRE_WAY",          "SHARDWIRE_LOG",           "SHARDWIRE_CALIBRATION",
                                       "SHARDWIRE_JOIN_TIMEOUT", "SHARDWIRE_COPY_KERNEL",   "SHARDWIRE_TCP_STREAMS",
-                                      "SHARDWIRE_ALLOW_ATTACH"};
+                                      "SHARDWIRE_ALLOW_ATTACH", "SHARDWIRE_DIGEST"};
 
 }  // namespace
 

@@ -127,6 +127,7 @@ Request read_parts(schema::PartsRequest::Reader from, Input& in) {
   Request request;
   request.request = from.getRequest();
   request.lease = from.getLease();
+  request.tree_digests = from.getTreeDigests();
   const auto tensors = in.at("PartsRequest.tensors").numbers(from.getTensors(), max_boxes_per_message);
   std::vector<Box> boxes = in.at("PartsRequest.boxes").boxes(from.getBoxes());
   if (boxes.size() != tensors.size()) in.reject(fmt::format("are {} for {} tensors", boxes.size(), tensors.size()));

@@ -46,6 +46,7 @@ template <typename Request>
 void write_parts(schema::PartsRequest::Builder out, const Request& request) {
   out.setRequest(request.request);
   out.setLease(request.lease);
+  out.setTreeDigests(request.tree_digests);
   auto tensors = out.initTensors(static_cast<unsigned>(request.parts.size()));
   for (unsigned i = 0; i < tensors.size(); ++i) tensors.set(i, request.parts[i].tensor);
   write_boxes(out.initBoxes(), request.parts.size(), [&](unsigned i) -> const Box& { return request.parts[i].box; });

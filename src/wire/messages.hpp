@@ -280,6 +280,9 @@ struct Bound {
   bool operator==(const Bound&) const = default;
 };
 
+/// Who lists it takes digests as trees (memory/tree_digest.hpp) where a request says so.
+inline constexpr std::string_view tree_digest_capability = "tree-digest";
+
 struct RequestedBox {
   std::uint32_t tensor = 0;  ///< in the source's manifest
   Box box;                   ///< global coordinates, inside one box of the source
@@ -298,7 +301,8 @@ struct PackRequest {
   std::string publication{};  ///< without a lease, as the next. Only for sources with the capability "unleased", to
                               ///< which the reader is bound
   std::uint64_t generation = 0;
-  bool gathered = false;  ///< one message, gathered from where the boxes lie instead of packed; not with `each`
+  bool gathered = false;      ///< one message, gathered from where the boxes lie instead of packed; not with `each`
+  bool tree_digests = false;  ///< digests are trees. Only for sources with the capability "tree-digest"
   bool operator==(const PackRequest&) const = default;
 };
 /// Asks for a digest of each box, taken row-major from the source's memory.
@@ -306,6 +310,7 @@ struct DigestRequest {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
   std::vector<RequestedBox> parts;
+  bool tree_digests = false;  ///< as in PackRequest
   bool operator==(const DigestRequest&) const = default;
 };
 struct BoxDigest {

@@ -256,6 +256,7 @@ BOOST_AUTO_TEST_CASE(a_variable_that_makes_no_sense_is_refused_by_name) {
   refuses("SHARDWIRE_CALIBRATION", "/nonexistent/costs.json");
   refuses("SHARDWIRE_TRANSPORT", "carrier-pigeon");
   refuses("SHARDWIRE_COPY_KERNEL", "mmx");
+  refuses("SHARDWIRE_DIGEST", "bush");
   for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
     if (!kernel.has_feature()) refuses("SHARDWIRE_COPY_KERNEL", std::string(kernel.name));
   }

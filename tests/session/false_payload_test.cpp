@@ -13,6 +13,7 @@
 #include "session/false_source.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
+#include "support/launch_variables.hpp"
 #include "wire/payload_header.hpp"
 
 using namespace shardwire;
@@ -58,14 +59,17 @@ struct Job {
   std::function<void(Payload&)> tell;
   std::function<void(std::vector<wire::BoxDigest>&)> tell_digests;
   std::function<void(Connection&)> instead_of_digests;
+  std::atomic<bool> on_device = false;  // or so the source says
+  std::atomic<int> trees_asked = 0;     // requests for digests that are trees, and for others
+  std::atomic<int> flat_asked = 0;
   std::atomic<bool> all_gathered = true;  // looked at on the test's thread: checks are for that one only
 
-  Job() {
+  explicit Job(const std::vector<std::string>& more_capabilities = {}) {
     held.fill(1);
     wanted.use(destination.data());
     Catalog catalog(Rank{0}, 1);
     held.add_to(catalog);
-    source = std::make_unique<FalseSource>(port, catalog);
+    source = std::make_unique<FalseSource>(port, catalog, more_capabilities);
     source->loop().call([&] {
       tcp = transport::choose("tcp").open();
       tcp->on_message([](transport::Incoming& incoming) { incoming.discard(); });
@@ -96,13 +100,18 @@ struct Job {
     bound.request = asked.request;
     bound.max_pack_bytes = 1 << 20;
     bound.addresses = {tcp->address()};
-    bound.regions = {{held.size_bytes(), {}}};
-    bound.tensors = {{0, 0, 0, {}}};
+    bound.regions = {{held.size_bytes(),
+                      {},
+                      on_device ? wire::RegionHandle::cuda : wire::RegionHandle::host,
+                      static_cast<std::int16_t>(on_device ? 0 : -1)}};
+    bound.tensors = {{0, on_device ? wire::no_region : 0, 0, {}}};
     from.send(bound);
   }
-  wire::BoxDigest digest_of(const Box& box) {
+  wire::BoxDigest digest_of(const Box& box, bool tree) {
+    ++(tree ? trees_asked : flat_asked);
     const PlacedBox whole{Box{{0}, {static_cast<Extent>(elements)}}, 0, {1}};
-    const memory::Digest128 found = memory::digest_box(box, whole, held.data(), sizeof(float));
+    const memory::Digest128 found = memory::digest_box(box, whole, held.data(), sizeof(float),
+                                                       tree ? memory::DigestKind::tree : memory::DigestKind::flat);
     return {found.low, found.high};
   }
   void send(const wire::PackRequest& asked) {
@@ -112,7 +121,8 @@ struct Job {
     for (const wire::RequestedBox& part : asked.parts) {
       const auto bytes = static_cast<ByteCount>(part.box.volume()) * sizeof(float);
       payload.ranges.push_back({held.data() + static_cast<ByteCount>(part.box.offset[0]) * sizeof(float), bytes, {}});
-      const wire::BoxDigest one = digest_of(part.box);
+      if (!asked.digest) continue;
+      const wire::BoxDigest one = digest_of(part.box, asked.tree_digests);
       digests.push_back({one.low, one.high});
     }
     if (asked.digest) {
@@ -130,7 +140,8 @@ struct Job {
   void digest(Connection& from, const wire::DigestRequest& asked) {
     if (instead_of_digests) return instead_of_digests(from);
     wire::Digests answer{asked.request, {}};
-    for (const wire::RequestedBox& part : asked.parts) answer.digests.push_back(digest_of(part.box));
+    for (const wire::RequestedBox& part : asked.parts)
+      answer.digests.push_back(digest_of(part.box, asked.tree_digests));
     if (tell_digests) tell_digests(answer.digests);
     from.send(answer);
   }
@@ -223,6 +234,39 @@ BOOST_DATA_TEST_CASE(the_truth_is_believed, boost::unit_test::data::make({0, 1})
   const Deadline deadline(60s);
   Job job;
   job.check_truth_is_believed(digests == 1 ? Verify::digest : Verify::none);
+}
+
+BOOST_AUTO_TEST_CASE(trees_are_asked_of_sources_that_take_them) {
+  const Deadline deadline(60s);
+  for (const std::string kind : {"tree", "flat"}) {
+    const Environment environment({{"SHARDWIRE_DIGEST", kind}});
+    for (const bool can : {true, false}) {
+      Job job(can ? std::vector{std::string(wire::tree_digest_capability)} : std::vector<std::string>{});
+      job.check_truth_is_believed(Verify::digest);
+      const bool trees = can && kind == "tree";
+      BOOST_TEST((job.trees_asked > 0) == trees);
+      BOOST_TEST((job.flat_asked > 0) == !trees);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(device_memory_is_digested_as_trees_or_not_at_all) {
+  const Deadline deadline(60s);
+  {
+    Job job({std::string(wire::tree_digest_capability)});
+    job.on_device = true;
+    job.restore(Verify::digest, 20s);
+    BOOST_TEST(job.wanted.wrong(1) == 0U);
+    BOOST_TEST(job.trees_asked > 0);
+    BOOST_TEST(job.flat_asked == 0);
+  }
+  Job old;
+  old.on_device = true;
+  const Error error = failure_of([&] { old.restore(Verify::digest, 20s); });
+  BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
+  BOOST_TEST(old.destination.nothing_beside_is_written());
+  old.restore(Verify::none, 20s);
+  BOOST_TEST(old.wanted.wrong(1) == 0U);
 }
 
 BOOST_DATA_TEST_CASE(other_bytes_than_asked_for_end_the_restore, boost::unit_test::data::make(lies), lie) {

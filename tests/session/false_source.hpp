@@ -50,11 +50,14 @@ class FalseSource {
   using AnswerDigests = std::function<void(Connection& reader, const wire::DigestRequest& asked)>;
 
   /// Joins the job of whoever listens at `port`; the publication is announced when this returns.
-  FalseSource(std::uint16_t port, const Catalog& held) : described_(describe(held)) {
+  FalseSource(std::uint16_t port, const Catalog& held, const std::vector<std::string>& more_capabilities = {})
+      : described_(describe(held)) {
     identity_.hello.rank = 1;
     identity_.hello.world_size = 2;
     identity_.hello.incarnation = 4711;
     identity_.hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased", "withdrawn"};
+    auto& capabilities = identity_.hello.capabilities;
+    capabilities.insert(capabilities.end(), more_capabilities.begin(), more_capabilities.end());
     std::promise<void> joined;
     loop_.call([&] {
       const auto incoming = [this](support::Descriptor socket) { accept(std::move(socket)); };

@@ -44,6 +44,7 @@ class Environment {
                              "SHARDWIRE_JOIN_TIMEOUT",
                              "SHARDWIRE_COPY_KERNEL",
                              "SHARDWIRE_TCP_STREAMS",
+                             "SHARDWIRE_DIGEST",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

@@ -139,8 +139,8 @@ class Maker {
                                      return FabricHandle{text(20), text(60), bytes(4000), word()};
                                    })},
         bound,
-        PackRequest{word(), word(), parts(), false, below(2) == 0, text(20), word(), below(2) == 0},
-        DigestRequest{word(), word(), parts()},
+        PackRequest{word(), word(), parts(), false, below(2) == 0, text(20), word(), below(2) == 0, below(2) == 0},
+        DigestRequest{word(), word(), parts(), below(2) == 0},
         Digests{word(), several<BoxDigest>(30,
                                            [&] {
                                              return BoxDigest{random_(), random_()};

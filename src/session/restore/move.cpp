@@ -34,7 +34,8 @@ void RestoreRun::move_all() {
                                                       .max_ranges = path.max_read_ranges,
                                                       .max_read_bytes = path.max_read_bytes,
                                                       .max_reads = path.max_reads,
-                                                      .max_message_ranges = from.message_ranges()});
+                                                      .max_message_ranges = from.message_ranges(),
+                                                      .digest = digest_kind(from)});
   }
   engine_->add(transfers_);
   if (grouped_) offer_to_rounds();
@@ -52,7 +53,8 @@ void RestoreRun::ask(std::uint32_t peer, std::uint64_t request, std::vector<move
                             .parts = {},
                             .each = answer == move::Answer::each,
                             .digest = options_.verify == Verify::digest,
-                            .gathered = answer == move::Answer::gathered};
+                            .gathered = answer == move::Answer::gathered,
+                            .tree_digests = takes_tree_digests(peers_[peer])};
   if (message.lease == 0) {
     message.publication = options_.from;
     message.generation = peers_[peer].record.generation;

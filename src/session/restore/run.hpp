@@ -196,6 +196,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
 
   // verify and commit (verify.cpp)
   void verify();
+  /// What a source takes. Errors: throws Error{unsupported} for one that cannot take those that its memory needs.
+  [[nodiscard]] memory::DigestKind digest_kind(const Peer& peer) const;
+  [[nodiscard]] bool takes_tree_digests(const Peer& peer) const;
   void check_later(const move::TransferPart& part, const memory::Digest128& digest);
   void ask_digests(std::size_t peer, Check&& about);
   void compare(const Check& check, const std::vector<wire::BoxDigest>& theirs);

@@ -19,12 +19,34 @@ constexpr std::array<std::byte, 16> zeros{};  // of the largest element
 constexpr std::size_t max_parts_per_check = 1024;
 constexpr ByteCount max_bytes_per_check = 64u << 20;
 
+bool lies_on_device(const SourceRegion& region) {
+  return region.place && region.place->kind == MemoryKind::cuda;
+}
+
 void fill_zeros(const PlacedBox& placed, std::byte* local, ByteCount item_bytes) {
   const memory::StridedCopy rows(placed.box, memory::packed(placed.box), placed, item_bytes);
   rows.visit_runs([&](ByteCount, ByteCount at) { std::memset(local + at, 0, rows.run_bytes()); });
 }
 
 }  // namespace
+
+// Trees, which a device takes in parallel, where one is on either side.
+memory::DigestKind RestoreRun::digest_kind(const Peer& peer) const {
+  if (options_.verify != Verify::digest || peer.own) return memory::DigestKind::flat;
+  const bool on_device = std::ranges::any_of(peer.regions, lies_on_device);
+  if (!on_device && !core_.takes_tree_digests()) return memory::DigestKind::flat;
+  if (peer.link->peer_can(wire::tree_digest_capability)) return memory::DigestKind::tree;
+  if (!on_device) return memory::DigestKind::flat;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("source rank {} runs a version that takes no digests of device memory: update it, or restore "
+                          "without Verify::digest",
+                          to_int(peer.layout_rank)),
+              std::vector<Rank>{peer.layout_rank});
+}
+
+bool RestoreRun::takes_tree_digests(const Peer& peer) const {
+  return digest_kind(peer) == memory::DigestKind::tree;
+}
 
 // Not while bytes still move: a source that changes its memory after a part was read is found out by a digest that is
 // taken after the last.
@@ -50,7 +72,7 @@ void RestoreRun::check_later(const move::TransferPart& part, const memory::Diges
 void RestoreRun::ask_digests(std::size_t index, Check&& about) {
   const auto check = std::make_shared<Check>(std::move(about));  // owner: the answer's callback
   Peer& peer = peers_[index];
-  wire::DigestRequest request{next_request(), peer.lease, {}};
+  wire::DigestRequest request{next_request(), peer.lease, {}, takes_tree_digests(peer)};
   request.parts.reserve(check->parts.size());
   for (const move::TransferPart& part : check->parts) request.parts.push_back({part.transfer->held_tensor, part.box});
   ++checking_;

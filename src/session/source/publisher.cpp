@@ -34,6 +34,11 @@ Error withdrawn(const std::string& name) {
   return {ErrorCode::withdrawn, fmt::format("'{}' was withdrawn while it was being read", name)};
 }
 
+template <typename Request>
+memory::DigestKind digest_kind_of(const Request& request) {
+  return request.tree_digests ? memory::DigestKind::tree : memory::DigestKind::flat;
+}
+
 }  // namespace
 
 wire::Failure failure_for(const Connection& reader, std::uint64_t request, const Error& error) {
@@ -447,9 +452,10 @@ void Publisher::serve_one(Connection& reader, const wire::PackRequest& request) 
   if (on_device && (request.each || request.gathered)) {
     throw Error(ErrorCode::unsupported, "memory of a device is not sent straight from where it lies");
   }
-  if (request.each) return straight_.send(std::move(served), std::move(sources), request.digest);
-  if (request.gathered) return straight_.send_gathered(std::move(served), std::move(sources), request.digest);
-  packed_.send(std::move(served), std::move(sources), request.digest);
+  const auto digest = request.digest ? std::optional(digest_kind_of(request)) : std::nullopt;
+  if (request.each) return straight_.send(std::move(served), std::move(sources), digest);
+  if (request.gathered) return straight_.send_gathered(std::move(served), std::move(sources), digest);
+  packed_.send(std::move(served), std::move(sources), digest);
 }
 
 void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request) {
@@ -459,7 +465,7 @@ void Publisher::serve_one(Connection& reader, const wire::DigestRequest& request
   auto answer = [keep = reader.shared_from_this(), number = request.request](std::vector<wire::BoxDigest> digests) {
     keep->send(wire::Digests{number, std::move(digests)});
   };
-  digests_.take(std::move(served), std::move(sources), std::move(answer));
+  digests_.take(std::move(served), std::move(sources), digest_kind_of(request), std::move(answer));
 }
 
 }  // namespace shardwire
