@@ -54,6 +54,8 @@ class FakeDevices final : public memory::DeviceRuntime {
 
   void refuse_device_memory(bool refused) { refuse_device_memory_ = refused; }
   void refuse_host_memory(bool refused) { refuse_host_memory_ = refused; }
+  /// Digests are of other bytes from now on.
+  void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
   /// Everything on this device fails from now on.
   void lose(int device);
 
@@ -88,6 +90,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::uint64_t last_number_ = 0;
   std::atomic<bool> refuse_device_memory_ = false;
   std::atomic<bool> refuse_host_memory_ = false;
+  std::atomic<bool> spoil_digests_ = false;
   std::atomic<ByteCount> pinned_bytes_ = 0;
   std::atomic<ByteCount> max_pinned_bytes_ = 0;
   std::atomic<std::uint64_t> copies_ = 0;

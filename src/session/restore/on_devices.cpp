@@ -36,18 +36,9 @@ void RestoreRun::await_destination() {
   });
 }
 
-void RestoreRun::refuse_digests(const TensorKey& key) const {
-  if (options_.verify != Verify::digest) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{}: Verify::digest is not possible yet where memory of a device is moved between processes: "
-                          "restore with Verify::none",
-                          to_string(key)));
-}
-
 // Packed into pinned host memory there, and unpacked from it here. Mapped memory of the host is as good, where nobody sends.
 void RestoreRun::offer_staged(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
                               move::Offer& offer) const {
-  refuse_digests(key);
   offer.ways = {};
   offer.memory = MemoryKind::cuda;
   if (peer.sent_by) {

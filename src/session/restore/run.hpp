@@ -171,7 +171,6 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void await_destination();
   void offer_staged(const move::Transfer& transfer, const TensorKey& key, const Peer& peer, move::Offer& offer) const;
   void explain_staged(Peer& peer) const;
-  void refuse_digests(const TensorKey& key) const;
 
   // move (move.cpp)
   void move_all();

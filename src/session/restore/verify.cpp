@@ -19,10 +19,6 @@ constexpr std::array<std::byte, 16> zeros{};  // of the largest element
 constexpr std::size_t max_parts_per_check = 1024;
 constexpr ByteCount max_bytes_per_check = 64u << 20;
 
-bool lies_on_device(const SourceRegion& region) {
-  return region.place && region.place->kind == MemoryKind::cuda;
-}
-
 void fill_zeros(const PlacedBox& placed, std::byte* local, ByteCount item_bytes) {
   const memory::StridedCopy rows(placed.box, memory::packed(placed.box), placed, item_bytes);
   rows.visit_runs([&](ByteCount, ByteCount at) { std::memset(local + at, 0, rows.run_bytes()); });
@@ -33,7 +29,7 @@ void fill_zeros(const PlacedBox& placed, std::byte* local, ByteCount item_bytes)
 // Trees, which a device takes in parallel, where one is on either side.
 memory::DigestKind RestoreRun::digest_kind(const Peer& peer) const {
   if (options_.verify != Verify::digest || peer.own) return memory::DigestKind::flat;
-  const bool on_device = std::ranges::any_of(peer.regions, lies_on_device);
+  const bool on_device = touches_devices(peer);
   if (!on_device && !core_.takes_tree_digests()) return memory::DigestKind::flat;
   if (peer.link->peer_can(wire::tree_digest_capability)) return memory::DigestKind::tree;
   if (!on_device) return memory::DigestKind::flat;
