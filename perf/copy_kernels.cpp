@@ -103,6 +103,7 @@ Task task_of(const Buffers& buffers, int member, const Shape& shape) {
 
 constexpr const char* streaming_name = "streaming";
 constexpr const char* digest_name = "copy and digest";
+constexpr const char* tree_name = "copy and tree digest";
 
 // What is done with the box that a member copies.
 using Act = std::function<void(const Task& task)>;
@@ -118,10 +119,16 @@ void stream_with(const std::string& kernel, const Task& task) {
 void cache(const Task& task) {
   memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
 }
-void copy_and_digest(const Task& task) {
+void copy_and_digest(const Task& task, memory::DigestKind kind) {
   double digest_seconds = 0;
   (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming,
-                                digest_seconds);
+                                digest_seconds, kind);
+}
+void copy_and_digest_flat(const Task& task) {
+  copy_and_digest(task, memory::DigestKind::flat);
+}
+void copy_and_digest_tree(const Task& task) {
+  copy_and_digest(task, memory::DigestKind::tree);
 }
 void digest_after(const Task& task) {
   stream(task);
@@ -202,6 +209,7 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
     }
   }
   const Times streaming = times_of(board, plain, options);
+  double flat_digest_seconds = 0;  // of the turn before the trees
   for (std::size_t turn = plain; turn < turns.size(); ++turn) {
     const Times times = times_of(board, turn, options);
     nlohmann::ordered_json row;
@@ -228,7 +236,9 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
     if (turns[turn].name == digest_name) {
       row["kernel"] = board.chosen[1];
       row["over_streaming"] = times.cpu.median / streaming.cpu.median;
+      flat_digest_seconds = times.cpu.median;
     }
+    if (turns[turn].name == tree_name) row["over_flat"] = times.cpu.median / flat_digest_seconds;
     fmt::print("{}\n", row.dump());
     fmt::print(stderr, "{:<42} {:>7.2f} GB/s, {:.2f} of {}; by processor time {:.2f}\n", row["name"].get<std::string>(),
                row["bytes"].get<double>() / times.wall.median * 1e-9, row["ratio"].get<double>(), fastest,
@@ -241,7 +251,8 @@ void measure(const Shape& shape, const Options& options) {
   for (const PlainCopy& plain : plain_copies()) turns.push_back(plain_turn(plain));
   turns.push_back(strided_turn(shape, streaming_name, stream));
   turns.push_back(strided_turn(shape, "cached", cache));
-  turns.push_back(strided_turn(shape, digest_name, copy_and_digest));
+  turns.push_back(strided_turn(shape, digest_name, copy_and_digest_flat));
+  turns.push_back(strided_turn(shape, tree_name, copy_and_digest_tree));
   turns.push_back(strided_turn(shape, "streaming, then digest", digest_after));
   for (const std::string& kernel : options.kernels) {
     turns.push_back(strided_turn(shape, "kernel " + kernel, [kernel](const Task& task) { stream_with(kernel, task); }));
