@@ -10,19 +10,34 @@ fail() {
   echo "$1"
   exit 1
 }
-# loads_ucx COMMAND...: whether it, or a child of it, loads UCX before it ends.
-loads_ucx() {
+# loads FILE COMMAND...: whether it, or a child of it, loads a library of such a name before it ends.
+loads() {
+  local file=$1
+  shift
   rm -f "$place"/loaded.*
   LD_DEBUG=files LD_DEBUG_OUTPUT=$place/loaded timeout 60 "$@" >output.txt || fail "$* failed: $(cat output.txt)"
-  grep -hoE 'file=[^ ]*libuc[mpst]\.so[^ ]*' "$place"/loaded.* | sort -u
+  grep -hoE "file=[^ ]*$file[^ ]*" "$place"/loaded.* | sort -u
 }
+loads_ucx() { loads 'libuc[mpst]\.so' "$@"; }
 program() { LD_LIBRARY_PATH=$libdir timeout 60 ./program "$@"; }
 
 build program "$source" "$@"
 for file in "$libdir/libshardwire.so" "$command" program; do
-  if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so|libpmix'; then fail "$file is linked with UCX or PMIx"; fi
+  if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so|libpmix|libcud'; then fail "$file is linked with UCX, PMIx or CUDA"; fi
 done
+# The module for GPUs has CUDA's runtime inside, so that it can say on any machine what is missing there.
+gpus=$libdir/shardwire/libshardwire-cuda.so
+if [[ -e $gpus ]] && ldd "$gpus" | grep -E 'libcud|not found'; then fail "$gpus is linked with CUDA"; fi
 program loopback
+
+echo '{"tensors": [{"fqn": "w", "shape": [64]}], "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
+       "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}}' >case.json
+# Host memory needs nothing of CUDA.
+for line in '--version' 'plan case.json' 'run case.json --transport tcp'; do
+  read -ra words <<<"$line"
+  if loads libshardwire-cuda "$command" "${words[@]}"; then fail "$line loads what is for GPUs"; fi
+done
+[[ ! -e $gpus ]] || loads libshardwire-cuda "$command" doctor || fail "doctor does not look for GPUs"
 
 if [[ " $transports " != *' ucx '* ]]; then
   program ucx "$detail"
@@ -33,8 +48,6 @@ export UCX_NET_DEVICES=lo UCX_TLS=tcp  # messages over TCP: no hardware is neede
 program ucx
 if loads_ucx "$command" --version; then fail "--version loads UCX"; fi
 
-echo '{"tensors": [{"fqn": "w", "shape": [64]}], "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
-       "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}}' >case.json
 if loads_ucx "$command" plan case.json; then fail "plan loads UCX"; fi
 loads_ucx "$command" run case.json --transport ucx || fail "run --transport ucx does not load UCX"
 for own in loopback tcp; do
