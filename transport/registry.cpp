@@ -197,6 +197,14 @@ const Transport& choose(std::string_view name) {
     if (viability.viable) return transport;
     throw Error(ErrorCode::unsupported, fmt::format("transport {} is off: {}", name, viability.detail));
   }
+  for (const CollectiveTransport& one : collectives) {
+    if (one.name != name) continue;
+    const char* const kind = one.memory == MemoryKind::cuda ? "device" : "host";
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} is a collective: it moves {} memory in exchanges of all ranks, and nothing else ({}: {})", name,
+                    kind, one.probe().viable ? "it works here" : "it is off here", one.probe().detail));
+  }
   throw Error(ErrorCode::unsupported, fmt::format("there is no transport named \"{}\" (known: {})", name, known));
 }
 

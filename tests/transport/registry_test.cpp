@@ -91,6 +91,14 @@ BOOST_AUTO_TEST_CASE(an_unknown_name_is_refused_with_the_known_ones) {
   BOOST_CHECK_EXCEPTION(choose(""), Error, unsupported);
 }
 
+BOOST_AUTO_TEST_CASE(a_collective_is_no_transport_and_says_what_it_moves) {
+  BOOST_CHECK_EXCEPTION(choose("nccl"), Error, [](const Error& error) {
+    const std::string what = error.what();
+    BOOST_TEST_MESSAGE(what);
+    return unsupported(error) && what.find("device memory") != std::string::npos;
+  });
+}
+
 #if SHARDWIRE_HAVE_UCX
 BOOST_AUTO_TEST_CASE(ucx_is_there_for_rdma_hardware_or_when_it_is_told_what_else_to_use) {
   const Transport& ucx = *std::ranges::find(registered(), "ucx", &Transport::name);
