@@ -67,8 +67,8 @@ class CopyQueue {
   virtual unsigned poll() = 0;
 };
 
-/// Copies by the processor, on the threads of a copier: of host memory only (DeviceCopies does the rest). Those at once are made inside submit(). Its copier may be polled
-/// instead.
+/// Copies by the processor, on the threads of a copier: of host memory only (DeviceCopies does the rest). Those at once are made
+/// inside submit(). Its copier may be polled instead.
 class HostCopies final : public CopyQueue {
  public:
   /// Ownership: the copier is borrowed.

@@ -211,7 +211,7 @@ void RestoreRun::plan_anew() {
 }
 
 bool RestoreRun::quiet() const {
-  if (digesting_ || (grouped_ && grouped_->writing())) return false;
+  if (digesting_ > 0 || (grouped_ && grouped_->writing())) return false;
   if (zeroing_ > 0 || !engine_) return zeroing_ == 0;
   return fabric_broken_ ? engine_->copies_idle() : engine_->idle();
 }

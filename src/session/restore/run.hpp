@@ -179,7 +179,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void offer_to_rounds();
   void rounds_closed(bool brought);
   void digest_brought();
-  void digested_brought(const memory::CopyResult& result);
+  void digest_brought(std::vector<const move::Transfer*> those, memory::DigestKind kind);
+  void digested_brought(const std::vector<const move::Transfer*>& those, const memory::CopyResult& result);
   transport::Endpoint& endpoint(std::uint32_t peer) override;
   void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, move::Answer answer) override;
   void forget(std::uint32_t peer, std::uint64_t request) override;
@@ -265,7 +266,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   Withdrawal withdrawal_;
   std::shared_ptr<GroupedHandover> grouped_;    // owners: this run and the exchange that drives the rounds; may be null
   std::vector<const move::Transfer*> brought_;  // of transfers_: those that come in rounds
-  bool digesting_ = false;                      // a job that reads them
+  int digesting_ = 0;                           // jobs that read them
   bool planning_anew_ = false;                  // once nothing writes any more
   std::optional<Error> withdrawn_;              // why it was planned anew last
   std::set<Generation> gone_;                   // what was found withdrawn: rosters may still name it
