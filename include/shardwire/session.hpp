@@ -161,12 +161,15 @@ class Session {
   /// other is read by the kernel's leave within the host (cross-memory attach), or else sent. A new publication under a name
   /// that this member still publishes is refused: retire the old one first.
   /// Errors: throws Error{invalid_argument} for a name that is taken, empty or longer than 256 characters, and for memory
-  ///         that is not mapped readable, naming the tensor; Error{out_of_resources} when a snapshot finds no memory.
+  ///         that is not mapped readable, naming the tensor; Error{out_of_resources} when a snapshot finds no memory. For memory that is
+  ///         said to be a device's, naming the tensor: Error{unsupported} where there is no device, Error{invalid_argument} where it
+  ///         is another one's, none's, or too small, Error{transport_failed} for a device that has failed. What is read of a device at
+  ///         once (one-element tensors, snapshots) cannot be from within a callback of the session: Error{unsupported}.
   Publication publish(const Catalog& held, PublishOptions options = {});
   /// Starts pulling everything `wanted` lists from whoever published it. One-sided: sources only have to have published.
   /// Errors: throws Error{invalid_argument} when destination memory overlaps memory that this member publishes or
   ///         itself, or is not mapped writable, for a staging budget of 0 bytes, and for a SHARDWIRE_WAY that names no way;
-  ///         everything else surfaces in wait().
+  ///         for memory of a device as publish() does. Everything else surfaces in wait().
   Restore restore(const Catalog& wanted, RestoreOptions options = {});
   /// The collective form of publish and restore, for callers that all change layout at once: every member of the session
   /// calls it, as its n-th exchange, with what it holds and what it wants (either may be empty).

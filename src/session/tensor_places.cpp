@@ -17,7 +17,7 @@ namespace shardwire {
 namespace {
 
 bool names_a_device(const Catalog::Entry& entry) {
-  return entry.view.kind == MemoryKind::cuda || entry.view.ready_event != nullptr;
+  return entry.view.kind == MemoryKind::cuda || entry.view.device >= 0 || entry.view.ready_event != nullptr;
 }
 
 bool holds(const memory::DeviceAllocation& allocation, std::uintptr_t first, std::uintptr_t end) {
@@ -71,13 +71,15 @@ TensorPlaces places_of(const Catalog& catalog) {
       places[i] =
           found.runtime->find(entry.view.data, static_cast<ByteCount>(boxes.local_end()) * item_size(entry.spec.dtype));
     } catch (const Error& error) {
+      // A driver that has failed knows nothing any more, and nobody has said that this is a device's.
+      if (error.code() == ErrorCode::transport_failed && !names_a_device(entry)) continue;
       refuse(error.code(), entry, std::string("cannot be used: ") + error.what());
     }
     any = any || places[i];
     if (places[i]) {
       const std::string fault = fault_of(entry, *places[i], boxes);
       if (!fault.empty()) refuse(ErrorCode::invalid_argument, entry, fault);
-    } else if (entry.view.kind == MemoryKind::cuda) {
+    } else if (entry.view.kind == MemoryKind::cuda || entry.view.device >= 0) {
       refuse(ErrorCode::invalid_argument, entry,
              "is said to be a device's, and is not: it was freed, or never was one's");
     }

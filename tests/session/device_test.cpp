@@ -241,7 +241,7 @@ BOOST_DATA_TEST_CASE(memory_that_was_freed_is_not_read_though_its_address_is_in_
   std::byte* const other = pair.devices->take(0, bytes);
   BOOST_REQUIRE(other == before);
   Session& session = local == 1 ? pair.source : pair.reader;
-  Restore restore = session.restore(pair.want(1), within(2s));
+  Restore restore = session.restore(pair.want(1), within(5s * slowdown()));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::withdrawn), error.what());
   BOOST_TEST(says(error, "w:exp_avg"), error.what());
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(freed_memory_is_noticed_by_a_restore_that_has_read_it_befor
   const Catalog wanted = pair.want(1);
   pair.reader.restore(wanted, within(20s)).wait();
   pair.devices->give_back(held.address());
-  Restore again = pair.reader.restore(wanted, within(2s));
+  Restore again = pair.reader.restore(wanted, within(5s * slowdown()));
   BOOST_TEST((failure_of([&] { again.wait(); }).code() == ErrorCode::withdrawn));
 }
 
@@ -352,6 +352,29 @@ BOOST_DATA_TEST_CASE(a_device_that_is_lost_ends_what_needs_it_and_nothing_else, 
   pair.publish(on_host);
   pair.reader.restore(pair.want(on_host), within(20s)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(host_memory_goes_on_where_the_driver_answers_nothing_any_more) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.devices->fail_queries(true);
+  pair.publish(on_host);
+  pair.reader.restore(pair.want(on_host), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+  const Catalog wanted = pair.want(1);
+  const Error error = failure_of([&] { pair.reader.restore(wanted, within(20s)); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+  BOOST_TEST(says(error, "w:exp_avg"), error.what());
+}
+
+BOOST_AUTO_TEST_CASE(what_is_said_to_be_a_devices_is_not_taken_for_the_hosts) {
+  const Deadline deadline(60s);
+  Pair pair;
+  std::vector<float> memory(64 * 96);
+  Catalog catalog(Rank{0}, 1);
+  catalog.add(spec("w"), Layout::replicated(), View{.data = memory.data(), .device = 1});
+  const Error error = failure_of([&] { pair.source.publish(catalog); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument), error.what());
 }
 
 BOOST_AUTO_TEST_CASE(a_snapshot_of_device_memory_lies_in_the_host) {

@@ -207,6 +207,7 @@ const FakeDevices::Block* FakeDevices::around(const void* address) const {
 
 std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, ByteCount /*bytes*/) const {
   const std::lock_guard lock(mutex_);
+  if (fail_queries_) throw Error(ErrorCode::transport_failed, "the driver has failed");
   const Block* block = around(address);
   if (block == nullptr) return std::nullopt;
   memory::DeviceAllocation found;

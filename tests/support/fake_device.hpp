@@ -56,6 +56,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void refuse_host_memory(bool refused) { refuse_host_memory_ = refused; }
   /// Digests are of other bytes from now on.
   void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
+  /// Nobody is told any more what an address is.
+  void fail_queries(bool fails) { fail_queries_ = fails; }
   /// Everything on this device fails from now on.
   void lose(int device);
 
@@ -91,6 +93,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> refuse_device_memory_ = false;
   std::atomic<bool> refuse_host_memory_ = false;
   std::atomic<bool> spoil_digests_ = false;
+  std::atomic<bool> fail_queries_ = false;
   std::atomic<ByteCount> pinned_bytes_ = 0;
   std::atomic<ByteCount> max_pinned_bytes_ = 0;
   std::atomic<std::uint64_t> copies_ = 0;

@@ -52,7 +52,6 @@ void RestoreRun::digest_brought(std::vector<const move::Transfer*> those, memory
         memory::StridedCopy(transfer.box, transfer.wanted, memory::packed(transfer.box), transfer.item_bytes),
         transfer.target, nullptr};
   };
-  ++digesting_;
   core_.copies().submit(
       {.count = count, .copy = std::move(copies), .work = memory::CopyWork::digest, .digest = kind},
       [this, those = std::move(those), alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
@@ -61,6 +60,7 @@ void RestoreRun::digest_brought(std::vector<const move::Transfer*> those, memory
         if (stage_ == Stage::move) guarded([&] { digested_brought(those, result); });
         pump();
       });
+  ++digesting_;
 }
 
 void RestoreRun::digested_brought(const std::vector<const move::Transfer*>& those, const memory::CopyResult& result) {

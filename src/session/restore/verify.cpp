@@ -200,15 +200,14 @@ void RestoreRun::write_values() {
     }
   }
   if (copies.empty()) return;
-  ++zeroing_;
   core_.copies().submit(on_devices(std::move(copies)),
                         [this](const memory::CopyResult& result) { wrote(result.error); });
+  ++zeroing_;
 }
 
 // Writes zeros over this rank's boxes of a tensor that no source has; the last one ends the restore.
 void RestoreRun::zero(const TensorLayout& tensor, std::size_t index) {
   const Catalog::Entry& entry = wanted_.entries()[index];
-  ++zeroing_;
   if (const int device = device_of(places_, index); device != memory::on_host) {
     std::vector<memory::QueuedCopy> copies;
     const ByteCount item_bytes = item_size(tensor.spec.dtype);
@@ -220,6 +219,7 @@ void RestoreRun::zero(const TensorLayout& tensor, std::size_t index) {
     }
     core_.copies().submit(on_devices(std::move(copies)),
                           [this](const memory::CopyResult& result) { wrote(result.error); });
+    ++zeroing_;
     return;
   }
   core_.copier().submit(
@@ -230,6 +230,7 @@ void RestoreRun::zero(const TensorLayout& tensor, std::size_t index) {
       [this, alive = std::weak_ptr<bool>(alive_)](const std::exception_ptr& error) {
         if (!alive.expired()) wrote(error);
       });
+  ++zeroing_;
 }
 
 void RestoreRun::wrote(const std::exception_ptr& error) {
