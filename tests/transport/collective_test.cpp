@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "support/deadline.hpp"
+#include "support/rounds.hpp"
 #include "support/seed.hpp"
 #include "transport/config.hpp"
 #if SHARDWIRE_HAVE_NCCL
@@ -74,18 +75,6 @@ auto memory_of(const Kind& kind, Buffer& buffer) {
   return memory;
 }
 
-/// How a round ended, once it has.
-struct Result {
-  bool done = false;
-  Outcome outcome;
-  Completion completion() {
-    return [this](const Outcome& how) {
-      done = true;
-      outcome = how;
-    };
-  }
-};
-
 /// All members of a group in one thread.
 struct Group {
   Group(const Kind& kind, int size) {
@@ -94,13 +83,7 @@ struct Group {
   }
   template <typename Met>
   bool until(Met met, std::chrono::milliseconds at_most = 10s) {
-    return run_until(
-        [this] {
-          for (const auto& member : members) {
-            if (member) member->progress();
-          }
-        },
-        met, at_most);
+    return progress_until(members, met, at_most);
   }
   std::vector<std::unique_ptr<Collective>> members;
 };
@@ -160,7 +143,7 @@ BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, each_kind* boo
           }
         }
       }
-      Result result;
+      RoundResult result;
       end->round(sends, receives, result.completion());
       while (!result.done) {
         if (end->progress() || !end->arm()) continue;
@@ -187,7 +170,7 @@ BOOST_DATA_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it, each_
   Bytes place(100);
   const GroupSend send{1, memory_of(kind, memory)};
   const GroupReceive receive{0, memory_of(kind, place)};
-  std::array<Result, 3> results;
+  std::array<RoundResult, 3> results;
   group.members[0]->round(std::span(&send, 1), {}, results[0].completion());
   group.members[1]->round({}, std::span(&receive, 1), results[1].completion());
   group.until([&] { return results[0].done || results[1].done; }, 50ms);
@@ -195,7 +178,7 @@ BOOST_DATA_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it, each_
   group.members[2]->round({}, {}, results[2].completion());
   BOOST_TEST(!results[2].done);
   BOOST_REQUIRE(group.until([&] { return results[0].done && results[1].done && results[2].done; }));
-  for (const Result& result : results) BOOST_TEST(!result.outcome);
+  for (const RoundResult& result : results) BOOST_TEST(!result.outcome);
   BOOST_TEST((place == memory));
 }
 
@@ -214,10 +197,10 @@ BOOST_DATA_TEST_CASE(rounds_that_are_none_are_refused, each_kind, kind) {
   refused({}, {{2, into}});
   refused({{1, from}, {1, from}}, {});
   refused({}, {{1, into}, {1, into}});
-  Result first;
+  RoundResult first;
   group.members[0]->round({}, {}, first.completion());
   refused({}, {});  // one is under way
-  Result other;
+  RoundResult other;
   group.members[1]->round({}, {}, other.completion());
   BOOST_TEST(group.until([&] { return first.done && other.done; }));
 }
@@ -229,12 +212,12 @@ BOOST_DATA_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all, each_watch
   const GroupReceive wanted{0, memory_of(kind, memory)};
   const auto fails = [&](std::vector<GroupSend> sends, std::vector<GroupReceive> receives) {
     Group group(kind, 2);
-    Result left;
-    Result right;
+    RoundResult left;
+    RoundResult right;
     group.members[0]->round(sends, {}, left.completion());
     group.members[1]->round({}, receives, right.completion());
     BOOST_REQUIRE(group.until([&] { return left.done && right.done; }));
-    for (const Result& result : {left, right}) {
+    for (const RoundResult& result : {left, right}) {
       BOOST_REQUIRE(result.outcome.has_value());
       BOOST_TEST((result.outcome->code == ErrorCode::transport_failed), result.outcome->message);
     }
@@ -251,7 +234,7 @@ BOOST_DATA_TEST_CASE(who_gives_up_has_its_memory_back_and_no_other_round_begins,
   Group group(kind, 2);
   Bytes place(1 << 20, std::byte{9});
   const GroupReceive receive{1, memory_of(kind, place)};
-  Result result;
+  RoundResult result;
   group.members[0]->round({}, std::span(&receive, 1), result.completion());
   group.until([&] { return result.done; }, 20ms);
   const auto began = Clock::now();
@@ -263,7 +246,7 @@ BOOST_DATA_TEST_CASE(who_gives_up_has_its_memory_back_and_no_other_round_begins,
   BOOST_CHECK_THROW(group.members[0]->round({}, {}, {}), Error);
   const Bytes memory(1 << 20, std::byte{1});
   const GroupSend send{0, memory_of(kind, memory)};
-  Result late;
+  RoundResult late;
   group.members[1]->round(std::span(&send, 1), {}, late.completion());
   group.members[1]->abort();
   BOOST_REQUIRE(group.until([&] { return late.done; }));
@@ -276,7 +259,7 @@ BOOST_DATA_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins, each_
   Group group(kind, 3);
   Bytes place(1 << 20, std::byte{9});
   const GroupReceive receive{2, memory_of(kind, place)};
-  std::array<Result, 2> results;
+  std::array<RoundResult, 2> results;
   group.members[0]->round({}, std::span(&receive, 1), results[0].completion());
   group.members[1]->round({}, {}, results[1].completion());
   const auto began = Clock::now();
@@ -287,7 +270,7 @@ BOOST_DATA_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins, each_
   BOOST_TEST((results[0].outcome->code == ErrorCode::peer_lost));
   BOOST_TEST((results[1].outcome->code == ErrorCode::cancelled));
   BOOST_CHECK_THROW(group.members[1]->round({}, {}, {}), Error);
-  Result late;
+  RoundResult late;
   const Bytes memory(1 << 20, std::byte{1});
   const GroupSend send{0, memory_of(kind, memory)};
   group.members[2]->round(std::span(&send, 1), {}, late.completion());
@@ -299,7 +282,7 @@ BOOST_DATA_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins, each_
 BOOST_DATA_TEST_CASE(a_member_that_goes_ends_the_round_of_the_others, each_watching_kind, kind) {
   const Deadline deadline(30s);
   Group group(kind, 2);
-  Result result;
+  RoundResult result;
   group.members[0]->round({}, {}, result.completion());
   group.members[1].reset();
   BOOST_REQUIRE(group.until([&] { return result.done; }));

@@ -2,11 +2,14 @@
 // What only NCCL does, and does wrong: over a fake of its library and of the devices.
 #include <array>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/deadline.hpp"
 #include "support/fake_nccl.hpp"
+#include "support/rounds.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -16,17 +19,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr MemoryPlace on_device{MemoryKind::cuda, 0};
-
-struct Result {
-  bool done = false;
-  Outcome outcome;
-  Completion completion() {
-    return [this](const Outcome& how) {
-      done = true;
-      outcome = how;
-    };
-  }
-};
 
 /// Two members, and a round that brings bytes from 0 to 1.
 struct Couple {
@@ -45,13 +37,7 @@ struct Couple {
   }
   template <typename Met>
   bool until(Met met, std::chrono::milliseconds at_most = 10s) {
-    return run_until(
-        [this] {
-          for (const auto& member : members) {
-            if (member) member->progress();
-          }
-        },
-        met, at_most);
+    return progress_until(members, met, at_most);
   }
   bool until_both_done(std::chrono::milliseconds at_most = 10s) {
     return until([this] { return results[0].done && results[1].done; }, at_most);
@@ -61,10 +47,10 @@ struct Couple {
   Bytes out = Bytes(5000, std::byte{7});
   Bytes in = Bytes(5000);
   std::vector<std::unique_ptr<Collective>> members;
-  std::array<Result, 2> results;
+  std::array<RoundResult, 2> results;
 };
 
-bool failed_with(const Result& result, ErrorCode code) {
+bool failed_with(const RoundResult& result, ErrorCode code) {
   return result.done && result.outcome && result.outcome->code == code;
 }
 
@@ -107,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_group_that_fails_while_it_is_made_ends_the_first_round) {
   Couple couple({.polls = 3, .init_state = nccl::internal_error});
   couple.post();
   BOOST_REQUIRE(couple.until_both_done());
-  for (const Result& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::transport_failed));
+  for (const RoundResult& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::transport_failed));
   // And so do all that follow.
   couple.results = {};
   couple.post();
@@ -131,7 +117,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_gone_is_told_where_nccl_tells_it) {
   Couple couple({.round_state = nccl::remote_error, .rounds_hang = true});
   couple.post();
   BOOST_REQUIRE(couple.until_both_done());
-  for (const Result& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::peer_lost));
+  for (const RoundResult& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::peer_lost));
 }
 
 // One rank gives up, and the library of the other one does not notice.
@@ -145,25 +131,28 @@ BOOST_AUTO_TEST_CASE(a_round_that_hangs_ends_when_its_member_gives_up) {
   BOOST_TEST(!couple.until([&] { return couple.results[0].done; }, 50ms));
   couple.members[0]->abort();
   BOOST_REQUIRE(couple.until_both_done());
-  for (const Result& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::cancelled));
+  for (const RoundResult& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::cancelled));
 }
 
 BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_up) {
-  const Deadline deadline(30s);
-  Couple couple({.rounds_hang = true, .abort_hangs = true}, {.abort = 100ms, .destroy = 100ms});
+  const Deadline deadline(60s);
+  constexpr auto bound = 3s;
+  Couple couple({.rounds_hang = true, .abort_hangs = true}, {.abort = bound, .destroy = 100ms});
   couple.post();
   BOOST_TEST(!couple.until_both_done(20ms));
   const auto began = Clock::now();
   for (const auto& member : couple.members) member->abort();
-  BOOST_TEST((Clock::now() - began < 50ms * static_cast<int>(slowdown())));
+  BOOST_TEST((Clock::now() - began < 1s));  // does not wait for it
   BOOST_REQUIRE(couple.until_both_done());
-  BOOST_TEST((Clock::now() - began >= 100ms));
+  BOOST_TEST((Clock::now() - began >= bound));
   BOOST_TEST(failed_with(couple.results[0], ErrorCode::cancelled));
   BOOST_TEST(couple.results[0].outcome->message.find("may still write") != std::string::npos);
+  const auto leaving = Clock::now();
   couple.members.clear();
-  BOOST_TEST((Clock::now() - began < 5s));
+  BOOST_TEST((Clock::now() - leaving < 5s));
   FakeNccl::instance().release();
-  run_until([] {}, [] { return FakeNccl::instance().aborts() == 2; }, 5s);
+  BOOST_TEST(
+      run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().aborts() == 2; }, 5s));
 }
 
 BOOST_AUTO_TEST_CASE(who_goes_in_the_middle_of_a_round_does_not_wait_for_it) {
@@ -212,7 +201,7 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_has_to_fit_and_stays_his) {
     Bytes in(100);
     const GroupSend send{0, {out.data(), out.size(), on_device}};
     const GroupReceive receive{0, {in.data(), in.size(), on_device}};
-    Result result;
+    RoundResult result;
     group->round(std::span(&send, 1), std::span(&receive, 1), result.completion());
     BOOST_REQUIRE(run_until([&] { group->progress(); }, [&] { return result.done; }, 10s));
     BOOST_TEST((in == out));
