@@ -219,6 +219,22 @@ BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
   pair.devices->fire(never);
 }
 
+BOOST_DATA_TEST_CASE(who_waits_for_events_of_its_own_views_blames_no_source, boost::unit_test::data::make({on_host, 0}),
+                     place) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(1);
+  void* const never = pair.devices->make_event();
+  Restore restore = pair.reader.restore(pair.want(place, never), within(1s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+  BOOST_TEST(says(error, "events of the destination's own views had not happened"), error.what());
+  BOOST_TEST(!says(error, "source rank"), error.what());
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));  // where it is to be
+  pair.reader.close(1s);
+  pair.devices->fire(never);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_no_event_is_refused) {
   const Deadline deadline(60s);
   Pair pair;

@@ -285,6 +285,12 @@ bool RestoreRun::message_channel_ended(std::size_t index) const {
 
 // Sources that keep up are not named while others do not: their bytes may only wait for this rank's rate or staging.
 Error RestoreRun::late_source() const {
+  if (move_waits_) {
+    return {
+        ErrorCode::timed_out,
+        "the deadline passed: events of the destination's own views had not happened, and nothing is written before",
+        std::vector<Rank>{wanted_.layout_rank()}};
+  }
   const std::vector<ByteCount> bytes = outstanding();
   const auto stalled = [&](std::size_t i) {
     return i >= arrivals_.size() || Clock::now() - arrivals_[i].last >= keeps_up;
