@@ -87,6 +87,12 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
     if (!fault) fault = std::move(why);
   }
 
+  // The others are told by who gives the group up.
+  void fail_here(Fault why) {
+    if (!fault) failed_here = true;
+    fail(std::move(why));
+  }
+
   // --- the three steps of a round; each begins the next one when it is over ---
 
   void pack() {
@@ -154,11 +160,11 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
                   [self = weak_from_this(), then](memory::CopyResult& result) {
                     const auto state = self.lock();
                     if (!state) return;
-                    state->advance(result.error ? fault_of(result.error) : std::nullopt, then);
+                    if (result.error) state->fail_here(fault_of(result.error));
+                    state->advance(std::nullopt, then);
                   });
   }
 
-  // What has ended here ends nobody else: the others are told by who gives the group up.
   void advance(const transport::Outcome& outcome, void (State::*then)()) {
     if (outcome) fail(*outcome);
     if (fault) {
@@ -168,17 +174,17 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
     try {
       (this->*then)();
     } catch (const std::exception&) {
-      fail(*fault_of(std::current_exception()));
+      fail_here(fault_of(std::current_exception()));
       under_way = false;
     }
   }
-  static transport::Outcome fault_of(const std::exception_ptr& error) {
+  static Fault fault_of(const std::exception_ptr& error) {
     try {
       std::rethrow_exception(error);
     } catch (const Error& reason) {
-      return Fault{reason.code(), reason.what()};
+      return {reason.code(), reason.what()};
     } catch (const std::exception& reason) {
-      return Fault{ErrorCode::internal, reason.what()};
+      return {ErrorCode::internal, reason.what()};
     }
   }
 
@@ -194,6 +200,7 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
   std::vector<transport::GroupSend> sends;  // of the round that is under way
   std::vector<transport::GroupReceive> receives;
   std::optional<Fault> fault;
+  bool failed_here = false;
 };
 
 GroupedMove::GroupedMove(GroupedJob job, transport::Collective& collective, memory::CopyQueue& copies,
@@ -208,7 +215,7 @@ bool GroupedMove::progress() {
   const bool moved = state_->collective.progress();
   const bool copied = state_->copies.poll() > 0;
   if (state_->under_way || state_->over()) return moved || copied;
-  state_->pack();
+  state_->advance(std::nullopt, &State::pack);
   return true;
 }
 
@@ -218,6 +225,10 @@ bool GroupedMove::over() const {
 
 const std::optional<Fault>& GroupedMove::fault() const {
   return state_->fault;
+}
+
+bool GroupedMove::failed_here() const {
+  return state_->failed_here;
 }
 
 void GroupedMove::abort() {

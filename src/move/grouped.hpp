@@ -53,6 +53,8 @@ class GroupedMove {
   /// All has come, or it has failed; nothing touches any memory any more.
   [[nodiscard]] bool over() const;
   [[nodiscard]] const std::optional<transport::Fault>& fault() const;
+  /// The fault is this member's own, of its copies or of what it posts: the others wait until the group is given up.
+  [[nodiscard]] bool failed_here() const;
   /// Gives up, and the group with it; over() soon.
   void abort();
 

@@ -111,6 +111,43 @@ BOOST_AUTO_TEST_CASE(who_is_stopped_ends_the_rounds_of_the_other_one) {
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
 }
 
+BOOST_AUTO_TEST_CASE(who_gives_up_before_the_rounds_ends_those_of_the_other_one) {
+  const Deadline deadline(30s);
+  Couple couple;
+  couple.members[1]->give_up();
+  BOOST_CHECK_EXCEPTION(couple.run(0, never, 20s), GroupFailed,
+                        [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+}
+
+// Where it plans, and where it packs. It knows why, and the other one has to ask.
+BOOST_AUTO_TEST_CASE(what_goes_wrong_on_one_member_ends_the_rounds_of_the_other_one) {
+  const Deadline deadline(30s);
+  for (const bool in_plan : {true, false}) {
+    Couple couple;
+    std::thread peer([&] {
+      move::GroupedJob job = couple.job(1);
+      if (in_plan) {
+        job.limits.staging_bytes = 0;
+      } else {
+        job.outgoing.clear();
+      }
+      try {
+        couple.members[1]->run(std::move(job), never, Clock::now() + 20s);
+        BOOST_ERROR("nothing went wrong");
+      } catch (const GroupFailed& error) {
+        BOOST_ERROR(error.what());
+      } catch (const std::exception& error) {
+        BOOST_TEST_MESSAGE(error.what());
+      }
+    });
+    const auto began = Clock::now();
+    BOOST_CHECK_EXCEPTION(couple.run(0, never, 20s), GroupFailed,
+                          [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+    peer.join();
+    BOOST_TEST((Clock::now() - began < 5s));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(requests_of_members_that_there_are_not_are_refused) {
   const Box box = Box::whole({4});
   for (const std::uint32_t source : {0u, 2u, 77u}) {

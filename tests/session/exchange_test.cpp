@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(one_member_that_is_told_so_brings_all_into_rounds_and_all_can_go_back) {
+BOOST_AUTO_TEST_CASE(a_process_that_is_told_so_goes_in_rounds_from_the_next_exchange_on_and_can_go_back) {
   const ForcedWay none(nullptr);
   std::vector<Placed> tensors = layers(1, 3);
   const std::size_t room = pack(tensors, 3, 0);

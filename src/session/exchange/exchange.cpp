@@ -472,7 +472,10 @@ class Exchange {
 
   ExchangeRounds::Totals run_rounds(move::GroupedJob job, const std::shared_ptr<GroupedHandover>& handover, bool writes,
                                     Restore& running) {
-    if (writes && !handover->begin()) running.wait();  // has failed meanwhile, and says why
+    if (writes && !handover->begin()) {
+      rounds_->give_up();  // the others are in them already
+      running.wait();      // has failed meanwhile, and says why
+    }
     try {
       const ExchangeRounds::Totals totals = rounds_->run(
           std::move(job), [&] { return writes && handover->stopped(); }, began_ + options_.deadline);

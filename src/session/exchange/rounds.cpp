@@ -94,6 +94,16 @@ ExchangeRounds::~ExchangeRounds() = default;
 
 ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const std::function<bool()>& stopped,
                                            Clock::time_point deadline) {
+  try {
+    return run_all(std::move(job), stopped, deadline);
+  } catch (...) {
+    give_up();  // whoever waits for this member in a round comes to ask why
+    throw;
+  }
+}
+
+ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const std::function<bool()>& stopped,
+                                               Clock::time_point deadline) {
   Bytes staging;
   move::GroupedMove rounds(std::move(job), *collective_, copies_, [&](ByteCount bytes) {
     staging.resize(static_cast<std::size_t>(bytes));
@@ -109,8 +119,13 @@ ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const std::func
     if (!rounds.progress()) wait_for_news();
   }
   if (given_up) throw Error(*given_up);
+  if (rounds.failed_here()) throw Error(rounds.fault()->code, "the rounds have failed: " + rounds.fault()->message);
   if (rounds.fault()) throw GroupFailed(*rounds.fault());
   return {rounds.rounds(), rounds.staging_bytes()};
+}
+
+void ExchangeRounds::give_up() {
+  collective_->abort();
 }
 
 void ExchangeRounds::wait_for_news() {

@@ -45,10 +45,14 @@ class ExchangeRounds {
   };
   /// Returns when all that this member sends and receives is done.
   /// Errors: throws GroupFailed when another member has given up, or the group has failed by itself; Error{cancelled} once
-  ///         `stopped` says so, Error{timed_out} at the deadline. Nothing touches any memory afterwards.
+  ///         `stopped` says so, Error{timed_out} at the deadline; and what goes wrong on this member alone. The group is given up
+  ///         then, so that the others end too. Nothing touches any memory afterwards.
   Totals run(move::GroupedJob job, const std::function<bool()>& stopped, Clock::time_point deadline);
+  /// For a member that does not come to the rounds: those of the others end.
+  void give_up();
 
  private:
+  Totals run_all(move::GroupedJob job, const std::function<bool()>& stopped, Clock::time_point deadline);
   void wait_for_news();
 
   support::Descriptor copied_;  // readable when copies are over

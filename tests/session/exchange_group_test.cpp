@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What members of an exchange in rounds do together, over calls that are made up: restores that offer what a case says, and
+// that have always failed when they are waited for.
+#include <array>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "session/exchange/exchange.hpp"
+#include "support/deadline.hpp"
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int member_count = 2;
+
+/// Where the members meet.
+class Barriers {
+ public:
+  std::vector<Bytes> gather(int member, const std::string& name, Bytes value, Duration timeout) {
+    std::unique_lock lock(mutex_);
+    auto& values = values_[name];
+    values[static_cast<std::size_t>(member)] = std::move(value);
+    changed_.notify_all();
+    const bool met = changed_.wait_for(lock, timeout, [&] { return values[0] && values[1]; });
+    if (!met) throw Error(ErrorCode::timed_out, "nobody else has come to " + name);
+    return {*values[0], *values[1]};
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::map<std::string, std::array<std::optional<Bytes>, member_count>> values_;
+};
+
+/// Member 1 holds a tensor, and member 0 wants it.
+struct Pair {
+  TensorSpec spec{{"w", "exp_avg"}, DType::f32, {100}};
+  TestShard target{spec, Layout::replicated(), Rank{0}};
+  TestShard source{spec, Layout::replicated(), Rank{0}};
+  bool restore_fails = false;               // before the rounds begin
+  std::array<bool, member_count> forced{};  // into rounds
+  bool in_rounds = false;                   // what became of it
+  Barriers barriers;
+
+  // How the exchange of one member ends: it always fails, since restores do.
+  Error error_of(int member) {
+    ExchangeCalls calls;
+    calls.member = member;
+    calls.gather = [this, member](const std::string& name, Bytes value, Duration timeout) {
+      return barriers.gather(member, name, std::move(value), timeout);
+    };
+    calls.check_destination = [](const Catalog&) { return TensorPlaces{}; };
+    calls.publish = [](const Catalog&, const PublishOptions&) { return Publication(); };
+    calls.restore = [this](const Catalog&, const RestoreOptions&, const std::shared_ptr<GroupedHandover>& grouped) {
+      in_rounds = grouped != nullptr;
+      if (grouped) offer(*grouped);
+      return Restore();
+    };
+    calls.run_closed = [](const std::shared_ptr<GroupedHandover>&) {};
+    calls.forced_grouped = forced[static_cast<std::size_t>(member)];
+    Catalog held(Rank{0}, 1);
+    Catalog wanted(Rank{0}, 1);
+    if (member == 0) {
+      target.add_to(wanted);
+    } else {
+      held.add(spec, Layout::replicated(), View{.data = source.data()});
+    }
+    ExchangeOptions options;
+    options.deadline = 5s;
+    return failure_of([&] { exchange(held, wanted, options, calls); });
+  }
+  void offer(GroupedHandover& grouped) {
+    const Box box = Box::whole(spec.shape);
+    grouped.offer({{1, 0, 400, {box, memory::packed(box), 4, target.data()}}}, nullptr);
+    if (restore_fails) grouped.stop();
+  }
+  /// By member.
+  std::array<std::optional<Error>, member_count> errors() {
+    std::array<std::optional<Error>, member_count> all;
+    on_members(member_count, [&](int member) { all[static_cast<std::size_t>(member)].emplace(error_of(member)); });
+    return all;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(exchange_group)
+
+BOOST_AUTO_TEST_CASE(one_member_that_is_told_so_brings_all_into_rounds) {
+  const Deadline deadline(30s);
+  for (const auto& forced : {std::array{false, false}, std::array{false, true}, std::array{true, false}}) {
+    Pair pair;
+    pair.source.fill(7);
+    pair.forced = forced;
+    pair.errors();
+    BOOST_TEST(pair.in_rounds == (forced[0] || forced[1]));
+    BOOST_TEST((pair.target.wrong(7) == 0U) == pair.in_rounds);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_that_fails_just_before_the_rounds_ends_those_of_the_others) {
+  const Deadline deadline(30s);
+  Pair pair;
+  pair.forced = {true, true};
+  pair.restore_fails = true;
+  const auto errors = pair.errors();
+  BOOST_TEST((errors[0]->code() == ErrorCode::invalid_argument), errors[0]->what());
+  BOOST_TEST((errors[1]->code() == ErrorCode::invalid_argument), errors[1]->what());
+  BOOST_TEST(says(*errors[1], "the exchange failed on member 0"), errors[1]->what());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
