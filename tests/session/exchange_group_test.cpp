@@ -12,6 +12,7 @@
 
 #include "session/exchange/exchange.hpp"
 #include "support/deadline.hpp"
+#include "support/fake_device.hpp"
 #include "support/job.hpp"
 
 using namespace shardwire;
@@ -46,6 +47,7 @@ struct Pair {
   TensorSpec spec{{"w", "exp_avg"}, DType::f32, {100}};
   TestShard target{spec, Layout::replicated(), Rank{0}};
   TestShard source{spec, Layout::replicated(), Rank{0}};
+  std::byte* held_at = source.data();
   bool restore_fails = false;               // before the rounds begin
   std::array<bool, member_count> forced{};  // into rounds
   bool in_rounds = false;                   // what became of it
@@ -72,7 +74,7 @@ struct Pair {
     if (member == 0) {
       target.add_to(wanted);
     } else {
-      held.add(spec, Layout::replicated(), View{.data = source.data()});
+      held.add(spec, Layout::replicated(), View{.data = held_at});
     }
     ExchangeOptions options;
     options.deadline = 5s;
@@ -116,6 +118,18 @@ BOOST_AUTO_TEST_CASE(a_restore_that_fails_just_before_the_rounds_ends_those_of_t
   BOOST_TEST((errors[0]->code() == ErrorCode::invalid_argument), errors[0]->what());
   BOOST_TEST((errors[1]->code() == ErrorCode::invalid_argument), errors[1]->what());
   BOOST_TEST(says(*errors[1], "the exchange failed on member 0"), errors[1]->what());
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_device_is_not_sent_in_rounds_of_the_host) {
+  const Deadline deadline(30s);
+  UsedDevices devices;
+  Pair pair;
+  pair.forced = {true, true};
+  pair.held_at = devices->take(1, 400);
+  const auto errors = pair.errors();
+  BOOST_TEST((errors[1]->code() == ErrorCode::transport_failed), errors[1]->what());
+  BOOST_TEST(says(*errors[1], "which lies on device 1"), errors[1]->what());
+  BOOST_TEST(says(*errors[0], "which lies on device 1"), errors[0]->what());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

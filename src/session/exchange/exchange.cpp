@@ -172,6 +172,7 @@ class Exchange {
   void prepare() {
     if (options_.staging_bytes < 4) throw Error(ErrorCode::invalid_argument, "the staging budget is under 4 bytes");
     places_ = calls_.check_destination(wanted_);
+    held_places_ = places_of(held_);
     if (!held_.entries().empty() || !held_.values().empty()) {
       publication_ = calls_.publish(held_, {.name = publication_name, .step = step(), .snapshot = Snapshot::none});
     }
@@ -504,7 +505,7 @@ class Exchange {
 
   // What this member is asked for.
   move::GroupedPiece held_piece(const wire::ExchangeRequest& request) {
-    const auto refuse = [&](const char* what) {
+    const auto refuse = [&](const std::string& what) {
       throw Error(ErrorCode::transport_failed,
                   fmt::format("a member asks for {} of tensor {}, {}", to_string(request.box), request.tensor, what));
     };
@@ -514,6 +515,9 @@ class Exchange {
     const PlacedBox* placed = boxes_of(entry, held_.layout_rank(), boxes_).around(request.box);
     if (placed == nullptr || travels_by_value(entry.spec)) refuse("which is not held here");
     const memory::StridedCopy own(request.box, *placed, memory::packed(request.box), item_bytes);
+    if (const int device = device_of(held_places_, request.tensor); device != memory::on_host) {
+      refuse(fmt::format("which lies on device {}: rounds move memory of the host", device));
+    }
     if (own.bytes() != request.bytes || item_bytes != request.item_bytes || own.run_bytes() % request.run_bytes != 0) {
       refuse("in bytes or runs that it does not have");
     }
@@ -589,7 +593,8 @@ class Exchange {
   const ExchangeOptions& options_;
   const ExchangeCalls& calls_;
   const Clock::time_point began_ = Clock::now();
-  TensorPlaces places_;  // of wanted_
+  TensorPlaces places_;       // of wanted_
+  TensorPlaces held_places_;  // where it may be asked for in rounds
   OneName names_;
   std::map<TensorKey, const Catalog::Entry*> entries_;  // wanted, by their one name
   BoxCache boxes_;
