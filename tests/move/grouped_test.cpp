@@ -2,6 +2,7 @@
 #include "move/grouped.hpp"
 
 #include <algorithm>
+#include <array>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -119,6 +120,17 @@ struct Job {
   std::vector<std::unique_ptr<GroupedMove>> moves;
 };
 
+/// Copies nothing, and says why.
+class NoCopies final : public memory::CopyQueue {
+ public:
+  void submit(memory::CopyBatch /*batch*/, Done done) override {
+    memory::CopyResult result;
+    result.error = std::make_exception_ptr(Error(ErrorCode::transport_failed, "there are no copies"));
+    done(result);
+  }
+  unsigned poll() override { return 0; }
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(grouped)
@@ -152,6 +164,46 @@ BOOST_AUTO_TEST_CASE(who_gives_up_ends_it_for_all) {
     BOOST_REQUIRE(job.moves[member]->fault());
     BOOST_TEST((job.moves[member]->fault()->code == (member == 2 ? ErrorCode::cancelled : ErrorCode::peer_lost)));
   }
+}
+
+BOOST_AUTO_TEST_CASE(who_cannot_copy_knows_that_it_is_its_own_fault) {
+  const test::Deadline deadline(60s);
+  memory::Copier copier{1, [] {}};
+  memory::HostCopies copies{copier};
+  NoCopies none;
+  const std::array<memory::CopyQueue*, 2> queues{&none, &copies};
+  const Box box = Box::whole({8});
+  Bytes memory(8);
+  const Bytes id = loopback().make_id();
+  std::vector<std::unique_ptr<transport::Collective>> groups;
+  std::vector<std::unique_ptr<GroupedMove>> moves;
+  std::array<Bytes, 2> staging;
+  for (int member = 0; member < 2; ++member) {
+    GroupedJob job;
+    job.limits.members = 2;
+    job.limits.staging_bytes = 64;
+    job.member = member;
+    job.streams = {{0, 1, {{8, 8, 1}}}};
+    (member == 0 ? job.outgoing[1] : job.incoming[0]) = {{box, memory::packed(box), 1, memory.data()}};
+    groups.push_back(loopback().open({.id = id, .rank = member, .size = 2}));
+    moves.push_back(std::make_unique<GroupedMove>(std::move(job), *groups.back(),
+                                                  *queues[static_cast<std::size_t>(member)], [&](ByteCount bytes) {
+                                                    Bytes& own = staging[static_cast<std::size_t>(member)];
+                                                    own.resize(static_cast<std::size_t>(bytes));
+                                                    return transport::host_memory(own);
+                                                  }));
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& move : moves) move->progress();
+  }
+  BOOST_REQUIRE(moves[0]->over());
+  BOOST_TEST(moves[0]->failed_here());
+  BOOST_TEST((moves[0]->fault()->code == ErrorCode::transport_failed));
+  BOOST_TEST(!moves[1]->over());
+  groups[0]->abort();
+  BOOST_REQUIRE(test::run_until([&] { moves[1]->progress(); }, [&] { return moves[1]->over(); }, 10s));
+  BOOST_TEST((moves[1]->fault()->code == ErrorCode::peer_lost));
+  BOOST_TEST(!moves[1]->failed_here());
 }
 
 BOOST_DATA_TEST_CASE(ranges_of_a_box_come_in_row_major_order, data::xrange(40), repeat) {
