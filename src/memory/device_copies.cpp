@@ -53,9 +53,16 @@ class DeviceCopies::Inbox {
     news_.push_back(std::move(news));
     wake_();
   }
-  std::vector<News> take() {
+  [[nodiscard]] std::size_t size() const {
     const std::lock_guard lock(mutex_);
-    return std::exchange(news_, {});
+    return news_.size();
+  }
+  std::optional<News> take() {
+    const std::lock_guard lock(mutex_);
+    if (news_.empty()) return std::nullopt;
+    News first = std::move(news_.front());
+    news_.pop_front();
+    return first;
   }
   void close() {
     const std::lock_guard lock(mutex_);
@@ -63,9 +70,9 @@ class DeviceCopies::Inbox {
   }
 
  private:
-  std::mutex mutex_;  // guards what follows, and calls of wake_
+  mutable std::mutex mutex_;  // guards what follows, and calls of wake_
   std::function<void()> wake_;
-  std::vector<News> news_;
+  std::deque<News> news_;
   bool closed_ = false;
 };
 
@@ -144,8 +151,34 @@ struct DeviceCopies::Lane {
   int device = on_host;
   bool opening = false;
   std::unique_ptr<DeviceStream> stream{};
-  std::vector<Direct> direct{};  // that wait for the stream
-  std::deque<Hop> hops{};        // that wait for a slot
+  std::optional<Error> failure{};  // of the last stream, for what was begun with it
+  std::vector<Direct> direct{};    // that wait for the stream
+  std::deque<Hop> hops{};          // that wait for a slot
+  bool advancing = false;
+  bool again = false;  // there is more to do
+
+  class Advancing {
+   public:
+    explicit Advancing(Lane& lane) : lane_(lane) { lane.advancing = true; }
+    ~Advancing() { lane_.advancing = false; }
+    Advancing(const Advancing&) = delete;
+    Advancing& operator=(const Advancing&) = delete;
+
+   private:
+    Lane& lane_;
+  };
+};
+
+/// A stream on its way out, which waits for what it is at.
+/// Threads: any.
+struct DeviceCopies::Ending {
+  std::mutex mutex;
+  std::unique_ptr<DeviceStream> stream;  // guarded by mutex
+
+  void end() {
+    const std::lock_guard lock(mutex);
+    stream.reset();
+  }
 };
 
 DeviceCopies::DeviceCopies(Copier& copier, std::function<void()> wake, ByteCount pinned_budget_bytes)
@@ -163,23 +196,52 @@ DeviceCopies::~DeviceCopies() {
 void DeviceCopies::stop() {
   inbox_->close();
   lanes_.clear();
+  for (const auto& [ticket, ending] : ending_) ending->end();
+  ending_.clear();
   under_way_.clear();
 }
 
 template <typename Post>
 void DeviceCopies::queue(Lane& lane, Post post, Then then) {
   const std::uint64_t ticket = ++last_ticket_;
+  under_way_.emplace(ticket, std::move(then));
+  if (!lane.stream) return inbox_->post({ticket, lane.failure});
   try {
     post(*lane.stream);
     lane.stream->call_when_done([inbox = inbox_, ticket](const std::optional<Error>& error) {
       inbox->post({ticket, error});
     });
   } catch (const Error& error) {
-    inbox_->post({ticket, error});
+    end_stream(lane, ticket, error);
   } catch (const std::exception& error) {
-    inbox_->post({ticket, Error(ErrorCode::out_of_resources, error.what())});
+    end_stream(lane, ticket, Error(ErrorCode::out_of_resources, error.what()));
   }
-  under_way_.emplace(ticket, std::move(then));
+}
+
+// A part of the work may be queued, and nobody would say when that is over. The next piece of work opens another stream.
+void DeviceCopies::end_stream(Lane& lane, std::uint64_t ticket, const Error& why) {
+  const auto ending = std::make_shared<Ending>();
+  ending->stream = std::move(lane.stream);
+  lane.failure = why;
+  ending_.emplace(ticket, ending);
+  const auto ended = [this, ticket, why](const std::exception_ptr&) {
+    ending_.erase(ticket);
+    over(ticket, std::make_exception_ptr(why));
+  };
+  try {
+    copier_.submit([ending] { ending->end(); }, ended);
+  } catch (const std::exception&) {
+    ending->end();
+    ending_.erase(ticket);
+    inbox_->post({ticket, why});
+  }
+}
+
+bool DeviceCopies::over(std::uint64_t ticket, const std::exception_ptr& error) {
+  const auto found = under_way_.extract(ticket);
+  if (found.empty()) return false;
+  found.mapped()(error);
+  return true;
 }
 
 void DeviceCopies::submit(CopyBatch batch, Done done) {
@@ -322,24 +384,24 @@ void DeviceCopies::digest_on_device(Lane& lane, const std::shared_ptr<Running>& 
       });
 }
 
-void DeviceCopies::when_ready(std::vector<ReadyEvent> events, Then then) {
+// owners of the events: who lends them and the job
+void DeviceCopies::when_ready(std::shared_ptr<const LentEvents> events, Then then) {
   const std::uint64_t ticket = ++last_ticket_;
   under_way_.emplace(ticket, std::move(then));
-  const auto over = [inbox = inbox_, ticket](const std::optional<Error>& error) { inbox->post({ticket, error}); };
-  copier_.submit([over, list = std::move(events)] { memory::when_ready(list, over); },
+  const auto happened = [inbox = inbox_, ticket](const std::optional<Error>& error) { inbox->post({ticket, error}); };
+  copier_.submit([happened, lent = std::move(events)] { memory::when_ready(*lent, happened); },
                  [this, ticket](const std::exception_ptr& error) {
-                   if (!error) return;
-                   if (const auto waiting = under_way_.extract(ticket)) waiting.mapped()(error);
+                   if (error) over(ticket, error);
                  });
 }
 
 unsigned DeviceCopies::poll() {
   unsigned ran = host_.poll();
-  for (const Inbox::News& news : inbox_->take()) {
-    const auto found = under_way_.extract(news.ticket);
-    if (found.empty()) continue;
-    ++ran;
-    found.mapped()(news.error ? std::make_exception_ptr(*news.error) : nullptr);
+  // As in Copier::poll().
+  for (std::size_t left = inbox_->size(); left > 0; --left) {
+    const std::optional<Inbox::News> news = inbox_->take();
+    if (!news) break;
+    if (over(news->ticket, news->error ? std::make_exception_ptr(*news->error) : nullptr)) ++ran;
   }
   return ran;
 }
@@ -365,7 +427,16 @@ void DeviceCopies::open(Lane& lane) {
   }
 }
 
+// What fails on the way may call this again: that would be as deep as there are hops.
 void DeviceCopies::advance(Lane& lane) {
+  lane.again = true;
+  if (lane.advancing) return;
+  const Lane::Advancing now(lane);
+  while (std::exchange(lane.again, false)) advance_once(lane);
+}
+
+void DeviceCopies::advance_once(Lane& lane) {
+  drop_failed_hops(lane);
   if (lane.direct.empty() && lane.hops.empty()) return;
   if (!lane.stream) return open(lane);
   for (Lane::Direct& direct : std::exchange(lane.direct, {})) {
@@ -376,13 +447,23 @@ void DeviceCopies::advance(Lane& lane) {
     queue(
         lane, [&](DeviceStream& stream) { stream.copy(direct.copies); },
         [this, running = direct.running](const std::exception_ptr& error) { finish(running, error); });
+    lane.again = true;  // the stream may have failed
   }
-  while (!lane.hops.empty()) {
-    Slot slot = take_slot();
-    if (!slot) return;
-    Hop next = std::move(lane.hops.front());
+  if (lane.again || lane.hops.empty()) return;
+  Slot slot = take_slot();
+  if (!slot) return;
+  Hop next = std::move(lane.hops.front());
+  lane.hops.pop_front();
+  lane.again = true;
+  begin(lane, std::move(next), std::move(slot));
+}
+
+// Those in front: what follows is looked at when it is its turn.
+void DeviceCopies::drop_failed_hops(Lane& lane) {
+  while (!lane.hops.empty() && lane.hops.front().running->result.error) {
+    const auto running = lane.hops.front().running;
     lane.hops.pop_front();
-    begin(lane, std::move(next), std::move(slot));
+    finish(running, nullptr);
   }
 }
 
@@ -403,7 +484,6 @@ void DeviceCopies::fail_hops(Lane& lane, const std::exception_ptr& error) {
 
 void DeviceCopies::begin(Lane& lane, Hop hop, Slot slot) {
   const auto shared = std::make_shared<Hop>(std::move(hop));  // owners: the steps that follow
-  if (shared->running->result.error) return end(*shared, std::move(slot), nullptr);
   const auto copies = shared->device_half(slot->address());
   const auto last = [this, shared, slot](const std::exception_ptr& error) { end(*shared, slot, error); };
   if (!shared->to_device) {

@@ -25,7 +25,8 @@ namespace shardwire::memory {
 ///
 /// Nothing waits for a device: streams and slots are opened on the copier's threads, when they are first needed.
 /// Digests are taken when all copies of a batch are made, each where the bytes are; devices take trees only.
-/// Failures: those of a device are the results of the batches that need it; host memory goes on.
+/// Failures: those of a device are the results of the batches that need it; host memory goes on. A stream that has not taken all
+/// of a piece of work is ended, on the copier's threads, before anybody hears of it: until then it may still write.
 class DeviceCopies final : public CopyQueue {
  public:
   /// `wake` is called from any thread whenever poll() may have news. Slots take at most `pinned_budget_bytes` together.
@@ -34,10 +35,10 @@ class DeviceCopies final : public CopyQueue {
   ~DeviceCopies() override;
 
   void submit(CopyBatch batch, Done done) override;
-  /// Polls the copier too.
+  /// Polls the copier too. A `done` that throws ends the call; the others stay for the next.
   unsigned poll() override;
-  /// Calls `then` inside poll() once all events have happened, or cannot be waited for.
-  void when_ready(std::vector<ReadyEvent> events, std::function<void(const std::exception_ptr& error)> then);
+  /// Calls `then` inside poll() once all events have happened, or cannot be waited for. They may be taken back at any time.
+  void when_ready(std::shared_ptr<const LentEvents> events, std::function<void(const std::exception_ptr& error)> then);
   /// Waits for what devices are at; no `done` of a batch on devices runs any more. Before the copier ends.
   void stop();
 
@@ -50,6 +51,7 @@ class DeviceCopies final : public CopyQueue {
   struct Share;
   struct Hop;
   struct Lane;
+  struct Ending;
   using Slot = std::shared_ptr<DeviceMemory>;  // owners: this, or the hop that uses it
   using Then = std::function<void(const std::exception_ptr& error)>;
 
@@ -61,12 +63,17 @@ class DeviceCopies final : public CopyQueue {
   void digest_on_device(Lane& lane, const std::shared_ptr<Running>& running, const std::vector<std::size_t>& indices);
   void open(Lane& lane);
   void advance(Lane& lane);
+  void advance_once(Lane& lane);
+  void drop_failed_hops(Lane& lane);
   void advance_all();
   void fail_waiting(Lane& lane, const std::exception_ptr& error);
   void fail_hops(Lane& lane, const std::exception_ptr& error);
   /// What `post` gives the lane's stream, and `then` when it is over.
   template <typename Post>
   void queue(Lane& lane, Post post, Then then);
+  void end_stream(Lane& lane, std::uint64_t ticket, const Error& why);
+  /// Runs what waits for it, at most once.
+  bool over(std::uint64_t ticket, const std::exception_ptr& error);
   void begin(Lane& lane, Hop hop, Slot slot);
   void copy_host_half(const std::shared_ptr<Hop>& hop, const Slot& slot, Then then);
   void end(const Hop& hop, Slot slot, const std::exception_ptr& error);
@@ -83,6 +90,7 @@ class DeviceCopies final : public CopyQueue {
   std::vector<Slot> free_slots_;
   std::map<int, Lane> lanes_;  // by device
   std::map<std::uint64_t, Then> under_way_;
+  std::map<std::uint64_t, std::shared_ptr<Ending>> ending_;  // owners: this and the job; by ticket of what has failed
   std::uint64_t last_ticket_ = 0;
 };
 

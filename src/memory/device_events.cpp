@@ -2,6 +2,7 @@
 #include "memory/device_events.hpp"
 
 #include <atomic>
+#include <exception>
 #include <future>
 #include <list>
 #include <memory>
@@ -40,29 +41,51 @@ void drop_those_over() {
   }
 }
 
+void keep(std::list<Wait>& one) {
+  const std::lock_guard lock(waits().mutex);
+  waits().all.splice(waits().all.end(), one);
+}
+
+// Of a wait that has failed: its stream may wait for events already.
+void keep_until_over(std::list<Wait>& one) {
+  try {
+    one.front().stream->call_when_done([over = one.front().over](const std::optional<Error>&) { over->store(true); });
+  } catch (const std::exception&) {
+    // Nobody will know when it is over, so it stays.
+  }
+  keep(one);
+}
+
 }  // namespace
 
-void when_ready(std::span<const ReadyEvent> events, std::function<void(const std::optional<Error>& error)> done) {
+void when_ready(const LentEvents& events, std::function<void(const std::optional<Error>& error)> done) {
   drop_those_over();
-  if (events.empty()) return done(std::nullopt);
+  const std::optional<int> device = events.device();
+  if (!device) return done(std::nullopt);
   const FoundRuntime found = device_runtime();
   if (!found.runtime) throw Error(ErrorCode::unsupported, "events cannot be waited for: " + found.why_not);
-  Wait wait{found.runtime, found.runtime->open_stream(events.front().device),
-            std::make_shared<std::atomic<bool>>(false)};
-  for (const ReadyEvent& event : events) wait.stream->wait(event.event);
-  wait.stream->call_when_done([over = wait.over, done = std::move(done)](const std::optional<Error>& error) {
-    done(error);
-    over->store(true);
-  });
-  const std::lock_guard lock(waits().mutex);
-  waits().all.push_back(std::move(wait));
+  std::list<Wait> own;
+  own.push_back({found.runtime, found.runtime->open_stream(*device), std::make_shared<std::atomic<bool>>(false)});
+  const Wait& wait = own.front();
+  try {
+    events.wait_on(*wait.stream);
+    wait.stream->call_when_done([over = wait.over, done = std::move(done)](const std::optional<Error>& error) {
+      done(error);
+      over->store(true);
+    });
+  } catch (const std::exception&) {
+    keep_until_over(own);
+    throw;
+  }
+  keep(own);
 }
 
 void wait_until_ready(std::span<const ReadyEvent> events) {
   if (events.empty()) return;
   // owners: this call and the stream's callback
   const auto outcome = std::make_shared<std::promise<std::optional<Error>>>();
-  when_ready(events, [outcome](const std::optional<Error>& error) { outcome->set_value(error); });
+  when_ready(LentEvents({events.begin(), events.end()}),
+             [outcome](const std::optional<Error>& error) { outcome->set_value(error); });
   if (const auto error = outcome->get_future().get()) throw Error(*error);
 }
 

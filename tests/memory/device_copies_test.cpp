@@ -7,8 +7,10 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <semaphore>
+#include <stdexcept>
 
 #include "memory/device_events.hpp"
+#include "support/deadline.hpp"
 #include "support/fake_device.hpp"
 
 using namespace shardwire;
@@ -71,6 +73,10 @@ class Somewhere {
 /// A queue, and the thread that polls it.
 class Bench {
  public:
+  explicit Bench(ByteCount pinned_budget_bytes = budget)
+      : queue(
+            copier, [this] { woken.release(); }, pinned_budget_bytes) {}
+
   void run(const CopyBatch& batch) {
     bool ended = false;
     queue.submit(batch, [&](const CopyResult& result) {
@@ -96,10 +102,9 @@ class Bench {
     }
   }
 
-  UsedDevices devices;
   std::counting_semaphore<> woken{0};
   Copier copier{2, [this] { woken.release(); }};
-  DeviceCopies queue{copier, [this] { woken.release(); }, budget};
+  DeviceCopies queue;
   std::exception_ptr error;
   std::vector<Digest128> digests;
 };
@@ -117,6 +122,15 @@ CopyBatch rows_into_gaps(const Somewhere& source, const Somewhere& target) {
   return {.count = count, .copy = copy, .on_devices = true};
 }
 
+CopyBatch first_bytes(const Somewhere& source, const Somewhere& target, Extent bytes) {
+  const auto copy = [&source, &target, bytes](std::size_t) {
+    const Box all = Box::whole({bytes});
+    return QueuedCopy{StridedCopy(all, packed(all), packed(all), 1), source.address(), target.address(), source.place(),
+                      target.place()};
+  };
+  return {.count = 1, .copy = copy, .on_devices = true};
+}
+
 Bytes expected(const Bytes& dense) {
   Bytes result(bytes_with_gaps);
   for (Extent row = 0; row < rows; ++row) {
@@ -126,17 +140,23 @@ Bytes expected(const Bytes& dense) {
   return result;
 }
 
+/// What every case has; its memory outlives the queue that copies into it, so it is declared first.
+struct Devices {
+  Deadline deadline{60s};
+  UsedDevices devices;
+};
+
 const std::vector<int> places{host, on_pinned_host, 0, 1};
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(device_copies)
+BOOST_FIXTURE_TEST_SUITE(device_copies, Devices)
 
 BOOST_DATA_TEST_CASE(a_copy_between_any_two_places_moves_every_byte,
                      boost::unit_test::data::make(places) * boost::unit_test::data::make(places), from, to) {
+  Somewhere source(devices, from, dense_bytes);
+  Somewhere target(devices, to, bytes_with_gaps);
   Bench bench;
-  Somewhere source(bench.devices, from, dense_bytes);
-  Somewhere target(bench.devices, to, bytes_with_gaps);
   const Bytes content = pattern(dense_bytes);
   source.set(content);
   bench.run(rows_into_gaps(source, target));
@@ -148,13 +168,13 @@ BOOST_DATA_TEST_CASE(a_copy_between_any_two_places_moves_every_byte,
 }
 
 BOOST_AUTO_TEST_CASE(one_batch_may_touch_all_of_them) {
-  Bench bench;
   std::vector<Somewhere> sources;
   std::vector<Somewhere> targets;
+  Bench bench;
   for (const int from : places) {
     for (const int to : places) {
-      sources.emplace_back(bench.devices, from, dense_bytes).set(pattern(dense_bytes));
-      targets.emplace_back(bench.devices, to, bytes_with_gaps);
+      sources.emplace_back(devices, from, dense_bytes).set(pattern(dense_bytes));
+      targets.emplace_back(devices, to, bytes_with_gaps);
     }
   }
   const auto copy = [&](std::size_t index) {
@@ -177,9 +197,9 @@ BOOST_AUTO_TEST_CASE(one_batch_may_touch_all_of_them) {
 }
 
 BOOST_AUTO_TEST_CASE(host_memory_does_not_pass_through_here) {
+  Somewhere source(devices, host, dense_bytes);
+  Somewhere target(devices, host, bytes_with_gaps);
   Bench bench;
-  Somewhere source(bench.devices, host, dense_bytes);
-  Somewhere target(bench.devices, host, bytes_with_gaps);
   source.set(pattern(dense_bytes));
   CopyBatch batch = rows_into_gaps(source, target);
   batch.on_devices = false;
@@ -188,14 +208,14 @@ BOOST_AUTO_TEST_CASE(host_memory_does_not_pass_through_here) {
   bench.queue.submit(batch, [&](const CopyResult&) { ++ended; });
   BOOST_TEST(ended == 1);
   BOOST_TEST((target.content() == expected(pattern(dense_bytes))));
-  BOOST_TEST(bench.devices->streams() == 0);
+  BOOST_TEST(devices->streams() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_run_longer_than_a_slot_goes_in_parts) {
-  Bench bench;
   constexpr Extent bytes = 10 * budget + 3;
-  Somewhere source(bench.devices, host, bytes);
-  Somewhere target(bench.devices, 1, bytes);
+  Somewhere source(devices, host, bytes);
+  Somewhere target(devices, 1, bytes);
+  Bench bench;
   const Bytes content = pattern(bytes);
   source.set(content);
   const auto copy = [&](std::size_t) {
@@ -205,32 +225,32 @@ BOOST_AUTO_TEST_CASE(a_run_longer_than_a_slot_goes_in_parts) {
   bench.run({.count = 1, .copy = copy, .on_devices = true});
   BOOST_TEST(!bench.error);
   BOOST_TEST((target.content() == content));
-  BOOST_TEST(bench.devices->max_pinned_bytes() <= budget);
+  BOOST_TEST(devices->max_pinned_bytes() <= budget);
 }
 
 BOOST_AUTO_TEST_CASE(pinned_memory_that_is_refused_is_the_result_of_what_needs_it) {
+  Somewhere ordinary(devices, host, dense_bytes);
+  Somewhere source(devices, 0, dense_bytes);
+  Somewhere target(devices, 0, bytes_with_gaps);
   Bench bench;
-  Somewhere ordinary(bench.devices, host, dense_bytes);
-  Somewhere source(bench.devices, 0, dense_bytes);
-  Somewhere target(bench.devices, 0, bytes_with_gaps);
-  bench.devices->refuse_host_memory(true);
+  devices->refuse_host_memory(true);
   bench.run(rows_into_gaps(ordinary, target));
   BOOST_TEST((bench.code() == ErrorCode::out_of_resources));
   bench.run(rows_into_gaps(source, target));
   BOOST_TEST(!bench.error);
-  bench.devices->refuse_host_memory(false);
+  devices->refuse_host_memory(false);
   bench.run(rows_into_gaps(ordinary, target));
   BOOST_TEST(!bench.error);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_that_is_lost_takes_nothing_else_with_it) {
+  Somewhere first(devices, 0, dense_bytes);
+  Somewhere second(devices, 1, dense_bytes);
+  Somewhere target(devices, host, bytes_with_gaps);
   Bench bench;
-  Somewhere first(bench.devices, 0, dense_bytes);
-  Somewhere second(bench.devices, 1, dense_bytes);
-  Somewhere target(bench.devices, host, bytes_with_gaps);
   second.set(pattern(dense_bytes));
   bench.run(rows_into_gaps(first, target));
-  bench.devices->lose(0);
+  devices->lose(0);
   bench.run(rows_into_gaps(first, target));
   BOOST_TEST((bench.code() == ErrorCode::transport_failed));
   bench.run(rows_into_gaps(second, target));
@@ -239,18 +259,18 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_lost_takes_nothing_else_with_it) {
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_is_no_longer_there_is_a_result_too) {
+  Somewhere source(devices, 0, dense_bytes);
+  Somewhere target(devices, host, bytes_with_gaps);
   Bench bench;
-  Somewhere source(bench.devices, 0, dense_bytes);
-  Somewhere target(bench.devices, host, bytes_with_gaps);
-  bench.devices->give_back(source.address());
+  devices->give_back(source.address());
   bench.run(rows_into_gaps(source, target));
   BOOST_TEST((bench.code() == ErrorCode::transport_failed));
 }
 
 BOOST_AUTO_TEST_CASE(without_a_runtime_there_are_no_devices) {
+  Somewhere source(devices, 0, dense_bytes);
+  Somewhere target(devices, host, bytes_with_gaps);
   Bench bench;
-  Somewhere source(bench.devices, 0, dense_bytes);
-  Somewhere target(bench.devices, host, bytes_with_gaps);
   use_device_runtime(nullptr);
   bench.run(rows_into_gaps(source, target));
   BOOST_TEST((bench.code() == ErrorCode::unsupported));
@@ -260,9 +280,9 @@ BOOST_DATA_TEST_CASE(digests_are_those_of_the_bytes_wherever_they_are,
                      boost::unit_test::data::make(places) * boost::unit_test::data::make(places), from, to) {
   const Bytes content = pattern(dense_bytes);
   for (const CopyWork work : {CopyWork::copy_and_digest, CopyWork::digest}) {
+    Somewhere source(devices, from, dense_bytes);
+    Somewhere target(devices, to, bytes_with_gaps);
     Bench bench;
-    Somewhere source(bench.devices, from, dense_bytes);
-    Somewhere target(bench.devices, to, bytes_with_gaps);
     source.set(content);
     CopyBatch batch = rows_into_gaps(source, target);
     batch.work = work;
@@ -278,9 +298,9 @@ BOOST_DATA_TEST_CASE(digests_are_those_of_the_bytes_wherever_they_are,
 }
 
 BOOST_AUTO_TEST_CASE(a_digest_that_no_device_takes_is_refused) {
+  Somewhere source(devices, 0, dense_bytes);
+  Somewhere target(devices, host, bytes_with_gaps);
   Bench bench;
-  Somewhere source(bench.devices, 0, dense_bytes);
-  Somewhere target(bench.devices, host, bytes_with_gaps);
   CopyBatch batch = rows_into_gaps(source, target);
   batch.work = CopyWork::copy_and_digest;  // of what is in the host then
   bench.run(batch);
@@ -291,7 +311,6 @@ BOOST_AUTO_TEST_CASE(a_digest_that_no_device_takes_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(what_ends_early_leaves_nothing_behind) {
-  UsedDevices devices;
   {
     Copier copier(1, [] {});
     DeviceCopies queue(
@@ -306,11 +325,10 @@ BOOST_AUTO_TEST_CASE(what_ends_early_leaves_nothing_behind) {
 }
 
 BOOST_AUTO_TEST_CASE(events_are_waited_for_beside_other_work) {
-  UsedDevices devices;
   void* const events[]{devices->make_event(), devices->make_event()};
   std::atomic<int> ready = 0;
   const std::vector<ReadyEvent> both{{events[0], 0}, {events[1], 1}};
-  when_ready(both, [&](const std::optional<Error>& error) { ready = error ? -1 : 1; });
+  when_ready(LentEvents(both), [&](const std::optional<Error>& error) { ready = error ? -1 : 1; });
   devices->fire(events[0]);
   std::this_thread::sleep_for(10ms);
   BOOST_TEST(ready == 0);
@@ -320,6 +338,99 @@ BOOST_AUTO_TEST_CASE(events_are_waited_for_beside_other_work) {
   BOOST_TEST(ready == 1);
   int nothing = 0;
   BOOST_CHECK_THROW(wait_until_ready(std::vector<ReadyEvent>{{&nothing, 0}}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_wait_that_fails_halfway_holds_nobody_up) {
+  void* const never = devices->make_event();
+  int nothing = 0;
+  bool ended = false;
+  {
+    Bench bench;
+    const auto events = std::make_shared<LentEvents>(std::vector<ReadyEvent>{{never, 0}, {&nothing, 0}});
+    bench.queue.when_ready(events, [&](const std::exception_ptr& error) {
+      ended = true;
+      bench.error = error;
+    });
+    bench.wait([&] { return ended; });
+    BOOST_TEST((bench.code() == ErrorCode::invalid_argument));
+  }
+  devices->fire(never);
+}
+
+BOOST_AUTO_TEST_CASE(events_that_were_taken_back_are_not_used) {
+  void* const event = devices->make_event();
+  const auto lent = std::make_shared<LentEvents>(std::vector<ReadyEvent>{{event, 0}});
+  bool ended = false;
+  Bench bench;
+  devices->hold_streams(true);
+  bench.queue.when_ready(lent, [&](const std::exception_ptr& error) {
+    ended = true;
+    bench.error = error;
+  });
+  lent->take_back();
+  devices->destroy(event);
+  devices->hold_streams(false);
+  bench.wait([&] { return ended; });
+  BOOST_TEST(!bench.error);
+  BOOST_TEST(devices->wrong_events() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_of_very_many_parts_may_fail) {
+  constexpr Extent bytes = 100'000;
+  constexpr ByteCount byte_per_part = 4;
+  for (const bool lost : {false, true}) {
+    const int device = lost ? 1 : 0;
+    const Somewhere source(devices, device, bytes);
+    const Somewhere target(devices, host, bytes);
+    Bench bench(byte_per_part);
+    bench.run(first_bytes(source, target, 1));
+    BOOST_TEST(!bench.error);
+    if (lost) {
+      devices->lose(device);
+    } else {
+      devices->give_back(source.address());
+    }
+    bench.run(first_bytes(source, target, bytes));
+    BOOST_TEST((bench.code() == ErrorCode::transport_failed));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_completion_that_throws_leaves_the_others) {
+  Bench bench;
+  CopyBatch nothing;
+  nothing.on_devices = true;
+  bench.queue.submit(nothing, [](const CopyResult&) { throw std::runtime_error("thrown on purpose"); });
+  bool ended = false;
+  bench.queue.submit(nothing, [&](const CopyResult&) { ended = true; });
+  BOOST_CHECK_THROW(bench.queue.poll(), std::runtime_error);
+  BOOST_TEST(bench.queue.poll() == 1U);
+  BOOST_TEST(ended);
+}
+
+// What was queued before it failed may still write.
+BOOST_AUTO_TEST_CASE(a_stream_that_cannot_say_when_it_is_done_is_gone_before_the_batch) {
+  for (const auto& [from, to] : {std::pair{0, 0}, std::pair{0, host}, std::pair{host, 0}}) {
+    Somewhere source(devices, from, dense_bytes);
+    Somewhere target(devices, to, bytes_with_gaps);
+    source.set(pattern(dense_bytes));
+    Bench bench;
+    const CopyBatch batch = rows_into_gaps(source, target);
+    devices->refuse_calls(true);
+    int under_way = -1;
+    bool ended = false;
+    bench.queue.submit(batch, [&](const CopyResult& result) {
+      ended = true;
+      under_way = devices->under_way();
+      bench.error = result.error;
+    });
+    bench.wait([&] { return ended; });
+    BOOST_TEST(under_way == 0);
+    BOOST_TEST((bench.code() == ErrorCode::out_of_resources));
+    devices->refuse_calls(false);
+    bench.run(batch);
+    BOOST_TEST(!bench.error);
+    BOOST_TEST((target.content() == expected(pattern(dense_bytes))));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -225,7 +225,7 @@ BOOST_DATA_TEST_CASE(who_waits_for_events_of_its_own_views_blames_no_source, boo
   Pair pair;
   pair.publish(1);
   void* const never = pair.devices->make_event();
-  Restore restore = pair.reader.restore(pair.want(place, never), within(1s));
+  Restore restore = pair.reader.restore(pair.want(place, never), within(5s * slowdown()));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(says(error, "events of the destination's own views had not happened"), error.what());
@@ -233,6 +233,22 @@ BOOST_DATA_TEST_CASE(who_waits_for_events_of_its_own_views_blames_no_source, boo
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));  // where it is to be
   pair.reader.close(1s);
   pair.devices->fire(never);
+}
+
+BOOST_AUTO_TEST_CASE(an_event_is_not_used_once_the_restore_has_ended) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(1);
+  void* const event = pair.devices->make_event();
+  pair.devices->hold_streams(true);
+  Restore restore = pair.reader.restore(pair.want(on_host, event), within(30s));
+  std::this_thread::sleep_for(50ms);
+  restore.cancel();
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+  pair.devices->destroy(event);
+  pair.devices->hold_streams(false);
+  pair.reader.close(1s);
+  BOOST_TEST(pair.devices->wrong_events() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_event_is_refused) {

@@ -103,7 +103,10 @@ class FakeStream final : public memory::DeviceStream {
     {
       const std::lock_guard lock(devices_.mutex_);
       const bool known = std::ranges::any_of(devices_.events_, [&](const auto& one) { return one.get() == event; });
-      if (!known) throw Error(ErrorCode::invalid_argument, "this is no event");
+      if (!known) {
+        ++devices_.wrong_events_;
+        throw Error(ErrorCode::invalid_argument, "this is no event");
+      }
     }
     push([event] { static_cast<FakeDevices::Event*>(event)->wait(); });
   }
@@ -124,6 +127,7 @@ class FakeStream final : public memory::DeviceStream {
   }
   void call_when_done(Done done) override {
     devices_.check(device_);
+    if (devices_.refuse_calls_) throw Error(ErrorCode::out_of_resources, "nobody can be called");
     const std::lock_guard lock(mutex_);
     work_.push_back({std::move(done), true});
     queued_.notify_one();
@@ -136,6 +140,7 @@ class FakeStream final : public memory::DeviceStream {
   };
   void push(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
+    ++devices_.under_way_;
     work_.push_back({[task = std::move(task)](const std::optional<Error>&) { task(); }, false});
     queued_.notify_one();
   }
@@ -158,7 +163,11 @@ class FakeStream final : public memory::DeviceStream {
         if (!failure_) failure_ = error;
         devices_.lose(device_);
       }
-      if (next.is_callback) next.task(failure_);
+      if (next.is_callback) {
+        next.task(failure_);
+      } else {
+        --devices_.under_way_;
+      }
     }
   }
 
@@ -274,6 +283,7 @@ void FakeDevices::release_host(const std::byte* address) {
 }
 
 std::unique_ptr<memory::DeviceStream> FakeDevices::open_stream(int device) {
+  hold_streams_.wait(true);
   check(device);
   return std::make_unique<FakeStream>(*this, device);
 }
@@ -323,6 +333,18 @@ std::vector<std::byte> FakeDevices::read(const std::byte* address, ByteCount byt
   if (bytes == 0) return {};
   const std::byte* const from = reach(address, bytes);
   return {from, from + bytes};
+}
+
+void FakeDevices::hold_streams(bool held) {
+  hold_streams_ = held;
+  hold_streams_.notify_all();
+}
+
+void FakeDevices::destroy(void* event) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(events_, [&](const auto& one) { return one.get() == event; });
+  destroyed_.push_back(std::move(*found));
+  events_.erase(found);
 }
 
 void* FakeDevices::make_event() {

@@ -49,11 +49,17 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] std::byte* behind(const std::byte* address) const;
   void* make_event();
   void fire(void* event);
+  /// It is no event from now on.
+  void destroy(void* event);
 
   // Faults.
 
   void refuse_device_memory(bool refused) { refuse_device_memory_ = refused; }
   void refuse_host_memory(bool refused) { refuse_host_memory_ = refused; }
+  /// Whoever opens a stream waits meanwhile.
+  void hold_streams(bool held);
+  /// Nobody can be called when work is done, which has been queued before.
+  void refuse_calls(bool refused) { refuse_calls_ = refused; }
   /// Digests are of other bytes from now on.
   void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
   /// Nobody is told any more what an address is.
@@ -69,6 +75,10 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] std::uint64_t copied_bytes() const { return copied_bytes_; }
   /// Streams that are open.
   [[nodiscard]] int streams() const { return streams_; }
+  /// Pieces of work that are queued and not over.
+  [[nodiscard]] int under_way() const { return under_way_; }
+  /// How often somebody wanted to wait for what is no event.
+  [[nodiscard]] int wrong_events() const { return wrong_events_; }
 
  private:
   friend class FakeStream;
@@ -89,9 +99,12 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::map<std::uintptr_t, ByteCount> pinned_;
   std::set<int> lost_;
   std::vector<std::unique_ptr<Event>> events_;
+  std::vector<std::unique_ptr<Event>> destroyed_;
   std::uint64_t last_number_ = 0;
   std::atomic<bool> refuse_device_memory_ = false;
   std::atomic<bool> refuse_host_memory_ = false;
+  std::atomic<bool> refuse_calls_ = false;
+  std::atomic<bool> hold_streams_ = false;
   std::atomic<bool> spoil_digests_ = false;
   std::atomic<bool> fail_queries_ = false;
   std::atomic<ByteCount> pinned_bytes_ = 0;
@@ -99,6 +112,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<std::uint64_t> copies_ = 0;
   std::atomic<std::uint64_t> copied_bytes_ = 0;
   std::atomic<int> streams_ = 0;
+  std::atomic<int> under_way_ = 0;
+  std::atomic<int> wrong_events_ = 0;
 };
 
 /// The devices of this process while it lives.

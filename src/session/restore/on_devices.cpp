@@ -27,13 +27,15 @@ void RestoreRun::await_destination() {
   }
   if (events.empty()) return;
   destination_ready_ = false;
-  core_.copies().when_ready(events, [this, waiting = std::weak_ptr<bool>(awaiting_)](const std::exception_ptr& error) {
-    if (waiting.expired() || stage_ == Stage::done) return;
-    if (error) return fail(error);
-    destination_ready_ = true;
-    if (!std::exchange(move_waits_, false) || stage_ != Stage::bind) return;
-    guarded([this] { move_all(); });
-  });
+  lent_events_ = std::make_shared<memory::LentEvents>(events);
+  core_.copies().when_ready(lent_events_,
+                            [this, waiting = std::weak_ptr<bool>(awaiting_)](const std::exception_ptr& error) {
+                              if (waiting.expired() || stage_ == Stage::done) return;
+                              if (error) return fail(error);
+                              destination_ready_ = true;
+                              if (!std::exchange(move_waits_, false) || stage_ != Stage::bind) return;
+                              guarded([this] { move_all(); });
+                            });
 }
 
 // Packed into pinned host memory there, and unpacked from it here. Mapped memory of the host is as good, where nobody sends.

@@ -295,6 +295,7 @@ void RestoreRun::finish() {
   progress_.stop();
   proofs_.clear();
   alive_.reset();
+  if (lent_events_) lent_events_->take_back();
   report_progress(true);
   RestoreReport report = make_report();
   if (grouped_) grouped_->stop();
@@ -320,6 +321,7 @@ bool RestoreRun::written() const {
 void RestoreRun::abandon() {
   if (stage_ == Stage::done) return;
   alive_.reset();
+  if (lent_events_) lent_events_->take_back();
   state_->finish(make_report(), {}, error_);
   if (grouped_) grouped_->stop();
   stage_ = Stage::done;

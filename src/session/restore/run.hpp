@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "memory/device_events.hpp"
 #include "move/engine.hpp"
 #include "session/core.hpp"
 #include "session/grouped_handover.hpp"
@@ -310,10 +311,11 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::vector<std::vector<Check>> checks_;  // to be asked for when all bytes are there, by peer
   std::size_t checking_ = 0;                // digests asked for
   move::Predictions predictions_;
-  std::vector<Arrivals> arrivals_;  // by peer, while bytes move
-  std::size_t zeroing_ = 0;         // jobs that zero a part of the destination, or write values there
-  bool destination_ready_ = true;   // events of its views have happened
-  bool move_waits_ = false;         // for these
+  std::vector<Arrivals> arrivals_;                   // by peer, while bytes move
+  std::size_t zeroing_ = 0;                          // jobs that zero a part of the destination, or write values there
+  bool destination_ready_ = true;                    // events of its views have happened
+  bool move_waits_ = false;                          // for these
+  std::shared_ptr<memory::LentEvents> lent_events_;  // these; owners: this run and the job that waits for them
   std::shared_ptr<bool> awaiting_ = std::make_shared<bool>(true);  // owners: as of alive_, for all plans
   Repetition repetition_;
   bool fabric_broken_ = false;
