@@ -86,6 +86,12 @@ class DeviceStream {
   /// What is queued from now on begins once the event (a cudaEvent_t) has happened. Errors: throws Error{invalid_argument} for what
   /// is no event.
   virtual void wait(void* event) = 0;
+  /// The event, of this device, happens once everything queued so far is over. Errors: as wait().
+  virtual void record(void* /*event*/) { throw Error(ErrorCode::unsupported, "this stream records no events"); }
+  /// Zeros into memory of this device.
+  virtual void clear(std::byte* /*address*/, ByteCount /*bytes*/) {
+    throw Error(ErrorCode::unsupported, "this stream writes no zeros");
+  }
   /// All copies side by side, in one piece of work. The list is copied.
   virtual void copy(std::span<const DeviceCopy> copies) = 0;
   /// Tree digests (memory/tree_digest.hpp) of what each copy would read, in their order, into `digests`, which is borrowed until

@@ -2,6 +2,7 @@
 // Streams, memory and contexts of the CUDA module, over functions of CUDA that work in ordinary memory.
 #include "memory/cuda/runtime.hpp"
 
+#include <algorithm>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -216,6 +217,25 @@ BOOST_FIXTURE_TEST_CASE(what_is_no_event_is_refused, Fixture) {
   stream->wait(&event);
   fake.events.erase(&event);
   BOOST_TEST(fake.calls.back() == "wait");
+}
+
+BOOST_FIXTURE_TEST_CASE(an_event_of_the_caller_happens_behind_what_is_queued, Fixture) {
+  Bytes target = pattern(100);
+  const auto stream = runtime->open_stream(1);
+  FakeCuda::Event event;
+  refused(ErrorCode::invalid_argument, "no event", [&] { stream->record(nullptr); });
+  refused(ErrorCode::invalid_argument, "cudaEventRecord", [&] { stream->record(&event); });
+  fake.events.insert(&event);
+  stream->clear(target.data() + 1, 98);
+  stream->record(&event);
+  BOOST_TEST(event.pending == 1);
+  BOOST_TEST((target == pattern(100)));
+  fake.run();
+  BOOST_TEST(event.pending == 0);
+  Bytes expected = pattern(100);
+  std::fill(expected.begin() + 1, expected.end() - 1, std::byte{});
+  BOOST_TEST((target == expected));
+  fake.events.erase(&event);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_stream_that_goes_waits_for_its_work, Fixture) {

@@ -121,6 +121,7 @@ cudaError_t event_create(cudaEvent_t* out, unsigned flags) {
 }
 
 cudaError_t event_record(cudaEvent_t event, cudaStream_t handle) {
+  if (!fake->events.contains(event_of(event))) return cudaErrorInvalidResourceHandle;
   ++event_of(event)->pending;
   return queue(handle, [event] { --event_of(event)->pending; });
 }
@@ -150,6 +151,11 @@ cudaError_t memcpy_2d_async(void* to, std::size_t to_pitch, const void* from, st
                   width);
     }
   });
+}
+
+cudaError_t memset_async(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  fake->calls.push_back("memset " + std::to_string(bytes));
+  return queue(stream, [=] { std::memset(to, value, bytes); });
 }
 
 // By the kernel's own code, one thread after the other. The table is read when the work runs, out of memory of the device.
@@ -308,6 +314,7 @@ memory::cuda::Api FakeCuda::api() const {
   api.event_destroy = &event_destroy;
   api.memcpy_async = &memcpy_async;
   api.memcpy_2d_async = &memcpy_2d_async;
+  api.memset_async = &memset_async;
   api.device_get = [](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; };
   api.primary_context_retain = [](CUcontext* context, CUdevice device) {
     if (!fake->retained.insert(device).second) fake->mistakes.emplace_back("a context that is retained twice");

@@ -57,6 +57,10 @@ class FakeDevices::Event {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return fired_; });
   }
+  bool wait_for(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return fired_; });
+  }
 
  private:
   std::mutex mutex_;
@@ -100,15 +104,17 @@ class FakeStream final : public memory::DeviceStream {
 
   void wait(void* event) override {
     devices_.check(device_);
-    {
-      const std::lock_guard lock(devices_.mutex_);
-      const bool known = std::ranges::any_of(devices_.events_, [&](const auto& one) { return one.get() == event; });
-      if (!known) {
-        ++devices_.wrong_events_;
-        throw Error(ErrorCode::invalid_argument, "this is no event");
-      }
-    }
+    devices_.check_event(event);
     push([event] { static_cast<FakeDevices::Event*>(event)->wait(); });
+  }
+  void record(void* event) override {
+    devices_.check(device_);
+    devices_.check_event(event);
+    push([event] { static_cast<FakeDevices::Event*>(event)->fire(); });
+  }
+  void clear(std::byte* address, ByteCount bytes) override {
+    devices_.check(device_);
+    push([this, address, bytes] { std::memset(devices_.reach(address, bytes), 0, bytes); });
   }
   void copy(std::span<const DeviceCopy> copies) override {
     devices_.check(device_);
@@ -202,6 +208,13 @@ void FakeDevices::check(int device) const {
   }
 }
 
+void FakeDevices::check_event(const void* event) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::any_of(events_, [&](const auto& one) { return one.get() == event; })) return;
+  ++wrong_events_;
+  throw Error(ErrorCode::invalid_argument, "this is no event");
+}
+
 void FakeDevices::lose(int device) {
   const std::lock_guard lock(mutex_);
   lost_.insert(device);
@@ -266,6 +279,7 @@ std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate(int device, ByteCoun
 }
 
 std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate_host(ByteCount bytes) {
+  hold_host_memory_.wait(true);
   if (refuse_host_memory_) throw Error(ErrorCode::out_of_resources, "no host memory can be pinned");
   auto* const address = new std::byte[bytes];
   const std::lock_guard lock(mutex_);
@@ -338,6 +352,15 @@ std::vector<std::byte> FakeDevices::read(const std::byte* address, ByteCount byt
 void FakeDevices::hold_streams(bool held) {
   hold_streams_ = held;
   hold_streams_.notify_all();
+}
+
+void FakeDevices::hold_host_memory(bool held) {
+  hold_host_memory_ = held;
+  hold_host_memory_.notify_all();
+}
+
+bool FakeDevices::await(void* event, std::chrono::milliseconds limit) const {
+  return static_cast<Event*>(event)->wait_for(limit);
 }
 
 void FakeDevices::destroy(void* event) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -49,6 +50,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] std::byte* behind(const std::byte* address) const;
   void* make_event();
   void fire(void* event);
+  /// Waits until it was fired, or everything before its recording is over. False: it took too long.
+  bool await(void* event, std::chrono::milliseconds limit) const;
   /// It is no event from now on.
   void destroy(void* event);
 
@@ -58,6 +61,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void refuse_host_memory(bool refused) { refuse_host_memory_ = refused; }
   /// Whoever opens a stream waits meanwhile.
   void hold_streams(bool held);
+  /// Whoever wants host memory waits meanwhile.
+  void hold_host_memory(bool held);
   /// Nobody can be called when work is done, which has been queued before.
   void refuse_calls(bool refused) { refuse_calls_ = refused; }
   /// Digests are of other bytes from now on.
@@ -91,6 +96,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
   [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
   void check(int device) const;
+  void check_event(const void* event);
   void release_host(const std::byte* address);
 
   int devices_;
@@ -105,6 +111,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> refuse_host_memory_ = false;
   std::atomic<bool> refuse_calls_ = false;
   std::atomic<bool> hold_streams_ = false;
+  std::atomic<bool> hold_host_memory_ = false;
   std::atomic<bool> spoil_digests_ = false;
   std::atomic<bool> fail_queries_ = false;
   std::atomic<ByteCount> pinned_bytes_ = 0;

@@ -38,6 +38,7 @@ struct Api {
   decltype(&::cudaEventDestroy) event_destroy = nullptr;
   decltype(&::cudaMemcpyAsync) memcpy_async = nullptr;
   decltype(&::cudaMemcpy2DAsync) memcpy_2d_async = nullptr;
+  decltype(&::cudaMemsetAsync) memset_async = nullptr;
 
   // The driver, whose functions are looked up.
   CUresult (*device_get)(CUdevice* device, int ordinal) = nullptr;

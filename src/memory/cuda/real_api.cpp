@@ -49,6 +49,7 @@ Api real_api() {
   api.event_destroy = &::cudaEventDestroy;
   api.memcpy_async = &::cudaMemcpyAsync;
   api.memcpy_2d_async = &::cudaMemcpy2DAsync;
+  api.memset_async = &::cudaMemsetAsync;
   api.launch_copy = &launch_copy;
   api.launch_digest = &launch_digest;
   return api;

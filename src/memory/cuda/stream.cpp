@@ -64,6 +64,17 @@ void Stream::wait(void* event) {
                    "cudaStreamWaitEvent");
 }
 
+void Stream::record(void* event) {
+  if (event == nullptr) throw Error(ErrorCode::invalid_argument, "there is no event to record");
+  const CurrentContext current = enter(*platform_, device_);
+  platform_->check(platform_->api().event_record(static_cast<cudaEvent_t>(event), stream_.get()), "cudaEventRecord");
+}
+
+void Stream::clear(std::byte* address, ByteCount bytes) {
+  const CurrentContext current = enter(*platform_, device_);
+  platform_->check(platform_->api().memset_async(address, 0, bytes, stream_.get()), "cudaMemsetAsync");
+}
+
 void Stream::copy(std::span<const DeviceCopy> copies) {
   if (copies.empty()) return;
   const CurrentContext current = enter(*platform_, device_);

@@ -21,6 +21,8 @@ class Stream final : public DeviceStream {
   Stream& operator=(const Stream&) = delete;
 
   void wait(void* event) override;
+  void record(void* event) override;
+  void clear(std::byte* address, ByteCount bytes) override;
   void copy(std::span<const DeviceCopy> copies) override;
   void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) override;
   void call_when_done(Done done) override;
