@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "memory/copier.hpp"
 #include "memory/device.hpp"
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
+#include "shardwire/error.hpp"
 
 namespace shardwire::memory {
 
@@ -52,6 +54,9 @@ struct CopyResult {
   double digest_seconds = 0;
 };
 
+/// What has been made of pinned memory; null: see the error.
+using MadePinned = std::function<void(std::unique_ptr<DeviceMemory> memory, const std::exception_ptr& error)>;
+
 /// Does strided copies away from the session's thread.
 /// Threads: the session's thread only, `done` included.
 class CopyQueue {
@@ -63,6 +68,11 @@ class CopyQueue {
   /// does.
   /// Errors: as Copier::submit(), and then `done` does not run; what goes wrong with the copies is in the result.
   virtual void submit(CopyBatch batch, Done done) = 0;
+  /// Memory that devices reach, made away from the session's thread as well: it takes milliseconds. `done` runs as that of a batch.
+  /// Errors: as submit(); what goes wrong when it is made is what `done` is told.
+  virtual void make_pinned(ByteCount /*bytes*/, MadePinned /*done*/) {
+    throw Error(ErrorCode::unsupported, "these copies are of host memory only");
+  }
   /// Runs `done` of what has ended by now; returns how many.
   virtual unsigned poll() = 0;
 };

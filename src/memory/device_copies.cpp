@@ -154,6 +154,11 @@ struct DeviceCopies::Lane {
   std::optional<Error> failure{};  // of the last stream, for what was begun with it
   std::vector<Direct> direct{};    // that wait for the stream
   std::deque<Hop> hops{};          // that wait for a slot
+  struct Recording {
+    std::shared_ptr<const LentEvents> events;  // owners: who lends them, and this
+    Then then;
+  };
+  std::vector<Recording> recordings{};  // that wait for the stream
   bool advancing = false;
   bool again = false;  // there is more to do
 
@@ -395,6 +400,12 @@ void DeviceCopies::when_ready(std::shared_ptr<const LentEvents> events, Then the
                  });
 }
 
+void DeviceCopies::record(std::shared_ptr<const LentEvents> events, int device, Then then) {
+  Lane& lane = lanes_.try_emplace(device, Lane{.device = device}).first->second;
+  lane.recordings.push_back({std::move(events), std::move(then)});
+  advance(lane);
+}
+
 unsigned DeviceCopies::poll() {
   unsigned ran = host_.poll();
   // As in Copier::poll().
@@ -437,7 +448,7 @@ void DeviceCopies::advance(Lane& lane) {
 
 void DeviceCopies::advance_once(Lane& lane) {
   drop_failed_hops(lane);
-  if (lane.direct.empty() && lane.hops.empty()) return;
+  if (lane.direct.empty() && lane.hops.empty() && lane.recordings.empty()) return;
   if (!lane.stream) return open(lane);
   for (Lane::Direct& direct : std::exchange(lane.direct, {})) {
     if (!direct.digests.empty()) {
@@ -448,6 +459,12 @@ void DeviceCopies::advance_once(Lane& lane) {
         lane, [&](DeviceStream& stream) { stream.copy(direct.copies); },
         [this, running = direct.running](const std::exception_ptr& error) { finish(running, error); });
     lane.again = true;  // the stream may have failed
+  }
+  for (Lane::Recording& recording : std::exchange(lane.recordings, {})) {
+    queue(
+        lane, [&](DeviceStream& stream) { recording.events->record_on(stream, lane.device); },
+        std::move(recording.then));
+    lane.again = true;
   }
   if (lane.again || lane.hops.empty()) return;
   Slot slot = take_slot();
@@ -473,6 +490,7 @@ void DeviceCopies::advance_all() {
 
 void DeviceCopies::fail_waiting(Lane& lane, const std::exception_ptr& error) {
   for (const Lane::Direct& direct : std::exchange(lane.direct, {})) finish(direct.running, error);
+  for (const Lane::Recording& recording : std::exchange(lane.recordings, {})) recording.then(error);
   fail_hops(lane, error);
 }
 
@@ -525,13 +543,20 @@ DeviceCopies::Slot DeviceCopies::take_slot() {
   return slot;
 }
 
+void DeviceCopies::make_pinned(ByteCount bytes, MadePinned done) {
+  const auto memory = std::make_shared<std::unique_ptr<DeviceMemory>>();  // owners: the job and its completion
+  copier_.submit(
+      [memory, bytes] { *memory = require_runtime()->allocate_host(bytes); },
+      [memory, done = std::move(done)](const std::exception_ptr& error) { done(std::move(*memory), error); });
+}
+
 void DeviceCopies::make_slot() {
   if (making_slot_ || slots_made_ == max_slots_) return;
-  const auto made = [this](const Slot& slot, const std::exception_ptr& error) {
+  const auto made = [this](Slot slot, const std::exception_ptr& error) {
     making_slot_ = false;
     if (slot) {
       ++slots_made_;
-      free_slots_.push_back(slot);
+      free_slots_.push_back(std::move(slot));
     } else if (slots_made_ > 0) {
       max_slots_ = slots_made_;  // these have to do
     } else {
@@ -539,11 +564,9 @@ void DeviceCopies::make_slot() {
     }
     advance_all();
   };
-  const auto memory = std::make_shared<Slot>();  // owners: the job and its completion
   making_slot_ = true;
   try {
-    copier_.submit([memory, bytes = slot_bytes_] { *memory = require_runtime()->allocate_host(bytes); },
-                   [memory, made](const std::exception_ptr& error) { made(*memory, error); });
+    make_pinned(slot_bytes_, made);
   } catch (const std::exception&) {
     made(nullptr, std::current_exception());
   }

@@ -29,6 +29,8 @@ namespace shardwire::memory {
 /// of a piece of work is ended, on the copier's threads, before anybody hears of it: until then it may still write.
 class DeviceCopies final : public CopyQueue {
  public:
+  using Then = std::function<void(const std::exception_ptr& error)>;
+
   /// `wake` is called from any thread whenever poll() may have news. Slots take at most `pinned_budget_bytes` together.
   /// Ownership: the copier is borrowed. Requires: pinned_budget_bytes > 0.
   DeviceCopies(Copier& copier, std::function<void()> wake, ByteCount pinned_budget_bytes);
@@ -37,8 +39,12 @@ class DeviceCopies final : public CopyQueue {
   void submit(CopyBatch batch, Done done) override;
   /// Polls the copier too. A `done` that throws ends the call; the others stay for the next.
   unsigned poll() override;
+  void make_pinned(ByteCount bytes, MadePinned done) override;
   /// Calls `then` inside poll() once all events have happened, or cannot be waited for. They may be taken back at any time.
-  void when_ready(std::shared_ptr<const LentEvents> events, std::function<void(const std::exception_ptr& error)> then);
+  void when_ready(std::shared_ptr<const LentEvents> events, Then then);
+  /// Records those of this device on its stream, and calls `then` inside poll() once they have happened, or cannot be recorded.
+  /// They may be taken back at any time.
+  void record(std::shared_ptr<const LentEvents> events, int device, Then then);
   /// Waits for what devices are at; no `done` of a batch on devices runs any more. Before the copier ends.
   void stop();
 
@@ -53,7 +59,6 @@ class DeviceCopies final : public CopyQueue {
   struct Lane;
   struct Ending;
   using Slot = std::shared_ptr<DeviceMemory>;  // owners: this, or the hop that uses it
-  using Then = std::function<void(const std::exception_ptr& error)>;
 
   void submit_on_devices(CopyBatch batch, Done done);
   void sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares, std::vector<QueuedCopy>& host_only);

@@ -56,6 +56,15 @@ void keep_until_over(std::list<Wait>& one) {
   keep(one);
 }
 
+/// What `call` is told when all is over. Errors: as `call`, and that.
+template <typename Call>
+void await(Call call) {
+  // owners: this call and the stream's callback
+  const auto outcome = std::make_shared<std::promise<std::optional<Error>>>();
+  call([outcome](const std::optional<Error>& error) { outcome->set_value(error); });
+  if (const auto error = outcome->get_future().get()) throw Error(*error);
+}
+
 }  // namespace
 
 void when_ready(const LentEvents& events, std::function<void(const std::optional<Error>& error)> done) {
@@ -82,11 +91,11 @@ void when_ready(const LentEvents& events, std::function<void(const std::optional
 
 void wait_until_ready(std::span<const ReadyEvent> events) {
   if (events.empty()) return;
-  // owners: this call and the stream's callback
-  const auto outcome = std::make_shared<std::promise<std::optional<Error>>>();
-  when_ready(LentEvents({events.begin(), events.end()}),
-             [outcome](const std::optional<Error>& error) { outcome->set_value(error); });
-  if (const auto error = outcome->get_future().get()) throw Error(*error);
+  await([&](DeviceStream::Done done) { when_ready(LentEvents({events.begin(), events.end()}), std::move(done)); });
+}
+
+void wait_until_done(DeviceStream& stream) {
+  await([&](DeviceStream::Done done) { stream.call_when_done(std::move(done)); });
 }
 
 }  // namespace shardwire::memory

@@ -13,19 +13,19 @@
 
 namespace shardwire::memory {
 
-/// An event of the caller's, and the device to wait for it on.
+/// An event of the caller's, and the device to wait for it on, or to record it on.
 struct ReadyEvent {
   void* event = nullptr;
   int device = on_host;
 };
 
-/// Events of somebody who may want them back before anybody has begun to wait for them.
+/// Events of somebody who may want them back before anybody has begun to wait for them, or recorded them.
 /// Threads: any.
 class LentEvents {
  public:
   explicit LentEvents(std::vector<ReadyEvent> events) : events_(std::move(events)) {}
 
-  /// Nobody uses them any more when it returns: from now on they count as having happened. Waits for wait_on() only.
+  /// Nobody uses them any more when it returns: from now on they count as having happened. Waits for wait_on() and record_on() only.
   void take_back() {
     const std::lock_guard lock(mutex_);
     events_.clear();
@@ -40,6 +40,13 @@ class LentEvents {
     const std::lock_guard lock(mutex_);
     for (const ReadyEvent& event : events_) stream.wait(event.event);
   }
+  /// Those of this device. Errors: as DeviceStream::record().
+  void record_on(DeviceStream& stream, int device) const {
+    const std::lock_guard lock(mutex_);
+    for (const ReadyEvent& event : events_) {
+      if (event.device == device) stream.record(event.event);
+    }
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -53,5 +60,7 @@ class LentEvents {
 void when_ready(const LentEvents& events, std::function<void(const std::optional<Error>& error)> done);
 /// Blocks until then. Errors: the same, and what the stream's end says.
 void wait_until_ready(std::span<const ReadyEvent> events);
+/// Blocks until all that is queued is over. Errors: as of the stream, and what its end says.
+void wait_until_done(DeviceStream& stream);
 
 }  // namespace shardwire::memory
