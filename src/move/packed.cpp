@@ -101,13 +101,16 @@ class PackedWay final : public MessageWay {
   bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.packed) return false;
     const auto [count, bytes] = queues_.fitting(peer, max_packed_parts);
-    if (count == 0 || pool_.free_slots() == 0 || !shared_->pacer.take(bytes, now)) return false;
+    if (count == 0 || pool_.free_slots() == 0) return false;
+    const bool on_device =
+        queues_.any_of(peer, count, [](const TransferPart& part) { return is_on_device(*part.transfer); });
+    Slot slot = on_device ? acquire_pinned() : pool_.acquire();
+    if (!slot || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>(*this, peer);  // owners: the open ones and completions in flight
     request->bytes = bytes;
     request->parts = queues_.take(peer, count);
-    request->on_device =
-        std::ranges::any_of(request->parts, [](const auto& part) { return is_on_device(*part.transfer); });
-    request->slot = pool_.acquire(request->on_device ? SlotKind::pinned : SlotKind::ordinary);
+    request->on_device = on_device;
+    request->slot = std::move(slot);
     std::vector<PackPart> parts;
     parts.reserve(request->parts.size());
     for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
@@ -116,6 +119,15 @@ class PackedWay final : public MessageWay {
     shared_->tally.began(Way::packed);
     shared_->requests.ask(peer, request->number, std::move(parts), Answer::packed);
     return true;
+  }
+
+  Slot acquire_pinned() {
+    return pool_.acquire_pinned(shared_->copies,
+                                [weak = std::weak_ptr<Shared>(shared_)](const std::exception_ptr& error) {
+                                  const auto shared = weak.lock();
+                                  if (!shared || shared->stopped) return;
+                                  error ? shared->events.failed(error) : shared->events.changed();
+                                });
   }
 
   void unpack(const std::shared_ptr<Request>& request) {

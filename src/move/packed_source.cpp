@@ -74,22 +74,40 @@ void PackedSource::reader_gone(std::uint64_t reader) {
 
 void PackedSource::pump() {
   while (pool_.free_slots() > 0) {
-    const auto next = std::find_if(queue_.begin(), queue_.end(), [&](const Wanted& wanted) {
-      const auto held = slots_.find(wanted.request->reader());
-      return held == slots_.end() || *held->second < pool_.free_slots();
-    });
+    Slot slot;
+    auto next = queue_.end();
+    try {
+      next = std::find_if(queue_.begin(), queue_.end(), [&](const Wanted& wanted) {
+        const auto held = slots_.find(wanted.request->reader());
+        if (held != slots_.end() && *held->second >= pool_.free_slots()) return false;
+        slot = wanted.on_device ? acquire_pinned() : pool_.acquire();
+        return static_cast<bool>(slot);
+      });
+    } catch (const std::exception&) {  // no thread for it
+      fail_next_on_device(std::current_exception());
+      continue;
+    }
     if (next == queue_.end()) return;
     Wanted wanted = std::move(*next);
     queue_.erase(next);
-    Slot slot;
-    try {
-      slot = pool_.acquire(wanted.on_device ? SlotKind::pinned : SlotKind::ordinary);
-    } catch (const Error& error) {  // no such memory
-      wanted.request->fail(error);
-      continue;
-    }
     pack(std::move(wanted), std::move(slot));
   }
+}
+
+Slot PackedSource::acquire_pinned() {
+  return pool_.acquire_pinned(copies_, [this](const std::exception_ptr& error) {
+    if (error) fail_next_on_device(error);
+    pump();
+  });
+}
+
+// The one that it was made for, or another that would have got it.
+void PackedSource::fail_next_on_device(const std::exception_ptr& error) {
+  const auto next = std::ranges::find_if(queue_, &Wanted::on_device);
+  if (next == queue_.end()) return;
+  const auto request = next->request;
+  queue_.erase(next);
+  answering(*request, [&] { std::rethrow_exception(error); });
 }
 
 void PackedSource::pack(Wanted wanted, Slot slot) {

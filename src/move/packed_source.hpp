@@ -42,6 +42,8 @@ class PackedSource {
     bool on_device = false;  // some of it lies there
   };
   struct Job;
+  Slot acquire_pinned();
+  void fail_next_on_device(const std::exception_ptr& error);
   void pack(Wanted wanted, Slot slot);
   void packed(const std::shared_ptr<Job>& job, const memory::CopyResult& result);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <vector>
@@ -48,6 +50,12 @@ class PeerQueues {
   }
   /// Requires: fitting() found one.
   [[nodiscard]] const TransferPart& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
+  /// Whether it holds for one of the first parts. Requires: fitting() found as many.
+  template <typename Holds>
+  [[nodiscard]] bool any_of(std::uint32_t peer, std::size_t parts, Holds holds) const {
+    const auto first = queues_[peer].parts.begin();
+    return std::any_of(first, first + static_cast<std::ptrdiff_t>(parts), holds);
+  }
   std::vector<TransferPart> take(std::uint32_t peer, std::size_t parts);
   /// All that waits for a peer, as long as it is.
   std::vector<TransferPart> take_all(std::uint32_t peer);

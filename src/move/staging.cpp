@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/copy_queue.hpp"
 #include "memory/device.hpp"
 #include "shardwire/error.hpp"
 
@@ -19,26 +18,36 @@ struct Slot::Memory {
     std::unique_ptr<std::byte[]> ordinary;  // uninitialised memory
     std::unique_ptr<memory::DeviceMemory> pinned;
 
-    [[nodiscard]] bool fits(SlotKind kind) const { return kind == SlotKind::pinned ? pinned != nullptr : !is_empty(); }
-    [[nodiscard]] bool is_empty() const { return !ordinary && !pinned; }
     [[nodiscard]] std::byte* address() const { return pinned ? pinned->address() : ordinary.get(); }
     void reset() {
       ordinary.reset();
       pinned.reset();
     }
-    void make(SlotKind kind, ByteCount bytes) {
-      reset();
-      if (kind == SlotKind::ordinary) {
-        ordinary = std::make_unique_for_overwrite<std::byte[]>(bytes);
-        return;
-      }
-      const memory::FoundRuntime found = memory::device_runtime();
-      if (!found.runtime) throw Error(ErrorCode::unsupported, "no staging for device memory: " + found.why_not);
-      pinned = found.runtime->allocate_host(bytes);
-    }
   };
   std::vector<Piece> made;        // grows on first use
   std::vector<std::size_t> free;  // indices into `made`
+  bool making_pinned = false;     // for an index that is in neither list
+  bool pinned_is_short = false;   // there is no more than what is made
+
+  [[nodiscard]] bool is_full() const { return in_use + (making_pinned ? 1 : 0) == slots; }
+  [[nodiscard]] bool has_pinned() const {
+    return std::ranges::any_of(made, [](const Piece& piece) { return piece.pinned != nullptr; });
+  }
+  /// An index for a slot, the last of those that suit; Requires: !is_full().
+  template <typename Suits>
+  std::size_t take(Suits suits) {
+    const auto fitting =
+        std::find_if(free.rbegin(), free.rend(), [&](std::size_t index) { return suits(made[index]); });
+    if (fitting != free.rend()) {
+      std::swap(*fitting, free.back());
+    } else if (made.size() < slots) {
+      free.push_back(made.size());
+      made.emplace_back();
+    }
+    const std::size_t index = free.back();
+    free.pop_back();
+    return index;
+  }
 };
 
 Slot::~Slot() {
@@ -97,26 +106,53 @@ void StagingPool::forget_peak() {
 }
 
 std::size_t StagingPool::free_slots() const {
-  return memory_->slots - memory_->in_use;
+  return memory_->slots - memory_->in_use - (memory_->making_pinned ? 1 : 0);
 }
 
-Slot StagingPool::acquire(SlotKind kind) {
-  if (memory_->in_use == memory_->slots) return {};
-  auto& free = memory_->free;
-  auto& made = memory_->made;
-  const auto fitting =
-      std::find_if(free.rbegin(), free.rend(), [&](std::size_t index) { return made[index].fits(kind); });
-  if (fitting != free.rend()) {
-    std::swap(*fitting, free.back());
-  } else if (made.size() < memory_->slots) {
-    free.push_back(made.size());
-    made.emplace_back();
-  }
-  const std::size_t index = free.back();
-  if (!made[index].fits(kind)) made[index].make(kind, memory_->slot_bytes);
-  free.pop_back();
+Slot StagingPool::hand_out(std::size_t index) {
   memory_->peak = std::max(memory_->peak, ++memory_->in_use);
   return {memory_, index};
+}
+
+Slot StagingPool::acquire() {
+  if (memory_->is_full()) return {};
+  const std::size_t index = memory_->take([](const auto& piece) { return piece.address() != nullptr; });
+  auto& piece = memory_->made[index];
+  try {
+    if (piece.address() == nullptr) piece.ordinary = std::make_unique_for_overwrite<std::byte[]>(memory_->slot_bytes);
+  } catch (...) {
+    memory_->free.push_back(index);
+    throw;
+  }
+  return hand_out(index);
+}
+
+Slot StagingPool::acquire_pinned(memory::CopyQueue& copies, Made made) {
+  if (memory_->is_full()) return {};
+  const auto is_pinned = [](const auto& piece) { return piece.pinned != nullptr; };
+  const bool at_hand =
+      std::ranges::any_of(memory_->free, [&](std::size_t index) { return is_pinned(memory_->made[index]); });
+  if (at_hand) return hand_out(memory_->take(is_pinned));
+  if (memory_->making_pinned || (memory_->pinned_is_short && memory_->has_pinned())) return {};
+  const std::size_t index = memory_->take([](const auto& piece) { return piece.address() == nullptr; });
+  memory_->made[index].reset();
+  memory_->making_pinned = true;
+  const auto ended = [memory = memory_, index, made = std::move(made)](std::unique_ptr<memory::DeviceMemory> pinned,
+                                                                       const std::exception_ptr& error) {
+    memory->making_pinned = false;
+    memory->made[index].pinned = std::move(pinned);
+    memory->free.push_back(index);
+    memory->pinned_is_short = error != nullptr;
+    made(memory->pinned_is_short && memory->has_pinned() ? nullptr : error);
+  };
+  try {
+    copies.make_pinned(memory_->slot_bytes, ended);
+  } catch (...) {
+    memory_->making_pinned = false;
+    memory_->free.push_back(index);
+    throw;
+  }
+  return {};
 }
 
 }  // namespace shardwire::move

@@ -2,22 +2,18 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "memory/copy_queue.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::move {
 
 class StagingPool;
-
-/// What a slot is made of.
-enum class SlotKind : std::uint8_t {
-  ordinary,
-  pinned,  ///< devices can copy from and into it: memory of the process's device runtime
-};
 
 /// One slot of a pool; goes back when destroyed. Must not outlive the pool's owner's last use of it: the pool's memory is
 /// shared with every slot, so a slot may outlive the pool object itself.
@@ -56,12 +52,20 @@ class StagingPool {
   /// Gives memory of free slots back, down to `keep_bytes` of it. They are made again when they are needed.
   void trim(ByteCount keep_bytes);
   [[nodiscard]] std::size_t free_slots() const;
-  /// An empty slot object when all are in use. Free memory of another kind makes way, so that both together stay inside the
-  /// budget. Errors: a pinned slot that cannot be made throws as DeviceRuntime::allocate_host() does, or Error{unsupported}
-  /// where there is no runtime.
-  Slot acquire(SlotKind kind = SlotKind::ordinary);
+  /// An empty slot object when all are in use. Pinned memory does for it too.
+  Slot acquire();
+  /// What is told when pinned memory has been made, or why it cannot be.
+  using Made = std::function<void(const std::exception_ptr& error)>;
+  /// A slot of pinned memory. An empty slot object when all are in use, or none is at hand: then `copies` make one, one at a time,
+  /// and `made` runs inside their poll(), whatever becomes of the pool. Free memory of another kind makes way, so that both
+  /// together stay inside the budget. While there are pinned slots in use, one more that cannot be made is no error: those have
+  /// to do.
+  /// Errors: as CopyQueue::make_pinned().
+  Slot acquire_pinned(memory::CopyQueue& copies, Made made);
 
  private:
+  Slot hand_out(std::size_t index);
+
   ByteCount budget_bytes_;
   std::shared_ptr<Slot::Memory> memory_;  // owners: see Slot
 };

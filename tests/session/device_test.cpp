@@ -117,6 +117,13 @@ void require_refused(Pair& pair, int target, const RestoreOptions& options) {
   BOOST_TEST(pair.wanted->is(untouched));
 }
 
+/// Their threads are not held up.
+void require_both_serve(Pair& pair) {
+  auto values = std::async(std::launch::async, [&] { return pair.source.gather("here", {}, 20s); });
+  BOOST_TEST(pair.reader.gather("here", {}, 20s).size() == 2U);
+  BOOST_TEST(values.get().size() == 2U);
+}
+
 const std::vector<int> places{on_host, 0, 1};
 
 }  // namespace
@@ -354,6 +361,22 @@ BOOST_AUTO_TEST_CASE(managed_memory_moves_as_memory_of_its_device) {
   const std::lock_guard lock(mutex);
   BOOST_TEST(
       std::ranges::any_of(log, [](const auto& text) { return text.find("managed memory") != std::string::npos; }));
+}
+
+// It takes the system milliseconds, which are not the session's.
+BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::data::make({on_host, 0}), from) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(from);
+  const Catalog wanted = pair.want(from == on_host ? 1 : on_host);
+  pair.devices->hold_host_memory(true);
+  Restore restore = pair.reader.restore(wanted, within(30s));
+  std::this_thread::sleep_for(100ms);
+  BOOST_TEST(!restore.poll());
+  require_both_serve(pair);
+  pair.devices->hold_host_memory(false);
+  restore.wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_cannot_be_pinned_ends_the_restore_and_no_other) {
