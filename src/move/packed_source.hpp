@@ -32,6 +32,8 @@ class PackedSource {
   void reader_gone(std::uint64_t reader);
   /// Packs what waits, as long as there are slots for it.
   void pump();
+  /// Forgets all that waits: nothing is packed any more.
+  void stop() { queue_.clear(); }
 
  private:
   struct Wanted {

@@ -87,6 +87,7 @@ Core::Core(Loop& loop, Setup setup)
 
 Core::~Core() {
   for (const auto& restore : restores_) restore->stop_writing();
+  publisher_->stop_packing();  // when something has been sent, what waits for its slot would be the next to be copied
   copies_->stop();
   copier_.reset();  // ends the running slices
   end_receives();   // from here on nothing writes into anybody's memory

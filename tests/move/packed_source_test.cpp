@@ -112,6 +112,16 @@ BOOST_FIXTURE_TEST_CASE(a_request_that_waits_is_packed_once_another_was_sent, Be
   BOOST_TEST(copies.submitted.size() == 1U);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_source_that_was_stopped_copies_nothing_more_when_something_was_sent, Bench) {
+  ask(1);
+  ask(2);
+  BOOST_TEST(copies.poll() == 1U);
+  BOOST_REQUIRE(wire.sent.size() == 1U);
+  source.stop();
+  wire.sent.front()(std::nullopt);
+  BOOST_TEST(copies.submitted.empty());
+}
+
 BOOST_FIXTURE_TEST_CASE(host_memory_does_not_wait_for_what_is_pinned, Bench) {
   ask(1, 0);
   ask(2);

@@ -60,6 +60,9 @@ class Publisher {
   void serve(Connection& reader, const wire::Message& message);
   void reader_closed(std::uint64_t connection);
 
+  /// The copies end: nothing is given them any more. What is being sent goes on.
+  void stop_packing() { packed_.stop(); }
+
   [[nodiscard]] ByteCount staging_peak_bytes() const { return packed_.pool().peak_bytes(); }
   [[nodiscard]] ByteCount staging_budget_bytes() const { return packed_.pool().budget_bytes(); }
 
