@@ -105,6 +105,7 @@ class SHARDWIRE_LOCAL RegistrationState;
 /// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
 /// Movable owner: the memory goes back when the arena and every publication that uses it are gone; it outlives its session.
 /// Alignment: 64 bytes at least. Content: zeros.
+/// Devices:   of an arena on a device data() and bytes() are addresses there: the processor touches nothing of it.
 /// Fork:      a child of fork() does not inherit the memory; touching it there is a fault.
 /// Threads:   a handle is for one thread at a time, its memory for any.
 /// Errors:    an empty or moved-from arena throws Error{invalid_argument}.
@@ -122,7 +123,7 @@ class Arena {
   [[nodiscard]] std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(size_bytes())}; }
   /// Gives memory back to the system before the arena goes, e.g. of state that every reader has: the parts that lie wholly in
   /// the range, which are 256 MiB each, and larger in arenas beyond 16 GiB. Returns how many bytes that was, 0 where arenas
-  /// are not in parts. What was given back must not be touched again, and nothing that lies there may be published; who
+  /// are not in parts, nor on devices. What was given back must not be touched again, and nothing that lies there may be published; who
   /// binds to such a publication is refused. Peers that have the parts mapped keep them until they let go.
   /// Errors: throws Error{invalid_argument} for a range that is not inside.
   ByteCount discard(ByteCount offset_bytes, ByteCount bytes);
@@ -137,7 +138,8 @@ class Arena {
 /// Movable owner: the destructor withdraws all keys, then deregisters. Registering what an open registration holds all of
 /// costs nothing and shares it: the last of the handles withdraws. What lies in an arena is the arena's, and stays so.
 /// Ownership: borrows the memory, which has to stay mapped, and what it is, until this handle and every publication of that
-///            memory are gone. As long as it is registered, its keys open all of it to members of the job. Publications go
+///            memory are gone; memory of a device that was freed earlier is not taken for what has its address then. As long as
+///            it is registered, its keys open all of it to members of the job. Publications go
 ///            first: restores that read by keys which are withdrawn under a live publication fail with `withdrawn`.
 /// Threads:   a handle is for one thread at a time.
 /// Errors:    an empty or moved-from registration throws Error{invalid_argument}.

@@ -151,11 +151,20 @@ class Session {
   /// Memory that peers can map or read directly. Zero bytes are legal.
   /// Errors: throws Error{out_of_resources} when the system gives no such memory, Error{invalid_argument} after close().
   Arena allocate(ByteCount bytes);
+  /// The same in memory of a device (MemoryKind::cuda), or of the host: MemoryKind::host, where `device` means nothing. Fabrics that
+  /// know the device's memory offer it to peers; where none does it is staged, as paths() and reports say. Blocks until it is zeros.
+  /// Errors: throws besides Error{unsupported} where there is no device, Error{invalid_argument} for no such device and for
+  ///         MemoryKind::detect, Error{out_of_resources} when its memory is exhausted, Error{transport_failed} for one that has failed.
+  Arena allocate(ByteCount bytes, MemoryKind kind, int device = 0);
   /// Offers memory of the caller, a dense `view` that says its size, for direct reading by peers: by the hardware of a fabric
   /// that knows it, or by the kernel within a host. Publications of it are read in place then, and messages need no
   /// registration of their own. Blocks while the system pins it; the report says for how long.
-  /// Errors: throws Error{invalid_argument} for a view without a size, with strides, or of memory that is not mapped;
-  ///         Error{unsupported} for device memory that no open fabric knows; Error{out_of_resources} when it cannot be pinned.
+  /// Devices: what the memory is is found out as of views that are published. Memory of a device that no fabric of this session knows
+  ///         is taken all the same, and changes nothing: it is staged through host memory, as paths() and reports say. A program need
+  ///         not know what each machine can do.
+  /// Errors: throws Error{invalid_argument} for a view without a size, with strides, of memory that is not mapped, or that is
+  ///         said to be a device's and is another one's, none's, or too small; Error{unsupported} for that in a process that has no
+  ///         device; Error{out_of_resources} when it cannot be pinned.
   Registration register_memory(const View& view);
   /// Makes `held` readable by peers. Memory in arenas and registrations of this session is offered for direct reading; any
   /// other is read by the kernel's leave within the host (cross-memory attach), or else sent. A new publication under a name

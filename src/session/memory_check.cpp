@@ -63,9 +63,9 @@ void require_writable(const Catalog& wanted, const TensorPlaces& places) {
   require(wanted, places, &memory::AddressSpace::writable, "writable");
 }
 
-transport::Memory registrable(const View& view) {
-  const auto refuse = [](const std::string& why) {
-    throw Error(ErrorCode::invalid_argument, "registering memory: " + why);
+Registrable registrable(const View& view) {
+  const auto refuse = [](const std::string& why, ErrorCode code = ErrorCode::invalid_argument) {
+    throw Error(code, "registering memory: " + why);
   };
   if (!view.strides.empty()) refuse("the view has strides: give the whole range as a dense one");
   if (view.bytes < 0 && (view.elements < 0 || !view.dtype)) refuse("the view does not say how large the memory is");
@@ -75,14 +75,15 @@ transport::Memory registrable(const View& view) {
       view.bytes >= 0 ? static_cast<ByteCount>(view.bytes)
                       : support::multiply(static_cast<ByteCount>(view.elements), item_bytes, "the size of a view");
   auto* const first = static_cast<std::byte*>(view.data) + static_cast<ByteCount>(view.offset) * item_bytes;
-  if (view.kind == MemoryKind::cuda) {
-    throw Error(ErrorCode::unsupported, "registering memory: no fabric of this build knows device memory");
-  }
   if (bytes == 0) refuse("there is none in the view");
+  const TensorPlace place = place_of(view, first, bytes, [&](ErrorCode code, const std::string& why) {
+    refuse(fmt::format("the {} bytes at {} {}", bytes, static_cast<const void*>(first), why), code);
+  });
+  if (place) return {{first, bytes, {MemoryKind::cuda, place->device}}, place};
   if (!memory::AddressSpace().readable(first, bytes)) {
     refuse(fmt::format("the {} bytes at {} are not mapped readable", bytes, static_cast<const void*>(first)));
   }
-  return {first, bytes, {}};
+  return {{first, bytes, {}}};
 }
 
 }  // namespace shardwire

@@ -15,6 +15,10 @@ void require_readable(const Catalog& held, const TensorPlaces& places);
 void require_writable(const Catalog& wanted, const TensorPlaces& places);
 
 /// What Session::register_memory() is asked to register. Errors: as there.
-transport::Memory registrable(const View& view);
+struct Registrable {
+  transport::Memory memory;
+  TensorPlace place{};  ///< of memory of a device
+};
+Registrable registrable(const View& view);
 
 }  // namespace shardwire

@@ -39,7 +39,7 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   ~SessionState() { stop(); }
 
   void stop();
-  std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes);
+  std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes, MemoryKind kind, int device);
   std::shared_ptr<RegistrationState> register_memory(const View& view);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
   std::vector<int> replace(const std::shared_ptr<PublicationState>& old, const PublicationState::Update& update,
@@ -235,14 +235,20 @@ Loop& SessionState::running() const {
   return *loop_;
 }
 
-std::shared_ptr<RegisteredMemory> SessionState::allocate(ByteCount bytes) {
+std::shared_ptr<RegisteredMemory> SessionState::allocate(ByteCount bytes, MemoryKind kind, int device) {
   static_cast<void>(running());
-  return memory->allocate(bytes);
+  switch (kind) {
+    case MemoryKind::host: return memory->allocate(bytes);
+    case MemoryKind::cuda: return memory->allocate_on_device(bytes, device);
+    case MemoryKind::detect: break;
+  }
+  throw Error(ErrorCode::invalid_argument, "an arena is of host memory or of a device's: say which");
 }
 
 std::shared_ptr<RegistrationState> SessionState::register_memory(const View& view) {
   static_cast<void>(running());
-  return memory->add(registrable(view));
+  const Registrable asked = registrable(view);
+  return memory->add(asked.memory, asked.place);
 }
 
 std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options) {
@@ -516,7 +522,10 @@ std::vector<std::string> Session::transport() const {
   return state().fabrics->versions();
 }
 Arena Session::allocate(ByteCount bytes) {
-  return Arena(state().allocate(bytes));
+  return allocate(bytes, MemoryKind::host);
+}
+Arena Session::allocate(ByteCount bytes, MemoryKind kind, int device) {
+  return Arena(state().allocate(bytes, kind, device));
 }
 Registration Session::register_memory(const View& view) {
   return Registration(state().register_memory(view));

@@ -16,8 +16,12 @@ namespace shardwire {
 
 namespace {
 
-bool names_a_device(const Catalog::Entry& entry) {
-  return entry.view.kind == MemoryKind::cuda || entry.view.device >= 0 || entry.view.ready_event != nullptr;
+bool is_said_to_be_there(const View& view) {
+  return view.kind == MemoryKind::cuda || view.device >= 0;
+}
+
+bool names_a_device(const View& view) {
+  return is_said_to_be_there(view) || view.ready_event != nullptr;
 }
 
 bool holds(const memory::DeviceAllocation& allocation, std::uintptr_t first, std::uintptr_t end) {
@@ -25,28 +29,49 @@ bool holds(const memory::DeviceAllocation& allocation, std::uintptr_t first, std
   return first >= begin && end - begin <= allocation.bytes;
 }
 
-/// What is wrong with a view, for people; empty: nothing.
-std::string fault_of(const Catalog::Entry& entry, const memory::DeviceAllocation& found, const PlacedBoxes& boxes) {
-  if (entry.view.device >= 0 && entry.view.device != found.device) {
-    return fmt::format("is memory of device {}, and its view says device {}", found.device, entry.view.device);
+std::string ends_outside(const memory::DeviceAllocation& found) {
+  return fmt::format(
+      "ends outside of the allocation of {} bytes on device {}: give memory as large as it is said to be", found.bytes,
+      found.device);
+}
+
+/// What the driver knows of memory that its view may say is a device's.
+TensorPlace look_up(const memory::DeviceRuntime& runtime, const View& view, const void* first, ByteCount bytes,
+                    const RefuseMemory& refuse) {
+  TensorPlace found;
+  try {
+    found = runtime.find(first, bytes);
+  } catch (const Error& error) {
+    // A driver that has failed knows nothing any more, and nobody has said that this is a device's.
+    if (error.code() == ErrorCode::transport_failed && !names_a_device(view)) return {};
+    refuse(error.code(), std::string("cannot be used: ") + error.what());
   }
+  if (found && view.device >= 0 && view.device != found->device) {
+    refuse(ErrorCode::invalid_argument,
+           fmt::format("is memory of device {}, and its view says device {}", found->device, view.device));
+  }
+  if (!found && is_said_to_be_there(view)) {
+    refuse(ErrorCode::invalid_argument, "is said to be a device's, and is not: it was freed, or never was one's");
+  }
+  return found;
+}
+
+bool is_large_enough(const Catalog::Entry& entry, const memory::DeviceAllocation& found, const PlacedBoxes& boxes) {
   const ByteCount item_bytes = item_size(entry.spec.dtype);
   const auto first = reinterpret_cast<std::uintptr_t>(entry.view.data);
-  if (holds(found, first, first + static_cast<ByteCount>(boxes.local_end()) * item_bytes)) return {};
+  if (holds(found, first, first + static_cast<ByteCount>(boxes.local_end()) * item_bytes)) return true;
   bool all = true;  // of what lies in it: what is in between may be out of reach
   Footprint(entry.view.data, boxes, item_bytes).each_run([&](Footprint::Range run) {
     all = all && holds(found, run.first, run.end);
   });
-  if (all) return {};
-  return fmt::format("ends outside of the allocation of {} bytes on device {}: give memory as large as the layout says",
-                     found.bytes, found.device);
+  return all;
 }
 
 }  // namespace
 
 TensorPlaces places_of(const Catalog& catalog) {
   const auto& entries = catalog.entries();
-  const auto named = std::ranges::find_if(entries, names_a_device);
+  const auto named = std::ranges::find_if(entries, names_a_device, &Catalog::Entry::view);
   if (named == entries.end() && !memory::devices_in_use()) return {};
   const auto refuse = [&](ErrorCode code, const Catalog::Entry& entry, const std::string& why) {
     throw Error(code, fmt::format("{}: its memory on layout rank {}, at {}, {}", to_string(entry.spec.key),
@@ -67,24 +92,29 @@ TensorPlaces places_of(const Catalog& catalog) {
     if (entry.view.data == nullptr || entry.view.kind == MemoryKind::host) continue;
     const PlacedBoxes& boxes = boxes_of(entry, catalog.layout_rank(), cache);
     if (boxes.local_end() == 0) continue;
-    try {
-      places[i] =
-          found.runtime->find(entry.view.data, static_cast<ByteCount>(boxes.local_end()) * item_size(entry.spec.dtype));
-    } catch (const Error& error) {
-      // A driver that has failed knows nothing any more, and nobody has said that this is a device's.
-      if (error.code() == ErrorCode::transport_failed && !names_a_device(entry)) continue;
-      refuse(error.code(), entry, std::string("cannot be used: ") + error.what());
-    }
+    places[i] = look_up(*found.runtime, entry.view, entry.view.data,
+                        static_cast<ByteCount>(boxes.local_end()) * item_size(entry.spec.dtype),
+                        [&](ErrorCode code, const std::string& why) { refuse(code, entry, why); });
     any = any || places[i];
-    if (places[i]) {
-      const std::string fault = fault_of(entry, *places[i], boxes);
-      if (!fault.empty()) refuse(ErrorCode::invalid_argument, entry, fault);
-    } else if (entry.view.kind == MemoryKind::cuda || entry.view.device >= 0) {
-      refuse(ErrorCode::invalid_argument, entry,
-             "is said to be a device's, and is not: it was freed, or never was one's");
+    if (places[i] && !is_large_enough(entry, *places[i], boxes)) {
+      refuse(ErrorCode::invalid_argument, entry, ends_outside(*places[i]));
     }
   }
   return any ? places : TensorPlaces{};
+}
+
+TensorPlace place_of(const View& view, const std::byte* first, ByteCount bytes, const RefuseMemory& refuse) {
+  const bool named = is_said_to_be_there(view);
+  if (view.kind == MemoryKind::host || (!named && !memory::devices_in_use())) return {};
+  const memory::FoundRuntime found = memory::device_runtime();
+  if (!found.runtime) {
+    if (named) refuse(ErrorCode::unsupported, "are said to be a device's, and there is no device: " + found.why_not);
+    return {};
+  }
+  const TensorPlace place = look_up(*found.runtime, view, first, bytes, refuse);
+  const auto begin = reinterpret_cast<std::uintptr_t>(first);
+  if (place && !holds(*place, begin, begin + bytes)) refuse(ErrorCode::invalid_argument, ends_outside(*place));
+  return place;
 }
 
 bool is_still_there(const memory::DeviceAllocation& allocation, const std::byte* data) {

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "memory/copy_queue.hpp"
 #include "memory/device.hpp"
 #include "memory/device_events.hpp"
 #include "shardwire/catalog.hpp"
+#include "shardwire/options.hpp"
 
 namespace shardwire {
 
@@ -23,6 +25,9 @@ using TensorPlaces = std::vector<TensorPlace>;
 ///         Error{invalid_argument} for memory that is no device's, another one's, or not as large as the layout says; both name
 ///         the tensor.
 TensorPlaces places_of(const Catalog& catalog);
+/// The same of a range that a view says something about. `refuse`: throws; told what is wrong, for people.
+using RefuseMemory = std::function<void(ErrorCode code, const std::string& why)>;
+TensorPlace place_of(const View& view, const std::byte* first, ByteCount bytes, const RefuseMemory& refuse);
 /// Whether this is still the memory that it was: an address may be given back, and taken anew.
 bool is_still_there(const memory::DeviceAllocation& allocation, const std::byte* data);
 /// Ordinal of the device, or memory::on_host.

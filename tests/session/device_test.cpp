@@ -50,6 +50,11 @@ class PlacedShard {
     get();
     return std::all_of(host_.data(), host_.data() + host_.size_bytes(), [&](std::byte one) { return one == value; });
   }
+  /// From now on, what it holds besides.
+  void lie_at(std::byte* address) {
+    address_ = address;
+    put();
+  }
   [[nodiscard]] std::byte* address() { return place_ == on_host ? host_.data() : address_; }
   [[nodiscard]] View view() { return {.data = address(), .device = place_}; }
   [[nodiscard]] ByteCount bytes() const { return host_.size_bytes(); }
@@ -361,6 +366,132 @@ BOOST_AUTO_TEST_CASE(managed_memory_moves_as_memory_of_its_device) {
   const std::lock_guard lock(mutex);
   BOOST_TEST(
       std::ranges::any_of(log, [](const auto& text) { return text.find("managed memory") != std::string::npos; }));
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_on_a_device_stays_as_long_as_it_is_published) {
+  const Deadline deadline(60s);
+  Pair pair;
+  PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 1);
+  Arena arena = pair.source.allocate(held.bytes(), MemoryKind::cuda, 1);
+  std::byte* const at = arena.data();
+  BOOST_TEST(pair.devices->find(at, held.bytes()).value().device == 1);
+  const auto content = pair.devices->read(at, arena.size_bytes());
+  BOOST_TEST(std::ranges::all_of(content, [](std::byte one) { return one == std::byte{}; }));
+  BOOST_TEST(arena.discard(0, arena.size_bytes()) == 0U);
+  BOOST_TEST(pair.source.usage().registered_bytes == held.bytes());
+
+  held.lie_at(at);
+  held.fill(1);
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog);
+  Publication publication = pair.source.publish(catalog);
+  arena = Arena();
+  pair.reader.restore(pair.want(0), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+  publication.retire(10s);
+  publication = Publication();
+  BOOST_TEST(!pair.devices->find(at, 1).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_on_a_device_outlives_its_session) {
+  const Deadline deadline(60s);
+  Pair pair;
+  Arena arena = pair.source.allocate(1000, MemoryKind::cuda, 0);
+  std::byte* const at = arena.data();
+  pair.source.close(1s);
+  BOOST_TEST(pair.devices->find(at, 1000).has_value());
+  arena = Arena();
+  BOOST_TEST(!pair.devices->find(at, 1000).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(arenas_that_cannot_be_are_typed_errors) {
+  const Deadline deadline(60s);
+  Pair pair;
+  const auto code_of = [&](MemoryKind kind, int device) {
+    return failure_of([&] { pair.source.allocate(1000, kind, device); }).code();
+  };
+  BOOST_TEST(pair.source.allocate(0, MemoryKind::cuda, 1).size_bytes() == 0U);
+  BOOST_TEST((pair.source.allocate(1000, MemoryKind::host).bytes()[999] == std::byte{}));
+  BOOST_TEST((code_of(MemoryKind::detect, 0) == ErrorCode::invalid_argument));
+  for (const int device : {-1, 2}) BOOST_TEST((code_of(MemoryKind::cuda, device) == ErrorCode::invalid_argument));
+  pair.devices->refuse_device_memory(true);
+  BOOST_TEST((code_of(MemoryKind::cuda, 0) == ErrorCode::out_of_resources));
+  pair.devices->refuse_device_memory(false);
+  pair.devices->lose(1);
+  BOOST_TEST((code_of(MemoryKind::cuda, 1) == ErrorCode::transport_failed));
+  BOOST_TEST(pair.source.allocate(1000, MemoryKind::cuda).valid());
+  memory::use_device_runtime(nullptr);
+  BOOST_TEST((code_of(MemoryKind::cuda, 0) == ErrorCode::unsupported));
+}
+
+BOOST_AUTO_TEST_CASE(registered_memory_of_a_device_is_staged_where_no_fabric_knows_it) {
+  const Deadline deadline(60s);
+  Pair pair;
+  PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 0);
+  held.fill(1);
+  View whole = held.view();
+  whole.bytes = static_cast<ElementCount>(held.bytes());
+  Registration registration = pair.source.register_memory(whole);
+  BOOST_TEST(registration.size_bytes() == held.bytes());
+  whole.bytes = 64;
+  BOOST_TEST(pair.source.register_memory(whole).size_bytes() == held.bytes());  // that one, shared
+
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog);
+  Publication publication = pair.source.publish(catalog);
+  pair.reader.restore(pair.want(1), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+  for (const PeerPath& path : pair.reader.paths()) {
+    BOOST_REQUIRE(path.memory.size() == 2U);
+    BOOST_TEST(path.memory[1].fabrics.front().why_not.starts_with("staged through host memory"));
+  }
+  registration = Registration();  // still published
+  pair.reader.restore(pair.want(on_host), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_registration_of_memory_that_was_freed_is_nobody_elses) {
+  const Deadline deadline(60s);
+  Pair pair;
+  const auto view_of = [](std::byte* address, ByteCount bytes) {
+    return View{.data = address, .kind = MemoryKind::cuda, .bytes = static_cast<ElementCount>(bytes)};
+  };
+  std::byte* const first = pair.devices->take(0, 4096);
+  const Registration stale = pair.source.register_memory(view_of(first, 4096));
+  const ByteCount registered = pair.source.usage().registered_bytes;
+  pair.devices->give_back(first);
+  BOOST_REQUIRE(pair.devices->take(0, 4096) == first);
+  const Registration fresh = pair.source.register_memory(view_of(first, 1024));
+  BOOST_TEST(fresh.size_bytes() == 1024U);
+  BOOST_TEST(pair.source.usage().registered_bytes == registered + 1024);
+}
+
+BOOST_AUTO_TEST_CASE(registering_what_a_device_has_not_is_refused_with_the_reason) {
+  const Deadline deadline(60s);
+  Pair pair;
+  std::byte* const address = pair.devices->take(1, 4096);
+  std::vector<std::byte> ordinary(4096);
+  const auto code_of = [&](const View& view, const std::string& text) {
+    const Error error = failure_of([&] { pair.source.register_memory(view); });
+    BOOST_TEST(says(error, text), error.what());
+    return error.code();
+  };
+  const View right{.data = address, .device = 1, .bytes = 4096};
+  View wrong = right;
+  wrong.device = 0;
+  BOOST_TEST((code_of(wrong, "is memory of device 1, and its view says device 0") == ErrorCode::invalid_argument));
+  wrong = right;
+  wrong.bytes = 4097;
+  BOOST_TEST((code_of(wrong, "ends outside") == ErrorCode::invalid_argument));
+  wrong = right;
+  wrong.data = ordinary.data();
+  BOOST_TEST((code_of(wrong, "is said to be a device's") == ErrorCode::invalid_argument));
+  wrong.device = -1;
+  BOOST_TEST(pair.source.register_memory(wrong).valid());
+  pair.devices->give_back(address);
+  BOOST_TEST((code_of(right, "it was freed") == ErrorCode::invalid_argument));
+  memory::use_device_runtime(nullptr);
+  BOOST_TEST((code_of(right, "there is no device") == ErrorCode::unsupported));
 }
 
 // It takes the system milliseconds, which are not the session's.

@@ -169,10 +169,6 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_registered_is_refused_with_the_reason) {
   nowhere.data = reinterpret_cast<void*>(4096);
   nowhere.bytes = 4096;
   refused(nowhere, ErrorCode::invalid_argument, "not mapped readable");
-  View device = unsized;
-  device.bytes = 64;
-  device.kind = MemoryKind::cuda;
-  refused(device, ErrorCode::unsupported, "device memory");
   Registration empty;
   BOOST_TEST(!empty.valid());
   BOOST_TEST((failure_of([&] { static_cast<void>(empty.size_bytes()); }).code() == ErrorCode::invalid_argument));

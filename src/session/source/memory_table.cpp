@@ -9,6 +9,7 @@
 #include <iterator>
 #include <utility>
 
+#include "memory/device_events.hpp"
 #include "session/handle.hpp"
 
 namespace shardwire {
@@ -29,18 +30,33 @@ void advise(std::span<std::byte> bytes, int advice) {
 }  // namespace
 
 RegisteredMemory::RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory,
-                                   Owner owner)
-    : fabrics_(std::move(fabrics)), regions_(std::move(regions)), memory_(memory), memory_owner_(owner) {
+                                   Owner owner, TensorPlace place)
+    : fabrics_(std::move(fabrics)),
+      regions_(std::move(regions)),
+      memory_(memory),
+      memory_owner_(owner),
+      place_(std::move(place)) {
   if (memory_owner_ == Owner::session) advise(memory_.span(), MADV_DONTFORK);
+}
+
+RegisteredMemory::RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory,
+                                   std::unique_ptr<memory::DeviceMemory> owned)
+    : fabrics_(std::move(fabrics)),
+      on_device_(std::move(owned)),
+      regions_(std::move(regions)),
+      memory_(memory),
+      memory_owner_(Owner::session) {
 }
 
 RegisteredMemory::~RegisteredMemory() {
   if (!owner_.is_this()) {  // the fabrics' locks and threads are the parent's
     static_cast<void>(new Regions(std::move(regions_)));
+    static_cast<void>(on_device_.release());
     static_cast<void>(new std::shared_ptr<Fabrics>(std::move(fabrics_)));
     return;
   }
-  if (memory_owner_ == Owner::session) advise(memory_.span(), MADV_DOFORK);  // the allocator may use these pages again
+  if (memory_owner_ == Owner::session && !on_device_)
+    advise(memory_.span(), MADV_DOFORK);  // the allocator may use these pages again
 }
 
 std::shared_ptr<const transport::Region> RegisteredMemory::region(std::size_t fabric) const {
@@ -53,6 +69,7 @@ void RegisteredMemory::withdraw() {
   {
     const std::lock_guard lock(mutex_);
     gone = std::exchange(regions_, Regions(regions_.size()));
+    withdrawn_ = true;
   }
   if (!owner_.is_this()) static_cast<void>(new Regions(std::move(gone)));
 }
@@ -75,7 +92,7 @@ bool RegisteredMemory::holds(ByteCount offset_bytes, ByteCount bytes) const {
 
 bool RegisteredMemory::withdrawn() const {
   const std::lock_guard lock(mutex_);
-  return std::all_of(regions_.begin(), regions_.end(), [](const auto& region) { return region == nullptr; });
+  return withdrawn_;
 }
 
 }  // namespace detail
@@ -132,7 +149,27 @@ std::shared_ptr<RegisteredMemory> MemoryTable::allocate(ByteCount bytes) {
   return arena;
 }
 
-std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& memory) {
+std::shared_ptr<RegisteredMemory> MemoryTable::allocate_on_device(ByteCount bytes, int device) {
+  const memory::FoundRuntime found = memory::device_runtime();
+  if (!found.runtime) {
+    throw Error(ErrorCode::unsupported, "no arena on a device, there is none: " + found.why_not);
+  }
+  auto arena = timed(bytes, [&] {
+    auto owned = found.runtime->allocate(device, std::max<ByteCount>(bytes, 1));  // of a device that there is
+    const auto stream = found.runtime->open_stream(device);
+    stream->clear(owned->address(), owned->bytes());
+    memory::wait_until_done(*stream);
+    const transport::Memory memory{owned->address(), bytes, {MemoryKind::cuda, device}};
+    RegisteredMemory::Regions regions(fabrics_->size());
+    if (bytes > 0) adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
+    return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, std::move(owned));
+  });
+  const std::lock_guard lock(mutex_);
+  if (bytes > 0) insert(arena, {});
+  return arena;
+}
+
+std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& memory, const TensorPlace& place) {
   {
     const std::lock_guard lock(mutex_);
     const Known* known = around(memory.address, memory.bytes);
@@ -143,8 +180,8 @@ std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& mem
   auto registration = timed(memory.bytes, [&] {
     RegisteredMemory::Regions regions(fabrics_->size());
     adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
-    return std::make_shared<RegistrationState>(
-        std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller));
+    return std::make_shared<RegistrationState>(std::make_shared<RegisteredMemory>(
+        fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller, place));
   });
   const std::lock_guard lock(mutex_);
   insert(registration->memory(), registration);
@@ -174,7 +211,7 @@ const MemoryTable::Known* MemoryTable::around(const void* data, ByteCount bytes)
     if (offset > longest_bytes_) break;
     if (offset > known.bytes || bytes > known.bytes - offset) continue;
     const auto memory = known.memory.lock();
-    if (memory && !memory->withdrawn()) return &known;
+    if (memory && !memory->withdrawn() && memory->is_there()) return &known;
   }
   return nullptr;
 }

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <vector>
 
+#include "memory/device.hpp"
 #include "session/fabrics.hpp"
+#include "session/tensor_places.hpp"
 #include "shardwire/memory.hpp"
 #include "support/fork.hpp"
 #include "transport/transport.hpp"
@@ -15,7 +17,8 @@ namespace shardwire {
 
 namespace detail {
 
-/// One range of memory that the session's fabrics know: an arena of theirs, or memory that the caller has registered.
+/// One range of memory that the session's fabrics may know: an arena of theirs or of a device, or memory that the caller has
+/// registered.
 /// Keeps the fabrics alive: regions have to go first.
 /// Threads: any.
 class SHARDWIRE_LOCAL RegisteredMemory {
@@ -23,7 +26,12 @@ class SHARDWIRE_LOCAL RegisteredMemory {
   using Regions = std::vector<std::shared_ptr<transport::Region>>;  // by fabric; null: that fabric does not know it
 
   enum class Owner : std::uint8_t { session, caller };
-  RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory, Owner owner);
+  /// `place`: of memory of a device, as it was found.
+  RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory, Owner owner,
+                   TensorPlace place = {});
+  /// An arena on a device.
+  RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory,
+                   std::unique_ptr<memory::DeviceMemory> owned);
   ~RegisteredMemory();
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
@@ -38,13 +46,18 @@ class SHARDWIRE_LOCAL RegisteredMemory {
   /// No fabric knows it from here on: keys are not shown any more, and those that peers have do not work.
   void withdraw();
   [[nodiscard]] bool withdrawn() const;
+  /// False for memory of a device that the caller has freed: its address may be another allocation's.
+  [[nodiscard]] bool is_there() const { return !place_ || is_still_there(*place_, memory_.address); }
 
  private:
-  std::shared_ptr<Fabrics> fabrics_;  // owners: the session and all of its memory
+  std::shared_ptr<Fabrics> fabrics_;                 // owners: the session and all of its memory
+  std::unique_ptr<memory::DeviceMemory> on_device_;  // of an arena there; before the regions in it
   mutable std::mutex mutex_;
-  Regions regions_;  // guarded by mutex_
+  Regions regions_;         // guarded by mutex_, as is the next
+  bool withdrawn_ = false;  // no fabric may know it from the start
   transport::Memory memory_;
   Owner memory_owner_;
+  TensorPlace place_{};
   support::OwningProcess owner_;
 };
 
@@ -73,13 +86,15 @@ class MemoryTable {
 
   /// An arena: of the first fabric that lets peers map it, made known to the others.
   std::shared_ptr<detail::RegisteredMemory> allocate(ByteCount bytes);
+  /// An arena on a device, of its runtime; known to the fabrics that know such memory. Blocks until it is zeros.
+  std::shared_ptr<detail::RegisteredMemory> allocate_on_device(ByteCount bytes, int device);
   /// The same for the session's own use: it is neither counted nor found.
   [[nodiscard]] std::shared_ptr<detail::RegisteredMemory> allocate_unlisted(ByteCount bytes) const;
   /// Memory of the caller; what an arena or an earlier registration holds all of is not registered again.
-  std::shared_ptr<detail::RegistrationState> add(const transport::Memory& memory);
+  std::shared_ptr<detail::RegistrationState> add(const transport::Memory& memory, const TensorPlace& place = {});
   /// What is published unasked, for fabrics that take it at no cost; null where there is none.
   std::shared_ptr<detail::RegisteredMemory> adopt_unasked(const transport::Memory& memory);
-  /// The arena or registration that holds all of [data, data + bytes), if there is one.
+  /// The arena or registration that holds all of [data, data + bytes), if there is one, and is still what it was.
   [[nodiscard]] std::shared_ptr<detail::RegisteredMemory> find(const void* data, ByteCount bytes) const;
 
   struct Registration {

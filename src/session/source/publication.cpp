@@ -107,7 +107,7 @@ void PublicationState::point_at(const Catalog& held, const TensorPlaces& places,
                                      item_size(entry.spec.dtype), "the local size of a tensor");
     tensor.strides = entry.view.strides;
     if (i < places.size()) tensor.place = places[i];
-    if (tensor.bytes > 0 && !tensor.place) tensor.registered = memory.find(tensor.data, tensor.bytes);
+    if (tensor.bytes > 0) tensor.registered = memory.find(tensor.data, tensor.bytes);
   }
 }
 

@@ -305,7 +305,7 @@ void Publisher::serve_one(Connection& reader, const wire::Bind& request) {
     const Publication::Tensor& tensor = publication->tensors.at(leased.id);
     publication->require_still_there(leased.id);
     wire::TensorHandle handle{leased.id, wire::no_region, 0, tensor.strides};
-    if (tensor.place) {
+    if (tensor.place && !tensor.registered) {
       const memory::DeviceAllocation& at = *tensor.place;
       const auto [entry, fresh] = allocations.emplace(at.number, static_cast<std::uint32_t>(bound.regions.size()));
       if (fresh) {
