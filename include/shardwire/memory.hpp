@@ -38,7 +38,7 @@ enum class MemoryKind : std::uint8_t {
 ///            publication is there, or a restore has ended. publish(), update() and exchange() block until the events of their views
 ///            have happened; a restore does not, and writes nothing before. They are waited for on streams of the library: nothing
 ///            waits for the whole device, and nobody else for them. After Restore::wait() all writes to the device are over, so work
-///            that is queued then needs no event. An event that never happens blocks as cudaEventSynchronize would.
+///            that is queued then needs no event; who wants one gives RestoreOptions::done_events. An event that never happens blocks as cudaEventSynchronize would.
 struct View {
   void* data = nullptr;
   MemoryKind kind = MemoryKind::detect;
@@ -123,8 +123,8 @@ class Arena {
   [[nodiscard]] std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(size_bytes())}; }
   /// Gives memory back to the system before the arena goes, e.g. of state that every reader has: the parts that lie wholly in
   /// the range, which are 256 MiB each, and larger in arenas beyond 16 GiB. Returns how many bytes that was, 0 where arenas
-  /// are not in parts, nor on devices. What was given back must not be touched again, and nothing that lies there may be published; who
-  /// binds to such a publication is refused. Peers that have the parts mapped keep them until they let go.
+  /// are not in parts, as on devices. What was given back must not be touched again, and nothing that lies there may be
+  /// published; who binds to such a publication is refused. Peers that have the parts mapped keep them until they let go.
   /// Errors: throws Error{invalid_argument} for a range that is not inside.
   ByteCount discard(ByteCount offset_bytes, ByteCount bytes);
 
@@ -139,8 +139,8 @@ class Arena {
 /// costs nothing and shares it: the last of the handles withdraws. What lies in an arena is the arena's, and stays so.
 /// Ownership: borrows the memory, which has to stay mapped, and what it is, until this handle and every publication of that
 ///            memory are gone; memory of a device that was freed earlier is not taken for what has its address then. As long as
-///            it is registered, its keys open all of it to members of the job. Publications go
-///            first: restores that read by keys which are withdrawn under a live publication fail with `withdrawn`.
+///            it is registered, its keys open all of it to members of the job. Publications go first: restores that read by
+///            keys which are withdrawn under a live publication fail with `withdrawn`.
 /// Threads:   a handle is for one thread at a time.
 /// Errors:    an empty or moved-from registration throws Error{invalid_argument}.
 class Registration {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shardwire/costs.hpp"
 #include "shardwire/export.hpp"
@@ -75,6 +76,12 @@ enum class Verify : std::uint8_t {
   digest,
 };
 
+/// An event of the caller's that a restore records on its device.
+struct DoneEvent {
+  void* event = nullptr;  ///< a cudaEvent_t of that device
+  int device = 0;
+};
+
 struct RestoreOptions {
   std::string from = "state";          ///< name of the publications to read
   std::optional<std::int64_t> step{};  ///< refuse any other step; empty: all sources must agree on one
@@ -92,6 +99,13 @@ struct RestoreOptions {
   /// Once the cover is complete, how long to wait for further replicas, and for what may be absent, where ranks that the
   /// layouts of the sources name have not published and still could. Zero: not at all.
   Duration discovery_grace = std::chrono::seconds(2);
+  /// Recorded on streams of the library once everything is in place and committed, also where nothing had to be moved, and before
+  /// wait() returns or poll() says so: for code that orders its work, or views' next ready_event, by events. CUDA takes an event that
+  /// nobody has recorded yet for one that has happened, so nothing may be queued behind one of these before poll() says that the
+  /// restore has ended; then it needs no more waiting on the host.
+  /// Borrowed until the restore has ended. One that ends with an error, or with its session, records none, and leaves these as
+  /// they were. An event that cannot be recorded is the restore's error, though every byte may be in place then.
+  std::vector<DoneEvent> done_events{};
 };
 
 struct ExchangeOptions {

@@ -178,7 +178,8 @@ class Session {
   /// Starts pulling everything `wanted` lists from whoever published it. One-sided: sources only have to have published.
   /// Errors: throws Error{invalid_argument} when destination memory overlaps memory that this member publishes or
   ///         itself, or is not mapped writable, for a staging budget of 0 bytes, and for a SHARDWIRE_WAY that names no way;
-  ///         for memory of a device as publish() does. Everything else surfaces in wait().
+  ///         for memory of a device as publish() does; for RestoreOptions::done_events of no device Error{invalid_argument}, and
+  ///         Error{unsupported} where there is none. Everything else surfaces in wait().
   Restore restore(const Catalog& wanted, RestoreOptions options = {});
   /// The collective form of publish and restore, for callers that all change layout at once: every member of the session
   /// calls it, as its n-th exchange, with what it holds and what it wants (either may be empty).

@@ -382,6 +382,7 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   TensorPlaces places = places_of(wanted);
   require_writable(wanted, places);
+  static_cast<void>(done_events_of(options));
   if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
   if (!options.way) options.way = way_of_environment();
   auto state = std::make_shared<RestoreState>();

@@ -149,6 +149,24 @@ std::vector<memory::ReadyEvent> events_of(const Catalog& catalog, const TensorPl
   return events;
 }
 
+std::vector<memory::ReadyEvent> done_events_of(const RestoreOptions& options) {
+  std::vector<memory::ReadyEvent> events;
+  if (options.done_events.empty()) return events;
+  const memory::FoundRuntime found = memory::device_runtime();
+  if (!found.runtime) {
+    throw Error(ErrorCode::unsupported, "done_events cannot be recorded, there is no device: " + found.why_not);
+  }
+  for (const DoneEvent& done : options.done_events) {
+    if (done.event == nullptr) throw Error(ErrorCode::invalid_argument, "done_events: there is no event");
+    if (done.device < 0 || done.device >= found.runtime->device_count()) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("done_events: there is no device {}, this process has {}",
+                                                           done.device, found.runtime->device_count()));
+    }
+    events.push_back({done.event, done.device});
+  }
+  return events;
+}
+
 memory::QueuedCopy copy_of_bytes(const std::byte* source, int source_device, std::byte* target, int target_device,
                                  ByteCount bytes) {
   const Box all = Box::whole({static_cast<Extent>(bytes)});

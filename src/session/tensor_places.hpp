@@ -38,6 +38,10 @@ std::size_t count_managed(const TensorPlaces& places);
 /// The events of a catalog's views, each once.
 std::vector<memory::ReadyEvent> events_of(const Catalog& catalog, const TensorPlaces& places);
 
+/// What a restore is to record. Errors: throws Error{unsupported} in a process that has no device, and Error{invalid_argument} for
+/// no such device, or no event.
+std::vector<memory::ReadyEvent> done_events_of(const RestoreOptions& options);
+
 /// Makes copies, some of them of device memory, and waits for them.
 using CopyAndWait = std::function<void(std::vector<memory::QueuedCopy> copies)>;
 /// Of bytes in one piece.

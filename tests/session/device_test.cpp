@@ -494,6 +494,85 @@ BOOST_AUTO_TEST_CASE(registering_what_a_device_has_not_is_refused_with_the_reaso
   BOOST_TEST((code_of(right, "there is no device") == ErrorCode::unsupported));
 }
 
+// Whoever waits for it reads what was restored, and has asked nobody else.
+BOOST_DATA_TEST_CASE(a_restore_records_events_once_all_is_in_place, boost::unit_test::data::make({on_host, 0, 1}),
+                     place) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(1);
+  const Catalog wanted = pair.want(place);
+  std::vector<DoneEvent> events{{pair.devices->make_event(), 0}, {pair.devices->make_event(), 1}};
+  RestoreOptions options = within(30s);
+  options.done_events = events;
+  Restore restore = pair.reader.restore(wanted, options);
+  BOOST_TEST(pair.devices->await(events[0].event, 30s));
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+  restore.wait();
+  BOOST_TEST(pair.devices->await(events[1].event, 0s));
+
+  // Where nothing has to be moved, and where nothing is wanted.
+  for (const bool nothing : {false, true}) {
+    options.bind_only = !nothing;
+    options.done_events = {{pair.devices->make_event(), 1}};
+    Restore last = pair.reader.restore(nothing ? Catalog(Rank{0}, 1) : wanted, options);
+    last.wait();
+    BOOST_TEST(pair.devices->await(options.done_events[0].event, 0s));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_that_fails_records_no_event) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(1);
+  void* const never = pair.devices->make_event();
+  RestoreOptions options = within(30s);
+  options.done_events = {{pair.devices->make_event(), 0}};
+  Restore cancelled = pair.reader.restore(pair.want(0, never), options);
+  cancelled.cancel();
+  BOOST_TEST((failure_of([&] { cancelled.wait(); }).code() == ErrorCode::cancelled));
+  pair.devices->fire(never);
+
+  // One whose event cannot be recorded by its deadline does not use it later.
+  pair.devices->hold_streams(true);
+  options = within(500ms * slowdown());
+  options.done_events = {{pair.devices->make_event(), 0}};
+  pair.publication.retire(5s);
+  pair.publish(on_host);
+  Restore late = pair.reader.restore(pair.want(on_host), options);
+  BOOST_TEST((failure_of([&] { late.wait(); }).code() == ErrorCode::timed_out));
+  pair.devices->destroy(options.done_events[0].event);
+  pair.devices->hold_streams(false);
+
+  options = within(20s);
+  options.done_events = {{pair.devices->make_event(), 0}};
+  Restore good = pair.reader.restore(pair.want(0), options);
+  good.wait();
+  pair.reader.close(1s);
+  BOOST_TEST(pair.devices->wrong_events() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(events_that_cannot_be_recorded_are_typed_errors) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.publish(on_host);
+  const Catalog wanted = pair.want(on_host);
+  RestoreOptions options = within(20s);
+  int nothing = 0;
+  const auto code_of = [&](void* event, int device) {
+    options.done_events = {{event, device}};
+    return failure_of([&] { pair.reader.restore(wanted, options).wait(); }).code();
+  };
+  BOOST_TEST((code_of(nullptr, 0) == ErrorCode::invalid_argument));
+  for (const int device : {-1, 2})
+    BOOST_TEST((code_of(pair.devices->make_event(), device) == ErrorCode::invalid_argument));
+  BOOST_TEST((code_of(&nothing, 0) == ErrorCode::invalid_argument));
+  pair.devices->lose(1);
+  BOOST_TEST((code_of(pair.devices->make_event(), 1) == ErrorCode::transport_failed));
+  pair.reader.restore(wanted, within(20s)).wait();
+  memory::use_device_runtime(nullptr);
+  BOOST_TEST((code_of(&nothing, 0) == ErrorCode::unsupported));
+}
+
 // It takes the system milliseconds, which are not the session's.
 BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::data::make({on_host, 0}), from) {
   const Deadline deadline(60s);

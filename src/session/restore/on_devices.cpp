@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 
 #include "session/path_reasons.hpp"
 #include "session/restore/run.hpp"
@@ -36,6 +37,25 @@ void RestoreRun::await_destination() {
                               if (!std::exchange(move_waits_, false) || stage_ != Stage::bind) return;
                               guarded([this] { move_all(); });
                             });
+}
+
+// What cannot be recorded ends the restore, as its deadline does: events are taken back then.
+void RestoreRun::conclude() {
+  const auto events = done_events_of(options_);
+  if (events.empty()) return finish();
+  drop_peers();  // whatever becomes of them now
+  std::set<int> devices;
+  for (const memory::ReadyEvent& event : events) devices.insert(event.device);
+  done_events_ = std::make_shared<memory::LentEvents>(events);
+  recording_ = devices.size();
+  for (const int device : devices) {
+    core_.copies().record(done_events_, device,
+                          [this, waiting = std::weak_ptr<bool>(awaiting_)](const std::exception_ptr& error) {
+                            if (waiting.expired() || stage_ == Stage::stopping || stage_ == Stage::done) return;
+                            if (error) return fail(error);
+                            if (--recording_ == 0) finish();
+                          });
+  }
 }
 
 // Packed into pinned host memory there, and unpacked from it here. Mapped memory of the host is as good, where nobody sends.

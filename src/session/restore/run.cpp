@@ -286,6 +286,12 @@ void RestoreRun::keep() {
   core_.restore_cache().keep(std::move(cached));
 }
 
+void RestoreRun::take_events_back() {
+  for (const auto& events : {lent_events_, done_events_}) {
+    if (events) events->take_back();
+  }
+}
+
 void RestoreRun::finish() {
   drop_peers();
   enter(Stage::done);
@@ -295,7 +301,7 @@ void RestoreRun::finish() {
   progress_.stop();
   proofs_.clear();
   alive_.reset();
-  if (lent_events_) lent_events_->take_back();
+  take_events_back();
   report_progress(true);
   RestoreReport report = make_report();
   if (grouped_) grouped_->stop();
@@ -321,7 +327,7 @@ bool RestoreRun::written() const {
 void RestoreRun::abandon() {
   if (stage_ == Stage::done) return;
   alive_.reset();
-  if (lent_events_) lent_events_->take_back();
+  take_events_back();
   state_->finish(make_report(), {}, error_);
   if (grouped_) grouped_->stop();
   stage_ = Stage::done;

@@ -170,6 +170,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   // memory of devices (on_devices.cpp)
   [[nodiscard]] bool touches_devices(const Peer& peer) const;
   void await_destination();
+  /// All is in place: what is left are the caller's events.
+  void conclude();
   void offer_staged(const move::Transfer& transfer, const TensorKey& key, const Peer& peer, move::Offer& offer) const;
   void explain_staged(Peer& peer) const;
 
@@ -225,6 +227,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void stop_moving();
   void arm_progress();
   void finish();
+  void take_events_back();
   /// Nothing writes any more: the end, or another plan.
   void stopped();
   /// Whether `error` only says that a source has withdrawn, so that what has taken its place may do.
@@ -316,6 +319,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   bool destination_ready_ = true;                    // events of its views have happened
   bool move_waits_ = false;                          // for these
   std::shared_ptr<memory::LentEvents> lent_events_;  // these; owners: this run and the job that waits for them
+  std::shared_ptr<memory::LentEvents> done_events_;  // to be recorded; owners: this run and the copies
+  std::size_t recording_ = 0;                        // devices that have not
   std::shared_ptr<bool> awaiting_ = std::make_shared<bool>(true);  // owners: as of alive_, for all plans
   Repetition repetition_;
   bool fabric_broken_ = false;

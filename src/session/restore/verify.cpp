@@ -174,13 +174,13 @@ void RestoreRun::require_intact(const Peer& peer, bool intact) const {
 }
 
 void RestoreRun::commit() {
-  if (options_.bind_only) return finish();
+  if (options_.bind_only) return conclude();
   enter(Stage::commit);
   write_values();
   if (planning_) {
     for (const TensorId id : planning_->resolved.zeroed) zero(manifest_->tensors[to_index(id)], to_index(id));
   }
-  if (zeroing_ == 0) finish();
+  if (zeroing_ == 0) conclude();
 }
 
 void RestoreRun::write_values() {
@@ -237,7 +237,7 @@ void RestoreRun::wrote(const std::exception_ptr& error) {
   --zeroing_;
   if (stage_ == Stage::stopping) return pump();
   if (error) return fail(error);
-  if (zeroing_ == 0) finish();
+  if (zeroing_ == 0) conclude();
 }
 
 }  // namespace shardwire
