@@ -67,8 +67,11 @@ class RemoteRegion {
  public:
   virtual ~RemoteRegion() = default;
   /// The peer's bytes, addressable in place, or empty when this peer's memory cannot be mapped. The length is what the
-  /// importer was told, so the caller has to have checked offsets against it.
+  /// importer was told, so the caller has to have checked offsets against it. The place is where they are as seen from here:
+  /// memory of a device is mapped for one of this process's, whatever its owner calls it.
   [[nodiscard]] virtual ConstMemory mapped() const = 0;
+  /// For people: why this one is not mapped, where Path::map says that such memory is. Empty: nothing more is known.
+  [[nodiscard]] virtual std::string why_not_mapped() const { return {}; }
 };
 
 /// One message that has begun to arrive. Exactly one of receive() and discard() must be called inside the handler.
@@ -92,7 +95,7 @@ using MessageHandler = std::function<void(Incoming&)>;
 struct Path {
   std::string carrier{};         ///< for people: protocol and device, e.g. "tcp/eth0"
   Reach reach = Reach::network;  ///< host: bytes do not pass a network interface
-  bool map = false;              ///< regions that a peer has allocated can be addressed in place
+  bool map = false;              ///< regions that a peer has allocated, or handed over, can be addressed in place
   bool read = false;             ///< read() works, without the peer's processor unless reads_need_peer
   bool reads_need_peer = false;  ///< only while the peer's progress() runs: one that is stopped is not read
   bool message = false;          ///< send() works

@@ -20,6 +20,7 @@ class Ways {
     for (const Way way : ways) add(way);
   }
   constexpr void add(Way way) { bits_ |= 1u << static_cast<unsigned>(way); }
+  constexpr void remove(Way way) { bits_ &= ~(1u << static_cast<unsigned>(way)); }
   [[nodiscard]] constexpr bool has(Way way) const { return (bits_ >> static_cast<unsigned>(way) & 1u) != 0; }
   [[nodiscard]] constexpr unsigned bits() const { return bits_; }
 

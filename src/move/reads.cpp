@@ -67,9 +67,16 @@ class ReadWay final : public WayEngine {
     [[nodiscard]] memory::QueuedCopy copy(std::size_t index) const {
       const TransferPart& part = parts[index];
       const Transfer& t = *part.transfer;
-      if (!slot) return {memory::StridedCopy(part.box, t.wanted, memory::packed(part.box), t.item_bytes), t.target};
+      if (!slot) {
+        return {memory::StridedCopy(part.box, t.wanted, memory::packed(part.box), t.item_bytes), t.target, nullptr,
+                t.target_device};
+      }
       const PlacedBox hull{part.box, 0, t.held.local_strides};
-      return {memory::StridedCopy(part.box, hull, t.wanted, t.item_bytes), slot.bytes().data(), t.target};
+      return {memory::StridedCopy(part.box, hull, t.wanted, t.item_bytes), slot.bytes().data(), t.target, slot.place(),
+              t.target_device};
+    }
+    [[nodiscard]] bool on_devices() const {
+      return std::ranges::any_of(parts, [](const auto& part) { return is_on_device(*part.transfer); });
     }
   };
 
@@ -97,7 +104,7 @@ class ReadWay final : public WayEngine {
     read->peer = peer;
     read->bytes = bytes;
     read->parts = queues_.take(peer, count);
-    if (over) read->slot = pool_.acquire();
+    if (over) read->slot = pool_.acquire(read->on_devices() ? SlotKind::pinned : SlotKind::ordinary);
     std::vector<transport::ReadRange> ranges;
     ranges.reserve(count);
     for (const TransferPart& part : read->parts) ranges.push_back(range_of(part, *read));
@@ -121,7 +128,9 @@ class ReadWay final : public WayEngine {
     const memory::StridedCopy copy(part.box, t.held, t.wanted, t.item_bytes);
     const ByteCount offset_bytes = t.region_offset + copy.source_span().first;
     if (read.slot) return {offset_bytes, transport::host_memory(read.slot.bytes()).part(0, read.bytes)};
-    return {offset_bytes, {t.target + copy.target_span().first, part.bytes(), {}}};
+    const bool on_host = t.target_device == memory::on_host;
+    const transport::MemoryPlace place{on_host ? MemoryKind::host : MemoryKind::cuda, t.target_device};
+    return {offset_bytes, {t.target + copy.target_span().first, part.bytes(), place}};
   }
 
   void ended(Read& read) {
@@ -148,7 +157,8 @@ class ReadWay final : public WayEngine {
                             .copy = [read](std::size_t index) { return read->copy(index); },
                             .work = shared_->digests ? digested : memory::CopyWork::copy,
                             .digest = shared_->digest_kind(read->peer),
-                            .stores = shared_->stores()},
+                            .stores = shared_->stores(),
+                            .on_devices = read->on_devices()},
                            [this, read, shared = shared_](const memory::CopyResult& result) {
                              if (!result.error) return finish(*read, result);
                              ended(*read);

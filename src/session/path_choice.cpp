@@ -40,10 +40,21 @@ wire::RegionHandle handle_of(const transport::Memory& memory) {
           static_cast<std::int16_t>(memory.place.device)};
 }
 
-RegionAccess access_to(const transport::Path& path, const transport::RemoteRegion* region) {
+bool reads_directly(const transport::Path& path, const transport::MemoryPlace& place) {
+  return path.read && (place.kind == MemoryKind::host || path.gpu_direct);
+}
+
+RegionAccess access_to(const transport::Path& path, const transport::MemoryPlace& place,
+                       const transport::RemoteRegion* region) {
   return {.mapped = path.map && region != nullptr && !region->mapped().empty(),
-          .readable = path.read && region != nullptr,
+          .readable = reads_directly(path, place) && region != nullptr,
           .message = path.message};
+}
+
+RegionAccess access_into(RegionAccess access, bool loads, bool reads) {
+  access.mapped = access.mapped && loads;
+  access.readable = access.readable && reads;
+  return access;
 }
 
 int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access) {

@@ -38,7 +38,11 @@ struct ConnectedFabric {
   std::size_t fabric = 0;  // see Fabrics
   transport::Path path;
   std::shared_ptr<FabricChannel> channel{};  // owners: see Link::channel()
+  std::vector<int> reads_into{};             // devices of this process: see reads_directly()
 };
+
+/// Whether a fabric reads memory of this place, or into it, and host memory has no part in that. `path`: what it says of it.
+bool reads_directly(const transport::Path& path, const transport::MemoryPlace& place);
 
 /// How good the best path to some memory is: a rank of transport::Preference, or none.
 inline constexpr int no_path = std::numeric_limits<int>::max();
@@ -52,8 +56,12 @@ struct RegionAccess {
   bool readable = false;
   bool message = false;
 };
-/// `path`: what it can do with memory of the region's kind. `region`: what it has imported; null where it has no key.
-RegionAccess access_to(const transport::Path& path, const transport::RemoteRegion* region);
+/// `path`: what it can do with memory of the region's place. `region`: what it has imported; null where it has no key.
+RegionAccess access_to(const transport::Path& path, const transport::MemoryPlace& place,
+                       const transport::RemoteRegion* region);
+/// What is left of it where the bytes are wanted in memory of one place here: `loads`: what makes copies there can load from
+/// where the region is mapped; `reads`: the fabric reads straight into that place.
+RegionAccess access_into(RegionAccess access, bool loads, bool reads);
 /// The better of what the region had and what this fabric gives it.
 int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access);
 

@@ -31,9 +31,14 @@ std::string why_not(const Fabrics& fabrics, std::span<const FabricTraits> traits
 
 }  // namespace
 
-std::string why_staged(const transport::Endpoint& endpoint) {
-  const transport::Path path = endpoint.path({MemoryKind::cuda, 0});
-  return "staged through host memory" + (path.why_not.empty() ? std::string() : ": " + path.why_not);
+std::string why_staged(const transport::Endpoint& endpoint, const std::vector<std::string>& reasons) {
+  std::vector<std::string> all = reasons;
+  all.push_back(endpoint.path({MemoryKind::cuda, 0}).why_not);
+  std::string text = "staged through host memory";
+  for (const std::string& one : all) {
+    if (!one.empty()) text += (&one == all.data() ? ": " : ", ") + one;
+  }
+  return text;
 }
 
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,

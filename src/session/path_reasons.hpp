@@ -23,7 +23,8 @@ struct PeerFabrics {
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,
                                                 const PeerFabrics& peer, int best);
 
-/// For people: why memory of a device passes host memory on its way over this endpoint.
-std::string why_staged(const transport::Endpoint& endpoint);
+/// For people: why memory of a device passes host memory on its way over this endpoint. `reasons`: why it is not mapped or read,
+/// where something is known of that.
+std::string why_staged(const transport::Endpoint& endpoint, const std::vector<std::string>& reasons = {});
 
 }  // namespace shardwire

@@ -251,7 +251,22 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
   if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
   MemoryPaths cuda{.memory = MemoryKind::cuda};
   for (const ConnectedFabric& one : connected) {
-    if (!memory::devices_in_use() || !one.path.message) continue;
+    if (!memory::devices_in_use()) continue;
+    const transport::MemoryPlace place{MemoryKind::cuda, 0};
+    if (const transport::Path path = one.channel->endpoint->path(place); path.map || reads_directly(path, place)) {
+      cuda.fabrics.push_back({.transport = std::string(core_.fabrics()[one.fabric].name()),
+                              .carrier = path.carrier,
+                              .reach = path.reach,
+                              .map = path.map,
+                              .read = path.read,
+                              .gpu_direct = true,
+                              .max_read_ranges = path.read ? path.max_read_ranges : 0,
+                              .max_read_bytes = path.max_read_bytes,
+                              .max_reads = path.max_reads,
+                              .why_not = path.why_not});
+      continue;
+    }
+    if (!one.path.message) continue;
     const FabricPath& through = host.fabrics[static_cast<std::size_t>(&one - connected.data())];
     cuda.fabrics.push_back({.transport = through.transport,
                             .carrier = through.carrier,

@@ -95,6 +95,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
     transfer.item_bytes = 1;
     transfer.source = source_.data();
     transfer.target = target_.data();
+    transfer.target_device = target_device;
     transfer.region = &region_;
     add({transfer});
   }
@@ -184,6 +185,8 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   std::set<std::uint64_t> awaited;  // requests whose refusal would be heard
   Pending arriving;
   int failures = 0;
+  int target_device = memory::on_host;  // for those that are added
+  std::vector<transport::MemoryPlace> read_into{};
 
  private:
   using Endpoint::send;
@@ -192,6 +195,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void read(const transport::RemoteRegion&, std::span<const transport::ReadRange> ranges,
             transport::Completion done) override {
     std::vector<transport::ReadRange> list(ranges.begin(), ranges.end());
+    for (const transport::ReadRange& range : ranges) read_into.push_back(range.into.place);
     arriving.push_back([this, list = std::move(list), done = std::move(done)](const transport::Outcome& outcome) {
       for (const transport::ReadRange& range : list) {
         if (!outcome) std::memcpy(range.into.address, source_.data() + range.offset_bytes, range.into.bytes);
@@ -307,6 +311,19 @@ BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it
     BOOST_TEST(bench.engine.complete());
     BOOST_TEST(bench.all_in_place());
     BOOST_TEST(bench.failures == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(fabrics_are_told_where_bytes_that_they_read_are_wanted) {
+  for (const int device : {memory::on_host, 3}) {
+    Bench bench(1);
+    bench.target_device = device;
+    bench.add(0, "read", 0);
+    bench.run();
+    BOOST_TEST(bench.all_in_place());
+    BOOST_TEST(!bench.read_into.empty());
+    const transport::MemoryPlace wanted{device < 0 ? MemoryKind::host : MemoryKind::cuda, device};
+    BOOST_TEST(std::ranges::all_of(bench.read_into, [&](const auto& place) { return place == wanted; }));
   }
 }
 

@@ -110,16 +110,28 @@ struct Imported final : transport::RemoteRegion {
 // What one fabric does with host memory says nothing of what it does with memory of a device.
 BOOST_AUTO_TEST_CASE(the_best_path_depends_on_the_kind_of_memory) {
   const transport::Path host{.map = true, .read = true, .message = true};
-  const transport::Path device{.read = true};
+  const transport::Path device{.read = true, .gpu_direct = true};
+  const transport::Path by_way_of_host{.read = true};
+  const transport::MemoryPlace gpu{MemoryKind::cuda, 0};
   const transport::Preference preference{.map = 1, .read = 2, .message = 5};
   const Imported mapped(16);
   const Imported unmapped(0);
-  BOOST_TEST(best_path(no_path, preference, access_to(host, &mapped)) == 1);
-  BOOST_TEST(best_path(no_path, preference, access_to(host, &unmapped)) == 2);
-  BOOST_TEST(best_path(no_path, preference, access_to(host, nullptr)) == 5);
-  BOOST_TEST(best_path(no_path, preference, access_to(device, &mapped)) == 2);
-  BOOST_TEST(best_path(no_path, preference, access_to(device, nullptr)) == no_path);
-  BOOST_TEST(best_path(no_path, preference, access_to({}, &mapped)) == no_path);
+  BOOST_TEST(best_path(no_path, preference, access_to(host, {}, &mapped)) == 1);
+  BOOST_TEST(best_path(no_path, preference, access_to(host, {}, &unmapped)) == 2);
+  BOOST_TEST(best_path(no_path, preference, access_to(host, {}, nullptr)) == 5);
+  BOOST_TEST(best_path(no_path, preference, access_to(device, gpu, &mapped)) == 2);
+  BOOST_TEST(best_path(no_path, preference, access_to(device, gpu, nullptr)) == no_path);
+  BOOST_TEST(best_path(no_path, preference, access_to(by_way_of_host, gpu, &mapped)) == no_path);
+  BOOST_TEST(best_path(no_path, preference, access_to({}, {}, &mapped)) == no_path);
+}
+
+BOOST_AUTO_TEST_CASE(a_path_counts_only_as_far_as_it_reaches_where_the_bytes_are_wanted) {
+  const transport::Preference preference{.map = 1, .read = 2, .message = 5};
+  const RegionAccess all{.mapped = true, .readable = true, .message = true};
+  BOOST_TEST(best_path(no_path, preference, access_into(all, true, true)) == 1);
+  BOOST_TEST(best_path(no_path, preference, access_into(all, false, true)) == 2);
+  BOOST_TEST(best_path(no_path, preference, access_into(all, false, false)) == 5);
+  BOOST_TEST(best_path(no_path, preference, access_into({.message = true}, true, true)) == 5);
 }
 
 BOOST_AUTO_TEST_CASE(handles_say_where_memory_lies) {

@@ -15,10 +15,6 @@ namespace {
 // Most messages that one piece may come in: each takes memory here before it is asked for.
 constexpr ByteCount max_messages_per_piece = 1u << 18;
 
-std::size_t position_of(const std::vector<std::uint32_t>& tensors, std::uint32_t tensor) {
-  return static_cast<std::size_t>(std::lower_bound(tensors.begin(), tensors.end(), tensor) - tensors.begin());
-}
-
 const PlacedBox& placed_around(const PlacedBoxes& placed, const Box& box) {
   const PlacedBox* found = placed.around(box);
   if (found == nullptr) throw Error(ErrorCode::internal, "the plan names a box that its holder does not hold");
@@ -41,6 +37,7 @@ void RestoreRun::bind() {
   } else {
     name_peers();
   }
+  name_targets();
   pending_ = peers_.size() + 1;
   for (std::size_t i = 0; i < peers_.size(); ++i) lease_from(i);
   peer_bound();
@@ -128,7 +125,8 @@ void RestoreRun::leased(std::size_t index, wire::Message& message) {
     if (!repetition_.awaits_leases() && stage_ == Stage::verify) release_all();
     return;
   }
-  const bool suffices = peer.sent_by || !wants_messages();
+  const bool reaches = places_.empty() || worst_path(peer) != no_path;  // they may have been elsewhere before
+  const bool suffices = peer.sent_by || (!wants_messages() && reaches);
   if (suffices && peer.still_connected() && peer.bound_generation == peer.record.generation) return peer_bound();
   connect(index);
 }
@@ -281,13 +279,13 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   for (const ConnectedFabric& one : peer.connected) {
     if (one.path.map) offer.carrier(Way::mapped) = name_of(one);  // what it would cost, where it is not possible
   }
-  const wire::TensorHandle& handle = peer.handles[position_of(peer.tensors, transfer.held_tensor)];
+  const wire::TensorHandle& handle = peer.handles[peer.position_of(transfer.held_tensor)];
   if (handle.region == wire::no_region) {
     if (peer.sent_by) offer_messages();
     // How it lies there matters for the choice only: the source packs or sends from its own memory.
     transfer.held =
         remote_box(handle, std::numeric_limits<ByteCount>::max(), held, peer.layout_rank, transfer.box, placed_);
-    if (transfer.target_device != memory::on_host) offer_staged(transfer, wanted.spec.key, peer, offer);
+    if (transfer.target_device != memory::on_host) offer_on_device(transfer, wanted.spec.key, peer, offer);
     return transfer;
   }
   const SourceRegion& region = peer.regions[handle.region];
@@ -296,25 +294,26 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
   if (!on_device && peer.sent_by && region.access[*peer.sent_by].message) offer_messages();
   transport::ConstMemory mapped;
   for (std::size_t i = 0; i < region.over.size() && mapped.empty(); ++i) {
-    if (region.access[i].mapped) mapped = region.over[i]->mapped();
+    if (!access_into(peer, region, i, transfer.target_device).mapped) continue;
+    mapped = region.over[i]->mapped();
+    offer.carrier(Way::mapped) = name_of(peer.connected[i]);
   }
   // What is mapped counts, not what this answer says: the region may be known from an earlier one.
   const ByteCount bytes = mapped.empty() ? region.bytes : mapped.bytes;
   transfer.held = remote_box(handle, bytes, held, peer.layout_rank, transfer.box, placed_);
-  if (!mapped.empty()) transfer.source = mapped.address + handle.offset_bytes;
-  if (on_device) {
-    offer_staged(transfer, wanted.spec.key, peer, offer);
-    return transfer;
-  }
   if (!mapped.empty()) {
+    transfer.source = mapped.address + handle.offset_bytes;
+    transfer.source_device = mapped.place.device;
     offer.ways.add(Way::mapped);
   }
-  if (peer.read_by && *peer.read_by < region.over.size() && region.access[*peer.read_by].readable) {
+  if (peer.read_by && *peer.read_by < region.over.size() &&
+      access_into(peer, region, *peer.read_by, transfer.target_device).readable) {
     transfer.region = region.over[*peer.read_by].get();
     transfer.region_offset = handle.offset_bytes;
     offer.add(Way::read, name_of(peer.connected[*peer.read_by]));
     offer.add(Way::over_read, name_of(peer.connected[*peer.read_by]));
   }
+  if (on_device) offer_on_device(transfer, wanted.spec.key, peer, offer);
   return transfer;
 }
 

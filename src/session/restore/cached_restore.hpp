@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "geometry/strides.hpp"
+#include "memory/device.hpp"
 #include "move/choice.hpp"
 #include "move/staging.hpp"
 #include "session/control/link.hpp"
@@ -40,8 +41,8 @@ struct SourceRegion {
   ByteCount bytes = 0;
   std::optional<transport::MemoryPlace> place{};               // none: of a kind that this version does not know
   std::vector<std::shared_ptr<transport::RemoteRegion>> over;  // in the order of SourcePeer::connected, as the next
-  std::vector<RegionAccess> access;
-  int best_path = no_path;  // see path_choice.hpp
+  std::string mapped_by{};                                     // for people: what carries it where it is mapped
+  std::vector<RegionAccess> access;  // before anybody has asked where it is wanted: see RestoreRun::access_into()
 };
 
 /// A source of a restore, rank `layout_rank` of the old layout.
@@ -55,6 +56,7 @@ struct SourcePeer {
   int unanswered = 0;                             // requests of this restore but those for bytes
   std::shared_ptr<detail::PublicationState> own;  // owners: see Publication; this process as a source
   std::vector<std::uint32_t> tensors;             // ids in its manifest that this restore reads, ascending
+  std::vector<std::set<int>> targets;             // of them, the devices that they go to; empty: the host alone
   std::uint64_t bound_generation = 0;             // of the publication that what follows belongs to; 0: none yet
   std::vector<std::size_t> candidates;  // fabrics that may still be worth connecting, best first; while binding
   std::vector<ConnectedFabric> connected;
@@ -75,6 +77,23 @@ struct SourcePeer {
   /// Every fabric that was connected still is.
   [[nodiscard]] bool still_connected() const {
     return std::ranges::none_of(connected, [](const ConnectedFabric& one) { return one.channel->endpoint->failed(); });
+  }
+  [[nodiscard]] std::size_t position_of(std::uint32_t tensor) const {
+    return static_cast<std::size_t>(std::ranges::lower_bound(tensors, tensor) - tensors.begin());
+  }
+  /// Devices that the tensor at this position goes to, memory::on_host among them.
+  [[nodiscard]] const std::set<int>& targets_of(std::size_t position) const {
+    static const std::set<int> host{memory::on_host};
+    return targets.empty() ? host : targets[position];
+  }
+  /// For people: what carries the regions that are mapped.
+  [[nodiscard]] std::string mapped_by() const {
+    std::set<std::string> names;
+    for (const SourceRegion& region : regions) names.insert(region.mapped_by);
+    names.erase("");
+    std::string text;
+    for (const std::string& one : names) text += (text.empty() ? "" : ", ") + one;
+    return text;
   }
   /// Of one message from there.
   [[nodiscard]] std::size_t message_ranges() const { return sent_by ? connected[*sent_by].path.max_message_ranges : 1; }

@@ -19,17 +19,6 @@ bool maps(const SourcePeer& peer) {
 // Of the first read over a fabric; less when the restore's deadline is near.
 constexpr auto max_proof = std::chrono::seconds(10);
 
-// The worst path of all that is read from this source.
-int worst_path(const SourcePeer& peer) {
-  if (peer.handles.empty()) return peer.tensors.empty() ? 0 : no_path;
-  int worst = 0;
-  for (const wire::TensorHandle& handle : peer.handles) {
-    worst = std::max(worst,
-                     handle.region == wire::no_region ? peer.unregistered_path : peer.regions[handle.region].best_path);
-  }
-  return worst;
-}
-
 bool is_mapped(const SourcePeer& peer, const wire::TensorHandle& handle) {
   if (handle.region == wire::no_region) return false;
   return std::ranges::any_of(peer.regions[handle.region].access, &RegionAccess::mapped);
@@ -38,7 +27,34 @@ bool is_mapped(const SourcePeer& peer, const wire::TensorHandle& handle) {
 }  // namespace
 
 bool RestoreRun::wants_messages() const {
-  return options_.way == Way::packed || options_.way == Way::straight || !places_.empty();
+  return options_.way == Way::packed || options_.way == Way::straight;
+}
+
+// The worst path of all that is read from this source, into whichever place.
+int RestoreRun::worst_path(const Peer& peer) {
+  if (peer.handles.empty()) return peer.tensors.empty() ? 0 : no_path;
+  int worst = 0;
+  std::set<std::pair<std::uint32_t, int>> known;  // regions, and where they are wanted
+  for (std::size_t i = 0; i < peer.handles.size(); ++i) {
+    const std::uint32_t region = peer.handles[i].region;
+    if (region == wire::no_region) {
+      worst = std::max(worst, peer.unregistered_path);
+      continue;
+    }
+    for (const int device : peer.targets_of(i)) {
+      if (known.emplace(region, device).second) worst = std::max(worst, path_of(peer, peer.regions[region], device));
+    }
+  }
+  return worst;
+}
+
+int RestoreRun::path_of(const Peer& peer, const SourceRegion& region, int device) {
+  int best = no_path;
+  for (std::size_t i = 0; i < region.access.size(); ++i) {
+    best =
+        best_path(best, core_.fabrics().row(peer.connected[i].fabric).preference, access_into(peer, region, i, device));
+  }
+  return best;
 }
 
 void RestoreRun::connect(std::size_t index) {
@@ -204,7 +220,8 @@ void RestoreRun::read_word(const GenerationWord& word, WordRead done) {
 void RestoreRun::take(std::size_t index, Binding& binding) {
   Peer& peer = peers_[index];
   const wire::Bound& reply = binding.reply;
-  peer.connected.push_back({binding.fabric, binding.path, std::move(binding.channel)});
+  auto reads_into = devices_read_into(*binding.channel->endpoint);
+  peer.connected.push_back({binding.fabric, binding.path, std::move(binding.channel), std::move(reads_into)});
   peer.max_pack_bytes = reply.max_pack_bytes;
   peer.handles = reply.tensors;
   peer.regions.resize(reply.regions.size());
@@ -246,13 +263,13 @@ void RestoreRun::take_region(Peer& peer, std::size_t number, const wire::RegionH
                              std::shared_ptr<transport::RemoteRegion> region) {
   SourceRegion& known = peer.regions[number];
   const ConnectedFabric& over = peer.connected.back();
-  const transport::Preference& preference = core_.fabrics().row(over.fabric).preference;
   const auto place = place_of(handle);
-  RegionAccess access = place ? access_to(over.channel->endpoint->path(*place), region.get()) : RegionAccess{};
+  const transport::Path path = place ? over.channel->endpoint->path(*place) : transport::Path{};
+  RegionAccess access = place ? access_to(path, *place, region.get()) : RegionAccess{};
   if (place && place->kind == MemoryKind::cuda) access.message = over.path.message;  // staged through host memory
+  if (access.mapped) known.mapped_by = path.carrier;
   known.bytes = handle.size_bytes;
   known.place = place;
-  known.best_path = best_path(known.best_path, preference, access);
   known.over.resize(peer.connected.size());
   known.access.resize(peer.connected.size());
   known.over.back() = std::move(region);
@@ -284,7 +301,7 @@ void RestoreRun::connected(std::size_t index) {
   peer_bound();
 }
 
-void RestoreRun::choose_fabrics(Peer& peer) const {
+void RestoreRun::choose_fabrics(Peer& peer) {
   const auto best = [&](auto can, auto rank) {
     std::optional<std::size_t> chosen;
     for (std::size_t i = 0; i < peer.connected.size(); ++i) {
@@ -297,12 +314,13 @@ void RestoreRun::choose_fabrics(Peer& peer) const {
   };
   peer.read_by = best([](const transport::Path& path) { return path.read; },
                       [](const transport::Preference& preference) { return preference.read; });
+  prefer_reads_of_devices(peer);
   peer.sent_by = best([](const transport::Path& path) { return path.message; },
                       [](const transport::Preference& preference) { return preference.message; });
 }
 
 // For people: why a copy in between, or a message, where there might be none.
-void RestoreRun::explain_unmapped(Peer& peer) const {
+void RestoreRun::explain_unmapped(Peer& peer) {
   if (std::ranges::all_of(peer.handles, [&](const auto& handle) { return is_mapped(peer, handle); })) return;
   if (maps(peer)) {
     peer.no_map_reason = "; its memory is not in an arena";

@@ -2,8 +2,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "memory/device.hpp"
 #include "session/path_reasons.hpp"
 #include "session/restore/run.hpp"
 
@@ -58,16 +64,80 @@ void RestoreRun::conclude() {
   }
 }
 
-// Packed into pinned host memory there, and unpacked from it here. Mapped memory of the host is as good, where nobody sends.
-void RestoreRun::offer_staged(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
-                              move::Offer& offer) const {
-  offer.ways = {};
+void RestoreRun::name_targets() {
+  for (Peer& peer : peers_) peer.targets.clear();
+  if (places_.empty()) return;
+  std::map<Rank, Peer*> by_layout_rank;
+  for (Peer& peer : peers_) {
+    peer.targets.resize(peer.tensors.size());
+    by_layout_rank.emplace(peer.layout_rank, &peer);
+  }
+  for (const ScheduledPiece& item : planning_->schedule.items) {
+    Peer& peer = *by_layout_rank.at(item.source);
+    const std::size_t wanted = to_index(planning_->plan.pieces[item.piece].tensor);
+    peer.targets[peer.position_of(to_index(item.held))].insert(device_of(places_, wanted));
+  }
+}
+
+RegionAccess RestoreRun::access_into(const Peer& peer, const SourceRegion& region, std::size_t fabric, int device) {
+  const RegionAccess& access = region.access[fabric];
+  const auto& into = peer.connected[fabric].reads_into;
+  const bool reads = device == memory::on_host || std::ranges::find(into, device) != into.end();
+  const bool loads = access.mapped && loads_from(device, region.over[fabric]->mapped().place.device);
+  return shardwire::access_into(access, loads, reads);
+}
+
+// Host memory goes by way of pinned slots, on either side.
+bool RestoreRun::loads_from(int device, int other) {
+  if (device == memory::on_host || other == memory::on_host || device == other) return true;
+  const auto [known, fresh] = why_not_loaded_.try_emplace({device, other});
+  if (!fresh) return known->second.empty();
+  known->second = fmt::format("device {} cannot access memory of device {}", device, other);
+  try {
+    const memory::FoundRuntime found = memory::device_runtime();
+    if (found.runtime && found.runtime->enable_peer_access(device, other)) known->second.clear();
+  } catch (const Error& error) {
+    known->second += fmt::format(": {}", error.what());
+  }
+  return known->second.empty();
+}
+
+std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoint) {
+  std::vector<int> devices;
+  if (!memory::devices_in_use()) return devices;
+  const memory::FoundRuntime found = memory::device_runtime();
+  const int count = found.runtime ? found.runtime->device_count() : 0;
+  for (int device = 0; device < count; ++device) {
+    const transport::MemoryPlace place{MemoryKind::cuda, device};
+    if (reads_directly(endpoint.path(place), place)) devices.push_back(device);
+  }
+  return devices;
+}
+
+void RestoreRun::prefer_reads_of_devices(Peer& peer) {
+  if (!touches_devices(peer)) return;
+  const auto readable = [&](std::size_t fabric) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < peer.handles.size(); ++i) {
+      if (peer.handles[i].region == wire::no_region) continue;
+      const SourceRegion& region = peer.regions[peer.handles[i].region];
+      for (const int device : peer.targets_of(i)) count += access_into(peer, region, fabric, device).readable ? 1 : 0;
+    }
+    return count;
+  };
+  for (std::size_t i = 0; peer.read_by && i < peer.connected.size(); ++i) {
+    if (peer.connected[i].path.read && readable(i) > readable(*peer.read_by)) peer.read_by = i;
+  }
+}
+
+// What comes by message is packed into pinned host memory there, and unpacked from it here.
+void RestoreRun::offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
+                                 move::Offer& offer) const {
   offer.memory = MemoryKind::cuda;
   if (peer.sent_by) {
+    offer.ways.remove(Way::straight);
     offer.add(Way::packed, core_.fabrics().row(peer.connected[*peer.sent_by].fabric).name);
-  } else if (transfer.source != nullptr) {
-    offer.ways.add(Way::mapped);
-  } else {
+  } else if (transfer.source == nullptr && transfer.region == nullptr) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{}: memory of a device is on its way staged through host memory, and no transport that this "
@@ -77,10 +147,40 @@ void RestoreRun::offer_staged(const move::Transfer& transfer, const TensorKey& k
   }
 }
 
-void RestoreRun::explain_staged(Peer& peer) const {
-  if (!touches_devices(peer) || !peer.sent_by) return;
-  peer.no_map_reason =
-      "; device memory is " + why_staged(*peer.connected[*peer.sent_by].channel->endpoint) + peer.no_map_reason;
+// Whether memory of a device is on either side, and messages carry it.
+bool RestoreRun::is_staged(const Peer& peer, std::size_t position) {
+  const std::uint32_t number = peer.handles[position].region;
+  const SourceRegion* region = number == wire::no_region ? nullptr : &peer.regions[number];
+  const bool source_on_device = region != nullptr && region->place && region->place->kind == MemoryKind::cuda;
+  const auto is_direct = [&](int device) {
+    bool direct = false;
+    for (std::size_t i = 0; region != nullptr && i < region->access.size(); ++i) {
+      const RegionAccess access = access_into(peer, *region, i, device);
+      direct = direct || access.mapped || access.readable;
+    }
+    return direct;
+  };
+  return std::ranges::any_of(peer.targets_of(position), [&](int device) {
+    return (source_on_device || device != memory::on_host) && !is_direct(device);
+  });
+}
+
+void RestoreRun::explain_staged(Peer& peer) {
+  if (!peer.sent_by || !touches_devices(peer)) return;
+  std::size_t staged = 0;
+  while (staged < peer.handles.size() && !is_staged(peer, staged)) ++staged;
+  if (staged == peer.handles.size()) return;
+  std::vector<std::string> reasons;
+  if (const std::uint32_t number = peer.handles[staged].region; number != wire::no_region) {
+    for (const auto& one : peer.regions[number].over) {
+      if (one && !one->why_not_mapped().empty()) reasons.push_back(one->why_not_mapped());
+    }
+  }
+  for (const auto& [pair, why] : why_not_loaded_) {
+    if (!why.empty()) reasons.push_back(why);
+  }
+  const auto& sender = *peer.connected[*peer.sent_by].channel->endpoint;
+  peer.no_map_reason = "; device memory is " + why_staged(sender, reasons) + peer.no_map_reason;
 }
 
 }  // namespace shardwire

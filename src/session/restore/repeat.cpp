@@ -10,9 +10,11 @@ namespace {
 // So little that asking for a lease would take longer than getting it.
 constexpr ByteCount max_unleased_bytes = 1u << 20;
 
-// What a source has changed meanwhile shows in its generation.
-bool reads_in_place(Way way) {
-  return way == Way::local || way == Way::mapped || way == Way::read;
+// What a source has changed meanwhile shows in its generation. Memory of a device that its owner has freed may not even be looked
+// at, so it takes a lease first.
+bool reads_in_place(const move::Transfer& transfer) {
+  const bool maps_device = transfer.way == Way::mapped && transfer.source_device != memory::on_host;
+  return transfer.way == Way::local || (transfer.way == Way::mapped && !maps_device) || transfer.way == Way::read;
 }
 
 bool still_bound(const SourcePeer& peer) {
@@ -30,10 +32,10 @@ void Repetition::choose(const RestoreOptions& options, const Catalog& wanted, co
   bool packed_at_most = true;
   for (const move::Transfer& transfer : *cached_->transfers) {
     bytes += move::bytes_of(transfer);
-    in_place = in_place && reads_in_place(transfer.way);
+    in_place = in_place && reads_in_place(transfer);
     const bool one_message =
         transfer.way == Way::packed || (transfer.way == Way::straight && peers[transfer.peer].message_ranges() > 1);
-    packed_at_most = packed_at_most && (reads_in_place(transfer.way) || one_message);
+    packed_at_most = packed_at_most && (reads_in_place(transfer) || one_message);
   }
   unleased_ = packed_at_most && bytes <= max_unleased_bytes;
   optimistic_ = unleased_ || in_place;

@@ -88,7 +88,7 @@ void RestoreRun::add_peers(RestoreReport& report) const {
         const ConnectedFabric* by = carrier_of(peer, way);
         if (by == nullptr) return;
         row.path = fmt::format("{}/{}", core_.fabrics()[by->fabric].name(), to_string(way));
-        row.carrier = by->path.carrier;
+        row.carrier = way == Way::mapped ? peer.mapped_by() : by->path.carrier;
         if (way != Way::mapped && !peer.no_map_reason.empty()) {
           row.why_not = peer.no_map_reason.substr(2) + peer.no_map_cost;  // without its "; "
         }

@@ -151,8 +151,10 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
                    std::shared_ptr<transport::RemoteRegion> region);
   void take_region_of_none(Peer& peer);
   void connected(std::size_t index);
-  void choose_fabrics(Peer& peer) const;
-  void explain_unmapped(Peer& peer) const;
+  void choose_fabrics(Peer& peer);
+  [[nodiscard]] int worst_path(const Peer& peer);
+  [[nodiscard]] int path_of(const Peer& peer, const SourceRegion& region, int device);
+  void explain_unmapped(Peer& peer);
   [[nodiscard]] std::vector<std::string> reasons_against(const Peer& peer, int best) const;
   // (bind.cpp)
   void peer_bound();
@@ -172,8 +174,19 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void await_destination();
   /// All is in place: what is left are the caller's events.
   void conclude();
-  void offer_staged(const move::Transfer& transfer, const TensorKey& key, const Peer& peer, move::Offer& offer) const;
-  void explain_staged(Peer& peer) const;
+  void name_targets();
+  /// What the fabric at this index of `connected` can do for a region whose bytes are wanted on `device`.
+  [[nodiscard]] RegionAccess access_into(const Peer& peer, const SourceRegion& region, std::size_t fabric, int device);
+  /// Whether streams of `device` load from memory of the other one; asked once.
+  [[nodiscard]] bool loads_from(int device, int other);
+  /// Of one that reads host memory there is: the devices of this process that it reads into as well.
+  [[nodiscard]] static std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
+  /// Another fabric may read less of the host's memory, and more of theirs.
+  void prefer_reads_of_devices(Peer& peer);
+  void offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
+                       move::Offer& offer) const;
+  [[nodiscard]] bool is_staged(const Peer& peer, std::size_t position);
+  void explain_staged(Peer& peer);
 
   // move (move.cpp)
   void move_all();
@@ -309,6 +322,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::shared_ptr<const std::vector<move::Transfer>> transfers_;  // owners: this run, its engine, and the cache
   std::shared_ptr<move::StagingPool> staging_;                    // owners: this run, its engine, and the cache
   BoxCache placed_;
+  std::map<std::pair<int, int>, std::string>
+      why_not_loaded_;  // by device and the other one; empty: it is; as asked so far
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
   std::vector<std::vector<Check>> checks_;  // to be asked for when all bytes are there, by peer
