@@ -178,8 +178,9 @@ class Fabric {
   /// Makes memory that somebody else owns reachable. Where the region's key is empty, peers can be sent its bytes only.
   /// Errors: throws Error{out_of_resources}, Error{unsupported} for memory of a place that this fabric knows nothing of.
   virtual std::unique_ptr<Region> adopt(const Memory& memory) = 0;
-  /// Adopting host memory costs nothing here, and it may have gaps: sessions do it for all that is published.
-  [[nodiscard]] virtual bool adopts_unasked() const { return false; }
+  /// Adopting memory of this place costs nothing worth mentioning here: sessions do it for all that is published, host memory
+  /// with the gaps that it has, device memory by whole allocations.
+  [[nodiscard]] virtual bool adopts_unasked(const MemoryPlace& /*place*/) const { return false; }
   /// Errors: throws Error{transport_failed} for an address that this fabric cannot read, Error{unsupported} when no
   /// transport of the fabric reaches the peer.
   virtual std::unique_ptr<Endpoint> connect(PeerAddress peer) = 0;

@@ -733,7 +733,7 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   // Slots that messages lie in are pinned: nothing is copied by way of others.
   BOOST_TEST(pair.reader.usage().pinned_bytes == 0U);
   BOOST_TEST(pair.source.usage().pinned_bytes == 0U);
-  BOOST_TEST(peer.why_not.find("device memory is staged through host memory: the ") != std::string::npos, peer.why_not);
+  BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
   BOOST_TEST(peer.why_not.find("knows host memory only") != std::string::npos, peer.why_not);
   const auto paths = pair.reader.paths("state", 10s);
   BOOST_REQUIRE(paths.size() == 1U);
@@ -742,6 +742,7 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   BOOST_TEST((cuda.memory == MemoryKind::cuda));
   BOOST_REQUIRE(!cuda.fabrics.empty());
   for (const FabricPath& one : cuda.fabrics) {
+    if (one.carrier == "CUDA IPC") continue;  // it would map what can be handed over
     BOOST_TEST(one.message);
     BOOST_TEST((!one.map && !one.read && !one.gpu_direct));
     BOOST_TEST(one.why_not.find("staged through host memory: ") == 0U, one.why_not);

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "session/device_ipc.hpp"
 #include "session/hang.hpp"
 
 // The other process of hang_test.cpp and its like. Arguments: what to do, members of the job, port of the rendezvous, number of the
@@ -110,6 +111,25 @@ void be_forking_source(Session& session, int socket) {
   }
 }
 
+// Publishes memory of a device, and serves. Told to "retake", another allocation takes its place while it is published; told to
+// "republish", that is published.
+void be_device_source(Session& session, int socket, UsedDevices& devices, bool large) {
+  SharedAllocation memory(devices, 0, large);
+  memory.fill(1);
+  Publication publication = session.publish(memory.catalog());
+  while (true) {
+    write_frame(socket, {});
+    const auto order = read_frame(socket);
+    if (order.size() == std::string_view("retake").size()) {
+      memory.take_anew();
+      memory.fill(3);
+    } else {
+      publication.retire(5s);
+      publication = session.publish(memory.catalog());
+    }
+  }
+}
+
 // Publishes a small tensor, and says what became of its membership.
 void be_member(Session& session, int socket) {
   SmallTensor tensor(session);
@@ -183,6 +203,12 @@ int main(int argc, char** argv) {
         }
       };
     }
+    std::optional<UsedDevices> devices;
+    if (is("device")) {
+      devices.emplace(1, 1);
+      if (is("handle")) (*devices)->share(FakeDevices::Sharing::handle);
+      if (is("chunks")) (*devices)->share(FakeDevices::Sharing::chunks);
+    }
     Session session =
         Session::join(member(1, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), options);
     if (task == "source") be_source(session, socket);
@@ -194,6 +220,7 @@ int main(int argc, char** argv) {
     if (task == "replacing source") be_replacing_source(session, socket);
     if (task == "forking source") be_forking_source(session, socket);
     if (task == "forked source") be_forked_source(session, socket);
+    if (devices) be_device_source(session, socket, *devices, is("large"));
     if (task == "member") be_member(session, socket);
     const auto stop = is("joined") ? Stop::joined : is("bound") ? Stop::bound : Stop::moving;
     std::optional<Way> way;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/fake_device.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <random>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
@@ -27,6 +29,21 @@ namespace {
 std::uintptr_t number_of(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
 }
+
+ByteCount whole_pages(ByteCount bytes) {
+  const auto page = static_cast<ByteCount>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+/// What a handle of 64 bytes says.
+struct Handle {
+  std::uint64_t magic = 0x6b6166;
+  std::int64_t process = 0;
+  std::int64_t file = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t unused[4] = {};
+};
+static_assert(sizeof(Handle) == 64);
 
 void require_system(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(std::string("fake devices: ") + what);
@@ -42,6 +59,8 @@ struct FakeDevices::Block {
   std::uint64_t number = 0;
   bool managed = false;
   bool live = false;
+  Sharing sharing = Sharing::none;
+  std::vector<support::Descriptor> files{};  // side by side
 };
 
 class FakeDevices::Event {
@@ -188,14 +207,99 @@ class FakeStream final : public memory::DeviceStream {
   std::thread thread_;
 };
 
-FakeDevices::FakeDevices(int devices) : devices_(devices) {
+FakeDevices::FakeDevices(int devices, int first) : devices_(devices), first_(first) {
 }
 
 FakeDevices::~FakeDevices() {
   for (const auto& [address, block] : blocks_) {
     ::munmap(block.seen, block.bytes);
-    ::munmap(block.behind, block.bytes);
+    ::munmap(block.behind, whole_pages(block.bytes));
   }
+}
+
+memory::DeviceDetails FakeDevices::details(int device) const {
+  return {.name = "memory of the tests", .pci_address = "0000:0" + std::to_string(first_ + device) + ":00.0"};
+}
+
+memory::DeviceExport FakeDevices::export_memory(const void* address, ByteCount bytes) {
+  const std::lock_guard lock(mutex_);
+  const Block* block = around(address);
+  if (block == nullptr) throw Error(ErrorCode::invalid_argument, "this is no memory of a device");
+  const ByteCount offset = number_of(address) - number_of(block->seen);
+  if (bytes > block->bytes - offset) throw Error(ErrorCode::invalid_argument, "the allocation ends before that");
+  memory::DeviceExport out{.offset = offset, .bytes = bytes};
+  if (block->sharing == Sharing::none || block->managed) {
+    throw Error(ErrorCode::unsupported, "it was allocated in a way that no other process can map");
+  }
+  if (block->sharing == Sharing::handle) {
+    const Handle handle{.process = ::getpid(), .file = block->files.front().get(), .bytes = block->bytes};
+    out.handle.resize(sizeof handle);
+    std::memcpy(out.handle.data(), &handle, sizeof handle);
+    return out;
+  }
+  for (const support::Descriptor& file : block->files) {
+    out.chunks.push_back({chunk_bytes, support::Descriptor(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0))});
+  }
+  return out;
+}
+
+std::unique_ptr<memory::DeviceMemory> FakeDevices::import_memory(int device, const memory::DeviceExport& exported) {
+  check(device);
+  if (refuse_imports_) throw Error(ErrorCode::unsupported, "nothing is mapped (as told)");
+  std::vector<support::Descriptor> files;
+  ByteCount bytes = exported.chunks.size() * chunk_bytes;
+  if (exported.chunks.empty()) {
+    Handle handle;
+    if (exported.handle.size() != sizeof handle) throw Error(ErrorCode::invalid_argument, "this is no handle");
+    std::memcpy(&handle, exported.handle.data(), sizeof handle);
+    if (handle.process == ::getpid()) throw Error(ErrorCode::invalid_argument, "the handle is this process's own");
+    const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
+    files.emplace_back(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!files.front()) throw Error(ErrorCode::invalid_argument, "the handle opens nothing (any more)");
+    bytes = handle.bytes;
+  }
+  for (const auto& chunk : exported.chunks) {
+    files.emplace_back(::fcntl(chunk.descriptor.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  const std::lock_guard lock(mutex_);
+  Block& block = add_block(device, bytes, std::move(files), exported.chunks.empty() ? bytes : chunk_bytes);
+  block.number = ++last_number_;
+  block.live = true;
+  ++imports_;
+  ++imports_made_;
+  return std::make_unique<Memory>(block.seen + exported.offset, exported.bytes,
+                                  [this, seen = block.seen](const std::byte*) { remove_block(seen); });
+}
+
+// With the lock. Reserved first, so that chunks come to lie side by side.
+FakeDevices::Block& FakeDevices::add_block(int device, ByteCount bytes, std::vector<support::Descriptor> files,
+                                           ByteCount file_bytes) {
+  const ByteCount whole = whole_pages(bytes);
+  void* const seen = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const behind = ::mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require_system(seen != MAP_FAILED && behind != MAP_FAILED, "no address space");
+  auto* const first = static_cast<std::byte*>(behind);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const ByteCount at = i * file_bytes;
+    void* const mapped = ::mmap(first + at, std::min(whole_pages(file_bytes), whole - at), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_FIXED, files[i].get(), 0);
+    require_system(mapped != MAP_FAILED, "memory is not mapped");
+  }
+  Block& block = blocks_[number_of(seen)];
+  block.device = device;
+  block.seen = static_cast<std::byte*>(seen);
+  block.behind = first;
+  block.bytes = bytes;
+  block.files = std::move(files);
+  return block;
+}
+
+void FakeDevices::remove_block(const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const auto gone = blocks_.extract(number_of(address));
+  ::munmap(gone.mapped().seen, gone.mapped().bytes);
+  ::munmap(gone.mapped().behind, whole_pages(gone.mapped().bytes));
+  --imports_;
 }
 
 void FakeDevices::check(int device) const {
@@ -238,6 +342,8 @@ std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, B
   found.bytes = block->bytes;
   found.number = block->number;
   found.managed = block->managed;
+  found.legacy_ipc = block->sharing == Sharing::handle && !block->managed;
+  found.descriptor_ipc = block->sharing == Sharing::chunks && !block->managed;
   return found;
 }
 
@@ -254,18 +360,16 @@ std::byte* FakeDevices::take(int device, ByteCount bytes, bool managed) {
     return block.seen;
   };
   for (auto& [address, block] : blocks_) {
-    if (!block.live && block.bytes == bytes) return revive(block);
+    if (!block.live && block.bytes == bytes && block.sharing == sharing_) return revive(block);
   }
-  const int file = ::memfd_create("fake device memory", MFD_CLOEXEC);
-  require_system(file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0, "no memory");
-  void* const seen = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, 0);
-  void* const behind = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
-  require_system(seen != MAP_FAILED && behind != MAP_FAILED, "no address space");
-  Block& block = blocks_[number_of(seen)];
-  block.seen = static_cast<std::byte*>(seen);
-  block.behind = static_cast<std::byte*>(behind);
-  block.bytes = bytes;
+  const ByteCount file_bytes = sharing_ == Sharing::chunks ? chunk_bytes : std::max<ByteCount>(1, bytes);
+  std::vector<support::Descriptor> files;
+  for (ByteCount at = 0; at < bytes; at += file_bytes) {
+    const auto& file = files.emplace_back(::memfd_create("fake device memory", MFD_CLOEXEC));
+    require_system(file && ::ftruncate(file.get(), static_cast<off_t>(whole_pages(file_bytes))) == 0, "no memory");
+  }
+  Block& block = add_block(device, bytes, std::move(files), file_bytes);
+  block.sharing = sharing_;
   return revive(block);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "memory/device.hpp"
+#include "support/descriptors.hpp"
 
 namespace shardwire::test {
 
@@ -24,10 +25,19 @@ namespace shardwire::test {
 /// it without the runtime ends by a signal; streams work through the other mapping. A stream is a thread that takes its time
 /// and makes copies of one piece of work in any order. Host memory has to be that of allocate_host(). What lies outside of
 /// live memory is an error, and the device is lost then, as with CUDA.
+///
+/// Another process maps what is exported to it: by a handle, which names a file that the exporter has open, or by a descriptor
+/// for each chunk. The exporter does nothing for that, and its own handles are none to itself.
 /// Threads: any.
 class FakeDevices final : public memory::DeviceRuntime {
  public:
-  explicit FakeDevices(int devices = 2);
+  /// How memory can be handed to other processes.
+  enum class Sharing : std::uint8_t { none, handle, chunks };
+  /// Chunks are as long as this, the last of an allocation but the bytes that are left.
+  static constexpr ByteCount chunk_bytes = ByteCount{8} << 10;
+
+  /// `first`: number of device 0 among all of the host, which tells processes what they have in common.
+  explicit FakeDevices(int devices = 2, int first = 0);
   ~FakeDevices() override;
   FakeDevices(const FakeDevices&) = delete;
   FakeDevices& operator=(const FakeDevices&) = delete;
@@ -38,11 +48,17 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<memory::DeviceStream> open_stream(int device) override;
+  [[nodiscard]] memory::DeviceDetails details(int device) const override;
+  bool enable_peer_access(int device, int peer) override { return device == peer || !refuse_peers_; }
+  memory::DeviceExport export_memory(const void* address, ByteCount bytes) override;
+  std::unique_ptr<memory::DeviceMemory> import_memory(int device, const memory::DeviceExport& exported) override;
 
   // What a program that uses the devices does besides.
 
   /// Memory of a program; what was given back last lies at the same address again, under another number, where it is as large.
   std::byte* take(int device, ByteCount bytes, bool managed = false);
+  /// What is taken from now on can be handed over so. None at first.
+  void share(Sharing sharing) { sharing_ = sharing; }
   void give_back(std::byte* address);
   void write(std::byte* address, std::span<const std::byte> bytes);
   [[nodiscard]] std::vector<std::byte> read(const std::byte* address, ByteCount bytes) const;
@@ -67,6 +83,10 @@ class FakeDevices final : public memory::DeviceRuntime {
   void refuse_calls(bool refused) { refuse_calls_ = refused; }
   /// Digests are of other bytes from now on.
   void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
+  /// No device reaches the memory of another one, from now on.
+  void refuse_peers(bool refused) { refuse_peers_ = refused; }
+  /// Nothing of another process is mapped any more.
+  void refuse_imports(bool refused) { refuse_imports_ = refused; }
   /// Nobody is told any more what an address is.
   void fail_queries(bool fails) { fail_queries_ = fails; }
   /// Everything on this device fails from now on.
@@ -82,6 +102,9 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] int streams() const { return streams_; }
   /// Pieces of work that are queued and not over.
   [[nodiscard]] int under_way() const { return under_way_; }
+  /// Allocations of other processes that are mapped, and that ever were.
+  [[nodiscard]] int imports() const { return imports_; }
+  [[nodiscard]] int imports_made() const { return imports_made_; }
   /// How often somebody wanted to wait for what is no event.
   [[nodiscard]] int wrong_events() const { return wrong_events_; }
 
@@ -97,9 +120,12 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
   void check(int device) const;
   void check_event(const void* event);
+  Block& add_block(int device, ByteCount bytes, std::vector<support::Descriptor> files, ByteCount file_bytes);
+  void remove_block(const std::byte* address);
   void release_host(const std::byte* address);
 
   int devices_;
+  int first_;
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, Block> blocks_;  // by address; guarded by mutex_, as are the next
   std::map<std::uintptr_t, ByteCount> pinned_;
@@ -114,6 +140,11 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> hold_host_memory_ = false;
   std::atomic<bool> spoil_digests_ = false;
   std::atomic<bool> fail_queries_ = false;
+  std::atomic<bool> refuse_peers_ = false;
+  std::atomic<bool> refuse_imports_ = false;
+  std::atomic<Sharing> sharing_ = Sharing::none;
+  std::atomic<int> imports_ = 0;
+  std::atomic<int> imports_made_ = 0;
   std::atomic<ByteCount> pinned_bytes_ = 0;
   std::atomic<ByteCount> max_pinned_bytes_ = 0;
   std::atomic<std::uint64_t> copies_ = 0;
@@ -126,7 +157,7 @@ class FakeDevices final : public memory::DeviceRuntime {
 /// The devices of this process while it lives.
 class UsedDevices {
  public:
-  explicit UsedDevices(int devices = 2) : fake_(std::make_shared<FakeDevices>(devices)) {
+  explicit UsedDevices(int devices = 2, int first = 0) : fake_(std::make_shared<FakeDevices>(devices, first)) {
     memory::use_device_runtime(fake_);
   }
   ~UsedDevices() { memory::use_device_runtime(nullptr); }

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "transport/read_check.hpp"
+#include "transport/shm/device_memory.hpp"
 #include "transport/shm/handles.hpp"
 #include "transport/silent_socket.hpp"
 
@@ -41,6 +42,7 @@ void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
   }
   const auto& remote = own_region<ShmRemote>(region);
   check_ranges(ranges, max_ranges, remote.size_bytes());
+  if (remote.is_on_device()) throw Error(ErrorCode::unsupported, "read() of memory of a device");
   for (const ReadRange& range : ranges) {
     if (range.into.place.kind != MemoryKind::host) {
       throw Error(ErrorCode::invalid_argument, "read() into memory that the shm transport does not know");
@@ -58,19 +60,20 @@ void ShmEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
 }
 
 Path ShmEndpoint::path(const MemoryPlace& place) const {
-  const bool host = place.kind == MemoryKind::host;
+  if (place.kind == MemoryKind::cuda) {
+    std::string why_not = why_no_device_memory();
+    const bool maps = why_not.empty();
+    return {
+        .carrier = "CUDA IPC", .reach = Reach::host, .map = maps, .gpu_direct = maps, .why_not = std::move(why_not)};
+  }
   Path path{.carrier = "shared memory",
             .reach = Reach::host,
-            .map = host,
-            .read = host && why_no_attach_.empty(),
+            .map = true,
+            .read = why_no_attach_.empty(),
             .max_read_ranges = max_ranges,
             .max_read_bytes = std::numeric_limits<ByteCount>::max(),
             .max_reads = max_reads};
-  if (!host) {
-    path.why_not = "the shm transport knows host memory only";
-  } else if (!path.read) {
-    path.why_not = "memory outside of arenas cannot be read: " + why_no_attach_;
-  }
+  if (!path.read) path.why_not = "memory outside of arenas cannot be read: " + why_no_attach_;
   return path;
 }
 

@@ -290,12 +290,17 @@ std::unique_ptr<Region> allocate_region(ByteCount size_bytes) {
 }
 
 std::unique_ptr<Region> adopt_region(const Memory& memory) {
+  if (memory.place.kind == MemoryKind::cuda) return adopt_device_region(memory);
   return std::make_unique<AdoptedRegion>(memory);
 }
 
 std::unique_ptr<ShmRemote> import_region(RegionKey key, ByteCount size_bytes, pid_t peer) {
   const auto body = unseal(key.bytes);
   auto remote = std::make_unique<ShmRemote>(size_bytes);
+  if (body && is_device_key(*body)) {
+    remote->device_ = map_device_memory(*body, std::move(key.descriptors), size_bytes, peer);
+    return remote;
+  }
   switch (body ? magic_of(*body) : 0) {
     case arena_magic: {
       const auto record = whole_record<ArenaKey>(*body);

@@ -60,12 +60,9 @@ class ShmFabric final : public Fabric {
     require_host_memory(place);
     return allocate_region(size_bytes);
   }
-  std::unique_ptr<Region> adopt(const Memory& memory) override {
-    require_host_memory(memory.place);
-    return adopt_region(memory);
-  }
+  std::unique_ptr<Region> adopt(const Memory& memory) override { return adopt_region(memory); }
 
-  [[nodiscard]] bool adopts_unasked() const override { return true; }
+  [[nodiscard]] bool adopts_unasked(const MemoryPlace& /*place*/) const override { return true; }
 
   std::unique_ptr<Endpoint> connect(PeerAddress peer) override {
     const MarkAddress mark = decode_address(peer.address);
@@ -88,7 +85,7 @@ class ShmFabric final : public Fabric {
  private:
   static void require_host_memory(const MemoryPlace& place) {
     if (place.kind == MemoryKind::host) return;
-    throw Error(ErrorCode::unsupported, "the shm transport knows host memory only");
+    throw Error(ErrorCode::unsupported, "the shm transport allocates host memory only");
   }
 
   Mark mark_;  // what peers read to find out whether they can

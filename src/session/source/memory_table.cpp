@@ -190,7 +190,8 @@ std::shared_ptr<RegistrationState> MemoryTable::add(const transport::Memory& mem
 
 std::shared_ptr<RegisteredMemory> MemoryTable::adopt_unasked(const transport::Memory& memory) {
   RegisteredMemory::Regions regions(fabrics_->size());
-  adopt(*fabrics_, memory, regions, [&](std::size_t fabric) { return (*fabrics_)[fabric].adopts_unasked(); });
+  adopt(*fabrics_, memory, regions,
+        [&](std::size_t fabric) { return (*fabrics_)[fabric].adopts_unasked(memory.place); });
   if (std::none_of(regions.begin(), regions.end(), [](const auto& region) { return region != nullptr; }))
     return nullptr;
   return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::caller);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "geometry/by_value.hpp"
 #include "memory/strided_copy.hpp"
@@ -113,6 +114,11 @@ void PublicationState::point_at(const Catalog& held, const TensorPlaces& places,
 
 void PublicationState::use_in_place(const Catalog& held, const TensorPlaces& places, MemoryTable& memory) {
   point_at(held, places, memory);
+  adopt_host_memory(memory);
+  adopt_allocations(memory);
+}
+
+void PublicationState::adopt_host_memory(MemoryTable& memory) {
   const std::byte* first = nullptr;
   const std::byte* end = nullptr;
   for (const Tensor& tensor : tensors) {
@@ -121,9 +127,26 @@ void PublicationState::use_in_place(const Catalog& held, const TensorPlaces& pla
     if (end == nullptr || tensor.data + tensor.bytes > end) end = tensor.data + tensor.bytes;
   }
   if (first == nullptr) return;
-  adopted = memory.adopt_unasked({const_cast<std::byte*>(first), static_cast<ByteCount>(end - first), {}});
+  const auto known = memory.adopt_unasked({const_cast<std::byte*>(first), static_cast<ByteCount>(end - first), {}});
+  if (!known) return;
+  adopted.push_back(known);
   for (Tensor& tensor : tensors) {
-    if (!tensor.registered && !tensor.place && tensor.bytes > 0) tensor.registered = adopted;
+    if (!tensor.registered && !tensor.place && tensor.bytes > 0) tensor.registered = known;
+  }
+}
+
+void PublicationState::adopt_allocations(MemoryTable& memory) {
+  std::map<std::uint64_t, std::shared_ptr<RegisteredMemory>> known;  // by number; null: nobody takes it
+  for (Tensor& tensor : tensors) {
+    if (tensor.registered || !tensor.place || tensor.bytes == 0) continue;
+    const memory::DeviceAllocation& at = *tensor.place;
+    const auto [entry, fresh] = known.try_emplace(at.number);
+    if (fresh) {
+      entry->second =
+          memory.adopt_unasked({const_cast<std::byte*>(at.address), at.bytes, {MemoryKind::cuda, at.device}});
+      if (entry->second) adopted.push_back(entry->second);
+    }
+    tensor.registered = entry->second;
   }
 }
 

@@ -70,8 +70,9 @@ struct SHARDWIRE_LOCAL PublicationState {
   };
   std::vector<Tensor> tensors;  ///< in the order of the manifest; those of one element travel by value: empty
   std::shared_ptr<RegisteredMemory> snapshot;  ///< memory of a snapshot
-  /// All memory that is in no arena nor registration, with what lies in between; null where no fabric takes it unasked.
-  std::shared_ptr<RegisteredMemory> adopted;
+  /// Memory that is in no arena nor registration, as far as fabrics take it unasked: all of the host's, with what lies in
+  /// between, and each allocation on a device.
+  std::vector<std::shared_ptr<RegisteredMemory>> adopted;
   std::map<std::uint64_t, Lease> leases;  ///< loop thread only
   std::optional<ByteCount> word;          ///< see GenerationWords; loop thread only
   bool withdrawn = false;                 ///< loop thread only
@@ -103,6 +104,8 @@ struct SHARDWIRE_LOCAL PublicationState {
 
  private:
   void point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory);
+  void adopt_host_memory(MemoryTable& memory);
+  void adopt_allocations(MemoryTable& memory);
   std::unordered_map<std::uint32_t, PlacedBoxes> placed_;
 };
 

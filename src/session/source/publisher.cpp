@@ -118,7 +118,7 @@ void Publisher::finish_retiring(const std::shared_ptr<Publication>& publication)
   std::set<int> members;
   for (const auto& [number, lease] : publication->leases) members.insert(lease.member);
   const auto done = std::move(found->done);
-  if (publication->adopted) publication->adopted->withdraw();
+  for (const auto& adopted : publication->adopted) adopted->withdraw();
   retiring_.erase(found);
   done({members.begin(), members.end()});
 }
@@ -270,6 +270,10 @@ void Publisher::serve_one(Connection& reader, const wire::Lease& request) {
   ReaderLoad& load = *load_of(reader.id());
   std::size_t boxes = 0;
   for (const wire::TensorRange& range : request.ranges) boxes += range.boxes.size();
+  for (const auto& tensor : request.ranges) {
+    // Who has mapped it may read without another word from here.
+    if (tensor.tensor < publication->tensors.size()) publication->require_still_there(tensor.tensor);
+  }
   load.check_lease(0, boxes);
   detail::Lease lease{reader.id(), reader.peer().rank, false, leased_tensors(request, *publication->described.manifest),
                       boxes};

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "support/fake_device.hpp"
+#include "support/job.hpp"
+
+// What device_ipc_test.cpp and its other process agree on.
+namespace shardwire::test {
+
+/// Two tensors behind each other in one allocation of a device, beyond its begin, or one in a larger one.
+class SharedAllocation {
+ public:
+  static constexpr ByteCount offset_bytes = 4096;
+  static constexpr ByteCount large_bytes = FakeDevices::chunk_bytes * 65;
+
+  SharedAllocation(UsedDevices& devices, int device, bool large) : devices_(devices), device_(device), large_(large) {
+    take();
+  }
+  [[nodiscard]] static TensorSpec spec(const std::string& name) { return {{name, "exp_avg"}, DType::f32, {64, 96}}; }
+  /// Others for another seed.
+  void fill(std::uint64_t seed) {
+    for (const bool second : {false, true}) {
+      TestShard content(spec(second ? "v" : "w"), Layout::replicated(), Rank{0});
+      content.fill(seed + (second ? 1 : 0));
+      devices_->write(address(second), std::span(content.data(), content.size_bytes()));
+    }
+  }
+  /// The same addresses are those of another allocation from now on.
+  void take_anew() {
+    devices_->give_back(first_);
+    take();
+  }
+  [[nodiscard]] Catalog catalog() const {
+    Catalog catalog(Rank{0}, 1);
+    for (const bool second : {false, true}) {
+      catalog.add(spec(second ? "v" : "w"), Layout::replicated(), View{.data = address(second), .device = device_});
+    }
+    return catalog;
+  }
+  /// Of what fill() has put there.
+  [[nodiscard]] std::size_t wrong(std::uint64_t seed) const {
+    std::size_t count = 0;
+    for (const bool second : {false, true}) {
+      TestShard content(spec(second ? "v" : "w"), Layout::replicated(), Rank{0});
+      const auto bytes = devices_->read(address(second), content.size_bytes());
+      std::copy(bytes.begin(), bytes.end(), content.data());
+      count += content.wrong(seed + (second ? 1 : 0));
+    }
+    return count;
+  }
+
+ private:
+  static constexpr ByteCount tensor_bytes = 64 * 96 * sizeof(float);
+  void take() { first_ = devices_->take(device_, large_ ? large_bytes : offset_bytes + 2 * tensor_bytes); }
+  [[nodiscard]] std::byte* address(bool second) const { return first_ + offset_bytes + (second ? tensor_bytes : 0); }
+
+  UsedDevices& devices_;
+  int device_;
+  bool large_;
+  std::byte* first_ = nullptr;
+};
+
+}  // namespace shardwire::test

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of devices that another process maps, or may not: CUDA IPC over the shm transport, with devices made of ordinary memory.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "session/device_ipc.hpp"
+#include "session/hang.hpp"
+#include "support/deadline.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The other process publishes from its device 0, which is device 1 here.
+struct TwoProcesses {
+  explicit TwoProcesses(const std::string& sharing, const SessionOptions& options = quick())
+      : child(peer_process("device source " + sharing, port)), reader(join_with(child, port, options)) {}
+
+  Restore restored(const Catalog& wanted, Verify verify = Verify::none) {
+    RestoreOptions options = within(20s);
+    options.verify = verify;
+    Restore restore = reader.restore(wanted, options);
+    restore.wait();
+    return restore;
+  }
+  void tell(std::string_view order) {
+    write_frame(child.socket(), std::as_bytes(std::span(order)));
+    read_frame(child.socket());
+  }
+
+  UsedDevices devices;
+  std::uint16_t port = free_port();
+  Child child;
+  Session reader;
+};
+
+/// What a restore says of the one source that it has.
+PeerReport only_peer(const Restore& restore) {
+  BOOST_REQUIRE(restore.report().peers.size() == 1U);
+  return restore.report().peers.front();
+}
+
+void require_staged(const Restore& restore, const std::string& why) {
+  const PeerReport peer = only_peer(restore);
+  BOOST_TEST(peer.path == "tcp/packed");
+  BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
+  BOOST_TEST(peer.why_not.find(why) != std::string::npos, peer.why_not);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(device_ipc)
+
+BOOST_DATA_TEST_CASE(memory_of_another_process_is_mapped_once_and_read_without_it,
+                     boost::unit_test::data::make({"handle", "chunks"}), sharing) {
+  const Deadline deadline(60s);
+  std::atomic<bool> freeze = false;
+  const Child* child = nullptr;
+  TwoProcesses two(sharing, when_all_is_bound([&] {
+                     if (freeze.exchange(false)) freeze_and_await(*child);
+                   }));
+  child = &two.child;
+  for (const int device : {1, 0}) {
+    SharedAllocation wanted(two.devices, device, false);
+    const Restore restore = two.restored(wanted.catalog(), Verify::digest);
+    BOOST_TEST(wanted.wrong(1) == 0U);
+    const PeerReport peer = only_peer(restore);
+    BOOST_TEST(peer.path == "shm/mapped");
+    BOOST_TEST(peer.carrier == "CUDA IPC");
+    BOOST_TEST(two.devices->imports() == 1);
+  }
+  std::vector<float> host(64 * 96);
+  Catalog on_host(Rank{0}, 1);
+  on_host.add(SharedAllocation::spec("v"), Layout::replicated(), view(host));
+  BOOST_TEST(only_peer(two.restored(on_host)).path == "shm/mapped");
+  const auto paths = two.reader.paths("state", 10s);
+  BOOST_REQUIRE(paths.size() == 1U);
+  const FabricPath& best = paths.front().memory.back().fabrics.front();
+  BOOST_TEST((best.map && best.gpu_direct));
+  BOOST_TEST(best.carrier == "CUDA IPC");
+
+  two.tell("republish");
+  SharedAllocation wanted(two.devices, 1, false);
+  freeze = true;
+  two.restored(wanted.catalog());
+  BOOST_TEST(!freeze.load());
+  BOOST_TEST(wanted.wrong(1) == 0U);
+  BOOST_TEST(two.devices->imports_made() == 1);
+  two.reader.close(1s);
+  BOOST_TEST(two.devices->imports() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_handed_over_is_staged_and_says_why) {
+  const Deadline deadline(60s);
+  for (const auto& [sharing, why] : {std::pair{"none", "in a way that no other process can map"},
+                                     std::pair{"chunks large", "is 65 chunks side by side, and at most 64"}}) {
+    TwoProcesses two(sharing);
+    SharedAllocation wanted(two.devices, 0, false);
+    require_staged(two.restored(wanted.catalog()), why);
+    BOOST_TEST(wanted.wrong(1) == 0U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_refused_here_is_staged_and_says_why) {
+  const Deadline deadline(60s);
+  TwoProcesses two("handle");
+  SharedAllocation wanted(two.devices, 0, false);
+  two.devices->refuse_imports(true);
+  require_staged(two.restored(wanted.catalog()), "nothing is mapped (as told)");
+  BOOST_TEST(wanted.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_reaches_no_other_maps_its_own_memory_alone) {
+  const Deadline deadline(60s);
+  TwoProcesses two("handle");
+  two.devices->refuse_peers(true);
+  SharedAllocation other(two.devices, 0, false);
+  require_staged(two.restored(other.catalog()), "device 0 cannot access memory of device 1");
+  BOOST_TEST(other.wrong(1) == 0U);
+  SharedAllocation same(two.devices, 1, false);
+  BOOST_TEST(only_peer(two.restored(same.catalog())).path == "shm/mapped");
+  BOOST_TEST(same.wrong(1) == 0U);
+}
+
+// What is mapped stays readable when its owner frees it, and what is at the address then is another allocation.
+BOOST_AUTO_TEST_CASE(memory_that_was_freed_while_published_is_not_handed_out_again) {
+  const Deadline deadline(60s);
+  TwoProcesses two("handle");
+  SharedAllocation wanted(two.devices, 1, false);
+  const Catalog catalog = wanted.catalog();
+  two.restored(catalog);
+  two.tell("retake");
+  Restore again = two.reader.restore(catalog, within(3s * slowdown()));
+  const Error error = failure_of([&] { again.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::withdrawn), error.what());
+  two.tell("republish");
+  BOOST_TEST(only_peer(two.restored(catalog)).path == "shm/mapped");
+  BOOST_TEST(wanted.wrong(3) == 0U);
+  BOOST_TEST(two.devices->imports_made() == 2);
+}
+
+// Both sessions are threads here: a process cannot open what it has exported itself.
+BOOST_DATA_TEST_CASE(within_a_process_the_pointer_itself_is_used, boost::unit_test::data::make({0, 1}), device) {
+  const Deadline deadline(60s);
+  UsedDevices devices;
+  devices->share(FakeDevices::Sharing::handle);
+  const auto port = free_port();
+  Session source = Session::join(member(0, 2, port), quick());
+  Session reader = Session::join(member(1, 2, port), quick());
+  SharedAllocation held(devices, 0, false);
+  held.fill(1);
+  const Publication publication = source.publish(held.catalog());
+  SharedAllocation wanted(devices, device, false);
+  Restore restore = reader.restore(wanted.catalog(), within(20s));
+  restore.wait();
+  BOOST_TEST(wanted.wrong(1) == 0U);
+  BOOST_TEST(only_peer(restore).path == "shm/mapped");
+  BOOST_TEST(devices->imports_made() == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
