@@ -173,7 +173,7 @@ struct Imported {
   std::unique_ptr<memory::DeviceMemory> memory;
 };
 
-[[noreturn]] void refuse_key(const std::string& why) {
+[[noreturn]] void refuse_device_key(const std::string& why) {
   throw Error(ErrorCode::transport_failed, "a key of device memory " + why);
 }
 
@@ -186,16 +186,17 @@ struct ReadKey {
 
 ReadKey read_key(ByteView body, std::vector<support::Descriptor> descriptors) {
   const auto record = take<DeviceKey>(body);
-  if (!record) refuse_key("is cut off");
+  if (!record) refuse_device_key("is cut off");
   const DeviceKey& key = *record;
   if (key.chunks > max_key_descriptors || key.chunks != descriptors.size()) {
-    refuse_key(fmt::format("speaks of {} chunks, and {} descriptors came with it", key.chunks, descriptors.size()));
+    refuse_device_key(
+        fmt::format("speaks of {} chunks, and {} descriptors came with it", key.chunks, descriptors.size()));
   }
   if (body.size() != std::uint64_t{key.handle_bytes} + key.chunks * sizeof(std::uint64_t) + key.reason_bytes) {
-    refuse_key("has the wrong length");
+    refuse_device_key("has the wrong length");
   }
   if (key.offset_bytes > key.exported_bytes || key.size_bytes > key.exported_bytes - key.offset_bytes) {
-    if (key.reason_bytes == 0) refuse_key("reaches outside of what it opens");
+    if (key.reason_bytes == 0) refuse_device_key("reaches outside of what it opens");
   }
   ReadKey out{.record = key};
   out.exported.offset = key.exported_offset;
@@ -205,12 +206,12 @@ ReadKey read_key(ByteView body, std::vector<support::Descriptor> descriptors) {
   ByteCount whole = 0;
   for (support::Descriptor& descriptor : descriptors) {
     const auto bytes = take<std::uint64_t>(body).value_or(0);
-    if (bytes == 0 || bytes > std::numeric_limits<ByteCount>::max() - whole) refuse_key("has impossible chunks");
+    if (bytes == 0 || bytes > std::numeric_limits<ByteCount>::max() - whole) refuse_device_key("has impossible chunks");
     whole += bytes;
     out.exported.chunks.push_back({bytes, std::move(descriptor)});
   }
   if (key.chunks > 0 && (key.exported_offset > whole || key.exported_bytes > whole - key.exported_offset)) {
-    refuse_key("has chunks that are shorter than what they hold");
+    refuse_device_key("has chunks that are shorter than what they hold");
   }
   for (const std::byte one : body) out.reason += static_cast<char>(one);
   return out;
@@ -283,7 +284,7 @@ MappedDeviceMemory map_device_memory(ByteView body, std::vector<support::Descrip
                                      pid_t peer) {
   const ReadKey key = read_key(body, std::move(descriptors));
   if (size_bytes > key.record.size_bytes) {
-    refuse_key(fmt::format("covers {} bytes, {} were announced", key.record.size_bytes, size_bytes));
+    refuse_device_key(fmt::format("covers {} bytes, {} were announced", key.record.size_bytes, size_bytes));
   }
   if (!key.reason.empty()) return {.why_not = key.reason};
   std::string why_not = why_no_device_memory();
