@@ -44,6 +44,8 @@ struct DeviceDetails {
   ByteCount bytes = 0;
   std::string pci_address{};  ///< "0000:1b:00.0", as /sys has it
   std::vector<int> peers{};   ///< devices whose memory it can access
+  bool gpu_direct = false;    ///< NICs can read and write its memory, as far as the driver knows
+  bool dma_buf = false;       ///< its memory can be shown to them as the kernel's dma-bufs
 };
 
 /// Memory of a device for another process of the host to map: by a handle for the whole allocation, or by a descriptor for each of
@@ -131,6 +133,13 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   virtual void on_device(int /*device*/, const std::function<void()>& /*work*/) {
     throw Error(ErrorCode::unsupported, "this runtime knows no current device");
   }
+  /// Whether this process works with the device already, so that memory of it costs no context.
+  [[nodiscard]] virtual bool in_use(int device) const { return device >= 0 && device < device_count(); }
+  /// Before memory of a device, all of the range, is shown to NICs: from now on copies of the caller's that look synchronous are.
+  virtual void prepare_for_nics(const void* /*address*/, ByteCount /*bytes*/) {}
+  /// What NICs have written to memory of the device by now is seen by what its streams begin from now on. Does nothing where the
+  /// device sees to that.
+  virtual void flush_remote_writes(int /*device*/) {}
   /// From now on streams of `device` can access memory of `peer`, where it returns true.
   virtual bool enable_peer_access(int device, int peer) { return device == peer; }
   /// For another process. Errors: throws Error{unsupported} for memory that cannot be handed over, and Error{invalid_argument} where

@@ -381,6 +381,48 @@ BOOST_FIXTURE_TEST_CASE(exports_that_contradict_themselves_are_refused, ChunkFix
   refused(ErrorCode::invalid_argument, "do not hold", [&] { runtime->import_memory(0, exported); });
 }
 
+// --- NICs ---
+
+BOOST_FIXTURE_TEST_CASE(devices_say_whether_nics_can_write_to_them, Fixture) {
+  BOOST_TEST(!runtime->details(0).gpu_direct);  // a driver that does not know the question
+  fake.attributes = {{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 1}, {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1}};
+  BOOST_TEST(!runtime->details(0).gpu_direct);  // what they write could not be waited for
+  BOOST_TEST(runtime->details(0).dma_buf);
+  fake.attributes[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS] =
+      CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+  BOOST_TEST(runtime->details(0).gpu_direct);
+  BOOST_TEST(fake.retained.empty());  // nobody has needed a context for that
+}
+
+BOOST_FIXTURE_TEST_CASE(remote_writes_are_flushed_where_the_device_does_not_order_them, Fixture) {
+  runtime->flush_remote_writes(1);
+  BOOST_TEST(fake.flushed == std::vector<int>{1}, boost::test_tools::per_element());
+  fake.attributes[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING] = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  runtime->flush_remote_writes(1);
+  BOOST_TEST(fake.flushed.size() == 1U);
+  refused(ErrorCode::invalid_argument, "no device 2", [&] { runtime->flush_remote_writes(2); });
+}
+
+BOOST_FIXTURE_TEST_CASE(a_device_is_in_use_once_somebody_has_its_context, Fixture) {
+  BOOST_TEST(!runtime->in_use(0));
+  fake.contexts_elsewhere.insert(0);
+  BOOST_TEST(runtime->in_use(0));
+  BOOST_TEST(!runtime->in_use(1));
+  BOOST_TEST(!runtime->in_use(2));
+  BOOST_TEST(fake.retained.empty());
+}
+
+BOOST_FIXTURE_TEST_CASE(each_chunk_that_nics_are_shown_has_its_copies_synchronised, ChunkFixture) {
+  fake.synchronise_status = CUDA_ERROR_NOT_SUPPORTED;  // which is no reason against
+  runtime->prepare_for_nics(reinterpret_cast<void*>(fake.chunks_start + 5), FakeCuda::chunk_bytes);
+  BOOST_TEST(
+      fake.synchronised == (std::vector<std::uint64_t>{fake.chunks_start, fake.chunks_start + FakeCuda::chunk_bytes}),
+      boost::test_tools::per_element());
+  const int of_host = 0;
+  refused(ErrorCode::invalid_argument, "no memory of a device",
+          [&] { runtime->prepare_for_nics(&of_host, sizeof(of_host)); });
+}
+
 // --- which copies the engine makes ---
 
 BOOST_AUTO_TEST_CASE(the_engine_makes_few_long_copies) {

@@ -268,6 +268,27 @@ void add_ipc(memory::cuda::Api& api) {
   };
 }
 
+void add_nic_access(memory::cuda::Api& api) {
+  api.device_get_attribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+    const auto known = fake->attributes.find(attribute);
+    if (known == fake->attributes.end()) return CUDA_ERROR_INVALID_VALUE;
+    return *value = known->second, CUDA_SUCCESS;
+  };
+  api.primary_context_get_state = [](CUdevice device, unsigned*, int* active) {
+    *active = fake->retained.contains(device) || fake->contexts_elsewhere.contains(device) ? 1 : 0;
+    return CUDA_SUCCESS;
+  };
+  api.pointer_set_attribute = [](const void*, CUpointer_attribute attribute, CUdeviceptr address) {
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) fake->mistakes.emplace_back("another attribute is set");
+    fake->synchronised.push_back(address);
+    return called() == cudaSuccess ? fake->synchronise_status : called_driver();
+  };
+  api.flush_remote_writes = [](CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope) {
+    if (called() == cudaSuccess) fake->flushed.push_back(fake->contexts.back());
+    return called_driver();
+  };
+}
+
 }  // namespace
 
 FakeCuda::FakeCuda(int count) : devices(count) {
@@ -328,6 +349,7 @@ memory::cuda::Api FakeCuda::api() const {
   api.context_pop = [](CUcontext*) { return fake->contexts.pop_back(), CUDA_SUCCESS; };
   api.pointer_get_attributes = &pointer_get_attributes;
   add_ipc(api);
+  add_nic_access(api);
   api.launch_copy = &launch_copy;
   api.launch_digest = &launch_digest;
   return api;

@@ -52,6 +52,13 @@ class FakeCuda {
   bool legacy_open = false;
   cudaError_t peer_status = cudaSuccess;
 
+  // Of GPUDirect: what devices say of themselves, and what was done.
+  std::map<CUdevice_attribute, int> attributes;  ///< of every device; one that is not here is not known
+  std::set<int> contexts_elsewhere;              ///< devices whose context somebody else has made
+  std::vector<std::uint64_t> synchronised;       ///< addresses whose copies wait
+  CUresult synchronise_status = CUDA_SUCCESS;
+  std::vector<int> flushed;  ///< devices, once for each time
+
   struct Stream {
     int device = 0;
     std::deque<std::function<void(cudaError_t)>> work;

@@ -61,6 +61,10 @@ void look_up_driver(Api& api) {
   look_up(api.context_push, "cuCtxPushCurrent", 4000);
   look_up(api.context_pop, "cuCtxPopCurrent", 4000);
   look_up(api.pointer_get_attributes, "cuPointerGetAttributes", 7000);
+  look_up(api.device_get_attribute, "cuDeviceGetAttribute", 2000);
+  look_up(api.primary_context_get_state, "cuDevicePrimaryCtxGetState", 7000);
+  look_up(api.pointer_set_attribute, "cuPointerSetAttribute", 6000);
+  look_up(api.flush_remote_writes, "cuFlushGPUDirectRDMAWrites", 11030);
   look_up(api.ipc_get_mem_handle, "cuIpcGetMemHandle", 4010);
   look_up(api.ipc_open_mem_handle, "cuIpcOpenMemHandle", 11000);
   look_up(api.ipc_close_mem_handle, "cuIpcCloseMemHandle", 4010);

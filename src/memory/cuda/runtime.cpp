@@ -7,6 +7,7 @@
 
 #include "memory/cuda/allocate.hpp"
 #include "memory/cuda/ipc.hpp"
+#include "memory/cuda/nic_access.hpp"
 #include "memory/cuda/stream.hpp"
 
 namespace shardwire::memory::cuda {
@@ -95,6 +96,9 @@ DeviceDetails Runtime::details(int device) const {
     platform_->check(platform_->api().device_can_access_peer(&can, device, peer), "cudaDeviceCanAccessPeer");
     if (can != 0) details.peers.push_back(peer);
   }
+  const NicAccess nics = nic_access(*platform_, device);
+  details.gpu_direct = nics.possible;
+  details.dma_buf = nics.dma_buf;
   return details;
 }
 
@@ -128,6 +132,24 @@ std::unique_ptr<DeviceMemory> Runtime::allocate_host(ByteCount bytes) {
 std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
   require_device(device);
   return std::make_unique<Stream>(platform_, device);
+}
+
+bool Runtime::in_use(int device) const {
+  return device >= 0 && device < device_count_ && has_context(*platform_, device);
+}
+
+void Runtime::prepare_for_nics(const void* address, ByteCount bytes) {
+  const auto found = find_chunks(address, bytes);
+  if (!found) throw Error(ErrorCode::invalid_argument, "what NICs are to be shown is no memory of a device");
+  const CurrentContext current = enter(*platform_, found->allocation.device);
+  synchronise_copies(*platform_, found->chunks);
+}
+
+void Runtime::flush_remote_writes(int device) {
+  require_device(device);
+  if (nic_access(*platform_, device).ordered) return;
+  const CurrentContext current = enter(*platform_, device);
+  flush_writes(*platform_);
 }
 
 bool Runtime::enable_peer_access(int device, int peer) {

@@ -23,6 +23,9 @@ class Runtime final : public DeviceRuntime {
   std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<DeviceStream> open_stream(int device) override;
+  [[nodiscard]] bool in_use(int device) const override;
+  void prepare_for_nics(const void* address, ByteCount bytes) override;
+  void flush_remote_writes(int device) override;
   bool enable_peer_access(int device, int peer) override;
   DeviceExport export_memory(const void* address, ByteCount bytes) override;
   std::unique_ptr<DeviceMemory> import_memory(int device, const DeviceExport& exported) override;
