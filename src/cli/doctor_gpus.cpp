@@ -11,6 +11,7 @@
 #include "cli/output.hpp"
 #include "cli/text.hpp"
 #include "shardwire/error.hpp"
+#include "transport/gpu_direct.hpp"
 
 namespace shardwire::cli {
 namespace {
@@ -41,22 +42,23 @@ Place place_of(const fs::path& device, const std::string& root) {
 struct Nic {
   std::string name;
   Place place;
+  bool reads = false;  // by itself
 };
 
-void add_nics(const std::string& folder, const std::string& root, std::vector<Nic>& nics) {
+void add_nics(const std::string& folder, const std::string& root, bool reads, std::vector<Nic>& nics) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(root + folder, none)) {
     const fs::path device = entry.path() / "device";
-    if (fs::exists(device, none)) nics.push_back({entry.path().filename(), place_of(device, root)});
+    if (fs::exists(device, none)) nics.push_back({entry.path().filename(), place_of(device, root), reads});
   }
 }
 
 // Those that read by themselves; where there are none, all that are hardware.
 std::vector<Nic> find_nics(const std::string& root) {
   std::vector<Nic> nics;
-  add_nics("/sys/class/infiniband", root, nics);
-  add_nics("/sys/class/cxi", root, nics);
-  if (nics.empty()) add_nics("/sys/class/net", root, nics);
+  add_nics("/sys/class/infiniband", root, true, nics);
+  add_nics("/sys/class/cxi", root, true, nics);
+  if (nics.empty()) add_nics("/sys/class/net", root, false, nics);
   std::ranges::sort(nics, {}, &Nic::name);
   return nics;
 }
@@ -68,6 +70,8 @@ GpuFinding find_gpu(const memory::DeviceRuntime& runtime, int number, const std:
   for (const Nic& nic : nics) {
     if (finding.place.node >= 0 && nic.place.node == finding.place.node) finding.near_nics.push_back(nic.name);
   }
+  finding.why_no_gpu_direct = transport::why_no_gpu_direct(finding.details, transport::peer_memory(root));
+  finding.iommu = transport::iommu_hint(finding.details.pci_address, root);
   return finding;
 }
 
@@ -76,10 +80,22 @@ std::string list_of(const char* title, const std::string& items) {
 }
 
 std::string line_of(const GpuFinding& gpu) {
-  return fmt::format("  {:<14}{}, {}, {}{}{}{}\n", gpu.number, gpu.details.name, human(gpu.details.bytes),
+  return fmt::format("  {:<14}{}, {}, {}{}{}{}, {}\n", gpu.number, gpu.details.name, human(gpu.details.bytes),
                      gpu.details.pci_address, gpu.place.node < 0 ? "" : fmt::format(", NUMA node {}", gpu.place.node),
                      list_of("accesses GPU", fmt::format("{}", fmt::join(gpu.details.peers, ", "))),
-                     list_of("near", fmt::format("{}", fmt::join(gpu.near_nics, ", "))));
+                     list_of("near", fmt::format("{}", fmt::join(gpu.near_nics, ", "))),
+                     gpu.why_no_gpu_direct.empty() ? "GPUDirect" : "no GPUDirect: " + gpu.why_no_gpu_direct);
+}
+
+void flag_gpu_direct(const GpuFindings& findings, std::vector<perf::Flag>& flags) {
+  for (const GpuFinding& gpu : findings.gpus) {
+    const std::string subject = fmt::format("GPU {}", gpu.number);
+    if (!gpu.why_no_gpu_direct.empty()) {
+      flags.push_back({"GPUDirect", subject, "is staged through host memory: " + gpu.why_no_gpu_direct});
+    } else if (!gpu.iommu.empty()) {
+      flags.push_back({"GPUDirect", subject, gpu.iommu});
+    }
+  }
 }
 
 void print_json(const Json& row) {
@@ -94,7 +110,9 @@ Json json_of(const GpuFinding& gpu, const std::string& version) {
           {"pci_address", gpu.details.pci_address},
           {"numa_node", gpu.place.node < 0 ? Json() : Json(gpu.place.node)},
           {"peers", gpu.details.peers},
-          {"nics", gpu.near_nics}};
+          {"nics", gpu.near_nics},
+          {"gpu_direct", gpu.why_no_gpu_direct.empty()},
+          {"why_no_gpu_direct", gpu.why_no_gpu_direct}};
 }
 
 }  // namespace
@@ -117,6 +135,7 @@ GpuFindings find_gpus(const memory::FoundRuntime& found, const std::string& root
 std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root) {
   std::vector<perf::Flag> flags;
   std::vector<Nic> nics = find_nics(root);
+  if (std::ranges::any_of(nics, &Nic::reads)) flag_gpu_direct(findings, flags);
   std::erase_if(nics, [](const Nic& nic) { return nic.place.socket < 0; });
   for (const GpuFinding& gpu : findings.gpus) {
     const auto shares_socket = [&](const Nic& nic) { return nic.place.socket == gpu.place.socket; };

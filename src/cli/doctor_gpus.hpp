@@ -22,6 +22,8 @@ struct GpuFinding {
   memory::DeviceDetails details{};
   Place place{};
   std::vector<std::string> near_nics{};  ///< of its node
+  std::string why_no_gpu_direct{};       ///< empty: NICs reach its memory, as far as kernel and driver know
+  std::string iommu{};                   ///< what may keep them from it; empty: nothing that is known
 };
 
 struct GpuFindings {
@@ -31,7 +33,8 @@ struct GpuFindings {
 };
 GpuFindings find_gpus(const memory::FoundRuntime& found, const std::string& root = {});
 
-/// GPUs all of whose NICs are on another socket.
+/// GPUs all of whose NICs are on another socket; with NICs that read by themselves, GPUs that they do not reach, or that an IOMMU
+/// lies before.
 std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root = {});
 
 /// Under a title, or a line of JSON each; where there is none, a line with the reason.

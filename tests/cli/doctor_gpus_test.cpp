@@ -26,12 +26,14 @@ class Gpus final : public memory::DeviceRuntime {
   [[nodiscard]] memory::DeviceDetails details(int device) const override {
     const std::string& address = addresses_[static_cast<std::size_t>(device)];
     if (address.empty()) throw Error(ErrorCode::transport_failed, "it has fallen off the bus");
-    return {.name = "GPU", .bytes = 1u << 30, .pci_address = address, .peers = {}};
+    return {.name = "GPU", .bytes = 1u << 30, .pci_address = address, .gpu_direct = true, .dma_buf = dma_buf};
   }
   [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void*, ByteCount) const override { return {}; }
   std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { return nullptr; }
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
   std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
+
+  bool dma_buf = true;
 
  private:
   std::vector<std::string> addresses_;
@@ -105,6 +107,26 @@ BOOST_AUTO_TEST_CASE(a_gpu_whose_nics_are_all_on_another_socket_is_flagged) {
   BOOST_TEST(flags[0].starts_with("GPU 1 is on socket 1 and has no NIC there, only mlx5_0 (socket 0):"), flags[0]);
   host.nic("mlx5_1", 3);
   BOOST_TEST(host.flagged({"0000:1b:00.0", "0000:ab:00.0"}).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_gpu_that_nics_do_not_reach_is_flagged_with_the_reason) {
+  const Host host;
+  host.gpu("0000:1b:00.0", 0);
+  host.nic("eth0", 0, "net");
+  const auto gpus = std::make_shared<Gpus>(std::vector<std::string>{"0000:1b:00.0"});
+  gpus->dma_buf = false;
+  const auto flags = [&] { return flag_gpus(find_gpus({gpus, {}}, host.path.string()), host.path.string()); };
+  BOOST_TEST(flags().empty());  // there is no NIC that could
+  host.nic("mlx5_0", 0);
+  BOOST_REQUIRE(flags().size() == 1);
+  BOOST_TEST(flags()[0].says.starts_with("is staged through host memory: there is no nvidia_peermem"), flags()[0].says);
+  host.write("/sys/module/nvidia_peermem/version", "1");
+  BOOST_TEST(flags().empty());
+  host.write("/sys/bus/pci/devices/0000:1b:00.0/iommu_group/type", "DMA-FQ\n");
+  BOOST_REQUIRE(flags().size() == 1);
+  BOOST_TEST(flags()[0].says.find("iommu=pt") != std::string::npos, flags()[0].says);
+  host.write("/sys/bus/pci/devices/0000:1b:00.0/iommu_group/type", "identity\n");
+  BOOST_TEST(flags().empty());
 }
 
 BOOST_AUTO_TEST_CASE(interfaces_count_where_there_is_no_rdma_device) {

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether NICs reach memory of GPUs, from a made-up /sys and a driver that says what tests want.
+#include "transport/gpu_direct.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shardwire/error.hpp"
+#include "support/fake_root.hpp"
+#include "support/refused.hpp"
+
+namespace {
+
+using namespace shardwire;
+using namespace shardwire::transport;
+using memory::DeviceAllocation;
+using test::refused;
+
+constexpr ByteCount page = 64 * 1024;
+
+/// Two devices with some memory, of which nothing is touched.
+class Driver final : public memory::DeviceRuntime {
+ public:
+  [[nodiscard]] std::string version() const override { return "a driver"; }
+  [[nodiscard]] int device_count() const override { return 2; }
+  [[nodiscard]] memory::DeviceDetails details(int /*device*/) const override { return device; }
+  [[nodiscard]] std::optional<DeviceAllocation> find(const void* address, ByteCount) const override {
+    if (freed) throw Error(ErrorCode::invalid_argument, "no memory is mapped there");
+    const auto* const at = static_cast<const std::byte*>(address);
+    if (at < allocation.address || at >= allocation.address + allocation.bytes) return {};
+    return allocation;
+  }
+  std::unique_ptr<memory::DeviceMemory> allocate(int number, ByteCount bytes) override {
+    allocated.push_back(number);
+    return std::make_unique<Trial>(bytes);
+  }
+  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
+  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
+  [[nodiscard]] bool in_use(int number) const override { return number == used; }
+  void prepare_for_nics(const void*, ByteCount bytes) override { prepared.push_back(bytes); }
+
+  memory::DeviceDetails device{.name = "GPU", .gpu_direct = true, .dma_buf = true};
+  std::vector<std::byte> storage = std::vector<std::byte>(4 * page);
+  DeviceAllocation allocation{
+      .device = 0, .address = storage.data(), .bytes = 4 * page, .number = 7, .legacy_ipc = true, .gpu_direct = true};
+  bool freed = false;
+  int used = 0;  ///< whose context there is
+  std::vector<int> allocated;
+  std::vector<ByteCount> prepared;
+
+ private:
+  struct Trial final : memory::DeviceMemory {
+    explicit Trial(ByteCount size) : content(size) {}
+    [[nodiscard]] std::byte* address() const override { return content.data(); }
+    [[nodiscard]] ByteCount bytes() const override { return content.size(); }
+    mutable std::vector<std::byte> content;
+  };
+};
+
+std::shared_ptr<Driver> driver;  // NOLINT: who is asked has no argument for it
+
+memory::FoundRuntime find_devices() {
+  return {driver, driver ? "" : "no driver"};
+}
+
+struct Fixture {
+  Fixture() { driver = std::make_shared<Driver>(); }
+  ~Fixture() { driver.reset(); }
+  [[nodiscard]] Memory memory(ByteCount offset, ByteCount bytes, int device = 0) const {
+    return {driver->storage.data() + offset, bytes, {MemoryKind::cuda, device}};
+  }
+  int tries = 0;
+  std::string trial_fault;
+  GpuDirect::Setup setup{.find_devices = find_devices,
+                         .try_with =
+                             [this](const Memory& tried) {
+                               ++tries;
+                               BOOST_TEST((tried.place.kind == MemoryKind::cuda));
+                               if (!trial_fault.empty()) throw Error(ErrorCode::unsupported, trial_fault);
+                             },
+                         .host = {}};
+};
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(gpu_direct, Fixture)
+
+BOOST_AUTO_TEST_CASE(the_kernel_says_whether_there_is_a_module_for_it) {
+  const test::FakeRoot root;
+  BOOST_TEST(!peer_memory(root.path.string()).nvidia);
+  BOOST_TEST(!peer_memory(root.path.string()).module);
+  root.write("/sys/module/nvidia/version", "580");
+  BOOST_TEST(peer_memory(root.path.string()).nvidia);
+  BOOST_TEST(!peer_memory(root.path.string()).module);
+  root.write("/sys/module/nv_peer_mem/version", "1");
+  BOOST_TEST(peer_memory(root.path.string()).module);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_is_reached_by_the_module_or_by_dma_buf) {
+  BOOST_TEST(why_no_gpu_direct({.gpu_direct = true, .dma_buf = true}, {}).empty());
+  BOOST_TEST(why_no_gpu_direct({.gpu_direct = true}, {.nvidia = true, .module = true}).empty());
+  BOOST_TEST(contains(why_no_gpu_direct({.gpu_direct = true}, {.nvidia = true}), "no nvidia_peermem"));
+  BOOST_TEST(contains(why_no_gpu_direct({.dma_buf = true}, {.nvidia = true, .module = true}), "the driver has no"));
+}
+
+BOOST_AUTO_TEST_CASE(ucx_needs_cuda_and_a_version_that_reads_there) {
+  BOOST_TEST(contains(why_no_gpus_in_ucx(1, 13, true), "UCX 1.13 reads into host memory only"));
+  BOOST_TEST(contains(why_no_gpus_in_ucx(1, 16, false), "UCX without CUDA"));
+  BOOST_TEST(why_no_gpus_in_ucx(1, 16, true).empty());
+  BOOST_TEST(why_no_gpus_in_ucx(2, 0, true).empty());
+  BOOST_TEST(!ucx_takes_chunks(1, 21));
+  BOOST_TEST(ucx_takes_chunks(1, 22));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_the_library_takes_for_another_kind_is_ruled_out) {
+  constexpr MemoryPlace device{MemoryKind::cuda, 0};
+  BOOST_TEST(why_mistaken({}, TakenFor::host).empty());
+  BOOST_TEST(why_mistaken(device, TakenFor::cuda).empty());
+  BOOST_TEST(contains(why_mistaken(device, TakenFor::host), "memory of the device for host memory"));
+  BOOST_TEST(contains(why_mistaken(device, TakenFor::other), "another kind"));
+  BOOST_TEST(contains(why_mistaken({}, TakenFor::cuda), "host memory for memory of a device"));
+}
+
+BOOST_AUTO_TEST_CASE(a_device_in_use_is_tried_once) {
+  GpuDirect gpus(setup);
+  BOOST_TEST(gpus.why_not(0) == "");
+  BOOST_TEST(gpus.why_not(0) == "");
+  BOOST_TEST(tries == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_is_not_in_use_is_left_alone_until_it_is) {
+  trial_fault = "ibv_reg_mr: Bad address";
+  GpuDirect gpus(setup);
+  BOOST_TEST(gpus.why_not(1) == "");
+  BOOST_TEST(gpus.why_not(5) == "");  // of another process
+  BOOST_TEST(driver->allocated.empty());
+  driver->used = 1;
+  BOOST_TEST(gpus.why_not(1) == "the NIC does not take memory of device 1: ibv_reg_mr: Bad address");
+  BOOST_TEST(gpus.why_not(0) == "");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_reason_is_the_librarys_then_the_devices) {
+  driver->device.dma_buf = false;
+  GpuDirect there(setup);
+  BOOST_TEST(contains(there.why_not(0), "no nvidia_peermem"));
+  BOOST_TEST(contains(there.why_not(9), "no nvidia_peermem"));
+  setup.why_never = "UCX without CUDA";
+  GpuDirect never(setup);
+  BOOST_TEST(never.why_not(0) == "UCX without CUDA");
+  refused(ErrorCode::unsupported, "UCX without CUDA", [&] { (void)never.prepare(memory(0, page)); });
+  BOOST_TEST(tries == 0);
+  setup.why_never.clear();
+  driver.reset();
+  GpuDirect none(setup);
+  BOOST_TEST(none.why_not(0) == "no GPU here: no driver");
+  driver = std::make_shared<Driver>();
+}
+
+BOOST_AUTO_TEST_CASE(what_was_ruled_out_stays_so) {
+  GpuDirect gpus(setup);
+  gpus.rule_out(0, "a tensor could not be registered");
+  BOOST_TEST(gpus.why_not(0) == "a tensor could not be registered");
+  BOOST_TEST(gpus.why_not(1) == "");
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_prepared_and_its_whole_allocation_named) {
+  GpuDirect gpus(setup);
+  const DeviceAllocation found = gpus.prepare(memory(page, 100));
+  BOOST_TEST((found == driver->allocation));
+  BOOST_TEST(driver->prepared == std::vector<ByteCount>{100}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_not_for_nics_is_refused_with_the_reason) {
+  GpuDirect gpus(setup);
+  const auto refuses = [&](const char* why, const Memory& memory) {
+    refused(ErrorCode::unsupported, why, [&] { (void)gpus.prepare(memory); });
+  };
+  refuses("not all of one allocation", memory(3 * page, page + 1));
+  refuses("no memory of that device", memory(0, page, 1));
+  driver->allocation.managed = true;
+  refuses("managed", memory(0, page));
+  driver->allocation.managed = false;
+  driver->allocation.gpu_direct = false;
+  refuses("not for NICs", memory(0, page));
+  driver->allocation.gpu_direct = true;
+  driver->allocation.legacy_ipc = false;
+  refuses("expandable segments", memory(0, page));
+  driver->freed = true;
+  refuses("no memory is mapped", memory(0, page));
+  BOOST_TEST(driver->prepared.empty());
+  driver->freed = false;
+  setup.takes_chunks = true;
+  GpuDirect newer(setup);
+  BOOST_TEST(newer.prepare(memory(0, page)).number == 7u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/gpu_direct.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire::transport {
+namespace {
+
+constexpr ByteCount trial_bytes = 64 * 1024;  // a page of devices
+
+Error refusal(const std::string& why) {
+  return {ErrorCode::unsupported, why};
+}
+
+}  // namespace
+
+PeerMemory peer_memory(const std::string& root) {
+  const auto loaded = [&](const char* module) {
+    std::error_code none;
+    return std::filesystem::exists(fmt::format("{}/sys/module/{}", root, module), none);
+  };
+  return {.nvidia = loaded("nvidia"), .module = loaded("nvidia_peermem") || loaded("nv_peer_mem")};
+}
+
+std::string why_no_gpu_direct(const memory::DeviceDetails& device, const PeerMemory& host) {
+  if (!device.gpu_direct) return "the driver has no GPUDirect RDMA for this device";
+  if (host.module || device.dma_buf) return {};
+  return "there is no nvidia_peermem (modprobe nvidia-peermem), and the driver has no dma-buf (its open kernel modules "
+         "do)";
+}
+
+std::string iommu_hint(const std::string& pci_address, const std::string& root) {
+  std::ifstream file(fmt::format("{}/sys/bus/pci/devices/{}/iommu_group/type", root, pci_address));
+  std::string type;
+  if (!(file >> type) || !type.starts_with("DMA")) return {};
+  return fmt::format(
+      "the IOMMU translates for it ({}): GPUDirect may fail or go by way of the processor; iommu=pt on the kernel's "
+      "command line leaves addresses as they are",
+      type);
+}
+
+std::string why_no_gpus_in_ucx(unsigned major, unsigned minor, bool cuda) {
+  if (major == 1 && minor < 16) {
+    return fmt::format("UCX {}.{} reads into host memory only (1.16 or newer, with CUDA, does better)", major, minor);
+  }
+  if (cuda) return {};
+  return "UCX without CUDA (ucx_info -d shows no cuda_copy: it was built without, its module is missing, no driver was "
+         "found, or UCX_TLS leaves it out)";
+}
+
+bool ucx_takes_chunks(unsigned major, unsigned minor) {
+  return major > 1 || minor >= 22;
+}
+
+std::string why_mistaken(const MemoryPlace& place, TakenFor taken_for) {
+  const bool on_host = place.kind == MemoryKind::host;
+  if (taken_for == (on_host ? TakenFor::host : TakenFor::cuda)) return {};
+  if (on_host) return "UCX takes host memory for memory of a device";
+  if (taken_for == TakenFor::host) return "UCX takes memory of the device for host memory: it has no CUDA for it";
+  return "UCX takes memory of the device for that of another kind";
+}
+
+memory::DeviceAllocation allocation_for_nics(const memory::DeviceRuntime& runtime, const Memory& memory,
+                                             bool takes_chunks) {
+  std::optional<memory::DeviceAllocation> found;
+  try {
+    found = runtime.find(memory.address, memory.bytes);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw refusal(error.what());  // freed
+  }
+  if (!found || found->device != memory.place.device) throw refusal("it is no memory of that device");
+  const auto offset = static_cast<ByteCount>(memory.address - found->address);
+  if (memory.address < found->address || offset > found->bytes || memory.bytes > found->bytes - offset) {
+    throw refusal("it is not all of one allocation");
+  }
+  if (found->managed) throw refusal("it is managed memory, which migrates");
+  if (!found->gpu_direct) {
+    throw refusal("its allocation is not for NICs (cuMemCreate without gpuDirectRDMACapable, or no GPUDirect here)");
+  }
+  if (!found->legacy_ipc && !takes_chunks) {
+    throw refusal(
+        "it was mapped piece by piece (expandable segments) or is of a pool, which UCX registers from 1.22 on");
+  }
+  return *found;
+}
+
+std::string GpuDirect::why_not(int device) {
+  if (!setup_.why_never.empty()) return setup_.why_never;
+  const memory::FoundRuntime found = setup_.find_devices();
+  if (!found.runtime) return "no GPU here: " + found.why_not;
+  memory::DeviceRuntime& runtime = *found.runtime;
+  const std::lock_guard lock(mutex_);
+  try {
+    const bool ours = device >= 0 && device < runtime.device_count();
+    if (!ours) device = 0;
+    auto judged = judged_.find(device);
+    if (judged == judged_.end()) judged = judged_.emplace(device, judge(runtime, device)).first;
+    if (!judged->second.empty()) return judged->second;
+    auto tried = tried_.find(device);
+    // Memory of a device that this process does not use would cost a context.
+    if (tried == tried_.end() && ours && runtime.in_use(device)) {
+      tried = tried_.emplace(device, try_out(runtime, device)).first;
+    }
+    return tried == tried_.end() ? std::string() : tried->second;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+memory::DeviceAllocation GpuDirect::prepare(const Memory& memory) {
+  if (const std::string why = why_not(memory.place.device); !why.empty()) throw refusal(why);
+  const std::shared_ptr<memory::DeviceRuntime> runtime = setup_.find_devices().runtime;
+  const memory::DeviceAllocation allocation = allocation_for_nics(*runtime, memory, setup_.takes_chunks);
+  runtime->prepare_for_nics(memory.address, memory.bytes);
+  return allocation;
+}
+
+void GpuDirect::rule_out(int device, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  tried_.insert_or_assign(device, why);
+}
+
+std::string GpuDirect::judge(memory::DeviceRuntime& runtime, int device) const {
+  return why_no_gpu_direct(runtime.details(device), setup_.host);
+}
+
+std::string GpuDirect::try_out(memory::DeviceRuntime& runtime, int device) const {
+  try {
+    const std::unique_ptr<memory::DeviceMemory> trial = runtime.allocate(device, trial_bytes);
+    setup_.try_with({trial->address(), trial->bytes(), {MemoryKind::cuda, device}});
+    return {};
+  } catch (const Error& error) {
+    return fmt::format("the NIC does not take memory of device {}: {}", device, error.what());
+  }
+}
+
+}  // namespace shardwire::transport
