@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
 
+#include "memory/device.hpp"
 #include "move/peer_queues.hpp"
 #include "move/staging.hpp"
 #include "shardwire/error.hpp"
@@ -114,6 +118,7 @@ class ReadWay final : public WayEngine {
     shared_->requests.endpoint(peer).read(*t.region, ranges,
                                           [this, read, shared = shared_](const transport::Outcome& outcome) {
                                             if (outcome) {
+                                              (void)shared->guarded([&] { flush_devices(); });
                                               ended(*read);
                                               if (shared->stopped || given_back(*read)) return shared->events.changed();
                                               return shared->events.peer_failed(read->peer, *outcome);
@@ -133,6 +138,23 @@ class ReadWay final : public WayEngine {
     return {offset_bytes, {t.target + copy.target_span().first, part.bytes(), place}};
   }
 
+  // What a NIC has written into memory of devices is theirs before anybody looks at it: each list where it is digested, else all
+  // at once when nothing is under way any more.
+  void note_devices(const Read& read) {
+    if (read.slot) return;
+    for (const TransferPart& part : read.parts) {
+      if (part.transfer->target_device != memory::on_host) unflushed_.insert(part.transfer->target_device);
+    }
+  }
+  void flush_devices() {
+    const bool last = std::accumulate(under_way_.begin(), under_way_.end(), 0) == 1;
+    if (unflushed_.empty() || !(last || shared_->digests)) return;
+    const std::set<int> devices = std::exchange(unflushed_, {});
+    const auto runtime = memory::device_runtime().runtime;
+    if (!runtime) return;
+    for (const int device : devices) runtime->flush_remote_writes(device);
+  }
+
   void ended(Read& read) {
     --under_way_[read.peer];
     bytes_under_way_ -= read.bytes;
@@ -148,6 +170,8 @@ class ReadWay final : public WayEngine {
   }
 
   void arrived(const std::shared_ptr<Read>& read) {
+    note_devices(*read);
+    flush_devices();
     if (shared_->stopped || shared_->dropped(read->peer) || (!read->slot && !shared_->digests)) {
       return finish(*read, {});
     }
@@ -186,6 +210,7 @@ class ReadWay final : public WayEngine {
   StagingPool& pool_;
   PeerQueues queues_;
   std::vector<int> under_way_;  // lists, by peer
+  std::set<int> unflushed_;     // devices that NICs have written to
   ByteCount bytes_under_way_ = 0;
 };
 

@@ -79,7 +79,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void add(const std::vector<Transfer>& transfers) {
     engine.add(std::make_shared<const std::vector<Transfer>>(transfers));
   }
-  void add(std::uint32_t peer, const std::string& way, std::uint32_t piece) {
+  void add(std::uint32_t peer, const std::string& way, std::uint32_t piece, int target_device = memory::on_host) {
     const bool gathered = way == "gathered";  // straight, where messages take lists
     if (gathered && !std::exchange(added_, true)) limit(16);
     const PlacedBox held{Box::whole({rows_, row_bytes}), 0, {row_bytes, 1}};
@@ -185,7 +185,6 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   std::set<std::uint64_t> awaited;  // requests whose refusal would be heard
   Pending arriving;
   int failures = 0;
-  int target_device = memory::on_host;  // for those that are added
   std::vector<transport::MemoryPlace> read_into{};
 
  private:
@@ -224,6 +223,20 @@ class Bench final : public Requests, public Events, transport::Endpoint {
                 {.ingress_bytes_per_second = 0, .digests = false, .costs = costs_},
                 static_cast<Requests&>(*this),
                 static_cast<Events&>(*this)};
+};
+
+/// Devices that are only told to flush.
+class FlushedDevices final : public memory::DeviceRuntime {
+ public:
+  [[nodiscard]] std::string version() const override { return {}; }
+  [[nodiscard]] int device_count() const override { return 2; }
+  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void*, ByteCount) const override { return {}; }
+  std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { return nullptr; }
+  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
+  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
+  void flush_remote_writes(int device) override { flushed.push_back(device); }
+
+  std::vector<int> flushed;
 };
 
 ByteCount bytes_of_parts(const std::vector<TransferPart>& parts) {
@@ -317,14 +330,42 @@ BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it
 BOOST_AUTO_TEST_CASE(fabrics_are_told_where_bytes_that_they_read_are_wanted) {
   for (const int device : {memory::on_host, 3}) {
     Bench bench(1);
-    bench.target_device = device;
-    bench.add(0, "read", 0);
+    bench.add(0, "read", 0, device);
     bench.run();
     BOOST_TEST(bench.all_in_place());
     BOOST_TEST(!bench.read_into.empty());
     const transport::MemoryPlace wanted{device < 0 ? MemoryKind::host : MemoryKind::cuda, device};
     BOOST_TEST(std::ranges::all_of(bench.read_into, [&](const auto& place) { return place == wanted; }));
   }
+}
+
+// A NIC's writes may be on their way to the device when the read has ended.
+BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_once_the_last_of_it_is_there) {
+  const auto devices = std::make_shared<FlushedDevices>();
+  memory::use_device_runtime(devices);
+  Bench bench(4);
+  bench.add(0, "read", 0, 1);
+  bench.add(1, "read", 1, 1);
+  bench.add(1, "read", 2);
+  bench.engine.pump();
+  BOOST_REQUIRE(bench.arriving.size() > 1U);
+  while (bench.arriving.size() > 1) {
+    const auto one = std::move(bench.arriving.front());
+    bench.arriving.pop_front();
+    one(std::nullopt);
+    BOOST_TEST(devices->flushed.empty());
+  }
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(!devices->flushed.empty());
+  BOOST_TEST(std::ranges::all_of(devices->flushed, [](int device) { return device == 1; }));
+  const std::size_t before = devices->flushed.size();
+  bench.add(0, "read", 3);  // into host memory
+  bench.run();
+  BOOST_TEST(devices->flushed.size() == before);
+  BOOST_TEST(bench.all_in_place());
+  BOOST_TEST(bench.failures == 0);
+  memory::use_device_runtime(nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
