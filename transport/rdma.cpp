@@ -137,6 +137,10 @@ std::string reading_transports(std::string_view chosen) {
   return fmt::format("{}", fmt::join(left, ","));
 }
 
+bool leaves_cuda(std::string_view chosen) {
+  return Selection(chosen).leaves({"cuda_copy", "cuda"});
+}
+
 std::vector<std::string> chosen_ports(std::vector<std::string> ports, std::string_view chosen) {
   const Selection selection(chosen);
   std::erase_if(ports, [&](const std::string& port) {

@@ -44,6 +44,8 @@ std::string too_little_to_pin(const std::optional<std::uint64_t>& pinnable);
 
 /// Of the transports that UCX reads by hardware with, those that a value of UCX_TLS leaves, separated by commas.
 std::string reading_transports(std::string_view chosen);
+/// Whether a value of UCX_TLS leaves UCX what it knows memory of NVIDIA GPUs by.
+bool leaves_cuda(std::string_view chosen);
 /// Whether a value of FI_PROVIDER leaves libfabric any provider that reads by hardware.
 bool leaves_hardware_providers(std::string_view chosen);
 /// Of these ports, those that a value of UCX_NET_DEVICES leaves.

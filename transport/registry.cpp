@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "memory/device.hpp"
 #include "support/environment.hpp"
 #include "support/module.hpp"
 #include "transport/collective.hpp"
@@ -51,7 +52,7 @@ static Viability probe(Asked asked) {
 static std::unique_ptr<Fabric> open() {
   const Viability viability = probe(Asked::by_name);
   if (!viability.viable) throw Error(ErrorCode::unsupported, "the ucx transport is off: " + viability.detail);
-  return table_of(module())->open();
+  return table_of(module())->open(&memory::device_runtime);
 }
 
 }  // namespace ucx
@@ -82,7 +83,7 @@ static Viability probe(Asked asked) {
 static std::unique_ptr<Fabric> open() {
   const Viability viability = probe(Asked::by_name);
   if (!viability.viable) throw Error(ErrorCode::unsupported, "the libfabric transport is off: " + viability.detail);
-  return table_of(module())->open();
+  return table_of(module())->open(&memory::device_runtime);
 }
 
 }  // namespace libfabric

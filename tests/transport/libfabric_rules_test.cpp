@@ -93,21 +93,35 @@ std::string refusal_of(const Shape& shape) {
 
 // Stands in for the library's.
 std::vector<Shape> answers;
+std::vector<Shape> answers_for_devices;  // when memory of GPUs is asked for
 int asked_mr_mode = 0;
 int fake_getinfo(std::uint32_t version, const char*, const char*, std::uint64_t, const fi_info* hints, fi_info** out) {
   if (version != v1_17) return -FI_EINVAL;
-  asked_mr_mode = hints->domain_attr->mr_mode;
+  const bool devices = (hints->caps & FI_HMEM) != 0;
+  if (devices != ((hints->domain_attr->mr_mode & FI_MR_HMEM) != 0)) return -FI_EINVAL;
+  if (!devices) asked_mr_mode = hints->domain_attr->mr_mode;
+  const std::vector<Shape>& all = devices ? answers_for_devices : answers;
   *out = nullptr;
-  for (auto next = answers.rbegin(); next != answers.rend(); ++next) {
+  for (auto next = all.rbegin(); next != all.rend(); ++next) {
     fi_info* const one = info_of(*next).release();
     one->next = *out;
     *out = one;
   }
-  return answers.empty() ? -FI_ENODATA : 0;
+  return all.empty() ? -FI_ENODATA : 0;
 }
 Provider found_among(std::vector<Shape> shapes, bool named = false) {
   answers = std::move(shapes);
-  return find_provider(fake_getinfo, v1_17, named);
+  return find_provider(fake_getinfo, v1_17, named, false);
+}
+Provider found_for_gpus(std::vector<Shape> plain, std::vector<Shape> with_devices) {
+  answers = std::move(plain);
+  answers_for_devices = std::move(with_devices);
+  return find_provider(fake_getinfo, v1_17, true, true);
+}
+Shape with_devices(Shape shape) {
+  shape.caps |= FI_HMEM;
+  shape.mr_mode |= FI_MR_HMEM;
+  return shape;
 }
 
 }  // namespace
@@ -247,6 +261,31 @@ BOOST_AUTO_TEST_CASE(hardware_is_taken_before_software_and_software_when_it_is_n
       "hardware reads for it; FI_PROVIDER has to name it");
   BOOST_TEST((asked_mr_mode & FI_MR_ENDPOINT) != 0);
   BOOST_TEST((asked_mr_mode & FI_MR_LOCAL) != 0);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_gpus_is_taken_where_a_provider_of_hardware_has_it_and_nothing_else_differs) {
+  const Provider both = found_for_gpus({tcp, efa}, {with_devices(efa)});
+  BOOST_TEST(both.rules.device_memory);
+  BOOST_TEST((both.info->caps & FI_HMEM) != 0U);
+  BOOST_TEST(protocol_of(both.rules) == protocol_of(rules_of(efa)));  // a peer without GPUs matches
+  const auto plain = [](const Provider& found, const char* provider) {
+    return found.rules.provider == provider && !found.rules.device_memory && (found.info->caps & FI_HMEM) == 0;
+  };
+  BOOST_TEST(plain(found_for_gpus({verbs}, {}), "verbs;ofi_rxm"));
+  BOOST_TEST(plain(found_for_gpus({verbs}, {verbs}), "verbs;ofi_rxm"));  // it was asked and has none
+  Shape other = with_devices(verbs);
+  other.device = "mlx5_1";
+  BOOST_TEST(plain(found_for_gpus({verbs}, {other}), "verbs;ofi_rxm"));
+  other = with_devices(efa);
+  other.mr_mode &= ~std::uint64_t{FI_MR_VIRT_ADDR};
+  BOOST_TEST(plain(found_for_gpus({efa}, {other}), "efa"));
+  BOOST_TEST(plain(found_for_gpus({tcp}, {with_devices(tcp)}), "tcp;ofi_rxm"));
+}
+
+BOOST_AUTO_TEST_CASE(a_provider_that_wants_device_memory_registered_and_does_not_take_it_is_refused) {
+  Shape shape = verbs;
+  shape.mr_mode |= FI_MR_HMEM;
+  BOOST_TEST(refusal_of(shape).find("memory of devices") != std::string::npos, refusal_of(shape));
 }
 
 BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 #include <rdma/fi_errno.h>
+#include <sys/uio.h>
 
 #include <iterator>
 #include <utility>
@@ -90,16 +91,30 @@ std::uint64_t Domain::draw_key() {
 
 std::shared_ptr<const ProviderRegistration> Domain::register_memory(const Memory& memory, std::uint64_t access,
                                                                     fid_ep* bound_to) {
+  const bool on_device = memory.place.kind == MemoryKind::cuda;
   fid_mr* raw = nullptr;
   int status = -FI_ENOKEY;  // as long as the key is somebody else's
   for (int draw = 0; draw < max_draws && status == -FI_ENOKEY; ++draw) {
-    status = fi_mr_reg(domain_.get(), memory.address, static_cast<std::size_t>(memory.bytes), access, 0,
-                       rules_.provider_keys ? 0 : draw_key(), 0, &raw, nullptr);
+    const iovec range{memory.address, static_cast<std::size_t>(memory.bytes)};
+    fi_mr_attr attributes{};
+    attributes.mr_iov = &range;
+    attributes.iov_count = 1;
+    attributes.access = access;
+    attributes.requested_key = rules_.provider_keys ? 0 : draw_key();
+    if (on_device) {
+      attributes.iface = FI_HMEM_CUDA;
+      attributes.device.cuda = memory.place.device;
+    }
+    status = fi_mr_regattr(domain_.get(), &attributes, 0, &raw);
   }
   RegistrationHandle handle(status == 0 ? raw : nullptr);
   if (handle && rules_.bound_regions) {
     status = fi_mr_bind(raw, &bound_to->fid, 0);
     if (status == 0) status = fi_mr_enable(raw);
+  }
+  if (status != 0 && on_device) {
+    throw Error(ErrorCode::unsupported,
+                fault_of(-status, fmt::format("register {} bytes of a device", memory.bytes).c_str()).message);
   }
   if (status != 0) {
     throw Error(ErrorCode::out_of_resources,

@@ -24,7 +24,8 @@ struct ProviderRegistration {
   Memory memory;
   RegistrationHandle handle;
   [[nodiscard]] bool covers(const Memory& range) const {
-    return range.address >= memory.address && range.address + range.bytes <= memory.address + memory.bytes;
+    return range.place == memory.place && range.address >= memory.address &&
+           range.address + range.bytes <= memory.address + memory.bytes;
   }
 };
 
@@ -43,7 +44,7 @@ class Domain {
   [[nodiscard]] bool arm(std::vector<fid*>& queues) const;
 
   /// For what is done with memory (FI_READ, FI_REMOTE_READ). `bound_to`: where regions are bound.
-  /// Errors: throws Error{out_of_resources}.
+  /// Errors: throws Error{out_of_resources}; Error{unsupported} for memory of a device.
   [[nodiscard]] std::shared_ptr<const ProviderRegistration> register_memory(const Memory& memory, std::uint64_t access,
                                                                             fid_ep* bound_to);
   /// Remembers it for reads into it, as long as somebody has it.

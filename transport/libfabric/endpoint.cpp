@@ -72,11 +72,6 @@ std::unique_ptr<RemoteRegion> LibfabricEndpoint::import_region(RegionKey key, By
 void LibfabricEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) {
   const auto& remote = own_region<LibfabricRemote>(region);
   check_ranges(ranges, max_read_ranges, remote.size_bytes);
-  for (const ReadRange& range : ranges) {
-    if (range.into.place.kind != MemoryKind::host) {
-      throw Error(ErrorCode::invalid_argument, "read() into memory that the libfabric transport does not know");
-    }
-  }
   watch();
   if (gone_) return state_->finished.add(this, std::move(done), gone_);
   if (!channel_) throw Error(ErrorCode::invalid_argument, "read() from a region of another endpoint");
@@ -87,10 +82,9 @@ Path LibfabricEndpoint::path(const MemoryPlace& place) const {
   const Rules& rules = state_->domain->rules();
   const bool host = place.kind == MemoryKind::host;
   Path path{.carrier = fmt::format("{}/{}", rules.provider, rules.device)};
-  if (!host) {
-    path.why_not = "the libfabric transport knows host memory only";
-    return path;
-  }
+  if (!host) path.why_not = state_->gpus->why_not(place.device);
+  if (!path.why_not.empty()) return path;
+  path.gpu_direct = !host;
   path.read = true;
   path.reads_need_peer = !rules.hardware;
   path.max_read_ranges = max_read_ranges;

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "support/descriptors.hpp"
+#include "transport/gpu_direct.hpp"
 #include "transport/libfabric/domain.hpp"
 
 namespace shardwire::transport::libfabric {
@@ -50,6 +51,7 @@ struct FabricState {
   std::shared_ptr<Domain> domain;  // owners: the fabric, its endpoints, its regions
   WakeDescriptor wake{};
   DueCompletions finished{};
+  std::shared_ptr<GpuDirect> gpus{};  // owners: this alone
 };
 
 }  // namespace shardwire::transport::libfabric

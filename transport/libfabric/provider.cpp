@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "transport/gpu_direct.hpp"
 #include "transport/libfabric/caches.hpp"
 
 namespace shardwire::transport::libfabric {
@@ -14,13 +15,17 @@ namespace {
 
 // The modes are those that we can live with; the answer says which of them we have to. No order of operations is asked for: a
 // list ends when all of it has.
-Info make_hints() {
+Info make_hints(bool device_memory) {
   Info hints(fi_allocinfo());
   if (!hints) throw Error(ErrorCode::out_of_resources, "no memory for what is asked of libfabric");
   hints->caps = FI_MSG | FI_RMA | FI_READ | FI_REMOTE_READ;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  if (device_memory) {
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+  }
   hints->domain_attr->threading = FI_THREAD_SAFE;  // memory is registered on any thread
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
@@ -33,11 +38,9 @@ std::string chosen() {
   return value == nullptr ? std::string() : value;
 }
 
-}  // namespace
-
-Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool named) {
+Provider find_best(GetInfo get_info, std::uint32_t library_version, bool named, bool device_memory) {
   fi_info* raw = nullptr;
-  const int status = get_info(api_version, nullptr, nullptr, 0, make_hints().get(), &raw);
+  const int status = get_info(api_version, nullptr, nullptr, 0, make_hints(device_memory).get(), &raw);
   const Info all(raw);
   Provider best;
   if (status != 0) {
@@ -65,11 +68,24 @@ Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool nam
   return best;
 }
 
+}  // namespace
+
+Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool named, bool gpus) {
+  Provider plain = find_best(get_info, library_version, named, false);
+  if (!gpus || !plain.rules.hardware) return plain;
+  Provider with_devices = find_best(get_info, library_version, named, true);
+  // Peers without GPUs have asked for the former, and what each means has to be the same.
+  const bool same = with_devices.rules.device_memory && with_devices.rules.device == plain.rules.device &&
+                    protocol_of(with_devices.rules) == protocol_of(plain.rules);
+  return same ? std::move(with_devices) : std::move(plain);
+}
+
 Provider find_provider(Asked asked) {
   const std::string& caches = why_caches_may_be_on();
   switch_caches_off();
   const std::string names = chosen();
-  Provider found = find_provider(fi_getinfo, fi_version(), asked == Asked::by_name && !names.empty());
+  Provider found =
+      find_provider(fi_getinfo, fi_version(), asked == Asked::by_name && !names.empty(), peer_memory().nvidia);
   if (found.rules.hardware) found.warning = caches;
   if (!found.info && !names.empty()) found.why_not += fmt::format(" (FI_PROVIDER is \"{}\")", names);
   return found;

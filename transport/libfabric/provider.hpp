@@ -18,8 +18,9 @@ struct Provider {
   std::string warning;  ///< what people should know of it
 };
 
-/// Hardware first. `named`: somebody has chosen providers (FI_PROVIDER), so that one of software will do.
-Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool named);
+/// Hardware first. `named`: somebody has chosen providers (FI_PROVIDER), so that one of software will do. `gpus`: one of hardware is
+/// asked for memory of GPUs too, and taken with that where nothing else changes by it.
+Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool named, bool gpus);
 /// Of this machine, as FI_PROVIDER says.
 Provider find_provider(Asked asked);
 

@@ -68,8 +68,15 @@ void ReadChannel::read(const RemoteKey& key, std::span<const ReadRange> ranges, 
   if (verdict_) return state_->finished.add(owner_, std::move(list->done), verdict_);
   if (opened_) {
     try {
-      list->local = register_ranges(*state_->domain, opened_.endpoint.get(), list->ranges);
+      list->local = register_ranges(*state_->domain, opened_.endpoint.get(), list->ranges, *state_->gpus);
     } catch (const Error& error) {
+      for (const ReadRange& range : list->ranges) {
+        if (range.into.place.kind != MemoryKind::cuda) continue;
+        // A restore that hears "cancelled" looks for another way, and is told then that this is none.
+        state_->gpus->rule_out(range.into.place.device,
+                               fmt::format("memory that was to be read into: {}", error.what()));
+        return state_->finished.add(owner_, std::move(list->done), Fault{ErrorCode::cancelled, error.what()});
+      }
       return state_->finished.add(owner_, std::move(list->done), Fault{error.code(), error.what()});
     }
   }

@@ -41,7 +41,8 @@ class ServedRegion final : public Region {
         const Memory mark{reinterpret_cast<std::byte*>(mark_.get()), sizeof(MarkValue), {}};
         mark_registration_ = serve(mark, serving, record.mark_key, record.mark_begin);
       }
-      if (domain_->rules().local_registration) domain_->add_reusable(registration_);
+      if (memory.place.kind == MemoryKind::cuda || domain_->rules().local_registration)
+        domain_->add_reusable(registration_);
     }
     append(key_, record);
     seal(key_);
@@ -67,6 +68,10 @@ class ServedRegion final : public Region {
   Bytes key_;
 };
 
+bool on_device(const ReadRange& range) {
+  return range.into.place.kind == MemoryKind::cuda;
+}
+
 std::uintptr_t page_of(const std::byte* address) {
   static const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   return reinterpret_cast<std::uintptr_t>(address) / page_bytes;
@@ -81,8 +86,8 @@ std::unique_ptr<Region> allocate_region(const std::shared_ptr<Domain>& domain, f
 }
 
 std::unique_ptr<Region> adopt_region(const std::shared_ptr<Domain>& domain, fid_ep* serving, std::uint64_t fabric,
-                                     const Memory& memory) {
-  require_host("libfabric", memory.place);
+                                     const Memory& memory, GpuDirect& gpus) {
+  if (memory.place.kind == MemoryKind::cuda) gpus.prepare(memory);
   return std::make_unique<ServedRegion<PrivateMemory>>(domain, serving, fabric, memory);
 }
 
@@ -103,9 +108,10 @@ RemoteKey decode_key(ByteView key, ByteCount size_bytes, std::uint64_t fabric, c
   return {record->key, record->begin, record->mark_key, record->mark_begin};
 }
 
-LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const ReadRange> ranges) {
+LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const ReadRange> ranges, GpuDirect& gpus) {
   LocalMemory local;
-  if (!domain.rules().local_registration || ranges.empty()) return local;
+  const bool any_on_device = std::ranges::any_of(ranges, on_device);
+  if ((!domain.rules().local_registration && !any_on_device) || ranges.empty()) return local;
   local.descriptors.resize(ranges.size());
   std::vector<std::size_t> order(ranges.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -119,14 +125,31 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
   };
   for (std::size_t next = 0; next < order.size();) {
     Memory run = ranges[order[next]].into;
+    const bool device = on_device(ranges[order[next]]);
+    if (!device && !domain.rules().local_registration) {
+      ++next;
+      continue;
+    }
     // A region of ours is bound to the endpoint that serves, where regions are bound at all.
     if (auto found = domain.rules().bound_regions ? nullptr : domain.find_reusable(run)) {
       use(next++, 1, found);
       continue;
     }
+    if (device) {
+      // All of the allocation, for the lists that follow while this one is under way.
+      const memory::DeviceAllocation allocation = gpus.prepare(run);
+      const Memory whole{const_cast<std::byte*>(allocation.address), allocation.bytes, run.place};
+      const auto registered = domain.register_memory(whole, FI_READ, reading);
+      if (!domain.rules().bound_regions) domain.add_reusable(registered);
+      std::size_t count = 1;
+      while (next + count < order.size() && registered->covers(ranges[order[next + count]].into)) ++count;
+      use(next, count, registered);
+      next += count;
+      continue;
+    }
     // Those behind it on the same page or on the next one: what lies between is mapped.
     std::size_t count = 1;
-    for (; next + count < order.size(); ++count) {
+    for (; next + count < order.size() && !on_device(ranges[order[next + count]]); ++count) {
       const Memory& range = ranges[order[next + count]].into;
       if (page_of(range.address) > page_of(run.address + run.bytes - 1) + 1) break;
       run.bytes = std::max<ByteCount>(run.bytes, static_cast<ByteCount>(range.address + range.bytes - run.address));

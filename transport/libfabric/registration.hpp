@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "transport/gpu_direct.hpp"
 #include "transport/libfabric/domain.hpp"
 
 namespace shardwire::transport::libfabric {
@@ -18,10 +19,11 @@ using MarkValue = std::uint64_t;  ///< of no meaning
 
 /// Any thread. `serving`: the endpoint that regions are read through; it lives longer. `fabric`: whose key it is.
 /// Errors: as Fabric::allocate and Fabric::adopt.
+/// `gpus`: what is known of devices whose memory is adopted.
 std::unique_ptr<Region> allocate_region(const std::shared_ptr<Domain>& domain, fid_ep* serving, std::uint64_t fabric,
                                         ByteCount size_bytes, const MemoryPlace& place);
 std::unique_ptr<Region> adopt_region(const std::shared_ptr<Domain>& domain, fid_ep* serving, std::uint64_t fabric,
-                                     const Memory& memory);
+                                     const Memory& memory, GpuDirect& gpus);
 
 /// Errors: throws Error{transport_failed} for one that is none, is for less than `size_bytes`, or is of another fabric than
 /// `fabric`.
@@ -33,7 +35,7 @@ struct LocalMemory {
   std::vector<void*> descriptors;  ///< one for each range; empty: none are needed
 };
 /// Registers what is no region of the domain's: for this once, since its owner may unmap it afterwards.
-/// Errors: throws Error{out_of_resources}.
-LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const ReadRange> ranges);
+/// Errors: throws Error{out_of_resources}; for memory of a device Error{unsupported}, as GpuDirect::prepare() does.
+LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const ReadRange> ranges, GpuDirect& gpus);
 
 }  // namespace shardwire::transport::libfabric

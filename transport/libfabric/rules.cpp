@@ -35,7 +35,7 @@ constexpr std::array known_providers{
 };
 
 constexpr std::uint64_t known_mr_modes =
-    FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_HMEM;
 constexpr std::uint64_t known_modes = FI_CONTEXT | FI_CONTEXT2;
 constexpr std::uint64_t needed_capabilities = FI_RMA | FI_READ | FI_REMOTE_READ;
 
@@ -76,6 +76,9 @@ std::string why_not(const fi_info& info) {
   if (info.domain_attr->mr_key_size == 0 || info.domain_attr->mr_key_size > sizeof(std::uint64_t)) {
     return fmt::format("its keys have {} bytes", info.domain_attr->mr_key_size);
   }
+  if ((mr_mode & FI_MR_HMEM) != 0 && (info.caps & FI_HMEM) == 0) {
+    return "it wants memory of devices registered, which it does not say to take";
+  }
   if (!is_hardware(text(info.fabric_attr->prov_name)) && (mr_mode & FI_MR_LOCAL) != 0) {
     return "it wants local memory registered that software has no use for";
   }
@@ -98,6 +101,7 @@ std::variant<Rules, std::string> rules_from(const fi_info& info, std::uint32_t l
                .provider_keys = (mr_mode & FI_MR_PROV_KEY) != 0,
                .bound_regions = (mr_mode & FI_MR_ENDPOINT) != 0,
                .local_registration = (mr_mode & FI_MR_LOCAL) != 0,
+               .device_memory = hardware && (info.caps & FI_HMEM) != 0,
                .close_ends_reads = may_be_closed_while_it_reads(hardware, library_version),
                .largest_key = largest_of(info.domain_attr->mr_key_size),
                .max_read_bytes = info.ep_attr->max_msg_size,

@@ -23,6 +23,7 @@ struct Rules {
   bool provider_keys = false;       ///< keys are the provider's choice, else ours
   bool bound_regions = false;       ///< a region is bound to an endpoint, then enabled
   bool local_registration = false;  ///< what is read into has to be registered as well
+  bool device_memory = false;       ///< memory of GPUs is taken as well, and is registered whatever is done with it
   bool close_ends_reads = true;     ///< an endpoint may be closed while it reads
   std::uint64_t largest_key = 0;    ///< that we may choose
   ByteCount max_read_bytes = 0;     ///< of one operation

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "transport/libfabric/endpoint.hpp"
+#include "transport/module.hpp"
 
 namespace shardwire::transport::libfabric {
 namespace {
@@ -20,6 +21,13 @@ constexpr std::size_t max_name_bytes = 1024;
 std::uint64_t random_id() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
+}
+
+std::string why_no_gpus(const Rules& rules) {
+  if (rules.device_memory) return {};
+  if (!rules.hardware) return "reads by software go into host memory only";
+  return fmt::format("{} of this libfabric does not take memory of GPUs (FI_HMEM), or there is no driver",
+                     rules.provider);
 }
 
 std::shared_ptr<FabricState> open_state() {
@@ -37,7 +45,7 @@ Bytes name_of(fid_ep* endpoint) {
 
 class LibfabricFabric final : public Fabric {
  public:
-  LibfabricFabric();
+  explicit LibfabricFabric(FindDevices find_devices);
   ~LibfabricFabric() override;
   LibfabricFabric(const LibfabricFabric&) = delete;
   LibfabricFabric& operator=(const LibfabricFabric&) = delete;
@@ -54,7 +62,7 @@ class LibfabricFabric final : public Fabric {
     return allocate_region(state_->domain, serving_.endpoint.get(), address_.fabric, size_bytes, place);
   }
   std::unique_ptr<Region> adopt(const Memory& memory) override {
-    return adopt_region(state_->domain, serving_.endpoint.get(), address_.fabric, memory);
+    return adopt_region(state_->domain, serving_.endpoint.get(), address_.fabric, memory, *state_->gpus);
   }
   std::unique_ptr<Endpoint> connect(PeerAddress at) override;
   void on_message(MessageHandler /*handler*/) override {}  // none ever comes
@@ -79,7 +87,14 @@ class LibfabricFabric final : public Fabric {
   std::string warning_ = state_->domain->warning();
 };
 
-LibfabricFabric::LibfabricFabric() {
+LibfabricFabric::LibfabricFabric(FindDevices find_devices) {
+  const auto try_with = [domain = state_->domain.get(), serving = serving_.endpoint.get()](const Memory& memory) {
+    static_cast<void>(domain->register_memory(memory, FI_REMOTE_READ | FI_READ, serving));
+  };
+  state_->gpus = std::make_shared<GpuDirect>(GpuDirect::Setup{.find_devices = find_devices,
+                                                              .why_never = why_no_gpus(state_->domain->rules()),
+                                                              .takes_chunks = true,
+                                                              .try_with = try_with});
   if (state_->domain->rules().provider == "efa" && emulates_reads(*serving_.endpoint).value_or(false)) {
     throw Error(
         ErrorCode::unsupported,
@@ -150,8 +165,8 @@ std::string LibfabricFabric::take_warning() {
 
 }  // namespace
 
-std::unique_ptr<Fabric> open() {
-  return std::make_unique<LibfabricFabric>();
+std::unique_ptr<Fabric> open(FindDevices find_devices) {
+  return std::make_unique<LibfabricFabric>(find_devices);
 }
 
 }  // namespace shardwire::transport::libfabric

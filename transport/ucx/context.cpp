@@ -35,11 +35,8 @@ bool user_has_chosen(const ucp_config_t* config) {
 }
 
 bool has_prefixes() {
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
-  return major > 1 || minor >= 14;
+  const Version version = version_of_library();
+  return version.major > 1 || version.minor >= 14;
 }
 
 Config read_config() {
@@ -54,11 +51,13 @@ void modify_component(ucp_config_t* config, const std::string& prefix, const std
   if (has_prefixes()) (void)ucp_config_modify(config, (prefix + name).c_str(), value);
 }
 
-Config serving_config() {
+Config serving_config(bool with_cuda) {
   Config config = read_config();
   ucp_config_t* const raw = config.get();
-  // Unasked, hardware alone: what listens on TCP trusts whoever connects.
-  if (!user_has_chosen(raw)) check(ucp_config_modify(raw, "TLS", "ib"), "choose UCX transports");
+  // Unasked, hardware alone: what listens on TCP trusts whoever connects. Without cuda_copy memory of GPUs would count as host
+  // memory; a UCX that does not have it goes without.
+  const char* const hardware = with_cuda ? "ib,cuda_copy" : "ib";
+  if (!user_has_chosen(raw)) check(ucp_config_modify(raw, "TLS", hardware), "choose UCX transports");
   // Endpoints over shared memory that can be cut off at once. Deaths are noticed by lifelines: UCX's own way needs 20 s.
   check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
   if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
@@ -87,8 +86,8 @@ ContextHandle open_context(const ucp_config_t* config, std::uint64_t features, c
 
 // No RMA, no atomics: UCX emulates them in software where the hardware has none, and then checks no key. The hardware of who
 // reads needs no feature here.
-ContextHandle open_serving_context() {
-  return open_context(serving_config().get(), UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, "open a UCX context");
+ContextHandle open_serving_context(bool with_cuda) {
+  return open_context(serving_config(with_cuda).get(), UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, "open a UCX context");
 }
 
 ContextHandle open_reading_context(const std::string& device, const std::string& transports) {
@@ -110,12 +109,22 @@ bool registers_on_any_thread(ucp_context* context) {
   return ucp_context_query(context, &attributes) == UCS_OK && attributes.thread_mode == UCS_THREAD_MODE_MULTI;
 }
 
+bool knows_cuda(ucp_context* context) {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return ucp_context_query(context, &attributes) == UCS_OK &&
+         (attributes.memory_types & (std::uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+Version version_of_library() {
+  Version version;
+  ucp_get_version(&version.major, &version.minor, &version.release);
+  return version;
+}
+
 std::string library_version() {
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
-  return fmt::format("ucx {}.{}.{}", major, minor, release);
+  const Version version = version_of_library();
+  return fmt::format("ucx {}.{}.{}", version.major, version.minor, version.release);
 }
 
 }  // namespace shardwire::transport::ucx

@@ -48,12 +48,13 @@ void await(Worker& worker, ucs_status_ptr_t request) {
 
 UcxEndpoint::UcxEndpoint(std::uint64_t own_fabric, Address peer, support::Descriptor lifeline,
                          std::shared_ptr<Worker> worker, std::shared_ptr<const Reading> reading,
-                         std::shared_ptr<Endpoints> all)
+                         std::shared_ptr<GpuDirect> gpus, std::shared_ptr<Endpoints> all)
     : own_fabric_(own_fabric),
       peer_(std::move(peer)),
       lifeline_(std::move(lifeline)),
       worker_(std::move(worker)),
       reading_(std::move(reading)),
+      gpus_(std::move(gpus)),
       all_(std::move(all)) {
   all_->reserve(all_->size() + 1);  // nothing may fail once there is a connection
   connection_ = std::make_unique<PeerConnection>(*worker_, peer_.worker);
@@ -181,11 +182,6 @@ void UcxEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
   if (!reads_) throw Error(ErrorCode::unsupported, "the peer cannot be read: " + path({}).why_not);
   const auto& remote = own_region<UcxRemote>(region);
   check_ranges(ranges, max_read_ranges, remote.size_bytes);
-  for (const ReadRange& range : ranges) {
-    if (range.into.place.kind != MemoryKind::host) {
-      throw Error(ErrorCode::invalid_argument, "read() into memory that the ucx transport does not know");
-    }
-  }
   if (peer_is_gone()) reads_->cut({ErrorCode::peer_lost, "the peer is gone"});
   reads_->read(remote.key, ranges, std::move(done));
 }
@@ -199,16 +195,17 @@ Path UcxEndpoint::path(const MemoryPlace& place) const {
             .reach = !all.empty() && std::all_of(all.begin(), all.end(), in_memory) ? Reach::host : Reach::network,
             .message = host};
   if (reads_) path.carrier += fmt::format(", reads by {}", reads_->carrier());
-  if (!host) {
-    path.why_not = "the ucx transport knows host memory only";
-  } else if (!reading_->possible()) {
+  if (!reading_->possible()) {
     path.why_not = reading_->why_not();
   } else if (!peer_.serves_reads) {
     path.why_not = "the peer does not let itself be read by hardware";
   } else if (!why_no_reads_.empty()) {
     path.why_not = why_no_reads_;
+  } else if (const std::string no_gpu = host ? std::string() : gpus_->why_not(place.device); !no_gpu.empty()) {
+    path.why_not = no_gpu;
   } else {
     path.read = true;
+    path.gpu_direct = !host;
     path.max_read_ranges = max_read_ranges;
     path.max_read_bytes = std::numeric_limits<ByteCount>::max();
     path.max_reads = max_reads;

@@ -27,7 +27,7 @@ class UcxEndpoint final : public Endpoint {
  public:
   /// `lifeline` may be none. Errors: throws Error{unsupported} when no transport of the worker reaches the address.
   UcxEndpoint(std::uint64_t own_fabric, Address peer, support::Descriptor lifeline, std::shared_ptr<Worker> worker,
-              std::shared_ptr<const Reading> reading, std::shared_ptr<Endpoints> all);
+              std::shared_ptr<const Reading> reading, std::shared_ptr<GpuDirect> gpus, std::shared_ptr<Endpoints> all);
   /// Bounded: gives what was sent a moment to leave, then cuts.
   ~UcxEndpoint() override;
   UcxEndpoint(const UcxEndpoint&) = delete;
@@ -72,6 +72,7 @@ class UcxEndpoint final : public Endpoint {
   support::Descriptor lifeline_;
   std::shared_ptr<Worker> worker_;          // owners: the fabric and its endpoints
   std::shared_ptr<const Reading> reading_;  // owners: the same
+  std::shared_ptr<GpuDirect> gpus_;         // the same
   std::shared_ptr<Endpoints> all_;          // owners: the fabric and its endpoints
   std::unique_ptr<PeerConnection> connection_;
   bool cut_ = false;

@@ -6,7 +6,7 @@
 namespace shardwire::transport::ucx {
 
 Viability probe(Asked asked);
-std::unique_ptr<Fabric> open();
+std::unique_ptr<Fabric> open(FindDevices find_devices);
 
 }  // namespace shardwire::transport::ucx
 

@@ -55,16 +55,10 @@ void on_read(void* request, ucs_status_t status, void* user_data) noexcept {
 
 }  // namespace
 
-Bytes encode_key(ucp_context* context, ucp_mem_h handle, const Memory& memory) {
+Bytes encode_key(const MappedMemory* mapped, const Memory& memory) {
   Bytes out;
   append(out, KeyRecord{.begin = reinterpret_cast<std::uintptr_t>(memory.address), .bytes = memory.bytes});
-  if (handle != nullptr) {
-    void* packed = nullptr;
-    std::size_t bytes = 0;
-    check(ucp_rkey_pack(context, handle, &packed, &bytes), "pack the key of a region");
-    append_bytes(out, ByteView(static_cast<const std::byte*>(packed), bytes));
-    ucp_rkey_buffer_release(packed);
-  }
+  if (mapped != nullptr) append_bytes(out, mapped->packed_key());
   seal(out);
   return out;
 }
@@ -131,13 +125,31 @@ void ReadChannel::read(std::shared_ptr<const RemoteKey> key, std::span<const Rea
   operation.reads.ranges.reserve(ranges.size());
   std::ranges::copy_if(ranges, std::back_inserter(operation.reads.ranges),
                        [](const ReadRange& range) { return !range.into.empty(); });
+  Outcome unregistered = register_targets(operation.reads);
   Operation* const list = worker_->add(std::move(operation));
+  if (unregistered) return worker_->finish(list, std::move(unregistered));
   if (list->reads.ranges.empty()) return worker_->finish(list, Outcome());
   if (list->reads.key->window() != window_.get()) {
     return worker_->finish(list, Outcome(Fault{ErrorCode::peer_lost, "the connection that knew the region has ended"}));
   }
   waiting_.push_back(list);
   post();
+}
+
+// "cancelled" is how a restore hears that it is to look for another way: that it reads into memory of the device was promised
+// before there was any.
+Outcome ReadChannel::register_targets(ReadList& list) const {
+  const auto on_device = [](const ReadRange& range) { return range.into.place.kind == MemoryKind::cuda; };
+  if (std::ranges::none_of(list.ranges, on_device)) return {};
+  list.into.resize(list.ranges.size());
+  try {
+    for (std::size_t i = 0; i < list.ranges.size(); ++i) {
+      if (on_device(list.ranges[i])) list.into[i] = device_.targets->around(list.ranges[i].into);
+    }
+  } catch (const Error& error) {
+    return Fault{ErrorCode::cancelled, error.what()};
+  }
+  return {};
 }
 
 bool ReadChannel::may_post() const {
@@ -187,6 +199,11 @@ void ReadChannel::post(Operation& operation) {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_MULTI_SEND;
   params.cb.send = on_read;
   params.user_data = &operation;
+  if (!list.into.empty() && list.into[list.next]) {
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH;
+    params.memory_type = UCS_MEMORY_TYPE_CUDA;
+    params.memh = list.into[list.next]->handle();
+  }
   const ucs_status_ptr_t request =
       ucp_get_nbx(connection_.handle(), range.into.address, static_cast<std::size_t>(range.into.bytes),
                   list.key->begin() + range.offset_bytes, list.key->handle(), &params);

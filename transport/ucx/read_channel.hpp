@@ -4,6 +4,7 @@
 #include <deque>
 #include <string>
 
+#include "transport/ucx/mapped_memory.hpp"
 #include "transport/ucx/peer_connection.hpp"
 
 namespace shardwire::transport::ucx {
@@ -11,7 +12,8 @@ namespace shardwire::transport::ucx {
 /// A NIC that reads.
 struct ReadingDevice {
   std::shared_ptr<Worker> worker;
-  std::shared_ptr<const int> peers;  ///< counts by its owners
+  std::shared_ptr<DeviceTargets> targets;  ///< owners: this and its copies
+  std::shared_ptr<const int> peers;        ///< counts by its owners
 };
 
 /// A peer's key as the NIC reads it, with the address that its region begins at.
@@ -65,6 +67,8 @@ class ReadChannel {
   [[nodiscard]] const std::string& carrier() const { return carrier_; }
 
  private:
+  /// What lies on devices. A fault: it cannot be.
+  Outcome register_targets(ReadList& list) const;
   void post(Operation& list);
   void end_failed();
   void finish(Operation* list);
@@ -79,7 +83,7 @@ class ReadChannel {
   std::optional<int> peer_domain_;  // that its keys have to be for
 };
 
-/// What a peer needs to read a region; without a handle, one of no bytes. Errors: throws Error.
-Bytes encode_key(ucp_context* context, ucp_mem_h handle, const Memory& memory);
+/// What a peer needs to read a region; without a mapping, one of no bytes. Errors: throws Error.
+Bytes encode_key(const MappedMemory* mapped, const Memory& memory);
 
 }  // namespace shardwire::transport::ucx

@@ -53,9 +53,9 @@ void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, 
 
 }  // namespace
 
-Reading::Reading(const std::shared_ptr<Worker>& serving) {
+Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const std::shared_ptr<GpuDirect>& gpus) {
   const ScopedLogSuppression no_log;
-  const std::string transports = reading_transports(chosen_value("UCX_TLS"));
+  std::string transports = reading_transports(chosen_value("UCX_TLS"));
   const std::vector<std::string> ports = chosen_ports(active_ports(), chosen_value("UCX_NET_DEVICES"));
   if (transports.empty()) {
     why_not_ = "UCX_TLS names no transport that reads by hardware";
@@ -65,14 +65,15 @@ Reading::Reading(const std::shared_ptr<Worker>& serving) {
     why_not_ = "this UCX was built without support for threads";
   }
   if (!why_not_.empty()) return;
+  if (with_cuda && leaves_cuda(chosen_value("UCX_TLS"))) transports += ",cuda_copy";
   const auto deadline = Clock::now() + proof_limit;
   Clock::duration port_limit = Clock::duration(proof_limit) / std::ssize(ports);
   for (const std::string& port : ports) {
     const auto began = Clock::now();
     try {
       support::require_descriptors(descriptors_of_port, "opening a port for reads");
-      const ReadingDevice device{std::make_shared<Worker>(open_reading_context(port, transports)),
-                                 std::make_shared<const int>()};
+      auto worker = std::make_shared<Worker>(open_reading_context(port, transports));
+      const ReadingDevice device{worker, std::make_shared<DeviceTargets>(worker, gpus), std::make_shared<const int>()};
       prove(device, serving, std::min(began + port_limit, deadline));
       devices_.push_back(device);
       port_limit = std::max<Clock::duration>(min_port_limit, port_limit_factor * (Clock::now() - began));

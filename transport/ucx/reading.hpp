@@ -14,7 +14,8 @@ namespace shardwire::transport::ucx {
 class Reading {
  public:
   /// Opens each and has it read a page of this process through `serving`. Bounded: 20 s.
-  explicit Reading(const std::shared_ptr<Worker>& serving);
+  /// `with_cuda`: so that they can read into memory of devices, of which `gpus` knows.
+  Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const std::shared_ptr<GpuDirect>& gpus);
 
   /// There is one: this process reads its peers, and lets them read.
   [[nodiscard]] bool possible() const { return !devices_.empty(); }

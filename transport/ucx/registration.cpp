@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/registration.hpp"
 
+#include <optional>
+#include <utility>
+
 #include "transport/private_region.hpp"
+#include "transport/ucx/mapped_memory.hpp"
 #include "transport/ucx/read_channel.hpp"
 
 namespace shardwire::transport::ucx {
@@ -12,37 +16,11 @@ template <typename Owned>
 class ServedRegion final : public Region {
  public:
   template <typename... Arguments>
-  explicit ServedRegion(std::shared_ptr<Worker> worker, Arguments&&... arguments)
-      : owned_(std::forward<Arguments>(arguments)...), worker_(std::move(worker)) {
+  explicit ServedRegion(const std::shared_ptr<Worker>& worker, Arguments&&... arguments)
+      : owned_(std::forward<Arguments>(arguments)...) {
     const Memory memory = owned_.memory();
-    if (memory.empty()) {
-      key_ = encode_key(nullptr, nullptr, memory);
-      return;
-    }
-    const ScopedLogSuppression no_log;
-    ucp_mem_map_params_t params{};
-    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-    params.address = memory.address;
-    params.length = static_cast<std::size_t>(memory.bytes);
-    const ucs_status_t status = ucp_mem_map(worker_->context(), &params, &handle_);
-    if (status != UCS_OK) {
-      throw Error(
-          ErrorCode::out_of_resources,
-          fmt::format("cannot register {} bytes with the NIC: {} (is the limit of locked memory, ulimit -l, too "
-                      "low?)",
-                      memory.bytes, ucs_status_string(status)));
-    }
-    try {
-      key_ = encode_key(worker_->context(), handle_, memory);
-    } catch (...) {
-      ucp_mem_unmap(worker_->context(), handle_);
-      throw;
-    }
-  }
-  ~ServedRegion() override {
-    if (handle_ == nullptr) return;
-    const ScopedLogSuppression no_log;
-    ucp_mem_unmap(worker_->context(), handle_);
+    if (!memory.empty()) mapped_.emplace(worker, memory);
+    key_ = encode_key(mapped_ ? &*mapped_ : nullptr, memory);
   }
   ServedRegion(const ServedRegion&) = delete;
   ServedRegion& operator=(const ServedRegion&) = delete;
@@ -51,8 +29,7 @@ class ServedRegion final : public Region {
 
  private:
   Owned owned_;
-  std::shared_ptr<Worker> worker_;  // whose context it is
-  ucp_mem_h handle_ = nullptr;
+  std::optional<MappedMemory> mapped_;  // none: of no bytes
   Bytes key_;
 };
 
@@ -65,8 +42,12 @@ std::unique_ptr<Region> allocate_region(const std::shared_ptr<Worker>& worker, b
   return std::make_unique<ServedRegion<PrivatePages>>(worker, size_bytes);
 }
 
-std::unique_ptr<Region> adopt_region(const std::shared_ptr<Worker>& worker, bool served, const Memory& memory) {
-  require_host("ucx", memory.place);
+std::unique_ptr<Region> adopt_region(const std::shared_ptr<Worker>& worker, bool served, const Memory& memory,
+                                     GpuDirect& gpus) {
+  if (memory.place.kind == MemoryKind::cuda) {
+    if (!served) throw Error(ErrorCode::unsupported, "the ucx transport reads nothing by hardware here");
+    gpus.prepare(memory);
+  }
   if (!served) return std::make_unique<PrivateMemory>(memory);
   return std::make_unique<ServedRegion<PrivateMemory>>(worker, memory);
 }

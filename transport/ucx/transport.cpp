@@ -10,6 +10,8 @@
 
 #include "support/descriptors.hpp"
 #include "transport/bytes.hpp"
+#include "transport/gpu_direct.hpp"
+#include "transport/module.hpp"
 #include "transport/ucx/endpoint.hpp"
 #include "transport/ucx/lifeline.hpp"
 #include "transport/ucx/registration.hpp"
@@ -91,7 +93,7 @@ std::uint64_t random_id() {
 
 class UcxFabric final : public Fabric {
  public:
-  UcxFabric();
+  explicit UcxFabric(FindDevices find_devices);
   ~UcxFabric() override;
   UcxFabric(const UcxFabric&) = delete;
   UcxFabric& operator=(const UcxFabric&) = delete;
@@ -108,7 +110,7 @@ class UcxFabric final : public Fabric {
     return allocate_region(worker_, reading_->possible(), size_bytes, place);
   }
   std::unique_ptr<Region> adopt(const Memory& memory) override {
-    return adopt_region(worker_, reading_->possible(), memory);
+    return adopt_region(worker_, reading_->possible(), memory, *gpus_);
   }
   std::unique_ptr<Endpoint> connect(PeerAddress at) override;
   void on_message(MessageHandler handler) override { handler_ = std::move(handler); }
@@ -129,12 +131,14 @@ class UcxFabric final : public Fabric {
   void end_departures(std::uint64_t fabric);
   void watch_peers();
   bool run_handlers();
+  [[nodiscard]] GpuDirect::Setup gpu_setup(FindDevices find_devices) const;
   void listen(int descriptor) const;
 
   std::uint64_t id_ = random_id();
   std::string domain_;
   support::Descriptor events_;
   std::shared_ptr<Worker> worker_;          // owners: the fabric, its endpoints and regions
+  std::shared_ptr<GpuDirect> gpus_;         // owners: the fabric, its endpoints and what reads for them
   std::shared_ptr<const Reading> reading_;  // owners: the fabric and its endpoints
   Lifeline lifeline_{id_};
   MessageHandler handler_;
@@ -143,16 +147,38 @@ class UcxFabric final : public Fabric {
   Clock::time_point next_watch_{};
 };
 
+// A UCX that is to know memory of GPUs looks at every pointer that it is given, so it is not where there is no such driver.
+bool may_have_gpus() {
+  static const bool driver = peer_memory().nvidia;
+  return driver;
+}
+
 std::shared_ptr<Worker> open_worker() {
   const ScopedLogSuppression no_log;
   support::require_descriptors(descriptors_to_open, "opening UCX");
-  auto worker = std::make_shared<Worker>(open_serving_context());
+  auto worker = std::make_shared<Worker>(open_serving_context(may_have_gpus()));
   worker->accept_messages();
   return worker;
 }
 
-UcxFabric::UcxFabric()
-    : events_(::epoll_create1(EPOLL_CLOEXEC)), worker_(open_worker()), reading_(std::make_shared<Reading>(worker_)) {
+GpuDirect::Setup UcxFabric::gpu_setup(FindDevices find_devices) const {
+  const Version version = version_of_library();
+  return {.find_devices = find_devices,
+          .why_never = why_no_gpus_in_ucx(version.major, version.minor, knows_cuda(worker_->context())),
+          .takes_chunks = ucx_takes_chunks(version.major, version.minor),
+          .try_with = [this](const Memory& memory) {
+            const MappedMemory served(worker_, memory);
+            for (const ReadingDevice& device : reading_->devices()) {
+              const MappedMemory read_into(device.worker, memory);
+            }
+          }};
+}
+
+UcxFabric::UcxFabric(FindDevices find_devices)
+    : events_(::epoll_create1(EPOLL_CLOEXEC)),
+      worker_(open_worker()),
+      gpus_(std::make_shared<GpuDirect>(gpu_setup(find_devices))),
+      reading_(std::make_shared<Reading>(worker_, may_have_gpus(), gpus_)) {
   // UCX promises nothing between versions on the wire before 1.16.
   const std::string version = library_version();
   const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE");
@@ -186,7 +212,7 @@ std::unique_ptr<Endpoint> UcxFabric::connect(PeerAddress at) {
   const Address peer = decode_address(at.address);
   end_departures(peer.fabric);
   support::Descriptor lifeline = at.same_host ? hold_lifeline(peer.fabric) : support::Descriptor();
-  auto endpoint = std::make_unique<UcxEndpoint>(id_, peer, std::move(lifeline), worker_, reading_, endpoints_);
+  auto endpoint = std::make_unique<UcxEndpoint>(id_, peer, std::move(lifeline), worker_, reading_, gpus_, endpoints_);
   if (endpoint->lifeline()) listen(endpoint->lifeline().get());
   return endpoint;
 }
@@ -282,8 +308,8 @@ bool UcxFabric::arm() {
 
 }  // namespace
 
-std::unique_ptr<Fabric> open() {
-  return std::make_unique<UcxFabric>();
+std::unique_ptr<Fabric> open(FindDevices find_devices) {
+  return std::make_unique<UcxFabric>(find_devices);
 }
 
 }  // namespace shardwire::transport::ucx

@@ -16,16 +16,24 @@ inline constexpr unsigned message_id = 1;  // the one active message
 /// Both sides have to agree, so it is part of the domain.
 inline constexpr const char* tcp_segment = "512K";
 
+struct Version {
+  unsigned major = 0, minor = 0, release = 0;
+};
+Version version_of_library();
 std::string library_version();
-/// For active messages, over what UCX_TLS names, else over hardware alone. Errors: throws Error when UCX cannot open it.
-ContextHandle open_serving_context();
+/// For active messages, over what UCX_TLS names, else over hardware alone, and with what it knows memory of GPUs by if so wanted.
+/// Errors: throws Error when UCX cannot open it.
+ContextHandle open_serving_context(bool with_cuda);
 /// For reads through one port, e.g. "mlx5_0:1", by these transports. Errors: the same.
 ContextHandle open_reading_context(const std::string& port, const std::string& transports);
 /// A variable of UCX, or what ucx.conf says instead.
 std::string chosen_value(const char* variable);
+/// Whether it knows memory of NVIDIA GPUs.
+bool knows_cuda(ucp_context* context);
 /// Whether this UCX can do so in that context.
 bool registers_on_any_thread(ucp_context* context);
 
+class MappedMemory;
 class RemoteKey;
 
 struct Operation;
@@ -43,7 +51,8 @@ struct ReadList {
   std::shared_ptr<const RemoteKey> key;
   std::shared_ptr<ReadWindow> window;
   std::vector<ReadRange> ranges;
-  std::size_t next = 0;  ///< to be posted
+  std::vector<std::shared_ptr<const MappedMemory>> into;  ///< of each range that lies on a device; empty: none does
+  std::size_t next = 0;                                   ///< to be posted
   int under_way = 0;
   ucs_status_t status = UCS_OK;
 };
