@@ -51,11 +51,33 @@ void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, 
   }
 }
 
+ReadingDevice open_port(const std::string& port, const std::string& transports, const std::shared_ptr<Worker>& serving,
+                        const std::shared_ptr<GpuDirect>& gpus, Clock::time_point deadline) {
+  support::require_descriptors(descriptors_of_port, "opening a port for reads");
+  auto worker = std::make_shared<Worker>(open_reading_context(port, transports));
+  ReadingDevice device{worker, std::make_shared<DeviceTargets>(worker, gpus), std::make_shared<const int>()};
+  prove(device, serving, deadline);
+  return device;
+}
+
+// What goes wrong with memory of GPUs is no reason not to read host memory; a trial finds out that this context has none.
+ReadingDevice open_best(const std::string& port, const std::string& transports, bool with_cuda,
+                        const std::shared_ptr<Worker>& serving, const std::shared_ptr<GpuDirect>& gpus,
+                        Clock::time_point deadline) {
+  if (with_cuda) {
+    try {
+      return open_port(port, transports + ",cuda_copy", serving, gpus, deadline);
+    } catch (const Error&) {
+    }
+  }
+  return open_port(port, transports, serving, gpus, deadline);
+}
+
 }  // namespace
 
 Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const std::shared_ptr<GpuDirect>& gpus) {
   const ScopedLogSuppression no_log;
-  std::string transports = reading_transports(chosen_value("UCX_TLS"));
+  const std::string transports = reading_transports(chosen_value("UCX_TLS"));
   const std::vector<std::string> ports = chosen_ports(active_ports(), chosen_value("UCX_NET_DEVICES"));
   if (transports.empty()) {
     why_not_ = "UCX_TLS names no transport that reads by hardware";
@@ -65,17 +87,14 @@ Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const s
     why_not_ = "this UCX was built without support for threads";
   }
   if (!why_not_.empty()) return;
-  if (with_cuda && leaves_cuda(chosen_value("UCX_TLS"))) transports += ",cuda_copy";
+  with_cuda = with_cuda && leaves_cuda(chosen_value("UCX_TLS"));
   const auto deadline = Clock::now() + proof_limit;
   Clock::duration port_limit = Clock::duration(proof_limit) / std::ssize(ports);
   for (const std::string& port : ports) {
     const auto began = Clock::now();
     try {
-      support::require_descriptors(descriptors_of_port, "opening a port for reads");
-      auto worker = std::make_shared<Worker>(open_reading_context(port, transports));
-      const ReadingDevice device{worker, std::make_shared<DeviceTargets>(worker, gpus), std::make_shared<const int>()};
-      prove(device, serving, std::min(began + port_limit, deadline));
-      devices_.push_back(device);
+      const auto until = std::min(began + port_limit, deadline);
+      devices_.push_back(open_best(port, transports, with_cuda, serving, gpus, until));
       port_limit = std::max<Clock::duration>(min_port_limit, port_limit_factor * (Clock::now() - began));
     } catch (const Error& error) {
       why_not_ += fmt::format("{}{}: {}", why_not_.empty() ? "" : "; ", port, error.what());
