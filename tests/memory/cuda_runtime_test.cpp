@@ -16,6 +16,7 @@
 #include "memory/fake_cuda.hpp"
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
+#include "transport/gpu_direct.hpp"
 
 namespace {
 
@@ -421,6 +422,20 @@ BOOST_FIXTURE_TEST_CASE(each_chunk_that_nics_are_shown_has_its_copies_synchronis
   const int of_host = 0;
   refused(ErrorCode::invalid_argument, "no memory of a device",
           [&] { runtime->prepare_for_nics(&of_host, sizeof(of_host)); });
+}
+
+BOOST_FIXTURE_TEST_CASE(what_nics_are_shown_is_whole_chunks_and_ends_with_the_last, ChunkFixture) {
+  const auto shown = [&](std::uint64_t offset, ByteCount bytes) {
+    auto* const first = reinterpret_cast<std::byte*>(fake.chunks_start + offset);
+    return transport::allocation_for_nics(*runtime, {first, bytes, {MemoryKind::cuda, 1}}, true);
+  };
+  refused(ErrorCode::unsupported, "not for NICs", [&] { (void)shown(0, 10); });
+  fake.gpu_direct = true;
+  const DeviceAllocation two = shown(chunk_bytes - 10, 20);
+  BOOST_TEST((two.address == address(0)));
+  BOOST_TEST(two.bytes == 2 * chunk_bytes);
+  BOOST_TEST((shown(chunk_bytes, chunk_bytes).address == address(chunk_bytes)));
+  refused(ErrorCode::unsupported, "not all of one allocation", [&] { (void)shown(3 * chunk_bytes - 10, 11); });
 }
 
 // --- which copies the engine makes ---

@@ -193,6 +193,7 @@ std::uint64_t answer_to(CUpointer_attribute attribute, std::uint64_t chunk) {
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return fake->chunks_start + chunk * FakeCuda::chunk_bytes;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return FakeCuda::chunk_bytes;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return fake->legacy_ipc ? 1 : 0;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return fake->gpu_direct ? 1 : 0;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return fake->handle_types;
     default: return 0;
   }

@@ -44,6 +44,7 @@ class FakeCuda {
   std::uint64_t chunks_start = 0;
   std::uint64_t chunk_count = 0;
   bool legacy_ipc = false;
+  bool gpu_direct = false;
   std::uint64_t handle_types = 0;
   int retained_handles = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> mapped;  ///< from another process: handle, address

@@ -150,6 +150,28 @@ BOOST_AUTO_TEST_CASE(a_key_of_another_fabric_is_refused) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(memory_of_a_device_is_not_read_into_by_software_and_a_restore_is_sent_elsewhere) {
+  const Deadline deadline(60s);
+  with_providers("tcp", [] {
+    Pair pair;
+    constexpr transport::MemoryPlace device{MemoryKind::cuda, 0};
+    const transport::Path path = pair.to_left->path(device);
+    require(!path.read && !path.gpu_direct, "it says that it reads there");
+    require_said(path.why_not, "host memory only");
+    const auto region = pair.left->allocate(100);
+    const auto remote = import_region(*pair.to_left, *region, 100);
+    Bytes into(100);
+    const transport::ReadRange range{0, {into.data(), into.size(), device}};
+    Result result;
+    pair.to_left->read(*remote, std::span(&range, 1), result.completion());
+    require(pair.until([&] { return result.done; }), "it never ends");
+    require(result.outcome && result.outcome->code == ErrorCode::cancelled, "it ends otherwise");
+    require(into == Bytes(100), "something was written");
+    read(*pair.to_left, *remote, 0, into, result.completion());
+    require(!pair.to_left->failed(), "the endpoint has failed");
+  });
+}
+
 // The caller goes elsewhere then, and may come back.
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(descriptors_may_run_out))
 BOOST_AUTO_TEST_CASE(a_region_that_cannot_be_imported_for_want_of_descriptors_can_be_later) {
