@@ -11,60 +11,19 @@
 #include "shardwire/error.hpp"
 #include "support/fake_root.hpp"
 #include "support/refused.hpp"
+#include "transport/gpu_driver.hpp"
 
 namespace {
 
 using namespace shardwire;
 using namespace shardwire::transport;
 using memory::DeviceAllocation;
+using test::driver;
+using test::Driver;
+using test::find_devices;
 using test::refused;
 
-constexpr ByteCount page = 64 * 1024;
-
-/// Two devices with some memory, of which nothing is touched.
-class Driver final : public memory::DeviceRuntime {
- public:
-  [[nodiscard]] std::string version() const override { return "a driver"; }
-  [[nodiscard]] int device_count() const override { return 2; }
-  [[nodiscard]] memory::DeviceDetails details(int /*device*/) const override { return device; }
-  [[nodiscard]] std::optional<DeviceAllocation> find(const void* address, ByteCount) const override {
-    if (freed) throw Error(ErrorCode::invalid_argument, "no memory is mapped there");
-    const auto* const at = static_cast<const std::byte*>(address);
-    if (at < allocation.address || at >= allocation.address + allocation.bytes) return {};
-    return allocation;
-  }
-  std::unique_ptr<memory::DeviceMemory> allocate(int number, ByteCount bytes) override {
-    allocated.push_back(number);
-    return std::make_unique<Trial>(bytes);
-  }
-  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
-  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
-  [[nodiscard]] bool in_use(int number) const override { return number == used; }
-  void prepare_for_nics(const void*, ByteCount bytes) override { prepared.push_back(bytes); }
-
-  memory::DeviceDetails device{.name = "GPU", .gpu_direct = true, .dma_buf = true};
-  std::vector<std::byte> storage = std::vector<std::byte>(4 * page);
-  DeviceAllocation allocation{
-      .device = 0, .address = storage.data(), .bytes = 4 * page, .number = 7, .legacy_ipc = true, .gpu_direct = true};
-  bool freed = false;
-  int used = 0;  ///< whose context there is
-  std::vector<int> allocated;
-  std::vector<ByteCount> prepared;
-
- private:
-  struct Trial final : memory::DeviceMemory {
-    explicit Trial(ByteCount size) : content(size) {}
-    [[nodiscard]] std::byte* address() const override { return content.data(); }
-    [[nodiscard]] ByteCount bytes() const override { return content.size(); }
-    mutable std::vector<std::byte> content;
-  };
-};
-
-std::shared_ptr<Driver> driver;  // NOLINT: who is asked has no argument for it
-
-memory::FoundRuntime find_devices() {
-  return {driver, driver ? "" : "no driver"};
-}
+constexpr ByteCount page = test::driver_page;
 
 struct Fixture {
   Fixture() { driver = std::make_shared<Driver>(); }
