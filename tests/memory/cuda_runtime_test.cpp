@@ -165,14 +165,116 @@ BOOST_FIXTURE_TEST_CASE(tables_under_way_are_not_overwritten_and_blocks_are_used
   }
   fake.run();
   for (unsigned i = 0; i < targets.size(); ++i) BOOST_TEST((targets[i] == expected(copy, sources[i].data())));
-  BOOST_TEST(fake.host_memory.size() == 5);
-  for (unsigned i = 0; i < 20; ++i) {
-    const std::vector<DeviceCopy> copies{{copy, sources[0].data(), targets[i % 5].data()}};
-    stream->copy(copies);
-    if (i % 5 == 4) fake.run();
+  // None of these is the same as another one.
+  std::vector<Digest128> digests(1);
+  Bytes target(300 * 30);
+  for (unsigned i = 0; i < 300; ++i) {
+    const std::vector<DeviceCopy> copies{{columns(1 + i, 100, 11, 30), sources[0].data(), target.data()}};
+    if (i < 40) stream->copy(copies);
+    if (i >= 40) stream->digest(copies, digests);
+    fake.run();
   }
-  BOOST_TEST(fake.host_memory.size() == 5);
-  BOOST_TEST(fake.device_memory.size() == 5);
+  BOOST_TEST(fake.host_memory.size() == 64);
+  BOOST_TEST(fake.device_memory.size() == 64);
+}
+
+/// A stream that is given the same batch again, elsewhere.
+struct RepeatFixture : Fixture {
+  static constexpr std::size_t shifted_by = 4096;
+  std::unique_ptr<DeviceStream> stream = runtime->open_stream(0);
+  alignas(256) std::byte source[2 * shifted_by];
+  alignas(256) std::byte target[2 * shifted_by];
+  const StridedCopy one = columns(20, 100, 11, 30);
+  const StridedCopy two = columns(20, 100, 60, 7);
+
+  RepeatFixture() {
+    const Bytes values = pattern(sizeof(source));
+    std::memcpy(source, values.data(), values.size());
+  }
+  void copy(std::size_t from, std::size_t to) {
+    stream->copy(std::vector<DeviceCopy>{{one, source + from, target + to}, {two, source + from, target + to + 600}});
+  }
+  /// Runs what is queued. How many tables and kernels there were.
+  std::pair<int, int> run() {
+    fake.run();
+    std::pair<int, int> seen;
+    for (const std::string& call : fake.calls) ++(call.starts_with("memcpy") ? seen.first : seen.second);
+    fake.calls.clear();
+    return seen;
+  }
+  void check(std::size_t from, std::size_t to) {
+    BOOST_TEST((content(target + to, 600) == expected(one, source + from)));
+    BOOST_TEST((content(target + to + 600, 140) == expected(two, source + from)));
+    std::memset(target, 0, sizeof(target));
+  }
+};
+
+BOOST_FIXTURE_TEST_CASE(a_batch_that_is_repeated_is_not_uploaded_again, RepeatFixture) {
+  copy(0, 0);
+  BOOST_TEST((run() == std::pair{1, 1}));
+  check(0, 0);
+  // Also while it is under way, and after others.
+  copy(0, 0);
+  copy(0, 0);
+  stream->copy(std::vector<DeviceCopy>{{two, source, target}});
+  copy(0, 0);
+  BOOST_TEST((run() == std::pair{1, 4}));
+  check(0, 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_table_serves_wherever_the_same_copies_lie, RepeatFixture) {
+  copy(0, 0);
+  run();
+  // As out of another staging slot, or into one; both are under way together.
+  copy(0, shifted_by);
+  copy(shifted_by, 0);
+  BOOST_TEST((run() == std::pair{0, 2}));
+  BOOST_TEST((content(target, 600) == expected(one, source + shifted_by)));
+  check(0, shifted_by);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_batch_that_lies_otherwise_has_a_table_of_its_own, RepeatFixture) {
+  copy(0, 0);
+  run();
+  for (const std::size_t shift : {1u, 8u, 16u, 128u}) {  // as alignment decides who copies what
+    copy(shift, 0);
+    BOOST_TEST((run() == std::pair{1, 1}));
+    check(shift, 0);
+    copy(0, shift);
+    BOOST_TEST((run() == std::pair{1, 1}));
+    check(0, shift);
+  }
+  // One of two has moved.
+  stream->copy(std::vector<DeviceCopy>{{one, source, target}, {two, source + 256, target + 600}});
+  BOOST_TEST((run() == std::pair{1, 1}));
+  BOOST_TEST((content(target + 600, 140) == expected(two, source + 256)));
+}
+
+BOOST_FIXTURE_TEST_CASE(digests_that_are_repeated_upload_nothing_and_arrive_each, RepeatFixture) {
+  std::vector<Digest128> first(2);
+  std::vector<Digest128> second(2);
+  const auto digest = [&](std::size_t from, std::vector<Digest128>& into) {
+    stream->digest(std::vector<DeviceCopy>{{one, source + from, nullptr}, {two, source + from, nullptr}}, into);
+  };
+  digest(0, first);
+  BOOST_TEST((run() == std::pair{2, 1}));  // the table up, and digests down
+  digest(0, first);
+  digest(shifted_by, second);
+  BOOST_TEST((run() == std::pair{2, 2}));
+  const auto low = [&](std::size_t at) { return static_cast<std::uint64_t>(source[at]); };
+  BOOST_TEST((first[0] == Digest128{low(11), 20}));
+  BOOST_TEST((first[1] == Digest128{low(60), 20}));
+  BOOST_TEST((second[0] == Digest128{low(shifted_by + 11), 20}));
+  BOOST_TEST((second[1] == Digest128{low(shifted_by + 60), 20}));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_table_that_failed_on_its_way_is_not_taken_for_one_that_is_there, RepeatFixture) {
+  fake.memcpy_status = cudaErrorNotSupported;
+  refused(ErrorCode::unsupported, "CUDA status 801", [&] { copy(0, 0); });
+  fake.memcpy_status = cudaSuccess;
+  copy(0, 0);
+  BOOST_TEST((run() == std::pair{1, 1}));
+  check(0, 0);
 }
 
 BOOST_FIXTURE_TEST_CASE(long_runs_over_the_bus_are_the_copy_engines, Fixture) {

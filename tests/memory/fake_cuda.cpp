@@ -138,6 +138,7 @@ cudaError_t event_destroy(cudaEvent_t event) {
 }
 
 cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (fake->memcpy_status != cudaSuccess) return fake->memcpy_status;
   fake->calls.push_back("memcpy " + std::to_string(bytes));
   return queue(stream, [=] { std::memcpy(to, from, bytes); });
 }
@@ -177,7 +178,8 @@ cudaError_t launch_digest(const TableView& table, Digest128* leaves, Digest128* 
   return queue(stream, [=] {
     for (std::uint64_t i = 0; i < table.size().leaves; ++i) leaves[i] = {.low = ~0ull, .high = ~0ull};
     for (std::uint64_t i = 0; i < table.size().copies; ++i) {
-      digests[i] = {.low = static_cast<std::uint64_t>(table.copies()[i].source[0]), .high = table.copies()[i].runs};
+      digests[i] = {.low = static_cast<std::uint64_t>(*table.source_of(table.copies()[i])),
+                    .high = table.copies()[i].runs};
     }
   });
 }

@@ -37,6 +37,7 @@ class FakeCuda {
   int driver_version = 13000;
   cudaError_t count_status = cudaSuccess;
   cudaError_t broken = cudaSuccess;
+  cudaError_t memcpy_status = cudaSuccess;
   std::size_t memory_left = ~std::size_t{0};
 
   /// Memory of device 1 in chunks of 1 MiB from here on, if any; it is not there to be used.

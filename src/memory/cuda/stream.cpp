@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/cuda/stream.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -102,17 +101,21 @@ void Stream::copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> 
   }
 }
 
-void Stream::upload(const WorkBlock& block, std::span<const std::byte> bytes) {
+WorkBlock& Stream::take_block(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes) {
+  if (WorkBlock* const known = blocks_.find(table, host_bytes, device_bytes)) return *known;
+  WorkBlock& block = blocks_.take(host_bytes, device_bytes);
+  const std::span<const std::byte> bytes = table.bytes();
   std::memcpy(block.host.get(), bytes.data(), bytes.size());
   platform_->check(platform_->api().memcpy_async(block.device.get(), block.host.get(), bytes.size(),
                                                  cudaMemcpyHostToDevice, stream_.get()),
                    "cudaMemcpyAsync of a table of copies");
+  block.table = table.size();
+  return block;
 }
 
 void Stream::copy_by_kernel(std::span<const DeviceCopy> copies) {
   const CopyTable table(copies);
-  WorkBlock& block = blocks_.take(table.bytes().size(), table.bytes().size());
-  upload(block, table.bytes());
+  WorkBlock& block = take_block(table, table.bytes().size(), table.bytes().size());
   platform_->check(platform_->api().launch_copy(table.view(block.device.get()), stream_.get()), "copy kernel");
   blocks_.give_back(block, stream_.get());
 }
@@ -126,19 +129,19 @@ void Stream::digest(std::span<const DeviceCopy> copies, std::span<Digest128> dig
   const CopyTable table(copies);
   const ByteCount table_bytes = aligned(table.bytes().size());
   const ByteCount leaves_bytes = table.size().leaves * sizeof(Digest128);
-  // Back on the host they take the place of the table, which has been uploaded by then.
-  WorkBlock& block = blocks_.take(std::max<ByteCount>(table_bytes, digests.size_bytes()),
-                                  table_bytes + leaves_bytes + digests.size_bytes());
-  upload(block, table.bytes());
+  WorkBlock& block =
+      take_block(table, table_bytes + digests.size_bytes(), table_bytes + leaves_bytes + digests.size_bytes());
+  std::byte* const back = block.host.get() + table_bytes;
   auto* const leaves = reinterpret_cast<Digest128*>(block.device.get() + table_bytes);
   auto* const roots = reinterpret_cast<Digest128*>(block.device.get() + table_bytes + leaves_bytes);
   platform_->check(platform_->api().launch_digest(table.view(block.device.get()), leaves, roots, stream_.get()),
                    "digest kernels");
-  platform_->check(platform_->api().memcpy_async(block.host.get(), roots, digests.size_bytes(), cudaMemcpyDeviceToHost,
-                                                 stream_.get()),
-                   "cudaMemcpyAsync of digests");
-  // Not straight to their place: cudaMemcpyAsync waits where that is not pinned.
-  call_when_done([from = block.host.get(), digests](const std::optional<Error>& error) {
+  platform_->check(
+      platform_->api().memcpy_async(back, roots, digests.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()),
+      "cudaMemcpyAsync of digests");
+  // Not straight to their place: cudaMemcpyAsync waits where that is not pinned. A callback holds up the stream, so that whoever uses
+  // the block next writes there later.
+  call_when_done([from = back, digests](const std::optional<Error>& error) {
     if (!error) std::memcpy(digests.data(), from, digests.size_bytes());
   });
   blocks_.give_back(block, stream_.get());

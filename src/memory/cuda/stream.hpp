@@ -9,6 +9,8 @@
 #include "memory/cuda/platform.hpp"
 #include "memory/cuda/work_blocks.hpp"
 #include "memory/device.hpp"
+#include "memory/device_copy/copy_table.hpp"
+#include "shardwire/types.hpp"
 
 namespace shardwire::memory::cuda {
 
@@ -30,7 +32,8 @@ class Stream final : public DeviceStream {
  private:
   void copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> calls);
   void copy_by_kernel(std::span<const DeviceCopy> copies);
-  void upload(const WorkBlock& block, std::span<const std::byte> bytes);
+  /// A block that has the table, on the device too, and room for so many bytes.
+  WorkBlock& take_block(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes);
 
   const std::shared_ptr<Platform> platform_;  // owners: the runtime, and what it has made
   const int device_;

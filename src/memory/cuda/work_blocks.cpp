@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <span>
 #include <utility>
 
 #include "memory/cuda/allocate.hpp"
@@ -11,6 +13,9 @@ namespace shardwire::memory::cuda {
 namespace {
 
 constexpr ByteCount min_block_bytes = 64u << 10;
+// So much is kept for tables that may come again.
+constexpr std::size_t max_kept_blocks = 64;
+constexpr ByteCount max_kept_bytes = 16u << 20;
 
 // Rounded up, so that few sizes come up.
 ByteCount rounded(ByteCount bytes) {
@@ -27,13 +32,37 @@ bool WorkBlocks::is_free(const WorkBlock& block) {
   return true;
 }
 
-WorkBlock& WorkBlocks::take(ByteCount host_bytes, ByteCount device_bytes) {
-  for (WorkBlock& block : blocks_) {
-    if (block.host_bytes < host_bytes || block.device_bytes < device_bytes || !is_free(block)) continue;
-    block.recorded = false;
-    return block;
+bool WorkBlocks::keeps_all_with(ByteCount more_bytes) const {
+  return blocks_.size() < max_kept_blocks && host_bytes_ + more_bytes <= max_kept_bytes;
+}
+
+WorkBlock& WorkBlocks::use(std::list<WorkBlock>::iterator block) {
+  block->recorded = false;
+  blocks_.splice(blocks_.end(), blocks_, block);
+  return *block;
+}
+
+// Compared whole: what is the same table does the same work, whoever asks for it, and whatever lies there by now.
+WorkBlock* WorkBlocks::find(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes) {
+  const std::span<const std::byte> bytes = table.bytes();
+  for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
+    const bool has_room = block->host_bytes >= host_bytes && block->device_bytes >= device_bytes;
+    if (!has_room || block->table != table.size()) continue;
+    if (std::memcmp(block->host.get(), bytes.data(), bytes.size()) == 0) return &use(block);
   }
+  return nullptr;
+}
+
+WorkBlock& WorkBlocks::take(ByteCount host_bytes, ByteCount device_bytes) {
   const ByteCount host = rounded(host_bytes);
+  if (!keeps_all_with(host)) {
+    for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
+      if (block->host_bytes >= host_bytes && block->device_bytes >= device_bytes && is_free(*block)) {
+        block->table = {};
+        return use(block);
+      }
+    }
+  }
   const ByteCount device = rounded(device_bytes);
   WorkBlock block{.host = allocate_on_host(platform_, host),
                   .device = allocate_on_device(platform_, device),
@@ -43,7 +72,9 @@ WorkBlock& WorkBlocks::take(ByteCount host_bytes, ByteCount device_bytes) {
   cudaEvent_t done = nullptr;
   platform_.check(platform_.api().event_create(&done, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   block.done.reset(done);
-  return blocks_.emplace_back(std::move(block));
+  blocks_.push_back(std::move(block));
+  host_bytes_ += host;
+  return blocks_.back();
 }
 
 void WorkBlocks::give_back(WorkBlock& block, cudaStream_t stream) {

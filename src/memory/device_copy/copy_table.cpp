@@ -29,6 +29,19 @@ std::uint64_t address_of(const std::byte* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer);
 }
 
+// The whole alignment below what comes first.
+TableBases bases_of(std::span<const DeviceCopy> copies) {
+  std::uint64_t source = ~std::uint64_t{0};
+  std::uint64_t target = ~std::uint64_t{0};
+  for (const DeviceCopy& next : copies) {
+    if (next.copy.bytes() == 0) continue;
+    source = std::min(source, address_of(next.source) + next.copy.source_span().first);
+    target = std::min(target, address_of(next.target) + next.copy.target_span().first);
+  }
+  const auto aligned = [](std::uint64_t address) { return address / base_alignment * base_alignment; };
+  return {reinterpret_cast<const std::byte*>(aligned(source)), reinterpret_cast<std::byte*>(aligned(target))};
+}
+
 void split_into_tiles(TableCopy& copy) {
   const std::uint64_t run = copy.run_bytes.value();
   std::uint64_t piece = run;
@@ -54,7 +67,7 @@ std::uint64_t tiles_of(const TableCopy& copy) {
 
 }  // namespace
 
-CopyTable::CopyTable(std::span<const DeviceCopy> copies) {
+CopyTable::CopyTable(std::span<const DeviceCopy> copies) : bases_(bases_of(copies)) {
   std::vector<std::uint64_t> first_tiles{0};
   std::vector<std::uint64_t> first_leaves{0};
   std::vector<TableCopy> rows;
@@ -65,14 +78,14 @@ CopyTable::CopyTable(std::span<const DeviceCopy> copies) {
   for (const DeviceCopy& next : copies) {
     TableCopy row;
     if (next.copy.bytes() > 0) {
-      row.source = next.source + next.copy.source_span().first;
-      row.target = next.target + next.copy.target_span().first;
+      row.source = address_of(next.source) + next.copy.source_span().first - address_of(bases_.source);
+      row.target = address_of(next.target) + next.copy.target_span().first - address_of(bases_.target);
       row.run_bytes = SmallDivisor(next.copy.run_bytes());
       row.runs = next.copy.runs();
       row.first_dim = static_cast<std::uint32_t>(dims.size());
       row.dims = static_cast<std::uint16_t>(next.copy.outer_dims());
-      std::uint64_t source_bits = address_of(row.source) | next.copy.run_bytes();
-      std::uint64_t target_bits = address_of(row.target);
+      std::uint64_t source_bits = row.source | next.copy.run_bytes();
+      std::uint64_t target_bits = row.target;
       for (std::size_t dim = 0; dim < row.dims; ++dim) {
         const StridedCopy::Dim around = next.copy.outer_dim(dim);
         dims.push_back({SmallDivisor(around.count), around.source_stride, around.target_stride});

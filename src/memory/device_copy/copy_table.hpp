@@ -10,20 +10,21 @@
 
 namespace shardwire::memory {
 
-/// Builds the table of a batch: once for a compiled plan, and uploaded once.
+/// The table of a batch.
 class CopyTable {
  public:
   explicit CopyTable(std::span<const DeviceCopy> copies);
 
-  /// What is to be uploaded.
+  /// What is to be uploaded: the same for copies that lie to each other as these do, wherever they lie.
   [[nodiscard]] std::span<const std::byte> bytes() const { return block_; }
   [[nodiscard]] const TableView::Size& size() const { return size_; }
   /// The table where its bytes have been copied to. Requires: aligned to 8 bytes.
-  [[nodiscard]] TableView view(const std::byte* block) const { return {size_, block}; }
+  [[nodiscard]] TableView view(const std::byte* block) const { return {size_, block, bases_}; }
   [[nodiscard]] TableView view() const { return view(block_.data()); }
 
  private:
   TableView::Size size_;
+  TableBases bases_;
   std::vector<std::byte> block_;
 };
 

@@ -37,14 +37,14 @@ SHARDWIRE_HOST_DEVICE inline void take_part(Tile& tile, const TableView& table, 
   const std::uint64_t run = number / copy.run_parts;
   const std::uint64_t part = number - run * copy.run_parts;
   tile.first.find(table, copy, run);
-  const std::uint64_t shift = misalignment(copy.target + tile.first.offset(0).target, tile_line_bytes);
+  const std::uint64_t shift = misalignment(table.target_of(copy) + tile.first.offset(0).target, tile_line_bytes);
   const std::uint64_t begin = part == 0 ? 0 : part * copy.part_bytes - shift;
   const std::uint64_t wanted_end = (part + 1) * copy.part_bytes - shift;
   const std::uint64_t end = wanted_end < copy.run_bytes.value() ? wanted_end : copy.run_bytes.value();
   tile.runs = begin < end ? 1 : 0;
   tile.bytes = begin < end ? static_cast<std::uint32_t>(end - begin) : 0;
-  tile.source = copy.source + begin;
-  tile.target = copy.target + begin;
+  tile.source = table.source_of(copy) + begin;
+  tile.target = table.target_of(copy) + begin;
 }
 
 SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, const TableView& table, const TableCopy& copy,
@@ -54,8 +54,8 @@ SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, const TableView& table, 
   tile.first.find(table, copy, run);
   tile.runs = left < copy.tile_runs ? static_cast<std::uint32_t>(left) : copy.tile_runs;
   tile.bytes = static_cast<std::uint32_t>(copy.run_bytes.value());
-  tile.source = copy.source;
-  tile.target = copy.target;
+  tile.source = table.source_of(copy);
+  tile.target = table.target_of(copy);
 }
 
 }  // namespace detail

@@ -19,7 +19,7 @@ class LeafStream {
   SHARDWIRE_HOST_DEVICE void find(const TableView& table, std::uint64_t number) {
     const std::uint64_t index = find_copy(table.first_leaves(), table.size().copies, number);
     const TableCopy& copy = table.copies()[index];
-    source_ = copy.source;
+    source_ = table.source_of(copy);
     run_bytes_ = copy.run_bytes;
     grain_ = copy.source_grain;
     const std::uint64_t begin = (number - table.first_leaves()[index]) * leaf_bytes;

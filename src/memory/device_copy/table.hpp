@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "memory/device_copy/host_device.hpp"
 #include "memory/device_copy/small_divisor.hpp"
 #include "shardwire/box.hpp"
 
-// A batch of strided copies in one block of bytes, as kernels read it. The block has no pointers into itself: it is built on the
-// host (memory/device_copy/copy_table.hpp) and uploaded as it is.
+// A batch of strided copies in one block of bytes, as kernels read it. The block has no pointers: it is built on the host
+// (memory/device_copy/copy_table.hpp), uploaded as it is, and serves for other memory where all lies as it did.
 namespace shardwire::memory {
 
 /// A copy is dealt out in tiles of at most about this many bytes, one to a block of threads.
@@ -21,11 +22,12 @@ struct TableDim {
   std::uint64_t source_stride = 0;
   std::uint64_t target_stride = 0;
 };
+static_assert(std::has_unique_object_representations_v<TableDim>);
 
 /// One copy. A tile has `tile_runs` whole runs, or one of the `run_parts` of a run.
 struct TableCopy {
-  const std::byte* source = nullptr;  ///< of the first run
-  std::byte* target = nullptr;
+  std::uint64_t source = 0;  ///< of the first run, from the base of the sources
+  std::uint64_t target = 0;
   SmallDivisor run_bytes;
   std::uint64_t runs = 0;
   std::uint64_t part_bytes = 0;  ///< of a run, whole lines of the target but at its ends; 0: runs are not split
@@ -37,9 +39,19 @@ struct TableCopy {
   std::uint8_t unit_bytes = 0;    ///< a slot is so many bytes, aligned on both sides; 0: an aligned 16 of the target
   std::uint8_t grain_bytes = 1;   ///< alignment of each run on both sides, and of its length; at most 16
   std::uint8_t source_grain = 1;  ///< the same of the source alone; at most 8
+  std::uint8_t unused[3] = {};    ///< tables are compared by their bytes
 };
+static_assert(std::has_unique_object_representations_v<TableCopy>);
 
-/// What a block holds, and where it lies. A kernel gets this as an argument.
+/// From where a table counts its sources and targets. Both are multiples of base_alignment, which is all of an address that a table
+/// depends on.
+struct TableBases {
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+};
+inline constexpr std::uint64_t base_alignment = 256;
+
+/// What a block holds, and where it and the copies lie. A kernel gets this as an argument.
 /// Ownership: borrows the block.
 class TableView {
  public:
@@ -48,11 +60,14 @@ class TableView {
     std::uint64_t dims = 0;
     std::uint64_t tiles = 0;
     std::uint64_t leaves = 0;  ///< of the tree digests of all
+
+    bool operator==(const Size&) const = default;
   };
 
   TableView() = default;
   /// Requires: `block` is aligned to 8 bytes.
-  TableView(const Size& size, const std::byte* block) : size_(size), block_(block) {}
+  TableView(const Size& size, const std::byte* block, const TableBases& bases)
+      : size_(size), block_(block), bases_(bases) {}
 
   /// Of the whole block.
   [[nodiscard]] static std::uint64_t block_bytes(const Size& size) {
@@ -72,6 +87,12 @@ class TableView {
   [[nodiscard]] SHARDWIRE_HOST_DEVICE const TableDim* dims() const {
     return reinterpret_cast<const TableDim*>(block_ + 2 * prefix_bytes(size_) + size_.copies * sizeof(TableCopy));
   }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const std::byte* source_of(const TableCopy& copy) const {
+    return bases_.source + copy.source;
+  }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE std::byte* target_of(const TableCopy& copy) const {
+    return bases_.target + copy.target;
+  }
 
  private:
   [[nodiscard]] SHARDWIRE_HOST_DEVICE static std::uint64_t prefix_bytes(const Size& size) {
@@ -80,6 +101,7 @@ class TableView {
 
   Size size_;
   const std::byte* block_ = nullptr;
+  TableBases bases_;
 };
 
 /// The copy that item `number` belongs to, by the sums of what comes before each. Requires: there is one, and not before `from`.
