@@ -109,10 +109,11 @@ class Contest {
   }
 
   MeasurementFacts run() {
-    held_.fill();
-    held_block_.store();
+    held_.fill(held_block_);
     // First touch is apart from what is measured.
-    if (!wanted_block_.bytes().empty()) std::memset(wanted_block_.bytes().data(), 1, wanted_block_.bytes().size());
+    if (!wanted_block_.on_device() && !wanted_block_.bytes().empty()) {
+      std::memset(wanted_block_.bytes().data(), 1, wanted_block_.bytes().size());
+    }
     make_spare();
     connect_tags();
     connect_reads();
@@ -278,10 +279,7 @@ class Contest {
   void verify(std::size_t turn) {
     TurnFacts& facts = facts_.turns[turn];
     if (!is_checked(turns_[turn])) return;
-    if (turns_[turn].kind != Turn::Kind::mpi) {
-      wanted_.spoil();
-      wanted_block_.store();
-    }
+    if (turns_[turn].kind != Turn::Kind::mpi) wanted_.spoil(wanted_block_);
     meet();
     if (turns_[turn].kind != Turn::Kind::restore) {
       if (turns_[turn].kind == Turn::Kind::read) read(turns_[turn]);
@@ -298,10 +296,7 @@ class Contest {
     if (facts.refused.empty()) facts.elements = check();
   }
 
-  [[nodiscard]] std::uint64_t check() const {
-    wanted_block_.load();
-    return static_cast<std::uint64_t>(wanted_.check());
-  }
+  [[nodiscard]] std::uint64_t check() const { return static_cast<std::uint64_t>(wanted_.check(wanted_block_)); }
 
   [[nodiscard]] MemoryFacts memory_of(MemoryWatch::Peak peak) const {
     ByteCount shared_arenas = 0;

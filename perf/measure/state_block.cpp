@@ -60,6 +60,28 @@ View StateBlock::view_of(const std::byte* place) const {
   return {.data = data, .kind = MemoryKind::cuda, .device = device_};
 }
 
+void StateBlock::move_to_device(std::vector<memory::ValueBox>& boxes) const {
+  std::erase_if(boxes, [](const memory::ValueBox& box) { return box.elements == 0; });
+  for (memory::ValueBox& box : boxes) box.first = memory_->address() + (box.first - bytes_.data());
+}
+
+bool StateBlock::fill(std::vector<memory::ValueBox> boxes) const {
+  if (!memory_) return false;
+  move_to_device(boxes);
+  if (!stream_->fill(boxes)) return false;
+  await(*stream_);
+  return true;
+}
+
+std::optional<std::uint64_t> StateBlock::count_wrong(std::vector<memory::ValueBox> boxes) const {
+  if (!memory_) return std::nullopt;
+  move_to_device(boxes);
+  std::uint64_t wrong = 0;
+  if (!stream_->count_wrong(boxes, wrong)) return std::nullopt;
+  await(*stream_);
+  return wrong;
+}
+
 void StateBlock::transfer(bool to_device) const {
   if (!memory_) return;
   const auto pinned = runtime_->allocate_host(std::min<ByteCount>(pinned_bytes, bytes_.size()));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "memory/device.hpp"
 #include "shardwire/session.hpp"
@@ -18,7 +21,8 @@ struct StatePlace {
 /// Of a member: devices are taken in turn by the members of a host. Asks the runtime where `kind` is a device's.
 StatePlace place_of(MemoryKind kind, int member, bool ordinary = false);
 
-/// Memory for one side of a member's state. Values are made and checked here; on a device that is done in a mirror on the host.
+/// Memory for one side of a member's state. Values are made and checked on the device where its runtime does that, else in a mirror on
+/// the host.
 class StateBlock {
  public:
   /// Zeros, or on a device anything. Errors: as Session::allocate() and memory::DeviceRuntime.
@@ -29,6 +33,9 @@ class StateBlock {
   /// What a catalog says of the memory behind a place in bytes(); null stays null.
   [[nodiscard]] View view_of(const std::byte* place) const;
   [[nodiscard]] bool on_device() const { return runtime_ != nullptr; }
+  /// Fills or checks the boxes, whose places are in bytes(), where they really lie; waits. False, nothing: this is for the mirror, or the host.
+  [[nodiscard]] bool fill(std::vector<memory::ValueBox> boxes) const;
+  [[nodiscard]] std::optional<std::uint64_t> count_wrong(std::vector<memory::ValueBox> boxes) const;
   /// Makes the state what bytes() is; nothing to do on the host.
   void store() const { transfer(true); }
   /// Makes bytes() what the state is.
@@ -39,6 +46,7 @@ class StateBlock {
 
  private:
   void transfer(bool to_device) const;
+  void move_to_device(std::vector<memory::ValueBox>& boxes) const;
 
   int device_;
   Arena arena_;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "case/values.hpp"
+#include "perf/measure/value_box.hpp"
 #include "support/checked.hpp"
 
 namespace shardwire::perf {
@@ -76,6 +77,37 @@ ElementCount StateMemory::check() const {
   each([&](const ElementValues& values, const PlacedBox& placed, std::byte* at) { values.check(placed, at, check); });
   if (check.first) throw std::runtime_error("wrong element after a restore: " + to_string(*check.first));
   return check.elements;
+}
+
+std::vector<memory::ValueBox> StateMemory::boxes(bool complement) const {
+  std::vector<memory::ValueBox> boxes;
+  each([&](const ElementValues& values, const PlacedBox& placed, std::byte* at) {
+    boxes.push_back(value_box(values, placed, at, complement));
+  });
+  return boxes;
+}
+
+void StateMemory::fill(const StateBlock& block) const {
+  if (block.fill(boxes(false))) return;
+  fill();
+  block.store();
+}
+
+void StateMemory::spoil(const StateBlock& block) const {
+  if (block.fill(boxes(true))) return;
+  spoil();
+  block.store();
+}
+
+ElementCount StateMemory::check(const StateBlock& block) const {
+  const std::vector<memory::ValueBox> expected = boxes(false);
+  if (block.count_wrong(expected) != 0) {
+    block.load();  // to say what is wrong
+    return check();
+  }
+  ElementCount elements = 0;
+  for (const memory::ValueBox& box : expected) elements += static_cast<ElementCount>(box.elements);
+  return elements;
 }
 
 PlacedBox placed_around(const TensorLayout& tensor, Rank rank, const Box& box) {

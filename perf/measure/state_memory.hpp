@@ -34,6 +34,10 @@ class StateMemory {
   void spoil() const;
   /// Elements compared. Errors: throws std::runtime_error naming the first that is wrong.
   [[nodiscard]] ElementCount check() const;
+  /// The same where the state really lies. `block`: whose bytes() it lies in.
+  void fill(const StateBlock& block) const;
+  void spoil(const StateBlock& block) const;
+  [[nodiscard]] ElementCount check(const StateBlock& block) const;
 
   /// Requires: takes_part().
   [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
@@ -43,6 +47,7 @@ class StateMemory {
  private:
   template <typename Visit>
   void each(Visit visit) const;
+  [[nodiscard]] std::vector<memory::ValueBox> boxes(bool complement) const;
 
   Rank place_{};
   int ranks_ = 0;

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "support/splitmix64.hpp"
+
 namespace shardwire {
 namespace {
 
@@ -15,12 +17,7 @@ static_assert(std::endian::native == std::endian::little);  // elements are stor
 
 constexpr std::uint64_t generation_step = 0xD1B54A32D192ED03U;
 
-inline std::uint64_t splitmix64(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31);
-}
+using support::splitmix64;
 
 // Calls row(global index, local element, length) for stretches that are contiguous in the tensor and in the local buffer.
 template <typename Row>

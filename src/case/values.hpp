@@ -30,7 +30,9 @@ class ElementValues {
  public:
   ElementValues(TensorSpec spec, std::uint64_t generation);
 
-  /// The number behind one element.
+  [[nodiscard]] const TensorSpec& spec() const { return spec_; }
+  /// The number behind one element is splitmix64(seed() ^ index).
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t number_at(std::uint64_t index) const;
   /// Writes the values of one box to where it lies in a rank's local buffer.
   void fill(const PlacedBox& placed, std::byte* local) const;

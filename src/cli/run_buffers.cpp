@@ -9,6 +9,7 @@
 
 #include "geometry/footprint.hpp"
 #include "geometry/placed_boxes.hpp"
+#include "perf/measure/value_box.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
@@ -124,16 +125,39 @@ void SideBuffers::find_padding(const Buffer& buffer) {
   }
 }
 
-void SideBuffers::fill(std::uint64_t generation, bool complement) {
+template <typename Visit>
+void SideBuffers::each_box(std::uint64_t generation, Visit visit) const {
   for (const auto* list : {&parts_, &values_}) {
     for (const Slice& part : *list) {
       const ElementValues values(*part.spec, generation);
-      for (const PlacedBox& placed : part.boxes) {
-        complement ? values.fill_complement(placed, part.data) : values.fill(placed, part.data);
-      }
+      for (const PlacedBox& placed : part.boxes) visit(values, placed, part, list == &values_);
       alive_();
     }
   }
+}
+
+std::vector<memory::ValueBox> SideBuffers::boxes(std::uint64_t generation, bool complement) const {
+  std::vector<memory::ValueBox> boxes;
+  each_box(generation, [&](const ElementValues& values, const PlacedBox& placed, const Slice& part, bool) {
+    boxes.push_back(perf::value_box(values, placed, part.data, complement));
+  });
+  for (const Padding& padding : padding_) {
+    memory::ValueBox& box = boxes.emplace_back();
+    box.first = padding.data;
+    box.elements = padding.bytes;
+    box.keep = 0;
+    box.flip = ~std::uint64_t{0};
+    box.dims = 1;
+    box.dim[0] = {padding.bytes, 1, 1};
+  }
+  return boxes;
+}
+
+void SideBuffers::fill(std::uint64_t generation, bool complement) {
+  if (memory_.on_device() && memory_.fill(boxes(generation, complement))) return;
+  each_box(generation, [&](const ElementValues& values, const PlacedBox& placed, const Slice& part, bool) {
+    complement ? values.fill_complement(placed, part.data) : values.fill(placed, part.data);
+  });
   for (const Padding& padding : padding_) std::memset(padding.data, poison, padding.bytes);
   memory_.store();
 }
@@ -148,15 +172,23 @@ Catalog SideBuffers::catalog(std::uint64_t generation) const {
 }
 
 void SideBuffers::check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const {
-  for (const auto* list : {&parts_, &values_}) {
-    for (const Slice& part : *list) {
-      const ElementValues expected(*part.spec, generation);
-      for (const PlacedBox& placed : part.boxes) {
-        expected.check(placed, part.data, list == &parts_ ? elements : values);
-      }
-      alive_();
-    }
+  if (!memory_.on_device() || memory_.count_wrong(boxes(generation, false)) != 0) {
+    memory_.load();  // what is wrong is said from here
+    check_in_mirror(generation, elements, values);
+    return check_padding();
   }
+  each_box(generation, [&](const ElementValues&, const PlacedBox& placed, const Slice&, bool is_value) {
+    (is_value ? values : elements).elements += placed.box.volume();
+  });
+}
+
+void SideBuffers::check_in_mirror(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const {
+  each_box(generation, [&](const ElementValues& expected, const PlacedBox& placed, const Slice& part, bool is_value) {
+    expected.check(placed, part.data, is_value ? values : elements);
+  });
+}
+
+void SideBuffers::check_padding() const {
   for (const Padding& padding : padding_) {
     const std::byte* const first = padding.data;
     const std::byte* const end = first + padding.bytes;

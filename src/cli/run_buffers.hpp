@@ -25,8 +25,6 @@ class SideBuffers {
   void fill(std::uint64_t generation, bool complement);
   /// Declares it all, in an order that all ranks share. One-element tensors are replicated, whatever their rule says.
   [[nodiscard]] Catalog catalog(std::uint64_t generation) const;
-  /// Reads all of it. Before check().
-  void load() const { memory_.load(); }
   /// Compares every element. One-element tensors add to `values`, the others to `elements`.
   /// Errors: throws Error{internal} when padding is not as fill() left it.
   void check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
@@ -51,6 +49,12 @@ class SideBuffers {
   };
 
   void find_padding(const Buffer& buffer);
+  /// Calls visit(values, placed, slice, is_value) for all boxes.
+  template <typename Visit>
+  void each_box(std::uint64_t generation, Visit visit) const;
+  [[nodiscard]] std::vector<memory::ValueBox> boxes(std::uint64_t generation, bool complement) const;
+  void check_in_mirror(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
+  void check_padding() const;
 
   const Case* job_;
   int ranks_;

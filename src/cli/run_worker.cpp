@@ -260,7 +260,6 @@ class Worker {
     say("check");
     ValueCheck elements;
     ValueCheck values;
-    wanted_->load();
     wanted_->check(generation, elements, values);
     result_.elements = elements.elements;
     if (elements.wrong + values.wrong == 0) ++verified_repeats_;

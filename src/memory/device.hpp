@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/device_copy/value_box.hpp"
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
 #include "shardwire/error.hpp"
@@ -99,6 +100,10 @@ class DeviceStream {
   /// Tree digests (memory/tree_digest.hpp) of what each copy would read, in their order, into `digests`, which is borrowed until
   /// the stream is past it.
   virtual void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) = 0;
+  /// For programs that try restores: writes what the boxes say, or adds the number of elements that are not so to `wrong`,
+  /// which is borrowed until the stream is past it. False: this stream makes no values, and nothing is queued.
+  virtual bool fill(std::span<const ValueBox> /*boxes*/) { return false; }
+  virtual bool count_wrong(std::span<const ValueBox> /*boxes*/, std::uint64_t& /*wrong*/) { return false; }
   /// `done` runs once, on a thread of the runtime, when everything queued so far is over. It may not call the runtime.
   virtual void call_when_done(Done done) = 0;
   /// For libraries that queue work of their own: the runtime's handle (a cudaStream_t). Null: it has none.

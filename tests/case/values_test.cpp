@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "case/values.hpp"
+#include "perf/measure/value_box.hpp"
 
 namespace {
 
@@ -63,6 +64,49 @@ BOOST_AUTO_TEST_CASE(of_a_part_are_those_of_the_whole) {
     values.check(part, local.data(), check);
     BOOST_TEST(check.elements == 12);
     BOOST_TEST(check.wrong == 0);
+  }
+}
+
+// By the kernels' own code, one thread after the other.
+BOOST_AUTO_TEST_CASE(of_a_device_are_those_of_the_host) {
+  constexpr std::uint32_t threads = 3;
+  for (const DType dtype : all_dtypes) {
+    const std::size_t item = item_size(dtype);
+    const ElementValues values({{"w", "m"}, dtype, {30, 40, 50}}, 3);
+    // The first takes more than one chunk.
+    const std::vector<PlacedBox> parts{{{{0, 1, 1}, {29, 20, 49}}, 2, {1200, 50, 1}},
+                                       {{{29, 2, 3}, {1, 5, 6}}, 34'900, {30, 6, 1}},
+                                       {{{29, 2, 3}, {0, 5, 6}}, 34'990, {30, 6, 1}}};
+    for (const bool complement : {false, true}) {
+      Bytes host(35'000 * item);
+      Bytes device(35'000 * item);
+      std::vector<memory::ValueBox> boxes;
+      for (const PlacedBox& part : parts) {
+        complement ? values.fill_complement(part, host.data()) : values.fill(part, host.data());
+        boxes.push_back(perf::value_box(values, part, device.data(), complement));
+      }
+      const memory::ValueTable table(boxes);
+      BOOST_TEST(table.view().chunks() == 5);
+      const auto each = [&](auto&& work) {
+        std::uint64_t sum = 0;
+        for (std::uint64_t chunk = 0; chunk < table.view().chunks(); ++chunk) {
+          for (std::uint32_t thread = 0; thread < threads; ++thread) sum += work(chunk, thread);
+        }
+        return sum;
+      };
+      const auto wrong = [&] {
+        return each([&](std::uint64_t chunk, std::uint32_t thread) {
+          return memory::count_wrong_of_chunk(table.view(), chunk, thread, threads);
+        });
+      };
+      each([&](std::uint64_t chunk, std::uint32_t thread) {
+        return memory::fill_chunk(table.view(), chunk, thread, threads), 0;
+      });
+      BOOST_TEST((device == host));
+      BOOST_TEST(wrong() == 0);
+      for (const std::size_t at : {std::size_t{2}, std::size_t{34'929}}) device[at * item] ^= std::byte{0x10};
+      BOOST_TEST(wrong() == 2);
+    }
   }
 }
 

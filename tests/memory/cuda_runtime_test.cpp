@@ -16,6 +16,7 @@
 #include "memory/fake_cuda.hpp"
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
+#include "support/splitmix64.hpp"
 #include "transport/gpu_direct.hpp"
 
 namespace {
@@ -308,6 +309,36 @@ BOOST_FIXTURE_TEST_CASE(digests_arrive_with_the_end_of_the_work, Fixture) {
   BOOST_TEST(done == 1);
   BOOST_TEST((digests[0] == Digest128{.low = static_cast<std::uint64_t>(source[5]), .high = 300}));
   BOOST_TEST((digests[1] == Digest128{.low = static_cast<std::uint64_t>(source[10]), .high = 40}));
+}
+
+BOOST_FIXTURE_TEST_CASE(values_are_made_and_counted_by_kernels, Fixture) {
+  const auto stream = runtime->open_stream(1);
+  std::vector<std::uint32_t> target(100);
+  ValueBox box;  // every other one of 50
+  box.first = reinterpret_cast<std::byte*>(target.data());
+  box.elements = 50;
+  box.seed = 99;
+  box.index = 1000;
+  box.item_bytes = 4;
+  box.dims = 2;
+  box.dim[0] = {5, 100, 80};
+  box.dim[1] = {10, 1, 8};
+  BOOST_TEST(stream->fill({&box, 1}));
+  BOOST_TEST(target[0] == 0u);
+  fake.run();
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    BOOST_TEST(target[2 * i] == static_cast<std::uint32_t>(support::splitmix64(99 ^ (1000 + i / 10 * 100 + i % 10))));
+    BOOST_TEST(target[2 * i + 1] == 0u);
+  }
+  std::uint64_t wrong = 7;
+  BOOST_TEST(stream->count_wrong({&box, 1}, wrong));
+  fake.run();
+  BOOST_TEST(wrong == 7u);
+  target[0] ^= 1;
+  target[98] ^= 1u << 31;
+  BOOST_TEST(stream->count_wrong({&box, 1}, wrong));
+  fake.run();
+  BOOST_TEST(wrong == 9u);
 }
 
 BOOST_FIXTURE_TEST_CASE(what_is_no_event_is_refused, Fixture) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "memory/device_copy/copy_tile.hpp"
+#include "memory/device_copy/value_box.hpp"
 
 namespace shardwire::test {
 namespace {
@@ -184,6 +185,20 @@ cudaError_t launch_digest(const TableView& table, Digest128* leaves, Digest128* 
   });
 }
 
+cudaError_t launch_fill(const memory::ValueView& values, cudaStream_t stream) {
+  return queue(stream, [values] {
+    for (std::uint64_t chunk = 0; chunk < values.chunks(); ++chunk) memory::fill_chunk(values, chunk, 0, 1);
+  });
+}
+
+cudaError_t launch_count_wrong(const memory::ValueView& values, std::uint64_t* wrong, cudaStream_t stream) {
+  return queue(stream, [=] {
+    for (std::uint64_t chunk = 0; chunk < values.chunks(); ++chunk) {
+      *wrong += memory::count_wrong_of_chunk(values, chunk, 0, 1);
+    }
+  });
+}
+
 // What is asked of the chunks that the fake has.
 std::uint64_t answer_to(CUpointer_attribute attribute, std::uint64_t chunk) {
   switch (attribute) {
@@ -355,6 +370,8 @@ memory::cuda::Api FakeCuda::api() const {
   add_nic_access(api);
   api.launch_copy = &launch_copy;
   api.launch_digest = &launch_digest;
+  api.launch_fill = &launch_fill;
+  api.launch_count_wrong = &launch_count_wrong;
   return api;
 }
 

@@ -97,4 +97,52 @@ BOOST_FIXTURE_TEST_CASE(state_of_a_case_is_restored_between_devices, Alone) {
   BOOST_TEST(wanted.check() == 2400);
 }
 
+/// What the device makes and checks is what the host would, and without a device that does it the mirror is right.
+struct OneTensor : Alone {
+  Case job = parse_case(R"j({"states": ["m"], "dtype": "bf16", "tensors": [{"fqn": "w", "shape": [40, 60]}],
+    "source": {"ranks": 1, "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j");
+  perf::StateMemory part{job.target, Rank{1}};
+  StateBlock block{session, part.size_bytes(), {.device = 1}};
+
+  OneTensor() { part.lie_in(block.bytes()); }
+  [[nodiscard]] std::byte* on_device(std::size_t at) const {
+    return static_cast<std::byte*>(block.view_of(block.bytes().data() + at).data);
+  }
+  [[nodiscard]] bool mirror_is_empty() const {
+    return std::ranges::all_of(block.bytes(), [](std::byte byte) { return byte == std::byte{0}; });
+  }
+  void check_all() {
+    part.fill(block);
+    std::vector<std::byte> filled = devices->read(on_device(0), part.payload_bytes());
+    BOOST_TEST(part.check(block) == 1200);
+    const std::byte wrong = ~filled[2399];
+    devices->write(on_device(2399), {&wrong, 1});
+    BOOST_CHECK_EXCEPTION(
+        static_cast<void>(part.check(block)), std::runtime_error, [](const std::runtime_error& error) {
+          return std::string(error.what()).starts_with("wrong element after a restore: w:m (39, 59) is ");
+        });
+    part.spoil(block);
+    const std::vector<std::byte> spoiled = devices->read(on_device(0), part.payload_bytes());
+    bool complement = true;
+    for (std::size_t i = 0; i < filled.size(); ++i) complement = complement && spoiled[i] == ~filled[i];
+    BOOST_TEST(complement);
+    part.fill();  // the host's own, in the mirror
+    BOOST_TEST(std::ranges::equal(filled, part.payload()));
+  }
+};
+
+BOOST_FIXTURE_TEST_CASE(values_are_made_and_checked_on_the_device, OneTensor) {
+  part.fill(block);
+  BOOST_TEST(part.check(block) == 1200);
+  part.spoil(block);
+  BOOST_TEST(mirror_is_empty());
+  check_all();
+}
+
+BOOST_FIXTURE_TEST_CASE(values_are_made_in_the_mirror_where_the_device_does_not, OneTensor) {
+  devices->make_values(false);
+  check_all();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "memory/device_copy/value_box.hpp"
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
 
@@ -149,6 +150,24 @@ class FakeStream final : public memory::DeviceStream {
     push([this, list = std::vector(copies.begin(), copies.end()), digests] {
       for (std::size_t i = 0; i < list.size(); ++i) digests[i] = devices_.digest(list[i]);
     });
+  }
+  bool fill(std::span<const memory::ValueBox> boxes) override {
+    if (!devices_.make_values_) return false;
+    push([this, list = std::vector(boxes.begin(), boxes.end())] {
+      const memory::ValueTable table(devices_.reach(list));
+      for (std::uint64_t i = 0; i < table.view().chunks(); ++i) memory::fill_chunk(table.view(), i, 0, 1);
+    });
+    return true;
+  }
+  bool count_wrong(std::span<const memory::ValueBox> boxes, std::uint64_t& wrong) override {
+    if (!devices_.make_values_) return false;
+    push([this, list = std::vector(boxes.begin(), boxes.end()), &wrong] {
+      const memory::ValueTable table(devices_.reach(list));
+      for (std::uint64_t i = 0; i < table.view().chunks(); ++i) {
+        wrong += memory::count_wrong_of_chunk(table.view(), i, 0, 1);
+      }
+    });
+    return true;
   }
   void call_when_done(Done done) override {
     devices_.check(device_);
@@ -419,6 +438,16 @@ std::byte* FakeDevices::reach(const std::byte* first, ByteCount bytes) const {
     if (offset < size && bytes <= size - offset) return const_cast<std::byte*>(first);
   }
   throw Error(ErrorCode::transport_failed, "a device has touched what is neither its memory nor pinned");
+}
+
+std::vector<memory::ValueBox> FakeDevices::reach(std::span<const memory::ValueBox> boxes) const {
+  std::vector<memory::ValueBox> reached(boxes.begin(), boxes.end());
+  for (memory::ValueBox& box : reached) {
+    ByteCount bytes = box.item_bytes;
+    for (std::size_t dim = 0; dim < box.dims; ++dim) bytes += (box.dim[dim].count - 1) * box.dim[dim].byte_stride;
+    if (box.elements > 0) box.first = reach(box.first, bytes);
+  }
+  return reached;
 }
 
 void FakeDevices::run(const DeviceCopy& copy) {

@@ -87,6 +87,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void refuse_peers(bool refused) { refuse_peers_ = refused; }
   /// Nothing of another process is mapped any more.
   void refuse_imports(bool refused) { refuse_imports_ = refused; }
+  /// Whether streams make values; they do at first.
+  void make_values(bool made) { make_values_ = made; }
   /// Nobody is told any more what an address is.
   void fail_queries(bool fails) { fail_queries_ = fails; }
   /// Everything on this device fails from now on.
@@ -115,6 +117,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   struct Block;
 
   void run(const memory::DeviceCopy& copy);
+  [[nodiscard]] std::vector<memory::ValueBox> reach(std::span<const memory::ValueBox> boxes) const;
   [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy) const;
   [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
   [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
@@ -139,6 +142,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> hold_streams_ = false;
   std::atomic<bool> hold_host_memory_ = false;
   std::atomic<bool> spoil_digests_ = false;
+  std::atomic<bool> make_values_ = true;
   std::atomic<bool> fail_queries_ = false;
   std::atomic<bool> refuse_peers_ = false;
   std::atomic<bool> refuse_imports_ = false;

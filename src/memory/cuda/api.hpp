@@ -5,8 +5,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "memory/device_copy/table.hpp"
+#include "memory/device_copy/value_box.hpp"
 #include "memory/digest.hpp"
 
 namespace shardwire::memory::cuda {
@@ -77,6 +79,9 @@ struct Api {
   /// `leaves`: memory of the device for table.size().leaves digests. `digests`: there too, one for each copy.
   cudaError_t (*launch_digest)(const TableView& table, Digest128* leaves, Digest128* digests,
                                cudaStream_t stream) = nullptr;
+  cudaError_t (*launch_fill)(const ValueView& values, cudaStream_t stream) = nullptr;
+  /// Adds to `wrong`, memory of the device.
+  cudaError_t (*launch_count_wrong)(const ValueView& values, std::uint64_t* wrong, cudaStream_t stream) = nullptr;
 };
 
 /// The real ones, but for the driver's.

@@ -9,6 +9,7 @@
 #include "memory/device_copy/copy_tile.hpp"
 #include "memory/device_copy/lanes_hash.hpp"
 #include "memory/device_copy/leaf.hpp"
+#include "memory/device_copy/value_box.hpp"
 
 // The work itself lies in memory/device_copy, where it is tested; here is who does which part of it. Grids are as large as the
 // device holds at a time, and take tiles and leaves until there are no more.
@@ -19,6 +20,7 @@ constexpr int threads_of_copy = 512;
 constexpr int min_copy_blocks = 2;  // of a multiprocessor: limits registers
 constexpr int threads_of_digest = 256;
 constexpr int min_digest_blocks = 4;
+constexpr int threads_of_values = 256;
 constexpr int warps_of_digest = threads_of_digest / hash_lanes;
 
 /// Shared memory for some T. It has no constructors there.
@@ -109,6 +111,21 @@ __global__ void __launch_bounds__(threads_of_digest, min_digest_blocks)
   });
 }
 
+__global__ void __launch_bounds__(threads_of_values) fill_values(const ValueView values) {
+  for (std::uint64_t chunk = blockIdx.x; chunk < values.chunks(); chunk += gridDim.x) {
+    fill_chunk(values, chunk, threadIdx.x, threads_of_values);
+  }
+}
+
+__global__ void __launch_bounds__(threads_of_values)
+    count_wrong_values(const ValueView values, unsigned long long* wrong) {
+  std::uint64_t mine = 0;
+  for (std::uint64_t chunk = blockIdx.x; chunk < values.chunks(); chunk += gridDim.x) {
+    mine += count_wrong_of_chunk(values, chunk, threadIdx.x, threads_of_values);
+  }
+  if (mine > 0) atomicAdd(wrong, static_cast<unsigned long long>(mine));
+}
+
 /// Blocks that the current device holds at a time, but no more than there is work for.
 template <typename Kernel>
 cudaError_t count_blocks(Kernel kernel, int threads, std::uint64_t wanted, unsigned& blocks) {
@@ -148,6 +165,24 @@ cudaError_t launch_copy(const TableView& table, cudaStream_t stream) {
   const cudaError_t status = count_blocks(copy_tiles, threads_of_copy, table.size().tiles, blocks);
   if (status != cudaSuccess) return status;
   copy_tiles<<<blocks, threads_of_copy, 0, stream>>>(table);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_fill(const ValueView& values, cudaStream_t stream) {
+  if (values.chunks() == 0) return cudaSuccess;
+  unsigned blocks = 0;
+  const cudaError_t status = count_blocks(fill_values, threads_of_values, values.chunks(), blocks);
+  if (status != cudaSuccess) return status;
+  fill_values<<<blocks, threads_of_values, 0, stream>>>(values);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_count_wrong(const ValueView& values, std::uint64_t* wrong, cudaStream_t stream) {
+  if (values.chunks() == 0) return cudaSuccess;
+  unsigned blocks = 0;
+  const cudaError_t status = count_blocks(count_wrong_values, threads_of_values, values.chunks(), blocks);
+  if (status != cudaSuccess) return status;
+  count_wrong_values<<<blocks, threads_of_values, 0, stream>>>(values, reinterpret_cast<unsigned long long*>(wrong));
   return cudaGetLastError();
 }
 

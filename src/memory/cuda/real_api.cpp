@@ -52,6 +52,8 @@ Api real_api() {
   api.memset_async = &::cudaMemsetAsync;
   api.launch_copy = &launch_copy;
   api.launch_digest = &launch_digest;
+  api.launch_fill = &launch_fill;
+  api.launch_count_wrong = &launch_count_wrong;
   return api;
 }
 

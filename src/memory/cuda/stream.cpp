@@ -8,6 +8,7 @@
 
 #include "memory/cuda/engine_calls.hpp"
 #include "memory/device_copy/copy_table.hpp"
+#include "memory/device_copy/value_box.hpp"
 
 namespace shardwire::memory::cuda {
 namespace {
@@ -101,14 +102,17 @@ void Stream::copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> 
   }
 }
 
-WorkBlock& Stream::take_block(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes) {
-  if (WorkBlock* const known = blocks_.find(table, host_bytes, device_bytes)) return *known;
-  WorkBlock& block = blocks_.take(host_bytes, device_bytes);
-  const std::span<const std::byte> bytes = table.bytes();
+void Stream::upload(const WorkBlock& block, std::span<const std::byte> bytes) {
   std::memcpy(block.host.get(), bytes.data(), bytes.size());
   platform_->check(platform_->api().memcpy_async(block.device.get(), block.host.get(), bytes.size(),
                                                  cudaMemcpyHostToDevice, stream_.get()),
                    "cudaMemcpyAsync of a table of copies");
+}
+
+WorkBlock& Stream::take_block(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes) {
+  if (WorkBlock* const known = blocks_.find(table, host_bytes, device_bytes)) return *known;
+  WorkBlock& block = blocks_.take(host_bytes, device_bytes);
+  upload(block, table.bytes());
   block.table = table.size();
   return block;
 }
@@ -131,20 +135,49 @@ void Stream::digest(std::span<const DeviceCopy> copies, std::span<Digest128> dig
   const ByteCount leaves_bytes = table.size().leaves * sizeof(Digest128);
   WorkBlock& block =
       take_block(table, table_bytes + digests.size_bytes(), table_bytes + leaves_bytes + digests.size_bytes());
-  std::byte* const back = block.host.get() + table_bytes;
   auto* const leaves = reinterpret_cast<Digest128*>(block.device.get() + table_bytes);
   auto* const roots = reinterpret_cast<Digest128*>(block.device.get() + table_bytes + leaves_bytes);
   platform_->check(platform_->api().launch_digest(table.view(block.device.get()), leaves, roots, stream_.get()),
                    "digest kernels");
-  platform_->check(
-      platform_->api().memcpy_async(back, roots, digests.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()),
-      "cudaMemcpyAsync of digests");
-  // Not straight to their place: cudaMemcpyAsync waits where that is not pinned. A callback holds up the stream, so that whoever uses
-  // the block next writes there later.
-  call_when_done([from = back, digests](const std::optional<Error>& error) {
-    if (!error) std::memcpy(digests.data(), from, digests.size_bytes());
+  bring_back(block, roots, block.host.get() + table_bytes, std::as_writable_bytes(digests));
+}
+
+// Not straight to its place: cudaMemcpyAsync waits where that is not pinned. A callback holds up the stream, so that whoever uses the
+// block next writes there later.
+void Stream::bring_back(WorkBlock& block, const void* from, std::byte* back, std::span<std::byte> into) {
+  platform_->check(platform_->api().memcpy_async(back, from, into.size(), cudaMemcpyDeviceToHost, stream_.get()),
+                   "cudaMemcpyAsync of results");
+  call_when_done([back, into](const std::optional<Error>& error) {
+    if (!error) std::memcpy(into.data(), back, into.size());
   });
   blocks_.give_back(block, stream_.get());
+}
+
+bool Stream::fill(std::span<const ValueBox> boxes) {
+  const CurrentContext current = enter(*platform_, device_);
+  const ValueTable table(boxes);
+  WorkBlock& block = blocks_.take(table.bytes().size(), table.bytes().size());
+  upload(block, table.bytes());
+  platform_->check(platform_->api().launch_fill(table.view(block.device.get()), stream_.get()), "kernel that fills");
+  blocks_.give_back(block, stream_.get());
+  return true;
+}
+
+bool Stream::count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) {
+  const CurrentContext current = enter(*platform_, device_);
+  const ValueTable table(boxes);
+  std::vector<std::byte> bytes(table.bytes().begin(), table.bytes().end());
+  const std::size_t at = bytes.size();
+  const std::span<std::uint64_t> result(&wrong, 1);
+  const auto begin = std::as_bytes(result);
+  bytes.insert(bytes.end(), begin.begin(), begin.end());
+  WorkBlock& block = blocks_.take(bytes.size(), bytes.size());
+  upload(block, bytes);
+  auto* const count = reinterpret_cast<std::uint64_t*>(block.device.get() + at);
+  platform_->check(platform_->api().launch_count_wrong(table.view(block.device.get()), count, stream_.get()),
+                   "kernel that compares");
+  bring_back(block, count, block.host.get() + at, std::as_writable_bytes(result));
+  return true;
 }
 
 void Stream::call_when_done(Done done) {

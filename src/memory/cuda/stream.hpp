@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -27,11 +29,16 @@ class Stream final : public DeviceStream {
   void clear(std::byte* address, ByteCount bytes) override;
   void copy(std::span<const DeviceCopy> copies) override;
   void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) override;
+  bool fill(std::span<const ValueBox> boxes) override;
+  bool count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) override;
   void call_when_done(Done done) override;
 
  private:
   void copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> calls);
   void copy_by_kernel(std::span<const DeviceCopy> copies);
+  void upload(const WorkBlock& block, std::span<const std::byte> bytes);
+  /// Queues the way of what work leaves on the device to `into`, by way of `back` in the block, which ends its use.
+  void bring_back(WorkBlock& block, const void* from, std::byte* back, std::span<std::byte> into);
   /// A block that has the table, on the device too, and room for so many bytes.
   WorkBlock& take_block(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes);
 

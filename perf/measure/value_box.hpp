@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include "case/values.hpp"
+#include "memory/device_copy/value_box.hpp"
+#include "shardwire/layout.hpp"
+
+namespace shardwire::perf {
+
+/// One box as a device makes or checks it, or its complement. `local` is of that device.
+memory::ValueBox value_box(const ElementValues& values, const PlacedBox& placed, std::byte* local,
+                           bool complement = false);
+
+}  // namespace shardwire::perf

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "memory/device_copy/host_device.hpp"
+#include "memory/device_copy/table.hpp"
+#include "shardwire/box.hpp"
+#include "support/splitmix64.hpp"
+
+// Made-up values of whole boxes, for programs that try restores: a device fills its memory with them, and finds those that are wrong,
+// by the code that the host has.
+namespace shardwire::memory {
+
+/// Elements of one box. Each is the low bytes of (splitmix64(seed ^ index) & keep) ^ flip, where its index counts in the whole tensor.
+struct ValueBox {
+  struct Dim {
+    std::uint64_t count = 1;
+    std::uint64_t index_stride = 0;
+    std::uint64_t byte_stride = 0;
+  };
+  std::byte* first = nullptr;  ///< element; aligned for it
+  std::uint64_t index = 0;     ///< of that
+  std::uint64_t elements = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t keep = ~std::uint64_t{0};
+  std::uint64_t flip = 0;
+  std::uint32_t item_bytes = 1;  ///< 1, 2, 4 or 8
+  std::uint32_t dims = 0;
+  Dim dim[max_dims]{};
+};
+
+/// Boxes, dealt out to blocks of threads in chunks of as many elements.
+/// Ownership: borrows the bytes of a ValueTable, or a copy of them.
+class ValueView {
+ public:
+  static constexpr std::uint64_t chunk_elements = 8192;
+
+  ValueView() = default;
+  ValueView(std::uint64_t boxes, std::uint64_t chunks, const std::byte* block)
+      : boxes_(boxes), chunks_(chunks), block_(block) {}
+
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t chunks() const { return chunks_; }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t boxes() const { return boxes_; }
+  /// Chunks before each box, and in all.
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const std::uint64_t* first_chunks() const {
+    return reinterpret_cast<const std::uint64_t*>(block_);
+  }
+  [[nodiscard]] SHARDWIRE_HOST_DEVICE const ValueBox& box(std::uint64_t number) const {
+    return reinterpret_cast<const ValueBox*>(block_ + (boxes_ + 1) * sizeof(std::uint64_t))[number];
+  }
+
+ private:
+  std::uint64_t boxes_ = 0;
+  std::uint64_t chunks_ = 0;
+  const std::byte* block_ = nullptr;
+};
+
+namespace detail {
+
+struct PlacedValue {
+  std::byte* place = nullptr;
+  std::uint64_t number = 0;
+};
+
+// Divides for each element: nobody's time depends on it.
+SHARDWIRE_HOST_DEVICE inline PlacedValue placed_value(const ValueBox& box, std::uint64_t element) {
+  std::uint64_t index = box.index;
+  std::byte* place = box.first;
+  SHARDWIRE_NO_UNROLL
+  for (unsigned dim = box.dims; dim-- > 0;) {
+    const ValueBox::Dim& along = box.dim[dim];
+    const std::uint64_t outer = element / along.count;
+    const std::uint64_t at = element - outer * along.count;
+    index += at * along.index_stride;
+    place += at * along.byte_stride;
+    element = outer;
+  }
+  return {place, (support::splitmix64(box.seed ^ index) & box.keep) ^ box.flip};
+}
+
+struct FillItem {
+  template <typename Item>
+  static SHARDWIRE_HOST_DEVICE std::uint64_t visit(const PlacedValue& value) {
+    store(value.place, static_cast<Item>(value.number));
+    return 0;
+  }
+};
+struct CompareItem {
+  template <typename Item>
+  static SHARDWIRE_HOST_DEVICE std::uint64_t visit(const PlacedValue& value) {
+    return load<Item>(value.place) == static_cast<Item>(value.number) ? 0 : 1;
+  }
+};
+
+template <typename Visitor, typename Item>
+SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_items(const ValueBox& box, std::uint64_t begin, std::uint64_t end,
+                                                       std::uint32_t threads) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t element = begin; element < end; element += threads) {
+    sum += Visitor::template visit<Item>(placed_value(box, element));
+  }
+  return sum;
+}
+
+/// What thread `thread` of `threads` has to do of a chunk.
+template <typename Visitor>
+SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_chunk(const ValueView& view, std::uint64_t chunk, std::uint32_t thread,
+                                                       std::uint32_t threads) {
+  const std::uint64_t number = find_copy(view.first_chunks(), view.boxes(), chunk);
+  const ValueBox& box = view.box(number);
+  const std::uint64_t begin = (chunk - view.first_chunks()[number]) * ValueView::chunk_elements;
+  const std::uint64_t left = box.elements - begin;
+  const std::uint64_t end = begin + (left < ValueView::chunk_elements ? left : ValueView::chunk_elements);
+  switch (box.item_bytes) {
+    case 8: return visit_items<Visitor, std::uint64_t>(box, begin + thread, end, threads);
+    case 4: return visit_items<Visitor, std::uint32_t>(box, begin + thread, end, threads);
+    case 2: return visit_items<Visitor, std::uint16_t>(box, begin + thread, end, threads);
+    default: return visit_items<Visitor, std::uint8_t>(box, begin + thread, end, threads);
+  }
+}
+
+}  // namespace detail
+
+SHARDWIRE_HOST_DEVICE inline void fill_chunk(const ValueView& view, std::uint64_t chunk, std::uint32_t thread,
+                                             std::uint32_t threads) {
+  detail::visit_chunk<detail::FillItem>(view, chunk, thread, threads);
+}
+/// How many elements of the thread's share are wrong.
+SHARDWIRE_HOST_DEVICE inline std::uint64_t count_wrong_of_chunk(const ValueView& view, std::uint64_t chunk,
+                                                                std::uint32_t thread, std::uint32_t threads) {
+  return detail::visit_chunk<detail::CompareItem>(view, chunk, thread, threads);
+}
+
+/// Boxes as kernels read them, in one block of bytes.
+class ValueTable {
+ public:
+  explicit ValueTable(std::span<const ValueBox> boxes) : boxes_(boxes.size()) {
+    std::vector<std::uint64_t> first_chunks{0};
+    for (const ValueBox& box : boxes) {
+      first_chunks.push_back(first_chunks.back() +
+                             (box.elements + ValueView::chunk_elements - 1) / ValueView::chunk_elements);
+    }
+    chunks_ = first_chunks.back();
+    const auto append = [this](std::span<const std::byte> bytes) {
+      block_.insert(block_.end(), bytes.begin(), bytes.end());
+    };
+    append(std::as_bytes(std::span(first_chunks)));
+    append(std::as_bytes(boxes));
+  }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return block_; }
+  /// The table where its bytes have been copied to. Requires: aligned to 8 bytes.
+  [[nodiscard]] ValueView view(const std::byte* block) const { return {boxes_, chunks_, block}; }
+  [[nodiscard]] ValueView view() const { return view(block_.data()); }
+
+ private:
+  std::uint64_t boxes_ = 0;
+  std::uint64_t chunks_ = 0;
+  std::vector<std::byte> block_;
+};
+
+}  // namespace shardwire::memory
