@@ -83,7 +83,11 @@ Json to_json(const MemberFacts& facts) {
     for (const TurnFacts& turn : measurement.turns) turns.push_back(to_json(turn));
     measurements.push_back({{"wanted", measurement.wanted}, {"reads", measurement.reads}, {"turns", turns}});
   }
-  return {{"fabric", facts.fabric}, {"host", facts.host}, {"domain", facts.domain}, {"measurements", measurements}};
+  return {{"fabric", facts.fabric},
+          {"host", facts.host},
+          {"domain", facts.domain},
+          {"device", {facts.device.name, facts.device.id, facts.device.runtime, facts.device.peak_bytes_per_second}},
+          {"measurements", measurements}};
 }
 
 MemberFacts member_facts_from(const Json& json) {
@@ -91,6 +95,8 @@ MemberFacts member_facts_from(const Json& json) {
   facts.fabric = json.at("fabric");
   facts.host = json.at("host");
   facts.domain = json.at("domain");
+  const Json& device = json.at("device");
+  facts.device = {device.at(0), device.at(1), device.at(2), device.at(3)};
   for (const Json& one : json.at("measurements")) {
     MeasurementFacts& measurement = facts.measurements.emplace_back();
     measurement.wanted = one.at("wanted");

@@ -52,10 +52,19 @@ struct MeasurementFacts {
   std::vector<TurnFacts> turns;
 };
 
+/// The device that state lies on; without a name there is none.
+struct DeviceFacts {
+  std::string name;
+  std::string id;                    ///< among those of the host
+  std::string runtime;               ///< runtime and driver
+  double peak_bytes_per_second = 0;  ///< of its memory; 0: not known
+};
+
 struct MemberFacts {
   std::string fabric;  ///< name and loaded version
   std::string host;    ///< its name
   std::string domain;  ///< the same for all whose ports have the same names: kernel and network namespace
+  DeviceFacts device;
   std::vector<MeasurementFacts> measurements;
 };
 

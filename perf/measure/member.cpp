@@ -393,6 +393,16 @@ class Contest {
   Span* last_ = &unused_;
 };
 
+DeviceFacts device_of(const Setup& setup, int member) {
+  if (setup.memory == MemoryKind::host) return {};
+  const memory::FoundRuntime found = memory::device_runtime();
+  if (!found.runtime) return {};
+  const int device = place_of(setup.memory, member).device;
+  const memory::DeviceDetails details = found.runtime->details(device);
+  return {details.name, fmt::format("{} {}", device, details.pci_address), found.runtime->version(),
+          details.memory_bytes_per_second};
+}
+
 }  // namespace
 
 Session join(const Setup& setup, Bootstrap bootstrap) {
@@ -408,6 +418,7 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0) mine.host = name.data();
   mine.domain = domain_of_ports();
+  mine.device = device_of(setup, role.member);
   for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     mine.measurements.push_back(Contest(setup, number, session, meeting, role).run());

@@ -35,6 +35,15 @@ nlohmann::ordered_json versions() {
   return {{"compiler", compiler}, {"libc", fmt::format("glibc {}", gnu_get_libc_version())}};
 }
 
+nlohmann::ordered_json device_json(const std::string& name, double touched_per_second, double peak_per_second) {
+  nlohmann::ordered_json out{{"name", name}, {"memory_bytes_per_second", touched_per_second}};
+  if (peak_per_second > 0) {
+    out["peak_bytes_per_second"] = peak_per_second;
+    out["share_of_peak"] = touched_per_second / peak_per_second;
+  }
+  return out;
+}
+
 std::string commit(const std::string& given) {
   return given.empty() ? built_from : given;
 }

@@ -276,6 +276,21 @@ void add_paths(OrderedJson& row, const Outcome& outcome, const Measurement& meas
   }
 }
 
+// Each byte is read on a device and written on one; what lies between them is not counted.
+void add_devices(OrderedJson& row, const Outcome& outcome) {
+  const DeviceFacts& first = outcome.members.front().device;
+  if (first.name.empty()) return;
+  std::set<std::pair<std::string, std::string>> devices;
+  for (const MemberFacts& member : outcome.members) devices.insert({member.host, member.device.id});
+  const auto count = static_cast<double>(devices.size());
+  row["versions"]["device"] = first.runtime;
+  OrderedJson& device = row["device"] =
+      device_json(first.name, 2 * row["bytes_per_second"].get<double>() / count, first.peak_bytes_per_second);
+  device["count"] = devices.size();
+  if (!device.contains("share_of_peak") || !row.contains("ratio")) return;
+  device["bound_share_of_peak"] = device["share_of_peak"].get<double>() / row["ratio"].get<double>();
+}
+
 OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& head, std::size_t number,
                    std::size_t turn) {
   const Measurement& measurement = setup.measurements[number];
@@ -307,6 +322,7 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   add_paths(row, outcome, measurement, number, turn, seconds.median);
   row["cpu_seconds"] = {{"restore", view.cpu_seconds()}};
   add_bounds(row, setup, outcome, number, seconds.median);
+  add_devices(row, outcome);
   add_reads(row, setup, outcome, number, view);
   add_stages(row, view);
   add_costs(row, view);

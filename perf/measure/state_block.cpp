@@ -22,13 +22,13 @@ memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount by
   return {memory::StridedCopy(all, memory::packed(all), memory::packed(all), 1), from, to};
 }
 
+}  // namespace
+
 void await(memory::DeviceStream& stream) {
   std::promise<std::optional<Error>> over;
   stream.call_when_done([&](const std::optional<Error>& error) { over.set_value(error); });
   if (const auto error = over.get_future().get()) throw *error;
 }
-
-}  // namespace
 
 StatePlace place_of(MemoryKind kind, int member, bool ordinary) {
   if (kind == MemoryKind::host) return {.ordinary = ordinary};

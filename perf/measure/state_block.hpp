@@ -21,6 +21,9 @@ struct StatePlace {
 /// Of a member: devices are taken in turn by the members of a host. Asks the runtime where `kind` is a device's.
 StatePlace place_of(MemoryKind kind, int member, bool ordinary = false);
 
+/// Waits for what is queued. Errors: throws what it ends with.
+void await(memory::DeviceStream& stream);
+
 /// Memory for one side of a member's state. Values are made and checked on the device where its runtime does that, else in a mirror on
 /// the host.
 class StateBlock {

@@ -43,10 +43,11 @@ struct DeviceAllocation {
 struct DeviceDetails {
   std::string name{};
   ByteCount bytes = 0;
-  std::string pci_address{};  ///< "0000:1b:00.0", as /sys has it
-  std::vector<int> peers{};   ///< devices whose memory it can access
-  bool gpu_direct = false;    ///< NICs can read and write its memory, as far as the driver knows
-  bool dma_buf = false;       ///< its memory can be shown to them as the kernel's dma-bufs
+  std::string pci_address{};           ///< "0000:1b:00.0", as /sys has it
+  std::vector<int> peers{};            ///< devices whose memory it can access
+  bool gpu_direct = false;             ///< NICs can read and write its memory, as far as the driver knows
+  bool dma_buf = false;                ///< its memory can be shown to them as the kernel's dma-bufs
+  double memory_bytes_per_second = 0;  ///< at most, read and written together; 0: not known
 };
 
 /// Memory of a device for another process of the host to map: by a handle for the whole allocation, or by a descriptor for each of

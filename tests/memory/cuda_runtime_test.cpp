@@ -107,6 +107,9 @@ BOOST_FIXTURE_TEST_CASE(devices_are_told_of_without_a_context, Fixture) {
   BOOST_TEST(details.bytes == ByteCount{80} << 30);
   BOOST_TEST(details.pci_address == "0000:1c:00.0");
   BOOST_TEST(details.peers == std::vector<int>{0}, boost::test_tools::per_element());
+  BOOST_TEST(details.memory_bytes_per_second == 2e9 * 2 * 640);  // twice in a cycle of the clock
+  fake.memory_clock_khz = 0;
+  BOOST_TEST(runtime->details(1).memory_bytes_per_second == 0);
   BOOST_TEST(fake.retained.empty());
 }
 

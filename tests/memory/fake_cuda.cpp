@@ -332,6 +332,10 @@ memory::cuda::Api FakeCuda::api() const {
   api.driver_get_version = [](int* version) { return *version = fake->driver_version, cudaSuccess; };
   api.get_device_count = [](int* count) { return *count = fake->devices, fake->count_status; };
   api.get_device_properties = &properties;
+  api.device_get_attribute = [](int* value, cudaDeviceAttr attribute, int) {
+    *value = attribute == cudaDevAttrMemoryClockRate ? fake->memory_clock_khz : 5120;  // else the bus, in bits
+    return fake->memory_clock_khz == 0 ? cudaErrorInvalidValue : cudaSuccess;
+  };
   api.device_can_access_peer = [](int* can, int, int) {
     return *can = fake->peer_status != cudaErrorPeerAccessUnsupported, cudaSuccess;
   };

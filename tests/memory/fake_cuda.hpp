@@ -39,6 +39,7 @@ class FakeCuda {
   cudaError_t broken = cudaSuccess;
   cudaError_t memcpy_status = cudaSuccess;
   std::size_t memory_left = ~std::size_t{0};
+  int memory_clock_khz = 2'000'000;  ///< 0: nobody says
 
   /// Memory of device 1 in chunks of 1 MiB from here on, if any; it is not there to be used.
   static constexpr std::uint64_t chunk_bytes = 1u << 20;

@@ -455,7 +455,7 @@ void FakeDevices::run(const DeviceCopy& copy) {
   const auto to = copy.copy.target_span();
   const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
   std::byte* const target = reach(copy.target + to.first, to.past - to.first) - to.first;
-  copy.copy.run_all(source, target);
+  if (!drop_strided_copies_ || copy.copy.runs() == 1) copy.copy.run_all(source, target);
   ++copies_;
   copied_bytes_ += copy.copy.bytes();
 }

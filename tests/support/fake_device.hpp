@@ -87,6 +87,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void refuse_peers(bool refused) { refuse_peers_ = refused; }
   /// Nothing of another process is mapped any more.
   void refuse_imports(bool refused) { refuse_imports_ = refused; }
+  /// Copies of more than one run are left out.
+  void drop_strided_copies(bool dropped) { drop_strided_copies_ = dropped; }
   /// Whether streams make values; they do at first.
   void make_values(bool made) { make_values_ = made; }
   /// Nobody is told any more what an address is.
@@ -143,6 +145,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> hold_host_memory_ = false;
   std::atomic<bool> spoil_digests_ = false;
   std::atomic<bool> make_values_ = true;
+  std::atomic<bool> drop_strided_copies_ = false;
   std::atomic<bool> fail_queries_ = false;
   std::atomic<bool> refuse_peers_ = false;
   std::atomic<bool> refuse_imports_ = false;

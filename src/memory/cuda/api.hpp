@@ -23,6 +23,7 @@ struct Api {
   decltype(&::cudaDriverGetVersion) driver_get_version = nullptr;
   decltype(&::cudaGetDeviceCount) get_device_count = nullptr;
   decltype(&::cudaGetDeviceProperties) get_device_properties = nullptr;
+  decltype(&::cudaDeviceGetAttribute) device_get_attribute = nullptr;
   decltype(&::cudaDeviceCanAccessPeer) device_can_access_peer = nullptr;
   decltype(&::cudaDeviceEnablePeerAccess) device_enable_peer_access = nullptr;
   decltype(&::cudaMalloc) device_malloc = nullptr;

@@ -32,6 +32,7 @@ Api real_api() {
   api.driver_get_version = &::cudaDriverGetVersion;
   api.get_device_count = &::cudaGetDeviceCount;
   api.get_device_properties = &::cudaGetDeviceProperties;
+  api.device_get_attribute = &::cudaDeviceGetAttribute;
   api.device_can_access_peer = &::cudaDeviceCanAccessPeer;
   api.device_enable_peer_access = &::cudaDeviceEnablePeerAccess;
   api.device_malloc = &::cudaMalloc;
