@@ -350,6 +350,14 @@ const FakeDevices::Block* FakeDevices::around(const void* address) const {
   return block.live && number_of(address) - number_of(block.seen) < block.bytes ? &block : nullptr;
 }
 
+memory::DeviceDetails FakeDevices::details(int device) const {
+  memory::DeviceDetails details;
+  details.name = "device of the tests";
+  details.pci_address = "0000:00:0" + std::to_string(device) + ".0";
+  details.memory_bytes_per_second = peak_;
+  return details;
+}
+
 std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, ByteCount /*bytes*/) const {
   const std::lock_guard lock(mutex_);
   if (fail_queries_) throw Error(ErrorCode::transport_failed, "the driver has failed");

@@ -44,6 +44,8 @@ class FakeDevices final : public memory::DeviceRuntime {
 
   [[nodiscard]] std::string version() const override { return "devices of the tests"; }
   [[nodiscard]] int device_count() const override { return devices_; }
+  /// Their memory is as fast as `set_peak()` says.
+  [[nodiscard]] memory::DeviceDetails details(int device) const override;
   [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* address, ByteCount bytes) const override;
   std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount bytes) override;
@@ -87,6 +89,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   void refuse_peers(bool refused) { refuse_peers_ = refused; }
   /// Nothing of another process is mapped any more.
   void refuse_imports(bool refused) { refuse_imports_ = refused; }
+  void set_peak(double bytes_per_second) { peak_ = bytes_per_second; }
   /// Copies of more than one run are left out.
   void drop_strided_copies(bool dropped) { drop_strided_copies_ = dropped; }
   /// Whether streams make values; they do at first.
@@ -145,6 +148,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> hold_host_memory_ = false;
   std::atomic<bool> spoil_digests_ = false;
   std::atomic<bool> make_values_ = true;
+  std::atomic<double> peak_ = 0;
   std::atomic<bool> drop_strided_copies_ = false;
   std::atomic<bool> fail_queries_ = false;
   std::atomic<bool> refuse_peers_ = false;
