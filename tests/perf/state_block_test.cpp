@@ -98,14 +98,16 @@ BOOST_FIXTURE_TEST_CASE(state_of_a_case_is_restored_between_devices, Alone) {
 }
 
 /// What the device makes and checks is what the host would, and without a device that does it the mirror is right.
-struct OneTensor : Alone {
-  Case job = parse_case(R"j({"states": ["m"], "dtype": "bf16", "tensors": [{"fqn": "w", "shape": [40, 60]}],
+struct TwoTensors : Alone {
+  static constexpr std::size_t second = 64;  // begins there, behind 60 bytes
+  Case job = parse_case(R"j({"states": ["m"], "dtype": "bf16",
+    "tensors": [{"fqn": "v", "shape": [10, 6]}, {"fqn": "w", "shape": [40, 60]}],
     "source": {"ranks": 1, "rules": {"*": {"replicated": true}}},
     "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j");
   perf::StateMemory part{job.target, Rank{1}};
   StateBlock block{session, part.size_bytes(), {.device = 1}};
 
-  OneTensor() { part.lie_in(block.bytes()); }
+  TwoTensors() { part.lie_in(block.bytes()); }
   [[nodiscard]] std::byte* on_device(std::size_t at) const {
     return static_cast<std::byte*>(block.view_of(block.bytes().data() + at).data);
   }
@@ -114,33 +116,33 @@ struct OneTensor : Alone {
   }
   void check_all() {
     part.fill(block);
-    std::vector<std::byte> filled = devices->read(on_device(0), part.payload_bytes());
-    BOOST_TEST(part.check(block) == 1200);
+    std::vector<std::byte> filled = devices->read(on_device(second), 2400);
+    BOOST_TEST(part.check(block) == 1230);
     const std::byte wrong = ~filled[2399];
-    devices->write(on_device(2399), {&wrong, 1});
+    devices->write(on_device(second + 2399), {&wrong, 1});
     BOOST_CHECK_EXCEPTION(
         static_cast<void>(part.check(block)), std::runtime_error, [](const std::runtime_error& error) {
           return std::string(error.what()).starts_with("wrong element after a restore: w:m (39, 59) is ");
         });
     part.spoil(block);
-    const std::vector<std::byte> spoiled = devices->read(on_device(0), part.payload_bytes());
+    const std::vector<std::byte> spoiled = devices->read(on_device(second), 2400);
     bool complement = true;
     for (std::size_t i = 0; i < filled.size(); ++i) complement = complement && spoiled[i] == ~filled[i];
     BOOST_TEST(complement);
     part.fill();  // the host's own, in the mirror
-    BOOST_TEST(std::ranges::equal(filled, part.payload()));
+    BOOST_TEST(std::ranges::equal(filled, block.bytes().subspan(second, 2400)));
   }
 };
 
-BOOST_FIXTURE_TEST_CASE(values_are_made_and_checked_on_the_device, OneTensor) {
+BOOST_FIXTURE_TEST_CASE(values_are_made_and_checked_on_the_device, TwoTensors) {
   part.fill(block);
-  BOOST_TEST(part.check(block) == 1200);
+  BOOST_TEST(part.check(block) == 1230);
   part.spoil(block);
   BOOST_TEST(mirror_is_empty());
   check_all();
 }
 
-BOOST_FIXTURE_TEST_CASE(values_are_made_in_the_mirror_where_the_device_does_not, OneTensor) {
+BOOST_FIXTURE_TEST_CASE(values_are_made_in_the_mirror_where_the_device_does_not, TwoTensors) {
   devices->make_values(false);
   check_all();
 }
