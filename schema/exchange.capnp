@@ -21,6 +21,12 @@ struct ExchangeNote {
   steps @10 :UInt32;
   requests @11 :List(Request);
   requestBoxes @12 :Common.Boxes;  # one for each request
+  device @13 :Int16 = -1;
+  unasked @14 :Bool;
+  adopts @15 :Bool;
+  keptGroup @16 :Data;
+  indirect @17 :Bool;
+  keptSize @18 :UInt32;
 
   struct Part {
     fqn @0 :Text;

@@ -46,6 +46,8 @@ class Collective {
   /// more. No round can be posted afterwards. Elsewhere rounds end with Fault{peer_lost} where CollectiveTransport::watches;
   /// else the others have to be told, and to give up as well.
   virtual void abort() = 0;
+  /// A round has ended that could not be stopped in time: its memory may still be written, and is not to be freed.
+  [[nodiscard]] virtual bool is_stuck() const { return false; }
 };
 
 /// What makes a group: one member draws the id and tells the others.
@@ -69,6 +71,9 @@ struct CollectiveTransport {
   Bytes (*make_id)();
   /// Returns at once: members may come one after the other, and the first round waits for all.
   std::unique_ptr<Collective> (*open)(const GroupSetup& setup);
+  /// Of a communicator of the caller's: where the memory lies that it moves. Null: takes none. Errors: throws
+  /// Error{invalid_argument} for one that cannot be used, Error{unsupported} where that cannot be known.
+  int (*device_of)(void* communicator) = nullptr;
 };
 
 /// Every collective transport of this build; the only list of them.

@@ -108,6 +108,7 @@ Viability probe();
 std::string domain();
 Bytes make_group_id();
 std::unique_ptr<Collective> open(const GroupSetup& setup);
+int device_of(void* communicator);
 #else
 [[noreturn]] static void refuse() {
   throw Error(ErrorCode::unsupported, "the nccl collective is off: " SHARDWIRE_NCCL_DETAIL);
@@ -122,6 +123,9 @@ static Bytes make_group_id() {
   refuse();
 }
 static std::unique_ptr<Collective> open(const GroupSetup&) {
+  refuse();
+}
+static int device_of(void*) {
   refuse();
 }
 #endif
@@ -151,9 +155,10 @@ constexpr std::array table{
     Transport{"loopback", Reach::process, {.map = 1, .read = 1, .message = 1}, loopback::probe, loopback::open},
 };
 constexpr std::array collectives{
-    CollectiveTransport{"nccl", MemoryKind::cuda, false, nccl::probe, nccl::domain, nccl::make_group_id, nccl::open},
+    CollectiveTransport{"nccl", MemoryKind::cuda, false, nccl::probe, nccl::domain, nccl::make_group_id, nccl::open,
+                        nccl::device_of},
     CollectiveTransport{"loopback", MemoryKind::host, true, loopback::probe_collective, loopback::collective_domain,
-                        loopback::make_group_id, loopback::open_collective},
+                        loopback::make_group_id, loopback::open_collective, nullptr},
 };
 
 [[noreturn]] void refuse_auto(const std::string& reasons) {

@@ -113,6 +113,15 @@ struct ExchangeOptions {
   ByteCount staging_bytes = 256u << 20;  ///< bound of all that this member keeps aside at once
   Verify verify = Verify::none;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// As RestoreOptions::way. Way::grouped, on any member: all that crosses goes in rounds of a collective, or the exchange ends
+  /// with Error{unsupported}. Empty: SHARDWIRE_WAY, else memory of devices goes in rounds where some pair of members has no direct
+  /// path for it and the session's transport is "auto", and all else as restores choose.
+  std::optional<Way> way{};
+  /// An ncclComm_t of all members that have device memory here, in their order, which rounds of NCCL are to use instead of one of
+  /// our own; on all of these members, or on none. It is neither aborted nor destroyed. Of the NCCL that the process loads as
+  /// libnccl.so.2, with nothing of it under way. Of one that blocks, the deadline does not hold while NCCL waits for other members.
+  /// PyTorch's is `group._get_backend(torch.device("cuda"))._comm_ptr()`, which is 0 before the group's first collective.
+  void* communicator = nullptr;
 };
 
 }  // namespace shardwire

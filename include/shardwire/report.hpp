@@ -76,7 +76,9 @@ struct RestoreReport {
   ByteCount extra = 0;   ///< bytes moved beyond what was needed
   ByteCount again = 0;   ///< bytes moved again after a fault
   WayTable ways;
-  std::uint64_t rounds = 0;  ///< of a collective, in exchanges that take the way grouped
+  std::uint64_t rounds = 0;    ///< of a collective, in exchanges that take the way grouped
+  ByteCount rounds_bytes = 0;  ///< that came to this rank in them
+  double rounds_seconds = 0;   ///< that they took, waiting for other members included
   StageSeconds seconds;
   ByteCount staging_budget = 0;
   ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target

@@ -190,8 +190,8 @@ class Session {
   /// Staging:   tensors go through staging where their place is still being read. What that takes depends on the order in
   ///            which tensors are in each other's way; all members agree on one that fits the smallest of their budgets,
   ///            cutting tensors into slices where that helps. A quarter of a budget is for messages on their way.
-  /// Way:       as restores choose; in rounds of a collective (Way::grouped) where SHARDWIRE_WAY says so on any member. Then it
-  ///            throws Error{unsupported} on every member when they have no collective in common.
+  /// Way:       as restores choose; in rounds of a collective where ExchangeOptions::way or SHARDWIRE_WAY says so on any member, and
+  ///            for device memory without a direct path. Error{unsupported} where they are asked for and cannot be had.
   /// Ownership: borrows the memory of both catalogs until it returns; held memory is the caller's again then.
   /// Errors:    throws on every member, before any byte is written: Error{out_of_resources} naming tensors, bytes and
   ///            budget when no order fits, Error{layout_mismatch} naming two wanted tensors that an alias of another

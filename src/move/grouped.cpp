@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "move/pacer.hpp"
 #include "move/transfer.hpp"
 
 namespace shardwire::move {
@@ -15,6 +16,11 @@ using transport::Fault;
 ByteCount staged_bytes(const std::vector<RoundPart>& parts) {
   ByteCount bytes = 0;
   for (const RoundPart& part : parts) bytes += part.in_place ? 0 : part.bytes;
+  return bytes;
+}
+ByteCount total_bytes(const std::vector<RoundPart>& parts) {
+  ByteCount bytes = 0;
+  for (const RoundPart& part : parts) bytes += part.bytes;
   return bytes;
 }
 
@@ -67,6 +73,7 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
   State(GroupedJob job, transport::Collective& own_collective, memory::CopyQueue& own_copies)
       : collective(own_collective),
         copies(own_copies),
+        pacer(job.ingress_bytes_per_second),
         rounds(plan_rounds(job.streams, job.limits, job.member)),
         outgoing(sides_of(std::move(job.outgoing))),
         incoming(sides_of(std::move(job.incoming))) {
@@ -82,6 +89,14 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
   }
   [[nodiscard]] const Round& round() const { return rounds[next]; }
   [[nodiscard]] bool over() const { return !under_way && (fault || next == rounds.size()); }
+  [[nodiscard]] int device() const {
+    return staging.place.kind == MemoryKind::cuda ? staging.place.device : memory::on_host;
+  }
+  // Bytes of a round are paid for before it is posted: the others wait for it meanwhile.
+  bool may_begin() {
+    if (under_way || over()) return false;
+    return fault || pacer.take(total_bytes(round().receives), Pacer::Clock::now());
+  }
 
   void fail(Fault why) {
     if (!fault) fault = std::move(why);
@@ -108,7 +123,7 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
       std::byte* const to = staging.address + offset;
       side.each(part, [&](const GroupedPiece& piece, const Box& box, ByteCount position) {
         list.push_back({memory::StridedCopy(box, piece.placed, memory::packed(box), piece.item_bytes), piece.memory,
-                        to + position});
+                        to + position, device(), device()});
       });
       sends.push_back({part.peer, {to, part.bytes, staging.place}});
       offset += part.bytes;
@@ -136,7 +151,7 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
       if (part.in_place) continue;
       incoming.at(part.peer).each(part, [&](const GroupedPiece& piece, const Box& box, ByteCount position) {
         list.push_back({memory::StridedCopy(box, memory::packed(box), piece.placed, piece.item_bytes),
-                        receives[i].memory.address + position, piece.memory});
+                        receives[i].memory.address + position, piece.memory, device(), device()});
       });
     }
     copy(std::move(list), &State::end_round);
@@ -156,7 +171,8 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
     const std::size_t count = list.size();
     copies.submit({.count = count,
                    .copy = [list = std::move(list)](std::size_t index) { return list[index]; },
-                   .at_once = bytes <= max_bytes_at_once},
+                   .at_once = bytes <= max_bytes_at_once,
+                   .on_devices = device() != memory::on_host},
                   [self = weak_from_this(), then](memory::CopyResult& result) {
                     const auto state = self.lock();
                     if (!state) return;
@@ -190,6 +206,7 @@ struct GroupedMove::State : std::enable_shared_from_this<State> {
 
   transport::Collective& collective;
   memory::CopyQueue& copies;
+  Pacer pacer;
   std::vector<Round> rounds;
   std::map<int, Side> outgoing;
   std::map<int, Side> incoming;
@@ -214,7 +231,7 @@ GroupedMove::~GroupedMove() = default;
 bool GroupedMove::progress() {
   const bool moved = state_->collective.progress();
   const bool copied = state_->copies.poll() > 0;
-  if (state_->under_way || state_->over()) return moved || copied;
+  if (!state_->may_begin()) return moved || copied;
   state_->advance(std::nullopt, &State::pack);
   return true;
 }
@@ -234,6 +251,12 @@ bool GroupedMove::failed_here() const {
 void GroupedMove::abort() {
   state_->fail({ErrorCode::cancelled, "the rounds were given up from this side"});
   state_->collective.abort();
+}
+
+ByteCount GroupedMove::received_bytes() const {
+  ByteCount bytes = 0;
+  for (std::size_t i = 0; i < state_->next; ++i) bytes += total_bytes(state_->rounds[i].receives);
+  return bytes;
 }
 
 std::size_t GroupedMove::rounds() const {

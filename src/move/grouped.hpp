@@ -22,13 +22,14 @@ struct GroupedPiece {
   Box box;
   PlacedBox placed;  ///< contains `box`
   ByteCount item_bytes = 0;
-  std::byte* memory = nullptr;  ///< local element 0; what is sent is not written to
+  std::byte* memory = nullptr;  ///< local element 0, of the collective's place; what is sent is not written to
 };
 
 struct GroupedJob {
   RoundLimits limits;
   int member = 0;
-  std::vector<Stream> streams;  ///< of all pairs of members
+  ByteCount ingress_bytes_per_second = 0;  ///< of this member; 0: no cap
+  std::vector<Stream> streams;             ///< of all pairs of members
   /// By peer: what the pieces of its stream are here, in their order.
   std::map<int, std::vector<GroupedPiece>> outgoing;
   std::map<int, std::vector<GroupedPiece>> incoming;
@@ -59,7 +60,8 @@ class GroupedMove {
   void abort();
 
   [[nodiscard]] std::size_t rounds() const;
-  [[nodiscard]] ByteCount staging_bytes() const;  ///< most that a round takes here
+  [[nodiscard]] ByteCount received_bytes() const;  ///< in rounds that are over
+  [[nodiscard]] ByteCount staging_bytes() const;   ///< most that a round takes here
 
  private:
   struct Side;

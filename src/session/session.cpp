@@ -76,6 +76,9 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::vector<std::weak_ptr<PublicationState>> published_;  // guarded by mutex_
   std::optional<Catalog> checked_;                          // the last that was found apart; guarded by mutex_
   std::vector<std::uint64_t> checked_beside_;               // from publications of these generations; likewise
+  bool rounds_unasked_ = false;                             // nobody has named transports
+  std::mutex exchange_mutex_;
+  KeptGroup kept_group_;  // guarded by exchange_mutex_
 };
 
 }  // namespace detail
@@ -141,6 +144,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
                 fmt::format("a run id has at most {} characters, and no NUL among them", wire::max_name_bytes));
   }
   Settings settings = settle(options, bootstrap.rank);
+  rounds_unasked_ = settings.transport == transport::automatic;
   force_kernel_of_environment();
   begin_with_kernels_of(settings.costs);
   const auto began = Clock::now();
@@ -215,6 +219,7 @@ void SessionState::stop() {
   if (!owner_.is_this()) return abandon();
   loop_->call([this] { core_.reset(); });
   loop_.reset();
+  kept_group_ = {};
 }
 
 // Threads, locks and the fabrics are the parent's: nothing of theirs can be ended here.
@@ -223,6 +228,7 @@ void SessionState::abandon() {
   static_cast<void>(loop_.release());
   static_cast<void>(new auto(std::move(fabrics)));
   static_cast<void>(new auto(std::move(memory)));
+  static_cast<void>(new auto(std::move(kept_group_)));
 }
 
 Loop& SessionState::running() const {
@@ -432,10 +438,11 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   calls.restore = [this](const Catalog& catalog, RestoreOptions how, std::shared_ptr<GroupedHandover> grouped) {
     return Restore(restore(catalog, std::move(how), Aliasing::checked_before, std::move(grouped)));
   };
-  calls.run_closed = [this](std::shared_ptr<GroupedHandover> grouped) {
-    running().post([grouped = std::move(grouped)] { grouped->run_closed(); });
-  };
-  calls.forced_grouped = way_of_environment() == Way::grouped;
+  calls.post = [this](std::function<void()> task) { running().post(std::move(task)); };
+  calls.way = options.way ? options.way : way_of_environment();
+  calls.rounds_unasked = rounds_unasked_;
+  const std::lock_guard one_at_a_time(exchange_mutex_);
+  calls.kept = &kept_group_;
   return shardwire::exchange(held, wanted, options, calls);
 }
 

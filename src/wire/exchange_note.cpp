@@ -69,6 +69,12 @@ Bytes encode_exchange_note(const ExchangeNote& note) {
     auto collectives = out.initCollectives(static_cast<unsigned>(note.collectives.size()));
     for (unsigned i = 0; i < collectives.size(); ++i) collectives.set(i, text_of(note.collectives[i]));
     out.setForced(note.forced);
+    out.setUnasked(note.unasked);
+    out.setAdopts(note.adopts);
+    out.setDevice(note.device);
+    out.setKeptGroup(data_of(note.kept_group));
+    out.setKeptSize(note.kept_size);
+    out.setIndirect(note.indirect);
     out.setGroupId(data_of(note.group_id));
     out.setSteps(note.steps);
     auto requests = out.initRequests(static_cast<unsigned>(note.requests.size()));
@@ -119,6 +125,13 @@ ExchangeNote decode_exchange_note(std::span<const std::byte> bytes) {
       note.collectives.push_back(in.name(name, max_name_bytes));
     }
     note.forced = from.getForced();
+    note.unasked = from.getUnasked();
+    note.adopts = from.getAdopts();
+    note.device = from.getDevice();
+    if (note.device < -1) in.at("ExchangeNote.device").reject(fmt::format("is {}", note.device));
+    note.kept_group = in.at("ExchangeNote.keptGroup").data(from.getKeptGroup(), max_name_bytes);
+    note.kept_size = from.getKeptSize();
+    note.indirect = from.getIndirect();
     note.group_id = in.at("ExchangeNote.groupId").data(from.getGroupId(), max_name_bytes);
     note.steps = from.getSteps();
     std::vector<Box> boxes = in.at("ExchangeNote.requestBoxes").boxes(from.getRequestBoxes());

@@ -55,9 +55,15 @@ struct ExchangeNote {
   ByteCount staging_bytes = 0;   ///< this member's budget; 0 in notes that plan nothing
   /// Collectives that this member could move its bytes with: name and domain.
   std::vector<std::string> collectives{};
-  bool forced = false;      ///< this member was told to use one of them
-  Bytes group_id{};         ///< of the group that they all join; member 0 says it
-  std::uint32_t steps = 0;  ///< restores of this member until the next barrier
+  bool forced = false;          ///< this member was told to use one of them
+  bool unasked = false;         ///< it would also use one where bytes have no direct path
+  bool adopts = false;          ///< its caller has a communicator for that
+  std::int16_t device = -1;     ///< where its memory lies that one of them would move; -1: on none
+  Bytes kept_group{};           ///< id of the group that it has from an exchange before
+  std::uint32_t kept_size = 0;  ///< members of that
+  Bytes group_id{};             ///< of the group that they join; its first member says it
+  bool indirect = false;        ///< bytes of devices come to this member on no direct path
+  std::uint32_t steps = 0;      ///< restores of this member until the next barrier
   std::vector<ExchangeRequest> requests{};
   bool operator==(const ExchangeNote&) const = default;
 };

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/exchange/rounds.hpp"
 
+#include <algorithm>
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include "session/grouped_handover.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 
@@ -18,20 +21,26 @@ using Clock = ExchangeRounds::Clock;
 
 namespace {
 
-wire::ExchangeNote offering(std::vector<std::string> collectives) {
-  wire::ExchangeNote note;
-  note.collectives = std::move(collectives);
-  return note;
+GroupChoice both() {
+  GroupChoice choice;
+  choice.members = {0, 1};
+  choice.devices = {memory::on_host, memory::on_host};
+  return choice;
+}
+
+const transport::CollectiveTransport& loopback_of_threads() {
+  const auto all = transport::registered_collectives();
+  return *std::ranges::find(all, std::string_view("loopback"), &transport::CollectiveTransport::name);
 }
 
 /// Two members, of which each sends the other one 1000 bytes.
 struct Couple {
   Couple() {
-    const transport::CollectiveTransport& loopback =
-        agreed_collective(std::vector{offering(offered_collectives()), offering(offered_collectives())});
+    const transport::CollectiveTransport& loopback = loopback_of_threads();
     const Bytes id = loopback.make_id();
     for (int member = 0; member < 2; ++member) {
-      members[static_cast<std::size_t>(member)].emplace(loopback, id, member, 2);
+      members[static_cast<std::size_t>(member)].emplace(loopback,
+                                                        transport::GroupSetup{.id = id, .rank = member, .size = 2});
     }
   }
   move::GroupedJob job(int member) {
@@ -41,7 +50,7 @@ struct Couple {
     notes[1].requests = {{0, 0, box, 1000, 1000, 1}};
     const auto own = static_cast<std::size_t>(member);
     const std::vector<move::GroupedPiece> incoming{{box, memory::packed(box), 1, in[own].data()}};
-    return grouped_job(notes, member, 100, incoming, [&](const wire::ExchangeRequest&) {
+    return grouped_job(notes, both(), member, 100, incoming, [&](const wire::ExchangeRequest&) {
       return move::GroupedPiece{box, memory::packed(box), 1, out[own].data()};
     });
   }
@@ -54,6 +63,22 @@ struct Couple {
   std::array<std::optional<ExchangeRounds>, 2> members;
 };
 
+// What a member with memory on a device says that may use NCCL.
+wire::ExchangeNote on_device(std::int16_t device, std::vector<std::string> collectives = {"nccl (2.27.3)"}) {
+  wire::ExchangeNote note;
+  note.device = device;
+  note.unasked = true;
+  note.collectives = std::move(collectives);
+  return note;
+}
+std::string_view name_of(const GroupChoice& choice) {
+  return choice.collective == nullptr ? "none" : choice.collective->name;
+}
+bool refuses(const std::vector<wire::ExchangeNote>& notes, ErrorCode code, const std::string& text) {
+  const Error error = failure_of([&] { agree_on_group(notes); });
+  return error.code() == code && says(error, text);
+}
+
 bool never() {
   return false;
 }
@@ -62,15 +87,81 @@ bool never() {
 
 BOOST_AUTO_TEST_SUITE(exchange_rounds)
 
-BOOST_AUTO_TEST_CASE(members_of_other_processes_have_no_collective_of_threads) {
-  const auto here = offered_collectives();
-  BOOST_REQUIRE(!here.empty());
-  BOOST_CHECK_NO_THROW(agreed_collective(std::vector{offering(here), offering(here)}));
+BOOST_AUTO_TEST_CASE(host_memory_goes_in_rounds_where_somebody_asks_for_them) {
+  wire::ExchangeNote note;
+  note.collectives = offered_collectives(MemoryKind::host);
+  BOOST_REQUIRE(!note.collectives.empty());
+  note.unasked = true;
+  BOOST_TEST(name_of(agree_on_group(std::vector{note, note})) == "none");
+  wire::ExchangeNote forced = note;
+  forced.forced = true;
+  const GroupChoice choice = agree_on_group(std::vector{note, forced});
+  BOOST_TEST(name_of(choice) == "loopback");
+  BOOST_TEST(choice.forced);
+  BOOST_TEST((choice.members == std::vector{0, 1}));
+  // Threads of another process have another domain.
   for (const auto& other : {std::vector<std::string>{"loopback (process 1)"}, std::vector<std::string>{}}) {
-    BOOST_CHECK_EXCEPTION(agreed_collective(std::vector{offering(here), offering(other)}), Error, [](const Error& e) {
-      return e.code() == ErrorCode::unsupported && says(e, "member 1 offers");
-    });
+    forced.collectives = other;
+    BOOST_TEST(refuses({note, forced}, ErrorCode::unsupported, "member 1 offers"));
   }
+}
+
+BOOST_AUTO_TEST_CASE(device_memory_may_go_in_rounds_unasked_where_all_offer_them) {
+  const GroupChoice choice = agree_on_group(std::vector{on_device(0), on_device(1)});
+  BOOST_TEST(name_of(choice) == "nccl");
+  BOOST_TEST(!choice.forced);
+  BOOST_TEST((choice.devices == std::vector{0, 1}));
+  // One of them has another version, or has none, or does not want it.
+  BOOST_TEST(name_of(agree_on_group(std::vector{on_device(0), on_device(0, {"nccl (2.18.1)"})})) == "none");
+  BOOST_TEST(name_of(agree_on_group(std::vector{on_device(0), on_device(0, {})})) == "none");
+  wire::ExchangeNote unwilling = on_device(0);
+  unwilling.unasked = false;
+  BOOST_TEST(name_of(agree_on_group(std::vector{on_device(0), unwilling})) == "none");
+  // Who forces them is told.
+  wire::ExchangeNote forced = on_device(0, {});
+  forced.forced = true;
+  BOOST_TEST(refuses({on_device(0), forced}, ErrorCode::unsupported, "member 1 offers none"));
+}
+
+BOOST_AUTO_TEST_CASE(a_group_is_of_the_members_with_device_memory) {
+  wire::ExchangeNote host;
+  host.unasked = true;
+  host.collectives = {"loopback (process 1)"};
+  const GroupChoice choice = agree_on_group(std::vector{host, on_device(3), host, on_device(1)});
+  BOOST_TEST(name_of(choice) == "nccl");
+  BOOST_TEST((choice.members == std::vector{1, 3}));
+  BOOST_TEST(choice.rank_of(3) == 1);
+  BOOST_TEST(choice.rank_of(2) == -1);
+  BOOST_TEST((choice.devices == std::vector{GroupedHandover::nowhere, 3, GroupedHandover::nowhere, 1}));
+  BOOST_TEST(name_of(agree_on_group(std::vector{host, on_device(3)})) == "none");
+}
+
+BOOST_AUTO_TEST_CASE(a_group_is_kept_where_all_of_it_have_kept_the_same) {
+  const auto kept = [](std::uint8_t id, std::uint32_t size) {
+    wire::ExchangeNote note = on_device(0);
+    note.kept_group = Bytes(4, std::byte{id});
+    note.kept_size = size;
+    return note;
+  };
+  BOOST_TEST((agree_on_group(std::vector{kept(7, 2), kept(7, 2)}).kept == Bytes(4, std::byte{7})));
+  BOOST_TEST(agree_on_group(std::vector{kept(7, 2), kept(8, 2)}).kept.empty());
+  BOOST_TEST(agree_on_group(std::vector{kept(7, 2), on_device(0)}).kept.empty());
+  BOOST_TEST(agree_on_group(std::vector{kept(7, 3), kept(7, 3)}).kept.empty());
+}
+
+BOOST_AUTO_TEST_CASE(communicators_are_given_by_all_of_a_group_or_by_none) {
+  wire::ExchangeNote giving = on_device(0);
+  giving.adopts = true;
+  BOOST_TEST(agree_on_group(std::vector{giving, giving}).adopted);
+  BOOST_TEST(!agree_on_group(std::vector{on_device(0), on_device(0)}).adopted);
+  BOOST_TEST(refuses({giving, on_device(0)}, ErrorCode::invalid_argument, "not by 1"));
+}
+
+BOOST_AUTO_TEST_CASE(one_member_without_a_direct_path_brings_all_into_rounds) {
+  std::vector<wire::ExchangeNote> notes(3);
+  BOOST_TEST(!needs_rounds(notes));
+  notes[2].indirect = true;
+  BOOST_TEST(needs_rounds(notes));
 }
 
 BOOST_AUTO_TEST_CASE(both_get_what_they_asked_for) {
@@ -85,6 +176,19 @@ BOOST_AUTO_TEST_CASE(both_get_what_they_asked_for) {
   BOOST_TEST(totals.rounds == 20);  // 50 bytes each way
   BOOST_TEST(other.rounds == 20);
   BOOST_TEST(totals.staging_bytes == 100);
+  BOOST_TEST(totals.bytes == 1000);
+}
+
+BOOST_AUTO_TEST_CASE(no_more_comes_in_rounds_than_the_rate_allows) {
+  const Deadline deadline(30s);
+  Couple couple;
+  std::thread peer([&] { couple.run(1, never, 20s); });
+  move::GroupedJob job = couple.job(0);
+  job.ingress_bytes_per_second = 5000;
+  const ExchangeRounds::Totals totals = couple.members[0]->run(std::move(job), never, Clock::now() + 20s);
+  peer.join();
+  BOOST_TEST((couple.in[0] == couple.out[1]));
+  BOOST_TEST(totals.seconds > 0.17);  // 1000 bytes, and 20 ms may have been saved
 }
 
 BOOST_AUTO_TEST_CASE(who_waits_for_a_member_that_hangs_ends_at_the_deadline) {
@@ -162,7 +266,7 @@ BOOST_AUTO_TEST_CASE(requests_of_members_that_there_are_not_are_refused) {
   for (const std::uint32_t source : {0u, 2u, 77u}) {
     std::vector<wire::ExchangeNote> notes(2);
     notes[0].requests = {{source, 0, box, 4, 4, 1}};
-    BOOST_CHECK_EXCEPTION(grouped_job(notes, 1, 100, {}, {}), Error,
+    BOOST_CHECK_EXCEPTION(grouped_job(notes, both(), 1, 100, {}, {}), Error,
                           [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
   }
 }

@@ -76,8 +76,23 @@ class FakeNccl {
     faults_ = faults;
     joined_.clear();
     waiting_.clear();
-    aborts_ = destroyed_ = early_ = 0;
+    aborts_ = destroyed_ = early_ = made_ = 0;
     released_ = false;
+  }
+  /// Where memory that sends and receives name can be written. Null: where they say.
+  void see_through(std::function<std::byte*(const std::byte*)> behind) {
+    const std::lock_guard lock(mutex_);
+    behind_ = std::move(behind);
+  }
+  /// Work of this thread with a current device.
+  static void with_device(int device, const std::function<void()>& work) {
+    const int before = std::exchange(current_device(), device);
+    work();
+    current_device() = before;
+  }
+  [[nodiscard]] int made() {
+    const std::lock_guard lock(mutex_);
+    return made_;
   }
   void release() {
     const std::lock_guard lock(mutex_);
@@ -151,7 +166,6 @@ class FakeNccl {
   };
 
  private:
-  friend class FakeNcclDevices;
   using Pair = std::tuple<std::array<char, 128>, int, int>;
   struct Waiting {
     std::deque<std::pair<std::shared_ptr<FakeOperation>, Stream*>> sends;
@@ -184,6 +198,7 @@ class FakeNccl {
     const std::lock_guard lock(mutex_);
     *out = new Communicator{id, size, rank, current_device(), faults_.polls, nullptr, {}};
     communicators_.insert(*out);
+    ++made_;
     if (rank != faults_.absent_rank) joined_[id.bytes].insert(rank);
     return faults_.init_result != 0 ? faults_.init_result : transport::nccl::in_progress;
   }
@@ -217,13 +232,16 @@ class FakeNccl {
     group().clear();
     return transport::nccl::in_progress;
   }
-  static void meet(Waiting& waiting) {
+  [[nodiscard]] std::byte* behind(const std::byte* address) const {
+    return behind_ ? behind_(address) : const_cast<std::byte*>(address);
+  }
+  void meet(Waiting& waiting) {
     while (!waiting.sends.empty() && !waiting.receives.empty()) {
       const auto [send, from] = waiting.sends.front();
       const auto [receive, into] = waiting.receives.front();
       if (!send->over && !receive->over) {
         if (send->bytes != receive->bytes) return;  // the other half never comes
-        std::memcpy(receive->into, send->from, send->bytes);
+        std::memcpy(behind(receive->into), behind(send->from), send->bytes);
       }
       send->over = receive->over = true;
       waiting.sends.pop_front();
@@ -322,7 +340,9 @@ class FakeNccl {
   std::map<Pair, Waiting> waiting_;
   std::set<Stream*> streams_;
   std::set<Communicator*> communicators_;
+  std::function<std::byte*(const std::byte*)> behind_;
   int early_ = 0;
+  int made_ = 0;
   int aborts_ = 0;
   int destroyed_ = 0;
   bool released_ = false;
@@ -340,11 +360,7 @@ class FakeNcclDevices final : public memory::DeviceRuntime {
   std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { refuse(); }
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { refuse(); }
   std::unique_ptr<memory::DeviceStream> open_stream(int) override { return std::make_unique<FakeNccl::Stream>(); }
-  void on_device(int device, const std::function<void()>& work) override {
-    const int before = std::exchange(FakeNccl::current_device(), device);
-    work();
-    FakeNccl::current_device() = before;
-  }
+  void on_device(int device, const std::function<void()>& work) override { FakeNccl::with_device(device, work); }
 
  private:
   [[noreturn]] static void refuse() { throw Error(ErrorCode::unsupported, "this fake allocates nothing"); }

@@ -221,4 +221,14 @@ BOOST_AUTO_TEST_CASE(what_is_no_library_of_nccl_says_why) {
   BOOST_TEST(nccl::version_text(21803) == "2.18.3");
 }
 
+// A pointer does not say which of them it is of.
+BOOST_AUTO_TEST_CASE(a_communicator_is_of_the_library_that_we_loaded_or_it_is_refused) {
+  const std::vector<std::string> one{"/usr/lib/libcudart.so.12", "/venv/nvidia/nccl/lib/libnccl.so.2", ""};
+  BOOST_TEST(nccl::doubt_about_library(one, true) == "");
+  BOOST_TEST(nccl::doubt_about_library(one, false).find("nobody had loaded") != std::string::npos);
+  std::vector<std::string> two = one;
+  two.emplace_back("/usr/lib/libnccl.so.2.18.1");
+  BOOST_TEST(nccl::doubt_about_library(two, true).find("2 copies") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -38,6 +38,11 @@ BOOST_AUTO_TEST_CASE(indices_outside_of_the_list_and_slices_past_their_count_are
   check_refused({.parts = {{{"w", "m"}, 0, 0}}}, "parts");
 }
 
+BOOST_AUTO_TEST_CASE(devices_that_there_cannot_be_and_ids_that_are_too_long_are_refused) {
+  check_refused({.device = -2}, "device");
+  check_refused({.kept_group = Bytes(257)}, "keptGroup");
+}
+
 BOOST_AUTO_TEST_CASE(requests_that_cannot_be_cut_are_refused) {
   const Box box = Box::whole({4});
   check_refused({.requests = {{0, 0, box, 16, 8, 0}}}, "requests");

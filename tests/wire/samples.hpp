@@ -75,6 +75,12 @@ class Maker {
     note.staging_bytes = random_();
     note.collectives = several<std::string>(3, [&] { return text(40); });
     note.forced = below(2) == 0;
+    note.unasked = below(2) == 0;
+    note.adopts = below(2) == 0;
+    note.indirect = below(2) == 0;
+    note.device = static_cast<std::int16_t>(static_cast<int>(below(9)) - 1);
+    note.kept_group = bytes(128);
+    note.kept_size = static_cast<std::uint32_t>(random_());
     note.group_id = bytes(128);
     note.steps = static_cast<std::uint32_t>(random_());
     note.requests = several<ExchangeRequest>(5, [&] {

@@ -4,6 +4,7 @@
 #include <array>
 #include <climits>
 #include <cstddef>
+#include <span>
 #include <string>
 
 // What is used of NCCL 2.18, declared here so that nothing of it is needed to build: the library is loaded when it is first
@@ -67,6 +68,13 @@ struct FoundApi {
 };
 /// Loads libnccl.so.2 when called first; it stays loaded.
 FoundApi find_api();
+/// For tests: this one from now on; null: what was found.
+void use_api(const Api* api);
+/// Why a communicator of somebody else in this process may be of another library than that of find_api(); empty: it is of the
+/// same. `loaded`: the files of all libraries of this process. `loaded_before`: it was there before find_api().
+std::string doubt_about_library(std::span<const std::string> loaded, bool loaded_before);
+/// The same of this process.
+std::string doubt_about_library();
 /// For tests: the same of any file.
 FoundApi load_api(const char* file);
 /// "2.18.3" for 21803.

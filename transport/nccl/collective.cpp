@@ -147,6 +147,8 @@ class NcclCollective final : public Collective {
     return !(landed() || (state_ == State::over && under_way_));
   }
 
+  [[nodiscard]] bool is_stuck() const override { return stuck_; }
+
   void abort() override {
     if (aborted_) return;
     aborted_ = true;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
-#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <link.h>
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include "transport/nccl/api.hpp"
 
@@ -58,9 +61,59 @@ FoundApi load_api(const char* file) {
   return {new Api(api), {}};  // as long as the library, which is never unloaded
 }
 
+namespace {
+
+constexpr const char* library_file = "libnccl.so.2";
+
+struct Loaded {
+  bool before = false;
+  FoundApi found;
+};
+const Loaded& load_once() {
+  static const Loaded loaded = [] {
+    void* const there = ::dlopen(library_file, RTLD_NOW | RTLD_NOLOAD);
+    if (there != nullptr) ::dlclose(there);
+    return Loaded{there != nullptr, load_api(library_file)};
+  }();
+  return loaded;
+}
+
+std::atomic<const Api*> used_by_tests = nullptr;
+
+}  // namespace
+
 FoundApi find_api() {
-  static const FoundApi found = load_api("libnccl.so.2");
-  return found;
+  if (const Api* const api = used_by_tests) return {api, {}};
+  return load_once().found;
+}
+
+void use_api(const Api* api) {
+  used_by_tests = api;
+}
+
+std::string doubt_about_library(std::span<const std::string> loaded, bool loaded_before) {
+  std::vector<std::string> copies;
+  for (const std::string& file : loaded) {
+    if (file.substr(file.find_last_of('/') + 1).starts_with("libnccl.so")) copies.push_back(file);
+  }
+  if (copies.size() > 1)
+    return fmt::format("this process has {} copies of NCCL: {}", copies.size(), fmt::join(copies, ", "));
+  if (loaded_before) return {};
+  return fmt::format(
+      "nobody had loaded {} before shardwire did, so it is of another library, or of one that was linked in",
+      library_file);
+}
+
+std::string doubt_about_library() {
+  if (used_by_tests != nullptr) return {};
+  std::vector<std::string> files;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* list) {
+        static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &files);
+  return doubt_about_library(files, load_once().before);
 }
 
 }  // namespace shardwire::transport::nccl

@@ -64,4 +64,16 @@ std::unique_ptr<Collective> open(const GroupSetup& setup) {
   return open_with(setup, *found.api, std::move(found.runtime));
 }
 
+int device_of(void* communicator) {
+  const Found found = require();
+  if (const std::string doubt = doubt_about_library(); !doubt.empty()) {
+    throw Error(ErrorCode::unsupported, "the caller's communicator cannot be used: " + doubt);
+  }
+  int device = -1;
+  const int result = found.api->device(static_cast<Communicator*>(communicator), &device);
+  if (result == success) return device;
+  throw Error(ErrorCode::invalid_argument, fmt::format("the caller's communicator cannot be used: ncclCommCuDevice: {}",
+                                                       found.api->error_string(result)));
+}
+
 }  // namespace shardwire::transport::nccl

@@ -99,7 +99,15 @@ std::string to_text(const ExchangePart& part) {
 class Exchange {
  public:
   Exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options, const ExchangeCalls& calls)
-      : held_(held), wanted_(wanted), options_(options), calls_(calls) {}
+      : held_(held),
+        wanted_(wanted),
+        options_(options),
+        calls_(calls),
+        group_({.member = calls.member,
+                .way = calls.way,
+                .unasked = calls.rounds_unasked,
+                .communicator = options.communicator},
+               *calls.kept) {}
 
   ExchangeResult run() {
     try {
@@ -107,6 +115,7 @@ class Exchange {
       const ExchangePlan plan = agree_on_plan();
       move(plan);
       finish();
+      group_.keep();
       return std::move(result_);
     } catch (...) {
       notify_others();
@@ -192,8 +201,7 @@ class Exchange {
   ExchangeNote make_note() {
     ExchangeNote note;
     note.staging_bytes = options_.staging_bytes;
-    note.collectives = offered_collectives();
-    note.forced = calls_.forced_grouped;
+    group_.offer(note, main_device());
     std::vector<Claim> claims;
     std::vector<std::uint32_t> part_of;  // by claim
     std::map<ExchangePart, std::uint32_t> known;
@@ -409,45 +417,86 @@ class Exchange {
 
   // Where one member takes the way grouped all do: rounds are of all.
   void choose_way(std::span<const ExchangeNote> notes) {
-    if (std::ranges::none_of(notes, &ExchangeNote::forced)) return;
     notified_ = true;  // all find the same
-    collective_ = &agreed_collective(notes);
+    group_.choose(notes);
     notified_ = false;
   }
 
+  // Where most of what is held and wanted here lies.
+  [[nodiscard]] int main_device() {
+    std::map<int, ByteCount> bytes;
+    const auto add = [&](const Catalog& catalog, const TensorPlaces& places) {
+      for (std::size_t i = 0; i < catalog.entries().size(); ++i) {
+        const Catalog::Entry& entry = catalog.entries()[i];
+        const int device = device_of(places, i);
+        if (device == memory::on_host || travels_by_value(entry.spec)) continue;
+        const auto elements = static_cast<ByteCount>(boxes_of(entry, catalog.layout_rank(), boxes_).elements());
+        bytes[device] += elements * item_size(entry.spec.dtype);
+      }
+    };
+    add(held_, held_places_);
+    add(wanted_, places_);
+    const auto most = std::ranges::max_element(bytes, {}, [](const auto& one) { return one.second; });
+    return most == bytes.end() ? memory::on_host : most->first;
+  }
+
   void restore_all(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
-    if (collective_ == nullptr) {
+    if (!group_.is_there()) {
       for (const Catalog& catalog : catalogs) restore(catalog, staged_bytes);
       return;
     }
     // Members may need another number of restores for this wave; who has no more takes part for the others.
     ExchangeNote note;
     note.steps = static_cast<std::uint32_t>(catalogs.size());
-    if (!rounds_ && calls_.member == 0) note.group_id = collective_->make_id();
     const std::vector<ExchangeNote> notes = agree(note);
-    if (!rounds_) {
-      const auto members = static_cast<int>(notes.size());
-      rounds_ = std::make_unique<ExchangeRounds>(*collective_, notes.front().group_id, calls_.member, members);
-    }
     const std::uint32_t steps = std::ranges::max_element(notes, {}, &ExchangeNote::steps)->steps;
     for (std::size_t i = 0; i < steps; ++i) take_step(i < catalogs.size() ? &catalogs[i] : nullptr, staged_bytes);
   }
 
-  // One restore of each member, or none, whose remote bytes come in rounds.
+  // One restore of each member, or none, whose remote bytes may come in rounds.
+  struct Step {
+    const Catalog* catalog = nullptr;           // null: this member only takes part for the others
+    std::shared_ptr<GroupedHandover> handover;  // owners: see RestoreRun
+    Restore running{};
+  };
+
   void take_step(const Catalog* catalog, ByteCount staged_bytes) {
-    const auto handover = std::make_shared<GroupedHandover>(collective_->name);  // owners: see RestoreRun
-    Restore running;
-    std::vector<GroupedHandover::Item> items;
-    if (catalog != nullptr) {
-      RestoreOptions options = restore_options();
-      options.way = Way::grouped;
-      running = calls_.restore(*catalog, options, handover);
-      if (auto offered = handover->wait(began_ + options_.deadline)) {
-        items = std::move(*offered);
-      } else {
-        running.wait();  // it has failed before it knew what is to come, and says why
-      }
+    Step step{catalog, group_.handover()};
+    if (catalog != nullptr) step.running = calls_.restore(*catalog, restore_options(), step.handover);
+    if (agree_on_rounds(step)) {
+      group_.open([this](const ExchangeNote& note) { return agree(note); });
+      staged_bytes += move_in_rounds(step);
     }
+    ByteCount& peak = result_.report.staging_peak;
+    if (catalog == nullptr) return void(peak = std::max(peak, staged_bytes));
+    step.running.wait();
+    take_result(step.running, *catalog, staged_bytes);
+  }
+
+  // Whether bytes of this step go in rounds. Unless that is known, all members say whether they have direct paths.
+  bool agree_on_rounds(Step& step) {
+    if (group_.takes_rounds()) return true;
+    ExchangeNote note;
+    const auto until = began_ + options_.deadline;
+    if (step.catalog != nullptr) note.indirect = answer_of(step, step.handover->wait_for_paths(until));
+    if (needs_rounds(agree(note))) group_.take_rounds();
+    step.handover->decide(group_.takes_rounds());
+    calls_.post([handover = step.handover] { handover->run_decided(); });
+    return group_.takes_rounds();
+  }
+
+  // What a restore has said: else it has failed before, and says why.
+  template <typename Answer>
+  Answer answer_of(Step& step, std::optional<Answer> answer) {
+    if (!answer) step.running.wait();
+    if (!answer) throw Error(ErrorCode::internal, "a restore has ended before anything came");
+    return std::move(*answer);
+  }
+
+  // Returns the staging that it took.
+  ByteCount move_in_rounds(Step& step) {
+    std::vector<GroupedHandover::Item> items;
+    if (step.catalog != nullptr) items = answer_of(step, step.handover->wait(began_ + options_.deadline));
     ExchangeNote note;
     std::vector<move::GroupedPiece> incoming;
     for (GroupedHandover::Item& item : items) {
@@ -457,35 +506,41 @@ class Exchange {
       incoming.push_back(std::move(item.piece));
     }
     const std::vector<ExchangeNote> notes = agree(note);
-    move::GroupedJob job = grouped_job(notes, calls_.member, min_staging_bytes_ / 4, incoming,
-                                       [this](const wire::ExchangeRequest& request) { return held_piece(request); });
-    agree({});  // every member holds what it is asked for
-    const ExchangeRounds::Totals totals = run_rounds(std::move(job), handover, !incoming.empty(), running);
-    result_.report.rounds += totals.rounds;
-    if (catalog == nullptr) {
-      result_.report.staging_peak = std::max(result_.report.staging_peak, totals.staging_bytes + staged_bytes);
-      return;
+    if (!group_.is_inside()) {
+      agree({});
+      return 0;
     }
-    calls_.run_closed(handover);
-    running.wait();
-    take_result(running, *catalog, staged_bytes + totals.staging_bytes);
+    move::GroupedJob job = grouped_job(notes, group_.choice(), calls_.member, min_staging_bytes_ / 4, incoming,
+                                       [this](const wire::ExchangeRequest& request) { return held_piece(request); });
+    job.ingress_bytes_per_second = options_.ingress_bytes_per_second;
+    agree({});  // every member holds what it is asked for
+    const ExchangeRounds::Totals totals = run_rounds(std::move(job), step.handover, !incoming.empty(), step.running);
+    result_.report.rounds += totals.rounds;
+    result_.report.rounds_bytes += totals.bytes;
+    result_.report.rounds_seconds += totals.seconds;
+    if (step.catalog != nullptr) post_closed(step.handover);
+    return totals.staging_bytes;
+  }
+
+  void post_closed(const std::shared_ptr<GroupedHandover>& handover) {
+    calls_.post([handover] { handover->run_closed(); });
   }
 
   ExchangeRounds::Totals run_rounds(move::GroupedJob job, const std::shared_ptr<GroupedHandover>& handover, bool writes,
                                     Restore& running) {
     if (writes && !handover->begin()) {
-      rounds_->give_up();  // the others are in them already
-      running.wait();      // has failed meanwhile, and says why
+      group_.rounds().give_up();  // the others are in them already
+      running.wait();             // has failed meanwhile, and says why
     }
     try {
-      const ExchangeRounds::Totals totals = rounds_->run(
+      const ExchangeRounds::Totals totals = group_.rounds().run(
           std::move(job), [&] { return writes && handover->stopped(); }, began_ + options_.deadline);
       handover->close(true);
       return totals;
     } catch (...) {
       handover->close(false);
       if (writes && handover->stopped()) {
-        calls_.run_closed(handover);
+        post_closed(handover);
         running.wait();
       }
       ask_who_gave_up();
@@ -515,8 +570,15 @@ class Exchange {
     const PlacedBox* placed = boxes_of(entry, held_.layout_rank(), boxes_).around(request.box);
     if (placed == nullptr || travels_by_value(entry.spec)) refuse("which is not held here");
     const memory::StridedCopy own(request.box, *placed, memory::packed(request.box), item_bytes);
-    if (const int device = device_of(held_places_, request.tensor); device != memory::on_host) {
-      refuse(fmt::format("which lies on device {}: rounds move memory of the host", device));
+    const int device = device_of(held_places_, request.tensor);
+    const int moved = group_.choice().devices[static_cast<std::size_t>(calls_.member)];
+    const auto name = [](int one) {
+      return one == memory::on_host ? std::string("host memory") : fmt::format("memory of device {}", one);
+    };
+    if (device != moved) refuse(fmt::format("which is {}: rounds move {} here", name(device), name(moved)));
+    if (device != memory::on_host) {
+      const auto* const data = static_cast<const std::byte*>(entry.view.data);
+      if (!is_still_there(*held_places_[request.tensor], data)) refuse("whose memory was freed");
     }
     if (own.bytes() != request.bytes || item_bytes != request.item_bytes || own.run_bytes() % request.run_bytes != 0) {
       refuse("in bytes or runs that it does not have");
@@ -529,6 +591,7 @@ class Exchange {
     RestoreOptions options;
     options.from = publication_name;
     options.step = step();
+    options.way = group_.is_forced() ? Way::grouped : calls_.way;
     options.deadline = left();
     options.staging_bytes = message_budget();
     options.verify = options_.verify;
@@ -608,8 +671,7 @@ class Exchange {
   std::set<TensorKey> zeroed_;
   std::vector<std::pair<const Catalog::Entry*, Bytes>> one_element_;  // wanted here, and where they wait
   double write_seconds_ = 0;
-  const transport::CollectiveTransport* collective_ = nullptr;  // where bytes go in rounds
-  std::unique_ptr<ExchangeRounds> rounds_;
+  ExchangeGroup group_;
   ExchangeResult result_;
 };
 

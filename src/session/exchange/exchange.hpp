@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "session/exchange/group.hpp"
 #include "session/grouped_handover.hpp"
 #include "session/tensor_places.hpp"
 #include "shardwire/session.hpp"
@@ -26,10 +28,14 @@ struct ExchangeCalls {
   /// Without a look at aliasing. `grouped`: takes what comes from other members; may be null.
   std::function<Restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<GroupedHandover> grouped)>
       restore;
-  /// Runs GroupedHandover::run_closed() on the session's thread.
-  std::function<void(std::shared_ptr<GroupedHandover> grouped)> run_closed;
-  /// This member was told to move bytes in rounds (SHARDWIRE_WAY).
-  bool forced_grouped = false;
+  /// Runs it on the session's thread.
+  std::function<void(std::function<void()>)> post;
+  /// What was asked for here: by the options, else by SHARDWIRE_WAY.
+  std::optional<Way> way{};
+  /// Rounds may be taken where nobody has asked for them.
+  bool rounds_unasked = false;
+  /// What the session keeps between exchanges.
+  KeptGroup* kept = nullptr;
 };
 
 /// See Session::exchange.

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/exchange/rounds.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <map>
 #include <utility>
+
+#include "memory/device.hpp"
+#include "memory/device_copies.hpp"
 
 namespace shardwire {
 
@@ -17,80 +20,81 @@ namespace {
 
 // How soon a restore that has failed, or the deadline, is seen while nothing else happens.
 constexpr int look_around_ms = 10;
-
-std::string offer_of(const transport::CollectiveTransport& one) {
-  return fmt::format("{} ({})", one.name, one.domain());
-}
-
-bool offers(const wire::ExchangeNote& note, const std::string& offer) {
-  return std::ranges::find(note.collectives, offer) != note.collectives.end();
-}
+// Pieces and staging lie on one device, so nothing takes this way.
+constexpr ByteCount pinned_bytes = 1u << 20;
 
 }  // namespace
 
-std::vector<std::string> offered_collectives() {
-  std::vector<std::string> offered;
-  for (const transport::CollectiveTransport& one : transport::registered_collectives()) {
-    if (one.memory == MemoryKind::host && one.probe().viable) offered.push_back(offer_of(one));
-  }
-  return offered;
-}
-
-const transport::CollectiveTransport& agreed_collective(std::span<const wire::ExchangeNote> notes) {
-  for (const transport::CollectiveTransport& one : transport::registered_collectives()) {
-    if (one.memory != MemoryKind::host || !one.probe().viable) continue;
-    const std::string offer = offer_of(one);
-    if (std::ranges::all_of(notes, [&](const wire::ExchangeNote& note) { return offers(note, offer); })) return one;
-  }
-  std::vector<std::string> all;
-  for (std::size_t member = 0; member < notes.size() && member < 8; ++member) {
-    const auto& offered = notes[member].collectives;
-    all.push_back(offered.empty() ? fmt::format("member {} offers none", member)
-                                  : fmt::format("member {} offers {}", member, fmt::join(offered, " and ")));
-  }
-  throw Error(ErrorCode::unsupported, fmt::format("the way 'grouped' needs a collective that all members have: {}{}",
-                                                  fmt::join(all, ", "), notes.size() > all.size() ? ", .." : ""));
-}
-
-move::GroupedJob grouped_job(std::span<const wire::ExchangeNote> notes, int member, ByteCount staging_bytes,
-                             std::span<const move::GroupedPiece> incoming, const HeldPiece& held) {
+move::GroupedJob grouped_job(std::span<const wire::ExchangeNote> notes, const GroupChoice& group, int member,
+                             ByteCount staging_bytes, std::span<const move::GroupedPiece> incoming,
+                             const HeldPiece& held) {
   move::GroupedJob job;
-  job.limits.members = static_cast<int>(notes.size());
+  job.limits.members = static_cast<int>(group.members.size());
   job.limits.staging_bytes = staging_bytes;
-  job.member = member;
+  job.member = group.rank_of(member);
   std::map<std::pair<int, int>, std::vector<move::StreamPiece>> streams;
   for (std::size_t reader = 0; reader < notes.size(); ++reader) {
-    const auto to = static_cast<int>(reader);
+    const int to = group.rank_of(static_cast<int>(reader));
     for (std::size_t i = 0; i < notes[reader].requests.size(); ++i) {
       const wire::ExchangeRequest& request = notes[reader].requests[i];
-      if (request.source >= notes.size() || request.source == reader) {
+      const int from = request.source < notes.size() ? group.rank_of(static_cast<int>(request.source)) : -1;
+      if (from < 0 || to < 0 || from == to) {
         throw Error(ErrorCode::transport_failed,
                     fmt::format("member {} asks member {} of {} for a piece", reader, request.source, notes.size()));
       }
-      const auto from = static_cast<int>(request.source);
       streams[{from, to}].push_back({request.bytes, request.run_bytes, request.item_bytes});
-      if (from == member) job.outgoing[to].push_back(held(request));
-      if (to == member) job.incoming[from].push_back(incoming[i]);
+      if (from == job.member) job.outgoing[to].push_back(held(request));
+      if (to == job.member) job.incoming[from].push_back(incoming[i]);
     }
   }
   for (auto& [pair, pieces] : streams) job.streams.push_back({pair.first, pair.second, std::move(pieces)});
   return job;
 }
 
-ExchangeRounds::ExchangeRounds(const transport::CollectiveTransport& collective, const Bytes& group_id, int member,
-                               int members)
-    : copied_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      copier_(1,
-              [descriptor = copied_.get()] {
-                const std::uint64_t one = 1;
-                [[maybe_unused]] const auto written = ::write(descriptor, &one, sizeof one);
-              }),
-      copies_(copier_),
-      collective_(collective.open({.id = group_id, .rank = member, .size = members})) {
+namespace {
+
+std::unique_ptr<memory::CopyQueue> copies_for(const transport::MemoryPlace& place, memory::Copier& copier,
+                                              const std::function<void()>& wake) {
+  if (place.kind == MemoryKind::host) return std::make_unique<memory::HostCopies>(copier);
+  return std::make_unique<memory::DeviceCopies>(copier, wake, pinned_bytes);
+}
+
+}  // namespace
+
+ExchangeRounds::ExchangeRounds(const transport::CollectiveTransport& collective, const transport::GroupSetup& setup)
+    : place_{collective.memory, setup.device},
+      copied_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      copier_(1, [this] { wake(); }),
+      copies_(copies_for(place_, copier_, [this] { wake(); })),
+      collective_(collective.open(setup)) {
   if (!copied_) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (eventfd)");
 }
 
-ExchangeRounds::~ExchangeRounds() = default;
+ExchangeRounds::~ExchangeRounds() {
+  // What a device may still write is nobody's to free.
+  if (collective_->is_stuck() && device_staging_) [[maybe_unused]]
+    auto* const left_behind = device_staging_.release();
+}
+
+void ExchangeRounds::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(copied_.get(), &one, sizeof one);
+}
+
+transport::Memory ExchangeRounds::staging(ByteCount bytes) {
+  if (place_.kind == MemoryKind::host) {
+    staging_.resize(static_cast<std::size_t>(bytes));
+    return transport::host_memory(staging_);
+  }
+  // Kept from one time to the next: giving it back waits for all that the device is at.
+  if (bytes > 0 && (!device_staging_ || device_staging_->bytes() < bytes)) {
+    const memory::FoundRuntime devices = memory::device_runtime();
+    if (!devices.runtime) throw Error(ErrorCode::unsupported, devices.why_not);
+    device_staging_.reset();
+    device_staging_ = devices.runtime->allocate(place_.device, bytes);
+  }
+  return {bytes > 0 ? device_staging_->address() : nullptr, bytes, place_};
+}
 
 ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const std::function<bool()>& stopped,
                                            Clock::time_point deadline) {
@@ -104,11 +108,8 @@ ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const std::func
 
 ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const std::function<bool()>& stopped,
                                                Clock::time_point deadline) {
-  Bytes staging;
-  move::GroupedMove rounds(std::move(job), *collective_, copies_, [&](ByteCount bytes) {
-    staging.resize(static_cast<std::size_t>(bytes));
-    return transport::host_memory(staging);
-  });
+  const Clock::time_point began = Clock::now();
+  move::GroupedMove rounds(std::move(job), *collective_, *copies_, [&](ByteCount bytes) { return staging(bytes); });
   std::optional<Error> given_up;
   while (!rounds.over()) {
     if (!given_up && stopped()) given_up.emplace(ErrorCode::cancelled, "the restore of this member has ended");
@@ -121,7 +122,10 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const std::
   if (given_up) throw Error(*given_up);
   if (rounds.failed_here()) throw Error(rounds.fault()->code, "the rounds have failed: " + rounds.fault()->message);
   if (rounds.fault()) throw GroupFailed(*rounds.fault());
-  return {rounds.rounds(), rounds.staging_bytes()};
+  return {.rounds = rounds.rounds(),
+          .bytes = rounds.received_bytes(),
+          .seconds = std::chrono::duration<double>(Clock::now() - began).count(),
+          .staging_bytes = rounds.staging_bytes()};
 }
 
 void ExchangeRounds::give_up() {

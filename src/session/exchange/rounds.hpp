@@ -9,25 +9,24 @@
 
 #include "memory/copier.hpp"
 #include "memory/copy_queue.hpp"
+#include "memory/device.hpp"
 #include "move/grouped.hpp"
+#include "session/exchange/agreement.hpp"
 #include "transport/collective.hpp"
 #include "wire/exchange_note.hpp"
 
-// The way grouped of an exchange: which collective, who sends what to whom, and the rounds themselves, which run on the thread
-// of the exchange's caller. That thread waits for the exchange anyway, and the session's goes on serving.
+// The way grouped of an exchange: who sends what to whom, and the rounds themselves, which run on the thread of the exchange's
+// caller. That thread waits for the exchange anyway, and the session's goes on serving.
 namespace shardwire {
-
-/// Name and domain of the collectives that work here for memory of the host.
-std::vector<std::string> offered_collectives();
-/// The first that all of `notes` offer. Errors: throws Error{unsupported} with what each offers.
-const transport::CollectiveTransport& agreed_collective(std::span<const wire::ExchangeNote> notes);
 
 /// A piece of what this member holds. Errors: throws Error{transport_failed} for one that it does not hold.
 using HeldPiece = std::function<move::GroupedPiece(const wire::ExchangeRequest& request)>;
 /// What `notes` ask of whom, as one member sees it: `incoming` by its own requests, in their order; `held` for those of others.
+/// Members are called by their ranks in the group.
 /// Errors: as `held`; throws Error{transport_failed} for a request that no member can answer.
-move::GroupedJob grouped_job(std::span<const wire::ExchangeNote> notes, int member, ByteCount staging_bytes,
-                             std::span<const move::GroupedPiece> incoming, const HeldPiece& held);
+move::GroupedJob grouped_job(std::span<const wire::ExchangeNote> notes, const GroupChoice& group, int member,
+                             ByteCount staging_bytes, std::span<const move::GroupedPiece> incoming,
+                             const HeldPiece& held);
 
 /// One member's end of the group of an exchange.
 /// Threads: one.
@@ -36,11 +35,17 @@ class ExchangeRounds {
   using Clock = std::chrono::steady_clock;
 
   /// Errors: as CollectiveTransport::open.
-  ExchangeRounds(const transport::CollectiveTransport& collective, const Bytes& group_id, int member, int members);
+  ExchangeRounds(const transport::CollectiveTransport& collective, const transport::GroupSetup& setup);
   ~ExchangeRounds();
+  ExchangeRounds(const ExchangeRounds&) = delete;
+  ExchangeRounds& operator=(const ExchangeRounds&) = delete;
+
+  [[nodiscard]] int size() const { return collective_->size(); }
 
   struct Totals {
     std::uint64_t rounds = 0;
+    ByteCount bytes = 0;  // that this member has received
+    double seconds = 0;
     ByteCount staging_bytes = 0;
   };
   /// Returns when all that this member sends and receives is done.
@@ -54,10 +59,15 @@ class ExchangeRounds {
  private:
   Totals run_all(move::GroupedJob job, const std::function<bool()>& stopped, Clock::time_point deadline);
   void wait_for_news();
+  void wake() const;
+  transport::Memory staging(ByteCount bytes);
 
-  support::Descriptor copied_;  // readable when copies are over
+  transport::MemoryPlace place_;
+  Bytes staging_;
+  std::unique_ptr<memory::DeviceMemory> device_staging_;  // instead, on a device
+  support::Descriptor copied_;                            // readable when copies are over
   memory::Copier copier_;
-  memory::HostCopies copies_;
+  std::unique_ptr<memory::CopyQueue> copies_;
   std::unique_ptr<transport::Collective> collective_;
 };
 

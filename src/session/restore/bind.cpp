@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "session/restore/remote_box.hpp"
 #include "session/restore/run.hpp"
@@ -141,8 +142,13 @@ void RestoreRun::bound_all() {
     predictions_ = std::move(repetition_.cached()->predictions);
   } else {
     build_transfers();
-    log_paths();
+    if (grouped_) return ask_for_rounds();
+    settle_transfers();
   }
+  begin_to_move();
+}
+
+void RestoreRun::begin_to_move() {
   log_plan();
   if (!options_.bind_only) {
     move_waits_ = !destination_ready_;
@@ -157,16 +163,21 @@ void RestoreRun::build_transfers() {
   std::map<Rank, std::size_t> by_layout_rank;
   for (std::size_t i = 0; i < peers_.size(); ++i) by_layout_rank.emplace(peers_[i].layout_rank, i);
   const auto& items = planning_->schedule.items;
-  std::vector<move::Offer> offers(items.size());
-  auto transfers = std::make_shared<std::vector<move::Transfer>>();
-  transfers->reserve(items.size());
+  offers_.assign(items.size(), {});
+  offered_ = std::make_shared<std::vector<move::Transfer>>();
+  offered_->reserve(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
-    transfers->push_back(transfer_for(items[i], by_layout_rank.at(items[i].source), offers[i]));
+    offered_->push_back(transfer_for(items[i], by_layout_rank.at(items[i].source), offers_[i]));
   }
-  choose_ways(*transfers, offers);
+}
+
+// Gives each its way, out of those that are possible.
+void RestoreRun::settle_transfers() {
+  const auto transfers = std::exchange(offered_, nullptr);
+  choose_ways(*transfers, std::exchange(offers_, {}));
   for (const move::Transfer& transfer : *transfers) check_messages(transfer);
   expect_of_peers(*transfers);
-  transfers_ = std::move(transfers);
+  transfers_ = transfers;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     const double seconds = i < predictions_.unmapped_seconds.size() ? predictions_.unmapped_seconds[i] : 0;
@@ -174,6 +185,7 @@ void RestoreRun::build_transfers() {
                            ? std::string()
                            : fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
   }
+  log_paths();
 }
 
 // Messages and reads to one peer are many at once, so the latency of a way counts once for each.
@@ -210,7 +222,8 @@ void RestoreRun::choose_ways(std::vector<move::Transfer>& transfers, const std::
         fmt::format(
             "the way '{}', which the caller has chosen, cannot move {} {} from source rank {} (member {}): {}{}",
             to_string(error.forced), to_string(key), to_string(transfer.box), to_int(peer.layout_rank),
-            peer.record.member, error.what(), peer.no_map_reason),
+            peer.record.member, error.what(),
+            error.forced == Way::grouped ? why_not_in_rounds(transfer) : peer.no_map_reason),
         std::vector<Rank>{peer.layout_rank});
   }
 }
@@ -275,7 +288,6 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     offer.add(Way::straight, name_of(peer.connected[*peer.sent_by]));
   };
   offer.memory = MemoryKind::host;
-  if (grouped_) offer.add(Way::grouped, grouped_->collective());
   for (const ConnectedFabric& one : peer.connected) {
     if (one.path.map) offer.carrier(Way::mapped) = name_of(one);  // what it would cost, where it is not possible
   }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -8,6 +10,72 @@
 
 // What comes in rounds of a collective: handed to the exchange that drives them, and taken back when it is in place.
 namespace shardwire {
+
+// None where the source names a kind of memory that is not known here.
+std::optional<int> RestoreRun::device_at_source(const move::Transfer& transfer) const {
+  const Peer& peer = peers_[transfer.peer];
+  const auto tensor = std::ranges::lower_bound(peer.tensors, transfer.held_tensor) - peer.tensors.begin();
+  const wire::TensorHandle& handle = peer.handles[static_cast<std::size_t>(tensor)];
+  if (handle.region == wire::no_region) return memory::on_host;
+  const auto& place = peer.regions[handle.region].place;
+  if (!place) return std::nullopt;
+  return place->kind == MemoryKind::cuda ? place->device : memory::on_host;
+}
+
+bool RestoreRun::may_come_in_rounds(const move::Transfer& transfer) const {
+  const Peer& peer = peers_[transfer.peer];
+  if (peer.own) return false;
+  const auto source = device_at_source(transfer);
+  return source && grouped_->carries(peer.record.member, *source, transfer.target_device);
+}
+
+// Mapped, or read by hardware.
+bool RestoreRun::has_direct_path(const move::Transfer& transfer, const move::Offer& offer) const {
+  if (offer.ways.has(Way::mapped)) return true;
+  const Peer& peer = peers_[transfer.peer];
+  return offer.ways.has(Way::read) && peer.read_by && !peer.connected[*peer.read_by].path.reads_need_peer;
+}
+
+std::string RestoreRun::why_not_in_rounds(const move::Transfer& transfer) const {
+  if (!grouped_) return "; rounds are of exchanges";
+  const auto name = [](std::optional<int> device) {
+    if (!device) return std::string("unknown memory");
+    return *device == memory::on_host ? "host memory" : fmt::format("memory of device {}", *device);
+  };
+  return fmt::format("; from {} there to {} here, and rounds of {} move {} to {}", name(device_at_source(transfer)),
+                     name(transfer.target_device), grouped_->collective(),
+                     name(grouped_->device_of(peers_[transfer.peer].record.member)),
+                     name(grouped_->device_of(core_.member())));
+}
+
+// Whether all members take rounds is decided by what all of them ask.
+void RestoreRun::ask_for_rounds() {
+  bool indirect = false;
+  for (std::size_t i = 0; i < offers_.size(); ++i) {
+    const move::Transfer& transfer = (*offered_)[i];
+    if (!may_come_in_rounds(transfer)) continue;
+    offers_[i].add(Way::grouped, grouped_->collective());
+    indirect = indirect || !has_direct_path(transfer, offers_[i]);
+  }
+  if (!grouped_->undecided()) return rounds_decided(true);
+  grouped_->ask(indirect, [this, alive = std::weak_ptr<bool>(alive_)](bool in_rounds) {
+    if (alive.expired() || stage_ != Stage::bind) return;
+    guarded([&] { rounds_decided(in_rounds); });
+  });
+}
+
+void RestoreRun::rounds_decided(bool in_rounds) {
+  for (move::Offer& offer : offers_) {
+    if (!offer.ways.has(Way::grouped)) continue;
+    if (in_rounds) {
+      offer.ways = {Way::grouped};
+    } else {
+      offer.ways.remove(Way::grouped);
+    }
+  }
+  settle_transfers();
+  begin_to_move();
+}
 
 void RestoreRun::offer_to_rounds() {
   std::vector<GroupedHandover::Item> items;
@@ -50,10 +118,16 @@ void RestoreRun::digest_brought(std::vector<const move::Transfer*> those, memory
     const move::Transfer& transfer = *those[index];
     return memory::QueuedCopy{
         memory::StridedCopy(transfer.box, transfer.wanted, memory::packed(transfer.box), transfer.item_bytes),
-        transfer.target, nullptr};
+        transfer.target, nullptr, transfer.target_device};
   };
+  const bool on_devices =
+      std::ranges::any_of(those, [](const move::Transfer* one) { return one->target_device != memory::on_host; });
   core_.copies().submit(
-      {.count = count, .copy = std::move(copies), .work = memory::CopyWork::digest, .digest = kind},
+      {.count = count,
+       .copy = std::move(copies),
+       .work = memory::CopyWork::digest,
+       .digest = kind,
+       .on_devices = on_devices},
       [this, those = std::move(those), alive = std::weak_ptr<bool>(alive_)](const memory::CopyResult& result) {
         if (alive.expired()) return;
         --digesting_;

@@ -160,6 +160,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void peer_bound();
   void bound_all();
   void build_transfers();
+  void settle_transfers();
+  void begin_to_move();
   void expect_of_peers(const std::vector<move::Transfer>& transfers);
   /// Which of the connected fabrics moves bytes this way; null for those of this process.
   static const ConnectedFabric* carrier_of(const Peer& peer, Way way);
@@ -192,6 +194,12 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void move_all();
   void pump();
   // (grouped.cpp)
+  [[nodiscard]] std::optional<int> device_at_source(const move::Transfer& transfer) const;
+  [[nodiscard]] bool may_come_in_rounds(const move::Transfer& transfer) const;
+  [[nodiscard]] bool has_direct_path(const move::Transfer& transfer, const move::Offer& offer) const;
+  [[nodiscard]] std::string why_not_in_rounds(const move::Transfer& transfer) const;
+  void ask_for_rounds();
+  void rounds_decided(bool in_rounds);
   void offer_to_rounds();
   void rounds_closed(bool brought);
   void digest_brought();
@@ -281,13 +289,15 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   Stage stage_ = Stage::plan;
   std::exception_ptr error_;
   Withdrawal withdrawal_;
-  std::shared_ptr<GroupedHandover> grouped_;    // owners: this run and the exchange that drives the rounds; may be null
-  std::vector<const move::Transfer*> brought_;  // of transfers_: those that come in rounds
-  int digesting_ = 0;                           // jobs that read them
-  bool planning_anew_ = false;                  // once nothing writes any more
-  std::optional<Error> withdrawn_;              // why it was planned anew last
-  std::set<Generation> gone_;                   // what was found withdrawn: rosters may still name it
-  bool refused_by_fabric_ = false;              // while an error is passed on: it is only a fabric's word
+  std::shared_ptr<GroupedHandover> grouped_;  // owners: this run and the exchange that drives the rounds; may be null
+  std::shared_ptr<std::vector<move::Transfer>> offered_;  // until each has its way; owners: this, and transfers_ then
+  std::vector<move::Offer> offers_;                       // of these
+  std::vector<const move::Transfer*> brought_;            // of transfers_: those that come in rounds
+  int digesting_ = 0;                                     // jobs that read them
+  bool planning_anew_ = false;                            // once nothing writes any more
+  std::optional<Error> withdrawn_;                        // why it was planned anew last
+  std::set<Generation> gone_;                             // what was found withdrawn: rosters may still name it
+  bool refused_by_fabric_ = false;                        // while an error is passed on: it is only a fabric's word
   int fabric_refusals_ = 0;
   std::array<ByteCount, way_count> abandoned_bytes_{};  // moved for plans that were given up
 

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges of device memory in rounds of NCCL, over fakes of both (support/fake_nccl_devices.hpp). Members are threads.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/deadline.hpp"
+#include "support/fake_nccl_devices.hpp"
+#include "support/job.hpp"
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using transport::nccl::Communicator;
+
+constexpr int member_count = 2;
+
+/// Members of a job, each with a device of its own: what is cut along one dim is to be cut along the other.
+class Ring {
+ public:
+  explicit Ring(const FakeNcclFaults& faults = {}, const std::string& transport = "auto")
+      : devices(faults), transport_(transport) {}
+
+  UsedNccl devices;
+  ExchangeOptions options{.deadline = 20s, .staging_bytes = 64 << 10, .verify = Verify::digest};
+  std::array<void*, member_count> communicators{};
+  bool host_tensor = false;  // beside that on the device
+  std::array<std::optional<ExchangeResult>, member_count> results;
+  std::array<std::optional<Error>, member_count> errors;
+
+  /// Joins, and exchanges `times` times.
+  void run(int times = 1) {
+    const auto port = free_port();
+    on_members(member_count, [&](int rank) {
+      SessionOptions session_options = quick();
+      session_options.transport = transport_;
+      Session session = Session::join(member(rank, member_count, port), session_options);
+      Tensor device(*this, "w", rank, rank);
+      std::optional<Tensor> host;
+      if (host_tensor) host.emplace(*this, "h", rank, memory::on_host);
+      for (int i = 0; i < times; ++i) exchange(session, rank, device, host, static_cast<std::uint64_t>(i + 1));
+      session.gather("end", {}, 20s);
+    });
+  }
+  [[nodiscard]] const RestoreReport& report(int rank) const { return results[static_cast<std::size_t>(rank)]->report; }
+  [[nodiscard]] const Error& error(int rank) const { return *errors[static_cast<std::size_t>(rank)]; }
+
+ private:
+  /// Of one member, both sides.
+  struct Tensor {
+    Tensor(Ring& of, const std::string& name, int rank, int on)
+        : ring(of),
+          place(on),
+          spec{{name, "exp_avg"}, DType::f32, {128, 96}},
+          held(spec, Layout::chunk(0, member_count), Rank{rank}),
+          wanted(spec, Layout::chunk(1, member_count), Rank{rank}) {
+      if (place == memory::on_host) return;
+      held_at = ring.devices->take(place, held.size_bytes());
+      wanted_at = ring.devices->take(place, wanted.size_bytes());
+    }
+    void fill(std::uint64_t seed) {
+      held.fill(seed);
+      if (place != memory::on_host) ring.devices->write(held_at, std::span(held.data(), held.size_bytes()));
+    }
+    std::size_t wrong(std::uint64_t seed) {
+      if (place != memory::on_host) {
+        const auto bytes = ring.devices->read(wanted_at, wanted.size_bytes());
+        std::copy(bytes.begin(), bytes.end(), wanted.data());
+      }
+      return wanted.wrong(seed);
+    }
+    void add_to(Catalog& has, Catalog& wants) {
+      has.add(spec, Layout::chunk(0, member_count),
+              {.data = held_at == nullptr ? held.data() : held_at, .device = place});
+      wants.add(spec, Layout::chunk(1, member_count),
+                {.data = wanted_at == nullptr ? wanted.data() : wanted_at, .device = place});
+    }
+
+    Ring& ring;
+    int place;
+    TensorSpec spec;
+    TestShard held;
+    TestShard wanted;
+    std::byte* held_at = nullptr;
+    std::byte* wanted_at = nullptr;
+  };
+
+  void exchange(Session& session, int rank, Tensor& device, std::optional<Tensor>& host, std::uint64_t seed) {
+    Catalog held(Rank{rank}, member_count);
+    Catalog wanted(Rank{rank}, member_count);
+    device.fill(seed);
+    device.add_to(held, wanted);
+    if (host) host->fill(seed + 50);
+    if (host) host->add_to(held, wanted);
+    ExchangeOptions own = options;
+    const auto index = static_cast<std::size_t>(rank);
+    own.communicator = communicators[index];
+    try {
+      results[index] = session.exchange(held, wanted, own);
+      require(device.wrong(seed) == 0, "what was on the other member's device");
+      require(!host || host->wrong(seed + 50) == 0, "what was in the other member's host memory");
+    } catch (const Error& error) {
+      errors[index] = error;
+    }
+  }
+
+  std::string transport_;
+};
+
+bool in_rounds(const Ring& ring, int rank) {
+  const auto& peers = ring.report(rank).peers;
+  return std::ranges::any_of(peers, [](const PeerReport& row) { return row.path == "nccl/grouped"; });
+}
+
+void require_no_errors(const Ring& ring) {
+  for (const auto& error : ring.errors) BOOST_TEST(!error, (error ? error->what() : ""));
+  BOOST_REQUIRE((ring.results[0] && ring.results[1]));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(exchange_nccl)
+
+BOOST_AUTO_TEST_CASE(device_memory_without_a_direct_path_goes_in_rounds_unasked) {
+  const Deadline deadline(60s);
+  Ring ring;
+  ring.run();
+  require_no_errors(ring);
+  for (const int rank : {0, 1}) {
+    BOOST_TEST(in_rounds(ring, rank));
+    BOOST_TEST(ring.report(rank).rounds > 0U);
+    BOOST_TEST(ring.report(rank).rounds_bytes == 128U * 96 / 4 * sizeof(float));
+    BOOST_TEST(ring.report(rank).rounds_seconds > 0);
+    BOOST_TEST(ring.report(rank).staging_peak <= ring.options.staging_bytes);
+  }
+  BOOST_TEST(FakeNccl::instance().early() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(who_names_transports_gets_rounds_when_they_are_asked_for) {
+  const Deadline deadline(60s);
+  for (const bool asked : {false, true}) {
+    Ring ring({}, "tcp");
+    if (asked) ring.options.way = Way::grouped;
+    ring.run();
+    require_no_errors(ring);
+    BOOST_TEST(in_rounds(ring, 0) == asked);
+    BOOST_TEST((ring.report(0).rounds > 0) == asked);
+    BOOST_TEST(FakeNccl::instance().made() == (asked ? 2 : 0));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_group_is_made_once_for_several_exchanges) {
+  const Deadline deadline(60s);
+  Ring ring;
+  ring.run(3);
+  require_no_errors(ring);
+  BOOST_TEST(in_rounds(ring, 0));
+  BOOST_TEST(FakeNccl::instance().made() == 2);
+  BOOST_TEST(FakeNccl::instance().destroyed() == 2);
+  BOOST_TEST(FakeNccl::instance().aborts() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(host_memory_goes_beside_the_rounds_or_is_refused_by_name_where_they_are_forced) {
+  const Deadline deadline(60s);
+  {
+    Ring ring;
+    ring.host_tensor = true;
+    ring.run();
+    require_no_errors(ring);
+    BOOST_TEST(in_rounds(ring, 0));
+    BOOST_TEST(ring.report(0).peers.size() > 2U);  // this rank, and two paths to the other
+    BOOST_TEST(ring.report(0).rounds_bytes == 128U * 96 / 4 * sizeof(float));
+  }
+  Ring ring;
+  ring.host_tensor = true;
+  ring.options.way = Way::grouped;
+  ring.run();
+  for (const int rank : {0, 1}) {
+    BOOST_TEST((ring.error(rank).code() == ErrorCode::unsupported), ring.error(rank).what());
+    BOOST_TEST(says(ring.error(rank), "h:exp_avg"), ring.error(rank).what());
+    BOOST_TEST(says(ring.error(rank), "from host memory there to host memory here"), ring.error(rank).what());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_is_used_and_left_alone) {
+  const Deadline deadline(60s);
+  Ring ring;
+  const auto make_all = [&](bool swapped) {
+    const Bytes id = make_fake_nccl_id();
+    transport::nccl::UniqueId unique;
+    std::memcpy(unique.bytes.data(), id.data(), id.size());
+    for (int device = 0; device < member_count; ++device) {
+      transport::nccl::Config config;
+      config.blocking = 0;
+      Communicator* made = nullptr;
+      const int rank = swapped ? member_count - 1 - device : device;
+      FakeNccl::with_device(device, [&] { FakeNccl::api().init(&made, member_count, unique, rank, &config); });
+      ring.communicators[static_cast<std::size_t>(device)] = made;
+    }
+  };
+  make_all(false);
+  ring.run(2);
+  require_no_errors(ring);
+  BOOST_TEST(in_rounds(ring, 1));
+  BOOST_TEST(FakeNccl::instance().made() == 2);
+  BOOST_TEST(FakeNccl::instance().destroyed() + FakeNccl::instance().aborts() == 0);
+  // One that only one member gives.
+  ring.communicators[1] = nullptr;
+  ring.run();
+  for (const int rank : {0, 1}) {
+    BOOST_TEST((ring.error(rank).code() == ErrorCode::invalid_argument), ring.error(rank).what());
+    BOOST_TEST(says(ring.error(rank), "a communicator is given by some"), ring.error(rank).what());
+  }
+  // One in which the members are others.
+  make_all(true);
+  ring.run();
+  for (const int rank : {0, 1}) {
+    BOOST_TEST((ring.error(rank).code() == ErrorCode::invalid_argument), ring.error(rank).what());
+    BOOST_TEST(says(ring.error(rank), "ncclCommUserRank says"), ring.error(rank).what());
+  }
+  BOOST_TEST(FakeNccl::instance().destroyed() + FakeNccl::instance().aborts() == 0);
+}
+
+// It is killed, or hangs, once all have said that they come: NCCL tells the others nothing.
+BOOST_AUTO_TEST_CASE(a_member_that_never_comes_to_the_rounds_ends_all_by_the_deadline) {
+  const Deadline deadline(60s);
+  for (const FakeNcclFaults& faults : {FakeNcclFaults{.absent_rank = 1}, FakeNcclFaults{.rounds_hang = true}}) {
+    Ring ring(faults);
+    ring.options.deadline = 1s;
+    const auto began = std::chrono::steady_clock::now();
+    ring.run();
+    BOOST_TEST((std::chrono::steady_clock::now() - began < 15s));
+    for (const int rank : {0, 1}) {
+      BOOST_TEST((ring.error(rank).code() == ErrorCode::timed_out), ring.error(rank).what());
+    }
+    BOOST_TEST(FakeNccl::instance().aborts() == 2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_group_that_has_failed_is_not_kept) {
+  const Deadline deadline(60s);
+  Ring ring({.init_state = transport::nccl::system_error});
+  ring.options.deadline = 5s;
+  ring.run(2);
+  for (const int rank : {0, 1}) BOOST_TEST(ring.errors[static_cast<std::size_t>(rank)].has_value());
+  BOOST_TEST(FakeNccl::instance().made() == 4);
+  BOOST_TEST(FakeNccl::instance().aborts() == 4);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
