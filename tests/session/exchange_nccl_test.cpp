@@ -34,6 +34,7 @@ class Ring {
   ExchangeOptions options{.deadline = 20s, .staging_bytes = 64 << 10, .verify = Verify::digest};
   std::array<void*, member_count> communicators{};
   bool host_tensor = false;  // beside that on the device
+  bool one_on_host = false;  // member 1 has no device memory
   std::array<std::optional<ExchangeResult>, member_count> results;
   std::array<std::optional<Error>, member_count> errors;
 
@@ -44,7 +45,7 @@ class Ring {
       SessionOptions session_options = quick();
       session_options.transport = transport_;
       Session session = Session::join(member(rank, member_count, port), session_options);
-      Tensor device(*this, "w", rank, rank);
+      Tensor device(*this, "w", rank, one_on_host && rank == 1 ? memory::on_host : rank);
       std::optional<Tensor> host;
       if (host_tensor) host.emplace(*this, "h", rank, memory::on_host);
       for (int i = 0; i < times; ++i) exchange(session, rank, device, host, static_cast<std::uint64_t>(i + 1));
@@ -188,6 +189,26 @@ BOOST_AUTO_TEST_CASE(host_memory_goes_beside_the_rounds_or_is_refused_by_name_wh
     BOOST_TEST((ring.error(rank).code() == ErrorCode::unsupported), ring.error(rank).what());
     BOOST_TEST(says(ring.error(rank), "h:exp_avg"), ring.error(rank).what());
     BOOST_TEST(says(ring.error(rank), "from host memory there to host memory here"), ring.error(rank).what());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(between_a_device_and_the_host_there_are_no_rounds) {
+  const Deadline deadline(60s);
+  {
+    Ring ring;
+    ring.one_on_host = true;
+    ring.run();
+    require_no_errors(ring);
+    BOOST_TEST(ring.report(0).rounds == 0U);
+  }
+  Ring ring;
+  ring.one_on_host = true;
+  ring.options.way = Way::grouped;
+  ring.run();
+  for (const int rank : {0, 1}) {
+    BOOST_TEST((ring.error(rank).code() == ErrorCode::unsupported), ring.error(rank).what());
+    BOOST_TEST(says(ring.error(rank), "w:exp_avg"), ring.error(rank).what());
+    BOOST_TEST(says(ring.error(rank), "between members with device memory"), ring.error(rank).what());
   }
 }
 

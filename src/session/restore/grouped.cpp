@@ -37,9 +37,11 @@ bool RestoreRun::has_direct_path(const move::Transfer& transfer, const move::Off
 }
 
 std::string RestoreRun::why_not_in_rounds(const move::Transfer& transfer) const {
-  if (!grouped_) return "; rounds are of exchanges";
+  if (!grouped_)
+    return "; rounds are of exchanges, and between members with device memory, or between all where none has any";
   const auto name = [](std::optional<int> device) {
     if (!device) return std::string("unknown memory");
+    if (*device == GroupedHandover::nowhere) return std::string("no memory");
     return *device == memory::on_host ? "host memory" : fmt::format("memory of device {}", *device);
   };
   return fmt::format("; from {} there to {} here, and rounds of {} move {} to {}", name(device_at_source(transfer)),
