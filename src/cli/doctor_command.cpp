@@ -42,6 +42,17 @@ void print(const TransportFinding& finding) {
                            finding.version, finding.version.empty() || says_more.empty() ? "" : ": ", says_more));
 }
 
+void print_json(const CollectiveFinding& finding) {
+  const Json json{
+      {"collective", finding.name}, {"moves", finding.moves}, {"viable", finding.viable}, {"detail", finding.detail}};
+  write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void print(const CollectiveFinding& finding) {
+  write_output(fmt::format("  {:<14}{:<10}{:<9}{}\n", finding.name, finding.viable ? "possible" : "no", finding.moves,
+                           finding.detail));
+}
+
 void print(const InterfaceFinding& finding) {
   write_output(
       fmt::format("  {:<14}{:<10}{}{}\n", finding.name, finding.up ? "up" : "down",
@@ -60,6 +71,7 @@ int examine_host(const DoctorOptions& options) {
   std::ranges::move(flag_gpus(gpus), std::back_inserter(flags));
   if (options.json) {
     for (const TransportFinding& one : transports) print_json(one);
+    for (const CollectiveFinding& one : find_collectives()) print_json(one);
     print_gpus(gpus, true);
     print_flags(flags, true);
     return reaches ? exit_done : exit_failed;
@@ -67,6 +79,8 @@ int examine_host(const DoctorOptions& options) {
   write_output(
       fmt::format("shardwire {}; {}\n\n{:<16}{:<10}reaches\n", version(), describe_machine(), "transport", "used"));
   for (const TransportFinding& one : transports) print(one);
+  write_output(fmt::format("\n{:<16}{:<10}moves\n", "collective", "used"));
+  for (const CollectiveFinding& one : find_collectives()) print(one);
   write_output("\ninterface (SHARDWIRE_INTERFACE names the one to use)\n");
   for (const InterfaceFinding& one : find_interfaces()) print(one);
   print_gpus(gpus, false);
@@ -98,7 +112,8 @@ std::function<int()> declare_doctor(CLI::App& app) {
   app.add_flag("--measure", words->options.measure,
                "with a CASE: move its state, and flag each target rank that it takes more than four times as long as "
                "expected");
-  app.add_flag("--json", words->options.json, "a line of JSON for each transport, GPU and flag, or for each path");
+  app.add_flag("--json", words->options.json,
+               "a line of JSON for each transport, collective, GPU and flag, or for each path");
   return [words] { return run(*words); };
 }
 

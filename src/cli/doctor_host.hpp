@@ -25,6 +25,15 @@ struct TransportFinding {
 /// Errors: throws UsageError for a name that there is not.
 std::vector<TransportFinding> find_transports(std::string_view names);
 
+/// A collective of this build.
+struct CollectiveFinding {
+  std::string name;
+  std::string moves;  ///< "device" or "host" memory
+  bool viable = false;
+  std::string detail;  ///< its version, or why not
+};
+std::vector<CollectiveFinding> find_collectives();
+
 struct InterfaceFinding {
   std::string name;
   bool up = false;

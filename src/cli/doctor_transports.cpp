@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/doctor_host.hpp"
 #include "shardwire/error.hpp"
+#include "transport/collective.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::cli {
@@ -56,6 +57,16 @@ std::vector<TransportFinding> find_transports(std::string_view names) {
     if (finding.viable && automatic && !unasked.viable) finding.detail = "only if it is named: " + unasked.detail;
     if (finding.viable) open(row, finding);
     findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<CollectiveFinding> find_collectives() {
+  std::vector<CollectiveFinding> findings;
+  for (const transport::CollectiveTransport& row : transport::registered_collectives()) {
+    const transport::Viability viability = row.probe();
+    findings.push_back({std::string(row.name), row.memory == MemoryKind::cuda ? "device" : "host", viability.viable,
+                        viability.detail});
   }
   return findings;
 }

@@ -21,6 +21,7 @@
 #include "session/settings.hpp"
 #include "shardwire/error.hpp"
 #include "support/descriptors.hpp"
+#include "transport/collective.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::cli {
@@ -71,6 +72,37 @@ std::string chosen_transport(const std::string& option) {
   const std::string refusal = said_by_a_child([&] { transport::select(names); });
   if (!refusal.empty()) throw UsageError(fmt::format("--transport {}: {}", names, refusal));
   return names;
+}
+
+JobTransport chosen_job_transport(const std::string& option, MemoryKind memory) {
+  const std::string names = option.empty() ? transport_of_environment() : option;
+  JobTransport chosen;
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    begin = end + 1;
+    const auto collectives = transport::registered_collectives();
+    const auto one = std::ranges::find(collectives, name, &transport::CollectiveTransport::name);
+    if (one == collectives.end() || one->memory != MemoryKind::cuda) {
+      chosen.names += (chosen.names.empty() ? "" : ",") + name;
+      continue;
+    }
+    if (memory != MemoryKind::cuda) {
+      throw UsageError(
+          fmt::format("--transport {}: it moves device memory in exchanges of all ranks, and nothing else: say "
+                      "--memory cuda",
+                      name));
+    }
+    const std::string refusal = said_by_a_child([&] {
+      const transport::Viability viability = one->probe();
+      if (!viability.viable) throw Error(ErrorCode::unsupported, "it is off here: " + viability.detail);
+    });
+    if (!refusal.empty()) throw UsageError(fmt::format("--transport {}: {}", name, refusal));
+    chosen.by_collective = true;
+  }
+  if (chosen.names.empty()) chosen.names = transport::automatic;
+  chosen.names = chosen_transport(chosen.names);
+  return chosen;
 }
 
 MemoryKind parse_memory(const std::string& option) {

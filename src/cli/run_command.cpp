@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "cli/command.hpp"
 #include "cli/job_options.hpp"
@@ -44,7 +45,9 @@ RunOptions check(const Words& words) {
   require_key_file();
   RunOptions options;
   options.memory = parse_memory(words.memory);
-  options.transport = chosen_transport(words.transport);
+  JobTransport transport = chosen_job_transport(words.transport, options.memory);
+  options.transport = std::move(transport.names);
+  options.exchange = transport.by_collective;
   options.verify = parse_verify(words.verify);
   options.rate_bytes_per_second = parse_rate(words.rate);
   options.staging_bytes = chosen_staging(words.staging);
@@ -107,9 +110,10 @@ int run(const Words& words) {
 std::function<int()> declare_run(CLI::App& app) {
   const auto words = std::make_shared<Words>();
   app.add_option("CASE", words->path, "case file, or - for standard input")->required();
-  app.add_option(
-      "--transport", words->transport,
-      "auto, or names of transports: shm, tcp, ucx, libfabric, loopback (default: SHARDWIRE_TRANSPORT or auto)");
+  app.add_option("--transport", words->transport,
+                 "auto, or names of transports: shm, tcp, ucx, libfabric, loopback, or nccl to exchange device memory "
+                 "in rounds of all "
+                 "ranks (default: SHARDWIRE_TRANSPORT or auto)");
   app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--relabel", words->relabel,

@@ -22,6 +22,7 @@ struct RunOptions {
   MemoryKind memory = MemoryKind::host;  ///< of the state, on both sides
   int repeat = 1;
   bool disjoint = false;
+  bool exchange = false;   ///< in rounds of a collective, by Session::exchange, instead of publications and restores
   bool bind_only = false;  ///< no values are made, moved or checked: a restore only says how they would come
   std::vector<std::int32_t> processes{};  ///< member that each target rank is; empty: the one of its own number
   LogLevel log = LogLevel::warning;

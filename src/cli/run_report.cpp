@@ -104,7 +104,13 @@ Json JobReport::json() const {
   Json way_bytes = Json::object();
   by_way.each([&](Way way, const WayReport& row) { way_bytes[std::string(to_string(way))] = row.bytes; });
   double digest_seconds = 0;
-  for (const MemberResult& target : targets_) digest_seconds += target.report.digest_seconds;
+  std::uint64_t rounds = 0;
+  double rounds_seconds = 0;
+  for (const MemberResult& target : targets_) {
+    digest_seconds += target.report.digest_seconds;
+    rounds = std::max(rounds, target.report.rounds);  // the same on all that take part
+    rounds_seconds = std::max(rounds_seconds, target.report.rounds_seconds);
+  }
   const MemberResult* slow = slowest();
   return {{"verified", verified_},
           {"elements", elements},
@@ -119,6 +125,7 @@ Json JobReport::json() const {
           {"staging", {{"budget", options_.staging_bytes}, {"peak", staging_peak_}}},
           {"registration", {{"bytes", registered_bytes_}, {"seconds", registration_seconds_}}},
           {"ways", std::move(way_bytes)},
+          {"rounds", {{"count", rounds}, {"bytes", sum(&RestoreReport::rounds_bytes)}, {"seconds", rounds_seconds}}},
           {"costs", to_json(by_way)},
           {"digest", {{"seconds", digest_seconds}}},
           {"ranks", std::move(ranks)},

@@ -22,6 +22,9 @@ void visit_counts(Report& report, Visit visit) {
   visit("local", report.local);
   visit("extra", report.extra);
   visit("again", report.again);
+  visit("rounds", report.rounds);
+  visit("rounds_bytes", report.rounds_bytes);
+  visit("rounds_seconds", report.rounds_seconds);
   visit("digest_seconds", report.digest_seconds);
   visit("staging_budget", report.staging_budget);
   visit("staging_peak", report.staging_peak);

@@ -199,17 +199,20 @@ class Worker {
     Publication publication;
     const bool ready = guarded([&] {
       if (!config_.options.bind_only) fill(generation);
-      if (config_.role.source) publication = session_->publish(held(generation), {.name = "state", .step = repeat_});
+      if (config_.role.source && !config_.options.exchange) {
+        publication = session_->publish(held(generation), {.name = "state", .step = repeat_});
+      }
     });
     if (meet("ready", idle_limit + config_.options.deadline, ready)) {
       const bool restored = guarded([&] {
+        if (config_.options.exchange) return exchange(generation);
         if (wanted_) restore(generation);
       });
       // Nobody checks while others still move: that would slow them down. And all sources stay until all have moved.
       meet("restored", config_.options.deadline + grace, restored);
       if (restored && wanted_) guarded([&] { check(generation); });
     }
-    if (ready && config_.role.source) guarded([&] { publication.retire(10s); });
+    if (publication.valid()) guarded([&] { publication.retire(10s); });
   }
 
   void fill(std::uint64_t generation) {
@@ -244,8 +247,29 @@ class Worker {
     }
     keep(running.report());
     say(restoring(), result_.report.needed, result_.report.needed);
+    check_scalars(generation, [&](const TensorKey& key) { return running.value(key); });
+  }
+
+  // All members do, also those that hold nothing, or want nothing.
+  void exchange(std::uint64_t generation) {
+    const Catalog has = config_.role.source ? held(generation) : Catalog(Rank{0}, config_.job.source.ranks);
+    const Catalog wants = wanted_ ? wanted_->catalog(generation) : Catalog(Rank{0}, config_.job.target.ranks);
+    say(restoring());
+    const ExchangeResult result = session_->exchange(has, wants,
+                                                     {.deadline = config_.options.deadline,
+                                                      .staging_bytes = staging_half(),
+                                                      .verify = config_.options.verify,
+                                                      .ingress_bytes_per_second = config_.options.rate_bytes_per_second,
+                                                      .way = Way::grouped});
+    if (!wanted_) return;
+    keep(result.report);
+    check_scalars(generation, [&](const TensorKey& key) { return result.values.at(key); });
+  }
+
+  template <typename ValueOf>
+  void check_scalars(std::uint64_t generation, ValueOf value_of) {
     for (const auto& [name, value] : config_.job.scalars) {
-      if (running.value({"", name}) == scalar_value(value, generation)) continue;
+      if (value_of(TensorKey{"", name}) == scalar_value(value, generation)) continue;
       fail("wrong_value", fmt::format("{}: scalar '{}' did not arrive as it was published", who(), name));
     }
   }

@@ -7,6 +7,7 @@
 
 #include "memory/device.hpp"
 #include "support/command.hpp"
+#include "transport/collective.hpp"
 #include "transport/transport.hpp"
 
 namespace {
@@ -95,6 +96,20 @@ BOOST_AUTO_TEST_CASE(it_fails_when_no_other_process_is_reached) {
     BOOST_TEST(has(result, "Nothing that was asked for (loopback) works here and reaches another process"), result.out);
     BOOST_TEST(has(result, "\n  loopback      yes"), result.out);
     BOOST_TEST(has(result, "\n  tcp           if named"), result.out);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_collective_of_this_build_is_a_row_with_its_version_or_the_reason) {
+  std::vector<Json> found = rows(run_command({"doctor", "--json"}, "", plain));
+  std::erase_if(found, [](const Json& row) { return !row.contains("collective"); });
+  const auto known = shardwire::transport::registered_collectives();
+  BOOST_REQUIRE(found.size() == known.size());
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const shardwire::transport::Viability viability = known[i].probe();
+    BOOST_TEST(found[i]["collective"] == std::string(known[i].name));
+    BOOST_TEST(found[i]["viable"] == viability.viable);
+    BOOST_TEST(found[i]["detail"] == viability.detail);
+    BOOST_TEST(!viability.detail.empty());
   }
 }
 

@@ -270,6 +270,14 @@ BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {
   BOOST_TEST(run_command({"run", "-", "--report", "/nonexistent/report.json"}, cross).exit_code == 2);
 }
 
+BOOST_AUTO_TEST_CASE(nccl_is_for_device_memory) {
+  for (const char* const names : {"nccl", "tcp,nccl"}) {
+    const auto result = run_command({"run", "-", "--transport", names, "--memory", "host"}, cross);
+    BOOST_TEST(result.exit_code == 2);
+    BOOST_TEST(result.err.find("nccl: it moves device memory") != std::string::npos, result.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_interrupt_ends_all_ranks) {
   // Too slow to end by itself.
   const std::string slow = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [4000, 4000]}],
