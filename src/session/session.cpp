@@ -439,6 +439,13 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
     return Restore(restore(catalog, std::move(how), Aliasing::checked_before, std::move(grouped)));
   };
   calls.post = [this](std::function<void()> task) { running().post(std::move(task)); };
+  calls.departed = [this] {
+    return running().call([this] {
+      std::vector<int> gone;
+      for (const auto& [member, presence] : core_->directory().departed()) gone.push_back(member);
+      return gone;
+    });
+  };
   calls.way = options.way ? options.way : way_of_environment();
   calls.rounds_unasked = rounds_unasked_;
   const std::lock_guard one_at_a_time(exchange_mutex_);

@@ -48,6 +48,7 @@ struct Pair {
   TestShard target{spec, Layout::replicated(), Rank{0}};
   TestShard source{spec, Layout::replicated(), Rank{0}};
   std::byte* held_at = source.data();
+  std::vector<int> departed{};              // by what the session says
   bool restore_fails = false;               // before the rounds begin
   std::array<bool, member_count> forced{};  // into rounds
   bool in_rounds = false;                   // what became of it
@@ -70,6 +71,7 @@ struct Pair {
       if (grouped) offer(*grouped);
       return Restore();
     };
+    calls.departed = [this] { return departed; };
     calls.post = [](const std::function<void()>&) {};
     KeptGroup kept;
     calls.kept = &kept;
@@ -123,6 +125,17 @@ BOOST_AUTO_TEST_CASE(a_restore_that_fails_just_before_the_rounds_ends_those_of_t
   BOOST_TEST((errors[0]->code() == ErrorCode::invalid_argument), errors[0]->what());
   BOOST_TEST((errors[1]->code() == ErrorCode::invalid_argument), errors[1]->what());
   BOOST_TEST(says(*errors[1], "the exchange failed on member 0"), errors[1]->what());
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_the_rounds_of_all) {
+  const Deadline deadline(30s);
+  Pair pair;
+  pair.forced = {true, true};
+  pair.departed = {1};
+  const auto errors = pair.errors();
+  BOOST_TEST((errors[0]->code() == ErrorCode::peer_lost), errors[0]->what());
+  BOOST_TEST(says(*errors[0], "member 1 is gone"), errors[0]->what());
+  BOOST_TEST((pair.target.wrong(7) != 0U));
 }
 
 // Between a device and the host there are none, and restores, which are told to take them, say so by name.

@@ -54,7 +54,7 @@ struct Couple {
       return move::GroupedPiece{box, memory::packed(box), 1, out[own].data()};
     });
   }
-  ExchangeRounds::Totals run(int member, const std::function<bool()>& stopped, Clock::duration within) {
+  ExchangeRounds::Totals run(int member, const ExchangeRounds::Stopped& stopped, Clock::duration within) {
     return members[static_cast<std::size_t>(member)]->run(job(member), stopped, Clock::now() + within);
   }
 
@@ -79,8 +79,8 @@ bool refuses(const std::vector<wire::ExchangeNote>& notes, ErrorCode code, const
   return error.code() == code && says(error, text);
 }
 
-bool never() {
-  return false;
+std::optional<Error> never() {
+  return std::nullopt;
 }
 
 }  // namespace
@@ -210,7 +210,11 @@ BOOST_AUTO_TEST_CASE(who_is_stopped_ends_the_rounds_of_the_other_one) {
   std::thread peer([&] {
     try {
       couple.run(
-          1, [] { return true; }, 20s);
+          1,
+          [] {
+            return std::optional<Error>({ErrorCode::cancelled, "it is over here"});
+          },
+          20s);
     } catch (const Error& error) {
       stopped = error;
     }

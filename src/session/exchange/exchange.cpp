@@ -30,6 +30,7 @@ using wire::ExchangePart;
 constexpr const char* publication_name = ".exchange";
 constexpr std::uint32_t slices_per_round = 4;
 constexpr std::uint32_t max_slices = 64;
+constexpr auto look_interval = std::chrono::milliseconds(100);
 
 // Slice `part.index` of a tensor: along dim 0 where it is long enough, since that is what most layouts cut.
 Box slice_of(const Extents& shape, const ExchangePart& part) {
@@ -534,7 +535,7 @@ class Exchange {
     }
     try {
       const ExchangeRounds::Totals totals = group_.rounds().run(
-          std::move(job), [&] { return writes && handover->stopped(); }, began_ + options_.deadline);
+          std::move(job), [&] { return why_stopped(*handover, writes); }, began_ + options_.deadline);
       handover->close(true);
       return totals;
     } catch (...) {
@@ -546,6 +547,21 @@ class Exchange {
       ask_who_gave_up();
       throw;
     }
+  }
+
+  // NCCL tells nobody that a member is gone.
+  std::optional<Error> why_stopped(const GroupedHandover& handover, bool writes) {
+    if (writes && handover.stopped()) return Error(ErrorCode::cancelled, "the restore of this member has ended");
+    const auto now = Clock::now();
+    if (now < look_again_) return std::nullopt;
+    look_again_ = now + look_interval;
+    for (const int member : calls_.departed()) {
+      if (group_.choice().rank_of(member) < 0) continue;
+      return Error(ErrorCode::peer_lost,
+                   fmt::format("member {} is gone in the middle of the rounds of the exchange", member),
+                   std::vector<Rank>{Rank{member}});
+    }
+    return std::nullopt;
   }
 
   // Called in a handler. A group that has ended by itself has been given up by a member that knows more.
@@ -672,6 +688,7 @@ class Exchange {
   std::vector<std::pair<const Catalog::Entry*, Bytes>> one_element_;  // wanted here, and where they wait
   double write_seconds_ = 0;
   ExchangeGroup group_;
+  Clock::time_point look_again_{};  // for members that are gone
   ExchangeResult result_;
 };
 

@@ -30,6 +30,8 @@ struct ExchangeCalls {
       restore;
   /// Runs it on the session's thread.
   std::function<void(std::function<void()>)> post;
+  /// Members that have left or were lost.
+  std::function<std::vector<int>()> departed;
   /// What was asked for here: by the options, else by SHARDWIRE_WAY.
   std::optional<Way> way{};
   /// Rounds may be taken where nobody has asked for them.

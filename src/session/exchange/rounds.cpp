@@ -96,8 +96,7 @@ transport::Memory ExchangeRounds::staging(ByteCount bytes) {
   return {bytes > 0 ? device_staging_->address() : nullptr, bytes, place_};
 }
 
-ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const std::function<bool()>& stopped,
-                                           Clock::time_point deadline) {
+ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const Stopped& stopped, Clock::time_point deadline) {
   try {
     return run_all(std::move(job), stopped, deadline);
   } catch (...) {
@@ -106,13 +105,13 @@ ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const std::func
   }
 }
 
-ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const std::function<bool()>& stopped,
+ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const Stopped& stopped,
                                                Clock::time_point deadline) {
   const Clock::time_point began = Clock::now();
   move::GroupedMove rounds(std::move(job), *collective_, *copies_, [&](ByteCount bytes) { return staging(bytes); });
   std::optional<Error> given_up;
   while (!rounds.over()) {
-    if (!given_up && stopped()) given_up.emplace(ErrorCode::cancelled, "the restore of this member has ended");
+    if (!given_up) given_up = stopped();
     if (!given_up && Clock::now() >= deadline) {
       given_up.emplace(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline");
     }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,16 +49,18 @@ class ExchangeRounds {
     double seconds = 0;
     ByteCount staging_bytes = 0;
   };
+  /// Why rounds are to end before they are over, if they are; asked often.
+  using Stopped = std::function<std::optional<Error>()>;
   /// Returns when all that this member sends and receives is done.
-  /// Errors: throws GroupFailed when another member has given up, or the group has failed by itself; Error{cancelled} once
-  ///         `stopped` says so, Error{timed_out} at the deadline; and what goes wrong on this member alone. The group is given up
+  /// Errors: throws GroupFailed when another member has given up, or the group has failed by itself; what `stopped` says once
+  ///         it does, Error{timed_out} at the deadline; and what goes wrong on this member alone. The group is given up
   ///         then, so that the others end too. Nothing touches any memory afterwards.
-  Totals run(move::GroupedJob job, const std::function<bool()>& stopped, Clock::time_point deadline);
+  Totals run(move::GroupedJob job, const Stopped& stopped, Clock::time_point deadline);
   /// For a member that does not come to the rounds: those of the others end.
   void give_up();
 
  private:
-  Totals run_all(move::GroupedJob job, const std::function<bool()>& stopped, Clock::time_point deadline);
+  Totals run_all(move::GroupedJob job, const Stopped& stopped, Clock::time_point deadline);
   void wait_for_news();
   void wake() const;
   transport::Memory staging(ByteCount bytes);
