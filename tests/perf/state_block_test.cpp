@@ -97,6 +97,33 @@ BOOST_FIXTURE_TEST_CASE(state_of_a_case_is_restored_between_devices, Alone) {
   BOOST_TEST(wanted.check() == 2400);
 }
 
+// Lists of copies are the same then, through whatever slots they go to the host.
+BOOST_FIXTURE_TEST_CASE(a_restore_that_is_repeated_brings_devices_no_other_tables, Alone) {
+  const Case job = parse_case(R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [1000, 6000]}],
+    "source": {"ranks": 1, "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j");
+  perf::StateMemory held(job.source, Rank{0});
+  const StateBlock from(session, held.size_bytes(), {.device = 0});
+  held.lie_in(from.bytes());
+  held.fill(from);
+  const Publication publication = session.publish(held.catalog(from));
+  for (const int device : {2, memory::on_host}) {
+    perf::StateMemory wanted(job.target, Rank{1});
+    const StateBlock into(session, wanted.size_bytes(), {.device = device});
+    wanted.lie_in(into.bytes());
+    const Catalog catalog = wanted.catalog(into);
+    session.restore(catalog, {}).wait();
+    const std::size_t tables = devices->tables();
+    for (int again = 0; again < 3; ++again) {
+      wanted.spoil(into);
+      session.restore(catalog, {}).wait();
+      BOOST_TEST(wanted.check(into) == 3'000'000);
+    }
+    BOOST_TEST(devices->tables() == tables);
+  }
+  BOOST_TEST(devices->max_pinned_bytes() > (2u << 20));  // several slots
+}
+
 /// What the device makes and checks is what the host would, and without a device that does it the mirror is right.
 struct TwoTensors : Alone {
   static constexpr std::size_t second = 64;  // begins there, behind 60 bytes

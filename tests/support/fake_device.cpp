@@ -11,12 +11,14 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <new>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include "memory/device_copy/copy_table.hpp"
 #include "memory/device_copy/value_box.hpp"
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
@@ -26,6 +28,8 @@ namespace shardwire::test {
 using memory::DeviceCopy;
 
 namespace {
+
+constexpr std::align_val_t page{4096};  // of pinned memory
 
 std::uintptr_t number_of(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -138,6 +142,7 @@ class FakeStream final : public memory::DeviceStream {
   }
   void copy(std::span<const DeviceCopy> copies) override {
     devices_.check(device_);
+    devices_.note_table(copies);
     push([this, list = std::vector(copies.begin(), copies.end())] {
       std::vector<std::size_t> order(list.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
@@ -412,7 +417,7 @@ std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate(int device, ByteCoun
 std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate_host(ByteCount bytes) {
   hold_host_memory_.wait(true);
   if (refuse_host_memory_) throw Error(ErrorCode::out_of_resources, "no host memory can be pinned");
-  auto* const address = new std::byte[bytes];
+  auto* const address = static_cast<std::byte*>(::operator new(bytes, page));
   const std::lock_guard lock(mutex_);
   pinned_.emplace(number_of(address), bytes);
   pinned_bytes_ += bytes;
@@ -424,7 +429,7 @@ void FakeDevices::release_host(const std::byte* address) {
   const std::lock_guard lock(mutex_);
   pinned_bytes_ -= pinned_.at(number_of(address));
   pinned_.erase(number_of(address));
-  delete[] address;
+  ::operator delete(const_cast<std::byte*>(address), page);
 }
 
 std::unique_ptr<memory::DeviceStream> FakeDevices::open_stream(int device) {
@@ -456,6 +461,17 @@ std::vector<memory::ValueBox> FakeDevices::reach(std::span<const memory::ValueBo
     if (box.elements > 0) box.first = reach(box.first, bytes);
   }
   return reached;
+}
+
+void FakeDevices::note_table(std::span<const DeviceCopy> copies) {
+  const memory::CopyTable table(copies);
+  const std::lock_guard lock(mutex_);
+  tables_.emplace(table.bytes().begin(), table.bytes().end());
+}
+
+std::size_t FakeDevices::tables() const {
+  const std::lock_guard lock(mutex_);
+  return tables_.size();
 }
 
 void FakeDevices::run(const DeviceCopy& copy) {

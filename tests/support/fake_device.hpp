@@ -105,6 +105,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] ByteCount max_pinned_bytes() const { return max_pinned_bytes_; }
   [[nodiscard]] std::uint64_t copies() const { return copies_; }
   [[nodiscard]] std::uint64_t copied_bytes() const { return copied_bytes_; }
+  /// Different tables of copies that streams were given: those of CUDA upload no other ones.
+  [[nodiscard]] std::size_t tables() const;
   /// Streams that are open.
   [[nodiscard]] int streams() const { return streams_; }
   /// Pieces of work that are queued and not over.
@@ -121,6 +123,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   class Event;
   struct Block;
 
+  void note_table(std::span<const memory::DeviceCopy> copies);
   void run(const memory::DeviceCopy& copy);
   [[nodiscard]] std::vector<memory::ValueBox> reach(std::span<const memory::ValueBox> boxes) const;
   [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy) const;
@@ -138,6 +141,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::map<std::uintptr_t, Block> blocks_;  // by address; guarded by mutex_, as are the next
   std::map<std::uintptr_t, ByteCount> pinned_;
   std::set<int> lost_;
+  std::set<std::vector<std::byte>> tables_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Event>> destroyed_;
   std::uint64_t last_number_ = 0;
