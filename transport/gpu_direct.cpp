@@ -138,7 +138,9 @@ std::string GpuDirect::try_out(memory::DeviceRuntime& runtime, int device) const
     setup_.try_with({trial->address(), trial->bytes(), {MemoryKind::cuda, device}});
     return {};
   } catch (const Error& error) {
-    return fmt::format("the NIC does not take memory of device {}: {}", device, error.what());
+    const std::string hint = iommu_hint(runtime.details(device).pci_address, setup_.root);
+    return fmt::format("the NIC does not take memory of device {}: {}{}{}", device, error.what(),
+                       hint.empty() ? "" : "; ", hint);
   }
 }
 

@@ -55,6 +55,7 @@ class GpuDirect {
     /// Registers memory for whatever the fabric does with it, and lets it go. Errors: throws Error where it cannot.
     std::function<void(const Memory& memory)> try_with{};
     PeerMemory host = peer_memory();
+    std::string root{};  ///< for hints
   };
   explicit GpuDirect(Setup setup) : setup_(std::move(setup)) {}
 

@@ -105,6 +105,18 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_not_in_use_is_left_alone_until_it_is) {
   BOOST_TEST(gpus.why_not(0) == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_trial_that_fails_behind_an_iommu_says_so) {
+  const test::FakeRoot root;
+  setup.root = root.path.string();
+  driver->device.pci_address = "0000:1b:00.0";
+  root.write("/sys/bus/pci/devices/0000:1b:00.0/iommu_group/type", "DMA-FQ\n");
+  GpuDirect works(setup);
+  BOOST_TEST(works.why_not(0) == "");
+  trial_fault = "Input/output error";
+  GpuDirect fails(setup);
+  BOOST_TEST(contains(fails.why_not(0), "Input/output error; the IOMMU translates for it (DMA-FQ)"), fails.why_not(0));
+}
+
 BOOST_AUTO_TEST_CASE(the_first_reason_is_the_librarys_then_the_devices) {
   driver->device.dma_buf = false;
   GpuDirect there(setup);

@@ -34,9 +34,9 @@ bool user_has_chosen(const ucp_config_t* config) {
   return !configured.empty() && configured != "all";
 }
 
-bool has_prefixes() {
+bool is_at_least(unsigned major, unsigned minor) {
   const Version version = version_of_library();
-  return version.major > 1 || version.minor >= 14;
+  return version.major > major || (version.major == major && version.minor >= minor);
 }
 
 Config read_config() {
@@ -48,7 +48,7 @@ Config read_config() {
 // Of a transport or a memory domain. Newer versions have a prefix on its name, and only warn of one that they do not know.
 void modify_component(ucp_config_t* config, const std::string& prefix, const std::string& name, const char* value) {
   (void)ucp_config_modify(config, name.c_str(), value);
-  if (has_prefixes()) (void)ucp_config_modify(config, (prefix + name).c_str(), value);
+  if (is_at_least(1, 14)) (void)ucp_config_modify(config, (prefix + name).c_str(), value);
 }
 
 Config serving_config(bool with_cuda) {
@@ -94,6 +94,8 @@ ContextHandle open_reading_context(const std::string& device, const std::string&
   const Config config = read_config();
   check(ucp_config_modify(config.get(), "TLS", transports.c_str()), "choose UCX transports");
   check(ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()), "choose a UCX device");
+  // A read that the NIC cannot do is to fail: nobody answers one in software.
+  if (is_at_least(1, 21)) check(ucp_config_modify(config.get(), "PROTO_EMULATION_ENABLE", "n"), "keep reads to NICs");
   return open_context(config.get(), UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP, "open a UCX context for reads");
 }
 
