@@ -368,6 +368,22 @@ BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_once_the_last_of_it_is_th
   memory::use_device_runtime(nullptr);
 }
 
+BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_although_the_last_read_fails) {
+  const auto devices = std::make_shared<FlushedDevices>();
+  memory::use_device_runtime(devices);
+  Bench bench(2);
+  bench.add(0, "read", 0, 1);
+  bench.add(1, "read", 1, 1);
+  bench.engine.pump();
+  BOOST_REQUIRE(bench.arriving.size() > 1U);
+  auto reads = std::exchange(bench.arriving, {});
+  for (std::size_t i = 0; i + 1 < reads.size(); ++i) reads[i](std::nullopt);
+  BOOST_TEST(devices->flushed.empty());
+  reads.back()(lost);
+  BOOST_TEST(devices->flushed == std::vector<int>{1}, boost::test_tools::per_element());
+  memory::use_device_runtime(nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
   constexpr std::uint32_t pieces = 64;  // more than is copied at once
   Bench bench(pieces);
