@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "cli/output.hpp"
@@ -41,6 +42,7 @@ Place place_of(const fs::path& device, const std::string& root) {
 
 struct Nic {
   std::string name;
+  fs::path device;
   Place place;
   bool reads = false;  // by itself
 };
@@ -49,7 +51,7 @@ void add_nics(const std::string& folder, const std::string& root, bool reads, st
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(root + folder, none)) {
     const fs::path device = entry.path() / "device";
-    if (fs::exists(device, none)) nics.push_back({entry.path().filename(), place_of(device, root), reads});
+    if (fs::exists(device, none)) nics.push_back({entry.path().filename(), device, place_of(device, root), reads});
   }
 }
 
@@ -63,10 +65,22 @@ std::vector<Nic> find_nics(const std::string& root) {
   return nics;
 }
 
-GpuFinding find_gpu(const memory::DeviceRuntime& runtime, int number, const std::vector<Nic>& nics,
-                    const std::string& root) {
+// How much of the way from the root of the buses two devices share: a switch below it is nearer than the processor.
+std::size_t shared_way(const fs::path& one, const fs::path& other) {
+  std::error_code none;
+  const fs::path first = fs::canonical(one, none);
+  const fs::path second = fs::canonical(other, none);
+  std::size_t shared = 0;
+  for (auto a = first.begin(), b = second.begin(); a != first.end() && b != second.end() && *a == *b; ++a, ++b)
+    ++shared;
+  return shared;
+}
+
+GpuFinding find_gpu(const memory::DeviceRuntime& runtime, int number, std::vector<Nic> nics, const std::string& root) {
   GpuFinding finding{.number = number, .details = runtime.details(number)};
-  finding.place = place_of(fs::path(root + "/sys/bus/pci/devices") / finding.details.pci_address, root);
+  const fs::path device = fs::path(root + "/sys/bus/pci/devices") / finding.details.pci_address;
+  finding.place = place_of(device, root);
+  std::ranges::stable_sort(nics, std::greater(), [&](const Nic& nic) { return shared_way(device, nic.device); });
   for (const Nic& nic : nics) {
     if (finding.place.node >= 0 && nic.place.node == finding.place.node) finding.near_nics.push_back(nic.name);
   }

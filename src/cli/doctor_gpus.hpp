@@ -21,7 +21,7 @@ struct GpuFinding {
   int number = 0;
   memory::DeviceDetails details{};
   Place place{};
-  std::vector<std::string> near_nics{};  ///< of its node
+  std::vector<std::string> near_nics{};  ///< of its node, those first that are nearest on its buses
   std::string why_no_gpu_direct{};       ///< empty: NICs reach its memory, as far as kernel and driver know
   std::string iommu{};                   ///< what may keep them from it; empty: nothing that is known
 };

@@ -3,6 +3,7 @@
 #include "cli/doctor_gpus.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,6 +96,22 @@ BOOST_AUTO_TEST_CASE(nics_of_the_same_node_are_near) {
              boost::test_tools::per_element());
   BOOST_TEST(findings.gpus[1].place.socket == 1);
   BOOST_TEST(findings.gpus[1].near_nics.empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_nic_behind_the_same_switch_is_named_first) {
+  const Host host;
+  const std::string devices = "/sys/devices/pci0000:00/";
+  const auto plug = [&](const std::string& at, const std::string& seen_as) {
+    host.write(devices + at + "/numa_node", "0\n");
+    const std::filesystem::path link = host.path.string() + seen_as;
+    std::filesystem::create_directories(link.parent_path());
+    std::filesystem::create_directory_symlink(host.path.string() + devices + at, link);
+  };
+  plug("0000:00:02.0/0000:1b:00.0", "/sys/bus/pci/devices/0000:1b:00.0");
+  plug("0000:00:01.0/0000:0a:00.0", "/sys/class/infiniband/mlx5_0/device");
+  plug("0000:00:02.0/0000:1c:00.0", "/sys/class/infiniband/mlx5_1/device");
+  BOOST_TEST(find(host, {"0000:1b:00.0"}).gpus[0].near_nics == (std::vector<std::string>{"mlx5_1", "mlx5_0"}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_whose_nics_are_all_on_another_socket_is_flagged) {
