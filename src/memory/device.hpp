@@ -153,7 +153,8 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   virtual DeviceExport export_memory(const void* /*address*/, ByteCount /*bytes*/) {
     throw Error(ErrorCode::unsupported, version() + " hands no memory to other processes");
   }
-  /// What another process has exported, mapped for streams of `device` until it goes; the exporter must keep it until then.
+  /// What another process has exported, mapped for streams of `device`, and of those that enable_peer_access() gives its memory
+  /// to, until it goes; the exporter must keep it until then.
   virtual std::unique_ptr<DeviceMemory> import_memory(int /*device*/, const DeviceExport& /*exported*/) {
     throw Error(ErrorCode::unsupported, version() + " maps no memory of other processes");
   }

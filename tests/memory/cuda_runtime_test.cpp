@@ -491,6 +491,18 @@ BOOST_FIXTURE_TEST_CASE(chunks_go_by_a_descriptor_each_and_are_mapped_side_by_si
   BOOST_TEST(imported->bytes() == 20u);
 }
 
+BOOST_FIXTURE_TEST_CASE(chunks_are_opened_to_every_device_that_reaches_theirs, ChunkFixture) {
+  fake.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const DeviceExport exported = runtime->export_memory(address(0), 20);
+  BOOST_REQUIRE(runtime->device_count() == 2);
+  auto imported = runtime->import_memory(1, exported);
+  BOOST_TEST(fake.accessible_from == (std::vector<int>{1, 0}), boost::test_tools::per_element());
+  imported.reset();
+  fake.peer_status = cudaErrorPeerAccessUnsupported;
+  imported = runtime->import_memory(1, exported);
+  BOOST_TEST(fake.accessible_from == std::vector<int>{1}, boost::test_tools::per_element());
+}
+
 BOOST_FIXTURE_TEST_CASE(what_cannot_be_mapped_whole_is_not_mapped, ChunkFixture) {
   fake.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const DeviceExport exported = runtime->export_memory(address(0), 3 * chunk_bytes);

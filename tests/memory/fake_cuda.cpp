@@ -278,7 +278,9 @@ void add_ipc(memory::cuda::Api& api) {
     std::erase_if(fake->mapped, [=](const auto& one) { return one.second == address; });
     return called_driver();
   };
-  api.mem_set_access = [](CUdeviceptr, std::size_t bytes, const CUmemAccessDesc* access, std::size_t) {
+  api.mem_set_access = [](CUdeviceptr, std::size_t bytes, const CUmemAccessDesc* access, std::size_t count) {
+    fake->accessible_from.clear();
+    for (std::size_t i = 0; i < count; ++i) fake->accessible_from.push_back(access[i].location.id);
     if (bytes != fake->reserved_bytes || access->location.id != fake->contexts.back()) {
       fake->mistakes.emplace_back("access is given to another device, or not to all");
     }

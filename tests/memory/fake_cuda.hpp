@@ -54,6 +54,7 @@ class FakeCuda {
   std::uint64_t reserved_bytes = 0;
   bool legacy_open = false;
   cudaError_t peer_status = cudaSuccess;
+  std::vector<int> accessible_from{};  // devices that the last mapping of chunks was opened to
 
   // Of GPUDirect: what devices say of themselves, and what was done.
   std::map<CUdevice_attribute, int> attributes;  ///< of every device; one that is not here is not known

@@ -36,6 +36,25 @@ DeviceExport::Chunk export_chunk(Platform& platform, const Chunk& chunk) {
   return {chunk.bytes, support::Descriptor(descriptor)};
 }
 
+// Mappings of chunks are closed to all devices but those named here: enabling access between devices does not open them.
+std::vector<CUmemAccessDesc> access_for(Platform& platform, int device) {
+  std::vector<CUmemAccessDesc> access;
+  const auto add = [&](int one) {
+    access.push_back(
+        {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = one}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  };
+  add(device);
+  int count = 0;
+  platform.check(platform.api().get_device_count(&count), "cudaGetDeviceCount");
+  for (int other = 0; other < count; ++other) {
+    int can = 0;
+    if (other == device) continue;
+    platform.check(platform.api().device_can_access_peer(&can, other, device), "cudaDeviceCanAccessPeer");
+    if (can != 0) add(other);
+  }
+  return access;
+}
+
 class Imported : public DeviceMemory {
  public:
   Imported(std::shared_ptr<Platform> platform, int device, ByteCount offset, ByteCount bytes)
@@ -89,9 +108,8 @@ class ByDescriptors final : public Imported {
     platform_->check(platform_->api().mem_address_reserve(&start_, whole_, 0, 0, 0), "cuMemAddressReserve");
     try {
       for (const DeviceExport::Chunk& chunk : exported.chunks) map(chunk);
-      const CUmemAccessDesc access{.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_},
-                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-      platform_->check(platform_->api().mem_set_access(start_, whole_, &access, 1), "cuMemSetAccess");
+      const auto access = access_for(*platform_, device_);
+      platform_->check(platform_->api().mem_set_access(start_, whole_, access.data(), access.size()), "cuMemSetAccess");
     } catch (...) {
       unmap(platform_->api());
       throw;
