@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "conformance/pair.hpp"
+#include "support/fake_device.hpp"
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -174,11 +175,34 @@ BOOST_AUTO_TEST_CASE(memory_of_a_place_that_a_fabric_does_not_know_is_refused) {
   const Deadline deadline(30s);
   Pair pair;
   const transport::MemoryPlace elsewhere{MemoryKind::cuda, 0};
-  if (pair.to_left->path(elsewhere).message) return;
+  if (pair.to_left->path(elsewhere).message || pair.to_left->path(elsewhere).map) return;
   BOOST_TEST(!pair.to_left->path(elsewhere).why_not.empty());
   const auto unsupported = [](const Error& e) { return e.code() == ErrorCode::unsupported; };
   BOOST_CHECK_EXCEPTION(pair.left->allocate(4096, elsewhere), Error, unsupported);
   BOOST_CHECK_EXCEPTION(pair.left->adopt({nullptr, 4096, elsewhere}), Error, unsupported);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_device_is_mapped_where_the_path_says_so) {
+  const Deadline deadline(30s);
+  UsedDevices devices;
+  devices->share(FakeDevices::Sharing::handle);
+  Pair pair;
+  const transport::MemoryPlace place{MemoryKind::cuda, 1};
+  if (!pair.to_left->path(place).map) return;
+  constexpr std::size_t size = 8192;
+  const Bytes content = pattern(size);
+  const transport::Memory memory{devices->take(1, size), size, place};
+  devices->write(memory.address, content);
+  const auto region = pair.left->adopt(memory);
+  const auto remote = import_region(*pair.to_left, *region, size);
+  BOOST_TEST((remote->mapped().place == place));
+  BOOST_TEST(remote->mapped().bytes == size);
+  BOOST_TEST((devices->read(remote->mapped().address, size) == content));
+  Bytes into(size);
+  const transport::ReadRange range{0, transport::host_memory(into)};
+  if (pair.to_left->path(place).read) return;
+  BOOST_CHECK_EXCEPTION(pair.to_left->read(*remote, std::span(&range, 1), [](const auto&) {}), Error,
+                        [](const Error& e) { return e.code() == ErrorCode::unsupported; });
 }
 
 BOOST_AUTO_TEST_CASE(garbled_keys_are_refused) {
