@@ -147,6 +147,24 @@ BOOST_AUTO_TEST_CASE(memory_that_was_freed_while_published_is_not_handed_out_aga
   BOOST_TEST(two.devices->imports_made() == 2);
 }
 
+BOOST_AUTO_TEST_CASE(what_nothing_carries_is_refused_and_says_what_to_open) {
+  const Deadline deadline(60s);
+  UsedDevices devices;  // whose memory cannot be handed over
+  SessionOptions options = quick();
+  options.transport = "shm";
+  const auto port = free_port();
+  Session source = Session::join(member(0, 2, port), options);
+  Session reader = Session::join(member(1, 2, port), options);
+  SharedAllocation held(devices, 0, false);
+  const Publication publication = source.publish(held.catalog());
+  SharedAllocation wanted(devices, 1, false);
+  Restore restore = reader.restore(wanted.catalog(), within(20s));
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
+  BOOST_TEST(says(error, "in a way that no other process can map"), error.what());
+  BOOST_TEST(says(error, "open tcp beside it"), error.what());
+}
+
 // Both sessions are threads here: a process cannot open what it has exported itself.
 BOOST_DATA_TEST_CASE(within_a_process_the_pointer_itself_is_used, boost::unit_test::data::make({0, 1}), device) {
   const Deadline deadline(60s);

@@ -287,6 +287,10 @@ void RestoreRun::connected(std::size_t index) {
   if (worst_path(peer) == no_path) {
     std::string why;
     for (const std::string& one : reasons_against(peer, no_path)) why += "; " + one;
+    if (const auto reasons = why_not_direct(peer)) {
+      for (const std::string& one : *reasons) why += "; " + one;
+      why += "; memory of a device that is neither mapped nor read takes messages: open tcp beside it";
+    }
     throw Error(peer.lacked_resources ? ErrorCode::out_of_resources : ErrorCode::unsupported,
                 fmt::format("no transport of this session carries the bytes of source rank {} (member {}){}",
                             to_int(peer.layout_rank), peer.record.member, why),

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -165,11 +166,11 @@ bool RestoreRun::is_staged(const Peer& peer, std::size_t position) {
   });
 }
 
-void RestoreRun::explain_staged(Peer& peer) {
-  if (!peer.sent_by || !touches_devices(peer)) return;
+std::optional<std::vector<std::string>> RestoreRun::why_not_direct(const Peer& peer) {
+  if (!touches_devices(peer)) return std::nullopt;
   std::size_t staged = 0;
   while (staged < peer.handles.size() && !is_staged(peer, staged)) ++staged;
-  if (staged == peer.handles.size()) return;
+  if (staged == peer.handles.size()) return std::nullopt;
   std::vector<std::string> reasons;
   if (const std::uint32_t number = peer.handles[staged].region; number != wire::no_region) {
     for (const auto& one : peer.regions[number].over) {
@@ -179,8 +180,14 @@ void RestoreRun::explain_staged(Peer& peer) {
   for (const auto& [pair, why] : why_not_loaded_) {
     if (!why.empty()) reasons.push_back(why);
   }
+  return reasons;
+}
+
+void RestoreRun::explain_staged(Peer& peer) {
+  const auto reasons = peer.sent_by ? why_not_direct(peer) : std::nullopt;
+  if (!reasons) return;
   const auto& sender = *peer.connected[*peer.sent_by].channel->endpoint;
-  peer.no_map_reason = "; device memory is " + why_staged(sender, reasons) + peer.no_map_reason;
+  peer.no_map_reason = "; device memory is " + why_staged(sender, *reasons) + peer.no_map_reason;
 }
 
 }  // namespace shardwire

@@ -188,6 +188,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
                        move::Offer& offer) const;
   [[nodiscard]] bool is_staged(const Peer& peer, std::size_t position);
+  /// Why some memory of a device goes by way of the host's, as far as that is known; none: all of it is mapped or read.
+  [[nodiscard]] std::optional<std::vector<std::string>> why_not_direct(const Peer& peer);
   void explain_staged(Peer& peer);
 
   // move (move.cpp)
