@@ -18,7 +18,7 @@ struct FabricPath {
   std::string transport;               ///< as in SessionOptions::transport, or "local" for this process itself
   std::string carrier{};               ///< for people: protocol and device
   Reach reach = Reach::network;        ///< host: the bytes pass no network interface
-  bool map = false;                    ///< memory in the peer's arenas can be addressed in place
+  bool map = false;                    ///< memory in the peer's arenas, or on its devices, can be addressed in place
   bool read = false;                   ///< memory that the peer has registered is read without its processor
   bool message = false;                ///< any memory is asked for and sent
   bool gpu_direct = false;             ///< device memory moves without passing host memory
