@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges of device memory in rounds of NCCL, over fakes of both (support/fake_nccl_devices.hpp). Members are threads.
+#include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include "support/deadline.hpp"
 #include "support/fake_nccl_devices.hpp"
+#include "support/forked.hpp"
 #include "support/job.hpp"
 
 using namespace shardwire;
@@ -129,7 +132,46 @@ void require_no_errors(const Ring& ring) {
 
 }  // namespace
 
+// Two processes, each with fakes of its own: rounds begin, and never end. Member 0 holds a tensor that member 1 wants.
+Error error_of_process(int rank, std::uint16_t port, const std::function<void()>& in_rounds) {
+  UsedNccl devices;
+  SessionOptions session_options = quick();
+  session_options.transport = "tcp";
+  Session session = Session::join(member(rank, member_count, port), session_options);
+  const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {100}};
+  const View view{.data = devices->take(rank, 400), .device = rank};
+  Catalog held(Rank{0}, 1);
+  Catalog wanted(Rank{0}, 1);
+  (rank == 0 ? held : wanted).add(spec, Layout::replicated(), view);
+  std::jthread watcher([&] {
+    if (run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().made() > 0; }, 20s))
+      in_rounds();
+  });
+  return failure_of([&] { session.exchange(held, wanted, {.deadline = 40s, .way = Way::grouped}); });
+}
+
 BOOST_AUTO_TEST_SUITE(exchange_nccl)
+
+// First: a process with threads is not to be copied.
+BOOST_AUTO_TEST_CASE(a_process_that_is_killed_in_the_middle_of_rounds_ends_those_of_the_others) {
+  const Deadline deadline(60s);
+  const auto port = free_port();
+  Forked peer([&](int socket) {
+    const char ready = 1;
+    error_of_process(1, port, [&] { (void)!::write(socket, &ready, 1); });
+  });
+  std::chrono::steady_clock::time_point killed;
+  const Error error = error_of_process(0, port, [&] {
+    char ready = 0;
+    (void)!::read(peer.socket(), &ready, 1);
+    std::this_thread::sleep_for(200ms);
+    killed = std::chrono::steady_clock::now();
+    peer.kill();
+  });
+  BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+  BOOST_TEST(says(error, "member 1 is gone in the middle of the rounds"), error.what());
+  BOOST_TEST((std::chrono::steady_clock::now() - killed < 10s));
+}
 
 BOOST_AUTO_TEST_CASE(device_memory_without_a_direct_path_goes_in_rounds_unasked) {
   const Deadline deadline(60s);
