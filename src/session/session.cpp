@@ -219,6 +219,7 @@ void SessionState::stop() {
   if (!owner_.is_this()) return abandon();
   loop_->call([this] { core_.reset(); });
   loop_.reset();
+  const std::lock_guard no_exchange(exchange_mutex_);  // one that is running ends, since it can ask nobody any more
   kept_group_ = {};
 }
 

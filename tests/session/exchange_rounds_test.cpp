@@ -225,6 +225,16 @@ BOOST_AUTO_TEST_CASE(who_is_stopped_ends_the_rounds_of_the_other_one) {
   BOOST_TEST((stopped && stopped->code() == ErrorCode::cancelled));
 }
 
+BOOST_AUTO_TEST_CASE(who_can_ask_nobody_any_more_ends_its_rounds_in_order) {
+  const Deadline deadline(30s);
+  Couple couple;
+  const auto closed = []() -> std::optional<Error> { throw Error(ErrorCode::invalid_argument, "it is closed"); };
+  const Error error = failure_of([&] { couple.run(0, closed, 20s); });
+  BOOST_TEST((error.code() == ErrorCode::invalid_argument), error.what());
+  BOOST_CHECK_EXCEPTION(couple.run(1, never, 20s), GroupFailed,
+                        [](const Error& e) { return e.code() == ErrorCode::peer_lost; });
+}
+
 BOOST_AUTO_TEST_CASE(who_gives_up_before_the_rounds_ends_those_of_the_other_one) {
   const Deadline deadline(30s);
   Couple couple;

@@ -105,13 +105,26 @@ ExchangeRounds::Totals ExchangeRounds::run(move::GroupedJob job, const Stopped& 
   }
 }
 
+namespace {
+
+// What is under way ends in order also when nobody can be asked any more.
+std::optional<Error> answer_of(const ExchangeRounds::Stopped& stopped) {
+  try {
+    return stopped();
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+}  // namespace
+
 ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const Stopped& stopped,
                                                Clock::time_point deadline) {
   const Clock::time_point began = Clock::now();
   move::GroupedMove rounds(std::move(job), *collective_, *copies_, [&](ByteCount bytes) { return staging(bytes); });
   std::optional<Error> given_up;
   while (!rounds.over()) {
-    if (!given_up) given_up = stopped();
+    if (!given_up) given_up = answer_of(stopped);
     if (!given_up && Clock::now() >= deadline) {
       given_up.emplace(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline");
     }

@@ -49,7 +49,7 @@ class ExchangeRounds {
     double seconds = 0;
     ByteCount staging_bytes = 0;
   };
-  /// Why rounds are to end before they are over, if they are; asked often.
+  /// Why rounds are to end before they are over, if they are; asked often. What it throws is such a reason.
   using Stopped = std::function<std::optional<Error>()>;
   /// Returns when all that this member sends and receives is done.
   /// Errors: throws GroupFailed when another member has given up, or the group has failed by itself; what `stopped` says once
