@@ -37,6 +37,8 @@ class Ring {
   ExchangeOptions options{.deadline = 20s, .staging_bytes = 64 << 10, .verify = Verify::digest};
   std::array<void*, member_count> communicators{};
   bool host_tensor = false;  // beside that on the device
+  Extents shape{128, 96};
+  Layout target = Layout::chunk(1, member_count);
   bool one_on_host = false;  // member 1 has no device memory
   std::array<std::optional<ExchangeResult>, member_count> results;
   std::array<std::optional<Error>, member_count> errors;
@@ -64,9 +66,9 @@ class Ring {
     Tensor(Ring& of, const std::string& name, int rank, int on)
         : ring(of),
           place(on),
-          spec{{name, "exp_avg"}, DType::f32, {128, 96}},
+          spec{{name, "exp_avg"}, DType::f32, ring.shape},
           held(spec, Layout::chunk(0, member_count), Rank{rank}),
-          wanted(spec, Layout::chunk(1, member_count), Rank{rank}) {
+          wanted(spec, ring.target, Rank{rank}) {
       if (place == memory::on_host) return;
       held_at = ring.devices->take(place, held.size_bytes());
       wanted_at = ring.devices->take(place, wanted.size_bytes());
@@ -85,8 +87,7 @@ class Ring {
     void add_to(Catalog& has, Catalog& wants) {
       has.add(spec, Layout::chunk(0, member_count),
               {.data = held_at == nullptr ? held.data() : held_at, .device = place});
-      wants.add(spec, Layout::chunk(1, member_count),
-                {.data = wanted_at == nullptr ? wanted.data() : wanted_at, .device = place});
+      wants.add(spec, ring.target, {.data = wanted_at == nullptr ? wanted.data() : wanted_at, .device = place});
     }
 
     Ring& ring;
@@ -186,6 +187,18 @@ BOOST_AUTO_TEST_CASE(device_memory_without_a_direct_path_goes_in_rounds_unasked)
     BOOST_TEST(ring.report(rank).staging_peak <= ring.options.staging_bytes);
   }
   BOOST_TEST(FakeNccl::instance().early() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(long_runs_go_from_where_they_lie_to_where_they_belong) {
+  const Deadline deadline(60s);
+  Ring ring;
+  ring.shape = {member_count, (9 << 20) / 4};
+  ring.target = Layout::replicated();
+  ring.run();
+  require_no_errors(ring);
+  BOOST_TEST(ring.report(0).rounds == 1U);
+  BOOST_TEST(ring.report(0).rounds_bytes == 9U << 20);
+  BOOST_TEST(ring.report(0).staging_peak == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(who_names_transports_gets_rounds_when_they_are_asked_for) {
