@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "move/messages.hpp"
+#include "move/way_slot.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::move {
@@ -104,7 +105,7 @@ class PackedWay final : public MessageWay {
     if (count == 0 || pool_.free_slots() == 0) return false;
     const bool on_device =
         queues_.any_of(peer, count, [](const TransferPart& part) { return is_on_device(*part.transfer); });
-    Slot slot = on_device ? acquire_pinned() : pool_.acquire();
+    Slot slot = slot_of(shared_, pool_, on_device);
     if (!slot || !shared_->pacer.take(bytes, now)) return false;
     const auto request = std::make_shared<Request>(*this, peer);  // owners: the open ones and completions in flight
     request->bytes = bytes;
@@ -119,15 +120,6 @@ class PackedWay final : public MessageWay {
     shared_->tally.began(Way::packed);
     shared_->requests.ask(peer, request->number, std::move(parts), Answer::packed);
     return true;
-  }
-
-  Slot acquire_pinned() {
-    return pool_.acquire_pinned(shared_->copies,
-                                [weak = std::weak_ptr<Shared>(shared_)](const std::exception_ptr& error) {
-                                  const auto shared = weak.lock();
-                                  if (!shared || shared->stopped) return;
-                                  error ? shared->events.failed(error) : shared->events.changed();
-                                });
   }
 
   void unpack(const std::shared_ptr<Request>& request) {

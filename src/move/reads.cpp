@@ -7,6 +7,7 @@
 #include "memory/device.hpp"
 #include "move/peer_queues.hpp"
 #include "move/staging.hpp"
+#include "move/way_slot.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::move {
@@ -102,13 +103,19 @@ class ReadWay final : public WayEngine {
       throw Error(ErrorCode::out_of_resources,
                   "the staging budget does not hold one element of " + std::to_string(t.item_bytes) + " bytes");
     }
-    if ((over && pool_.free_slots() == 0) || !shared_->pacer.take(bytes, now)) return false;
+    Slot slot;
+    if (over) {
+      if (pool_.free_slots() == 0) return false;
+      slot = slot_of(shared_, pool_, is_on_device(t));
+      if (!slot) return false;
+    }
+    if (!shared_->pacer.take(bytes, now)) return false;
     const auto read = std::make_shared<Read>();  // owners: completions in flight
     read->way = t.way;
     read->peer = peer;
     read->bytes = bytes;
     read->parts = queues_.take(peer, count);
-    if (over) read->slot = pool_.acquire(read->on_devices() ? SlotKind::pinned : SlotKind::ordinary);
+    read->slot = std::move(slot);
     std::vector<transport::ReadRange> ranges;
     ranges.reserve(count);
     for (const TransferPart& part : read->parts) ranges.push_back(range_of(part, *read));

@@ -47,6 +47,10 @@ struct Bench {
     held.check(generation, elements, values);
     return elements;
   }
+  void require_padding_refused() const {
+    ValueCheck values;
+    refused(ErrorCode::internal, "padding of the buffer of", [&] { check(0, values); });
+  }
   void spoil(std::size_t at) {
     const std::byte spoiled = devices->read(buffer + at, 1).front() ^ std::byte{4};
     devices->write(buffer + at, {&spoiled, 1});
@@ -87,8 +91,7 @@ BOOST_DATA_TEST_CASE(padding_on_a_device_is_to_stay, boost::unit_test::data::mak
     BOOST_TEST(std::to_integer<int>(byte) == 0xff);
   }
   bench.spoil(padding + 3);
-  ValueCheck values;
-  refused(ErrorCode::internal, "padding of the buffer of", [&] { bench.check(0, values); });
+  bench.require_padding_refused();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -289,7 +289,7 @@ void add_ipc(memory::cuda::Api& api) {
 }
 
 void add_nic_access(memory::cuda::Api& api) {
-  api.device_get_attribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
+  api.device_attribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
     const auto known = fake->attributes.find(attribute);
     if (known == fake->attributes.end()) return CUDA_ERROR_INVALID_VALUE;
     return *value = known->second, CUDA_SUCCESS;

@@ -29,7 +29,7 @@ using memory::DeviceCopy;
 
 namespace {
 
-constexpr std::align_val_t page{4096};  // of pinned memory
+constexpr std::align_val_t pinned_alignment{4096};
 
 std::uintptr_t number_of(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -242,7 +242,9 @@ FakeDevices::~FakeDevices() {
 }
 
 memory::DeviceDetails FakeDevices::details(int device) const {
-  return {.name = "memory of the tests", .pci_address = "0000:0" + std::to_string(first_ + device) + ":00.0"};
+  return {.name = "memory of the tests",
+          .pci_address = "0000:0" + std::to_string(first_ + device) + ":00.0",
+          .memory_bytes_per_second = peak_};
 }
 
 memory::DeviceExport FakeDevices::export_memory(const void* address, ByteCount bytes) {
@@ -355,14 +357,6 @@ const FakeDevices::Block* FakeDevices::around(const void* address) const {
   return block.live && number_of(address) - number_of(block.seen) < block.bytes ? &block : nullptr;
 }
 
-memory::DeviceDetails FakeDevices::details(int device) const {
-  memory::DeviceDetails details;
-  details.name = "device of the tests";
-  details.pci_address = "0000:00:0" + std::to_string(device) + ".0";
-  details.memory_bytes_per_second = peak_;
-  return details;
-}
-
 std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, ByteCount /*bytes*/) const {
   const std::lock_guard lock(mutex_);
   if (fail_queries_) throw Error(ErrorCode::transport_failed, "the driver has failed");
@@ -417,7 +411,7 @@ std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate(int device, ByteCoun
 std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate_host(ByteCount bytes) {
   hold_host_memory_.wait(true);
   if (refuse_host_memory_) throw Error(ErrorCode::out_of_resources, "no host memory can be pinned");
-  auto* const address = static_cast<std::byte*>(::operator new(bytes, page));
+  auto* const address = static_cast<std::byte*>(::operator new(bytes, pinned_alignment));
   const std::lock_guard lock(mutex_);
   pinned_.emplace(number_of(address), bytes);
   pinned_bytes_ += bytes;
@@ -429,7 +423,7 @@ void FakeDevices::release_host(const std::byte* address) {
   const std::lock_guard lock(mutex_);
   pinned_bytes_ -= pinned_.at(number_of(address));
   pinned_.erase(number_of(address));
-  ::operator delete(const_cast<std::byte*>(address), page);
+  ::operator delete(const_cast<std::byte*>(address), pinned_alignment);
 }
 
 std::unique_ptr<memory::DeviceStream> FakeDevices::open_stream(int device) {

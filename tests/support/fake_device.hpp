@@ -50,7 +50,6 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<memory::DeviceStream> open_stream(int device) override;
-  [[nodiscard]] memory::DeviceDetails details(int device) const override;
   bool enable_peer_access(int device, int peer) override { return device == peer || !refuse_peers_; }
   memory::DeviceExport export_memory(const void* address, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> import_memory(int device, const memory::DeviceExport& exported) override;

@@ -180,8 +180,8 @@ struct Imported {
 /// A key as it has come, checked against itself.
 struct ReadKey {
   DeviceKey record;
-  DeviceExport exported;
-  std::string reason;
+  DeviceExport exported{};
+  std::string reason{};
 };
 
 ReadKey read_key(ByteView body, std::vector<support::Descriptor> descriptors) {

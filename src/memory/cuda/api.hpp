@@ -51,7 +51,7 @@ struct Api {
   CUresult (*pointer_get_attributes)(unsigned int count, CUpointer_attribute* attributes, void** data,
                                      CUdeviceptr address) = nullptr;
 
-  CUresult (*device_get_attribute)(int* value, CUdevice_attribute attribute, CUdevice device) = nullptr;
+  CUresult (*device_attribute)(int* value, CUdevice_attribute attribute, CUdevice device) = nullptr;
   CUresult (*primary_context_get_state)(CUdevice device, unsigned int* flags, int* active) = nullptr;
   CUresult (*pointer_set_attribute)(const void* value, CUpointer_attribute attribute, CUdeviceptr address) = nullptr;
   CUresult (*flush_remote_writes)(CUflushGPUDirectRDMAWritesTarget target,

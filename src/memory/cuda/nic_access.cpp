@@ -15,7 +15,7 @@ CUdevice handle_of(Platform& platform, int device) {
 // A driver that does not know the attribute does not have what it tells of.
 int attribute(Platform& platform, CUdevice device, CUdevice_attribute which) {
   int value = 0;
-  const CUresult status = platform.api().device_get_attribute(&value, which, device);
+  const CUresult status = platform.api().device_attribute(&value, which, device);
   if (status == CUDA_ERROR_INVALID_VALUE) return 0;
   platform.check(status, "cuDeviceGetAttribute");
   return value;

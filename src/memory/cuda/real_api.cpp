@@ -64,7 +64,7 @@ void look_up_driver(Api& api) {
   look_up(api.context_push, "cuCtxPushCurrent", 4000);
   look_up(api.context_pop, "cuCtxPopCurrent", 4000);
   look_up(api.pointer_get_attributes, "cuPointerGetAttributes", 7000);
-  look_up(api.device_get_attribute, "cuDeviceGetAttribute", 2000);
+  look_up(api.device_attribute, "cuDeviceGetAttribute", 2000);
   look_up(api.primary_context_get_state, "cuDevicePrimaryCtxGetState", 7000);
   look_up(api.pointer_set_attribute, "cuPointerSetAttribute", 6000);
   look_up(api.flush_remote_writes, "cuFlushGPUDirectRDMAWrites", 11030);
