@@ -91,11 +91,9 @@ class DeviceStream {
   /// is no event.
   virtual void wait(void* event) = 0;
   /// The event, of this device, happens once everything queued so far is over. Errors: as wait().
-  virtual void record(void* /*event*/) { throw Error(ErrorCode::unsupported, "this stream records no events"); }
+  virtual void record(void* event) = 0;
   /// Zeros into memory of this device.
-  virtual void clear(std::byte* /*address*/, ByteCount /*bytes*/) {
-    throw Error(ErrorCode::unsupported, "this stream writes no zeros");
-  }
+  virtual void clear(std::byte* address, ByteCount bytes) = 0;
   /// All copies side by side, in one piece of work. The list is copied.
   virtual void copy(std::span<const DeviceCopy> copies) = 0;
   /// Tree digests (memory/tree_digest.hpp) of what each copy would read, in their order, into `digests`, which is borrowed until
@@ -103,12 +101,12 @@ class DeviceStream {
   virtual void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) = 0;
   /// For programs that try restores: writes what the boxes say, or adds the number of elements that are not so to `wrong`,
   /// which is borrowed until the stream is past it. False: this stream makes no values, and nothing is queued.
-  virtual bool fill(std::span<const ValueBox> /*boxes*/) { return false; }
-  virtual bool count_wrong(std::span<const ValueBox> /*boxes*/, std::uint64_t& /*wrong*/) { return false; }
+  virtual bool fill(std::span<const ValueBox> boxes) = 0;
+  virtual bool count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) = 0;
   /// `done` runs once, on a thread of the runtime, when everything queued so far is over. It may not call the runtime.
   virtual void call_when_done(Done done) = 0;
   /// For libraries that queue work of their own: the runtime's handle (a cudaStream_t). Null: it has none.
-  [[nodiscard]] virtual void* native() const { return nullptr; }
+  [[nodiscard]] virtual void* native() const = 0;
 };
 
 /// Devices of one kind, as this process sees them.
@@ -123,7 +121,7 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   [[nodiscard]] virtual std::string version() const = 0;
   [[nodiscard]] virtual int device_count() const = 0;
   /// For people.
-  [[nodiscard]] virtual DeviceDetails details(int /*device*/) const { return {}; }
+  [[nodiscard]] virtual DeviceDetails details(int device) const = 0;
   /// What `address` points into; empty for host memory, pinned memory included. Where the allocation is chunks side by side, so many
   /// of them as `bytes` from `address` take: it may end before. The same question about the same memory gives the same number.
   /// Errors: throws Error{invalid_argument} where nothing is mapped, or on a device that this process does not see, and
@@ -136,28 +134,22 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   virtual std::unique_ptr<DeviceStream> open_stream(int device) = 0;
   /// Runs `work` with `device` as this thread's current one, and leaves the thread as it was found: for libraries that take
   /// the device from there.
-  virtual void on_device(int /*device*/, const std::function<void()>& /*work*/) {
-    throw Error(ErrorCode::unsupported, "this runtime knows no current device");
-  }
+  virtual void on_device(int device, const std::function<void()>& work) = 0;
   /// Whether this process works with the device already, so that memory of it costs no context.
-  [[nodiscard]] virtual bool in_use(int device) const { return device >= 0 && device < device_count(); }
+  [[nodiscard]] virtual bool in_use(int device) const = 0;
   /// Before memory of a device, all of the range, is shown to NICs: from now on copies of the caller's that look synchronous are.
-  virtual void prepare_for_nics(const void* /*address*/, ByteCount /*bytes*/) {}
+  virtual void prepare_for_nics(const void* address, ByteCount bytes) = 0;
   /// What NICs have written to memory of the device by now is seen by what its streams begin from now on. Does nothing where the
   /// device sees to that.
-  virtual void flush_remote_writes(int /*device*/) {}
+  virtual void flush_remote_writes(int device) = 0;
   /// From now on streams of `device` can access memory of `peer`, where it returns true.
-  virtual bool enable_peer_access(int device, int peer) { return device == peer; }
+  virtual bool enable_peer_access(int device, int peer) = 0;
   /// For another process. Errors: throws Error{unsupported} for memory that cannot be handed over, and Error{invalid_argument} where
   ///         not all of it is memory of one device.
-  virtual DeviceExport export_memory(const void* /*address*/, ByteCount /*bytes*/) {
-    throw Error(ErrorCode::unsupported, version() + " hands no memory to other processes");
-  }
+  virtual DeviceExport export_memory(const void* address, ByteCount bytes) = 0;
   /// What another process has exported, mapped for streams of `device`, and of those that enable_peer_access() gives its memory
   /// to, until it goes; the exporter must keep it until then.
-  virtual std::unique_ptr<DeviceMemory> import_memory(int /*device*/, const DeviceExport& /*exported*/) {
-    throw Error(ErrorCode::unsupported, version() + " maps no memory of other processes");
-  }
+  virtual std::unique_ptr<DeviceMemory> import_memory(int device, const DeviceExport& exported) = 0;
 };
 
 /// The runtime of this process, or why there is none.

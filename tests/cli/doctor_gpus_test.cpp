@@ -10,6 +10,7 @@
 
 #include "shardwire/error.hpp"
 #include "support/fake_root.hpp"
+#include "support/partial_devices.hpp"
 
 namespace {
 
@@ -18,7 +19,7 @@ using namespace shardwire::cli;
 using test::FakeRoot;
 
 /// GPUs by their PCI addresses.
-class Gpus final : public memory::DeviceRuntime {
+class Gpus final : public test::PartialDevices {
  public:
   explicit Gpus(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {}
 
@@ -29,10 +30,6 @@ class Gpus final : public memory::DeviceRuntime {
     if (address.empty()) throw Error(ErrorCode::transport_failed, "it has fallen off the bus");
     return {.name = "GPU", .bytes = 1u << 30, .pci_address = address, .gpu_direct = true, .dma_buf = dma_buf};
   }
-  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void*, ByteCount) const override { return {}; }
-  std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { return nullptr; }
-  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
-  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
 
   bool dma_buf = true;
 

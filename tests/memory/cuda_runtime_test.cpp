@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -431,6 +432,18 @@ BOOST_FIXTURE_TEST_CASE(a_driver_that_is_broken_is_no_host_memory, Fixture) {
 }
 
 // --- other devices, and other processes ---
+
+BOOST_FIXTURE_TEST_CASE(other_libraries_get_streams_and_a_current_device, Fixture) {
+  const auto stream = runtime->open_stream(1);
+  BOOST_TEST(stream->native() != nullptr);
+  int current = -1;
+  runtime->on_device(1, [&] { current = fake.contexts.empty() ? -1 : fake.contexts.back(); });
+  BOOST_TEST(current == 1);
+  BOOST_TEST(fake.contexts.empty());
+  BOOST_CHECK_THROW(runtime->on_device(1, [] { throw std::runtime_error("as work may"); }), std::runtime_error);
+  BOOST_TEST(fake.contexts.empty());
+  refused(ErrorCode::invalid_argument, "there is no device 7", [&] { runtime->on_device(7, [] {}); });
+}
 
 BOOST_FIXTURE_TEST_CASE(peer_access_is_asked_for_and_may_be_refused, Fixture) {
   BOOST_TEST(runtime->enable_peer_access(1, 1));

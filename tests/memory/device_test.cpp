@@ -9,19 +9,15 @@
 #include <memory>
 
 #include "memory/config.hpp"
+#include "support/partial_devices.hpp"
 
 namespace {
 
 using namespace shardwire::memory;
 
 /// One that finds nothing.
-struct NoMemory final : DeviceRuntime {
-  [[nodiscard]] std::string version() const override { return "none"; }
+struct NoMemory final : shardwire::test::PartialDevices {
   [[nodiscard]] int device_count() const override { return 0; }
-  [[nodiscard]] std::optional<DeviceAllocation> find(const void*, shardwire::ByteCount) const override { return {}; }
-  std::unique_ptr<DeviceMemory> allocate(int, shardwire::ByteCount) override { return nullptr; }
-  std::unique_ptr<DeviceMemory> allocate_host(shardwire::ByteCount) override { return nullptr; }
-  std::unique_ptr<DeviceStream> open_stream(int) override { return nullptr; }
 };
 
 bool has_driver() {

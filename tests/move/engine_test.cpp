@@ -11,6 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "support/partial_devices.hpp"
+
 using namespace shardwire;
 using namespace shardwire::move;
 using namespace std::chrono_literals;
@@ -226,14 +228,9 @@ class Bench final : public Requests, public Events, transport::Endpoint {
 };
 
 /// Devices that are only told to flush.
-class FlushedDevices final : public memory::DeviceRuntime {
+class FlushedDevices final : public test::PartialDevices {
  public:
-  [[nodiscard]] std::string version() const override { return {}; }
   [[nodiscard]] int device_count() const override { return 2; }
-  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void*, ByteCount) const override { return {}; }
-  std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { return nullptr; }
-  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
-  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
   void flush_remote_writes(int device) override { flushed.push_back(device); }
 
   std::vector<int> flushed;

@@ -181,6 +181,7 @@ class FakeStream final : public memory::DeviceStream {
     work_.push_back({std::move(done), true});
     queued_.notify_one();
   }
+  [[nodiscard]] void* native() const override { return nullptr; }
 
  private:
   struct Item {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,6 +51,13 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<memory::DeviceStream> open_stream(int device) override;
+  void on_device(int device, const std::function<void()>& work) override {
+    check(device);
+    work();
+  }
+  [[nodiscard]] bool in_use(int device) const override { return device >= 0 && device < devices_; }
+  void prepare_for_nics(const void* /*address*/, ByteCount /*bytes*/) override {}
+  void flush_remote_writes(int /*device*/) override {}
   bool enable_peer_access(int device, int peer) override { return device == peer || !refuse_peers_; }
   memory::DeviceExport export_memory(const void* address, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> import_memory(int device, const memory::DeviceExport& exported) override;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "memory/device.hpp"
+#include "support/partial_devices.hpp"
 #include "transport/bytes.hpp"
 #include "transport/nccl/handles.hpp"
 
@@ -76,7 +77,7 @@ class FakeNccl {
     faults_ = faults;
     joined_.clear();
     waiting_.clear();
-    aborts_ = destroyed_ = early_ = made_ = 0;
+    aborts_ = destroyed_ = early_ = elsewhere_ = made_ = 0;
     released_ = false;
   }
   /// Where memory that sends and receives name can be written. Null: where they say.
@@ -107,6 +108,11 @@ class FakeNccl {
     const std::lock_guard lock(mutex_);
     return early_;
   }
+  /// Calls made while another device than the communicator's was the thread's, or none.
+  [[nodiscard]] int elsewhere() {
+    const std::lock_guard lock(mutex_);
+    return elsewhere_;
+  }
   [[nodiscard]] int destroyed() {
     const std::lock_guard lock(mutex_);
     return destroyed_;
@@ -118,7 +124,7 @@ class FakeNccl {
   }
 
   /// Its work: operations, and what is called once those before it are over.
-  class Stream final : public memory::DeviceStream {
+  class Stream final : public PartialStream {
    public:
     Stream() {
       const std::lock_guard lock(instance().mutex_);
@@ -128,12 +134,6 @@ class FakeNccl {
       while (!leave()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     void wait(void*) override {}
-    void copy(std::span<const memory::DeviceCopy>) override {
-      throw Error(ErrorCode::unsupported, "this fake copies nothing");
-    }
-    void digest(std::span<const memory::DeviceCopy>, std::span<memory::Digest128>) override {
-      throw Error(ErrorCode::unsupported, "this fake takes no digests");
-    }
     void call_when_done(Done done) override {
       const std::lock_guard lock(instance().mutex_);
       instance().check_settled(this);
@@ -194,6 +194,9 @@ class FakeNccl {
       if ((communicator == what || communicator->stream == what) && communicator->polls_left > 0) ++early_;
     }
   }
+  void check_device(const Communicator& communicator) {
+    if (current_device() != communicator.device) ++elsewhere_;
+  }
   int init(Communicator** out, int size, transport::nccl::UniqueId id, int rank) {
     const std::lock_guard lock(mutex_);
     *out = new Communicator{id, size, rank, current_device(), faults_.polls, nullptr, {}};
@@ -216,6 +219,7 @@ class FakeNccl {
     const std::lock_guard lock(mutex_);
     for (Posted& posted : group()) {
       Communicator& communicator = *posted.communicator;
+      check_device(communicator);
       if (communicator.stream == nullptr) check_settled(&communicator);
       communicator.polls_left = faults_.polls;
       communicator.stream = posted.stream;
@@ -254,6 +258,7 @@ class FakeNccl {
     while (hangs()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const std::lock_guard lock(mutex_);
     ++aborts_;
+    check_device(*communicator);
     // As kernels that see their flag: they end, and nobody meets them any more.
     for (auto& [pair, waiting] : waiting_) {
       for (auto* side : {&waiting.sends, &waiting.receives}) {
@@ -293,6 +298,7 @@ class FakeNccl {
     api.destroy = [](Communicator* communicator) {
       const std::lock_guard lock(instance().mutex_);
       ++instance().destroyed_;
+      instance().check_device(*communicator);
       instance().communicators_.erase(communicator);
       delete communicator;
       return 0;
@@ -342,6 +348,7 @@ class FakeNccl {
   std::set<Communicator*> communicators_;
   std::function<std::byte*(const std::byte*)> behind_;
   int early_ = 0;
+  int elsewhere_ = 0;
   int made_ = 0;
   int aborts_ = 0;
   int destroyed_ = 0;
@@ -349,21 +356,11 @@ class FakeNccl {
 };
 
 /// One device whose memory is the host's.
-class FakeNcclDevices final : public memory::DeviceRuntime {
+class FakeNcclDevices final : public PartialDevices {
  public:
-  [[nodiscard]] std::string version() const override { return "fake"; }
   [[nodiscard]] int device_count() const override { return 1; }
-  [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* /*address*/,
-                                                             ByteCount /*bytes*/) const override {
-    return std::nullopt;
-  }
-  std::unique_ptr<memory::DeviceMemory> allocate(int, ByteCount) override { refuse(); }
-  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { refuse(); }
   std::unique_ptr<memory::DeviceStream> open_stream(int) override { return std::make_unique<FakeNccl::Stream>(); }
   void on_device(int device, const std::function<void()>& work) override { FakeNccl::with_device(device, work); }
-
- private:
-  [[noreturn]] static void refuse() { throw Error(ErrorCode::unsupported, "this fake allocates nothing"); }
 };
 
 inline std::unique_ptr<transport::Collective> open_fake_nccl(const transport::GroupSetup& setup) {

@@ -18,9 +18,15 @@ class SharedStream final : public memory::DeviceStream {
  public:
   explicit SharedStream(std::unique_ptr<memory::DeviceStream> device) : device_(std::move(device)) {}
   void wait(void* event) override { device_->wait(event); }
+  void record(void* event) override { device_->record(event); }
+  void clear(std::byte* address, ByteCount bytes) override { device_->clear(address, bytes); }
   void copy(std::span<const memory::DeviceCopy> copies) override { device_->copy(copies); }
   void digest(std::span<const memory::DeviceCopy> copies, std::span<memory::Digest128> digests) override {
     device_->digest(copies, digests);
+  }
+  bool fill(std::span<const memory::ValueBox> boxes) override { return device_->fill(boxes); }
+  bool count_wrong(std::span<const memory::ValueBox> boxes, std::uint64_t& wrong) override {
+    return device_->count_wrong(boxes, wrong);
   }
   void call_when_done(Done done) override {
     rounds_.call_when_done([this, done = std::move(done)](const std::optional<Error>& error) {
@@ -39,6 +45,7 @@ class NcclDevices final : public memory::DeviceRuntime {
  public:
   [[nodiscard]] std::string version() const override { return devices.version(); }
   [[nodiscard]] int device_count() const override { return devices.device_count(); }
+  [[nodiscard]] memory::DeviceDetails details(int device) const override { return devices.details(device); }
   [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* address, ByteCount bytes) const override {
     return devices.find(address, bytes);
   }
@@ -50,6 +57,16 @@ class NcclDevices final : public memory::DeviceRuntime {
     return std::make_unique<SharedStream>(devices.open_stream(device));
   }
   void on_device(int device, const std::function<void()>& work) override { FakeNccl::with_device(device, work); }
+  [[nodiscard]] bool in_use(int device) const override { return devices.in_use(device); }
+  void prepare_for_nics(const void* address, ByteCount bytes) override { devices.prepare_for_nics(address, bytes); }
+  void flush_remote_writes(int device) override { devices.flush_remote_writes(device); }
+  bool enable_peer_access(int device, int peer) override { return devices.enable_peer_access(device, peer); }
+  memory::DeviceExport export_memory(const void* address, ByteCount bytes) override {
+    return devices.export_memory(address, bytes);
+  }
+  std::unique_ptr<memory::DeviceMemory> import_memory(int device, const memory::DeviceExport& exported) override {
+    return devices.import_memory(device, exported);
+  }
 
   FakeDevices devices;
 };

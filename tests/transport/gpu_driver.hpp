@@ -9,13 +9,14 @@
 
 #include "memory/device.hpp"
 #include "shardwire/error.hpp"
+#include "support/partial_devices.hpp"
 
 namespace shardwire::test {
 
 inline constexpr ByteCount driver_page = 64 * 1024;
 
 /// Two devices with some memory, of which nothing is touched.
-class Driver final : public memory::DeviceRuntime {
+class Driver final : public PartialDevices {
  public:
   [[nodiscard]] std::string version() const override { return "a driver"; }
   [[nodiscard]] int device_count() const override { return 2; }
@@ -30,8 +31,6 @@ class Driver final : public memory::DeviceRuntime {
     allocated.push_back(number);
     return std::make_unique<Trial>(bytes);
   }
-  std::unique_ptr<memory::DeviceMemory> allocate_host(ByteCount) override { return nullptr; }
-  std::unique_ptr<memory::DeviceStream> open_stream(int) override { return nullptr; }
   [[nodiscard]] bool in_use(int number) const override { return number == used; }
   void prepare_for_nics(const void*, ByteCount bytes) override { prepared.push_back(bytes); }
 

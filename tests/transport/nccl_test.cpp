@@ -29,6 +29,12 @@ struct Couple {
                                         std::make_shared<FakeNcclDevices>(), bounds));
     }
   }
+  ~Couple() {
+    members.clear();
+    BOOST_TEST(FakeNccl::instance().elsewhere() == 0);
+  }
+  Couple(const Couple&) = delete;
+  Couple& operator=(const Couple&) = delete;
   void post() {
     const GroupSend send{1, {out.data(), out.size(), on_device}};
     const GroupReceive receive{0, {in.data(), in.size(), on_device}};

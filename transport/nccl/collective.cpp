@@ -67,6 +67,21 @@ struct Shared {
   Wakeup wakeup;
 };
 
+// With the group's device as this thread's: NCCL puts back what it found current, and where nothing was that is device 0, which
+// gets a context by it. A device that has failed is NCCL's to say.
+template <typename Call>
+void call_on(memory::DeviceRuntime& runtime, int device, Call call) {
+  bool called = false;
+  try {
+    runtime.on_device(device, [&] {
+      called = true;
+      call();
+    });
+  } catch (const Error&) {
+    if (!called) call();
+  }
+}
+
 Fault fault_of(const Error& error) {
   return {error.code(), error.what()};
 }
@@ -238,21 +253,30 @@ class NcclCollective final : public Collective {
       return;
     }
     if (!accept(api_.group_start(), "ncclGroupStart")) return;
+    launched_ = true;
     int failed = success;
-    const auto post = [&](int result) {
+    int ended = success;
+    call_on(*runtime_, device_, [&] {
+      failed = post();
+      ended = api_.group_end();  // also after an error: a group that stays open takes in whatever comes next
+    });
+    if (accept(failed, "ncclSend or ncclRecv") && accept(ended, "ncclGroupEnd")) enter(State::launching);
+  }
+  // The first error, else success.
+  [[nodiscard]] int post() const {
+    int failed = success;
+    const auto note = [&](int result) {
       if (failed == success && result != in_progress) failed = result;
     };
     for (const GroupSend& send : sends_) {
-      post(api_.send(send.memory.address, static_cast<std::size_t>(send.memory.bytes), type_of_bytes, send.to,
+      note(api_.send(send.memory.address, static_cast<std::size_t>(send.memory.bytes), type_of_bytes, send.to,
                      communicator_, stream_->native()));
     }
     for (const GroupReceive& receive : receives_) {
-      post(api_.receive(receive.memory.address, static_cast<std::size_t>(receive.memory.bytes), type_of_bytes,
+      note(api_.receive(receive.memory.address, static_cast<std::size_t>(receive.memory.bytes), type_of_bytes,
                         receive.from, communicator_, stream_->native()));
     }
-    const int ended = api_.group_end();  // also after an error: a group that stays open takes in whatever comes next
-    launched_ = true;
-    if (accept(failed, "ncclSend or ncclRecv") && accept(ended, "ncclGroupEnd")) enter(State::launching);
+    return failed;
   }
 
   static void tell(Shared& shared, const std::optional<Error>& error) {
@@ -317,7 +341,10 @@ class NcclCollective final : public Collective {
     if (!adopted_) give_up();
   }
   void give_up() {
-    ending_.emplace([&api = api_, communicator = std::exchange(communicator_, nullptr)] { api.abort(communicator); });
+    ending_.emplace(
+        [&api = api_, runtime = runtime_, device = device_, communicator = std::exchange(communicator_, nullptr)] {
+          call_on(*runtime, device, [&] { api.abort(communicator); });
+        });
   }
   /// Whether nothing of a round is on the stream any more.
   bool ended() {
@@ -356,7 +383,9 @@ class NcclCollective final : public Collective {
     }
     if (communicator_ != nullptr && !adopted_) {
       // What was sent last may still be on its way to a peer that has not taken it: this waits for that.
-      const Apart end([&api = api_, communicator = communicator_] { destroy(api, communicator); });
+      const Apart end([&api = api_, runtime = runtime_, device = device_, communicator = communicator_] {
+        call_on(*runtime, device, [&] { destroy(api, communicator); });
+      });
       end.wait(bounds_.destroy);
     }
     // Waiting for a stream that hangs would hang as well.

@@ -14,8 +14,7 @@ FoundRuntime find() {
   } catch (const Error& error) {
     return {nullptr, error.what()};
   }
-
-}  // extern "C"
+}
 
 constexpr DeviceModule table{find};
 

@@ -147,6 +147,12 @@ std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
   return std::make_unique<Stream>(platform_, device);
 }
 
+void Runtime::on_device(int device, const std::function<void()>& work) {
+  require_device(device);
+  const CurrentContext current = enter(*platform_, device);
+  work();
+}
+
 bool Runtime::in_use(int device) const {
   return device >= 0 && device < device_count_ && has_context(*platform_, device);
 }

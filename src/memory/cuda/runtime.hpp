@@ -23,6 +23,7 @@ class Runtime final : public DeviceRuntime {
   std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) override;
   std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) override;
   std::unique_ptr<DeviceStream> open_stream(int device) override;
+  void on_device(int device, const std::function<void()>& work) override;
   [[nodiscard]] bool in_use(int device) const override;
   void prepare_for_nics(const void* address, ByteCount bytes) override;
   void flush_remote_writes(int device) override;

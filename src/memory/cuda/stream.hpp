@@ -32,6 +32,7 @@ class Stream final : public DeviceStream {
   bool fill(std::span<const ValueBox> boxes) override;
   bool count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) override;
   void call_when_done(Done done) override;
+  [[nodiscard]] void* native() const override { return stream_.get(); }
 
  private:
   void copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> calls);
