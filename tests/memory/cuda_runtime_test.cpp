@@ -426,7 +426,10 @@ BOOST_FIXTURE_TEST_CASE(an_error_that_is_not_sticky_ends_one_call, Fixture) {
 }
 
 BOOST_FIXTURE_TEST_CASE(a_driver_that_is_broken_is_no_host_memory, Fixture) {
-  BOOST_TEST(!runtime->find(&fake).has_value());
+  for (const CUresult status : {CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CONTEXT}) {
+    fake.stranger_status = status;
+    BOOST_TEST(!runtime->find(&fake).has_value());
+  }
   fake.break_with(cudaErrorLaunchFailure);
   refused(ErrorCode::transport_failed, "works on no device any more", [&] { (void)runtime->find(&fake); });
 }

@@ -219,7 +219,7 @@ std::uint64_t answer_to(CUpointer_attribute attribute, std::uint64_t chunk) {
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute* attributes, void** answers, CUdeviceptr address) {
   if (fake->broken != cudaSuccess) return static_cast<CUresult>(fake->broken);
   const std::uint64_t chunk = (address - fake->chunks_start) / FakeCuda::chunk_bytes;
-  if (address < fake->chunks_start || chunk >= fake->chunk_count) return CUDA_SUCCESS;
+  if (address < fake->chunks_start || chunk >= fake->chunk_count) return fake->stranger_status;
   for (unsigned i = 0; i < count; ++i) {
     const std::uint64_t value = answer_to(attributes[i], chunk);
     if (value != 0) std::memcpy(answers[i], &value, sizeof(value));

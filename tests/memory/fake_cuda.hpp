@@ -38,6 +38,7 @@ class FakeCuda {
   cudaError_t count_status = cudaSuccess;
   cudaError_t broken = cudaSuccess;
   cudaError_t memcpy_status = cudaSuccess;
+  CUresult stranger_status = CUDA_SUCCESS;  ///< of addresses that are nothing of CUDA's
   std::size_t memory_left = ~std::size_t{0};
   int memory_clock_khz = 2'000'000;  ///< 0: nobody says
 

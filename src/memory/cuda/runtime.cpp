@@ -120,6 +120,8 @@ std::optional<FoundAllocation> Runtime::find_chunks(const void* address, ByteCou
       [this](std::uint64_t asked) {
         CUresult status{};
         const PointerFacts facts = query_.ask(asked, status);
+        // So some drivers say that an address is none of theirs; others say nothing of it.
+        if (status == CUDA_ERROR_INVALID_CONTEXT || status == CUDA_ERROR_INVALID_VALUE) return PointerFacts{};
         platform_->check(status, "cuPointerGetAttributes");
         return facts;
       },
