@@ -179,7 +179,7 @@ class Fabric {
   /// Errors: throws Error{out_of_resources}, Error{unsupported} for memory of a place that this fabric knows nothing of.
   virtual std::unique_ptr<Region> adopt(const Memory& memory) = 0;
   /// Adopting memory of this place costs nothing worth mentioning here: sessions do it for all that is published, host memory
-  /// with the gaps that it has, device memory by whole allocations.
+  /// with the gaps that it has, device memory by whole allocations, or chunks.
   [[nodiscard]] virtual bool adopts_unasked(const MemoryPlace& /*place*/) const { return false; }
   /// Errors: throws Error{transport_failed} for an address that this fabric cannot read, Error{unsupported} when no
   /// transport of the fabric reaches the peer.

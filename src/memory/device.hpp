@@ -28,8 +28,10 @@ inline constexpr int on_host = -1;
 /// What a pointer points into, as the driver tells it.
 struct DeviceAllocation {
   int device = on_host;
-  const std::byte* address = nullptr;  ///< of the whole allocation, which may be several chunks mapped side by side
+  const std::byte* address =
+      nullptr;  ///< of the whole allocation, or of the chunks mapped side by side that were asked about
   ByteCount bytes = 0;
+  std::uint32_t chunks = 1;
   std::uint64_t number = 0;     ///< of this allocation: memory that was freed and taken again has another one
   bool managed = false;         ///< migrates between host and device
   bool legacy_ipc = false;      ///< can be handed to another process of the host by a handle of 64 bytes
@@ -50,8 +52,8 @@ struct DeviceDetails {
   double memory_bytes_per_second = 0;  ///< at most, read and written together; 0: not known
 };
 
-/// Memory of a device for another process of the host to map: by a handle for the whole allocation, or by a descriptor for each of
-/// its chunks.
+/// Memory of a device for another process of the host to map: by a handle for the whole allocation, or by a descriptor for each
+/// chunk that it lies in.
 struct DeviceExport {
   struct Chunk {
     ByteCount bytes = 0;
@@ -122,8 +124,9 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   [[nodiscard]] virtual int device_count() const = 0;
   /// For people.
   [[nodiscard]] virtual DeviceDetails details(int device) const = 0;
-  /// What `address` points into; empty for host memory, pinned memory included. Where the allocation is chunks side by side, so many
-  /// of them as `bytes` from `address` take: it may end before. The same question about the same memory gives the same number.
+  /// What `address` points into; empty for host memory, pinned memory included. Where that is chunks side by side, so many of them as
+  /// `bytes` from `address` take: it may end before; one byte asks about one chunk. The same question about the same memory gives the
+  /// same number.
   /// Errors: throws Error{invalid_argument} where nothing is mapped, or on a device that this process does not see, and
   ///         Error{unsupported} for arrays.
   [[nodiscard]] virtual std::optional<DeviceAllocation> find(const void* address, ByteCount bytes = 1) const = 0;

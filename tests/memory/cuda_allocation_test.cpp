@@ -189,6 +189,8 @@ BOOST_AUTO_TEST_CASE(chunks_under_one_range_are_walked_as_far_as_is_asked) {
   const auto two = find(65 * mib, mib + 1);
   BOOST_TEST(queries == 2);
   BOOST_TEST(two->bytes == 4 * mib);
+  BOOST_TEST(one->chunks == 1U);
+  BOOST_TEST(two->chunks == 2U);
   // It ends where nothing is mapped, and so short of what was asked for.
   const auto all = find(65 * mib, 32 * mib);
   BOOST_TEST(address_of(all) == 64 * mib);

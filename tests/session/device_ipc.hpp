@@ -12,20 +12,21 @@
 // What device_ipc_test.cpp and its other process agree on.
 namespace shardwire::test {
 
-/// Two tensors behind each other in one allocation of a device, beyond its begin, or one in a larger one.
+/// Two tensors behind each other in one allocation of a device, beyond its begin; large ones lie in more chunks than a key names.
 class SharedAllocation {
  public:
   static constexpr ByteCount offset_bytes = 4096;
-  static constexpr ByteCount large_bytes = FakeDevices::chunk_bytes * 65;
 
   SharedAllocation(UsedDevices& devices, int device, bool large) : devices_(devices), device_(device), large_(large) {
     take();
   }
-  [[nodiscard]] static TensorSpec spec(const std::string& name) { return {{name, "exp_avg"}, DType::f32, {64, 96}}; }
+  [[nodiscard]] static TensorSpec spec(const std::string& name, bool large = false) {
+    return {{name, "exp_avg"}, DType::f32, {64, large ? 2080 : 96}};
+  }
   /// Others for another seed.
   void fill(std::uint64_t seed) {
     for (const bool second : {false, true}) {
-      TestShard content(spec(second ? "v" : "w"), Layout::replicated(), Rank{0});
+      TestShard content(spec(second ? "v" : "w", large_), Layout::replicated(), Rank{0});
       content.fill(seed + (second ? 1 : 0));
       devices_->write(address(second), std::span(content.data(), content.size_bytes()));
     }
@@ -38,7 +39,8 @@ class SharedAllocation {
   [[nodiscard]] Catalog catalog() const {
     Catalog catalog(Rank{0}, 1);
     for (const bool second : {false, true}) {
-      catalog.add(spec(second ? "v" : "w"), Layout::replicated(), View{.data = address(second), .device = device_});
+      catalog.add(spec(second ? "v" : "w", large_), Layout::replicated(),
+                  View{.data = address(second), .device = device_});
     }
     return catalog;
   }
@@ -46,7 +48,7 @@ class SharedAllocation {
   [[nodiscard]] std::size_t wrong(std::uint64_t seed) const {
     std::size_t count = 0;
     for (const bool second : {false, true}) {
-      TestShard content(spec(second ? "v" : "w"), Layout::replicated(), Rank{0});
+      TestShard content(spec(second ? "v" : "w", large_), Layout::replicated(), Rank{0});
       const auto bytes = devices_->read(address(second), content.size_bytes());
       std::copy(bytes.begin(), bytes.end(), content.data());
       count += content.wrong(seed + (second ? 1 : 0));
@@ -55,9 +57,9 @@ class SharedAllocation {
   }
 
  private:
-  static constexpr ByteCount tensor_bytes = 64 * 96 * sizeof(float);
-  void take() { first_ = devices_->take(device_, large_ ? large_bytes : offset_bytes + 2 * tensor_bytes); }
-  [[nodiscard]] std::byte* address(bool second) const { return first_ + offset_bytes + (second ? tensor_bytes : 0); }
+  [[nodiscard]] ByteCount tensor_bytes() const { return ByteCount{64} * (large_ ? 2080 : 96) * sizeof(float); }
+  void take() { first_ = devices_->take(device_, offset_bytes + 2 * tensor_bytes()); }
+  [[nodiscard]] std::byte* address(bool second) const { return first_ + offset_bytes + (second ? tensor_bytes() : 0); }
 
   UsedDevices& devices_;
   int device_;

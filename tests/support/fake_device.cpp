@@ -252,8 +252,9 @@ memory::DeviceExport FakeDevices::export_memory(const void* address, ByteCount b
   const std::lock_guard lock(mutex_);
   const Block* block = around(address);
   if (block == nullptr) throw Error(ErrorCode::invalid_argument, "this is no memory of a device");
-  const ByteCount offset = number_of(address) - number_of(block->seen);
-  if (bytes > block->bytes - offset) throw Error(ErrorCode::invalid_argument, "the allocation ends before that");
+  const memory::DeviceAllocation chunks = describe(*block, address, bytes);
+  const ByteCount offset = number_of(address) - number_of(chunks.address);
+  if (bytes > chunks.bytes - offset) throw Error(ErrorCode::invalid_argument, "the allocation ends before that");
   memory::DeviceExport out{.offset = offset, .bytes = bytes};
   if (block->sharing == Sharing::none || block->managed) {
     throw Error(ErrorCode::unsupported, "it was allocated in a way that no other process can map");
@@ -264,8 +265,11 @@ memory::DeviceExport FakeDevices::export_memory(const void* address, ByteCount b
     std::memcpy(out.handle.data(), &handle, sizeof handle);
     return out;
   }
-  for (const support::Descriptor& file : block->files) {
-    out.chunks.push_back({chunk_bytes, support::Descriptor(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0))});
+  const auto first = static_cast<std::size_t>(chunks.address - block->seen) / chunk_bytes;
+  for (const support::Descriptor& file : std::span(block->files).subspan(first, chunks.chunks)) {
+    support::Descriptor copy(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) throw Error(ErrorCode::out_of_resources, "no file descriptor is left");
+    out.chunks.push_back({chunk_bytes, std::move(copy)});
   }
   return out;
 }
@@ -358,20 +362,31 @@ const FakeDevices::Block* FakeDevices::around(const void* address) const {
   return block.live && number_of(address) - number_of(block.seen) < block.bytes ? &block : nullptr;
 }
 
-std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, ByteCount /*bytes*/) const {
+memory::DeviceAllocation FakeDevices::describe(const Block& block, const void* address, ByteCount bytes) {
+  memory::DeviceAllocation found;
+  found.device = block.device;
+  found.address = block.seen;
+  found.bytes = block.bytes;
+  found.number = block.number << 32;
+  found.managed = block.managed;
+  found.legacy_ipc = block.sharing == Sharing::handle && !block.managed;
+  found.descriptor_ipc = block.sharing == Sharing::chunks && !block.managed;
+  if (block.sharing != Sharing::chunks) return found;
+  const ByteCount offset = number_of(address) - number_of(block.seen);
+  const ByteCount first = offset / chunk_bytes;
+  const ByteCount past = offset + std::clamp<ByteCount>(bytes, 1, block.bytes - offset);
+  found.chunks = static_cast<std::uint32_t>((past + chunk_bytes - 1) / chunk_bytes - first);
+  found.address += first * chunk_bytes;
+  found.bytes = std::min(block.bytes - first * chunk_bytes, found.chunks * chunk_bytes);
+  found.number += first << 16 | found.chunks;
+  return found;
+}
+
+std::optional<memory::DeviceAllocation> FakeDevices::find(const void* address, ByteCount bytes) const {
   const std::lock_guard lock(mutex_);
   if (fail_queries_) throw Error(ErrorCode::transport_failed, "the driver has failed");
   const Block* block = around(address);
-  if (block == nullptr) return std::nullopt;
-  memory::DeviceAllocation found;
-  found.device = block->device;
-  found.address = block->seen;
-  found.bytes = block->bytes;
-  found.number = block->number;
-  found.managed = block->managed;
-  found.legacy_ipc = block->sharing == Sharing::handle && !block->managed;
-  found.descriptor_ipc = block->sharing == Sharing::chunks && !block->managed;
-  return found;
+  return block == nullptr ? std::nullopt : std::optional(describe(*block, address, bytes));
 }
 
 std::byte* FakeDevices::take(int device, ByteCount bytes, bool managed) {

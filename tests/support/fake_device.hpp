@@ -136,6 +136,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy) const;
   [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
   [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
+  [[nodiscard]] static memory::DeviceAllocation describe(const Block& block, const void* address, ByteCount bytes);
   void check(int device) const;
   void check_event(const void* event);
   Block& add_block(int device, ByteCount bytes, std::vector<support::Descriptor> files, ByteCount file_bytes);

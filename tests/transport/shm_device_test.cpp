@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of device memory over shm: what is exported and mapped, and which keys are refused.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "support/fake_device.hpp"
+#include "support/open_descriptors.hpp"
 #include "support/refused.hpp"
 #include "transport/bytes.hpp"
 #include "transport/shm/registration.hpp"
@@ -54,20 +59,65 @@ BOOST_AUTO_TEST_CASE(an_allocation_is_mapped_once_for_all_regions_that_lie_in_it
   const std::vector<std::byte> content(tensor_bytes, std::byte{7});
   shown.devices->write(shown.memory, content);
   const auto all = shown.adopt();
-  const auto part = shown.adopt(100, 50);
+  const auto part = shown.adopt(100, tensor_bytes - 200);
   BOOST_TEST(all->descriptors().size() == 3U);
   BOOST_TEST((shown.adopt()->key() == all->key()));  // each time that it is published
   {
     const auto first = import_from(other_process, *all, all->key(), tensor_bytes);
-    const auto second = import_from(other_process, *part, part->key(), 50);
+    const auto second = import_from(other_process, *part, part->key(), tensor_bytes - 200);
     BOOST_TEST(shown.devices->imports() == 1);
     BOOST_TEST((first->mapped().place == MemoryPlace{MemoryKind::cuda, 1}));
     BOOST_TEST((first->mapped().address != shown.memory));
     BOOST_TEST((second->mapped().address == first->mapped().address + 100));
-    BOOST_TEST(second->mapped().bytes == 50U);
+    BOOST_TEST(second->mapped().bytes == tensor_bytes - 200);
     BOOST_TEST((shown.devices->read(first->mapped().address, tensor_bytes) == content));
   }
   BOOST_TEST(shown.devices->imports() == 0);
+}
+
+// As tensors in an expandable segment of PyTorch.
+BOOST_AUTO_TEST_CASE(a_chunk_has_one_descriptor_however_many_regions_lie_in_it) {
+  Shown shown(FakeDevices::Sharing::chunks);
+  shown.memory = shown.devices->take(1, tensor_bytes);
+  const std::size_t before = open_descriptors();
+  const auto adopt_many = [&] {
+    std::vector<std::unique_ptr<Region>> regions;
+    for (ByteCount offset = 0; offset + 2000 <= tensor_bytes; offset += 200) {
+      regions.push_back(shown.adopt(offset, 2000));
+      BOOST_TEST(regions.back()->descriptors().size() ==
+                 (offset / FakeDevices::chunk_bytes == (offset + 1999) / FakeDevices::chunk_bytes ? 1U : 2U));
+    }
+    return regions;
+  };
+  auto regions = adopt_many();
+  BOOST_TEST(open_descriptors() == before + 3);
+  const Region& middle = *regions[regions.size() / 2];
+  BOOST_TEST(import_from(other_process, middle, middle.key(), 2000)->mapped().bytes == 2000U);
+
+  // What takes their place is handed over anew.
+  shown.devices->give_back(shown.memory);
+  BOOST_REQUIRE(shown.devices->take(1, tensor_bytes) == shown.memory);
+  const auto others = adopt_many();
+  BOOST_TEST(open_descriptors() == before + 6);
+  BOOST_TEST(others.front()->descriptors() != regions.front()->descriptors());
+  regions.clear();
+  BOOST_TEST(open_descriptors() == before + 3);
+}
+
+BOOST_AUTO_TEST_CASE(where_no_descriptors_are_left_memory_is_not_handed_over_and_says_why) {
+  Shown shown(FakeDevices::Sharing::chunks);
+  shown.memory = shown.devices->take(1, tensor_bytes);
+  rlimit usual{};
+  BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
+  const rlimit few{open_descriptors() + max_key_descriptors, usual.rlim_max};
+  BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  auto region = shown.adopt();
+  BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
+  BOOST_TEST(region->descriptors().empty());
+  const std::string why = import_from(other_process, *region, region->key(), tensor_bytes)->why_not_mapped();
+  BOOST_TEST(why.find("ulimit -n") != std::string::npos, why);
+  region.reset();
+  BOOST_TEST(shown.adopt()->descriptors().size() == 3U);
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_was_freed_is_neither_adopted_nor_mapped) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "memory/device.hpp"
+#include "support/descriptors.hpp"
 #include "transport/bytes.hpp"
 #include "transport/shm/attach.hpp"
 
@@ -49,13 +50,19 @@ std::shared_ptr<DeviceRuntime> require_runtime() {
   throw Error(ErrorCode::unsupported, "memory of devices is not known here: " + found.why_not);
 }
 
+/// Owners: all that is shown to peers and lies in it.
+using ExportedChunk = std::shared_ptr<const DeviceExport::Chunk>;
+
 /// An allocation as it is shown to peers. Owners: the regions that lie in it.
 struct Exported {
   memory::DeviceAllocation allocation{};
   std::uint64_t serial = 0;
   std::string pci_address{};
-  DeviceExport exported{};
+  DeviceExport exported{};  // as a whole, or
+  std::vector<ExportedChunk> chunks{};
   std::string why_not{};
+
+  [[nodiscard]] ByteCount bytes() const { return chunks.empty() ? exported.bytes : allocation.bytes; }
 };
 
 /// What lives as long as somebody uses it, found again by what it is made from. Weak: it keeps nothing alive.
@@ -66,19 +73,33 @@ class Known {
   template <typename Make>
   std::shared_ptr<const Value> find(const Key& key, Make make) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
     if (const auto found = known_.find(key); found != known_.end()) {
       if (auto value = found->second.lock()) return value;
     }
     std::shared_ptr<const Value> value = make();
     known_[key] = value;
+    if (known_.size() >= sweep_at_) sweep();
     return value;
   }
 
  private:
+  // Seldom: there may be thousands of chunks.
+  void sweep() {
+    std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = 2 * known_.size() + 64;
+  }
+
   std::mutex mutex_;
-  std::map<Key, std::weak_ptr<const Value>> known_;  // guarded by mutex_
+  std::map<Key, std::weak_ptr<const Value>> known_;  // guarded by mutex_, as is the next
+  std::size_t sweep_at_ = 64;
 };
+
+/// What tells an allocation, or a chunk, from any that was there before. By address too: a number is that of the first bytes
+/// where an allocation is several chunks.
+using Identity = std::tuple<std::uint64_t, std::uintptr_t, ByteCount>;
+Identity identity_of(const memory::DeviceAllocation& one) {
+  return {one.number, reinterpret_cast<std::uintptr_t>(one.address), one.bytes};
+}
 
 // The same each time that it is published, so that readers keep what they have mapped; another one once it was freed.
 std::uint64_t serial_of(const memory::DeviceAllocation& allocation) {
@@ -92,30 +113,56 @@ std::uint64_t serial_of(const memory::DeviceAllocation& allocation) {
   return checksum(named);
 }
 
+ExportedChunk export_chunk(DeviceRuntime& runtime, const std::byte* address) {
+  static auto& known =
+      *new Known<Identity, DeviceExport::Chunk>;  // never destroyed: regions may outlive static destruction
+  const auto chunk = runtime.find(address, 1);
+  if (!chunk || chunk->address != address) throw Error(ErrorCode::invalid_argument, "a chunk was freed meanwhile");
+  return known.find(identity_of(*chunk), [&] {
+    // Those on their way to a peer are duplicates, and others may come with them.
+    support::require_descriptors(1 + int{max_key_descriptors}, "handing over a chunk of device memory");
+    DeviceExport exported = runtime.export_memory(address, chunk->bytes);
+    if (exported.chunks.size() != 1) throw Error(ErrorCode::internal, "a chunk of device memory is not one");
+    return std::make_shared<const DeviceExport::Chunk>(std::move(exported.chunks.front()));
+  });
+}
+
+// However many allocations lie in a chunk, and however many chunks one of them has: as many descriptors as there are chunks.
+std::vector<ExportedChunk> export_chunks(DeviceRuntime& runtime, const memory::DeviceAllocation& allocation) {
+  if (allocation.chunks > max_key_descriptors) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("memory of device {} at {} is {} chunks side by side, and at most {} are handed over",
+                            allocation.device, static_cast<const void*>(allocation.address), allocation.chunks,
+                            max_key_descriptors));
+  }
+  std::vector<ExportedChunk> chunks;
+  ByteCount done = 0;
+  while (done < allocation.bytes) {
+    chunks.push_back(export_chunk(runtime, allocation.address + done));
+    done += chunks.back()->bytes;
+  }
+  return chunks;
+}
+
 std::shared_ptr<Exported> export_allocation(DeviceRuntime& runtime, const memory::DeviceAllocation& allocation) {
   auto made = std::make_shared<Exported>();
   made->allocation = allocation;
   made->serial = serial_of(allocation);
   try {
     made->pci_address = runtime.details(allocation.device).pci_address;
-    made->exported = runtime.export_memory(allocation.address, allocation.bytes);
-    const std::size_t chunks = made->exported.chunks.size();
-    if (chunks > max_key_descriptors) {
-      made->why_not =
-          fmt::format("memory of device {} at {} is {} chunks side by side, and at most {} are handed over",
-                      allocation.device, static_cast<const void*>(allocation.address), chunks, max_key_descriptors);
+    if (allocation.legacy_ipc || !allocation.descriptor_ipc) {
+      made->exported = runtime.export_memory(allocation.address, allocation.bytes);
+    } else {
+      made->chunks = export_chunks(runtime, allocation);
     }
   } catch (const Error& error) {
     made->why_not = error.what();
   }
-  if (!made->why_not.empty()) made->exported = {};
   return made;
 }
 
-// By address too: a number is that of the first bytes where an allocation is several chunks.
 std::shared_ptr<const Exported> exported_around(const Memory& memory) {
-  using Key = std::tuple<std::uint64_t, std::uintptr_t, ByteCount>;
-  static auto& known = *new Known<Key, Exported>;  // never destroyed: regions may outlive static destruction
+  static auto& known = *new Known<Identity, Exported>;  // as that of chunks
   const auto runtime = require_runtime();
   const auto found = runtime->find(memory.address, memory.bytes);
   const auto left = found ? found->bytes - static_cast<ByteCount>(memory.address - found->address) : 0;
@@ -123,8 +170,7 @@ std::shared_ptr<const Exported> exported_around(const Memory& memory) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{} bytes at {} are not memory of a device (any more)",
                                                          memory.bytes, static_cast<const void*>(memory.address)));
   }
-  return known.find({found->number, reinterpret_cast<std::uintptr_t>(found->address), found->bytes},
-                    [&] { return export_allocation(*runtime, *found); });
+  return known.find(identity_of(*found), [&] { return export_allocation(*runtime, *found); });
 }
 
 class DeviceRegion final : public Region {
@@ -140,24 +186,24 @@ class DeviceRegion final : public Region {
                      .address = reinterpret_cast<std::uintptr_t>(memory_.address),
                      .size_bytes = memory_.bytes,
                      .offset_bytes = offset,
-                     .exported_bytes = all.exported.bytes,
+                     .exported_bytes = all.bytes(),
                      .exported_offset = all.exported.offset,
                      .handle_bytes = static_cast<std::uint32_t>(all.exported.handle.size()),
-                     .chunks = static_cast<std::uint32_t>(all.exported.chunks.size()),
+                     .chunks = static_cast<std::uint32_t>(all.chunks.size()),
                      .reason_bytes = static_cast<std::uint32_t>(reason.size())};
     const std::size_t shown = std::min(all.pci_address.size(), record.pci_address.size() - 1);
     std::copy_n(all.pci_address.begin(), shown, record.pci_address.begin());
     Bytes out;
     append(out, record);
     append_bytes(out, all.exported.handle);
-    for (const DeviceExport::Chunk& chunk : all.exported.chunks) append(out, std::uint64_t{chunk.bytes});
+    for (const ExportedChunk& chunk : all.chunks) append(out, std::uint64_t{chunk->bytes});
     append_bytes(out, std::as_bytes(std::span(reason)));
     seal(out);
     return out;
   }
   [[nodiscard]] std::vector<int> descriptors() const override {
     std::vector<int> out;
-    for (const DeviceExport::Chunk& chunk : exported_->exported.chunks) out.push_back(chunk.descriptor.get());
+    for (const ExportedChunk& chunk : exported_->chunks) out.push_back(chunk->descriptor.get());
     return out;
   }
 
@@ -233,7 +279,7 @@ std::vector<int> devices_to_try(DeviceRuntime& runtime, const DeviceKey& key) {
 std::shared_ptr<const Imported> import_for(const std::shared_ptr<DeviceRuntime>& runtime, int device,
                                            const ReadKey& key) {
   using Key = std::tuple<std::uint64_t, int>;
-  static auto& known = *new Known<Key, Imported>;  // as that of exports
+  static auto& known = *new Known<Key, Imported>;  // as that of chunks
   return known.find({key.record.serial, device}, [&] {
     auto mapped = runtime->import_memory(device, key.exported);
     return std::make_shared<const Imported>(Imported{runtime, device, std::move(mapped)});

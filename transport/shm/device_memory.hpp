@@ -8,8 +8,9 @@
 
 #include "transport/transport.hpp"
 
-// Memory of devices for other processes of the host to map: CUDA IPC. One handle, or one list of descriptors, for each
-// allocation, however many regions lie in it, and one mapping of it in a process, however many restores read it.
+// Memory of devices for other processes of the host to map: CUDA IPC. One handle for each allocation, or one descriptor for each
+// chunk, however many regions lie in it. A process maps an allocation once, however many restores read it; where it is chunks, those
+// that a region lies in are mapped side by side, once for each region with others.
 namespace shardwire::transport::shm {
 
 /// Key of memory of a device: what to open, or why nobody can. Any thread.

@@ -78,6 +78,7 @@ std::optional<FoundAllocation> find_allocation(AskDriver ask, std::uint64_t addr
     }
     whole.bytes += chunk.bytes;
     chunks.push_back(chunk);
+    ++found.chunks;
     found.number = mixed(found.number, next);
     found.legacy_ipc = found.legacy_ipc && next.legacy_ipc;
     found.descriptor_ipc = found.descriptor_ipc && exports_descriptors(next);

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "geometry/by_value.hpp"
 #include "memory/strided_copy.hpp"
 #include "session/handle.hpp"
 #include "support/checked.hpp"
 #include "support/list_of.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire {
 
@@ -95,6 +95,19 @@ void copy_elements(const PublicationState::Tensor& tensor, const PlacedBoxes& bo
   }
 }
 
+// Adds to `all` the allocation of another tensor, which begins no earlier, where both are one, or lie in chunks that they share: then
+// their peers are handed each of these once. False: it is a region of its own.
+bool join(memory::DeviceAllocation& all, const memory::DeviceAllocation& more) {
+  const std::byte* const end = all.address + all.bytes;
+  if (more.device != all.device || more.address >= end) return false;
+  if (more.address + more.bytes <= end) return true;
+  const std::uint32_t chunks = all.chunks + more.chunks - 1;  // where tensors overlap, more than there are
+  if (chunks > transport::max_key_descriptors) return false;
+  all.bytes = static_cast<ByteCount>(more.address + more.bytes - all.address);
+  all.chunks = chunks;
+  return true;
+}
+
 }  // namespace
 
 void PublicationState::point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory) {
@@ -136,17 +149,19 @@ void PublicationState::adopt_host_memory(MemoryTable& memory) {
 }
 
 void PublicationState::adopt_allocations(MemoryTable& memory) {
-  std::map<std::uint64_t, std::shared_ptr<RegisteredMemory>> known;  // by number; null: nobody takes it
+  std::vector<Tensor*> order;
   for (Tensor& tensor : tensors) {
-    if (tensor.registered || !tensor.place || tensor.bytes == 0) continue;
-    const memory::DeviceAllocation& at = *tensor.place;
-    const auto [entry, fresh] = known.try_emplace(at.number);
-    if (fresh) {
-      entry->second =
-          memory.adopt_unasked({const_cast<std::byte*>(at.address), at.bytes, {MemoryKind::cuda, at.device}});
-      if (entry->second) adopted.push_back(entry->second);
-    }
-    tensor.registered = entry->second;
+    if (!tensor.registered && tensor.place && tensor.bytes > 0) order.push_back(&tensor);
+  }
+  std::ranges::sort(order, {}, [](const Tensor* tensor) { return tensor->place->address; });
+  for (auto first = order.begin(); first != order.end();) {
+    memory::DeviceAllocation all = *(*first)->place;
+    auto past = first + 1;
+    while (past != order.end() && join(all, *(*past)->place)) ++past;
+    const auto known =
+        memory.adopt_unasked({const_cast<std::byte*>(all.address), all.bytes, {MemoryKind::cuda, all.device}});
+    if (known) adopted.push_back(known);
+    for (; first != past; ++first) (*first)->registered = known;
   }
 }
 

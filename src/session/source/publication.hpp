@@ -71,7 +71,7 @@ struct SHARDWIRE_LOCAL PublicationState {
   std::vector<Tensor> tensors;  ///< in the order of the manifest; those of one element travel by value: empty
   std::shared_ptr<RegisteredMemory> snapshot;  ///< memory of a snapshot
   /// Memory that is in no arena nor registration, as far as fabrics take it unasked: all of the host's, with what lies in
-  /// between, and each allocation on a device.
+  /// between, and allocations on devices, those of chunks that tensors share together.
   std::vector<std::shared_ptr<RegisteredMemory>> adopted;
   std::map<std::uint64_t, Lease> leases;  ///< loop thread only
   std::optional<ByteCount> word;          ///< see GenerationWords; loop thread only
