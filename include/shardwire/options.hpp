@@ -103,8 +103,9 @@ struct RestoreOptions {
   /// wait() returns or poll() says so: for code that orders its work, or views' next ready_event, by events. CUDA takes an event that
   /// nobody has recorded yet for one that has happened, so nothing may be queued behind one of these before poll() says that the
   /// restore has ended; then it needs no more waiting on the host.
-  /// Borrowed until the restore has ended. One that ends with an error, or with its session, records none, and leaves these as
-  /// they were. An event that cannot be recorded is the restore's error, though every byte may be in place then.
+  /// Borrowed until the restore has ended. One that fails, or whose session ends, before everything is in place records none, and
+  /// leaves these as they were. One that cannot be recorded, or not before the deadline, is the restore's error, though every byte is
+  /// in place then, and others of these may have been recorded. No other restore is ended by it.
   std::vector<DoneEvent> done_events{};
 };
 

@@ -143,22 +143,16 @@ struct DeviceCopies::Share {
 };
 
 struct DeviceCopies::Lane {
-  struct Direct {
-    std::shared_ptr<Running> running;  // owners: see Hop
-    std::vector<DeviceCopy> copies;
-    std::vector<std::size_t> digests{};  // instead: indices of what is digested here
+  /// What `post` gives the stream, and `then` when that is over.
+  struct Work {
+    std::function<void(DeviceStream&)> post;
+    Then then;
   };
   int device = on_host;
   bool opening = false;
   std::unique_ptr<DeviceStream> stream{};
-  std::optional<Error> failure{};  // of the last stream, for what was begun with it
-  std::vector<Direct> direct{};    // that wait for the stream
-  std::deque<Hop> hops{};          // that wait for a slot
-  struct Recording {
-    std::shared_ptr<const LentEvents> events;  // owners: who lends them, and this
-    Then then;
-  };
-  std::vector<Recording> recordings{};  // that wait for the stream
+  std::deque<Work> work{};  // that waits for the stream
+  std::deque<Hop> hops{};   // that wait for a slot
   bool advancing = false;
   bool again = false;  // there is more to do
 
@@ -206,11 +200,11 @@ void DeviceCopies::stop() {
   under_way_.clear();
 }
 
+// Requires: the lane's stream is open.
 template <typename Post>
-void DeviceCopies::queue(Lane& lane, Post post, Then then) {
+void DeviceCopies::queue(Lane& lane, const Post& post, Then then) {
   const std::uint64_t ticket = ++last_ticket_;
   under_way_.emplace(ticket, std::move(then));
-  if (!lane.stream) return inbox_->post({ticket, lane.failure});
   try {
     post(*lane.stream);
     lane.stream->call_when_done([inbox = inbox_, ticket](const std::optional<Error>& error) {
@@ -227,7 +221,6 @@ void DeviceCopies::queue(Lane& lane, Post post, Then then) {
 void DeviceCopies::end_stream(Lane& lane, std::uint64_t ticket, const Error& why) {
   const auto ending = std::make_shared<Ending>();
   ending->stream = std::move(lane.stream);
-  lane.failure = why;
   ending_.emplace(ticket, ending);
   const auto ended = [this, ticket, why](const std::exception_ptr&) {
     ending_.erase(ticket);
@@ -282,12 +275,13 @@ void DeviceCopies::submit_on_devices(CopyBatch batch, Done done) {
     }
   }
   for (auto& [device, share] : shares) {
-    Lane& lane = lanes_.try_emplace(device, Lane{.device = device}).first->second;
+    Lane& lane = lane_of(device);
     running->open += share.hops.size();
     if (share.direct.empty()) {
       --running->open;
     } else {
-      lane.direct.push_back({running, std::move(share.direct)});
+      lane.work.push_back({[copies = std::move(share.direct)](DeviceStream& stream) { stream.copy(copies); },
+                           [this, running](const std::exception_ptr& error) { finish(running, error); }});
     }
     std::move(share.hops.begin(), share.hops.end(), std::back_inserter(lane.hops));
     advance(lane);
@@ -341,9 +335,7 @@ void DeviceCopies::digest(const std::shared_ptr<Running>& running) {
       digest_on_host(running, std::move(list));
       continue;
     }
-    Lane& lane = lanes_.try_emplace(device, Lane{.device = device}).first->second;
-    lane.direct.push_back({running, {}, std::move(list)});
-    advance(lane);
+    digest_on_device(lane_of(device), running, std::move(list));
   }
 }
 
@@ -370,23 +362,31 @@ void DeviceCopies::digest_on_host(const std::shared_ptr<Running>& running, std::
 }
 
 void DeviceCopies::digest_on_device(Lane& lane, const std::shared_ptr<Running>& running,
-                                    const std::vector<std::size_t>& indices) {
+                                    std::vector<std::size_t> indices) {
+  struct Taken {
+    std::vector<Digest128> digests;
+    std::chrono::steady_clock::time_point began{};
+  };
+  // owner: what follows, which outlives the stream's work
+  const auto taken = std::make_shared<Taken>(Taken{.digests = std::vector<Digest128>(indices.size())});
   std::vector<DeviceCopy> reads;
   reads.reserve(indices.size());
   for (const std::size_t i : indices) {
     const QueuedCopy& one = running->to_digest[i];
     reads.push_back({one.copy, one.source, nullptr});
   }
-  // owner: what follows, which outlives the stream's work
-  const auto digests = std::make_shared<std::vector<Digest128>>(indices.size());
-  const auto began = std::chrono::steady_clock::now();
-  queue(
-      lane, [&](DeviceStream& stream) { stream.digest(reads, *digests); },
-      [this, running, digests, indices, began](const std::exception_ptr& error) {
-        running->result.digest_seconds += seconds_since(began);
-        if (!error) put(*digests, indices, running->result);
-        finish(running, error);
-      });
+  lane.work.push_back({[taken, reads = std::move(reads)](DeviceStream& stream) {
+                         taken->began = std::chrono::steady_clock::now();
+                         stream.digest(reads, taken->digests);
+                       },
+                       [this, running, taken, indices = std::move(indices)](const std::exception_ptr& error) {
+                         if (!error) {
+                           running->result.digest_seconds += seconds_since(taken->began);
+                           put(taken->digests, indices, running->result);
+                         }
+                         finish(running, error);
+                       }});
+  advance(lane);
 }
 
 // owners of the events: who lends them and the job
@@ -400,9 +400,19 @@ void DeviceCopies::when_ready(std::shared_ptr<const LentEvents> events, Then the
                  });
 }
 
+// What is no event is its caller's failure alone, told once those before it are past: the stream goes on.
 void DeviceCopies::record(std::shared_ptr<const LentEvents> events, int device, Then then) {
-  Lane& lane = lanes_.try_emplace(device, Lane{.device = device}).first->second;
-  lane.recordings.push_back({std::move(events), std::move(then)});
+  const auto refused = std::make_shared<std::exception_ptr>();  // owners: both halves
+  Lane& lane = lane_of(device);
+  lane.work.push_back(
+      {[events = std::move(events), device, refused](DeviceStream& stream) {
+         try {
+           events->record_on(stream, device);
+         } catch (const Error&) {
+           *refused = std::current_exception();
+         }
+       },
+       [refused, then = std::move(then)](const std::exception_ptr& error) { then(*refused ? *refused : error); }});
   advance(lane);
 }
 
@@ -418,6 +428,10 @@ unsigned DeviceCopies::poll() {
 }
 
 // --- one device ---
+
+DeviceCopies::Lane& DeviceCopies::lane_of(int device) {
+  return lanes_.try_emplace(device, Lane{.device = device}).first->second;
+}
 
 void DeviceCopies::open(Lane& lane) {
   if (std::exchange(lane.opening, true)) return;
@@ -448,25 +462,13 @@ void DeviceCopies::advance(Lane& lane) {
 
 void DeviceCopies::advance_once(Lane& lane) {
   drop_failed_hops(lane);
-  if (lane.direct.empty() && lane.hops.empty() && lane.recordings.empty()) return;
+  while (lane.stream && !lane.work.empty()) {
+    const Lane::Work next = std::move(lane.work.front());
+    lane.work.pop_front();
+    queue(lane, next.post, next.then);
+  }
+  if (lane.work.empty() && lane.hops.empty()) return;
   if (!lane.stream) return open(lane);
-  for (Lane::Direct& direct : std::exchange(lane.direct, {})) {
-    if (!direct.digests.empty()) {
-      digest_on_device(lane, direct.running, direct.digests);
-      continue;
-    }
-    queue(
-        lane, [&](DeviceStream& stream) { stream.copy(direct.copies); },
-        [this, running = direct.running](const std::exception_ptr& error) { finish(running, error); });
-    lane.again = true;  // the stream may have failed
-  }
-  for (Lane::Recording& recording : std::exchange(lane.recordings, {})) {
-    queue(
-        lane, [&](DeviceStream& stream) { recording.events->record_on(stream, lane.device); },
-        std::move(recording.then));
-    lane.again = true;
-  }
-  if (lane.again || lane.hops.empty()) return;
   Slot slot = take_slot();
   if (!slot) return;
   Hop next = std::move(lane.hops.front());
@@ -489,9 +491,10 @@ void DeviceCopies::advance_all() {
 }
 
 void DeviceCopies::fail_waiting(Lane& lane, const std::exception_ptr& error) {
-  for (const Lane::Direct& direct : std::exchange(lane.direct, {})) finish(direct.running, error);
-  for (const Lane::Recording& recording : std::exchange(lane.recordings, {})) recording.then(error);
-  fail_hops(lane, error);
+  const auto work = std::exchange(lane.work, {});
+  const auto hops = std::exchange(lane.hops, {});
+  for (const Lane::Work& one : work) one.then(error);
+  for (const Hop& hop : hops) finish(hop.running, error);
 }
 
 void DeviceCopies::fail_hops(Lane& lane, const std::exception_ptr& error) {
@@ -514,8 +517,9 @@ void DeviceCopies::begin(Lane& lane, Hop hop, Slot slot) {
   }
   copy_host_half(shared, slot, [this, device = lane.device, copies, last](const std::exception_ptr& error) {
     if (error) return last(error);
-    queue(
-        lanes_.at(device), [&](DeviceStream& stream) { stream.copy(copies); }, last);
+    Lane& own = lanes_.at(device);
+    own.work.push_back({[copies](DeviceStream& stream) { stream.copy(copies); }, last});
+    advance(own);
   });
 }
 

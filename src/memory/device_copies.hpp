@@ -26,7 +26,8 @@ namespace shardwire::memory {
 /// Nothing waits for a device: streams and slots are opened on the copier's threads, when they are first needed.
 /// Digests are taken when all copies of a batch are made, each where the bytes are; devices take trees only.
 /// Failures: those of a device are the results of the batches that need it; host memory goes on. A stream that has not taken all
-/// of a piece of work is ended, on the copier's threads, before anybody hears of it: until then it may still write.
+/// of a piece of work is ended, on the copier's threads, before anybody hears of it: until then it may still write. What it was
+/// not given yet goes to another one.
 class DeviceCopies final : public CopyQueue {
  public:
   using Then = std::function<void(const std::exception_ptr& error)>;
@@ -42,8 +43,8 @@ class DeviceCopies final : public CopyQueue {
   void make_pinned(ByteCount bytes, MadePinned done) override;
   /// Calls `then` inside poll() once all events have happened, or cannot be waited for. They may be taken back at any time.
   void when_ready(std::shared_ptr<const LentEvents> events, Then then);
-  /// Records those of this device on its stream, and calls `then` inside poll() once they have happened, or cannot be recorded.
-  /// They may be taken back at any time.
+  /// Records those of this device on its stream, and calls `then` inside poll() once they have happened, or one of them cannot be
+  /// recorded, which ends nothing else, and those before it have happened. They may be taken back at any time.
   void record(std::shared_ptr<const LentEvents> events, int device, Then then);
   /// Waits for what devices are at; no `done` of a batch on devices runs any more. Before the copier ends.
   void stop();
@@ -65,7 +66,8 @@ class DeviceCopies final : public CopyQueue {
   void finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error);
   void digest(const std::shared_ptr<Running>& running);
   void digest_on_host(const std::shared_ptr<Running>& running, std::vector<std::size_t> indices);
-  void digest_on_device(Lane& lane, const std::shared_ptr<Running>& running, const std::vector<std::size_t>& indices);
+  void digest_on_device(Lane& lane, const std::shared_ptr<Running>& running, std::vector<std::size_t> indices);
+  Lane& lane_of(int device);
   void open(Lane& lane);
   void advance(Lane& lane);
   void advance_once(Lane& lane);
@@ -73,9 +75,8 @@ class DeviceCopies final : public CopyQueue {
   void advance_all();
   void fail_waiting(Lane& lane, const std::exception_ptr& error);
   void fail_hops(Lane& lane, const std::exception_ptr& error);
-  /// What `post` gives the lane's stream, and `then` when it is over.
   template <typename Post>
-  void queue(Lane& lane, Post post, Then then);
+  void queue(Lane& lane, const Post& post, Then then);
   void end_stream(Lane& lane, std::uint64_t ticket, const Error& why);
   /// Runs what waits for it, at most once.
   bool over(std::uint64_t ticket, const std::exception_ptr& error);

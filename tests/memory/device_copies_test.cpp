@@ -375,6 +375,54 @@ BOOST_AUTO_TEST_CASE(events_that_were_taken_back_are_not_used) {
   BOOST_TEST(devices->wrong_events() == 0);
 }
 
+BOOST_AUTO_TEST_CASE(what_cannot_be_recorded_ends_nothing_else) {
+  Somewhere source(devices, host, dense_bytes);
+  Somewhere target(devices, 0, bytes_with_gaps);
+  source.set(pattern(dense_bytes));
+  Bench bench;
+  bench.run(rows_into_gaps(source, target));
+  target.set(Bytes(bytes_with_gaps));
+  devices->hold_streams(true);  // there will be no other one
+  int nothing = 0;
+  void* const good = devices->make_event();
+  const auto events = std::make_shared<LentEvents>(std::vector<ReadyEvent>{{good, 0}, {&nothing, 0}, {good, 1}});
+  bool told = false;
+  bench.queue.record(events, 0, [&](const std::exception_ptr& error) {
+    told = true;
+    BOOST_TEST(devices->await(good, 0s));
+    BOOST_CHECK_EXCEPTION(std::rethrow_exception(error), Error,
+                          [](const Error& why) { return why.code() == ErrorCode::invalid_argument; });
+  });
+  bench.run(rows_into_gaps(source, target));
+  BOOST_TEST(!bench.error);
+  BOOST_TEST((target.content() == expected(pattern(dense_bytes))));
+  bench.wait([&] { return told; });
+  devices->hold_streams(false);
+}
+
+// The half that another batch has made on the host is not lost with the stream that it would have been given to.
+BOOST_AUTO_TEST_CASE(a_stream_that_ends_takes_only_its_own_work_with_it) {
+  Somewhere source(devices, host, dense_bytes);
+  Somewhere target(devices, 0, dense_bytes);
+  Somewhere other(devices, 0, dense_bytes);
+  source.set(pattern(dense_bytes));
+  Bench bench;
+  bench.run(first_bytes(source, target, 1));
+  bool ended = false;
+  bench.queue.submit(first_bytes(source, target, 1000), [&](const CopyResult& result) {
+    ended = true;
+    BOOST_TEST(!result.error);
+  });
+  devices->refuse_calls(true);
+  bool failed = false;
+  bench.queue.submit(first_bytes(other, target, 1000), [&](const CopyResult& result) {
+    failed = true;
+    BOOST_TEST((result.error != nullptr));
+  });
+  devices->refuse_calls(false);
+  bench.wait([&] { return ended && failed; });
+}
+
 BOOST_AUTO_TEST_CASE(a_batch_of_very_many_parts_may_fail) {
   constexpr Extent bytes = 100'000;
   constexpr ByteCount byte_per_part = 4;

@@ -569,6 +569,18 @@ BOOST_AUTO_TEST_CASE(events_that_cannot_be_recorded_are_typed_errors) {
   for (const int device : {-1, 2})
     BOOST_TEST((code_of(pair.devices->make_event(), device) == ErrorCode::invalid_argument));
   BOOST_TEST((code_of(&nothing, 0) == ErrorCode::invalid_argument));
+
+  // Of several those before it are recorded, everything is in place, and others go on.
+  PlacedShard second(pair.devices, spec("w"), Layout::replicated(), 0, 0);
+  Catalog on_device(Rank{0}, 1);
+  second.add_to(on_device);
+  options.done_events = {{pair.devices->make_event(), 0}, {&nothing, 0}, {pair.devices->make_event(), 1}};
+  Restore failing = pair.reader.restore(on_device, options);
+  Restore other = pair.reader.restore(wanted, within(20s));
+  BOOST_TEST((failure_of([&] { failing.wait(); }).code() == ErrorCode::invalid_argument));
+  BOOST_TEST(pair.devices->await(options.done_events[0].event, 0s));
+  BOOST_TEST(second.wrong(1) == 0U);
+  other.wait();
   pair.devices->lose(1);
   BOOST_TEST((code_of(pair.devices->make_event(), 1) == ErrorCode::transport_failed));
   pair.reader.restore(wanted, within(20s)).wait();
