@@ -183,6 +183,31 @@ BOOST_FIXTURE_TEST_CASE(tables_under_way_are_not_overwritten_and_blocks_are_used
   BOOST_TEST(fake.device_memory.size() == 64);
 }
 
+// Making one takes the system a while.
+BOOST_FIXTURE_TEST_CASE(a_block_that_keeps_no_table_is_used_before_another_is_made, Fixture) {
+  const auto stream = runtime->open_stream(0);
+  std::uint32_t value = 0;
+  ValueBox box;
+  box.first = reinterpret_cast<std::byte*>(&value);
+  box.elements = 1;
+  box.item_bytes = 4;
+  box.dims = 1;
+  box.dim[0] = {1, 4, 1};
+  const Bytes source = pattern(4000);
+  Bytes target(1200);
+  for (int i = 0; i < 3; ++i) {
+    stream->fill({&box, 1});
+    fake.run();
+  }
+  BOOST_TEST(fake.host_memory.size() == 1U);
+  stream->copy(std::vector<DeviceCopy>{{columns(40, 100, 11, 30), source.data(), target.data()}});
+  fake.run();
+  BOOST_TEST(fake.host_memory.size() == 1U);
+  stream->fill({&box, 1});  // what has a table is kept
+  fake.run();
+  BOOST_TEST(fake.host_memory.size() == 2U);
+}
+
 /// A stream that is given the same batch again, elsewhere.
 struct RepeatFixture : Fixture {
   static constexpr std::size_t shifted_by = 4096;

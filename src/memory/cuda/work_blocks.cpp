@@ -55,12 +55,12 @@ WorkBlock* WorkBlocks::find(const CopyTable& table, ByteCount host_bytes, ByteCo
 
 WorkBlock& WorkBlocks::take(ByteCount host_bytes, ByteCount device_bytes) {
   const ByteCount host = rounded(host_bytes);
-  if (!keeps_all_with(host)) {
-    for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
-      if (block->host_bytes >= host_bytes && block->device_bytes >= device_bytes && is_free(*block)) {
-        block->table = {};
-        return use(block);
-      }
+  const bool keeps_tables = keeps_all_with(host);
+  for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
+    if (keeps_tables && block->table != TableView::Size{}) continue;
+    if (block->host_bytes >= host_bytes && block->device_bytes >= device_bytes && is_free(*block)) {
+      block->table = {};
+      return use(block);
     }
   }
   const ByteCount device = rounded(device_bytes);
