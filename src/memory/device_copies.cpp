@@ -180,10 +180,36 @@ struct DeviceCopies::Ending {
   }
 };
 
+/// Pinned memory, freed on the copier's threads as long as there are any: that takes as long as making it did, and waits for
+/// devices.
+class DeviceCopies::Pinned final : public DeviceMemory {
+ public:
+  Pinned(std::shared_ptr<DeviceMemory> memory, std::shared_ptr<Copier*> freed_by)
+      : memory_(std::move(memory)), freed_by_(std::move(freed_by)) {}
+  ~Pinned() override {
+    if (*freed_by_ == nullptr) return;
+    try {
+      (*freed_by_)->submit([memory = std::move(memory_)] {}, nullptr);  // a job lets go of what it holds on its thread
+    } catch (const std::exception&) {
+      return;
+    }
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+  [[nodiscard]] std::byte* address() const override { return memory_->address(); }
+  [[nodiscard]] ByteCount bytes() const override { return memory_->bytes(); }
+
+ private:
+  std::shared_ptr<DeviceMemory> memory_;  // owners: this, then the job
+  std::shared_ptr<Copier*> freed_by_;
+};
+
 DeviceCopies::DeviceCopies(Copier& copier, std::function<void()> wake, ByteCount pinned_budget_bytes)
     : copier_(copier),
       host_(copier),
       inbox_(std::make_shared<Inbox>(std::move(wake))),
+      freed_by_(std::make_shared<Copier*>(&copier)),
       slot_bytes_(std::max<ByteCount>(1, pinned_budget_bytes / enough_slots)),
       max_slots_(static_cast<std::size_t>(pinned_budget_bytes / slot_bytes_)) {
 }
@@ -194,6 +220,7 @@ DeviceCopies::~DeviceCopies() {
 
 void DeviceCopies::stop() {
   inbox_->close();
+  *freed_by_ = nullptr;
   lanes_.clear();
   for (const auto& [ticket, ending] : ending_) ending->end();
   ending_.clear();
@@ -549,9 +576,11 @@ DeviceCopies::Slot DeviceCopies::take_slot() {
 
 void DeviceCopies::make_pinned(ByteCount bytes, MadePinned done) {
   const auto memory = std::make_shared<std::unique_ptr<DeviceMemory>>();  // owners: the job and its completion
-  copier_.submit(
-      [memory, bytes] { *memory = require_runtime()->allocate_host(bytes); },
-      [memory, done = std::move(done)](const std::exception_ptr& error) { done(std::move(*memory), error); });
+  copier_.submit([memory, bytes] { *memory = require_runtime()->allocate_host(bytes); },
+                 [memory, freed_by = freed_by_, done = std::move(done)](const std::exception_ptr& error) {
+                   if (error) return done(nullptr, error);
+                   done(std::make_unique<Pinned>(std::move(*memory), freed_by), nullptr);
+                 });
 }
 
 void DeviceCopies::make_slot() {

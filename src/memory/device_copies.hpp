@@ -40,6 +40,7 @@ class DeviceCopies final : public CopyQueue {
   void submit(CopyBatch batch, Done done) override;
   /// Polls the copier too. A `done` that throws ends the call; the others stay for the next.
   unsigned poll() override;
+  /// It may outlive this, and is then freed where it ends.
   void make_pinned(ByteCount bytes, MadePinned done) override;
   /// Calls `then` inside poll() once all events have happened, or cannot be waited for. They may be taken back at any time.
   void when_ready(std::shared_ptr<const LentEvents> events, Then then);
@@ -59,6 +60,7 @@ class DeviceCopies final : public CopyQueue {
   struct Hop;
   struct Lane;
   struct Ending;
+  class Pinned;
   using Slot = std::shared_ptr<DeviceMemory>;  // owners: this, or the hop that uses it
 
   void submit_on_devices(CopyBatch batch, Done done);
@@ -88,7 +90,8 @@ class DeviceCopies final : public CopyQueue {
 
   Copier& copier_;
   HostCopies host_;
-  std::shared_ptr<Inbox> inbox_;  // owners: this and the runtime's callbacks
+  std::shared_ptr<Inbox> inbox_;       // owners: this and the runtime's callbacks
+  std::shared_ptr<Copier*> freed_by_;  // null inside once this has stopped; owners: this and pinned memory
   ByteCount slot_bytes_;
   std::size_t max_slots_;
   std::size_t slots_made_ = 0;

@@ -6,8 +6,11 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
+#include <cstring>
+#include <memory>
 #include <semaphore>
 #include <stdexcept>
+#include <thread>
 
 #include "memory/device_events.hpp"
 #include "support/deadline.hpp"
@@ -241,6 +244,31 @@ BOOST_AUTO_TEST_CASE(pinned_memory_that_is_refused_is_the_result_of_what_needs_i
   devices->refuse_host_memory(false);
   bench.run(rows_into_gaps(ordinary, target));
   BOOST_TEST(!bench.error);
+}
+
+BOOST_AUTO_TEST_CASE(pinned_memory_is_made_and_freed_on_other_threads) {
+  std::unique_ptr<DeviceMemory> kept;
+  {
+    Bench bench;
+    std::unique_ptr<DeviceMemory> made[2];
+    for (auto& memory : made) {
+      bench.queue.make_pinned(1000, [&](std::unique_ptr<DeviceMemory> fresh, const std::exception_ptr& error) {
+        BOOST_TEST(!error);
+        memory = std::move(fresh);
+      });
+      bench.wait([&] { return memory != nullptr; });
+      BOOST_TEST(memory->bytes() == 1000U);
+      std::memset(memory->address(), 1, 1000);
+    }
+    BOOST_TEST(devices->pinned_bytes() == 2000U);
+    made[0].reset();
+    while (devices->pinned_bytes() > 1000) std::this_thread::yield();
+    BOOST_TEST((devices->pinned_freed_by() != std::this_thread::get_id()));
+    kept = std::move(made[1]);
+  }
+  BOOST_TEST(devices->pinned_bytes() == 1000U);
+  kept.reset();
+  BOOST_TEST(devices->pinned_bytes() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_that_is_lost_takes_nothing_else_with_it) {

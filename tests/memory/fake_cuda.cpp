@@ -63,6 +63,7 @@ cudaError_t allocate(std::map<std::byte*, std::unique_ptr<std::byte[]>>& memory,
 }
 
 cudaError_t free(std::map<std::byte*, std::unique_ptr<std::byte[]>>& memory, void* address) {
+  if (fake->contexts.empty()) fake->mistakes.emplace_back("freed without a context");
   if (memory.erase(static_cast<std::byte*>(address)) != 1) fake->mistakes.emplace_back("freed what there is not");
   for (const FakeCuda::Stream* stream : fake->streams) {
     if (!stream->work.empty()) fake->mistakes.emplace_back("freed while a stream works");

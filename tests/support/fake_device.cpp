@@ -425,7 +425,9 @@ std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate(int device, ByteCoun
 }
 
 std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate_host(ByteCount bytes) {
+  ++host_memory_wanted_;
   hold_host_memory_.wait(true);
+  --host_memory_wanted_;
   if (refuse_host_memory_) throw Error(ErrorCode::out_of_resources, "no host memory can be pinned");
   auto* const address = static_cast<std::byte*>(::operator new(bytes, pinned_alignment));
   const std::lock_guard lock(mutex_);
@@ -437,6 +439,7 @@ std::unique_ptr<memory::DeviceMemory> FakeDevices::allocate_host(ByteCount bytes
 
 void FakeDevices::release_host(const std::byte* address) {
   const std::lock_guard lock(mutex_);
+  pinned_freed_by_ = std::this_thread::get_id();
   pinned_bytes_ -= pinned_.at(number_of(address));
   pinned_.erase(number_of(address));
   ::operator delete(const_cast<std::byte*>(address), pinned_alignment);

@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "memory/device.hpp"
@@ -110,6 +111,10 @@ class FakeDevices final : public memory::DeviceRuntime {
 
   [[nodiscard]] ByteCount pinned_bytes() const { return pinned_bytes_; }
   [[nodiscard]] ByteCount max_pinned_bytes() const { return max_pinned_bytes_; }
+  /// Who waits for some now, as told.
+  [[nodiscard]] int host_memory_wanted() const { return host_memory_wanted_; }
+  /// Who has freed host memory last; once some was.
+  [[nodiscard]] std::thread::id pinned_freed_by() const { return pinned_freed_by_; }
   [[nodiscard]] std::uint64_t copies() const { return copies_; }
   [[nodiscard]] std::uint64_t copied_bytes() const { return copied_bytes_; }
   /// Different tables of copies that streams were given: those of CUDA upload no other ones.
@@ -158,6 +163,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> refuse_calls_ = false;
   std::atomic<bool> hold_streams_ = false;
   std::atomic<bool> hold_host_memory_ = false;
+  std::atomic<int> host_memory_wanted_ = 0;
   std::atomic<bool> spoil_digests_ = false;
   std::atomic<bool> make_values_ = true;
   std::atomic<double> peak_ = 0;
@@ -170,6 +176,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<int> imports_made_ = 0;
   std::atomic<ByteCount> pinned_bytes_ = 0;
   std::atomic<ByteCount> max_pinned_bytes_ = 0;
+  std::atomic<std::thread::id> pinned_freed_by_{};
   std::atomic<std::uint64_t> copies_ = 0;
   std::atomic<std::uint64_t> copied_bytes_ = 0;
   std::atomic<int> streams_ = 0;

@@ -61,7 +61,16 @@ class OnHost final : public DeviceMemory {
       : platform_(std::move(platform)), address_(std::move(address)), bytes_(bytes) {
     platform_->add_host_memory(address_.get(), bytes_);
   }
-  ~OnHost() override { platform_->remove_host_memory(address_.get()); }
+  ~OnHost() override {
+    platform_->remove_host_memory(address_.get());
+    try {
+      const CurrentContext current(*platform_,
+                                   platform_->any_device());  // a thread without one would make that of device 0
+      address_.reset();
+    } catch (const Error&) {     // without a context it cannot be freed
+      (void)address_.release();  // NOLINT
+    }
+  }
   OnHost(const OnHost&) = delete;
   OnHost& operator=(const OnHost&) = delete;
 
