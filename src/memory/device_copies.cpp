@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -24,6 +26,10 @@ std::shared_ptr<DeviceRuntime> require_runtime() {
 
 bool is_device(int place) {
   return place >= 0;
+}
+
+bool are_two_devices(const QueuedCopy& copy) {
+  return is_device(copy.source_device) && is_device(copy.target_device) && copy.source_device != copy.target_device;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point then) {
@@ -80,6 +86,7 @@ class DeviceCopies::Inbox {
 struct DeviceCopies::Running {
   CopyBatch batch;
   Done done;
+  std::vector<QueuedCopy> copies{};  // until they are sorted
   CopyResult result{};
   std::size_t open = 1;                 // pieces of work; one for submit() itself
   std::vector<QueuedCopy> to_digest{};  // their source sides, by index, once all copies are made
@@ -95,26 +102,29 @@ struct DeviceCopies::Hop {
     ByteCount at;  // in the slot
   };
   std::shared_ptr<Running> running;  // owners: what is left to do of the batch
-  bool to_device = false;
+  int source_device = on_host;       // one of both is a device
+  int target_device = on_host;
   std::vector<Part> parts{};
   ByteCount bytes = 0;
 
-  [[nodiscard]] std::vector<DeviceCopy> device_half(std::byte* slot) const {
+  /// Of what fills the slot, or empties it.
+  [[nodiscard]] int device_of_half(bool fills) const { return fills ? source_device : target_device; }
+  [[nodiscard]] std::vector<DeviceCopy> device_half(std::byte* slot, bool fills) const {
     std::vector<DeviceCopy> copies;
     copies.reserve(parts.size());
     for (const Part& part : parts) {
-      if (to_device) {
-        copies.push_back({part.copy.from_dense(), slot + part.at, part.target});
-      } else {
+      if (fills) {
         copies.push_back({part.copy.into_dense(), part.source, slot + part.at});
+      } else {
+        copies.push_back({part.copy.from_dense(), slot + part.at, part.target});
       }
     }
     return copies;
   }
-  void copy_host_half(std::byte* slot) const {
-    const Stores stores = to_device ? Stores::cached : running->batch.stores;
+  void copy_host_half(std::byte* slot, bool fills) const {
+    const Stores stores = fills ? Stores::cached : running->batch.stores;
     for (const Part& part : parts) {
-      if (to_device) {
+      if (fills) {
         part.copy.into_dense().run_all(part.source, slot + part.at, stores);
       } else {
         part.copy.from_dense().run_all(slot + part.at, part.target, stores);
@@ -129,13 +139,16 @@ struct DeviceCopies::Share {
   std::deque<Hop> hops;
 
   void add_hop(const std::shared_ptr<Running>& running, const QueuedCopy& copy, ByteCount slot_bytes) {
-    const bool to_device = is_device(copy.target_device);
     std::vector<StridedCopy> parts;
     copy.copy.split(slot_bytes, parts);
     for (const StridedCopy& part : parts) {
-      const bool fits =
-          !hops.empty() && hops.back().to_device == to_device && hops.back().bytes + part.bytes() <= slot_bytes;
-      Hop& hop = fits ? hops.back() : hops.emplace_back(Hop{.running = running, .to_device = to_device});
+      const bool fits = !hops.empty() && hops.back().source_device == copy.source_device &&
+                        hops.back().target_device == copy.target_device &&
+                        hops.back().bytes + part.bytes() <= slot_bytes;
+      Hop& hop =
+          fits ? hops.back()
+               : hops.emplace_back(
+                     Hop{.running = running, .source_device = copy.source_device, .target_device = copy.target_device});
       hop.parts.push_back({part, copy.source, copy.target, hop.bytes});
       hop.bytes += part.bytes();
     }
@@ -271,12 +284,22 @@ bool DeviceCopies::over(std::uint64_t ticket, const std::exception_ptr& error) {
 
 void DeviceCopies::submit(CopyBatch batch, Done done) {
   if (!batch.on_devices) return host_.submit(std::move(batch), std::move(done));
-  submit_on_devices(std::move(batch), std::move(done));
-}
-
-void DeviceCopies::submit_on_devices(CopyBatch batch, Done done) {
   // owners: what is left to do of it
   const auto running = std::make_shared<Running>(Running{std::move(batch), std::move(done)});
+  try {
+    running->copies.reserve(running->batch.count);
+    for (std::size_t i = 0; i < running->batch.count; ++i) running->copies.push_back(running->batch.copy(i));
+    if (auto unknown = unknown_access(running->copies); !unknown.empty()) {
+      return ask_for_access(running, std::move(unknown));
+    }
+  } catch (const std::exception&) {
+    running->result.error = std::current_exception();
+    running->copies.clear();
+  }
+  submit_on_devices(running);
+}
+
+void DeviceCopies::submit_on_devices(const std::shared_ptr<Running>& running) {
   std::map<int, Share> shares;
   std::vector<QueuedCopy> host_only;
   try {
@@ -315,25 +338,51 @@ void DeviceCopies::submit_on_devices(CopyBatch batch, Done done) {
   }
 }
 
+DeviceCopies::DevicePairs DeviceCopies::unknown_access(const std::vector<QueuedCopy>& copies) const {
+  DevicePairs unknown;
+  for (const QueuedCopy& copy : copies) {
+    const std::pair devices{copy.target_device, copy.source_device};
+    if (are_two_devices(copy) && !reaches_.contains(devices)) unknown.insert(devices);
+  }
+  return unknown;
+}
+
+// It takes as long as opening a stream. What cannot be asked is not accessed.
+void DeviceCopies::ask_for_access(const std::shared_ptr<Running>& running, DevicePairs pairs) {
+  const auto reached = std::make_shared<DevicePairs>();  // owners: the job and its completion
+  copier_.submit(
+      [reached, pairs] {
+        const auto runtime = require_runtime();
+        for (const auto& [device, other] : pairs) {
+          if (runtime->enable_peer_access(device, other)) reached->emplace(device, other);
+        }
+      },
+      [this, running, reached, pairs](const std::exception_ptr&) {
+        for (const auto& pair : pairs) reaches_[pair] = reached->contains(pair);
+        submit_on_devices(running);
+      });
+}
+
 void DeviceCopies::sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares,
                         std::vector<QueuedCopy>& host_only) {
-  for (std::size_t i = 0; i < running->batch.count; ++i) {
-    const QueuedCopy next = running->batch.copy(i);
-    const CopyWork work = running->batch.work;
+  const CopyWork work = running->batch.work;
+  const bool flat = running->batch.digest == DigestKind::flat;
+  for (const QueuedCopy& next : std::exchange(running->copies, {})) {
     if (work == CopyWork::digest) running->to_digest.push_back(next);
     if (work == CopyWork::copy_and_digest) {
       running->to_digest.push_back({next.copy.reversed(), next.target, nullptr, next.target_device});
     }
-    const bool flat = running->batch.digest == DigestKind::flat;
     if (work != CopyWork::copy && flat && is_device(running->to_digest.back().source_device)) {
       throw Error(ErrorCode::unsupported, "a device digests by trees only, and another kind is asked for");
     }
     if (work == CopyWork::digest || next.copy.bytes() == 0) continue;
     const int device = is_device(next.target_device) ? next.target_device : next.source_device;
+    const bool out_of_reach = are_two_devices(next) && !reaches_.at({next.target_device, next.source_device});
     if (!is_device(device)) {
       host_only.push_back(next);
-    } else if (next.source_device == on_host || next.target_device == on_host) {
-      shares[device].add_hop(running, next, slot_bytes_);
+    } else if (next.source_device == on_host || next.target_device == on_host || out_of_reach) {
+      // It waits where the slot is filled first.
+      shares[out_of_reach ? next.source_device : device].add_hop(running, next, slot_bytes_);
     } else {
       shares[device].direct.push_back({next.copy, next.source, next.target});
     }
@@ -501,7 +550,7 @@ void DeviceCopies::advance_once(Lane& lane) {
   Hop next = std::move(lane.hops.front());
   lane.hops.pop_front();
   lane.again = true;
-  begin(lane, std::move(next), std::move(slot));
+  begin(std::move(next), std::move(slot));
 }
 
 // Those in front: what follows is looked at when it is its turn.
@@ -530,29 +579,26 @@ void DeviceCopies::fail_hops(Lane& lane, const std::exception_ptr& error) {
 
 // --- by way of pinned memory ---
 
-void DeviceCopies::begin(Lane& lane, Hop hop, Slot slot) {
+void DeviceCopies::begin(Hop hop, Slot slot) {
   const auto shared = std::make_shared<Hop>(std::move(hop));  // owners: the steps that follow
-  const auto copies = shared->device_half(slot->address());
   const auto last = [this, shared, slot](const std::exception_ptr& error) { end(*shared, slot, error); };
-  if (!shared->to_device) {
-    return queue(
-        lane, [&](DeviceStream& stream) { stream.copy(copies); },
-        [this, shared, slot, last](const std::exception_ptr& error) {
-          if (error) return last(error);
-          copy_host_half(shared, slot, last);
-        });
-  }
-  copy_host_half(shared, slot, [this, device = lane.device, copies, last](const std::exception_ptr& error) {
+  copy_half(shared, slot, true, [this, shared, slot, last](const std::exception_ptr& error) {
     if (error) return last(error);
-    Lane& own = lanes_.at(device);
-    own.work.push_back({[copies](DeviceStream& stream) { stream.copy(copies); }, last});
-    advance(own);
+    copy_half(shared, slot, false, last);
   });
 }
 
-void DeviceCopies::copy_host_half(const std::shared_ptr<Hop>& hop, const Slot& slot, Then then) {
+void DeviceCopies::copy_half(const std::shared_ptr<Hop>& hop, const Slot& slot, bool fills, Then then) {
+  const int device = hop->device_of_half(fills);
+  if (is_device(device)) {
+    Lane& lane = lane_of(device);
+    lane.work.push_back(
+        {[copies = hop->device_half(slot->address(), fills)](DeviceStream& stream) { stream.copy(copies); },
+         std::move(then)});
+    return advance(lane);
+  }
   try {
-    copier_.submit([hop, slot] { hop->copy_host_half(slot->address()); }, then);
+    copier_.submit([hop, slot, fills] { hop->copy_host_half(slot->address(), fills); }, then);
   } catch (const std::exception&) {
     then(std::current_exception());
   }

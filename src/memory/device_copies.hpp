@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "memory/copier.hpp"
@@ -20,10 +22,12 @@ namespace shardwire::memory {
 
 /// Copies of any memory. Batches that are `on_devices` run on a stream of the device that owns the memory: the target's, or
 /// the source's where the target is the host's. What a device cannot reach, ordinary host memory, goes part by part through
-/// a few slots of pinned memory: the device's half on the stream, the host's on the copier's threads, side by side. All other
-/// batches are the processor's, as with HostCopies.
+/// a few slots of pinned memory: the device's half on the stream, the host's on the copier's threads, side by side. Memory of a
+/// device that another one cannot access goes through them too, a half on the stream of each. All other batches are the
+/// processor's, as with HostCopies.
 ///
-/// Nothing waits for a device: streams and slots are opened on the copier's threads, when they are first needed.
+/// Nothing waits for a device: streams and slots are opened, and access to other devices' memory is asked for, on the copier's
+/// threads, when they are first needed.
 /// Digests are taken when all copies of a batch are made, each where the bytes are; devices take trees only.
 /// Failures: those of a device are the results of the batches that need it; host memory goes on. A stream that has not taken all
 /// of a piece of work is ended, on the copier's threads, before anybody hears of it: until then it may still write. What it was
@@ -61,10 +65,13 @@ class DeviceCopies final : public CopyQueue {
   struct Lane;
   struct Ending;
   class Pinned;
-  using Slot = std::shared_ptr<DeviceMemory>;  // owners: this, or the hop that uses it
+  using DevicePairs = std::set<std::pair<int, int>>;  // who accesses, and whose memory
+  using Slot = std::shared_ptr<DeviceMemory>;         // owners: this, or the hop that uses it
 
-  void submit_on_devices(CopyBatch batch, Done done);
+  void submit_on_devices(const std::shared_ptr<Running>& running);
   void sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares, std::vector<QueuedCopy>& host_only);
+  [[nodiscard]] DevicePairs unknown_access(const std::vector<QueuedCopy>& copies) const;
+  void ask_for_access(const std::shared_ptr<Running>& running, DevicePairs pairs);
   void finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error);
   void digest(const std::shared_ptr<Running>& running);
   void digest_on_host(const std::shared_ptr<Running>& running, std::vector<std::size_t> indices);
@@ -82,8 +89,8 @@ class DeviceCopies final : public CopyQueue {
   void end_stream(Lane& lane, std::uint64_t ticket, const Error& why);
   /// Runs what waits for it, at most once.
   bool over(std::uint64_t ticket, const std::exception_ptr& error);
-  void begin(Lane& lane, Hop hop, Slot slot);
-  void copy_host_half(const std::shared_ptr<Hop>& hop, const Slot& slot, Then then);
+  void begin(Hop hop, Slot slot);
+  void copy_half(const std::shared_ptr<Hop>& hop, const Slot& slot, bool fills, Then then);
   void end(const Hop& hop, Slot slot, const std::exception_ptr& error);
   Slot take_slot();
   void make_slot();
@@ -97,7 +104,8 @@ class DeviceCopies final : public CopyQueue {
   std::size_t slots_made_ = 0;
   bool making_slot_ = false;
   std::vector<Slot> free_slots_;
-  std::map<int, Lane> lanes_;  // by device
+  std::map<int, Lane> lanes_;                    // by device
+  std::map<std::pair<int, int>, bool> reaches_;  // whether the first accesses memory of the second; as asked so far
   std::map<std::uint64_t, Then> under_way_;
   std::map<std::uint64_t, std::shared_ptr<Ending>> ending_;  // owners: this and the job; by ticket of what has failed
   std::uint64_t last_ticket_ = 0;

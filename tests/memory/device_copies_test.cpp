@@ -199,6 +199,41 @@ BOOST_AUTO_TEST_CASE(one_batch_may_touch_all_of_them) {
   BOOST_TEST(bench.queue.pinned_bytes() <= budget);
 }
 
+BOOST_DATA_TEST_CASE(what_another_device_cannot_access_goes_by_way_of_pinned_memory,
+                     boost::unit_test::data::make({false, true}), digested) {
+  devices->refuse_peers(true);
+  Somewhere source(devices, 0, dense_bytes);
+  Somewhere target(devices, 1, bytes_with_gaps);
+  Somewhere back(devices, 0, dense_bytes);
+  Bench bench;
+  const Bytes content = pattern(dense_bytes);
+  source.set(content);
+  CopyBatch batch = rows_into_gaps(source, target);
+  if (digested) batch.work = CopyWork::copy_and_digest;
+  batch.digest = DigestKind::tree;
+  bench.run(batch);
+  BOOST_TEST(!bench.error);
+  BOOST_TEST((target.content() == expected(content)));
+  BOOST_TEST(bench.digests.size() == (digested ? batch.count : 0));
+  BOOST_TEST(bench.queue.pinned_bytes() > 0U);
+  BOOST_TEST(bench.queue.pinned_bytes() <= budget);
+  bench.run(first_bytes(source, back, dense_bytes));  // within the device nothing is in the way
+  BOOST_TEST((back.content() == content));
+
+  // Each half may fail, and leaves its slot to others.
+  devices->lose(1);
+  bench.run(rows_into_gaps(source, target));
+  BOOST_REQUIRE(bench.error);
+  BOOST_TEST((bench.code() == ErrorCode::transport_failed));
+  Somewhere ordinary(devices, host, bytes_with_gaps);
+  bench.run(rows_into_gaps(source, ordinary));
+  BOOST_TEST(!bench.error);
+  BOOST_TEST((ordinary.content() == expected(content)));
+  bench.run(first_bytes(target, source, 100));
+  BOOST_REQUIRE(bench.error);
+  BOOST_TEST((bench.code() == ErrorCode::transport_failed));
+}
+
 BOOST_AUTO_TEST_CASE(host_memory_does_not_pass_through_here) {
   Somewhere source(devices, host, dense_bytes);
   Somewhere target(devices, host, bytes_with_gaps);

@@ -147,7 +147,7 @@ class FakeStream final : public memory::DeviceStream {
       std::vector<std::size_t> order(list.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::shuffle(order.begin(), order.end(), random_);
-      for (const std::size_t i : order) devices_.run(list[i]);
+      for (const std::size_t i : order) devices_.run(device_, list[i]);
     });
   }
   void digest(std::span<const DeviceCopy> copies, std::span<memory::Digest128> digests) override {
@@ -243,9 +243,22 @@ FakeDevices::~FakeDevices() {
 }
 
 memory::DeviceDetails FakeDevices::details(int device) const {
+  std::vector<int> peers;
+  for (int peer = 0; peer < devices_ && !refuse_peers_; ++peer) {
+    if (peer != device) peers.push_back(peer);
+  }
   return {.name = "memory of the tests",
           .pci_address = "0000:0" + std::to_string(first_ + device) + ":00.0",
+          .peers = std::move(peers),
           .memory_bytes_per_second = peak_};
+}
+
+bool FakeDevices::enable_peer_access(int device, int peer) {
+  if (device == peer) return true;
+  if (refuse_peers_) return false;
+  const std::lock_guard lock(mutex_);
+  accessible_.emplace(device, peer);
+  return true;
 }
 
 memory::DeviceExport FakeDevices::export_memory(const void* address, ByteCount bytes) {
@@ -353,6 +366,11 @@ void FakeDevices::check_event(const void* event) {
 void FakeDevices::lose(int device) {
   const std::lock_guard lock(mutex_);
   lost_.insert(device);
+}
+
+void FakeDevices::lose_at_copy(int device, std::uint64_t copy) {
+  lost_at_copy_ = device;
+  lose_at_copy_ = copies_ + copy;
 }
 
 const FakeDevices::Block* FakeDevices::around(const void* address) const {
@@ -487,9 +505,25 @@ std::size_t FakeDevices::tables() const {
   return tables_.size();
 }
 
-void FakeDevices::run(const DeviceCopy& copy) {
+void FakeDevices::check_access(int device, const std::byte* address) const {
+  const std::lock_guard lock(mutex_);
+  const Block* block = around(address);
+  if (block == nullptr || block->device == device) return;
+  if (!accessible_.contains({device, block->device})) {
+    throw Error(ErrorCode::transport_failed, "a device has touched memory of another one, which it was not given");
+  }
+  if (lost_.contains(block->device)) {
+    throw Error(ErrorCode::transport_failed, "device " + std::to_string(block->device) + " has failed for good");
+  }
+}
+
+void FakeDevices::run(int device, const DeviceCopy& copy) {
+  if (copies_ + 1 == lose_at_copy_) lose(lost_at_copy_);
+  check(device);
   const auto from = copy.copy.source_span();
   const auto to = copy.copy.target_span();
+  check_access(device, copy.source + from.first);
+  check_access(device, copy.target + to.first);
   const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
   std::byte* const target = reach(copy.target + to.first, to.past - to.first) - to.first;
   if (!drop_strided_copies_ || copy.copy.runs() == 1) copy.copy.run_all(source, target);
@@ -497,11 +531,11 @@ void FakeDevices::run(const DeviceCopy& copy) {
   copied_bytes_ += copy.copy.bytes();
 }
 
-memory::Digest128 FakeDevices::digest(const DeviceCopy& copy) const {
+memory::Digest128 FakeDevices::digest(const DeviceCopy& copy) {
   const auto from = copy.copy.source_span();
   const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
   memory::Digest128 digest = memory::digest_runs(copy.copy, source, memory::DigestKind::tree);
-  digest.low ^= spoil_digests_ ? 1 : 0;
+  if (spoil_digests_) digest.low ^= ++spoiled_;
   return digest;
 }
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "memory/device.hpp"
@@ -59,7 +60,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] bool in_use(int device) const override { return device >= 0 && device < devices_; }
   void prepare_for_nics(const void* /*address*/, ByteCount /*bytes*/) override {}
   void flush_remote_writes(int /*device*/) override {}
-  bool enable_peer_access(int device, int peer) override { return device == peer || !refuse_peers_; }
+  /// Copies of a device that touch memory of another one are mistakes before that.
+  bool enable_peer_access(int device, int peer) override;
   memory::DeviceExport export_memory(const void* address, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> import_memory(int device, const memory::DeviceExport& exported) override;
 
@@ -91,7 +93,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   void hold_host_memory(bool held);
   /// Nobody can be called when work is done, which has been queued before.
   void refuse_calls(bool refused) { refuse_calls_ = refused; }
-  /// Digests are of other bytes from now on.
+  /// Digests are of other bytes from now on, each time of others.
   void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
   /// No device reaches the memory of another one, from now on.
   void refuse_peers(bool refused) { refuse_peers_ = refused; }
@@ -106,6 +108,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void fail_queries(bool fails) { fail_queries_ = fails; }
   /// Everything on this device fails from now on.
   void lose(int device);
+  /// The same when the copy of this number is to be made; the first is 1.
+  void lose_at_copy(int device, std::uint64_t copy);
 
   // What has become of it.
 
@@ -136,9 +140,10 @@ class FakeDevices final : public memory::DeviceRuntime {
   struct Block;
 
   void note_table(std::span<const memory::DeviceCopy> copies);
-  void run(const memory::DeviceCopy& copy);
+  void run(int device, const memory::DeviceCopy& copy);
+  void check_access(int device, const std::byte* address) const;
   [[nodiscard]] std::vector<memory::ValueBox> reach(std::span<const memory::ValueBox> boxes) const;
-  [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy) const;
+  [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy);
   [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
   [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
   [[nodiscard]] static memory::DeviceAllocation describe(const Block& block, const void* address, ByteCount bytes);
@@ -154,6 +159,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::map<std::uintptr_t, Block> blocks_;  // by address; guarded by mutex_, as are the next
   std::map<std::uintptr_t, ByteCount> pinned_;
   std::set<int> lost_;
+  std::set<std::pair<int, int>> accessible_;  // who accesses, and whose memory
   std::set<std::vector<std::byte>> tables_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Event>> destroyed_;
@@ -165,6 +171,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> hold_host_memory_ = false;
   std::atomic<int> host_memory_wanted_ = 0;
   std::atomic<bool> spoil_digests_ = false;
+  std::atomic<std::uint64_t> spoiled_ = 0;
   std::atomic<bool> make_values_ = true;
   std::atomic<double> peak_ = 0;
   std::atomic<bool> drop_strided_copies_ = false;
@@ -174,6 +181,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<Sharing> sharing_ = Sharing::none;
   std::atomic<int> imports_ = 0;
   std::atomic<int> imports_made_ = 0;
+  std::atomic<int> lost_at_copy_ = 0;  // the device
+  std::atomic<std::uint64_t> lose_at_copy_ = 0;
   std::atomic<ByteCount> pinned_bytes_ = 0;
   std::atomic<ByteCount> max_pinned_bytes_ = 0;
   std::atomic<std::thread::id> pinned_freed_by_{};
