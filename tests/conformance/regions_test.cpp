@@ -198,6 +198,12 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_mapped_where_the_path_says_so) {
   BOOST_TEST((remote->mapped().place == place));
   BOOST_TEST(remote->mapped().bytes == size);
   BOOST_TEST((devices->read(remote->mapped().address, size) == content));
+  // Another allocation at the same address is not it.
+  devices->give_back(memory.address);
+  BOOST_REQUIRE(devices->take(1, size) == memory.address);
+  const auto stale = import_region(*pair.to_left, *region, size);
+  BOOST_TEST(stale->mapped().empty());
+  BOOST_TEST(stale->why_not_mapped() == "it was freed");
   Bytes into(size);
   const transport::ReadRange range{0, transport::host_memory(into)};
   if (pair.to_left->path(place).read) return;

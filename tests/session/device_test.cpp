@@ -26,6 +26,12 @@ namespace {
 
 constexpr int on_host = memory::on_host;
 
+/// Whether memory of devices is mapped by other members, threads of this process here. What shm can hand over is in
+/// device_ipc_test.cpp.
+bool maps_devices() {
+  return transport_under_test() == "loopback";
+}
+
 TensorSpec spec(const std::string& name, Extents shape = {64, 96}) {
   return {{name, "exp_avg"}, DType::f32, std::move(shape)};
 }
@@ -174,6 +180,7 @@ BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_way_that_there
       require(report.staging_peak <= report.staging_budget, "staging stays inside of its budget");
       require(report.ways[Way::local].bytes > 0, "what is here is copied here");
       require(report.ways[Way::packed].bytes > 0, "device memory is packed");
+      require((report.ways[Way::mapped].bytes > 0) == maps_devices(), "or mapped");
     }
     const SessionUsage usage = session.usage();
     require(usage.pinned_bytes > 0 && usage.pinned_bytes <= usage.serving_budget,
@@ -444,7 +451,7 @@ BOOST_AUTO_TEST_CASE(registered_memory_of_a_device_is_staged_where_no_fabric_kno
   for (const PeerPath& path : pair.reader.paths()) {
     BOOST_REQUIRE(path.memory.size() == 2U);
     for (const FabricPath& one : path.memory[1].fabrics) {
-      if (one.carrier == "CUDA IPC") continue;  // knows what can be handed over
+      if (one.map) continue;  // knows what can be handed over
       BOOST_TEST(one.why_not.starts_with("staged through host memory"), one.why_not);
     }
   }
@@ -604,26 +611,38 @@ BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::da
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_cannot_be_pinned_ends_the_restore_and_no_other) {
+BOOST_DATA_TEST_CASE(memory_that_cannot_be_pinned_ends_the_restore_and_no_other,
+                     boost::unit_test::data::make({on_host, 0}) * boost::unit_test::data::make({false, true}), from,
+                     local) {
   const Deadline deadline(60s);
   Pair pair;
-  pair.publish(0);
+  pair.publish(from);
+  Session& session = local ? pair.source : pair.reader;
+  if (from == 0 && (local || maps_devices())) pair.devices->refuse_peers(true);  // else none is needed
   pair.devices->refuse_host_memory(true);
-  Restore restore = pair.reader.restore(pair.want(1), within(20s));
+  Restore restore = session.restore(pair.want(1), within(20s));
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::out_of_resources));
   pair.devices->refuse_host_memory(false);
-  pair.reader.restore(pair.want(1), within(20s)).wait();
+  session.restore(pair.want(1), within(20s)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
-BOOST_DATA_TEST_CASE(a_device_that_is_lost_ends_what_needs_it_and_nothing_else, boost::unit_test::data::make({0, 1}),
-                     lost) {
+// Before it begins, and when the copy is made that it is there for.
+BOOST_DATA_TEST_CASE(a_device_that_is_lost_ends_what_needs_it_and_nothing_else,
+                     boost::unit_test::data::make({0, 1}) * boost::unit_test::data::make({false, true}) *
+                         boost::unit_test::data::make({false, true}),
+                     lost, halfway, local) {
   const Deadline deadline(60s);
   Pair pair;
   pair.publish(0);
   const Catalog wanted = pair.want(1);
-  pair.devices->lose(lost);  // the source's, or the target's
-  Restore restore = pair.reader.restore(wanted, within(20s));
+  const bool packed = !local && !maps_devices();
+  if (halfway) {
+    pair.devices->lose_at_copy(lost, packed && lost == 1 ? 2 : 1);
+  } else {
+    pair.devices->lose(lost);  // the source's, or the target's
+  }
+  Restore restore = (local ? pair.source : pair.reader).restore(wanted, within(20s));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(says(error, "has failed for good"), error.what());
@@ -744,12 +763,14 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   restore.wait();
   BOOST_REQUIRE(restore.report().peers.size() == 1U);
   const PeerReport& peer = restore.report().peers.front();
-  BOOST_TEST(peer.path.find("/packed") != std::string::npos, peer.path);
+  BOOST_TEST(peer.path.find(maps_devices() ? "/mapped" : "/packed") != std::string::npos, peer.path);
   // Slots that messages lie in are pinned: nothing is copied by way of others.
   BOOST_TEST(pair.reader.usage().pinned_bytes == 0U);
   BOOST_TEST(pair.source.usage().pinned_bytes == 0U);
-  BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
-  BOOST_TEST(peer.why_not.find("knows host memory only") != std::string::npos, peer.why_not);
+  if (!maps_devices()) {
+    BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
+    BOOST_TEST(peer.why_not.find("knows host memory only") != std::string::npos, peer.why_not);
+  }
   const auto paths = pair.reader.paths("state", 10s);
   BOOST_REQUIRE(paths.size() == 1U);
   BOOST_REQUIRE(paths.front().memory.size() == 2U);
@@ -757,9 +778,12 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   BOOST_TEST((cuda.memory == MemoryKind::cuda));
   BOOST_REQUIRE(!cuda.fabrics.empty());
   for (const FabricPath& one : cuda.fabrics) {
-    if (one.carrier == "CUDA IPC") continue;  // it would map what can be handed over
+    if (one.map) {  // it would map what can be handed over
+      BOOST_TEST(one.why_not.empty(), one.why_not);
+      continue;
+    }
     BOOST_TEST(one.message);
-    BOOST_TEST((!one.map && !one.read && !one.gpu_direct));
+    BOOST_TEST((!one.read && !one.gpu_direct));
     BOOST_TEST(one.why_not.find("staged through host memory: ") == 0U, one.why_not);
   }
 }
@@ -771,6 +795,7 @@ BOOST_DATA_TEST_CASE(what_device_memory_cannot_do_is_refused_by_name, boost::uni
   pair.publish(from);
   const int target = from == on_host ? 1 : on_host;
   for (const Way way : {Way::straight, Way::read, Way::mapped}) {
+    if (way == Way::mapped && from != on_host && maps_devices()) continue;
     RestoreOptions forced = within(20s);
     forced.way = way;
     require_refused(pair, target, forced);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,15 +20,20 @@ class Backing {
  public:
   /// Whole pages of zeros. Errors: throws Error{out_of_resources}.
   explicit Backing(ByteCount size_bytes);
-  /// Somebody else's memory, there until withdraw().
-  explicit Backing(const Memory& memory) : memory_(memory), adopted_(true) {}
+  /// Somebody else's memory, there until withdraw(). Errors: throws Error{invalid_argument} for what is said to be a device's and
+  /// is not.
+  explicit Backing(const Memory& memory);
   ~Backing();
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
   [[nodiscard]] const Memory& memory() const { return memory_; }
-  /// What peers may keep addressing when the region is gone: not what belongs to somebody else.
-  [[nodiscard]] ConstMemory mappable() const { return adopted_ ? ConstMemory() : ConstMemory(memory_); }
+  /// What peers may keep addressing when the region is gone: not what belongs to somebody else, unless it is a device's, where a
+  /// copy of what is no longer there is an error, and nobody's end.
+  [[nodiscard]] ConstMemory mappable() const { return adopted_ && !on_device() ? ConstMemory() : ConstMemory(memory_); }
+  [[nodiscard]] bool on_device() const { return memory_.place.kind == MemoryKind::cuda; }
+  /// Why memory of a device is not the allocation any more that was adopted; empty: it is.
+  [[nodiscard]] std::string why_gone() const;
   /// Copies out of it; false when the memory has gone back to its owner. Any thread.
   bool read(std::span<const ReadRange> ranges);
   /// No read is under way any more when this returns, and none begins.
@@ -38,6 +44,7 @@ class Backing {
  private:
   Memory memory_;  // a null address when there are no bytes
   bool adopted_ = false;
+  std::uint64_t allocation_ = 0;  // of a device: see memory::DeviceAllocation::number
   std::mutex mutex_;
   bool withdrawn_ = false;  // guarded by mutex_
 };
@@ -107,14 +114,16 @@ std::unique_ptr<RemoteRegion> import_backing(ByteView key, ByteCount size_bytes)
 
 struct LoopbackRemote final : RemoteRegion {
   LoopbackRemote(std::shared_ptr<Backing> owner, ByteCount announced_bytes)
-      : backing(std::move(owner)), size_bytes(announced_bytes) {}
+      : backing(std::move(owner)), size_bytes(announced_bytes), why_gone(backing->why_gone()) {}
   [[nodiscard]] ConstMemory mapped() const override {
     const ConstMemory all = backing->mappable();
-    return all.empty() ? all : all.part(0, size_bytes);
+    return all.empty() || !why_gone.empty() ? ConstMemory() : all.part(0, size_bytes);
   }
+  [[nodiscard]] std::string why_not_mapped() const override { return why_gone; }
 
   std::shared_ptr<Backing> backing;
   ByteCount size_bytes;
+  std::string why_gone;  // when it was imported
 };
 
 }  // namespace shardwire::transport::loopback

@@ -6,8 +6,11 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <string>
 
+#include "memory/device.hpp"
 #include "transport/bytes.hpp"
+#include "transport/device_use.hpp"
 #include "transport/loopback/handles.hpp"
 
 namespace shardwire::transport::loopback {
@@ -64,6 +67,17 @@ std::shared_ptr<Backing> find_backing(std::uint64_t id) {
   return found == directory().backings.end() ? nullptr : found->second.lock();
 }
 
+// Of what lies on a device.
+std::uint64_t allocation_number(const Memory& memory) {
+  if (const std::string why_not = why_no_device_memory(); !why_not.empty()) {
+    throw Error(ErrorCode::unsupported, "the loopback transport maps no memory of devices: " + why_not);
+  }
+  const auto found = memory::device_runtime().runtime->find(memory.address, memory.bytes);
+  if (found && found->device == memory.place.device) return found->number;
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} is no memory of device {} (any more)",
+                                                       static_cast<const void*>(memory.address), memory.place.device));
+}
+
 }  // namespace
 
 std::string domain() {
@@ -101,6 +115,20 @@ Backing::Backing(ByteCount bytes) {
     throw Error(ErrorCode::out_of_resources, fmt::format("cannot allocate a region of {} bytes", bytes));
   }
   memory_ = {static_cast<std::byte*>(mapped), bytes, {}};
+}
+
+Backing::Backing(const Memory& memory) : memory_(memory), adopted_(true) {
+  if (on_device()) allocation_ = allocation_number(memory);
+}
+
+std::string Backing::why_gone() const {
+  if (!on_device()) return {};
+  try {
+    if (allocation_number(memory_) == allocation_) return {};
+    return "it was freed";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 Backing::~Backing() {

@@ -5,9 +5,11 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "transport/bytes.hpp"
+#include "transport/device_use.hpp"
 #include "transport/loopback/handles.hpp"
 #include "transport/read_check.hpp"
 
@@ -17,6 +19,7 @@ namespace {
 // Nothing here gains from long lists; the limit is one that callers meet.
 constexpr std::size_t max_ranges = 4096;
 constexpr int max_reads = 64;
+constexpr const char* carrier = "threads of one process";
 
 constexpr std::uint64_t address_magic = 0x646461706f6f6cULL;
 
@@ -167,6 +170,10 @@ class LoopbackEndpoint final : public Endpoint {
   void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override {
     const auto& remote = own_region<LoopbackRemote>(region);
     check_ranges(ranges, max_ranges, remote.size_bytes);
+    const auto on_host = [](const ReadRange& range) { return range.into.place.kind == MemoryKind::host; };
+    if (remote.backing->on_device() || !std::ranges::all_of(ranges, on_host)) {
+      throw Error(ErrorCode::unsupported, "the loopback transport reads host memory only: that of devices is mapped");
+    }
     if (failed()) {
       return operations_->post({.endpoint = id_, .done = std::move(done)},
                                Fault{ErrorCode::peer_lost, "the peer is gone"});
@@ -180,17 +187,20 @@ class LoopbackEndpoint final : public Endpoint {
 
   [[nodiscard]] bool failed() const override { return peer_->closed(); }
   [[nodiscard]] Path path(const MemoryPlace& place) const override {
-    const bool host = place.kind == MemoryKind::host;
-    return {.carrier = "threads of one process",
+    if (place.kind == MemoryKind::cuda) {
+      std::string why_not = why_no_device_memory();
+      const bool maps = why_not.empty();
+      return {.carrier = carrier, .reach = Reach::host, .map = maps, .gpu_direct = maps, .why_not = std::move(why_not)};
+    }
+    return {.carrier = carrier,
             .reach = Reach::host,
-            .map = host,
-            .read = host,
-            .message = host,
+            .map = true,
+            .read = true,
+            .message = true,
             .max_message_ranges = max_ranges,
             .max_read_ranges = max_ranges,
             .max_read_bytes = std::numeric_limits<ByteCount>::max(),
-            .max_reads = max_reads,
-            .why_not = host ? "" : "the loopback transport knows host memory only"};
+            .max_reads = max_reads};
   }
   void abort() override {  // receives and reads have always ended by the time they are looked at
     operations_->fault([this](const Operations::Pending& operation) { return operation.endpoint == id_; });
@@ -229,13 +239,15 @@ class LoopbackFabric final : public Fabric {
 
   using Fabric::allocate;
   std::unique_ptr<Region> allocate(ByteCount size_bytes, const MemoryPlace& place) override {
-    require_host(place);
+    if (place.kind != MemoryKind::host) {
+      throw Error(ErrorCode::unsupported, "the loopback transport allocates host memory only");
+    }
     return make_region(std::make_shared<Backing>(size_bytes));
   }
   std::unique_ptr<Region> adopt(const Memory& memory) override {
-    require_host(memory.place);
     return make_region(std::make_shared<Backing>(memory));
   }
+  [[nodiscard]] bool adopts_unasked(const MemoryPlace& place) const override { return place.kind == MemoryKind::cuda; }
 
   std::unique_ptr<Endpoint> connect(PeerAddress at) override {
     ByteView address = at.address;
@@ -266,10 +278,6 @@ class LoopbackFabric final : public Fabric {
   bool arm() override { return messages_.empty() && finished_.empty() && operations_->port->arm(); }
 
  private:
-  static void require_host(const MemoryPlace& place) {
-    if (place.kind == MemoryKind::host) return;
-    throw Error(ErrorCode::unsupported, "the loopback transport knows host memory only");
-  }
   template <typename T>
   static T take_front(std::deque<T>& queue) {
     T front = std::move(queue.front());

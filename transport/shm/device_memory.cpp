@@ -17,6 +17,7 @@
 #include "memory/device.hpp"
 #include "support/descriptors.hpp"
 #include "transport/bytes.hpp"
+#include "transport/device_use.hpp"
 #include "transport/shm/attach.hpp"
 
 namespace shardwire::transport::shm {
@@ -313,13 +314,6 @@ MappedDeviceMemory own_memory(DeviceRuntime& runtime, const DeviceKey& key, Byte
 
 std::unique_ptr<Region> adopt_device_region(const Memory& memory) {
   return std::make_unique<DeviceRegion>(memory);
-}
-
-// Who has no use for a device is spared the driver, which takes memory on each of them.
-std::string why_no_device_memory() {
-  if (!memory::devices_in_use()) return "this process uses no device, and maps no memory of one";
-  const memory::FoundRuntime found = memory::device_runtime();
-  return found.runtime ? std::string() : found.why_not;
 }
 
 bool is_device_key(ByteView body) {

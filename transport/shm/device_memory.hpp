@@ -17,9 +17,6 @@ namespace shardwire::transport::shm {
 /// Errors: throws Error{invalid_argument} for memory that is not a device's (any more).
 std::unique_ptr<Region> adopt_device_region(const Memory& memory);
 
-/// Whether this process maps memory of devices. Empty: it does; else why not, for people.
-std::string why_no_device_memory();
-
 /// Memory of a device of a peer, or why it is not mapped.
 struct MappedDeviceMemory {
   ConstMemory memory{};

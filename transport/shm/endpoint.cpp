@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
+#include "transport/device_use.hpp"
 #include "transport/read_check.hpp"
-#include "transport/shm/device_memory.hpp"
 #include "transport/shm/handles.hpp"
 #include "transport/silent_socket.hpp"
 
