@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "memory/device.hpp"
+
 namespace shardwire {
 
 namespace {
@@ -31,14 +33,40 @@ std::string why_not(const Fabrics& fabrics, std::span<const FabricTraits> traits
 
 }  // namespace
 
+std::string staged_because(const std::vector<std::string>& reasons) {
+  std::string text = "staged through host memory";
+  for (const std::string& one : reasons) {
+    if (!one.empty()) text += (&one == reasons.data() ? ": " : ", ") + one;
+  }
+  return text;
+}
+
 std::string why_staged(const transport::Endpoint& endpoint, const std::vector<std::string>& reasons) {
   std::vector<std::string> all = reasons;
   all.push_back(endpoint.path({MemoryKind::cuda, 0}).why_not);
-  std::string text = "staged through host memory";
-  for (const std::string& one : all) {
-    if (!one.empty()) text += (&one == all.data() ? ": " : ", ") + one;
+  return staged_because(all);
+}
+
+std::string devices_out_of_reach() {
+  const memory::FoundRuntime found = memory::device_runtime();
+  std::vector<std::string> reasons;
+  const int count = found.runtime ? found.runtime->device_count() : 0;
+  for (int device = 0; device < count; ++device) {
+    try {
+      const std::vector<int> reached = found.runtime->details(device).peers;
+      for (int other = 0; other < count; ++other) {
+        if (other != device && std::ranges::find(reached, other) == reached.end()) {
+          reasons.push_back(cannot_access(device, other));
+        }
+      }
+    } catch (const Error&) {  // whoever uses the device says why
+    }
   }
-  return text;
+  return reasons.empty() ? std::string() : "between some devices " + staged_because(reasons);
+}
+
+std::string cannot_access(int device, int other) {
+  return fmt::format("device {} cannot access memory of device {}", device, other);
 }
 
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,

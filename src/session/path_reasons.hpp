@@ -23,6 +23,13 @@ struct PeerFabrics {
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,
                                                 const PeerFabrics& peer, int best);
 
+/// For people: that memory of a device passes host memory on its way, and why.
+std::string staged_because(const std::vector<std::string>& reasons);
+std::string cannot_access(int device, int other);
+/// For people: which devices of this process do not access memory of which others, so that copies between them are staged. Empty:
+/// each accesses all.
+std::string devices_out_of_reach();
+
 /// For people: why memory of a device passes host memory on its way over this endpoint. `reasons`: why it is not mapped or read,
 /// where something is known of that.
 std::string why_staged(const transport::Endpoint& endpoint, const std::vector<std::string>& reasons = {});

@@ -200,11 +200,12 @@ void PathSurvey::end(std::vector<PeerPath> paths, const std::exception_ptr& erro
 
 std::vector<PeerPath> PathSurvey::paths() const {
   std::vector<PeerPath> paths;
-  for (const Peer& peer : peers_) paths.push_back(path_of(peer));
+  const std::string out_of_reach = memory::devices_in_use() ? devices_out_of_reach() : std::string();
+  for (const Peer& peer : peers_) paths.push_back(path_of(peer, out_of_reach));
   return paths;
 }
 
-PeerPath PathSurvey::path_of(const Peer& peer) const {
+PeerPath PathSurvey::path_of(const Peer& peer, const std::string& out_of_reach) const {
   PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
   if (peer.record.member == core_.member()) {
     result.memory.push_back(
@@ -215,7 +216,8 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
                                             .carrier = "this process",
                                             .reach = Reach::process,
                                             .map = true,
-                                            .gpu_direct = true}}});
+                                            .gpu_direct = true,
+                                            .why_not = out_of_reach}}});
     }
     return result;
   }
@@ -263,7 +265,7 @@ PeerPath PathSurvey::path_of(const Peer& peer) const {
                               .max_read_ranges = path.read ? path.max_read_ranges : 0,
                               .max_read_bytes = path.max_read_bytes,
                               .max_reads = path.max_reads,
-                              .why_not = path.why_not});
+                              .why_not = path.map ? out_of_reach : path.why_not});
       continue;
     }
     if (!one.path.message) continue;

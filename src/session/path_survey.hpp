@@ -58,7 +58,7 @@ class PathSurvey final : public RunningRestore {
   void end(std::vector<PeerPath> paths, const std::exception_ptr& error);
 
   [[nodiscard]] std::vector<PeerPath> paths() const;
-  [[nodiscard]] PeerPath path_of(const Peer& peer) const;
+  [[nodiscard]] PeerPath path_of(const Peer& peer, const std::string& out_of_reach) const;
 
   /// `body` as a callback for this peer: does nothing once it is settled, and what it throws settles it.
   template <typename Body>

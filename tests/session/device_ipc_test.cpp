@@ -156,11 +156,18 @@ BOOST_AUTO_TEST_CASE(a_device_that_reaches_no_other_maps_its_own_memory_alone) {
   TwoProcesses two("handle");
   two.devices->refuse_peers(true);
   SharedAllocation other(two.devices, 0, false);
-  require_staged(two.restored(other.catalog()), "device 0 cannot access memory of device 1");
+  const std::string why = "device 0 cannot access memory of device 1";
+  require_staged(two.restored(other.catalog()), why);
   BOOST_TEST(other.wrong(1) == 0U);
   SharedAllocation same(two.devices, 1, false);
   BOOST_TEST(only_peer(two.restored(same.catalog())).path == "shm/mapped");
   BOOST_TEST(same.wrong(1) == 0U);
+  const auto paths = two.reader.paths("state", 10s);
+  BOOST_REQUIRE(paths.size() == 1U);
+  const FabricPath& ipc = paths.front().memory.back().fabrics.front();
+  BOOST_TEST(ipc.carrier == "CUDA IPC");
+  BOOST_TEST(ipc.why_not.starts_with("between some devices staged through host memory: "), ipc.why_not);
+  BOOST_TEST(ipc.why_not.find(why) != std::string::npos, ipc.why_not);
 }
 
 // What is mapped stays readable when its owner frees it, and what is at the address then is another allocation.

@@ -788,6 +788,33 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   }
 }
 
+BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
+                     boost::unit_test::data::make({false, true}), local) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.devices->refuse_peers(true);
+  pair.publish(0);
+  Session& session = local ? pair.source : pair.reader;
+  const Catalog wanted = pair.want(1);
+  const std::string why = "device 1 cannot access memory of device 0";
+  for (int round = 0; round < 2; ++round) {
+    Restore restore = session.restore(wanted, within(20s));
+    restore.wait();
+    BOOST_TEST(pair.wanted->wrong(1) == 0U);
+    BOOST_REQUIRE(restore.report().peers.size() == 1U);
+    const PeerReport& peer = restore.report().peers.front();
+    BOOST_TEST(peer.path.find(local ? "local" : "/packed") != std::string::npos, peer.path);
+    BOOST_TEST(peer.why_not.find("device memory is staged through host memory: ") != std::string::npos, peer.why_not);
+    if (local || maps_devices()) BOOST_TEST(peer.why_not.find(why) != std::string::npos, peer.why_not);
+  }
+  BOOST_TEST((pair.source.usage().pinned_bytes > 0) == local);
+  for (const FabricPath& one : session.paths("state", 10s).front().memory.back().fabrics) {
+    if (one.map) BOOST_TEST(one.why_not.find(why) != std::string::npos, one.why_not);
+  }
+  session.restore(pair.want(0), within(20s)).wait();
+  BOOST_TEST(pair.wanted->wrong(1) == 0U);
+}
+
 BOOST_DATA_TEST_CASE(what_device_memory_cannot_do_is_refused_by_name, boost::unit_test::data::make({on_host, 0}),
                      from) {
   const Deadline deadline(60s);

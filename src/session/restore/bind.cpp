@@ -279,7 +279,10 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
         placed_around(placed_.of(held.layout, held.spec.shape, peer.layout_rank, own.strides), transfer.box);
     transfer.source = own.data;
     transfer.source_device = own.device();
-    if (move::is_on_device(transfer)) offer.memory = MemoryKind::cuda;
+    if (move::is_on_device(transfer)) {
+      offer.memory = MemoryKind::cuda;
+      explain_local(transfer);
+    }
     return transfer;
   }
   const auto name_of = [&](const ConnectedFabric& one) { return core_.fabrics().row(one.fabric).name; };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/device.hpp"
@@ -93,7 +94,7 @@ bool RestoreRun::loads_from(int device, int other) {
   if (device == memory::on_host || other == memory::on_host || device == other) return true;
   const auto [known, fresh] = why_not_loaded_.try_emplace({device, other});
   if (!fresh) return known->second.empty();
-  known->second = fmt::format("device {} cannot access memory of device {}", device, other);
+  known->second = cannot_access(device, other);
   try {
     const memory::FoundRuntime found = memory::device_runtime();
     if (found.runtime && found.runtime->enable_peer_access(device, other)) known->second.clear();
@@ -146,6 +147,12 @@ void RestoreRun::offer_on_device(const move::Transfer& transfer, const TensorKey
                     to_string(key), to_int(peer.layout_rank)),
         std::vector<Rank>{peer.layout_rank});
   }
+}
+
+void RestoreRun::explain_local(const move::Transfer& transfer) {
+  if (loads_from(transfer.target_device, transfer.source_device)) return;
+  const std::string& why = why_not_loaded_.at({transfer.target_device, transfer.source_device});
+  peers_[transfer.peer].no_map_reason = "; device memory is " + staged_because({why});
 }
 
 // Whether memory of a device is on either side, and messages carry it.

@@ -84,7 +84,9 @@ void RestoreRun::add_peers(RestoreReport& report) const {
       if (way == Way::grouped) {
         row.path = fmt::format("{}/{}", grouped_->collective(), to_string(way));
         row.carrier = "rounds of all members";
-      } else if (way != Way::local) {
+      } else if (way == Way::local) {
+        if (!peer.no_map_reason.empty()) row.why_not = peer.no_map_reason.substr(2);
+      } else {
         const ConnectedFabric* by = carrier_of(peer, way);
         if (by == nullptr) return;
         row.path = fmt::format("{}/{}", core_.fabrics()[by->fabric].name(), to_string(way));

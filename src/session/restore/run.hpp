@@ -185,6 +185,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   [[nodiscard]] static std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
   /// Another fabric may read less of the host's memory, and more of theirs.
   void prefer_reads_of_devices(Peer& peer);
+  /// Why copies within this process go by way of host memory, where they do.
+  void explain_local(const move::Transfer& transfer);
   void offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
                        move::Offer& offer) const;
   [[nodiscard]] bool is_staged(const Peer& peer, std::size_t position);
