@@ -815,6 +815,45 @@ BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
+// The columns that are wanted lie apart by as much as they are wide.
+BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_way_that_the_fabric_has,
+                     boost::unit_test::data::make({"mapped", "read", "over_read", "straight", "packed"}) *
+                         boost::unit_test::data::make({false, true}),
+                     name, digested) {
+  const Deadline deadline(60s);
+  Pair pair;
+  TestShard held(spec("w"), Layout::replicated(), Rank{0});
+  const Arena arena = pair.source.allocate(held.size_bytes());
+  held.use(arena.data());
+  held.fill(1);
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog);
+  const Publication publication = pair.source.publish(catalog);
+  PlacedShard wanted(pair.devices, spec("w"), Layout::chunk(1, 2), 1, 1);
+  Catalog columns(Rank{1}, 2);
+  wanted.add_to(columns);
+  const Way way = way_from(name).value();
+  const bool possible =
+      way == Way::packed || (way == Way::mapped && maps_arenas()) || (way == Way::over_read && reads_arenas());
+  RestoreOptions options = tight_within(20s);
+  options.way = way;
+  options.verify = digested ? Verify::digest : Verify::none;
+  for (int round = 0; round < 2; ++round) {
+    Restore restore = pair.reader.restore(columns, options);
+    if (!possible) {
+      BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::unsupported));
+      BOOST_TEST(wanted.is(untouched));
+      continue;
+    }
+    restore.wait();
+    BOOST_TEST(wanted.wrong(1) == 0U);
+    BOOST_TEST(restore.report().ways[way].bytes >= wanted.bytes());
+    BOOST_TEST((restore.report().extra > 0) == (way == Way::over_read));
+    BOOST_TEST(restore.report().staging_peak <= restore.report().staging_budget);
+  }
+  BOOST_TEST((pair.devices->max_pinned_bytes() > 0) == possible);
+}
+
 BOOST_DATA_TEST_CASE(what_device_memory_cannot_do_is_refused_by_name, boost::unit_test::data::make({on_host, 0}),
                      from) {
   const Deadline deadline(60s);

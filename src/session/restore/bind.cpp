@@ -321,12 +321,13 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     transfer.source_device = mapped.place.device;
     offer.ways.add(Way::mapped);
   }
-  if (peer.read_by && *peer.read_by < region.over.size() &&
-      access_into(peer, region, *peer.read_by, transfer.target_device).readable) {
+  if (peer.read_by && *peer.read_by < region.over.size() && region.access[*peer.read_by].readable) {
     transfer.region = region.over[*peer.read_by].get();
     transfer.region_offset = handle.offset_bytes;
-    offer.add(Way::read, name_of(peer.connected[*peer.read_by]));
+    // Across gaps it goes into host memory first, wherever it is wanted.
     offer.add(Way::over_read, name_of(peer.connected[*peer.read_by]));
+    const bool straight = access_into(peer, region, *peer.read_by, transfer.target_device).readable;
+    if (straight) offer.add(Way::read, name_of(peer.connected[*peer.read_by]));
   }
   if (on_device) offer_on_device(transfer, wanted.spec.key, peer, offer);
   return transfer;
