@@ -36,9 +36,21 @@ bool possible(Way way, Ways ways, const Sizes& sizes) {
   return ways.has(way) && worth;
 }
 
+// What was measured knows the devices; what is built in does not.
+WayCost cost_of(Way way, const Offer& offer, const CostModel& costs) {
+  WayCost cost = costs.at(offer.carrier(way), offer.memory, way);
+  const double limit = offer.limits[static_cast<std::size_t>(way)];
+  if (limit <= 0 || cost != CostModel().at(offer.carrier(way), offer.memory, way)) return cost;
+  cost.bytes_per_second = std::min(cost.bytes_per_second, limit);
+  return cost;
+}
+
+ByteCount bytes_on_the_way(Way way, const Sizes& sizes) {
+  return way == Way::over_read ? sizes.hull : sizes.bytes;
+}
+
 double seconds_of(Way way, const Offer& offer, const CostModel& costs, const Sizes& sizes) {
-  const WayCost cost = costs.at(offer.carrier(way), offer.memory, way);
-  return cost.seconds(way == Way::over_read ? sizes.hull : sizes.bytes, sizes.runs);
+  return cost_of(way, offer, costs).seconds(bytes_on_the_way(way, sizes), sizes.runs);
 }
 
 // Where it is forced, over_read gives way to read for what it may not do.
@@ -93,14 +105,15 @@ Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> of
     Sizes sizes;
     std::vector<std::size_t> members;
   };
-  using Key = std::tuple<std::uint32_t, std::size_t, unsigned, MemoryKind, std::array<std::string_view, way_count>>;
+  using Key = std::tuple<std::uint32_t, std::size_t, unsigned, MemoryKind, std::array<std::string_view, way_count>,
+                         std::array<double, way_count>>;
   std::map<Key, Group> groups;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     Transfer& transfer = transfers[i];
     const Offer& offer = offers[i];
     transfer.copy.emplace(transfer.box, transfer.held, transfer.wanted, transfer.item_bytes);
-    Group& group =
-        groups[{transfer.peer, run_class(transfer.copy->run_bytes()), offer.ways.bits(), offer.memory, offer.carriers}];
+    Group& group = groups[{transfer.peer, run_class(transfer.copy->run_bytes()), offer.ways.bits(), offer.memory,
+                           offer.carriers, offer.limits}];
     group.offer = &offer;
     group.sizes.add(sizes_of(transfer));
     group.members.push_back(i);
@@ -119,6 +132,11 @@ Predictions choose_ways(std::span<Transfer> transfers, std::span<const Offer> of
     sum.seconds += seconds;
     const std::uint32_t peer = std::get<0>(key);
     if (predictions.unmapped_seconds.size() <= peer) predictions.unmapped_seconds.resize(peer + std::size_t{1});
+    if (predictions.peers.size() <= peer) predictions.peers.resize(peer + std::size_t{1});
+    Prediction& of_peer = predictions.peers[peer][static_cast<std::size_t>(way)];
+    of_peer.seconds += seconds - (of_peer.bytes > 0 ? cost_of(way, offer, costs).latency_seconds : 0);
+    of_peer.bytes += bytes_on_the_way(way, group.sizes);
+    of_peer.runs += group.sizes.runs;
     if (!offer.ways.has(Way::mapped) && !offer.carrier(Way::mapped).empty()) {
       predictions.unmapped_seconds[peer] += seconds - seconds_of(Way::mapped, offer, costs, group.sizes);
     }

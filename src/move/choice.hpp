@@ -48,6 +48,8 @@ struct Offer {
   /// By way: the name of the transport. Ownership: borrowed. One that maps is named also where this memory is not mapped, as
   /// long as the peer is on this host: then Predictions say what that costs.
   std::array<std::string_view, way_count> carriers{};
+  /// By way: bytes per second that devices let through at most, for ways whose cost nobody has measured; 0: no limit.
+  std::array<double, way_count> limits{};
 };
 
 /// Runs of a class are treated alike: under 256 B, 1 KiB, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, and longer ones.
@@ -62,6 +64,9 @@ struct Prediction {
 };
 struct Predictions {
   std::array<Prediction, way_count> ways{};
+  /// By peer, of what comes from there; with the bytes of gaps that are read. Requests to one peer are many at once, so the latency
+  /// of a way counts once.
+  std::vector<std::array<Prediction, way_count>> peers{};
   /// By peer: what is expected beyond mapping, where there is a transport that maps, but not this memory.
   std::vector<double> unmapped_seconds{};
 };

@@ -20,8 +20,8 @@ std::optional<Enum> find(const std::array<std::string_view, N>& names, std::stri
   return static_cast<Enum>(found - names.begin());
 }
 
-// Orders of magnitude that hold on most servers; the crossings between ways are what matters. The same for all kinds of
-// memory.
+// Orders of magnitude that hold on most servers; the crossings between ways are what matters. Of host memory; what differs for
+// memory of devices is below.
 struct BuiltIn {
   std::string_view transport;  // empty: every one that is not named before
   Way way;
@@ -53,11 +53,20 @@ constexpr BuiltIn table[] = {
     {"", Way::grouped, {.latency_seconds = 100e-6, .run_seconds = 30e-9, .bytes_per_second = 2.5e9}},
 };
 
-WayCost built_in(std::string_view transport, Way way) {
+// A launch, and the word that it is over; runs are copied side by side by thousands of threads. How many bytes in a second the device
+// says (device_limits.hpp), so none is a limit here.
+constexpr WayCost copied_by_device{.latency_seconds = 20e-6, .run_seconds = 1e-9, .bytes_per_second = 1e12};
+
+WayCost built_in(std::string_view transport, MemoryKind memory, Way way) {
   const auto* const found = std::find_if(std::begin(table), std::end(table), [&](const BuiltIn& one) {
     return one.way == way && (one.transport.empty() || one.transport == transport);
   });
-  return found->cost;  // every way has a line without a name
+  WayCost cost = found->cost;  // every way has a line without a name
+  if (memory != MemoryKind::cuda) return cost;
+  if (way == Way::local || way == Way::mapped) return copied_by_device;
+  // By way of pinned slots, which a device fills or empties.
+  if (way == Way::packed || way == Way::over_read) cost.latency_seconds += copied_by_device.latency_seconds;
+  return cost;
 }
 
 std::tuple<std::string, MemoryKind, Way> key_of(std::string_view transport, MemoryKind memory, Way way) {
@@ -82,11 +91,11 @@ std::optional<Reach> reach_from(std::string_view name) {
 
 WayCost CostModel::at(std::string_view transport, MemoryKind memory, Way way) const {
   const auto found = costs_.find(key_of(transport, memory, way));
-  return found == costs_.end() ? built_in(transport, way) : found->second;
+  return found == costs_.end() ? built_in(transport, memory, way) : found->second;
 }
 
 void CostModel::set(std::string_view transport, MemoryKind memory, Way way, const WayCost& cost) {
-  if (cost == built_in(transport, way)) {
+  if (cost == built_in(transport, memory, way)) {
     costs_.erase(key_of(transport, memory, way));
   } else {
     costs_[key_of(transport, memory, way)] = cost;

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "move/device_limits.hpp"
 #include "shardwire/error.hpp"
 
 using namespace shardwire;
@@ -276,6 +277,53 @@ BOOST_AUTO_TEST_CASE(a_forced_way_that_is_not_possible_is_unsupported) {
   }
   BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), over("shm", {Way::mapped}), Way::packed));
   BOOST_TEST(is_unsupported(rows_of(0, 4, 4, 1), over("tcp", {Way::packed}), Way::straight));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_expected_of_a_peer_has_the_latency_of_a_way_once) {
+  FlatCosts costs;
+  costs.set("tcp", Way::packed, {0.5, 0, 4000});
+  costs.set("tcp", Way::over_read, {0.25, 0, 4000});
+  // Of two classes of run length, which are decided apart.
+  std::vector<Transfer> transfers{rows_of(1, 10, 100, 1), rows_of(1, 10, 1000, 1), rows_of(2, 10, 100, 100)};
+  const Offer packed = over("tcp", {Way::packed});
+  const Predictions predictions = choose(transfers, {packed, packed, over("tcp", {Way::over_read})}, costs);
+  BOOST_REQUIRE(predictions.peers.size() == 3U);
+  const Prediction& of_peer = predictions.peers[1][static_cast<std::size_t>(Way::packed)];
+  BOOST_TEST(of_peer.bytes == 44'000U);
+  BOOST_TEST(of_peer.runs == 20U);
+  BOOST_TEST(of_peer.seconds == 11.5, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(predictions.ways[static_cast<std::size_t>(Way::packed)].seconds == 12.0,
+             boost::test_tools::tolerance(1e-9));
+  const Prediction& with_gaps = predictions.peers[2][static_cast<std::size_t>(Way::over_read)];
+  BOOST_TEST(with_gaps.bytes == (10 * 200 - 100) * 4U);
+  BOOST_TEST(with_gaps.seconds == 0.25 + 1.9, boost::test_tools::tolerance(1e-9));
+  for (const Prediction& none : predictions.peers[0]) BOOST_TEST((none.bytes == 0 && none.seconds == 0));
+}
+
+BOOST_AUTO_TEST_CASE(devices_limit_what_nobody_has_measured) {
+  Offer offer(Ways{Way::mapped, Way::packed}, MemoryKind::cuda, "shm");
+  const auto limit = [&](Way way, double bytes_per_second) {
+    offer.limits[static_cast<std::size_t>(way)] = bytes_per_second;
+  };
+  const Transfer large = rows_of(0, 1000, 1 << 20, 0);
+  BOOST_TEST((way_of(large, offer, CostModel()) == Way::mapped));
+  limit(Way::mapped, device_limit(0, 0, 3e12));
+  std::vector<Transfer> transfers{large};
+  double seconds = choose(transfers, {offer}, CostModel()).ways[static_cast<std::size_t>(Way::mapped)].seconds;
+  BOOST_TEST(seconds > 4e9 * 1.048 / 1e12);  // the model has its own
+  limit(Way::mapped, device_limit(0, 0, 1e12));
+  seconds = choose(transfers, {offer}, CostModel()).ways[static_cast<std::size_t>(Way::mapped)].seconds;
+  BOOST_TEST(seconds > 4e9 * 1.048 / 0.5e12);
+  BOOST_TEST(seconds < 4e9 * 1.06 / 0.5e12);
+  limit(Way::mapped, 1e6);  // a device that is slower than the host
+  BOOST_TEST((way_of(large, offer, CostModel()) == Way::packed));
+  CostModel measured;
+  measured.set("shm", MemoryKind::cuda, Way::mapped, {1e-6, 0, 300e9});
+  BOOST_TEST((way_of(large, offer, measured) == Way::mapped));
+  // Another place is the farther one.
+  BOOST_TEST(device_limit(0, 1, 3e12) == bus_bytes_per_second);
+  BOOST_TEST(device_limit(-1, 1, 3e12) == bus_bytes_per_second);
+  BOOST_TEST(device_limit(1, 1, 0) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(nothing_to_move_is_nothing_to_decide) {

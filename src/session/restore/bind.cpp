@@ -176,38 +176,16 @@ void RestoreRun::settle_transfers() {
   const auto transfers = std::exchange(offered_, nullptr);
   choose_ways(*transfers, std::exchange(offers_, {}));
   for (const move::Transfer& transfer : *transfers) check_messages(transfer);
-  expect_of_peers(*transfers);
   transfers_ = transfers;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
+    peer.expected = i < predictions_.peers.size() ? predictions_.peers[i] : decltype(peer.expected){};
     const double seconds = i < predictions_.unmapped_seconds.size() ? predictions_.unmapped_seconds[i] : 0;
     peer.no_map_cost = peer.no_map_reason.empty() || seconds <= 0
                            ? std::string()
                            : fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
   }
   log_paths();
-}
-
-// Messages and reads to one peer are many at once, so the latency of a way counts once for each.
-void RestoreRun::expect_of_peers(const std::vector<move::Transfer>& transfers) {
-  for (Peer& peer : peers_) peer.expected = {};
-  for (const move::Transfer& transfer : transfers) {
-    move::Prediction& sum = peers_[transfer.peer].expected[static_cast<std::size_t>(transfer.way)];
-    const bool with_gaps = transfer.way == Way::over_read;
-    sum.bytes +=
-        with_gaps ? move::hull_bytes(transfer.box, transfer.held, transfer.item_bytes) : transfer.copy->bytes();
-    sum.runs += transfer.copy->runs();
-  }
-  for (Peer& peer : peers_) {
-    for (std::size_t i = 0; i < way_count; ++i) {
-      move::Prediction& sum = peer.expected[i];
-      const auto way = static_cast<Way>(i);
-      if (sum.bytes == 0) continue;
-      const ConnectedFabric* by = carrier_of(peer, way);
-      const std::string_view name = by == nullptr ? std::string_view() : core_.fabrics().row(by->fabric).name;
-      sum.seconds = core_.costs().at(name, MemoryKind::host, way).seconds(sum.bytes, sum.runs);
-    }
-  }
 }
 
 void RestoreRun::choose_ways(std::vector<move::Transfer>& transfers, const std::vector<move::Offer>& offers) {
@@ -281,6 +259,7 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
     transfer.source_device = own.device();
     if (move::is_on_device(transfer)) {
       offer.memory = MemoryKind::cuda;
+      limit_by_devices(transfer, offer);
       explain_local(transfer);
     }
     return transfer;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory/device.hpp"
+#include "move/device_limits.hpp"
 #include "session/path_reasons.hpp"
 #include "session/restore/run.hpp"
 
@@ -134,8 +135,9 @@ void RestoreRun::prefer_reads_of_devices(Peer& peer) {
 
 // What comes by message is packed into pinned host memory there, and unpacked from it here.
 void RestoreRun::offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
-                                 move::Offer& offer) const {
+                                 move::Offer& offer) {
   offer.memory = MemoryKind::cuda;
+  limit_by_devices(transfer, offer);
   if (peer.sent_by) {
     offer.ways.remove(Way::straight);
     offer.add(Way::packed, core_.fabrics().row(peer.connected[*peer.sent_by].fabric).name);
@@ -147,6 +149,27 @@ void RestoreRun::offer_on_device(const move::Transfer& transfer, const TensorKey
                     to_string(key), to_int(peer.layout_rank)),
         std::vector<Rank>{peer.layout_rank});
   }
+}
+
+// What comes from elsewhere passes the bus of the device that it is wanted on, or comes from.
+void RestoreRun::limit_by_devices(const move::Transfer& transfer, move::Offer& offer) {
+  offer.limits.fill(move::bus_bytes_per_second);
+  if (transfer.source == nullptr) return;
+  const int source = transfer.source_device;
+  const double memory = source == transfer.target_device ? memory_bytes_per_second(source) : 0;
+  const double limit = move::device_limit(source, transfer.target_device, memory);
+  for (const Way way : {Way::local, Way::mapped}) offer.limits[static_cast<std::size_t>(way)] = limit;
+}
+
+double RestoreRun::memory_bytes_per_second(int device) {
+  const auto [known, fresh] = memory_speeds_.try_emplace(device, 0);
+  if (!fresh) return known->second;
+  try {
+    const memory::FoundRuntime found = memory::device_runtime();
+    if (found.runtime) known->second = found.runtime->details(device).memory_bytes_per_second;
+  } catch (const Error&) {  // whoever copies there says why
+  }
+  return known->second;
 }
 
 void RestoreRun::explain_local(const move::Transfer& transfer) {

@@ -162,7 +162,6 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void build_transfers();
   void settle_transfers();
   void begin_to_move();
-  void expect_of_peers(const std::vector<move::Transfer>& transfers);
   /// Which of the connected fabrics moves bytes this way; null for those of this process.
   static const ConnectedFabric* carrier_of(const Peer& peer, Way way);
   void choose_ways(std::vector<move::Transfer>& transfers, const std::vector<move::Offer>& offers);
@@ -185,10 +184,13 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   [[nodiscard]] static std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
   /// Another fabric may read less of the host's memory, and more of theirs.
   void prefer_reads_of_devices(Peer& peer);
+  /// How fast what touches a device here can be copied: see move::Offer::limits.
+  void limit_by_devices(const move::Transfer& transfer, move::Offer& offer);
+  /// Of memory of this device; asked once.
+  [[nodiscard]] double memory_bytes_per_second(int device);
   /// Why copies within this process go by way of host memory, where they do.
   void explain_local(const move::Transfer& transfer);
-  void offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer,
-                       move::Offer& offer) const;
+  void offer_on_device(const move::Transfer& transfer, const TensorKey& key, const Peer& peer, move::Offer& offer);
   [[nodiscard]] bool is_staged(const Peer& peer, std::size_t position);
   /// Why some memory of a device goes by way of the host's, as far as that is known; none: all of it is mapped or read.
   [[nodiscard]] std::optional<std::vector<std::string>> why_not_direct(const Peer& peer);
@@ -337,7 +339,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::shared_ptr<move::StagingPool> staging_;                    // owners: this run, its engine, and the cache
   BoxCache placed_;
   std::map<std::pair<int, int>, std::string>
-      why_not_loaded_;  // by device and the other one; empty: it is; as asked so far
+      why_not_loaded_;                   // by device and the other one; empty: it is; as asked so far
+  std::map<int, double> memory_speeds_;  // by device, as asked so far
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
   std::vector<std::vector<Check>> checks_;  // to be asked for when all bytes are there, by peer
