@@ -67,6 +67,14 @@ int best_path(int so_far, const transport::Preference& preference, const RegionA
   return so_far;
 }
 
+std::size_t reads_most(std::size_t preferred, std::span<const ByteCount> bytes) {
+  std::size_t most = preferred;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] > bytes[most]) most = i;
+  }
+  return most;
+}
+
 int best_path(const transport::Preference& preference, const transport::Path& path) {
   return best_path(no_path, preference, {.mapped = path.map, .readable = path.read, .message = path.message});
 }

@@ -65,6 +65,10 @@ RegionAccess access_into(RegionAccess access, bool loads, bool reads);
 /// The better of what the region had and what this fabric gives it.
 int best_path(int so_far, const transport::Preference& preference, const RegionAccess& access);
 
+/// Which fabric is to read, of those that can: `preferred`, unless another one reads more bytes straight into place.
+/// `bytes`: by fabric, what it reads so.
+std::size_t reads_most(std::size_t preferred, std::span<const ByteCount> bytes);
+
 /// What a connected fabric gives at best.
 int best_path(const transport::Preference& preference, const transport::Path& path);
 

@@ -152,4 +152,12 @@ BOOST_AUTO_TEST_CASE(what_a_fabric_never_does_is_no_path) {
   BOOST_TEST(!worth_connecting({}, no_path, true));
 }
 
+BOOST_AUTO_TEST_CASE(the_fabric_reads_that_reads_most_bytes_straight) {
+  const auto chosen = [](std::size_t preferred, std::vector<ByteCount> bytes) { return reads_most(preferred, bytes); };
+  BOOST_TEST(chosen(1, {100, 100, 100}) == 1U);
+  BOOST_TEST(chosen(1, {0, 0}) == 1U);
+  BOOST_TEST(chosen(0, {100, 101, 50}) == 1U);
+  BOOST_TEST(chosen(1, {200, 100, 201}) == 2U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -117,20 +117,27 @@ std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoi
   return devices;
 }
 
-void RestoreRun::prefer_reads_of_devices(Peer& peer) {
-  if (!touches_devices(peer)) return;
-  const auto readable = [&](std::size_t fabric) {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < peer.handles.size(); ++i) {
-      if (peer.handles[i].region == wire::no_region) continue;
-      const SourceRegion& region = peer.regions[peer.handles[i].region];
-      for (const int device : peer.targets_of(i)) count += access_into(peer, region, fabric, device).readable ? 1 : 0;
-    }
-    return count;
-  };
-  for (std::size_t i = 0; peer.read_by && i < peer.connected.size(); ++i) {
-    if (peer.connected[i].path.read && readable(i) > readable(*peer.read_by)) peer.read_by = i;
+ByteCount RestoreRun::bytes_read_by(const Peer& peer, std::size_t fabric) {
+  ByteCount bytes = 0;
+  for (const ScheduledPiece& item : planning_->schedule.items) {
+    if (item.source != peer.layout_rank) continue;
+    const std::uint32_t region = peer.handles[peer.position_of(to_index(item.held))].region;
+    const std::size_t wanted = to_index(planning_->plan.pieces[item.piece].tensor);
+    if (region == wire::no_region) continue;
+    if (!access_into(peer, peer.regions[region], fabric, device_of(places_, wanted)).readable) continue;
+    bytes += move::bytes_of_box(planning_->schedule.box(item), item_size(manifest_->tensors[wanted].spec.dtype));
   }
+  return bytes;
+}
+
+void RestoreRun::prefer_reads_of_devices(Peer& peer) {
+  const auto reading = std::ranges::count_if(peer.connected, [](const ConnectedFabric& one) { return one.path.read; });
+  if (reading < 2 || !touches_devices(peer)) return;
+  std::vector<ByteCount> bytes(peer.connected.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (peer.connected[i].path.read) bytes[i] = bytes_read_by(peer, i);
+  }
+  peer.read_by = reads_most(*peer.read_by, bytes);
 }
 
 // What comes by message is packed into pinned host memory there, and unpacked from it here.

@@ -184,6 +184,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   [[nodiscard]] static std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
   /// Another fabric may read less of the host's memory, and more of theirs.
   void prefer_reads_of_devices(Peer& peer);
+  /// Of the bytes that come from this peer, those that the fabric at this index of `connected` reads straight to where they are wanted.
+  [[nodiscard]] ByteCount bytes_read_by(const Peer& peer, std::size_t fabric);
   /// How fast what touches a device here can be copied: see move::Offer::limits.
   void limit_by_devices(const move::Transfer& transfer, move::Offer& offer);
   /// Of memory of this device; asked once.
