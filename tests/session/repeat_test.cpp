@@ -6,6 +6,7 @@
 #include <chrono>
 #include <new>
 
+#include "session/restore/repeat.hpp"
 #include "support/job.hpp"
 #include "transport/transport.hpp"
 
@@ -243,6 +244,37 @@ BOOST_AUTO_TEST_CASE(asking_a_fabric_that_has_nothing_allocates_nothing) {
     const std::uint64_t before = allocated_bytes;
     for (int i = 0; i < 100; ++i) fabric->progress();
     BOOST_TEST(allocated_bytes == before, row->name);
+  }
+}
+
+// Its owner may have freed it, and only a lease has the driver asked about that.
+BOOST_AUTO_TEST_CASE(memory_of_a_device_is_read_with_a_lease_alone) {
+  for (const Way way : {Way::mapped, Way::read}) {
+    for (const MemoryKind kind : {MemoryKind::host, MemoryKind::cuda}) {
+      move::Transfer transfer;
+      transfer.way = way;
+      const Catalog wanted(Rank{0}, 1);
+      Repetition repetition(std::make_unique<CachedRestore>(
+          CachedRestore{.from = "state",
+                        .wanted = wanted,
+                        .places = {},
+                        .manifest = nullptr,
+                        .planning = nullptr,
+                        .peers = {},
+                        .transfers = std::make_shared<const std::vector<move::Transfer>>(1, transfer),
+                        .way = std::nullopt,
+                        .predictions = {},
+                        .placed = {},
+                        .staging = nullptr}));
+      std::vector<SourcePeer> peers(1);
+      peers.front().tensors = {0};
+      peers.front().handles = {{.tensor = 0, .region = 0}};
+      peers.front().regions.resize(1);
+      peers.front().regions.front().place = transport::MemoryPlace{kind, kind == MemoryKind::cuda ? 0 : -1};
+      repetition.choose(RestoreOptions(), wanted, peers);
+      BOOST_TEST(repetition.optimistic() == (kind == MemoryKind::host));
+      BOOST_TEST(repetition.unleased() == (kind == MemoryKind::host));
+    }
   }
 }
 

@@ -10,11 +10,18 @@ namespace {
 // So little that asking for a lease would take longer than getting it.
 constexpr ByteCount max_unleased_bytes = 1u << 20;
 
+bool is_at_device(const move::Transfer& transfer, const SourcePeer& peer) {
+  const std::uint32_t region = peer.handles[peer.position_of(transfer.held_tensor)].region;
+  if (region == wire::no_region) return false;
+  const auto& place = peer.regions[region].place;
+  return !place || place->kind != MemoryKind::host;
+}
+
 // What a source has changed meanwhile shows in its generation. Memory of a device that its owner has freed may not even be looked
-// at, so it takes a lease first.
-bool reads_in_place(const move::Transfer& transfer) {
-  const bool maps_device = transfer.way == Way::mapped && transfer.source_device != memory::on_host;
-  return transfer.way == Way::local || (transfer.way == Way::mapped && !maps_device) || transfer.way == Way::read;
+// at, and a NIC may still reach what lies there by then: its owner is asked for a lease first, and asks the driver.
+bool reads_in_place(const move::Transfer& transfer, const SourcePeer& peer) {
+  if (transfer.way == Way::local) return true;
+  return (transfer.way == Way::mapped || transfer.way == Way::read) && !is_at_device(transfer, peer);
 }
 
 bool still_bound(const SourcePeer& peer) {
@@ -32,10 +39,12 @@ void Repetition::choose(const RestoreOptions& options, const Catalog& wanted, co
   bool packed_at_most = true;
   for (const move::Transfer& transfer : *cached_->transfers) {
     bytes += move::bytes_of(transfer);
-    in_place = in_place && reads_in_place(transfer);
+    const SourcePeer& peer = peers[transfer.peer];
+    const bool direct = reads_in_place(transfer, peer);
+    in_place = in_place && direct;
     const bool one_message =
-        transfer.way == Way::packed || (transfer.way == Way::straight && peers[transfer.peer].message_ranges() > 1);
-    packed_at_most = packed_at_most && (reads_in_place(transfer) || one_message);
+        transfer.way == Way::packed || (transfer.way == Way::straight && peer.message_ranges() > 1);
+    packed_at_most = packed_at_most && (direct || one_message);
   }
   unleased_ = packed_at_most && bytes <= max_unleased_bytes;
   optimistic_ = unleased_ || in_place;
