@@ -808,7 +808,9 @@ BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
     if (local || maps_devices()) BOOST_TEST(peer.why_not.find(why) != std::string::npos, peer.why_not);
   }
   BOOST_TEST((pair.source.usage().pinned_bytes > 0) == local);
-  for (const FabricPath& one : session.paths("state", 10s).front().memory.back().fabrics) {
+  const auto paths = session.paths("state", 10s);
+  BOOST_REQUIRE(paths.size() == 1U);
+  for (const FabricPath& one : paths.front().memory.back().fabrics) {
     if (one.map) BOOST_TEST(one.why_not.find(why) != std::string::npos, one.why_not);
   }
   session.restore(pair.want(0), within(20s)).wait();
