@@ -817,6 +817,34 @@ BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
+BOOST_AUTO_TEST_CASE(predicted_seconds_are_those_of_the_devices) {
+  const Deadline deadline(60s);
+  SessionOptions measured = quick();
+  measured.costs.emplace();
+  measured.costs->set("local", MemoryKind::cuda, Way::local, {.bytes_per_second = 1e6});
+  for (const bool calibrated : {false, true}) {
+    Pair pair(calibrated ? measured : quick());
+    pair.devices->set_peak(2e9);
+    const auto bytes = static_cast<double>(pair.publish(0).bytes());
+    const auto seconds = [&](Session& session, int place) {
+      RestoreOptions options = within(20s);
+      options.bind_only = true;
+      Restore restore = session.restore(pair.want(place), options);
+      restore.wait();
+      return restore.report().peers.at(0).predicted_seconds;
+    };
+    const auto near = boost::test_tools::tolerance(1e-6);
+    constexpr double launch_and_run = 20e-6 + 1e-9;
+    BOOST_TEST(seconds(pair.source, 0) == (calibrated ? bytes / 1e6 : launch_and_run + bytes / 1e9), near);
+    BOOST_TEST(seconds(pair.source, 1) == (calibrated ? bytes / 1e6 : launch_and_run + bytes / 20e9), near);
+    // From elsewhere it is not what the host's memory costs, either.
+    if (!maps_devices()) {
+      const WayCost host = CostModel().at("tcp", MemoryKind::host, Way::packed);
+      BOOST_TEST(seconds(pair.reader, 1) == 20e-6 + host.seconds(pair.held->bytes(), 1), near);
+    }
+  }
+}
+
 // The columns that are wanted lie apart by as much as they are wide.
 BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_way_that_the_fabric_has,
                      boost::unit_test::data::make({"mapped", "read", "over_read", "straight", "packed"}) *
