@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <mutex>
 #include <system_error>
+#include <utility>
 
 #include "session/control/bootstrap.hpp"
 #include "session/control/stored_rendezvous.hpp"
@@ -36,9 +38,10 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   using Clock = std::chrono::steady_clock;
 
   SessionState(Bootstrap bootstrap, const SessionOptions& options);
-  ~SessionState() { stop(); }
+  ~SessionState() { stop(Clock::now()); }
 
-  void stop();
+  /// `until`: how long to wait for an exchange that is running.
+  void stop(Clock::time_point until);
   std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes, MemoryKind kind, int device);
   std::shared_ptr<RegistrationState> register_memory(const View& view);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options);
@@ -52,7 +55,9 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::vector<PeerPath> paths(const std::string& from, Duration timeout);
   void close(Duration timeout);
   [[nodiscard]] SessionUsage usage() const;
-  [[nodiscard]] Loop& running() const;
+  /// The loop, which calls under way keep when the session is closed meanwhile. Errors: throws Error{invalid_argument} when it
+  /// is closed, or another process's.
+  [[nodiscard]] std::shared_ptr<Loop> running() const;
 
   const Bootstrap bootstrap;
   std::shared_ptr<Fabrics> fabrics;     // owners: see RegisteredMemory
@@ -65,9 +70,11 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::shared_ptr<PublicationState> describe_publication(const Catalog& held, const PublishOptions& options);
   void refuse_aliasing(const Catalog& wanted);
   void abandon();
+  /// Null where running() throws.
+  [[nodiscard]] std::shared_ptr<Loop> open_loop() const;
 
   support::OwningProcess owner_;
-  std::unique_ptr<Loop> loop_;  // before core_: the core lives on it
+  std::shared_ptr<Loop> loop_;  // before core_: the core lives on it; owners: see running(); guarded by mutex_
   std::unique_ptr<Core> core_;  // loop thread only
   std::atomic<std::uint64_t> next_generation_{1};
   std::atomic<std::uint64_t> next_exchange_{1};
@@ -77,7 +84,7 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::optional<Catalog> checked_;                          // the last that was found apart; guarded by mutex_
   std::vector<std::uint64_t> checked_beside_;               // from publications of these generations; likewise
   bool rounds_unasked_ = false;                             // nobody has named transports
-  std::mutex exchange_mutex_;
+  std::timed_mutex exchange_mutex_;
   KeptGroup kept_group_;  // guarded by exchange_mutex_
 };
 
@@ -122,6 +129,25 @@ Bootstrap named(Bootstrap bootstrap) {
   return bootstrap;
 }
 
+/// A restore that has not begun: it ends with its session when its turn does not come.
+class PostedRestore {
+ public:
+  PostedRestore(std::shared_ptr<detail::RestoreState> state, std::shared_ptr<GroupedHandover> grouped)
+      : state_(std::move(state)), grouped_(std::move(grouped)) {}
+  ~PostedRestore() {
+    if (!state_) return;
+    state_->finish({}, {}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed")));
+    if (grouped_) grouped_->stop();
+  }
+  PostedRestore(const PostedRestore&) = delete;
+  PostedRestore& operator=(const PostedRestore&) = delete;
+  void begins() { state_.reset(); }
+
+ private:
+  std::shared_ptr<detail::RestoreState> state_;  // owners: see RestoreRun, as the next
+  std::shared_ptr<GroupedHandover> grouped_;
+};
+
 std::optional<Way> way_of_environment() {
   const char* name = std::getenv("SHARDWIRE_WAY");
   if (name == nullptr || *name == '\0') return std::nullopt;
@@ -164,7 +190,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   hello.host = host_identity();
   hello.run_id = bootstrap.run_id;
 
-  loop_ = std::make_unique<Loop>();
+  loop_ = std::make_shared<Loop>();
   setup.options = std::move(settings);
   const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
   auto outcome = joined->get_future();
@@ -208,38 +234,52 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
       stored->put(rendezvous, left());
     }
   } catch (...) {
-    stop();
+    stop(Clock::now());
     throw;
   }
   join_seconds_ = std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-void SessionState::stop() {
-  if (!loop_) return;
+void SessionState::stop(Clock::time_point until) {
   if (!owner_.is_this()) return abandon();
-  loop_->call([this] { core_.reset(); });
-  loop_.reset();
-  const std::lock_guard no_exchange(exchange_mutex_);  // one that is running ends, since it can ask nobody any more
-  kept_group_ = {};
+  std::shared_ptr<Loop> ended;  // owners: see running()
+  {
+    const std::lock_guard lock(mutex_);
+    ended = std::exchange(loop_, nullptr);
+  }
+  if (!ended) return;
+  ended->end([this] { core_.reset(); });
+  // One that is running ends, since it can ask nobody any more, but for what it waits for of the caller's. Then its group is
+  // given up with this.
+  const std::unique_lock no_exchange(exchange_mutex_, until);
+  if (no_exchange) kept_group_ = {};
 }
 
 // Threads, locks and the fabrics are the parent's: nothing of theirs can be ended here.
 void SessionState::abandon() {
+  if (!loop_) return;
   static_cast<void>(core_.release());
-  static_cast<void>(loop_.release());
+  static_cast<void>(new auto(std::move(loop_)));
   static_cast<void>(new auto(std::move(fabrics)));
   static_cast<void>(new auto(std::move(memory)));
   static_cast<void>(new auto(std::move(kept_group_)));
 }
 
-Loop& SessionState::running() const {
+std::shared_ptr<Loop> SessionState::open_loop() const {
+  if (!owner_.is_this()) return nullptr;  // a lock may be another thread's for ever
+  const std::lock_guard lock(mutex_);
+  return loop_;
+}
+
+std::shared_ptr<Loop> SessionState::running() const {
   if (!owner_.is_this()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the session is that of process {}, which has forked: this process has to join by itself",
                             owner_.id()));
   }
-  if (!loop_) throw Error(ErrorCode::invalid_argument, "the session is closed");
-  return *loop_;
+  auto found = open_loop();
+  if (!found) throw LoopEnded();
+  return found;
 }
 
 std::shared_ptr<RegisteredMemory> SessionState::allocate(ByteCount bytes, MemoryKind kind, int device) {
@@ -259,23 +299,23 @@ std::shared_ptr<RegistrationState> SessionState::register_memory(const View& vie
 }
 
 std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options) {
-  Loop& loop = running();
+  const auto loop = running();
   const auto publication = describe_publication(held, options);
   list(publication);
-  loop.call([&] { core_->publish(publication); });
+  loop->call([&] { core_->publish(publication); });
   return publication;
 }
 
 std::vector<int> SessionState::replace(const std::shared_ptr<PublicationState>& old,
                                        const PublicationState::Update& update,
                                        std::shared_ptr<PublicationState>& fresh) {
-  Loop& loop = running();
+  const auto loop = running();
   const PublishOptions options{.name = old->name, .step = update.step, .snapshot = update.snapshot};
   const auto publication = describe_publication(update.held, options);
   check_update(*old, *publication);
   list(publication);
   const auto readers = std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
-  loop.call([&] {
+  loop->call([&] {
     core_->replace(old, publication, update.timeout,
                    [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
   });
@@ -293,14 +333,14 @@ void SessionState::list(const std::shared_ptr<PublicationState>& publication) {
 
 // On the caller's thread.
 void SessionState::copy_and_wait(std::vector<memory::QueuedCopy> copies) {
-  Loop& loop = running();
-  if (loop.is_current()) {
+  const auto loop = running();
+  if (loop->is_current()) {
     throw Error(ErrorCode::unsupported,
                 "device memory cannot be read or written from within a callback of the session");
   }
   // owners: this call and the batch's completion
   const auto outcome = std::make_shared<std::promise<std::exception_ptr>>();
-  loop.call([&] {
+  loop->call([&] {
     core_->copies().submit(on_devices(std::move(copies)),
                            [outcome](const memory::CopyResult& result) { outcome->set_value(result.error); });
   });
@@ -336,12 +376,17 @@ std::shared_ptr<PublicationState> SessionState::describe_publication(const Catal
                          self = std::weak_ptr<PublicationState>(publication)](Duration timeout) -> std::vector<int> {
     const auto state = session.lock();
     const auto own = self.lock();
-    if (!state || !own || !state->loop_ || !state->owner_.is_this()) return {};
+    const auto loop = state ? state->open_loop() : nullptr;
+    if (!loop || !own) return {};
     const auto readers =
         std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
-    state->loop_->call([&] {
-      state->core_->withdraw(own, timeout, [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
-    });
+    try {
+      loop->call([&] {
+        state->core_->withdraw(own, timeout, [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
+      });
+    } catch (const LoopEnded&) {
+      return {};
+    }
     auto left = readers->get_future().get();
     own->retired = true;
     return left;
@@ -384,7 +429,7 @@ void SessionState::refuse_aliasing(const Catalog& wanted) {
 
 std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing,
                                                     std::shared_ptr<GroupedHandover> grouped) {
-  Loop& loop = running();
+  const auto loop = running();
   const auto began = Clock::now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   TensorPlaces places = places_of(wanted);
@@ -397,19 +442,25 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
       std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
   state->cancel = [session = weak_from_this(), run, weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
-    if (!owner || !owner->loop_ || !owner->owner_.is_this()) return;
-    owner->loop_->call([&] {
-      const auto still = weak.lock();
-      if (!still || still->done() || *run == nullptr) return;
-      (*run)->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
-    });
+    const auto open = owner ? owner->open_loop() : nullptr;
+    if (!open) return;
+    try {
+      open->call([&] {
+        const auto still = weak.lock();
+        if (!still || still->done() || *run == nullptr) return;
+        (*run)->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
+      });
+    } catch (const LoopEnded&) {  // and the restore with it
+    }
   };
   const double join_seconds = join_seconds_.exchange(0);
   // Of an exchange nobody publishes a second time.
   const auto withdrawal =
       aliasing == Aliasing::refused ? RestoreRun::Withdrawal::plans_anew : RestoreRun::Withdrawal::ends;
-  loop.post([this, state, run, wanted, places = std::move(places), options = std::move(options), withdrawal, began,
-             join_seconds, grouped = std::move(grouped)] {
+  const auto posted = std::make_shared<PostedRestore>(state, grouped);  // owners: this call and the task
+  loop->post([this, state, run, wanted, places = std::move(places), options = std::move(options), withdrawal, began,
+              join_seconds, grouped = std::move(grouped), posted] {
+    posted->begins();
     auto made =
         std::make_unique<RestoreRun>(*core_, state, wanted, places, options, withdrawal, began, join_seconds, grouped);
     *run = made.get();
@@ -419,9 +470,15 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
 }
 
 ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
+  const auto began = Clock::now();
+  const std::unique_lock one_at_a_time(exchange_mutex_, options.deadline);
   ExchangeCalls calls;
   calls.member = bootstrap.rank;
-  calls.number = next_exchange_++;
+  calls.number =
+      next_exchange_++;  // in the order in which they run, and of one that has no time left too: others count it
+  if (!one_at_a_time) {
+    throw Error(ErrorCode::timed_out, "another exchange of this session was not over by the deadline of this one");
+  }
   calls.gather = [this](const std::string& name, Bytes value, Duration timeout) {
     return gather(name, std::move(value), timeout);
   };
@@ -439,25 +496,27 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   calls.restore = [this](const Catalog& catalog, RestoreOptions how, std::shared_ptr<GroupedHandover> grouped) {
     return Restore(restore(catalog, std::move(how), Aliasing::checked_before, std::move(grouped)));
   };
-  calls.post = [this](std::function<void()> task) { running().post(std::move(task)); };
+  calls.post = [this](std::function<void()> task) { running()->post(std::move(task)); };
   calls.departed = [this] {
-    return running().call([this] {
+    return running()->call([this] {
       std::vector<int> gone;
       for (const auto& [member, presence] : core_->directory().departed()) gone.push_back(member);
+      if (core_->membership().lost() != nullptr && bootstrap.rank != 0) gone.push_back(0);  // who tells of the others
       return gone;
     });
   };
   calls.way = options.way ? options.way : way_of_environment();
   calls.rounds_unasked = rounds_unasked_;
-  const std::lock_guard one_at_a_time(exchange_mutex_);
   calls.kept = &kept_group_;
-  return shardwire::exchange(held, wanted, options, calls);
+  ExchangeOptions left = options;
+  left.deadline -= Clock::now() - began;
+  return shardwire::exchange(held, wanted, left, calls);
 }
 
 std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
   const auto result =
       std::make_shared<std::promise<std::vector<Bytes>>>();  // owners: this call and the core's callback
-  running().call([&] {
+  running()->call([&] {
     core_->membership().gather(name, value, timeout,
                                [result](std::vector<Bytes> values, const std::exception_ptr& error) {
                                  if (error) {
@@ -472,7 +531,7 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
 
 std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {
   const auto result = std::make_shared<std::promise<std::vector<PeerPath>>>();  // owners: as of gather()
-  running().call([&] {
+  running()->call([&] {
     core_->start(std::make_unique<PathSurvey>(*core_, from, timeout,
                                               [result](std::vector<PeerPath> paths, const std::exception_ptr& error) {
                                                 if (error) {
@@ -487,19 +546,23 @@ std::vector<PeerPath> SessionState::paths(const std::string& from, Duration time
 
 SessionUsage SessionState::usage() const {
   const auto registration = memory->registration();
-  return running().call([&] {
+  return running()->call([&] {
     return SessionUsage{core_->publisher().staging_budget_bytes(), core_->publisher().staging_peak_bytes(),
                         registration.bytes, registration.seconds, core_->copies().pinned_bytes()};
   });
 }
 
 void SessionState::close(Duration timeout) {
-  if (!loop_ || !owner_.is_this()) return;
+  const auto open = open_loop();
+  if (!open) return;
   const auto deadline = Clock::now() + timeout;
   for (const auto& publication : published())
     publication->retire(std::max(Duration::zero(), Duration(deadline - Clock::now())));
-  loop_->call([this] { core_->leave(); });
-  stop();
+  try {
+    open->call([this] { core_->leave(); });
+  } catch (const LoopEnded&) {  // another thread closes it as well
+  }
+  stop(deadline);
 }
 
 }  // namespace detail
@@ -509,7 +572,7 @@ void SessionState::close(Duration timeout) {
 Session::Session(std::shared_ptr<detail::SessionState> state) : state_(std::move(state)) {
 }
 Session::~Session() {
-  if (state_) state_->stop();
+  if (state_) state_->stop(std::chrono::steady_clock::now());
 }
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept {

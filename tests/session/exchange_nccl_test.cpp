@@ -40,6 +40,8 @@ class Ring {
   Extents shape{128, 96};
   Layout target = Layout::chunk(1, member_count);
   bool one_on_host = false;  // member 1 has no device memory
+  bool only_0_wants = false;
+  std::function<void(int rank, Session&)> while_exchanging;  // on a thread of its own
   std::array<std::optional<ExchangeResult>, member_count> results;
   std::array<std::optional<Error>, member_count> errors;
 
@@ -53,8 +55,12 @@ class Ring {
       Tensor device(*this, "w", rank, one_on_host && rank == 1 ? memory::on_host : rank);
       std::optional<Tensor> host;
       if (host_tensor) host.emplace(*this, "h", rank, memory::on_host);
-      for (int i = 0; i < times; ++i) exchange(session, rank, device, host, static_cast<std::uint64_t>(i + 1));
-      session.gather("end", {}, 20s);
+      {
+        std::jthread beside;
+        if (while_exchanging) beside = std::jthread([&] { while_exchanging(rank, session); });
+        for (int i = 0; i < times; ++i) exchange(session, rank, device, host, static_cast<std::uint64_t>(i + 1));
+      }
+      if (!while_exchanging) session.gather("end", {}, 20s);
     });
   }
   [[nodiscard]] const RestoreReport& report(int rank) const { return results[static_cast<std::size_t>(rank)]->report; }
@@ -66,6 +72,7 @@ class Ring {
     Tensor(Ring& of, const std::string& name, int rank, int on)
         : ring(of),
           place(on),
+          wants(rank == 0 || !of.only_0_wants),
           spec{{name, "exp_avg"}, DType::f32, ring.shape},
           held(spec, Layout::chunk(0, member_count), Rank{rank}),
           wanted(spec, ring.target, Rank{rank}) {
@@ -78,20 +85,23 @@ class Ring {
       if (place != memory::on_host) ring.devices->write(held_at, std::span(held.data(), held.size_bytes()));
     }
     std::size_t wrong(std::uint64_t seed) {
+      if (!wants) return 0;
       if (place != memory::on_host) {
         const auto bytes = ring.devices->read(wanted_at, wanted.size_bytes());
         std::copy(bytes.begin(), bytes.end(), wanted.data());
       }
       return wanted.wrong(seed);
     }
-    void add_to(Catalog& has, Catalog& wants) {
+    void add_to(Catalog& has, Catalog& wanting) {
       has.add(spec, Layout::chunk(0, member_count),
               {.data = held_at == nullptr ? held.data() : held_at, .device = place});
-      wants.add(spec, ring.target, {.data = wanted_at == nullptr ? wanted.data() : wanted_at, .device = place});
+      if (!wants) return;
+      wanting.add(spec, ring.target, {.data = wanted_at == nullptr ? wanted.data() : wanted_at, .device = place});
     }
 
     Ring& ring;
     int place;
+    bool wants;
     TensorSpec spec;
     TestShard held;
     TestShard wanted;
@@ -320,6 +330,69 @@ BOOST_AUTO_TEST_CASE(a_member_that_never_comes_to_the_rounds_ends_all_by_the_dea
     }
     BOOST_TEST(FakeNccl::instance().aborts() == 2);
   }
+}
+
+// Member 0 serves the rendezvous, so nobody is left who could tell the other one.
+BOOST_AUTO_TEST_CASE(a_session_that_is_closed_in_the_middle_of_rounds_ends_them_for_all) {
+  const Deadline deadline(60s);
+  const auto began = std::chrono::steady_clock::now();
+  Ring ring({.rounds_hang = true});
+  ring.only_0_wants = true;
+  ring.while_exchanging = [](int rank, Session& session) {
+    const auto in_rounds = [] { return FakeNccl::instance().made() == member_count; };
+    if (rank == 0 && run_until([] { std::this_thread::sleep_for(1ms); }, in_rounds, 10s)) session.close(500ms);
+  };
+  ring.run();
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 8s));
+  BOOST_TEST((ring.error(0).code() == ErrorCode::invalid_argument), ring.error(0).what());
+  BOOST_TEST(says(ring.error(0), "the session is closed"), ring.error(0).what());
+  BOOST_TEST((ring.error(1).code() == ErrorCode::peer_lost), ring.error(1).what());
+  BOOST_TEST(says(ring.error(1), "member 0 is gone"), ring.error(1).what());
+  BOOST_TEST(FakeNccl::instance().aborts() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_session_is_closed_in_time_while_its_exchange_waits_for_the_caller) {
+  const Deadline deadline(30s);
+  UsedNccl devices;
+  void* const never = devices->make_event();
+  Session session = Session::join(member(0, 1, free_port()), quick());
+  Catalog held(Rank{0}, 1);
+  Catalog wanted(Rank{0}, 1);
+  wanted.add({{"w", "exp_avg"}, DType::f32, {100}}, Layout::replicated(),
+             {.data = devices->take(0, 400), .device = 0, .ready_event = never});
+  std::optional<Error> error;
+  std::thread caller([&] { error = failure_of([&] { session.exchange(held, wanted); }); });
+  std::this_thread::sleep_for(200ms);
+  const auto began = std::chrono::steady_clock::now();
+  session.close(200ms);
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 5s));
+  devices->fire(never);
+  caller.join();
+  BOOST_TEST((error->code() == ErrorCode::invalid_argument), error->what());
+}
+
+// Members count exchanges, so each runs under the number that is its turn's.
+BOOST_AUTO_TEST_CASE(exchanges_of_several_threads_run_one_after_the_other) {
+  const Deadline deadline(60s);
+  const auto port = free_port();
+  on_members(member_count, [&](int rank) {
+    Session session = Session::join(member(rank, member_count, port), quick());
+    const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {member_count}};
+    on_members(4, [&](int) {
+      for (int i = 0; i < 25; ++i) {
+        TestShard from(spec, Layout::chunk(0, member_count), Rank{rank});
+        TestShard to(spec, Layout::replicated(), Rank{rank});
+        from.fill(7);
+        Catalog held(Rank{rank}, member_count);
+        Catalog wanted(Rank{rank}, member_count);
+        from.add_to(held);
+        to.add_to(wanted);
+        session.exchange(held, wanted, {.deadline = 10s});
+        require(to.wrong(7) == 0, "both parts are there");
+      }
+    });
+    session.gather("end", {}, 20s);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_group_that_has_failed_is_not_kept) {

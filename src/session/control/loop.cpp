@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "session/control/uv_error.hpp"
 
@@ -17,10 +18,16 @@ Loop::Loop() : input_(64 * 1024) {
            "uv_async_init");
   wake_.data = this;
   thread_ = std::thread([this] { run(); });
+  id_ = thread_.get_id();
 }
 
 Loop::~Loop() {
-  post([this] {
+  if (thread_.joinable()) end();
+}
+
+void Loop::end(std::function<void()> last) {
+  post([this, last = std::move(last)] {
+    if (last) last();
     stopping_ = true;
     uv_stop(&loop_);
   });
@@ -33,10 +40,9 @@ uv_buf_t Loop::input_of(const uv_loop_t& loop) {
 }
 
 void Loop::post(std::function<void()> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-  }
+  const std::lock_guard lock(mutex_);
+  if (ended_) return;
+  tasks_.push_back(std::move(task));
   uv_async_send(&wake_);
 }
 
@@ -46,7 +52,9 @@ void Loop::drain() {
     const std::lock_guard lock(mutex_);
     tasks.swap(tasks_);
   }
-  for (auto& task : tasks) task();
+  for (auto& task : tasks) {
+    if (!stopping_) task();
+  }
 }
 
 void Loop::run() {
@@ -57,7 +65,11 @@ void Loop::run() {
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&blocked, own);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   while (!stopping_) uv_run(&loop_, UV_RUN_DEFAULT);
-  drain();
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;  // nobody wakes it any more
+  }
+  drain();  // of what nobody runs any more
   // Owners are gone by now; what is left is the wake-up handle and handles whose close callbacks are due.
   uv_close(reinterpret_cast<uv_handle_t*>(&wake_), nullptr);
   while (uv_run(&loop_, UV_RUN_DEFAULT) != 0) {
