@@ -120,7 +120,10 @@ struct ExchangeOptions {
   std::optional<Way> way{};
   /// An ncclComm_t of all members that have device memory here, in their order, which rounds of NCCL are to use instead of one of
   /// our own; on all of these members, or on none. It is neither aborted nor destroyed. Of the NCCL that the process loads as
-  /// libnccl.so.2, with nothing of it under way. Of one that blocks, the deadline does not hold while NCCL waits for other members.
+  /// libnccl.so.2, with nothing of it under way; Error{unsupported} where NCCL is off here. Not used where nothing goes in rounds: where
+  /// all have direct paths, or the session's transports are named and no member forces Way::grouped.
+  /// It may block, but who gives up in the middle of a round cannot end it then: 10 s after the deadline the exchange fails, and its
+  /// memory may be written until the program aborts the communicator.
   /// PyTorch's is `group._get_backend(torch.device("cuda"))._comm_ptr()`, which is 0 before the group's first collective.
   void* communicator = nullptr;
 };

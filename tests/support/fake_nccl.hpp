@@ -43,6 +43,7 @@ struct Communicator {
   int size = 0;
   int rank = 0;
   int device = 0;
+  bool blocking = false;
   int polls_left = 0;  // that still say "in progress"
   void* stream = nullptr;
   std::vector<std::shared_ptr<test::FakeOperation>> operations;  // owners: this, the stream and the peer's table
@@ -112,6 +113,11 @@ class FakeNccl {
   [[nodiscard]] int elsewhere() {
     const std::lock_guard lock(mutex_);
     return elsewhere_;
+  }
+  /// Threads that are in the end of a group, of a communicator that blocks.
+  [[nodiscard]] int blocked() {
+    const std::lock_guard lock(mutex_);
+    return blocked_;
   }
   [[nodiscard]] int destroyed() {
     const std::lock_guard lock(mutex_);
@@ -197,13 +203,14 @@ class FakeNccl {
   void check_device(const Communicator& communicator) {
     if (current_device() != communicator.device) ++elsewhere_;
   }
-  int init(Communicator** out, int size, transport::nccl::UniqueId id, int rank) {
+  int init(Communicator** out, int size, transport::nccl::UniqueId id, int rank, bool blocking) {
     const std::lock_guard lock(mutex_);
-    *out = new Communicator{id, size, rank, current_device(), faults_.polls, nullptr, {}};
+    *out = new Communicator{id, size, rank, current_device(), blocking, blocking ? 0 : faults_.polls, nullptr, {}};
     communicators_.insert(*out);
     ++made_;
     if (rank != faults_.absent_rank) joined_[id.bytes].insert(rank);
-    return faults_.init_result != 0 ? faults_.init_result : transport::nccl::in_progress;
+    if (faults_.init_result != 0) return faults_.init_result;
+    return blocking ? transport::nccl::success : transport::nccl::in_progress;
   }
   int state_of(Communicator& communicator) {
     const std::lock_guard lock(mutex_);
@@ -215,13 +222,16 @@ class FakeNccl {
     const bool busy = std::ranges::any_of(communicator.operations, [](const auto& one) { return !one->over; });
     return busy ? faults_.round_state : 0;
   }
+  // Where one of them blocks, it returns once all sides of the group have met.
   int end_group() {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    std::vector<std::shared_ptr<FakeOperation>> awaited;
     for (Posted& posted : group()) {
       Communicator& communicator = *posted.communicator;
       check_device(communicator);
       if (communicator.stream == nullptr) check_settled(&communicator);
-      communicator.polls_left = faults_.polls;
+      communicator.polls_left = communicator.blocking ? 0 : faults_.polls;
+      if (communicator.blocking) awaited.push_back(posted.operation);
       communicator.stream = posted.stream;
       std::erase_if(communicator.operations, [](const auto& one) { return one->over; });
       communicator.operations.push_back(posted.operation);
@@ -234,7 +244,16 @@ class FakeNccl {
       meet(waiting);
     }
     group().clear();
-    return transport::nccl::in_progress;
+    if (awaited.empty()) return transport::nccl::in_progress;
+    ++blocked_;
+    const auto met = [](const auto& operation) { return operation->over; };
+    while (!released_ && !std::ranges::all_of(awaited, met)) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
+    --blocked_;
+    return transport::nccl::success;
   }
   [[nodiscard]] std::byte* behind(const std::byte* address) const {
     return behind_ ? behind_(address) : const_cast<std::byte*>(address);
@@ -291,8 +310,9 @@ class FakeNccl {
     };
     api.init = [](Communicator** out, int size, transport::nccl::UniqueId id, int rank,
                   transport::nccl::Config* config) {
-      const bool fits = config->size == 48 && config->magic == 0xcafebeef && config->blocking == 0;
-      return fits ? instance().init(out, size, id, rank) : static_cast<int>(transport::nccl::invalid_argument);
+      const bool fits = config->size == 48 && config->magic == 0xcafebeef && config->blocking >= 0;
+      return fits ? instance().init(out, size, id, rank, config->blocking == 1)
+                  : static_cast<int>(transport::nccl::invalid_argument);
     };
     api.finalize = [](Communicator*) { return static_cast<int>(transport::nccl::in_progress); };
     api.destroy = [](Communicator* communicator) {
@@ -352,6 +372,7 @@ class FakeNccl {
   int made_ = 0;
   int aborts_ = 0;
   int destroyed_ = 0;
+  int blocked_ = 0;
   bool released_ = false;
 };
 

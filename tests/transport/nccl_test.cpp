@@ -3,6 +3,7 @@
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,11 +23,17 @@ constexpr MemoryPlace on_device{MemoryKind::cuda, 0};
 
 /// Two members, and a round that brings bytes from 0 to 1.
 struct Couple {
-  explicit Couple(const FakeNcclFaults& faults = {}, const nccl::Bounds& bounds = {}) {
-    FakeNccl::instance().reset(faults);
+  /// `communicators`: of the caller.
+  explicit Couple(const FakeNcclFaults& faults = {}, const nccl::Bounds& bounds = {},
+                  const std::array<nccl::Communicator*, 2>& communicators = {}) {
+    if (communicators[0] == nullptr) FakeNccl::instance().reset(faults);
     for (int rank = 0; rank < 2; ++rank) {
-      members.push_back(nccl::open_with({.id = id, .rank = rank, .size = 2, .device = 0}, FakeNccl::api(),
-                                        std::make_shared<FakeNcclDevices>(), bounds));
+      members.push_back(nccl::open_with({.id = id,
+                                         .rank = rank,
+                                         .size = 2,
+                                         .device = 0,
+                                         .communicator = communicators[static_cast<std::size_t>(rank)]},
+                                        FakeNccl::api(), std::make_shared<FakeNcclDevices>(), bounds));
     }
   }
   ~Couple() {
@@ -55,6 +62,21 @@ struct Couple {
   std::vector<std::unique_ptr<Collective>> members;
   std::array<RoundResult, 2> results;
 };
+
+/// Of a caller whose calls block, as PyTorch's do.
+std::array<nccl::Communicator*, 2> blocking_communicators(const FakeNcclFaults& faults) {
+  FakeNccl::instance().reset(faults);
+  std::array<nccl::Communicator*, 2> made{};
+  nccl::UniqueId id;
+  FakeNccl::api().unique_id(&id);
+  nccl::Config config;
+  config.blocking = 1;
+  for (int rank = 0; rank < 2; ++rank) {
+    FakeNccl::with_device(0,
+                          [&] { FakeNccl::api().init(&made[static_cast<std::size_t>(rank)], 2, id, rank, &config); });
+  }
+  return made;
+}
 
 bool failed_with(const RoundResult& result, ErrorCode code) {
   return result.done && result.outcome && result.outcome->code == code;
@@ -92,6 +114,7 @@ BOOST_AUTO_TEST_CASE(a_group_that_cannot_be_made_is_refused_at_once) {
     return e.code() == ErrorCode::transport_failed &&
            std::string(e.what()).find("what the fake was told to say") != std::string::npos;
   });
+  BOOST_TEST(FakeNccl::instance().aborts() == 1);  // and no thread is at it any more
 }
 
 BOOST_AUTO_TEST_CASE(a_group_that_fails_while_it_is_made_ends_the_first_round) {
@@ -217,6 +240,33 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_has_to_fit_and_stays_his) {
   FakeNccl::api().destroy(own);
 }
 
+BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_that_blocks_holds_nobody_up) {
+  const Deadline deadline(30s);
+  for (const bool hangs : {false, true}) {
+    const auto communicators = blocking_communicators({.rounds_hang = hangs});
+    Couple couple({}, {.abort = 200ms}, communicators);
+    const auto began = Clock::now();
+    couple.post();
+    BOOST_TEST(couple.until_both_done(hangs ? 50ms : 10s) == !hangs);
+    BOOST_TEST((couple.in == couple.out) == !hangs);
+    for (const auto& member : couple.members) member->abort();
+    BOOST_REQUIRE(couple.until_both_done());
+    BOOST_TEST((Clock::now() - began < 5s));
+    BOOST_TEST(couple.members[0]->is_stuck() == hangs);
+    if (hangs) {
+      BOOST_TEST(failed_with(couple.results[0], ErrorCode::cancelled));
+      BOOST_TEST(couple.results[0].outcome->message.find("may still write") != std::string::npos);
+    }
+    couple.members.clear();
+    BOOST_TEST(FakeNccl::instance().blocked() == (hangs ? 2 : 0));
+    FakeNccl::instance().release();
+    BOOST_REQUIRE(
+        run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().blocked() == 0; }, 5s));
+    BOOST_TEST(FakeNccl::instance().aborts() == 0);
+    for (nccl::Communicator* const own : communicators) FakeNccl::api().destroy(own);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_is_no_library_of_nccl_says_why) {
   const nccl::FoundApi absent = nccl::load_api("libshardwire-there-is-none.so.2");
   BOOST_TEST(absent.api == nullptr);
@@ -225,6 +275,20 @@ BOOST_AUTO_TEST_CASE(what_is_no_library_of_nccl_says_why) {
   BOOST_TEST(other.api == nullptr);
   BOOST_TEST(other.why_not.find("says no version") != std::string::npos);
   BOOST_TEST(nccl::version_text(21803) == "2.18.3");
+}
+
+BOOST_AUTO_TEST_CASE(a_library_that_is_old_or_lacks_something_says_so) {
+  const char* const file = std::getenv("TEST_OTHER_NCCL");
+  BOOST_REQUIRE(file != nullptr);
+  ::setenv("TEST_NCCL_VERSION", "21705", 1);
+  const nccl::FoundApi old = nccl::load_api(file);
+  BOOST_TEST(old.api == nullptr);
+  BOOST_TEST(old.why_not == "NCCL 2.17.5 is too old: 2.18.0 or newer is needed");
+  ::setenv("TEST_NCCL_VERSION", "21803", 1);
+  const nccl::FoundApi bare = nccl::load_api(file);
+  BOOST_TEST(bare.api == nullptr);
+  BOOST_TEST(bare.why_not.find("it has no ncclGetUniqueId") != std::string::npos, bare.why_not);
+  ::unsetenv("TEST_NCCL_VERSION");
 }
 
 // A pointer does not say which of them it is of.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -82,6 +83,35 @@ void call_on(memory::DeviceRuntime& runtime, int device, Call call) {
   }
 }
 
+/// A group of sends and receives on its way to NCCL.
+struct Posting {
+  int result = success;
+  const char* call = "ncclGroupEnd";  // that has said it
+  std::atomic<bool> over = false;     // nothing of this changes any more
+};
+
+void post_group(const Api& api, std::span<const GroupSend> sends, std::span<const GroupReceive> receives,
+                Communicator* communicator, void* stream, Posting& posting) {
+  const auto note = [&](int result, const char* call) {
+    if (result == success || result == in_progress || posting.result != success) return;
+    posting.result = result;
+    posting.call = call;
+  };
+  note(api.group_start(), "ncclGroupStart");
+  if (posting.result != success) return;
+  for (const GroupSend& send : sends) {
+    note(api.send(send.memory.address, static_cast<std::size_t>(send.memory.bytes), type_of_bytes, send.to,
+                  communicator, stream),
+         "ncclSend");
+  }
+  for (const GroupReceive& receive : receives) {
+    note(api.receive(receive.memory.address, static_cast<std::size_t>(receive.memory.bytes), type_of_bytes,
+                     receive.from, communicator, stream),
+         "ncclRecv");
+  }
+  note(api.group_end(), "ncclGroupEnd");  // also after an error: a group that stays open takes in whatever comes next
+}
+
 Fault fault_of(const Error& error) {
   return {error.code(), error.what()};
 }
@@ -141,6 +171,7 @@ class NcclCollective final : public Collective {
         if (under_way_) launch();
         return true;
       case State::idle: return false;
+      case State::posting: return posted();
       case State::launching:
         if (!settled()) return false;
         enter(State::running);
@@ -159,7 +190,8 @@ class NcclCollective final : public Collective {
   [[nodiscard]] int event_descriptor() const override { return shared_->wakeup.descriptor(); }
   bool arm() override {
     shared_->wakeup.forget();
-    return !(landed() || (state_ == State::over && under_way_));
+    const bool posted = state_ == State::posting && posting_->over;
+    return !(posted || landed() || (state_ == State::over && under_way_));
   }
 
   [[nodiscard]] bool is_stuck() const override { return stuck_; }
@@ -174,6 +206,7 @@ class NcclCollective final : public Collective {
   enum class State : std::uint8_t {
     starting,  ///< members meet
     idle,
+    posting,    ///< NCCL is told of a round
     launching,  ///< NCCL has a round, and the stream may not be touched
     running,    ///< the stream has it
     ending,     ///< the communicator is given up, apart
@@ -192,7 +225,10 @@ class NcclCollective final : public Collective {
     runtime_->on_device(device_, [&] { result = api_.init(&communicator_, size_, *unique, rank_, &config); });
     if (result == success || result == in_progress) return;
     const Fault fault = fault_of_result(result, "ncclCommInitRankConfig");
-    if (communicator_ != nullptr) give_up();
+    if (communicator_ != nullptr) {
+      give_up();
+      ending_->wait(bounds_.destroy);  // nobody looks after it any more
+    }
     throw Error(fault.code, fault.message);
   }
 
@@ -252,31 +288,29 @@ class NcclCollective final : public Collective {
       tell(*shared_, std::nullopt);
       return;
     }
-    if (!accept(api_.group_start(), "ncclGroupStart")) return;
+    posting_ = std::make_shared<Posting>();
     launched_ = true;
-    int failed = success;
-    int ended = success;
-    call_on(*runtime_, device_, [&] {
-      failed = post();
-      ended = api_.group_end();  // also after an error: a group that stays open takes in whatever comes next
-    });
-    if (accept(failed, "ncclSend or ncclRecv") && accept(ended, "ncclGroupEnd")) enter(State::launching);
+    enter(State::posting);
+    if (adopted_) return post_apart();
+    call_on(*runtime_, device_,
+            [&] { post_group(api_, sends_, receives_, communicator_, stream_->native(), *posting_); });
+    posting_->over = true;
+    posted();
   }
-  // The first error, else success.
-  [[nodiscard]] int post() const {
-    int failed = success;
-    const auto note = [&](int result) {
-      if (failed == success && result != in_progress) failed = result;
-    };
-    for (const GroupSend& send : sends_) {
-      note(api_.send(send.memory.address, static_cast<std::size_t>(send.memory.bytes), type_of_bytes, send.to,
-                     communicator_, stream_->native()));
-    }
-    for (const GroupReceive& receive : receives_) {
-      note(api_.receive(receive.memory.address, static_cast<std::size_t>(receive.memory.bytes), type_of_bytes,
-                        receive.from, communicator_, stream_->native()));
-    }
-    return failed;
+  // Whether the caller's communicator blocks cannot be asked: then NCCL waits for the other members in here.
+  void post_apart() {
+    const Apart apart([&api = api_, sends = sends_, receives = receives_, communicator = communicator_,
+                       stream = stream_->native(), posting = posting_, shared = shared_, runtime = runtime_,
+                       device = device_] {
+      call_on(*runtime, device, [&] { post_group(api, sends, receives, communicator, stream, *posting); });
+      posting->over = true;
+      shared->wakeup.tell();
+    });
+  }
+  bool posted() {
+    if (!posting_->over) return false;
+    if (accept(posting_->result, posting_->call)) enter(State::launching);
+    return true;
   }
 
   static void tell(Shared& shared, const std::optional<Error>& error) {
@@ -327,7 +361,8 @@ class NcclCollective final : public Collective {
 
   void enter(State state) {
     state_ = state;
-    const bool asks = state == State::starting || state == State::launching || state == State::ending;
+    const bool asks =
+        state == State::starting || state == State::posting || state == State::launching || state == State::ending;
     shared_->wakeup.every(asks ? milliseconds(1) : milliseconds(state == State::running ? 20 : 0));
   }
 
@@ -356,8 +391,10 @@ class NcclCollective final : public Collective {
   }
   /// Of the caller's communicator, which nobody gives up: whether the stream may not be touched yet.
   [[nodiscard]] bool launching() const {
+    if (!launched_ || queued_) return false;
+    if (posting_ && !posting_->over) return true;
     int state = success;
-    return launched_ && !queued_ && api_.async_error(communicator_, &state) == success && state == in_progress;
+    return api_.async_error(communicator_, &state) == success && state == in_progress;
   }
   bool look_after_ending() {
     const bool over = ended();
@@ -377,7 +414,7 @@ class NcclCollective final : public Collective {
       while (!ended() && Clock::now() < ending_until_) std::this_thread::sleep_for(milliseconds(1));
       stuck_ = !ended();
     }
-    if (state_ == State::starting || state_ == State::launching || state_ == State::running) {
+    if (state_ != State::idle && state_ != State::over && state_ != State::ending) {
       fail({ErrorCode::cancelled, "the group is closed"});
       return close();
     }
@@ -419,9 +456,10 @@ class NcclCollective final : public Collective {
   std::vector<GroupSend> sends_;  // of the round that is under way, which may wait for the group
   std::vector<GroupReceive> receives_;
   Completion done_;
-  bool under_way_ = false;  // a round, until its completion runs
-  bool launched_ = false;   // NCCL has it, or part of it
-  bool queued_ = false;     // the stream is to tell when it is past it
+  bool under_way_ = false;            // a round, until its completion runs
+  bool launched_ = false;             // NCCL has it, or part of it
+  std::shared_ptr<Posting> posting_;  // of that; owners: this and a thread that may be left behind
+  bool queued_ = false;               // the stream is to tell when it is past it
   bool aborted_ = false;
   bool stuck_ = false;
   std::optional<Fault> why_;
