@@ -48,6 +48,18 @@ int RestoreRun::worst_path(const Peer& peer) {
   return worst;
 }
 
+bool RestoreRun::lacks_path(const Peer& peer) {
+  if (worst_path(peer) != no_path) return false;
+  for (std::size_t i = 0; i < peer.handles.size(); ++i) {
+    const std::uint32_t region = peer.handles[i].region;
+    for (const int device : peer.targets_of(i)) {
+      const int path = region == wire::no_region ? peer.unregistered_path : path_of(peer, peer.regions[region], device);
+      if (path == no_path && !may_come_in_rounds(peer, i, device)) return true;
+    }
+  }
+  return peer.handles.empty();
+}
+
 int RestoreRun::path_of(const Peer& peer, const SourceRegion& region, int device) {
   int best = no_path;
   for (std::size_t i = 0; i < region.access.size(); ++i) {
@@ -284,7 +296,7 @@ void RestoreRun::take_region_of_none(Peer& peer) {
 
 void RestoreRun::connected(std::size_t index) {
   Peer& peer = peers_[index];
-  if (worst_path(peer) == no_path) {
+  if (lacks_path(peer)) {
     std::string why;
     for (const std::string& one : reasons_against(peer, no_path)) why += "; " + one;
     if (const auto reasons = why_not_direct(peer)) {

@@ -12,21 +12,23 @@
 namespace shardwire {
 
 // None where the source names a kind of memory that is not known here.
-std::optional<int> RestoreRun::device_at_source(const move::Transfer& transfer) const {
-  const Peer& peer = peers_[transfer.peer];
-  const auto tensor = std::ranges::lower_bound(peer.tensors, transfer.held_tensor) - peer.tensors.begin();
-  const wire::TensorHandle& handle = peer.handles[static_cast<std::size_t>(tensor)];
+std::optional<int> RestoreRun::device_at_source(const Peer& peer, std::size_t position) {
+  const wire::TensorHandle& handle = peer.handles[position];
   if (handle.region == wire::no_region) return memory::on_host;
   const auto& place = peer.regions[handle.region].place;
   if (!place) return std::nullopt;
   return place->kind == MemoryKind::cuda ? place->device : memory::on_host;
 }
 
+bool RestoreRun::may_come_in_rounds(const Peer& peer, std::size_t position, int target_device) const {
+  if (!grouped_ || peer.own) return false;
+  const auto source = device_at_source(peer, position);
+  return source && grouped_->carries(peer.record.member, *source, target_device);
+}
+
 bool RestoreRun::may_come_in_rounds(const move::Transfer& transfer) const {
   const Peer& peer = peers_[transfer.peer];
-  if (peer.own) return false;
-  const auto source = device_at_source(transfer);
-  return source && grouped_->carries(peer.record.member, *source, transfer.target_device);
+  return may_come_in_rounds(peer, peer.position_of(transfer.held_tensor), transfer.target_device);
 }
 
 // Mapped, or read by hardware.
@@ -44,9 +46,10 @@ std::string RestoreRun::why_not_in_rounds(const move::Transfer& transfer) const 
     if (*device == GroupedHandover::nowhere) return std::string("no memory");
     return *device == memory::on_host ? "host memory" : fmt::format("memory of device {}", *device);
   };
-  return fmt::format("; from {} there to {} here, and rounds of {} move {} to {}", name(device_at_source(transfer)),
-                     name(transfer.target_device), grouped_->collective(),
-                     name(grouped_->device_of(peers_[transfer.peer].record.member)),
+  const Peer& peer = peers_[transfer.peer];
+  return fmt::format("; from {} there to {} here, and rounds of {} move {} to {}",
+                     name(device_at_source(peer, peer.position_of(transfer.held_tensor))), name(transfer.target_device),
+                     grouped_->collective(), name(grouped_->device_of(peer.record.member)),
                      name(grouped_->device_of(core_.member())));
 }
 

@@ -148,7 +148,7 @@ void RestoreRun::offer_on_device(const move::Transfer& transfer, const TensorKey
   if (peer.sent_by) {
     offer.ways.remove(Way::straight);
     offer.add(Way::packed, core_.fabrics().row(peer.connected[*peer.sent_by].fabric).name);
-  } else if (!offer.ways.has(Way::mapped) && !offer.ways.has(Way::read)) {
+  } else if (!offer.ways.has(Way::mapped) && !offer.ways.has(Way::read) && !may_come_in_rounds(transfer)) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{}: memory of a device is on its way staged through host memory, and no transport that this "

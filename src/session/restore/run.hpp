@@ -153,6 +153,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void connected(std::size_t index);
   void choose_fabrics(Peer& peer);
   [[nodiscard]] int worst_path(const Peer& peer);
+  /// Some of its memory has none, and does not come in rounds either.
+  [[nodiscard]] bool lacks_path(const Peer& peer);
   [[nodiscard]] int path_of(const Peer& peer, const SourceRegion& region, int device);
   void explain_unmapped(Peer& peer);
   [[nodiscard]] std::vector<std::string> reasons_against(const Peer& peer, int best) const;
@@ -202,7 +204,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void move_all();
   void pump();
   // (grouped.cpp)
-  [[nodiscard]] std::optional<int> device_at_source(const move::Transfer& transfer) const;
+  [[nodiscard]] static std::optional<int> device_at_source(const Peer& peer, std::size_t position);
+  [[nodiscard]] bool may_come_in_rounds(const Peer& peer, std::size_t position, int target_device) const;
   [[nodiscard]] bool may_come_in_rounds(const move::Transfer& transfer) const;
   [[nodiscard]] bool has_direct_path(const move::Transfer& transfer, const move::Offer& offer) const;
   [[nodiscard]] std::string why_not_in_rounds(const move::Transfer& transfer) const;
