@@ -34,7 +34,7 @@ void RestoreRun::bind() {
       peer.record = *std::find_if(records.begin(), records.end(),
                                   [&](const auto& one) { return one.layout_rank == to_int(peer.layout_rank); });
     }
-    if (!options_.bind_only) repetition_.choose(options_, wanted_, peers_);
+    if (!options_.bind_only && !grouped_) repetition_.choose(options_, wanted_, peers_);
   } else {
     name_peers();
   }
@@ -137,7 +137,8 @@ void RestoreRun::peer_bound() {
 }
 
 void RestoreRun::bound_all() {
-  if (repetition_.same_transfers(options_, wanted_)) {
+  // Where bytes may come in rounds, all members are asked each time.
+  if (!grouped_ && repetition_.same_transfers(options_, wanted_)) {
     transfers_ = std::move(repetition_.cached()->transfers);
     predictions_ = std::move(repetition_.cached()->predictions);
   } else {

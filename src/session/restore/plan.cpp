@@ -269,6 +269,7 @@ void RestoreRun::make_plan(const std::vector<wire::PublicationRecord>& records, 
 
 // The pieces are those of an earlier restore; values may be new ones.
 void RestoreRun::plan_again(const std::vector<wire::PublicationRecord>& records) {
+  core_.log(LogLevel::debug, "restore of '" + options_.from + "': the plan of an earlier one holds");
   planning_ = std::move(repetition_.cached()->planning);
   planning_->records = records;
   if (needs_values_) {

@@ -38,7 +38,7 @@ RestoreRun::RestoreRun(Core& core, std::shared_ptr<detail::RestoreState> state, 
       progress_(core.loop()),
       needs_values_(wants_values(wanted_)),
       next_request_(first_request()),
-      repetition_(grouped_ ? nullptr : core.restore_cache().take(options_.from, wanted_)) {
+      repetition_(core.restore_cache().take(options_.from, wanted_)) {
   // An address may be another device's by now.
   if (repetition_.cached() != nullptr && repetition_.cached()->places != places_) repetition_.forget();
   const CachedRestore* cached = repetition_.cached();
@@ -305,7 +305,7 @@ void RestoreRun::finish() {
   report_progress(true);
   RestoreReport report = make_report();
   if (grouped_) grouped_->stop();
-  if (!error_ && !grouped_) keep();
+  if (!error_) keep();
   state_->finish(std::move(report), error_ ? std::map<TensorKey, Value>{} : std::move(values_), error_);
   core_.finished(*this);
 }
