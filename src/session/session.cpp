@@ -18,6 +18,7 @@
 #include "session/core.hpp"
 #include "session/exchange/aliasing.hpp"
 #include "session/exchange/exchange.hpp"
+#include "session/exchange/news.hpp"
 #include "session/handle.hpp"
 #include "session/memory_check.hpp"
 #include "session/path_survey.hpp"
@@ -497,13 +498,13 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
     return Restore(restore(catalog, std::move(how), Aliasing::checked_before, std::move(grouped)));
   };
   calls.post = [this](std::function<void()> task) { running()->post(std::move(task)); };
-  calls.departed = [this] {
-    return running()->call([this] {
-      std::vector<int> gone;
-      for (const auto& [member, presence] : core_->directory().departed()) gone.push_back(member);
-      if (core_->membership().lost() != nullptr && bootstrap.rank != 0) gone.push_back(0);  // who tells of the others
-      return gone;
-    });
+  calls.news = [this, number = calls.number] {
+    return running()->call([&] { return exchange_news(core_->membership(), number); });
+  };
+  calls.give_up = [this, number = calls.number] {
+    if (const auto open = open_loop()) {
+      open->post([this, number] { give_up_exchange(core_->membership(), bootstrap.rank, number); });
+    }
   };
   calls.way = options.way ? options.way : way_of_environment();
   calls.rounds_unasked = rounds_unasked_;

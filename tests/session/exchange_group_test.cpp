@@ -2,12 +2,14 @@
 // What members of an exchange in rounds do together, over calls that are made up: restores that offer what a case says, and
 // that have always failed when they are waited for.
 #include <array>
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "session/exchange/exchange.hpp"
@@ -53,6 +55,8 @@ struct Pair {
   std::array<bool, member_count> forced{};  // into rounds
   bool in_rounds = false;                   // what became of it
   std::optional<Way> way{};                 // that member 0's restore was told
+  std::array<Duration, member_count> deadlines{5s, 5s};
+  std::array<std::atomic<bool>, member_count> gave_up{};
   Barriers barriers;
 
   // How the exchange of one member ends: it always fails, since restores do.
@@ -71,7 +75,8 @@ struct Pair {
       if (grouped) offer(*grouped);
       return Restore();
     };
-    calls.departed = [this] { return departed; };
+    calls.news = [this, member] { return ExchangeNews{departed, gave_up[static_cast<std::size_t>(1 - member)]}; };
+    calls.give_up = [this, member] { gave_up[static_cast<std::size_t>(member)] = true; };
     calls.post = [](const std::function<void()>&) {};
     KeptGroup kept;
     calls.kept = &kept;
@@ -84,7 +89,7 @@ struct Pair {
       held.add(spec, Layout::replicated(), View{.data = held_at});
     }
     ExchangeOptions options;
-    options.deadline = 5s;
+    options.deadline = deadlines[static_cast<std::size_t>(member)];
     return failure_of([&] { exchange(held, wanted, options, calls); });
   }
   void offer(GroupedHandover& grouped) {
@@ -136,6 +141,21 @@ BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_the_rounds_of_all) {
   BOOST_TEST((errors[0]->code() == ErrorCode::peer_lost), errors[0]->what());
   BOOST_TEST(says(*errors[0], "member 1 is gone"), errors[0]->what());
   BOOST_TEST((pair.target.wrong(7) != 0U));
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_waits_no_longer_is_heard_by_those_who_come_later) {
+  const Deadline deadline(60s);
+  Pair pair;
+  pair.forced = {true, true};
+  pair.deadlines = {200ms, 30s};
+  std::array<std::optional<Error>, member_count> errors;
+  on_members(member_count, [&](int member) {
+    if (member == 1) std::this_thread::sleep_for(500ms);
+    errors[static_cast<std::size_t>(member)].emplace(pair.error_of(member));
+  });
+  for (const auto& error : errors) BOOST_TEST((error->code() == ErrorCode::timed_out), error->what());
+  BOOST_TEST(says(*errors[1], "the exchange failed on member 0: nobody else has come"), errors[1]->what());
+  BOOST_TEST(pair.gave_up[0]);
 }
 
 // Between a device and the host there are none, and restores, which are told to take them, say so by name.

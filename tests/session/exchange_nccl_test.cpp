@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "support/deadline.hpp"
@@ -35,12 +37,15 @@ class Ring {
 
   UsedNccl devices;
   ExchangeOptions options{.deadline = 20s, .staging_bytes = 64 << 10, .verify = Verify::digest};
+  std::array<std::optional<Duration>, member_count> deadlines{};  // of members that have one of their own
+  std::array<std::optional<ByteCount>, member_count> budgets{};   // likewise
   std::array<void*, member_count> communicators{};
   bool host_tensor = false;  // beside that on the device
   Extents shape{128, 96};
   Layout target = Layout::chunk(1, member_count);
   bool one_on_host = false;  // member 1 has no device memory
   bool only_0_wants = false;
+  std::atomic<int> planned_again = 0;
   std::function<void(int rank, Session&)> while_exchanging;  // on a thread of its own
   std::array<std::optional<ExchangeResult>, member_count> results;
   std::array<std::optional<Error>, member_count> errors;
@@ -51,6 +56,9 @@ class Ring {
     on_members(member_count, [&](int rank) {
       SessionOptions session_options = quick();
       session_options.transport = transport_;
+      session_options.log = [&](LogLevel, std::string_view text) {
+        if (text.find("the plan of an earlier one holds") != std::string_view::npos) ++planned_again;
+      };
       Session session = Session::join(member(rank, member_count, port), session_options);
       Tensor device(*this, "w", rank, one_on_host && rank == 1 ? memory::on_host : rank);
       std::optional<Tensor> host;
@@ -119,6 +127,8 @@ class Ring {
     ExchangeOptions own = options;
     const auto index = static_cast<std::size_t>(rank);
     own.communicator = communicators[index];
+    own.deadline = deadlines[index].value_or(own.deadline);
+    own.staging_bytes = budgets[index].value_or(own.staging_bytes);
     try {
       results[index] = session.exchange(held, wanted, own);
       require(device.wrong(seed) == 0, "what was on the other member's device");
@@ -221,6 +231,42 @@ BOOST_AUTO_TEST_CASE(who_names_transports_gets_rounds_when_they_are_asked_for) {
     BOOST_TEST(in_rounds(ring, 0) == asked);
     BOOST_TEST((ring.report(0).rounds > 0) == asked);
     BOOST_TEST(FakeNccl::instance().made() == (asked ? 2 : 0));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rounds_keep_to_the_smallest_budget_of_all) {
+  const Deadline deadline(60s);
+  Ring ring;
+  ring.options.verify = Verify::none;
+  ring.budgets[1] = 32 << 10;  // of which rounds have a quarter
+  ring.run();
+  require_no_errors(ring);
+  for (const int rank : {0, 1}) {
+    BOOST_TEST(ring.report(rank).rounds == 3U);  // 12 KiB each way
+    BOOST_TEST(ring.report(rank).staging_peak == 8U << 10);
+  }
+}
+
+// Messages are what shm lacks.
+BOOST_AUTO_TEST_CASE(forced_rounds_need_no_other_path) {
+  const Deadline deadline(60s);
+  Ring ring({}, "shm");
+  ring.options.way = Way::grouped;
+  ring.run();
+  require_no_errors(ring);
+  for (const int rank : {0, 1}) BOOST_TEST(in_rounds(ring, rank));
+}
+
+BOOST_AUTO_TEST_CASE(exchanges_are_planned_once_whether_they_come_to_rounds_or_not) {
+  const Deadline deadline(60s);
+  for (const bool crosses : {false, true}) {
+    Ring ring;
+    if (!crosses) ring.target = Layout::chunk(0, member_count);
+    ring.run(3);
+    require_no_errors(ring);
+    BOOST_TEST(in_rounds(ring, 0) == crosses);
+    BOOST_TEST(ring.planned_again == 2 * member_count);
+    BOOST_TEST(FakeNccl::instance().made() == (crosses ? 2 : 0));
   }
 }
 
@@ -393,6 +439,19 @@ BOOST_AUTO_TEST_CASE(exchanges_of_several_threads_run_one_after_the_other) {
     });
     session.gather("end", {}, 20s);
   });
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_gives_up_ends_the_rounds_of_all_at_once) {
+  const Deadline deadline(60s);
+  Ring ring({.rounds_hang = true});
+  ring.options.deadline = 40s;
+  ring.deadlines[0] = 1s;
+  const auto began = std::chrono::steady_clock::now();
+  ring.run();
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
+  for (const int rank : {0, 1}) BOOST_TEST((ring.error(rank).code() == ErrorCode::timed_out), ring.error(rank).what());
+  BOOST_TEST(says(ring.error(1), "the exchange failed on member 0: "), ring.error(1).what());
+  BOOST_TEST(FakeNccl::instance().aborts() == 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_group_that_has_failed_is_not_kept) {

@@ -20,9 +20,11 @@ std::vector<wire::ExchangeNote> ExchangeBarriers::agree(const wire::ExchangeNote
   std::vector<Bytes> encoded;
   try {
     encoded = calls_.gather(name, std::move(own), left());
-  } catch (...) {
-    told_ = true;  // the others have it from the same barrier
-    throw;
+  } catch (const Error& error) {
+    // Those who come later than this member waits meet as if it went on, and find out at the next barrier.
+    told_ = error.code() != ErrorCode::timed_out;
+    if (!told_) ++round_;
+    throw;  // else the others have it from the same barrier
   }
   ++round_;
   std::vector<wire::ExchangeNote> notes;
@@ -53,6 +55,7 @@ void ExchangeBarriers::tell_failure() {
   } catch (const std::exception& error) {
     note.failure = {ErrorCode::internal, error.what()};
   }
+  calls_.give_up();  // for those in rounds, whom nothing else may tell
   try {
     // Until they are there: they may be reading from this member, and nothing here may end before they know.
     calls_.gather(fmt::format("exchange.{}.{}", calls_.number, round_), wire::encode_exchange_note(note), left());

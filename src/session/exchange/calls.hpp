@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "session/exchange/group.hpp"
+#include "session/exchange/news.hpp"
 #include "session/grouped_handover.hpp"
 #include "session/tensor_places.hpp"
 #include "shardwire/session.hpp"
@@ -31,8 +32,10 @@ struct ExchangeCalls {
       restore;
   /// Runs it on the session's thread.
   std::function<void(std::function<void()>)> post;
-  /// Members that have left or were lost.
-  std::function<std::vector<int>()> departed;
+  /// Cheap enough to be asked often.
+  std::function<ExchangeNews()> news;
+  /// Makes this member's going no further news for the others. Throws nothing.
+  std::function<void()> give_up;
   /// What was asked for here: by the options, else by SHARDWIRE_WAY.
   std::optional<Way> way{};
   /// Rounds may be taken where nobody has asked for them.

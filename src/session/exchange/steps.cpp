@@ -173,23 +173,27 @@ ExchangeRounds::Totals ExchangeSteps::run_rounds(move::GroupedJob job, Step& ste
   }
 }
 
-// NCCL tells nobody that a member is gone.
+// NCCL tells nobody that a member is gone, or goes no further.
 std::optional<Error> ExchangeSteps::why_stopped(const GroupedHandover& handover, bool writes) {
   if (writes && handover.stopped()) return Error(ErrorCode::cancelled, "the restore of this member has ended");
   const auto now = ExchangeBarriers::Clock::now();
   if (now < look_again_) return std::nullopt;
   look_again_ = now + look_interval;
-  for (const int member : calls_.departed()) {
+  const ExchangeNews news = calls_.news();
+  for (const int member : news.departed) {
     if (group_.choice().rank_of(member) < 0) continue;
     return Error(ErrorCode::peer_lost,
                  fmt::format("member {} is gone in the middle of the rounds of the exchange", member),
                  std::vector<Rank>{Rank{member}});
   }
+  given_up_elsewhere_ = news.given_up;
+  if (news.given_up) return Error(ErrorCode::cancelled, "another member has given the exchange up");
   return std::nullopt;
 }
 
 // Called in a handler. A group that has ended by itself has been given up by a member that knows more.
 void ExchangeSteps::ask_who_gave_up() {
+  if (given_up_elsewhere_) barriers_.agree({});
   try {
     throw;
   } catch (const GroupFailed&) {

@@ -64,7 +64,8 @@ class ExchangeSteps {
   TensorPlaces held_places_;         // where it may be asked for in rounds
   ByteCount min_staging_bytes_ = 0;  // of all members
   ExchangeGroup group_;
-  ExchangeBarriers::Clock::time_point look_again_{};  // for members that are gone
+  ExchangeBarriers::Clock::time_point look_again_{};  // for news
+  bool given_up_elsewhere_ = false;
 };
 
 }  // namespace shardwire
