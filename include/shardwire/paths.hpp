@@ -19,7 +19,7 @@ struct FabricPath {
   std::string carrier{};               ///< for people: protocol and device
   Reach reach = Reach::network;        ///< host: the bytes pass no network interface
   bool map = false;                    ///< memory in the peer's arenas, or on its devices, can be addressed in place
-  bool read = false;                   ///< memory that the peer has registered is read without its processor
+  bool read = false;                   ///< what the peer has registered is read, by some only while it makes progress
   bool message = false;                ///< any memory is asked for and sent
   bool gpu_direct = false;             ///< device memory moves without passing host memory
   std::size_t max_message_ranges = 0;  ///< of one message; 0: there are none
