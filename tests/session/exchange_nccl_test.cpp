@@ -171,9 +171,42 @@ Error error_of_process(int rank, std::uint16_t port, const std::function<void()>
   return failure_of([&] { session.exchange(held, wanted, {.deadline = 40s, .way = Way::grouped}); });
 }
 
+// And with what another process maps of a device. Member 0 holds, as above.
+RestoreReport report_of_process(int rank, std::uint16_t port) {
+  UsedNccl devices;
+  devices->share(FakeDevices::Sharing::handle);
+  SessionOptions session_options = quick();
+  session_options.transport = "auto";
+  Session session = Session::join(member(rank, member_count, port), session_options);
+  const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {100}};
+  TestShard content(spec, Layout::replicated(), Rank{0});
+  std::byte* const at = devices->take(rank, content.size_bytes());
+  content.fill(7);
+  if (rank == 0) devices->write(at, std::span(content.data(), content.size_bytes()));
+  Catalog held(Rank{0}, 1);
+  Catalog wanted(Rank{0}, 1);
+  (rank == 0 ? held : wanted).add(spec, Layout::replicated(), View{.data = at, .device = rank});
+  RestoreReport report = session.exchange(held, wanted, {.deadline = 20s, .verify = Verify::digest}).report;
+  const auto found = devices->read(at, content.size_bytes());
+  require(std::equal(found.begin(), found.end(), content.data()), "what member 0 holds is there");
+  require(FakeNccl::instance().made() == 0, "no group was made");
+  session.gather("end", {}, 20s);
+  return report;
+}
+
 BOOST_AUTO_TEST_SUITE(exchange_nccl)
 
-// First: a process with threads is not to be copied.
+// First, as the next: a process with threads is not to be copied.
+BOOST_AUTO_TEST_CASE(device_memory_that_is_mapped_goes_in_no_rounds) {
+  const Deadline deadline(60s);
+  const auto port = free_port();
+  Forked source([&](int) { report_of_process(0, port); });
+  const RestoreReport report = report_of_process(1, port);
+  BOOST_TEST(report.rounds == 0U);
+  BOOST_TEST(std::ranges::any_of(report.peers, [](const PeerReport& row) { return row.path == "shm/mapped"; }));
+  BOOST_TEST(source.reap() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_process_that_is_killed_in_the_middle_of_rounds_ends_those_of_the_others) {
   const Deadline deadline(60s);
   const auto port = free_port();
