@@ -67,29 +67,27 @@ std::string why_mistaken(const MemoryPlace& place, TakenFor taken_for) {
   return "UCX takes memory of the device for that of another kind";
 }
 
-memory::DeviceAllocation allocation_for_nics(const memory::DeviceRuntime& runtime, const Memory& memory,
-                                             bool takes_chunks) {
-  std::optional<memory::DeviceAllocation> found;
-  try {
-    found = runtime.find(memory.address, memory.bytes);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
-    throw refusal(error.what());  // freed
+memory::DeviceAllocation allocation_around(const memory::DeviceRuntime& runtime, const Memory& memory) {
+  const auto found = runtime.find(memory.address, memory.bytes);
+  if (!found || found->device != memory.place.device) {
+    throw Error(ErrorCode::invalid_argument, "it is no memory of that device");
   }
-  if (!found || found->device != memory.place.device) throw refusal("it is no memory of that device");
   const auto offset = static_cast<ByteCount>(memory.address - found->address);
   if (memory.address < found->address || offset > found->bytes || memory.bytes > found->bytes - offset) {
-    throw refusal("it is not all of one allocation");
-  }
-  if (found->managed) throw refusal("it is managed memory, which migrates");
-  if (!found->gpu_direct) {
-    throw refusal("its allocation is not for NICs (cuMemCreate without gpuDirectRDMACapable, or no GPUDirect here)");
-  }
-  if (!found->legacy_ipc && !takes_chunks) {
-    throw refusal(
-        "it was mapped piece by piece (expandable segments) or is of a pool, which UCX registers from 1.22 on");
+    throw Error(ErrorCode::invalid_argument, "it is not all of one allocation");
   }
   return *found;
+}
+
+std::string why_not_for_nics(const memory::DeviceAllocation& allocation, bool takes_chunks) {
+  if (allocation.managed) return "it is managed memory, which migrates";
+  if (!allocation.gpu_direct) {
+    return "its allocation is not for NICs (cuMemCreate without gpuDirectRDMACapable, or no GPUDirect here)";
+  }
+  if (!allocation.legacy_ipc && !takes_chunks) {
+    return "it was mapped piece by piece (expandable segments) or is of a pool, which UCX registers from 1.22 on";
+  }
+  return {};
 }
 
 std::string GpuDirect::why_not(int device) {
@@ -115,17 +113,55 @@ std::string GpuDirect::why_not(int device) {
   }
 }
 
-memory::DeviceAllocation GpuDirect::prepare(const Memory& memory) {
-  if (const std::string why = why_not(memory.place.device); !why.empty()) throw refusal(why);
-  const std::shared_ptr<memory::DeviceRuntime> runtime = setup_.find_devices().runtime;
-  const memory::DeviceAllocation allocation = allocation_for_nics(*runtime, memory, setup_.takes_chunks);
-  runtime->prepare_for_nics(memory.address, memory.bytes);
+std::string GpuDirect::why_refused(const memory::DeviceAllocation& allocation) {
+  if (std::string why = why_not_for_nics(allocation, setup_.takes_chunks); !why.empty()) return why;
+  const std::lock_guard lock(mutex_);
+  const auto refused = refused_.find(allocation.number);
+  return refused == refused_.end() ? std::string() : refused->second;
+}
+
+std::shared_ptr<memory::DeviceRuntime> GpuDirect::require_reached(int device) {
+  if (const std::string why = why_not(device); !why.empty()) throw refusal(why);
+  return setup_.find_devices().runtime;
+}
+
+void GpuDirect::register_memory(const Memory& memory, const std::function<void()>& with) {
+  const auto runtime = require_reached(memory.place.device);
+  try {
+    register_found(*runtime, allocation_around(*runtime, memory), memory, with);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw refusal(error.what());
+  }
+}
+
+memory::DeviceAllocation GpuDirect::register_around(const Memory& range,
+                                                    const std::function<void(const Memory& whole)>& with) {
+  const auto runtime = require_reached(range.place.device);
+  const memory::DeviceAllocation allocation = allocation_around(*runtime, range);
+  const Memory whole{const_cast<std::byte*>(allocation.address), allocation.bytes, range.place};
+  register_found(*runtime, allocation, whole, [&] { with(whole); });
   return allocation;
 }
 
-void GpuDirect::rule_out(int device, const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  tried_.insert_or_assign(device, why);
+void GpuDirect::register_found(memory::DeviceRuntime& runtime, const memory::DeviceAllocation& allocation,
+                               const Memory& memory, const std::function<void()>& with) {
+  if (const std::string why = why_refused(allocation); !why.empty()) throw refusal(why);
+  try {
+    runtime.prepare_for_nics(memory.address, memory.bytes);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::transport_failed) throw;  // all that is done on this device fails
+    const std::lock_guard lock(mutex_);
+    refused_.insert_or_assign(allocation.number, error.what());
+    throw refusal(error.what());
+  }
+  try {
+    with();
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    tried_.insert_or_assign(memory.place.device, fmt::format("memory of it was not taken: {}", error.what()));
+    throw refusal(error.what());
+  }
 }
 
 std::string GpuDirect::judge(memory::DeviceRuntime& runtime, int device) const {

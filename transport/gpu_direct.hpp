@@ -37,11 +37,11 @@ enum class TakenFor : std::uint8_t { host, cuda, other };
 /// Why that rules the memory out; empty: it is what it is.
 std::string why_mistaken(const MemoryPlace& place, TakenFor taken_for);
 
-/// The allocation that the memory lies in, all of it, so that nothing is registered that is somebody else's.
+/// The allocation that the memory lies in, all of it. Errors: throws Error{invalid_argument} where there is no such (any more).
+memory::DeviceAllocation allocation_around(const memory::DeviceRuntime& runtime, const Memory& memory);
+/// Why NICs are not shown this allocation, whatever the others of its device are; empty: they are.
 /// `takes_chunks`: the fabric registers allocations that were mapped piece by piece.
-/// Errors: throws Error{unsupported} with the reason why NICs are not shown it.
-memory::DeviceAllocation allocation_for_nics(const memory::DeviceRuntime& runtime, const Memory& memory,
-                                             bool takes_chunks);
+std::string why_not_for_nics(const memory::DeviceAllocation& allocation, bool takes_chunks);
 
 /// Which devices' memory the NICs of a fabric reach: by what kernel, driver and library say, and by registering some of it when a
 /// device that this process works with is first asked about.
@@ -61,19 +61,28 @@ class GpuDirect {
 
   /// Why not; empty: they do. An ordinal that this process does not have is another one's, and judged as the first is.
   std::string why_not(int device);
-  /// Before memory is registered. Errors: throws Error{unsupported} with the reason why it is not to be.
-  memory::DeviceAllocation prepare(const Memory& memory);
-  /// What was found out later, by memory that could not be registered: that of this device goes another way from now on.
-  void rule_out(int device, const std::string& why);
+  /// Why not this allocation, where its device is none of the reasons; empty: nothing is known against it. Asks nobody.
+  std::string why_refused(const memory::DeviceAllocation& allocation);
+  /// Prepares memory, then has the fabric register it: `with` does that, and throws Error where it is not taken. Then all memory of
+  /// the device goes another way from now on; what is no memory for NICs does so alone.
+  /// Errors: throws Error{unsupported} for both, and where there is no such memory (any more).
+  void register_memory(const Memory& memory, const std::function<void()>& with);
+  /// The same for all of the allocation that `range` lies in, so that nothing is registered that is somebody else's.
+  /// Errors: as before, but Error{invalid_argument} where there is no such memory (any more).
+  memory::DeviceAllocation register_around(const Memory& range, const std::function<void(const Memory& whole)>& with);
 
  private:
+  [[nodiscard]] std::shared_ptr<memory::DeviceRuntime> require_reached(int device);
+  void register_found(memory::DeviceRuntime& runtime, const memory::DeviceAllocation& allocation, const Memory& memory,
+                      const std::function<void()>& with);
   [[nodiscard]] std::string judge(memory::DeviceRuntime& runtime, int device) const;
   [[nodiscard]] std::string try_out(memory::DeviceRuntime& runtime, int device) const;
 
   const Setup setup_;
   std::mutex mutex_;
-  std::map<int, std::string> judged_;  // guarded by mutex_
-  std::map<int, std::string> tried_;   // the same
+  std::map<int, std::string> judged_;             // guarded by mutex_
+  std::map<int, std::string> tried_;              // the same
+  std::map<std::uint64_t, std::string> refused_;  // allocations by their numbers; the same
 };
 
 }  // namespace shardwire::transport

@@ -24,4 +24,11 @@ inline void check_ranges(std::span<const ReadRange> ranges, std::size_t max_rang
   }
 }
 
+/// How a read ends whose targets could not be registered. One that hears "cancelled" looks for another way: that it reads into
+/// memory of a device was promised before there was any.
+inline Fault fault_of_target(const Error& error) {
+  const bool other_way = error.code() == ErrorCode::unsupported;  // host memory has none
+  return {other_way ? ErrorCode::cancelled : error.code(), error.what()};
+}
+
 }  // namespace shardwire::transport

@@ -23,6 +23,10 @@
 // Threads: a Fabric and all that it makes belong to one thread, except Fabric::allocate, Fabric::adopt and Region's
 // destructor, which may run on any thread. Completions and message handlers run inside progress(), never inside the call
 // that posts.
+namespace shardwire::memory {
+struct DeviceAllocation;
+}
+
 namespace shardwire::transport {
 
 using Clock = std::chrono::steady_clock;
@@ -136,6 +140,9 @@ class Endpoint {
   /// True once the fabric has noticed that the peer is gone; sends then complete with Fault{peer_lost}.
   [[nodiscard]] virtual bool failed() const = 0;
   [[nodiscard]] virtual Path path(const MemoryPlace& place) const = 0;
+  /// For people: why memory of this allocation is not read into, where path() says that such of its device is. Empty: nothing is
+  /// known against it.
+  [[nodiscard]] virtual std::string why_not_into(const memory::DeviceAllocation& /*allocation*/) const { return {}; }
   /// Gives up on the peer at once: all that is posted here, and every receive from it, ends soon with a Fault, and then
   /// nothing writes into or reads from their buffers any more. The endpoint is of no use afterwards.
   virtual void abort() = 0;

@@ -2,6 +2,7 @@
 #include "session/path_choice.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace shardwire {
 
@@ -42,6 +43,14 @@ wire::RegionHandle handle_of(const transport::Memory& memory) {
 
 bool reads_directly(const transport::Path& path, const transport::MemoryPlace& place) {
   return path.read && (place.kind == MemoryKind::host || path.gpu_direct);
+}
+
+std::optional<UnfitTarget> unfit_target(const transport::Endpoint& endpoint, const TensorPlaces& places, int device) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (!places[i] || places[i]->device != device) continue;
+    if (std::string why = endpoint.why_not_into(*places[i]); !why.empty()) return UnfitTarget{i, std::move(why)};
+  }
+  return std::nullopt;
 }
 
 RegionAccess access_to(const transport::Path& path, const transport::MemoryPlace& place,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "session/control/fabric_channel.hpp"
+#include "session/tensor_places.hpp"
 #include "transport/transport.hpp"
 #include "wire/messages.hpp"
 
@@ -43,6 +44,14 @@ struct ConnectedFabric {
 
 /// Whether a fabric reads memory of this place, or into it, and host memory has no part in that. `path`: what it says of it.
 bool reads_directly(const transport::Path& path, const transport::MemoryPlace& place);
+
+/// Something wanted that a fabric does not read into, though it does into other memory of its device.
+struct UnfitTarget {
+  std::size_t entry = 0;  ///< of the catalog
+  std::string why;        ///< for people
+};
+/// The first on this device; empty: there is none. `places`: of what is wanted.
+std::optional<UnfitTarget> unfit_target(const transport::Endpoint& endpoint, const TensorPlaces& places, int device);
 
 /// How good the best path to some memory is: a rank of transport::Preference, or none.
 inline constexpr int no_path = std::numeric_limits<int>::max();

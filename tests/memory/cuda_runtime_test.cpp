@@ -616,15 +616,16 @@ BOOST_FIXTURE_TEST_CASE(each_chunk_that_nics_are_shown_has_its_copies_synchronis
 BOOST_FIXTURE_TEST_CASE(what_nics_are_shown_is_whole_chunks_and_ends_with_the_last, ChunkFixture) {
   const auto shown = [&](std::uint64_t offset, ByteCount bytes) {
     auto* const first = reinterpret_cast<std::byte*>(fake.chunks_start + offset);
-    return transport::allocation_for_nics(*runtime, {first, bytes, {MemoryKind::cuda, 1}}, true);
+    return transport::allocation_around(*runtime, {first, bytes, {MemoryKind::cuda, 1}});
   };
-  refused(ErrorCode::unsupported, "not for NICs", [&] { (void)shown(0, 10); });
+  BOOST_TEST(!transport::why_not_for_nics(shown(0, 10), true).empty());
   fake.gpu_direct = true;
   const DeviceAllocation two = shown(chunk_bytes - 10, 20);
+  BOOST_TEST(transport::why_not_for_nics(two, true) == "");
   BOOST_TEST((two.address == address(0)));
   BOOST_TEST(two.bytes == 2 * chunk_bytes);
   BOOST_TEST((shown(chunk_bytes, chunk_bytes).address == address(chunk_bytes)));
-  refused(ErrorCode::unsupported, "not all of one allocation", [&] { (void)shown(3 * chunk_bytes - 10, 11); });
+  refused(ErrorCode::invalid_argument, "not all of one allocation", [&] { (void)shown(3 * chunk_bytes - 10, 11); });
 }
 
 // --- which copies the engine makes ---

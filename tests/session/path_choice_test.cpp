@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which fabrics are connected to a peer, by the preferences of the real table and of imagined hardware.
+#include <fmt/core.h>
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "session/path_choice.hpp"
 
@@ -158,6 +161,37 @@ BOOST_AUTO_TEST_CASE(the_fabric_reads_that_reads_most_bytes_straight) {
   BOOST_TEST(chosen(1, {0, 0}) == 1U);
   BOOST_TEST(chosen(0, {100, 101, 50}) == 1U);
   BOOST_TEST(chosen(1, {200, 100, 201}) == 2U);
+}
+
+/// What a NIC that reads into memory of some devices says, and not into that of one allocation.
+struct NicEndpoint final : transport::Endpoint {
+  void send(transport::ByteView, std::span<const transport::ConstMemory>, transport::Completion) override {}
+  std::unique_ptr<transport::RemoteRegion> import_region(transport::RegionKey, ByteCount) override { return nullptr; }
+  void read(const transport::RemoteRegion&, std::span<const transport::ReadRange>, transport::Completion) override {}
+  [[nodiscard]] bool failed() const override { return false; }
+  [[nodiscard]] transport::Path path(const transport::MemoryPlace& place) const override {
+    if (direct.count(place.device) == 0) return {.why_not = fmt::format("device {} is far", place.device)};
+    return {.carrier = "nic", .read = true, .max_read_ranges = 9, .gpu_direct = true, .why_not = "a NIC maps nothing"};
+  }
+  [[nodiscard]] std::string why_not_into(const memory::DeviceAllocation& allocation) const override {
+    return allocation.managed ? "it migrates" : "";
+  }
+  void abort() override {}
+
+  std::set<int> direct{0, 1};
+};
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_read_into_is_found_by_its_device) {
+  const NicEndpoint endpoint;
+  const memory::DeviceAllocation on_first{.device = 0};
+  const memory::DeviceAllocation migrates{.device = 1, .managed = true};
+  const TensorPlaces places{on_first, std::nullopt, memory::DeviceAllocation{.device = 1}, migrates};
+  BOOST_TEST(!unfit_target(endpoint, places, 0).has_value());
+  const auto unfit = unfit_target(endpoint, places, 1);
+  BOOST_REQUIRE(unfit.has_value());
+  BOOST_TEST(unfit->entry == 3U);
+  BOOST_TEST(unfit->why == "it migrates");
+  BOOST_TEST(!unfit_target(endpoint, {}, 1).has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

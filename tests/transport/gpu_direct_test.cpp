@@ -47,6 +47,10 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
+void not_taken() {
+  throw Error(ErrorCode::transport_failed, "ibv_reg_mr: Bad address");
+}
+
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(gpu_direct, Fixture)
@@ -125,7 +129,7 @@ BOOST_AUTO_TEST_CASE(the_first_reason_is_the_librarys_then_the_devices) {
   setup.why_never = "UCX without CUDA";
   GpuDirect never(setup);
   BOOST_TEST(never.why_not(0) == "UCX without CUDA");
-  refused(ErrorCode::unsupported, "UCX without CUDA", [&] { (void)never.prepare(memory(0, page)); });
+  refused(ErrorCode::unsupported, "UCX without CUDA", [&] { never.register_memory(memory(0, page), not_taken); });
   BOOST_TEST(tries == 0);
   setup.why_never.clear();
   driver.reset();
@@ -134,42 +138,76 @@ BOOST_AUTO_TEST_CASE(the_first_reason_is_the_librarys_then_the_devices) {
   driver = std::make_shared<Driver>();
 }
 
-BOOST_AUTO_TEST_CASE(what_was_ruled_out_stays_so) {
+BOOST_AUTO_TEST_CASE(memory_is_prepared_before_it_is_registered_and_that_with_its_whole_allocation) {
   GpuDirect gpus(setup);
-  gpus.rule_out(0, "a tensor could not be registered");
-  BOOST_TEST(gpus.why_not(0) == "a tensor could not be registered");
-  BOOST_TEST(gpus.why_not(1) == "");
-}
-
-BOOST_AUTO_TEST_CASE(memory_is_prepared_and_its_whole_allocation_named) {
-  GpuDirect gpus(setup);
-  const DeviceAllocation found = gpus.prepare(memory(page, 100));
-  BOOST_TEST((found == driver->allocation));
+  gpus.register_memory(memory(page, 100), [] { BOOST_TEST(driver->prepared.size() == 1U); });
   BOOST_TEST(driver->prepared == std::vector<ByteCount>{100}, boost::test_tools::per_element());
+  Memory registered;
+  const DeviceAllocation found = gpus.register_around(memory(page, 100), [&](const Memory& whole) {
+    BOOST_TEST(driver->prepared.size() == 2U);
+    registered = whole;
+  });
+  BOOST_TEST((found == driver->allocation));
+  BOOST_TEST(registered.address == driver->storage.data());
+  BOOST_TEST(registered.bytes == 4 * page);
+  BOOST_TEST(driver->prepared.back() == 4 * page);
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_is_not_for_nics_is_refused_with_the_reason) {
+BOOST_AUTO_TEST_CASE(a_device_is_ruled_out_once_the_fabric_does_not_take_its_memory) {
   GpuDirect gpus(setup);
-  const auto refuses = [&](const char* why, const Memory& memory) {
-    refused(ErrorCode::unsupported, why, [&] { (void)gpus.prepare(memory); });
+  refused(ErrorCode::unsupported, "ibv_reg_mr",
+          [&] { gpus.register_around(memory(0, page), [](const Memory&) { not_taken(); }); });
+  BOOST_TEST(gpus.why_not(0) == "memory of it was not taken: ibv_reg_mr: Bad address");
+  BOOST_TEST(gpus.why_not(1) == "");
+  GpuDirect source(setup);
+  refused(ErrorCode::unsupported, "ibv_reg_mr", [&] { source.register_memory(memory(0, page), not_taken); });
+  BOOST_TEST(source.why_not(0) == "memory of it was not taken: ibv_reg_mr: Bad address");
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_not_for_nics_is_refused_with_the_reason_and_no_other) {
+  GpuDirect gpus(setup);
+  const auto refuses = [&](const char* why, bool alone = true) {
+    refused(ErrorCode::unsupported, why, [&] { gpus.register_memory(memory(0, page), not_taken); });
+    refused(alone ? ErrorCode::unsupported : ErrorCode::invalid_argument, why,
+            [&] { gpus.register_around(memory(0, page), [](const Memory&) { not_taken(); }); });
+    BOOST_TEST(gpus.why_not(0) == "");
+    if (alone) BOOST_TEST(contains(gpus.why_refused(driver->allocation), why));
+    driver->allocation = Driver().allocation;
+    driver->allocation.address = driver->storage.data();
+    BOOST_TEST(gpus.why_refused(driver->allocation) == "");
   };
-  refuses("not all of one allocation", memory(3 * page, page + 1));
-  refuses("no memory of that device", memory(0, page, 1));
   driver->allocation.managed = true;
-  refuses("managed", memory(0, page));
-  driver->allocation.managed = false;
+  refuses("managed");
   driver->allocation.gpu_direct = false;
-  refuses("not for NICs", memory(0, page));
-  driver->allocation.gpu_direct = true;
+  refuses("not for NICs");
   driver->allocation.legacy_ipc = false;
-  refuses("expandable segments", memory(0, page));
+  refuses("expandable segments");
+  driver->allocation.device = 1;
+  refuses("no memory of that device", false);
+  driver->allocation.bytes = page - 1;
+  refuses("not all of one allocation", false);
   driver->freed = true;
-  refuses("no memory is mapped", memory(0, page));
-  BOOST_TEST(driver->prepared.empty());
+  refuses("no memory is mapped", false);
   driver->freed = false;
+  BOOST_TEST(driver->prepared.empty());
+  driver->allocation.legacy_ipc = false;
   setup.takes_chunks = true;
-  GpuDirect newer(setup);
-  BOOST_TEST(newer.prepare(memory(0, page)).number == 7u);
+  BOOST_TEST(GpuDirect(setup).why_refused(driver->allocation) == "");
+}
+
+// Of what the driver does not prepare the restore is told beforehand the next time.
+BOOST_AUTO_TEST_CASE(memory_that_the_driver_does_not_prepare_is_remembered) {
+  GpuDirect gpus(setup);
+  driver->prepare_fault = ErrorCode::out_of_resources;
+  refused(ErrorCode::unsupported, "as told", [&] { gpus.register_around(memory(0, page), [](const Memory&) {}); });
+  driver->prepare_fault.reset();
+  BOOST_TEST(contains(gpus.why_refused(driver->allocation), "as told"));
+  driver->allocation.number = 8;  // freed, and taken again
+  BOOST_TEST(gpus.why_refused(driver->allocation) == "");
+  BOOST_TEST(gpus.why_not(0) == "");
+  driver->prepare_fault = ErrorCode::transport_failed;
+  refused(ErrorCode::transport_failed, "as told", [&] { gpus.register_around(memory(0, page), [](const Memory&) {}); });
+  BOOST_TEST(gpus.why_refused(driver->allocation) == "");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -32,7 +32,10 @@ class Driver final : public PartialDevices {
     return std::make_unique<Trial>(bytes);
   }
   [[nodiscard]] bool in_use(int number) const override { return number == used; }
-  void prepare_for_nics(const void*, ByteCount bytes) override { prepared.push_back(bytes); }
+  void prepare_for_nics(const void*, ByteCount bytes) override {
+    if (prepare_fault) throw Error(*prepare_fault, "nothing is prepared (as told)");
+    prepared.push_back(bytes);
+  }
 
   memory::DeviceDetails device{.name = "GPU", .gpu_direct = true, .dma_buf = true};
   std::vector<std::byte> storage = std::vector<std::byte>(4 * driver_page);
@@ -43,6 +46,7 @@ class Driver final : public PartialDevices {
                                       .legacy_ipc = true,
                                       .gpu_direct = true};
   bool freed = false;
+  std::optional<ErrorCode> prepare_fault;
   int used = 0;  ///< whose context there is
   std::vector<int> allocated;
   std::vector<ByteCount> prepared;

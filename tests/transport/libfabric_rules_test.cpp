@@ -22,8 +22,10 @@
 
 #include "support/deadline.hpp"
 #include "support/forked.hpp"
+#include "transport/gpu_driver.hpp"
 #include "transport/libfabric/caches.hpp"
 #include "transport/libfabric/provider.hpp"
+#include "transport/libfabric/registration.hpp"
 
 using namespace shardwire;
 using namespace std::chrono_literals;
@@ -373,6 +375,60 @@ BOOST_AUTO_TEST_CASE(an_efa_is_asked_whether_it_reads_by_messages) {
   BOOST_TEST((emulates_reads(endpoint) == true));
   status = -FI_ENOPROTOOPT;
   BOOST_TEST(!emulates_reads(endpoint).has_value());
+}
+
+// Over TCP, which wants neither, with rules as those of a NIC.
+BOOST_AUTO_TEST_CASE(what_cannot_be_registered_rules_out_its_device_alone_and_a_region_is_registered_once) {
+  const test::Deadline deadline(60s);
+  const auto require = [](bool held, const std::string& what) {
+    if (!held) throw std::runtime_error(what);
+  };
+  test::Forked child([&](int) {
+    ::setenv("FI_PROVIDER", "tcp", 1);
+    ::setenv("FI_TCP_IFACE", "lo", 1);
+    test::driver = std::make_shared<test::Driver>();
+    transport::GpuDirect gpus({.find_devices = test::find_devices, .try_with = [](const auto&) {}, .host = {}});
+    Provider provider = find_provider(transport::Asked::by_name);
+    provider.rules.local_registration = true;
+    provider.rules.device_memory = true;
+    provider.rules.largest_key = 0;  // there is one key, and so one registration
+    const auto domain = std::make_shared<Domain>(std::move(provider));
+    std::vector<std::byte> host(100);
+    const std::vector<transport::ReadRange> ranges{
+        {0, transport::host_memory(host)},
+        {0, {test::driver->storage.data(), 100, {MemoryKind::cuda, 0}}},
+    };
+    const auto fails = [&](ErrorCode code, std::size_t first, std::size_t count, const char* why) {
+      try {
+        (void)register_ranges(*domain, nullptr, std::span(ranges).subspan(first, count), gpus);
+        throw std::runtime_error("it is registered");
+      } catch (const Error& error) {
+        require(error.code() == code && std::string_view(error.what()).find(why) != std::string_view::npos,
+                error.what());
+      }
+    };
+    auto taken = domain->register_memory(ranges[0].into, FI_REMOTE_READ, nullptr);
+    fails(ErrorCode::out_of_resources, 0, 1, "limit of locked memory");
+    require(gpus.why_not(0).empty(), "host memory that was not registered rules out a device");
+    taken.reset();
+    test::driver->allocation.managed = true;
+    fails(ErrorCode::unsupported, 0, 2, "managed memory");
+    require(gpus.why_not(0).empty(), "one allocation rules out its device");
+    test::driver->allocation.managed = false;
+    taken = domain->register_memory(ranges[0].into, FI_REMOTE_READ, nullptr);
+    fails(ErrorCode::unsupported, 1, 1, "bytes of a device");
+    require(!gpus.why_not(0).empty(), "a device whose memory is not taken is promised again");
+    taken.reset();
+    provider = find_provider(transport::Asked::by_name);
+    provider.rules.local_registration = true;
+    provider.rules.hardware = true;
+    provider.rules.largest_key = 0;
+    const auto once = std::make_shared<Domain>(std::move(provider));
+    const auto region = allocate_region(once, nullptr, 1, 100, {});
+    const transport::ReadRange into{0, region->memory().part(10, 20)};
+    require(register_ranges(*once, nullptr, std::span(&into, 1), gpus).descriptors.size() == 1, "no descriptor");
+  });
+  BOOST_TEST(child.reap() == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -58,8 +58,18 @@ BOOST_AUTO_TEST_CASE(a_device_whose_memory_cannot_be_read_into_is_not_promised_a
   BOOST_TEST(gpus->why_not(0) == "");
   const Memory range{driver->storage.data() + 10, 100, {MemoryKind::cuda, 0}};
   refused(ErrorCode::unsupported, "takes memory of the device for host memory", [&] { (void)targets.around(range); });
-  BOOST_TEST(driver->prepared == std::vector<ByteCount>{100}, boost::test_tools::per_element());
-  BOOST_TEST(gpus->why_not(0).find("memory that was to be read into: UCX takes memory") == 0U, gpus->why_not(0));
+  BOOST_TEST(driver->prepared == std::vector<ByteCount>{4 * test::driver_page}, boost::test_tools::per_element());
+  BOOST_TEST(gpus->why_not(0).find("memory of it was not taken: UCX takes memory") == 0U, gpus->why_not(0));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_not_for_nics_rules_out_no_other_of_its_device) {
+  const auto gpus = std::make_shared<GpuDirect>(
+      GpuDirect::Setup{.find_devices = test::find_devices, .try_with = [](const Memory&) {}, .host = {}});
+  ucx::DeviceTargets targets(worker, gpus);
+  driver->allocation.managed = true;
+  const Memory range{driver->storage.data(), 100, {MemoryKind::cuda, 0}};
+  refused(ErrorCode::unsupported, "managed memory", [&] { (void)targets.around(range); });
+  BOOST_TEST(gpus->why_not(0) == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_choice_of_transports_may_leave_out_what_knows_gpus) {

@@ -50,6 +50,9 @@ class LibfabricEndpoint final : public Endpoint {
   void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override;
   [[nodiscard]] bool failed() const override { return gone_ || (channel_ && channel_->failed()); }
   [[nodiscard]] Path path(const MemoryPlace& place) const override;
+  [[nodiscard]] std::string why_not_into(const memory::DeviceAllocation& allocation) const override {
+    return state_->gpus->why_refused(allocation);
+  }
   void abort() override;
 
   /// Whether anything has moved.

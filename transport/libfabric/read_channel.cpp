@@ -12,6 +12,8 @@
 #include <mutex>
 #include <utility>
 
+#include "transport/read_check.hpp"
+
 namespace shardwire::transport::libfabric {
 namespace {
 
@@ -70,14 +72,7 @@ void ReadChannel::read(const RemoteKey& key, std::span<const ReadRange> ranges, 
     try {
       list->local = register_ranges(*state_->domain, opened_.endpoint.get(), list->ranges, *state_->gpus);
     } catch (const Error& error) {
-      for (const ReadRange& range : list->ranges) {
-        if (range.into.place.kind != MemoryKind::cuda) continue;
-        // A restore that hears "cancelled" looks for another way, and is told then that this is none.
-        state_->gpus->rule_out(range.into.place.device,
-                               fmt::format("memory that was to be read into: {}", error.what()));
-        return state_->finished.add(owner_, std::move(list->done), Fault{ErrorCode::cancelled, error.what()});
-      }
-      return state_->finished.add(owner_, std::move(list->done), Fault{error.code(), error.what()});
+      return state_->finished.add(owner_, std::move(list->done), fault_of_target(error));
     }
   }
   waiting_.push_back(list.get());

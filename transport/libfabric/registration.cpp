@@ -87,8 +87,10 @@ std::unique_ptr<Region> allocate_region(const std::shared_ptr<Domain>& domain, f
 
 std::unique_ptr<Region> adopt_region(const std::shared_ptr<Domain>& domain, fid_ep* serving, std::uint64_t fabric,
                                      const Memory& memory, GpuDirect& gpus) {
-  if (memory.place.kind == MemoryKind::cuda) gpus.prepare(memory);
-  return std::make_unique<ServedRegion<PrivateMemory>>(domain, serving, fabric, memory);
+  std::unique_ptr<Region> region;
+  const auto make = [&] { region = std::make_unique<ServedRegion<PrivateMemory>>(domain, serving, fabric, memory); };
+  memory.place.kind == MemoryKind::cuda ? gpus.register_memory(memory, make) : make();
+  return region;
 }
 
 RemoteKey decode_key(ByteView key, ByteCount size_bytes, std::uint64_t fabric, const Rules& rules) {
@@ -137,9 +139,9 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
     }
     if (device) {
       // All of the allocation, for the lists that follow while this one is under way.
-      const memory::DeviceAllocation allocation = gpus.prepare(run);
-      const Memory whole{const_cast<std::byte*>(allocation.address), allocation.bytes, run.place};
-      const auto registered = domain.register_memory(whole, FI_READ, reading);
+      std::shared_ptr<const ProviderRegistration> registered;
+      gpus.register_around(run,
+                           [&](const Memory& whole) { registered = domain.register_memory(whole, FI_READ, reading); });
       if (!domain.rules().bound_regions) domain.add_reusable(registered);
       std::size_t count = 1;
       while (next + count < order.size() && registered->covers(ranges[order[next + count]].into)) ++count;

@@ -35,7 +35,7 @@ struct LocalMemory {
   std::vector<void*> descriptors;  ///< one for each range; empty: none are needed
 };
 /// Registers what is no region of the domain's: for this once, since its owner may unmap it afterwards.
-/// Errors: throws Error{out_of_resources}; for memory of a device Error{unsupported}, as GpuDirect::prepare() does.
+/// Errors: throws Error{out_of_resources} for host memory; as GpuDirect::register_around() for that of a device.
 LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const ReadRange> ranges, GpuDirect& gpus);
 
 }  // namespace shardwire::transport::libfabric

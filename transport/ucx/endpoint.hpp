@@ -39,6 +39,9 @@ class UcxEndpoint final : public Endpoint {
   void read(const RemoteRegion& region, std::span<const ReadRange> ranges, Completion done) override;
   [[nodiscard]] bool failed() const override;
   [[nodiscard]] Path path(const MemoryPlace& place) const override;
+  [[nodiscard]] std::string why_not_into(const memory::DeviceAllocation& allocation) const override {
+    return gpus_->why_refused(allocation);
+  }
   void abort() override;
 
   [[nodiscard]] std::uint64_t peer_fabric() const { return peer_.fabric; }

@@ -71,16 +71,11 @@ std::shared_ptr<const MappedMemory> DeviceTargets::around(const Memory& range) {
     if (auto mapped = known.mapped.lock()) return mapped;  // whoever has it reads into it, so it was not freed
   }
   std::erase_if(known_, [](const auto& one) { return one.second.mapped.expired(); });
-  try {
-    const memory::DeviceAllocation allocation = gpus_->prepare(range);
-    const Memory whole{const_cast<std::byte*>(allocation.address), allocation.bytes, range.place};
-    auto mapped = std::make_shared<const MappedMemory>(worker_, whole);
-    known_.insert_or_assign(allocation.number, Known{allocation, mapped});
-    return mapped;
-  } catch (const Error& error) {
-    gpus_->rule_out(range.place.device, fmt::format("memory that was to be read into: {}", error.what()));
-    throw;
-  }
+  std::shared_ptr<const MappedMemory> mapped;
+  const memory::DeviceAllocation allocation = gpus_->register_around(
+      range, [&](const Memory& whole) { mapped = std::make_shared<const MappedMemory>(worker_, whole); });
+  known_.insert_or_assign(allocation.number, Known{allocation, mapped});
+  return mapped;
 }
 
 }  // namespace shardwire::transport::ucx

@@ -39,7 +39,7 @@ class DeviceTargets {
   DeviceTargets(std::shared_ptr<Worker> worker, std::shared_ptr<GpuDirect> gpus)
       : worker_(std::move(worker)), gpus_(std::move(gpus)) {}
 
-  /// Errors: throws Error where it cannot be registered; memory of its device goes another way from then on.
+  /// Errors: as GpuDirect::register_around().
   std::shared_ptr<const MappedMemory> around(const Memory& range);
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "transport/bytes.hpp"
+#include "transport/read_check.hpp"
 #include "transport/ucx/lanes.hpp"
 
 namespace shardwire::transport::ucx {
@@ -136,8 +137,6 @@ void ReadChannel::read(std::shared_ptr<const RemoteKey> key, std::span<const Rea
   post();
 }
 
-// "cancelled" is how a restore hears that it is to look for another way: that it reads into memory of the device was promised
-// before there was any.
 Outcome ReadChannel::register_targets(ReadList& list) const {
   const auto on_device = [](const ReadRange& range) { return range.into.place.kind == MemoryKind::cuda; };
   if (std::ranges::none_of(list.ranges, on_device)) return {};
@@ -147,7 +146,7 @@ Outcome ReadChannel::register_targets(ReadList& list) const {
       if (on_device(list.ranges[i])) list.into[i] = device_.targets->around(list.ranges[i].into);
     }
   } catch (const Error& error) {
-    return Fault{ErrorCode::cancelled, error.what()};
+    return fault_of_target(error);
   }
   return {};
 }

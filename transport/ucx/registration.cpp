@@ -44,12 +44,13 @@ std::unique_ptr<Region> allocate_region(const std::shared_ptr<Worker>& worker, b
 
 std::unique_ptr<Region> adopt_region(const std::shared_ptr<Worker>& worker, bool served, const Memory& memory,
                                      GpuDirect& gpus) {
-  if (memory.place.kind == MemoryKind::cuda) {
-    if (!served) throw Error(ErrorCode::unsupported, "the ucx transport reads nothing by hardware here");
-    gpus.prepare(memory);
-  }
+  const bool on_device = memory.place.kind == MemoryKind::cuda;
+  if (!served && on_device) throw Error(ErrorCode::unsupported, "the ucx transport reads nothing by hardware here");
   if (!served) return std::make_unique<PrivateMemory>(memory);
-  return std::make_unique<ServedRegion<PrivateMemory>>(worker, memory);
+  std::unique_ptr<Region> region;
+  const auto make = [&] { region = std::make_unique<ServedRegion<PrivateMemory>>(worker, memory); };
+  on_device ? gpus.register_memory(memory, make) : make();
+  return region;
 }
 
 }  // namespace shardwire::transport::ucx

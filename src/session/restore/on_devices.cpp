@@ -105,6 +105,7 @@ bool RestoreRun::loads_from(int device, int other) {
   return known->second.empty();
 }
 
+// Of a device with something wanted that is not read into nothing is: what a fabric can do is asked by device.
 std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoint) {
   std::vector<int> devices;
   if (!memory::devices_in_use()) return devices;
@@ -112,7 +113,13 @@ std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoi
   const int count = found.runtime ? found.runtime->device_count() : 0;
   for (int device = 0; device < count; ++device) {
     const transport::MemoryPlace place{MemoryKind::cuda, device};
-    if (reads_directly(endpoint.path(place), place)) devices.push_back(device);
+    if (!reads_directly(endpoint.path(place), place)) continue;
+    const auto unfit = unfit_target(endpoint, places_, device);
+    if (!unfit) {
+      devices.push_back(device);
+    } else {
+      why_not_into_.insert(fmt::format("{}: {}", to_string(wanted_.entries()[unfit->entry].spec.key), unfit->why));
+    }
   }
   return devices;
 }
@@ -217,6 +224,7 @@ std::optional<std::vector<std::string>> RestoreRun::why_not_direct(const Peer& p
   for (const auto& [pair, why] : why_not_loaded_) {
     if (!why.empty()) reasons.push_back(why);
   }
+  reasons.insert(reasons.end(), why_not_into_.begin(), why_not_into_.end());
   return reasons;
 }
 

@@ -182,8 +182,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   [[nodiscard]] RegionAccess access_into(const Peer& peer, const SourceRegion& region, std::size_t fabric, int device);
   /// Whether streams of `device` load from memory of the other one; asked once.
   [[nodiscard]] bool loads_from(int device, int other);
-  /// Of one that reads host memory there is: the devices of this process that it reads into as well.
-  [[nodiscard]] static std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
+  /// Of one that reads host memory there is: the devices of this process that it reads into as well, all that is wanted there.
+  [[nodiscard]] std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
   /// Another fabric may read less of the host's memory, and more of theirs.
   void prefer_reads_of_devices(Peer& peer);
   /// Of the bytes that come from this peer, those that the fabric at this index of `connected` reads straight to where they are wanted.
@@ -346,6 +346,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::map<std::pair<int, int>, std::string>
       why_not_loaded_;                   // by device and the other one; empty: it is; as asked so far
   std::map<int, double> memory_speeds_;  // by device, as asked so far
+  std::set<std::string> why_not_into_;   // for people: what is wanted on a device that is read into, and is not itself
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
   std::vector<std::vector<Check>> checks_;  // to be asked for when all bytes are there, by peer
