@@ -2,8 +2,10 @@
 #include "session/path_reasons.hpp"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "memory/device.hpp"
 
@@ -41,9 +43,14 @@ std::string staged_because(const std::vector<std::string>& reasons) {
   return text;
 }
 
-std::string why_staged(const transport::Endpoint& endpoint, const std::vector<std::string>& reasons) {
+std::string why_staged(const transport::Endpoint& endpoint, std::span<const int> devices,
+                       const std::vector<std::string>& reasons) {
+  constexpr int first[] = {0};
   std::vector<std::string> all = reasons;
-  all.push_back(endpoint.path({MemoryKind::cuda, 0}).why_not);
+  for (const int device : devices.empty() ? std::span<const int>(first) : devices) {
+    std::string why = endpoint.path({MemoryKind::cuda, device}).why_not;
+    if (std::ranges::find(all, why) == all.end()) all.push_back(std::move(why));
+  }
   return staged_because(all);
 }
 
@@ -67,6 +74,47 @@ std::string devices_out_of_reach() {
 
 std::string cannot_access(int device, int other) {
   return fmt::format("device {} cannot access memory of device {}", device, other);
+}
+
+std::vector<FabricPath> paths_of_devices(const transport::Endpoint& endpoint, std::span<const int> devices,
+                                         const FabricPath& host) {
+  std::vector<FabricPath> paths;
+  std::vector<int> direct;
+  std::vector<int> staged;
+  transport::Path path;
+  for (const int device : devices) {
+    const transport::MemoryPlace place{MemoryKind::cuda, device};
+    const transport::Path its = endpoint.path(place);
+    const bool is_direct = its.map || reads_directly(its, place);
+    (is_direct ? direct : staged).push_back(device);
+    if (is_direct) path = its;
+  }
+  const auto for_some = [&](const std::vector<int>& some) {
+    return direct.empty() || staged.empty() ? std::string() : fmt::format("devices {}: ", fmt::join(some, ", "));
+  };
+  if (!direct.empty()) {
+    paths.push_back({.transport = host.transport,
+                     .carrier = path.carrier,
+                     .reach = path.reach,
+                     .map = path.map,
+                     .read = path.read,
+                     .message = host.message,
+                     .gpu_direct = true,
+                     .max_message_ranges = host.message ? std::size_t{1} : 0,
+                     .max_read_ranges = path.read ? path.max_read_ranges : 0,
+                     .max_read_bytes = path.max_read_bytes,
+                     .max_reads = path.max_reads,
+                     .why_not = for_some(direct) + path.why_not});
+  }
+  if (!staged.empty() && host.message) {
+    paths.push_back({.transport = host.transport,
+                     .carrier = host.carrier,
+                     .reach = host.reach,
+                     .message = true,
+                     .max_message_ranges = 1,
+                     .why_not = for_some(staged) + why_staged(endpoint, staged)});
+  }
+  return paths;
 }
 
 std::vector<std::string> reasons_against_better(const Fabrics& fabrics, std::span<const FabricTraits> traits,

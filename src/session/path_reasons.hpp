@@ -8,6 +8,7 @@
 
 #include "session/control/link.hpp"
 #include "session/path_choice.hpp"
+#include "shardwire/paths.hpp"
 
 namespace shardwire {
 
@@ -30,8 +31,14 @@ std::string cannot_access(int device, int other);
 /// each accesses all.
 std::string devices_out_of_reach();
 
-/// For people: why memory of a device passes host memory on its way over this endpoint. `reasons`: why it is not mapped or read,
-/// where something is known of that.
-std::string why_staged(const transport::Endpoint& endpoint, const std::vector<std::string>& reasons = {});
+/// For people: why memory of devices passes host memory on its way over this endpoint. `devices`: of this process; none: that of its
+/// peer's does. `reasons`: why it is not mapped or read, where something is known of that.
+std::string why_staged(const transport::Endpoint& endpoint, std::span<const int> devices,
+                       const std::vector<std::string>& reasons = {});
+
+/// How memory of these devices comes over a fabric that is connected: straight to those that it reaches, by way of host memory to
+/// the others. `host`: what it does with host memory. Requires: there is a device.
+std::vector<FabricPath> paths_of_devices(const transport::Endpoint& endpoint, std::span<const int> devices,
+                                         const FabricPath& host);
 
 }  // namespace shardwire

@@ -17,6 +17,17 @@ double seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// Where this process works with none yet, the first stands for all.
+std::vector<int> devices_worked_with() {
+  std::vector<int> devices;
+  const memory::FoundRuntime found = memory::device_runtime();
+  for (int device = 0; found.runtime && device < found.runtime->device_count(); ++device) {
+    if (found.runtime->in_use(device)) devices.push_back(device);
+  }
+  if (devices.empty()) devices.push_back(0);
+  return devices;
+}
+
 }  // namespace
 
 PathSurvey::PathSurvey(Core& core, std::string from, Duration timeout, Done done)
@@ -252,30 +263,12 @@ PeerPath PathSurvey::path_of(const Peer& peer, const std::string& out_of_reach) 
   }
   if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
   MemoryPaths cuda{.memory = MemoryKind::cuda};
-  for (const ConnectedFabric& one : connected) {
-    if (!memory::devices_in_use()) continue;
-    const transport::MemoryPlace place{MemoryKind::cuda, 0};
-    if (const transport::Path path = one.channel->endpoint->path(place); path.map || reads_directly(path, place)) {
-      cuda.fabrics.push_back({.transport = std::string(core_.fabrics()[one.fabric].name()),
-                              .carrier = path.carrier,
-                              .reach = path.reach,
-                              .map = path.map,
-                              .read = path.read,
-                              .gpu_direct = true,
-                              .max_read_ranges = path.read ? path.max_read_ranges : 0,
-                              .max_read_bytes = path.max_read_bytes,
-                              .max_reads = path.max_reads,
-                              .why_not = path.map ? out_of_reach : path.why_not});
-      continue;
+  const std::vector<int> devices = memory::devices_in_use() ? devices_worked_with() : std::vector<int>();
+  for (std::size_t i = 0; i < connected.size() && !devices.empty(); ++i) {
+    for (FabricPath& one : paths_of_devices(*connected[i].channel->endpoint, devices, host.fabrics[i])) {
+      if (one.map && !out_of_reach.empty()) one.why_not += (one.why_not.empty() ? "" : "; ") + out_of_reach;
+      cuda.fabrics.push_back(std::move(one));
     }
-    if (!one.path.message) continue;
-    const FabricPath& through = host.fabrics[static_cast<std::size_t>(&one - connected.data())];
-    cuda.fabrics.push_back({.transport = through.transport,
-                            .carrier = through.carrier,
-                            .reach = through.reach,
-                            .message = true,
-                            .max_message_ranges = 1,
-                            .why_not = why_staged(*one.channel->endpoint)});
   }
   result.memory.push_back(std::move(host));
   if (memory::devices_in_use()) result.memory.push_back(std::move(cuda));

@@ -32,6 +32,8 @@ TensorPlace place_of(const View& view, const std::byte* first, ByteCount bytes, 
 bool is_still_there(const memory::DeviceAllocation& allocation, const std::byte* data);
 /// Ordinal of the device, or memory::on_host.
 int device_of(const TensorPlaces& places, std::size_t entry);
+/// All that there are, each once.
+std::vector<int> devices_of(const TensorPlaces& places);
 /// Managed memory is moved as memory of its device.
 std::size_t count_managed(const TensorPlaces& places);
 

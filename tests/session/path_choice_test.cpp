@@ -9,6 +9,7 @@
 #include <set>
 
 #include "session/path_choice.hpp"
+#include "session/path_reasons.hpp"
 
 using namespace shardwire;
 
@@ -192,6 +193,29 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_read_into_is_found_by_its_device) {
   BOOST_TEST(unfit->entry == 3U);
   BOOST_TEST(unfit->why == "it migrates");
   BOOST_TEST(!unfit_target(endpoint, {}, 1).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(paths_to_devices_say_which_are_staged_and_that_messages_carry_all) {
+  NicEndpoint endpoint;
+  const FabricPath host{.transport = "ucx", .carrier = "lanes", .read = true, .message = true};
+  const std::vector<int> devices{1, 2};
+  const auto some = paths_of_devices(endpoint, devices, host);
+  BOOST_REQUIRE(some.size() == 2U);
+  BOOST_TEST((some[0].read && some[0].gpu_direct && some[0].message));
+  BOOST_TEST(some[0].carrier == "nic");
+  BOOST_TEST(some[0].max_message_ranges == 1U);
+  BOOST_TEST(some[0].why_not == "devices 1: a NIC maps nothing");
+  BOOST_TEST((some[1].message && !some[1].read && !some[1].gpu_direct));
+  BOOST_TEST(some[1].why_not == "devices 2: staged through host memory: device 2 is far");
+  const auto all = paths_of_devices(endpoint, std::vector{0, 1}, host);
+  BOOST_REQUIRE(all.size() == 1U);
+  BOOST_TEST(all[0].why_not == "a NIC maps nothing");
+  endpoint.direct.clear();
+  const auto none = paths_of_devices(endpoint, devices, host);
+  BOOST_REQUIRE(none.size() == 1U);
+  BOOST_TEST(none[0].why_not == "staged through host memory: device 1 is far, device 2 is far");
+  BOOST_TEST(why_staged(endpoint, {}) == "staged through host memory: device 0 is far");
+  BOOST_TEST(paths_of_devices(endpoint, devices, {.transport = "shm", .map = true}).empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

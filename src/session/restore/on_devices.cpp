@@ -232,7 +232,7 @@ void RestoreRun::explain_staged(Peer& peer) {
   const auto reasons = peer.sent_by ? why_not_direct(peer) : std::nullopt;
   if (!reasons) return;
   const auto& sender = *peer.connected[*peer.sent_by].channel->endpoint;
-  peer.no_map_reason = "; device memory is " + why_staged(sender, *reasons) + peer.no_map_reason;
+  peer.no_map_reason = "; device memory is " + why_staged(sender, devices_of(places_), *reasons) + peer.no_map_reason;
 }
 
 }  // namespace shardwire
