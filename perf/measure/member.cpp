@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -32,7 +30,6 @@ using namespace std::chrono_literals;
 
 constexpr ByteCount memory_allowance = 64u << 20;  // code, fabric, bookkeeping
 constexpr auto retire_limit = 10s;
-constexpr std::string_view reading_port = "reads by ";  // in the carrier of a path of ucx
 
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / 1ns;
@@ -50,14 +47,6 @@ Bytes bytes_of(std::string_view text) {
 }
 std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::string domain_of_ports() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
-  std::error_code none;
-  return boot + "/" + std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
 // What is restored to be measured beside, in the memory of the state itself: contiguous_case().
@@ -254,10 +243,7 @@ class Contest {
   static std::vector<PathFacts> paths_of(const RestoreReport& report) {
     std::vector<PathFacts> paths;
     for (const PeerReport& peer : report.peers) {
-      // Reads may go through another port than messages to the same peer.
-      const bool reads = peer.path.ends_with("/read") || peer.path.ends_with("/over_read");
-      const std::size_t at = reads ? peer.carrier.find(reading_port) : std::string::npos;
-      const std::string carrier = at == std::string::npos ? peer.carrier : peer.carrier.substr(at);
+      const std::string_view carrier = moving_carrier(peer);
       paths.push_back({to_int(peer.rank), peer.bytes, peer.path, port_of(carrier), line_rate_of(carrier)});
     }
     return paths;

@@ -12,6 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view reading_port = "reads by ";  // in the carrier of a path of ucx
 constexpr double bits_of_gigabit = 1e9;
 constexpr double bits_of_megabit = 1e6;
 constexpr double bits_of_byte = 8;
@@ -64,21 +65,31 @@ struct Carrier {
   double bytes_per_second = 0;
 };
 
-// A device that is named without a port has one.
-Carrier find(std::string_view carrier, const std::string& root) {
-  const std::vector<std::string_view> words = words_of(carrier);
-  const auto named = [&](std::string_view name) { return std::ranges::find(words, name) != words.end(); };
-  for (const PortDetails& port : port_details(root)) {
-    if (named(port.name()) || named(port.device)) return {port.name(), port.line_bytes_per_second};
+// What carriers may name, read once.
+struct Names {
+  explicit Names(const std::string& root)
+      : ports(port_details(root)), interface_folder(root + "/sys/class/net"), interfaces(entries(interface_folder)) {}
+
+  // A device that is named without a port has one.
+  [[nodiscard]] Carrier find(std::string_view carrier) const {
+    const std::vector<std::string_view> words = words_of(carrier);
+    const auto named = [&](std::string_view name) { return std::ranges::find(words, name) != words.end(); };
+    for (const PortDetails& port : ports) {
+      if (named(port.name()) || named(port.device)) return {port.name(), port.line_bytes_per_second};
+    }
+    for (const std::string& name : interfaces) {
+      if (!named(name)) continue;
+      const double megabits =
+          std::atof(first_line(interface_folder / name / "speed").c_str());  // -1: it does not know either
+      return {name, std::max(0.0, megabits) * bits_of_megabit / bits_of_byte};
+    }
+    return {};
   }
-  const fs::path interfaces = root + "/sys/class/net";
-  for (const std::string& name : entries(interfaces)) {
-    if (!named(name)) continue;
-    const double megabits = std::atof(first_line(interfaces / name / "speed").c_str());  // -1: it does not know either
-    return {name, std::max(0.0, megabits) * bits_of_megabit / bits_of_byte};
-  }
-  return {};
-}
+
+  std::vector<PortDetails> ports;
+  fs::path interface_folder;
+  std::vector<std::string> interfaces;
+};
 
 }  // namespace
 
@@ -99,11 +110,38 @@ std::vector<PortDetails> port_details(const std::string& root) {
 }
 
 double line_rate_of(std::string_view carrier, const std::string& root) {
-  return find(carrier, root).bytes_per_second;
+  return Names(root).find(carrier).bytes_per_second;
 }
 
 std::string port_of(std::string_view carrier, const std::string& root) {
-  return find(carrier, root).port;
+  return Names(root).find(carrier).port;
+}
+
+std::string_view moving_carrier(const PeerReport& peer) {
+  const std::string_view carrier = peer.carrier;
+  const bool reads = peer.path.ends_with("/read") || peer.path.ends_with("/over_read");
+  const std::size_t at = carrier.find(reading_port);
+  if (at == std::string_view::npos) return carrier;
+  return reads ? carrier.substr(at) : carrier.substr(0, at);
+}
+
+std::string domain_of_ports() {
+  std::error_code none;
+  return first_line("/proc/sys/kernel/random/boot_id") + "/" + fs::read_symlink("/proc/self/ns/net", none).string();
+}
+
+std::vector<PortBytes> port_bytes(std::span<const PeerReport> peers, const std::string& root) {
+  const Names names(root);
+  std::vector<PortBytes> all;
+  for (const PeerReport& peer : peers) {
+    const Carrier by = names.find(moving_carrier(peer));
+    if (by.bytes_per_second <= 0) continue;
+    auto known = std::ranges::find(all, by.port, &PortBytes::port);
+    if (known == all.end())
+      known = all.insert(all.end(), PortBytes{domain_of_ports(), by.port, 0, by.bytes_per_second});
+    known->bytes += peer.bytes;
+  }
+  return all;
 }
 
 }  // namespace shardwire::perf

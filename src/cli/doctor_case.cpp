@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/doctor_host.hpp"
+#include "cli/doctor_ports.hpp"
 #include "cli/environment.hpp"
 #include "cli/job_options.hpp"
 #include "cli/output.hpp"
@@ -186,7 +187,9 @@ void print(const Case& job, std::vector<MemberResult> results, const DoctorOptio
     print(lines);
   }
   print_flags(perf::find_flags(transport::pinnable_bytes(), most_of_a_rank(job)), json);
-  if (options.measure) print_slow(slow_targets(results), json);
+  if (!options.measure) return;
+  print_port_shares(port_shares(results), json);
+  print_slow(slow_targets(results), json);
 }
 
 RunOptions run_options(const DoctorOptions& words) {

@@ -96,12 +96,17 @@ Json json_of(const MemberResult& result) {
   }
   report["peers"] = std::move(peers);
   report["ways"] = to_json(result.report.ways);
+  Json ports = Json::array();
+  for (const perf::PortBytes& one : result.ports) {
+    ports.push_back({one.domain, one.port, one.bytes, one.line_bytes_per_second});
+  }
   Json errors = Json::array();
   for (const RunError& error : result.errors) errors.push_back({{"code", error.code}, {"message", error.message}});
   return {{"member", result.member},     {"target", result.target ? Json(to_int(*result.target)) : Json()},
           {"verified", result.verified}, {"elements", result.elements},
           {"walls", result.walls},       {"peak_rss", result.peak_rss_bytes},
-          {"report", std::move(report)}, {"errors", std::move(errors)}};
+          {"report", std::move(report)}, {"ports", std::move(ports)},
+          {"errors", std::move(errors)}};
 }
 
 MemberResult member_result_from(const Json& json) {
@@ -126,6 +131,10 @@ MemberResult member_result_from(const Json& json) {
     if (!way) continue;
     result.report.ways[*way] = {row.at("bytes").get<ByteCount>(), row.at("runs").get<ByteCount>(),
                                 row.at("predicted").get<double>(), row.at("measured").get<double>()};
+  }
+  for (const Json& one : json.at("ports")) {
+    result.ports.push_back({one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<ByteCount>(),
+                            one.at(3).get<double>()});
   }
   for (const Json& error : json.at("errors")) {
     result.errors.push_back({error.at("code").get<std::string>(), error.at("message").get<std::string>(), {}});

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "perf/measure/ports.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/report.hpp"
 #include "shardwire/types.hpp"
@@ -31,6 +32,7 @@ struct MemberResult {
   std::vector<double> walls;  ///< seconds of each restore
   RestoreReport report;       ///< of the last restore
   ByteCount peak_rss_bytes = 0;
+  std::vector<perf::PortBytes> ports;  ///< of the last restore
   std::vector<RunError> errors;
 };
 

@@ -71,6 +71,7 @@ class Worker {
     }
     result_.verified = result_.errors.empty();
     result_.peak_rss_bytes = peak_rss_bytes();
+    result_.ports = perf::port_bytes(result_.report.peers);
     config_.deliver(session_ ? &*session_ : nullptr, result_);
     guarded([&] { close(grace); });
     return result_;
