@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "conformance/pair.hpp"
@@ -23,6 +27,23 @@ bool has_no_keys(Pair& pair, const transport::Region& region) {
                         [](const Error& e) { return e.code() == ErrorCode::transport_failed; });
   return true;
 }
+
+/// Fabrics that are opened meanwhile are of the machine's second RDMA port, where the environment names one.
+struct OtherPort {
+  OtherPort() {
+    const char* const other = std::getenv("SHARDWIRE_TEST_OTHER_PORT");
+    const char* const now = std::getenv("UCX_NET_DEVICES");
+    if (other == nullptr || now == nullptr) return;
+    before = now;
+    ::setenv("UCX_NET_DEVICES", other, 1);
+  }
+  ~OtherPort() {
+    if (!before.empty()) ::setenv("UCX_NET_DEVICES", before.c_str(), 1);
+  }
+  OtherPort(const OtherPort&) = delete;
+  OtherPort& operator=(const OtherPort&) = delete;
+  std::string before{};
+};
 
 /// Stands for a region where no fabric gives any out.
 struct NoRegion final : transport::RemoteRegion {
@@ -237,6 +258,61 @@ BOOST_AUTO_TEST_CASE(more_memory_than_there_is_gives_a_typed_error) {
                           [](const Error& e) { return e.code() == ErrorCode::out_of_resources; });
   }
   BOOST_TEST(fabric->allocate(100)->memory().bytes == 100);
+}
+
+// A NIC gives nothing out by a key of another one, and may end the connection.
+BOOST_AUTO_TEST_CASE(a_key_of_another_fabric_opens_none_of_its_memory) {
+  const Deadline deadline(60s);
+  Pair pair;
+  const transport::Path path = pair.to_left->path({});
+  if (!path.read || path.map) return;  // what is handed over to be mapped is no key
+  const OtherPort port;
+  const auto other = open_fabric();
+  const auto region = other->allocate(4096);
+  std::ranges::fill(region->memory().span(), std::byte{7});
+  std::unique_ptr<transport::RemoteRegion> remote;
+  try {
+    remote = import_region(*pair.to_left, *region, 4096);
+  } catch (const Error& error) {
+    BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+    return;
+  }
+  Bytes into(4096);
+  Result result;
+  read(*pair.to_left, *remote, 0, into, result.completion());
+  BOOST_REQUIRE(pair.until([&] { return result.done; }));
+  BOOST_TEST(result.outcome.has_value());
+  BOOST_TEST(std::ranges::all_of(into, [](std::byte one) { return one == std::byte{0}; }));
+}
+
+// More than there is of memory, and none of it can be pinned; software does not ask for that.
+BOOST_AUTO_TEST_CASE(memory_that_a_device_does_not_take_is_a_typed_error_and_the_next_is_taken) {
+  const Deadline deadline(60s);
+  Pair pair;
+  constexpr std::size_t size = std::size_t{64} << 30;
+  void* const reserved = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  BOOST_REQUIRE(reserved != MAP_FAILED);
+  const transport::Path path = pair.to_left->path({});
+  const bool pins = path.read && !path.reads_need_peer && path.reach == Reach::network;
+  try {
+    const auto region = pair.left->adopt({static_cast<std::byte*>(reserved), size, {}});
+    BOOST_TEST(region->memory().bytes == size);
+    BOOST_TEST(!pins);
+  } catch (const Error& error) {
+    BOOST_TEST((error.code() == ErrorCode::out_of_resources), error.what());
+    BOOST_TEST(pins);
+  }
+  ::munmap(reserved, size);
+  const auto region = pair.left->allocate(100);
+  if (!path.read) return;
+  std::ranges::fill(region->memory().span(), std::byte{5});
+  const auto remote = import_region(*pair.to_left, *region, 100);
+  Bytes into(100);
+  Result result;
+  read(*pair.to_left, *remote, 0, into, result.completion());
+  BOOST_REQUIRE(pair.until([&] { return result.done; }));
+  BOOST_TEST(result.succeeded());
+  BOOST_TEST((into == Bytes(100, std::byte{5})));
 }
 
 BOOST_AUTO_TEST_CASE(regions_come_and_go_on_other_threads) {
