@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 template <typename Report, typename Visit>
 void each_number(Report& report, Visit visit) {
   for (auto* one : {&report.needed, &report.moved, &report.local, &report.extra, &report.again, &report.staging_budget,
-                    &report.staging_peak})
+                    &report.staging_peak, &report.rounds, &report.rounds_bytes})
     visit(*one);
 }
 

@@ -15,12 +15,14 @@
 #include "perf/measure/contiguous.hpp"
 #include "perf/measure/copy.hpp"
 #include "perf/measure/memory_use.hpp"
+#include "perf/measure/nccl_loop.hpp"
 #include "perf/measure/ports.hpp"
 #include "perf/measure/read_libraries.hpp"
 #include "perf/measure/read_lists.hpp"
 #include "perf/measure/state_block.hpp"
 #include "perf/measure/state_memory.hpp"
 #include "perf/measure/tag_loop.hpp"
+#include "transport/collective.hpp"
 
 namespace shardwire::perf {
 
@@ -89,6 +91,8 @@ class Contest {
     wanted_.lie_in(wanted_block_.bytes());
     if (contiguous_) contiguous_->lie_in(held_block_, wanted_block_);
     if (wanted_.takes_part()) catalog_ = wanted_.catalog(wanted_block_);
+    if (setup_.exchange)
+      held_catalog_ = held_.takes_part() ? held_.catalog(held_block_) : nothing(measurement_.job.source);
     facts_.wanted = wanted_.payload_bytes();
     facts_.turns.resize(turns_.size());
     for (TurnFacts& turn : facts_.turns) {
@@ -106,9 +110,11 @@ class Contest {
     make_spare();
     connect_tags();
     connect_reads();
+    connect_nccl();
     Publication publication;
     Publication contiguous;
-    if (held_.takes_part()) publication = session_.publish(held_.catalog(held_block_), {.name = name_});
+    if (held_.takes_part() && !setup_.exchange)
+      publication = session_.publish(held_.catalog(held_block_), {.name = name_});
     if (contiguous_ && contiguous_->held.takes_part()) {
       contiguous = session_.publish(contiguous_->held.catalog(held_block_), {.name = contiguous_name()});
     }
@@ -119,6 +125,7 @@ class Contest {
     }
     meet();
     loop_.reset();
+    nccl_.reset();
     spare_.reset();
     for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
       // Restores are last, so all have read what it serves; its buffers are no memory of theirs.
@@ -179,6 +186,9 @@ class Contest {
         return;
       case Turn::Kind::tag: loop_->exchange(sends_, wanted_.payload(), tag_styles()[what.index]); return;
       case Turn::Kind::read: read(what); return;
+      case Turn::Kind::nccl:
+        nccl_->exchange(nccl_order_, held_block_.device_address(), wanted_block_.device_address());
+        return;
       case Turn::Kind::mpi: return;  // others move now
       case Turn::Kind::reference: refer(turn, repeat); return;
       case Turn::Kind::restore:
@@ -203,30 +213,45 @@ class Contest {
     return options;
   }
 
+  static Catalog nothing(const CaseSide& side) { return {Rank{0}, side.ranks}; }
+  // Whether this member has something to do in a restore; all exchange.
+  [[nodiscard]] bool moves(const std::optional<Catalog>& catalog) const { return catalog || setup_.exchange; }
+
+  // Of what this member wants, if anything.
+  RestoreReport move(const std::optional<Catalog>& catalog, const RestoreOptions& options) {
+    if (setup_.exchange) {
+      const ExchangeOptions exchange{.deadline = options.deadline,
+                                     .staging_bytes = options.staging_bytes,
+                                     .verify = options.verify,
+                                     .ingress_bytes_per_second = options.ingress_bytes_per_second,
+                                     .way = options.way};
+      return session_.exchange(*held_catalog_, catalog ? *catalog : nothing(measurement_.job.target), exchange).report;
+    }
+    Restore restore = session_.restore(*catalog, options);
+    restore.wait();
+    return restore.report();
+  }
+
   // As the restore that is measured, but for one thing.
   void refer(std::size_t turn, std::size_t repeat) {
     const bool contiguous = turns_[turn].against == Against::contiguous;
     const std::optional<Catalog>& catalog = contiguous ? contiguous_->catalog : catalog_;
-    if (!catalog) return;
+    if (!moves(catalog)) return;
     RestoreOptions options = restore_options();
     if (contiguous) options.from = contiguous_name();
     if (turns_[turn].against == Against::unverified) options.verify = Verify::none;
     options.way = measurement_.ways.front();
-    Restore restore = session_.restore(*catalog, options);
-    restore.wait();
-    facts_.turns[turn].stages[repeat] = restore.report().seconds;
+    facts_.turns[turn].stages[repeat] = move(catalog, options).seconds;
   }
 
   void restore(std::size_t turn, std::size_t repeat) {
-    if (!wanted_.takes_part()) return;
+    if (!moves(catalog_)) return;
     TurnFacts& facts = facts_.turns[turn];
     const auto& way = measurement_.ways[turns_[turn].index];
     RestoreOptions options = restore_options();
     options.way = way;
     try {
-      Restore restore = session_.restore(*catalog_, options);
-      restore.wait();
-      facts.report = restore.report();
+      facts.report = move(catalog_, options);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::unsupported || !way || repeat > 0) throw;
       facts.refused = error.what();
@@ -355,6 +380,14 @@ class Contest {
     read_copies_ = std::move(order.copies);
   }
 
+  void connect_nccl() {
+    if (std::ranges::none_of(turns_, [](const Turn& turn) { return turn.kind == Turn::Kind::nccl; })) return;
+    nccl_order_ = nccl_order_of(setup_, measurement_.job, role_.member, held_.payload_bytes());
+    const Bytes id = role_.member == 0 ? make_nccl_loop_id() : Bytes();
+    const auto ids = agree("group of nccl", text_of(id));
+    nccl_ = open_nccl_loop(ids.front(), role_.member, setup_.members(), place().device);
+  }
+
   const Setup& setup_;
   const Measurement& measurement_;
   std::string name_;
@@ -367,13 +400,16 @@ class Contest {
   std::optional<Contiguous> contiguous_;
   StateBlock held_block_;
   StateBlock wanted_block_;
-  std::optional<Catalog> catalog_;  // of wanted_; as a trainer does, it is made once
+  std::optional<Catalog> catalog_;       // of wanted_; as a trainer does, it is made once
+  std::optional<Catalog> held_catalog_;  // of exchanges
   std::optional<StateBlock> spare_;
   std::unique_ptr<TagLoop> loop_;
   std::vector<TagLoop::Send> sends_;
   std::vector<ReadOrder::Copy> read_copies_;
   std::vector<ReadList> read_lists_;
   std::map<Against, std::unique_ptr<ReadLoop>> reads_;
+  NcclOrder nccl_order_;
+  std::unique_ptr<NcclLoop> nccl_;
   MeasurementFacts facts_;
   Span unused_;
   Span* last_ = &unused_;
@@ -387,6 +423,14 @@ DeviceFacts device_of(const Setup& setup, int member) {
   const memory::DeviceDetails details = found.runtime->details(device);
   return {details.name, fmt::format("{} {}", device, details.pci_address), found.runtime->version(),
           details.memory_bytes_per_second};
+}
+
+// Of what moves device memory in rounds.
+std::string collective_version() {
+  for (const transport::CollectiveTransport& one : transport::registered_collectives()) {
+    if (one.memory == MemoryKind::cuda) return fmt::format("{} {}", one.name, one.domain());
+  }
+  return "no collective";
 }
 
 }  // namespace
@@ -406,6 +450,7 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   mine.domain = domain_of_ports();
   mine.device = device_of(setup, role.member);
   for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
+  if (setup.exchange) mine.fabric += ", " + collective_version();
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     mine.measurements.push_back(Contest(setup, number, session, meeting, role).run());
   }

@@ -85,6 +85,11 @@ class TurnView {
     for (const TurnFacts* member : members_) all += member->report.*field;
     return all;
   }
+  [[nodiscard]] std::uint64_t most_rounds() const {
+    std::uint64_t most = 0;
+    for (const TurnFacts* member : members_) most = std::max(most, member->report.rounds);
+    return most;
+  }
   [[nodiscard]] ByteCount bytes(Way way) const {
     ByteCount all = 0;
     for (const TurnFacts* member : members_) all += member->report.ways[way].bytes;
@@ -325,6 +330,9 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   add_devices(row, outcome);
   add_reads(row, setup, outcome, number, view);
   add_stages(row, view);
+  if (setup.exchange) {
+    row["rounds"] = {{"most", view.most_rounds()}, {"bytes", view.sum(&RestoreReport::rounds_bytes)}};
+  }
   add_costs(row, view);
   add_memory(row, setup, view);
   ElementCount elements = 0;

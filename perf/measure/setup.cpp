@@ -29,6 +29,7 @@ std::string_view to_string(Against against) {
     case Against::contiguous: return "contiguous";
     case Against::ucp_get: return "ucp_get";
     case Against::fi_read: return "fi_read";
+    case Against::nccl: return "nccl";
   }
   return "";
 }
@@ -53,6 +54,7 @@ bool is_checked(const Turn& turn) {
     case Turn::Kind::copy:
     case Turn::Kind::device_copy:
     case Turn::Kind::tag:
+    case Turn::Kind::nccl:
     case Turn::Kind::reference: return false;
   }
   return false;
@@ -80,6 +82,7 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
               {Turn::Kind::read, i, fmt::format("{} {}", to_string(against), read_styles()[i].name), against});
         }
         break;
+      case Against::nccl: turns.push_back({Turn::Kind::nccl, 0, "ncclSend, ncclRecv", against}); break;
       case Against::mpi: turns.push_back({Turn::Kind::mpi, 0, "MPI_Alltoallw", against}); break;
       case Against::unverified:
       case Against::contiguous:

@@ -24,6 +24,7 @@ enum class Against : std::uint8_t {
   contiguous,     ///< a restore of as many bytes between the same ranks, in one run for each pair: see contiguous.hpp
   ucp_get,        ///< one-sided reads of the same runs by a plain loop over UCX: see read_loop.hpp
   fi_read,        ///< the same over libfabric
+  nccl,           ///< bare sends and receives of NCCL, of as many bytes between the same members: see nccl_loop.hpp
 };
 std::string_view to_string(Against against);
 
@@ -48,6 +49,7 @@ struct Setup {
   std::vector<Measurement> measurements;
   std::string transport = "auto";
   MemoryKind memory = MemoryKind::host;  ///< that state lies in
+  bool exchange = false;                 ///< all members call Session::exchange(), whose bytes go in rounds
   bool tcp = false;                      ///< all that is measured goes over TCP
   bool ordinary = false;                 ///< state lies in memory of the process alone, not in arenas
   bool disjoint = false;                 ///< source and target ranks are different processes
@@ -64,7 +66,7 @@ struct Setup {
 
 /// What happens between two meetings of all members.
 struct Turn {
-  enum class Kind : std::uint8_t { copy, device_copy, tag, read, mpi, reference, restore };
+  enum class Kind : std::uint8_t { copy, device_copy, tag, read, nccl, mpi, reference, restore };
   Kind kind{};
   std::size_t index = 0;  ///< of the plain copy, the style of messages or reads, or the way
   std::string name;

@@ -35,6 +35,8 @@ class StateBlock {
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
   /// What a catalog says of the memory behind a place in bytes(); null stays null.
   [[nodiscard]] View view_of(const std::byte* place) const;
+  /// Where the first byte lies on the device; null on the host, and where there is none.
+  [[nodiscard]] std::byte* device_address() const { return memory_ ? memory_->address() : nullptr; }
   [[nodiscard]] bool on_device() const { return runtime_ != nullptr; }
   /// Fills or checks the boxes, whose places are in bytes(), where they really lie; waits. False, nothing: this is for the mirror, or the host.
   [[nodiscard]] bool fill(std::vector<memory::ValueBox> boxes) const;

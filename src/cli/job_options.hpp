@@ -16,7 +16,7 @@ std::string said_by_a_child(const std::function<void()>& body);
 /// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError for one that is unknown, or that this
 /// build or machine lacks, with the reason.
 std::string chosen_transport(const std::string& option);
-/// Of `run`, where one of the names may be that of a collective for device memory.
+/// Where one of the names may be that of a collective for device memory.
 struct JobTransport {
   std::string names;           ///< of the others
   bool by_collective = false;  ///< bytes go in its rounds

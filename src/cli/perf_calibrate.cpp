@@ -36,6 +36,8 @@ void refuse_others(const PerfWords& words) {
   };
   if (!words.path.empty()) refuse("CASE");
   if (words.tcp) refuse("--tcp");
+  if (words.memory != "host") refuse("--memory");
+  if (words.verify != "none") refuse("--verify");
   if (words.ordinary) refuse("--ordinary");
   if (words.starts) refuse("--fresh");
   if (words.disjoint) refuse("--disjoint");

@@ -85,9 +85,10 @@ std::function<int()> declare_perf(CLI::App& app) {
   app.add_option("--runs", words->runs, "lengths of runs without a CASE (default: 256,1K,..,64M)")->delimiter(',');
   app.add_option("--ranks", words->ranks, "processes without a CASE (default: 2)");
   app.add_option("--bytes", words->bytes, "that each rank wants without a CASE (default: 64M, less with many ranks)");
-  app.add_option("--transport", words->transport,
-                 "auto, or names of transports: shm, ucx, libfabric, tcp, loopback (default: SHARDWIRE_TRANSPORT or "
-                 "auto; with --tcp tcp)");
+  app.add_option(
+      "--transport", words->transport,
+      "auto, or names of transports: shm, ucx, libfabric, tcp, loopback, or nccl for exchanges of device memory "
+      "in its rounds (default: SHARDWIRE_TRANSPORT or auto; with --tcp tcp)");
   app.add_flag("--tcp", words->tcp, "all bytes go over TCP, also those of what the restores are measured beside");
   app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
   app.add_flag("--ordinary", words->ordinary, "the state lies in ordinary memory of its process, not in arenas");
@@ -101,8 +102,8 @@ std::function<int()> declare_perf(CLI::App& app) {
       ->delimiter(',');
   app.add_option(
          "--against", words->against,
-         "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, or several: measured in the same run, turn by "
-         "turn (default: memcpy; with --tcp ucx)")
+         "memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl, or several: measured in the same run, turn "
+         "by turn (default: memcpy; with --tcp ucx, with --transport nccl nccl)")
       ->delimiter(',');
   app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
   app.add_option("--fresh", words->starts,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "case/text_file.hpp"
 #include "cli/command.hpp"
@@ -32,7 +33,7 @@ constexpr ByteCount sweep_state_bytes = 1u << 30;  // of all ranks together, wha
 constexpr ByteCount max_wanted_bytes = 64u << 20;
 constexpr ByteCount item_bytes = 4;
 
-std::vector<Against> parse_against(const PerfWords& words) {
+std::vector<Against> parse_against(const PerfWords& words, bool exchange) {
   if (words.against == std::vector<std::string>{"none"}) return {};
   if (words.starts) {
     // What took turns with the first restores would come before some of them.
@@ -42,6 +43,7 @@ std::vector<Against> parse_against(const PerfWords& words) {
   }
   // Where the bytes go over TCP, a plain copy bounds nothing.
   if (words.against.empty()) {
+    if (exchange) return {Against::nccl};
     if (!words.tcp) return {Against::memcpy};
     const std::string why = perf::why_no_tag_loop();
     if (why.empty()) return {Against::ucx};
@@ -50,18 +52,24 @@ std::vector<Against> parse_against(const PerfWords& words) {
   }
   std::vector<Against> out;
   for (const std::string& word : words.against) {
-    const Against all[] = {Against::memcpy,     Against::ucx,     Against::mpi,    Against::unverified,
-                           Against::contiguous, Against::ucp_get, Against::fi_read};
+    const Against all[] = {Against::memcpy,     Against::ucx,     Against::mpi,     Against::unverified,
+                           Against::contiguous, Against::ucp_get, Against::fi_read, Against::nccl};
     const auto* const found =
         std::find_if(std::begin(all), std::end(all), [&](Against one) { return to_string(one) == word; });
     if (found == std::end(all)) {
       throw UsageError(fmt::format(
-          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, or none "
-          "alone",
+          "--against: '{}' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl, or "
+          "none alone",
           word));
     }
     if (*found == Against::unverified && words.verify == "none") {
       throw UsageError("--against unverified: is for restores with digests; see --verify");
+    }
+    if (*found == Against::nccl && !exchange) {
+      throw UsageError("--against nccl: is for exchanges in rounds of NCCL; see --transport");
+    }
+    if (*found == Against::contiguous && exchange) {
+      throw UsageError("--against contiguous: is for restores, not for exchanges in rounds");
     }
     if (std::count(out.begin(), out.end(), *found) == 0) out.push_back(*found);
   }
@@ -73,11 +81,14 @@ void use_device_copies(std::vector<Against>& against) {
   for (Against& one : against) {
     if (one == Against::memcpy) one = Against::device_memcpy;
     if (one == Against::device_memcpy || one == Against::unverified || one == Against::contiguous) continue;
+    if (one == Against::nccl) continue;
     throw UsageError(fmt::format("--against {}: is for state on the host", to_string(one)));
   }
 }
 
-std::vector<std::optional<Way>> parse_ways(const PerfWords& words) {
+std::vector<std::optional<Way>> parse_ways(const PerfWords& words, bool exchange) {
+  if (exchange && !words.ways.empty()) throw UsageError("--way: exchanges in rounds of NCCL go no other");
+  if (exchange) return {Way::grouped};
   std::vector<std::optional<Way>> out;
   for (const std::string& word : words.ways) {
     const auto way = way_from(word);
@@ -140,7 +151,7 @@ void add_case(perf::Setup& setup, const PerfWords& words) {
     throw CaseError(why.starts_with(name) ? why : fmt::format("{}: {}", name, why));
   }
   auto& measurement = setup.measurements.back();
-  measurement.ways = parse_ways(words);
+  measurement.ways = parse_ways(words, setup.exchange);
   if (measurement.ways.empty()) measurement.ways = {std::nullopt};
   if (measurement.job.target.layout.sections.empty()) throw UsageError(name + ": there is no tensor to move");
 }
@@ -191,7 +202,7 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     for (ByteCount run = 256; run <= std::min<ByteCount>(bytes, 64u << 20); run *= 4) runs.push_back(run);
     if (bytes >= 64u << 20 && runs.back() != 64u << 20) runs.push_back(64u << 20);
   }
-  auto ways = parse_ways(words);
+  auto ways = parse_ways(words, setup.exchange);
   if (words.disjoint && words.pairs)
     throw UsageError("--pairs: each process is a source and a target; it takes no --disjoint");
   for (const ByteCount run : runs) {
@@ -201,11 +212,12 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     }
   }
   if (words.pairs) return add_pairs(setup, ranks, runs, bytes, ways);
+  const bool has_local = ways.empty() && !words.disjoint && !words.tcp;
   if (ways.empty()) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
   for (const ByteCount run : runs) {
     const ByteCount whole = bytes / run * run;
     for (const bool local : {false, true}) {
-      if (local && (words.disjoint || words.tcp || !words.ways.empty())) continue;
+      if (local && !has_local) continue;
       setup.measurements.push_back(perf::measurement_of(perf::synthetic_case(ranks, run, whole, local)));
       setup.measurements.back().run_bytes = run;
       if (!local) setup.measurements.back().ways = ways;
@@ -286,7 +298,13 @@ std::string mpi_program() {
 perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
   perf::Setup setup;
   setup.memory = parse_memory(words.memory);
-  setup.transport = words.tcp ? transport_over_tcp(words) : chosen_transport(words.transport);
+  if (words.tcp) {
+    setup.transport = transport_over_tcp(words);
+  } else {
+    JobTransport transport = chosen_job_transport(words.transport, setup.memory);
+    setup.transport = std::move(transport.names);
+    setup.exchange = transport.by_collective;
+  }
   setup.ordinary = words.ordinary;
   if (words.starts && (*words.starts < 1 || *words.starts > 1000)) throw UsageError("--fresh: 1 to 1000 are expected");
   if (words.starts && launched) {
@@ -307,7 +325,7 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
     throw UsageError("--deadline: a number of seconds from 1 on is expected");
   }
   setup.deadline = std::chrono::seconds(static_cast<std::int64_t>(words.deadline_seconds));
-  auto against = parse_against(words);
+  auto against = parse_against(words, setup.exchange);
   if (setup.memory == MemoryKind::cuda) use_device_copies(against);
   words.path.empty() ? add_sweep(setup, words, launched) : add_case(setup, words);
   for (auto& measurement : setup.measurements) measurement.against = against;
@@ -323,6 +341,7 @@ perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched) {
 
 nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& setup) {
   nlohmann::ordered_json out{{"transport", setup.transport}};
+  if (setup.exchange) out["exchange"] = true;
   if (setup.tcp) out["tcp"] = true;
   if (setup.memory == MemoryKind::cuda) out["memory"] = "cuda";
   if (setup.ordinary) out["ordinary"] = true;
@@ -338,6 +357,9 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   }
   for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "FI_TCP_IFACE"}) {
     if (const auto value = environment(name); value && !setup.tcp) out[name] = *value;
+  }
+  for (const char* name : {"NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_MAX_CTAS"}) {
+    if (const auto value = environment(name); value && setup.exchange) out[name] = *value;
   }
   return out;
 }

@@ -29,7 +29,7 @@ const Usage usages[] = {
     {"local_is_no_way_to_force", {"--way", "local"}, "'local' is unknown"},
     {"unknown_bound",
      {"--against", "memcpy,rsync"},
-     "'rsync' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, or none alone"},
+     "'rsync' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl, or none alone"},
     {"runs_of_odd_length", {"--runs", "6"}, "6 is not a multiple of 4 bytes"},
     {"runs_longer_than_all", {"--runs", "1M", "--bytes", "4K"}, "longer than the 4096 bytes"},
     {"dots_without_a_start", {"--runs", "..,4K"}, "goes on from two lengths"},
@@ -46,6 +46,8 @@ const Usage usages[] = {
     {"digests_against_none", {"--against", "unverified"}, "is for restores with digests"},
     {"pairs_disjoint", {"--pairs", "--disjoint"}, "it takes no --disjoint"},
     {"pairs_too_many", {"--pairs", "--ranks", "33"}, "at most 32 processes take part"},
+    {"rounds_of_host_memory", {"--transport", "nccl"}, "--transport nccl: it moves device memory"},
+    {"loop_of_rounds_beside_restores", {"--against", "nccl"}, "is for exchanges in rounds of NCCL"},
     {"fresh_against_others", {"--fresh", "2", "--against", "memcpy"}, "--fresh: takes no --against"},
     {"less_than_one_start", {"--fresh", "0"}, "1 to 1000 are expected"},
     {"missing_calibration", {"--calibration", "/nonexistent/costs.json"}, "/nonexistent/costs.json"},
@@ -57,6 +59,8 @@ const Usage usages[] = {
     {"layers_without_model", {"-", "--layers", "1"}, "standard input: layers: has a meaning only beside a model"},
     {"calibration_over_tcp", {"--tcp", "--calibrate"}, "takes no --tcp"},
     {"calibration_of_ordinary_memory", {"--ordinary", "--calibrate"}, "takes no --ordinary"},
+    {"calibration_of_device_memory", {"--memory", "cuda", "--calibrate"}, "takes no --memory"},
+    {"calibration_with_digests", {"--verify", "digest", "--calibrate"}, "takes no --verify"},
     {"calibration_within_a_process", {"--transport", "loopback", "--calibrate"}, "loopback reaches no other process"},
 };
 
