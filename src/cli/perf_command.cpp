@@ -98,7 +98,8 @@ std::function<int()> declare_perf(CLI::App& app) {
                "--runs: all in one)");
   app.add_option(
          "--way", words->ways,
-         "mapped, read, over_read, straight, packed, or several (default: as the session chooses; without a CASE all)")
+         "mapped, read, over_read, straight, packed, or several; without a CASE local too (default: as the session "
+         "chooses; without a CASE all)")
       ->delimiter(',');
   app.add_option(
          "--against", words->against,

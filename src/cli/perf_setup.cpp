@@ -86,11 +86,11 @@ void use_device_copies(std::vector<Against>& against) {
   }
 }
 
-std::vector<std::optional<Way>> parse_ways(const PerfWords& words, bool exchange) {
-  if (exchange && !words.ways.empty()) throw UsageError("--way: exchanges in rounds of NCCL go no other");
+std::vector<std::optional<Way>> parse_ways(const std::vector<std::string>& words, bool exchange) {
+  if (exchange && !words.empty()) throw UsageError("--way: exchanges in rounds of NCCL go no other");
   if (exchange) return {Way::grouped};
   std::vector<std::optional<Way>> out;
-  for (const std::string& word : words.ways) {
+  for (const std::string& word : words) {
     const auto way = way_from(word);
     if (!way || *way == Way::local) {
       throw UsageError(
@@ -151,7 +151,7 @@ void add_case(perf::Setup& setup, const PerfWords& words) {
     throw CaseError(why.starts_with(name) ? why : fmt::format("{}: {}", name, why));
   }
   auto& measurement = setup.measurements.back();
-  measurement.ways = parse_ways(words, setup.exchange);
+  measurement.ways = parse_ways(words.ways, setup.exchange);
   if (measurement.ways.empty()) measurement.ways = {std::nullopt};
   if (measurement.job.target.layout.sections.empty()) throw UsageError(name + ": there is no tensor to move");
 }
@@ -202,7 +202,13 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     for (ByteCount run = 256; run <= std::min<ByteCount>(bytes, 64u << 20); run *= 4) runs.push_back(run);
     if (bytes >= 64u << 20 && runs.back() != 64u << 20) runs.push_back(64u << 20);
   }
-  auto ways = parse_ways(words, setup.exchange);
+  // What a rank holds itself can be asked for alone, where it is measured.
+  std::vector<std::string> asked = words.ways;
+  const bool asks_for_local = std::erase(asked, to_string(Way::local)) > 0;
+  if (asks_for_local && (words.disjoint || words.tcp || words.pairs || setup.exchange)) {
+    throw UsageError("--way local: nothing is local between different processes");
+  }
+  auto ways = asks_for_local && asked.empty() ? std::vector<std::optional<Way>>() : parse_ways(asked, setup.exchange);
   if (words.disjoint && words.pairs)
     throw UsageError("--pairs: each process is a source and a target; it takes no --disjoint");
   for (const ByteCount run : runs) {
@@ -212,12 +218,12 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     }
   }
   if (words.pairs) return add_pairs(setup, ranks, runs, bytes, ways);
-  const bool has_local = ways.empty() && !words.disjoint && !words.tcp;
-  if (ways.empty()) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
+  const bool has_local = asks_for_local || (ways.empty() && !words.disjoint && !words.tcp);
+  if (ways.empty() && !asks_for_local) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
   for (const ByteCount run : runs) {
     const ByteCount whole = bytes / run * run;
     for (const bool local : {false, true}) {
-      if (local && !has_local) continue;
+      if (local ? !has_local : ways.empty()) continue;
       setup.measurements.push_back(perf::measurement_of(perf::synthetic_case(ranks, run, whole, local)));
       setup.measurements.back().run_bytes = run;
       if (!local) setup.measurements.back().ways = ways;

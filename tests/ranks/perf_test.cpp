@@ -159,6 +159,15 @@ BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_way) {
   BOOST_TEST(RunningCommand({"/usr/bin/python3", "-c", "import xml.dom.minidom; " + check}).wait().exit_code == 0);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_local_can_be_measured_alone) {
+  const CommandResult result =
+      perf({"--runs", "256,4K", "--bytes", "64K", "--repeats", "1", "--way", "local", "--transport", transport()});
+  BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
+  const auto rows = rows_of(result.out);
+  BOOST_TEST(rows.size() == 2U);
+  for (const Json& row : rows) BOOST_TEST(row.at("way") == "local");
+}
+
 BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
   for (const bool disjoint : {false, true}) {
     const TemporaryFile output;
