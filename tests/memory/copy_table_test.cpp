@@ -12,8 +12,10 @@
 #include <random>
 
 #include "memory/device_copy/copy_tile.hpp"
+#include "memory/device_copy/value_box.hpp"
 #include "memory/layouts.hpp"
 #include "support/seed.hpp"
+#include "support/splitmix64.hpp"
 
 // The kernels' own code, run by a processor: one thread after the other, in any order.
 
@@ -234,6 +236,62 @@ BOOST_AUTO_TEST_CASE(rows_past_32_bits_are_found) {
   const auto last = tile.first.offset(tile.runs - 1);
   BOOST_CHECK_EQUAL(last.source + 4, listed.copy.source_span().past);
   BOOST_CHECK_EQUAL(last.target + 4, listed.copy.target_span().past);
+}
+
+// More tiles, and strides of more bytes, than 32 bits count. Nothing is touched here either.
+BOOST_AUTO_TEST_CASE(tiles_past_32_bits_are_found) {
+  constexpr Extent row = (Extent{1} << 49) + 5;
+  constexpr Extent apart = (Extent{1} << 50) + 3;
+  const Box box{{0, 0}, {3, row}};
+  auto* const base = reinterpret_cast<std::byte*>(0x1000'0000'0000);
+  const std::vector<DeviceCopy> copies{
+      {rows(5, 1000, 24, 0), base + 7, base},
+      {StridedCopy(box, {box, 0, {apart, 1}}, {box, 0, {apart + 16, 1}}, 1), base + 3, base + 8}};
+  const CopyTable table(copies);
+  const std::uint64_t tiles = table.size().tiles;
+  BOOST_REQUIRE_GT(tiles, std::uint64_t{1} << 34);
+  BOOST_CHECK_EQUAL(table.size().leaves, 1 + (3 * static_cast<std::uint64_t>(row) + 65535) / 65536);
+  const auto place = [&](std::uint64_t number) {
+    Tile tile;
+    std::uint64_t copy = 0;
+    memory::find_tile(table.view(), number, copy, tile);
+    BOOST_REQUIRE_EQUAL(copy, 1U);
+    const auto offset = tile.first.offset(0);
+    struct Ends {
+      std::int64_t source, target, bytes;
+    };
+    return Ends{tile.source + offset.source - base, tile.target + offset.target - base, tile.bytes};
+  };
+  const std::uint64_t first = table.view().first_tiles()[1];
+  const std::uint64_t of_row = (tiles - first) / 3;
+  for (Extent number = 0; number < 3; ++number) {
+    const auto begin = place(first + static_cast<std::uint64_t>(number) * of_row);
+    BOOST_CHECK_EQUAL(begin.source, 3 + number * apart);
+    BOOST_CHECK_EQUAL(begin.target, 8 + number * (apart + 16));
+    std::uint64_t last = first + (static_cast<std::uint64_t>(number) + 1) * of_row - 1;
+    while (place(last).bytes == 0) --last;
+    const auto end = place(last);
+    BOOST_CHECK_EQUAL(end.source + end.bytes, 3 + number * apart + row);
+    BOOST_CHECK_EQUAL(end.target + end.bytes, 8 + number * (apart + 16) + row);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(values_past_32_bits_have_their_places) {
+  memory::ValueBox box;
+  box.first = reinterpret_cast<std::byte*>(0x1000'0000'0000);
+  box.index = 11;
+  box.dims = 2;
+  box.item_bytes = 8;
+  constexpr std::uint64_t columns = (std::uint64_t{1} << 33) + 1;
+  box.dim[0] = {3, std::uint64_t{1} << 41, std::uint64_t{1} << 44};
+  box.dim[1] = {columns, 2, 16};
+  box.elements = 3 * columns;
+  const auto last = memory::detail::placed_value(box, box.elements - 1);
+  BOOST_CHECK_EQUAL(last.place - box.first, (std::int64_t{2} << 44) + 16 * static_cast<std::int64_t>(columns - 1));
+  BOOST_CHECK_EQUAL(last.number, support::splitmix64(11 + (std::uint64_t{2} << 41) + 2 * (columns - 1)));
+  const memory::ValueTable table({&box, 1});
+  const std::uint64_t of_chunk = memory::ValueView::chunk_elements;
+  BOOST_CHECK_EQUAL(table.view().chunks(), (box.elements + of_chunk - 1) / of_chunk);
 }
 
 BOOST_AUTO_TEST_CASE(division_by_multiplication_is_exact) {

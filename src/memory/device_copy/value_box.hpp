@@ -96,14 +96,14 @@ struct CompareItem {
   }
 };
 
-template <typename Visitor, typename Item>
-SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_items(const ValueBox& box, std::uint64_t begin, std::uint64_t end,
-                                                       std::uint32_t threads) {
-  std::uint64_t sum = 0;
-  for (std::uint64_t element = begin; element < end; element += threads) {
-    sum += Visitor::template visit<Item>(placed_value(box, element));
+template <typename Visitor>
+SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_value(const PlacedValue& value, std::uint32_t item_bytes) {
+  switch (item_bytes) {
+    case 8: return Visitor::template visit<std::uint64_t>(value);
+    case 4: return Visitor::template visit<std::uint32_t>(value);
+    case 2: return Visitor::template visit<std::uint16_t>(value);
+    default: return Visitor::template visit<std::uint8_t>(value);
   }
-  return sum;
 }
 
 /// What thread `thread` of `threads` has to do of a chunk.
@@ -115,12 +115,11 @@ SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_chunk(const ValueView& view, st
   const std::uint64_t begin = (chunk - view.first_chunks()[number]) * ValueView::chunk_elements;
   const std::uint64_t left = box.elements - begin;
   const std::uint64_t end = begin + (left < ValueView::chunk_elements ? left : ValueView::chunk_elements);
-  switch (box.item_bytes) {
-    case 8: return visit_items<Visitor, std::uint64_t>(box, begin + thread, end, threads);
-    case 4: return visit_items<Visitor, std::uint32_t>(box, begin + thread, end, threads);
-    case 2: return visit_items<Visitor, std::uint16_t>(box, begin + thread, end, threads);
-    default: return visit_items<Visitor, std::uint8_t>(box, begin + thread, end, threads);
+  std::uint64_t sum = 0;
+  for (std::uint64_t element = begin + thread; element < end; element += threads) {
+    sum += visit_value<Visitor>(placed_value(box, element), box.item_bytes);
   }
+  return sum;
 }
 
 }  // namespace detail
