@@ -15,7 +15,7 @@ struct DeviceTurns {
   int device = 0;
   ByteCount bytes = 1u << 30;         ///< of a copy, rounded down to whole runs
   ByteCount host_bytes = 256u << 20;  ///< of one from or to the host
-  std::vector<ByteCount> runs{512, 4u << 10, 64u << 10, 1u << 20};
+  std::vector<ByteCount> runs{512, 4u << 10, 64u << 10, 512u << 10, 1u << 20};
   int repeats = 20;
   int in_a_row = 4;  ///< copies that are timed together
   std::string commit{};

@@ -302,7 +302,8 @@ class Contest {
       const MemoryWatch watch;
       if (facts.refused.empty()) restore(turn, repeats());
       meet();
-      if (role_.alone) facts.memory = memory_of(watch.peak());
+      // What the driver of a device takes of the host is not ours to bound.
+      if (role_.alone && setup_.memory == MemoryKind::host) facts.memory = memory_of(watch.peak());
     }
     if (facts.refused.empty()) facts.elements = check();
   }
@@ -331,8 +332,7 @@ class Contest {
     }
     if (bytes == 0) return;
     spare_.emplace(session_, bytes, place());
-    std::memset(spare_->bytes().data(), 1, bytes);
-    spare_->store();
+    if (!spare_->on_device()) std::memset(spare_->bytes().data(), 1, bytes);
   }
 
   // Members that this one sends to in the loop of tagged messages, with the bytes that each wants.

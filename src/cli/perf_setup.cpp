@@ -373,6 +373,7 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
 perf::Outcome run_setup(const perf::Setup& setup) {
   RunOptions like_run;
   like_run.disjoint = setup.disjoint;
+  like_run.memory = setup.memory;
   for (const auto& measurement : setup.measurements) {
     require_memory(measurement.job, like_run);
   }

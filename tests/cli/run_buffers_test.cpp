@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 
+#include "cli/run_memory.hpp"
 #include "shardwire/error.hpp"
 #include "support/deadline.hpp"
 #include "support/fake_device.hpp"
@@ -92,6 +93,16 @@ BOOST_DATA_TEST_CASE(padding_on_a_device_is_to_stay, boost::unit_test::data::mak
   }
   bench.spoil(padding + 3);
   bench.require_padding_refused();
+}
+
+// 12 PB.
+BOOST_AUTO_TEST_CASE(state_on_a_device_takes_no_memory_of_the_host) {
+  const Case job = parse_case(R"j({"tensors": [{"fqn": "a", "shape": [1000000000, 1000000]}],
+    "source": {"ranks": 1, "rules": {"*": {"replicated": true}}}, "target": {"ranks": 1, "rules": {"*": {"replicated": true}}}})j");
+  cli::RunOptions options;
+  refused(ErrorCode::out_of_resources, "of memory on this host", [&] { cli::require_memory(job, options); });
+  options.memory = MemoryKind::cuda;
+  cli::require_memory(job, options);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
