@@ -28,7 +28,10 @@ inline FakeDevices* fake_gpus() {
     const char* const asked = std::getenv("TEST_DEVICES");
     const bool wanted = asked != nullptr && std::strcmp(asked, "fake") == 0;
     auto made = wanted ? std::make_shared<FakeDevices>(1) : nullptr;  // owners: this and the process
-    if (made) memory::use_device_runtime(made);
+    if (made) {
+      made->share(FakeDevices::Sharing::handle);
+      memory::use_device_runtime(made);
+    }
     return made;
   }();
   return fake.get();
