@@ -73,20 +73,22 @@ struct Contiguous {
 // One member in one measurement.
 class Contest {
  public:
-  Contest(const Setup& setup, std::size_t number, Session& session, Meeting& meeting, MemberRole role)
+  Contest(const Setup& setup, std::size_t number, Session& session, Meeting& meeting, MemberRole role,
+          const StatePlace& place)
       : setup_(setup),
         measurement_(setup.measurements[number]),
         name_(fmt::format("perf {}", number)),
         session_(session),
         meeting_(meeting),
         role_(role),
+        place_(place),
         turns_(turns_of(measurement_)),
         held_(measurement_.job.source, source_of(setup, measurement_.job, role.member)),
         wanted_(measurement_.job.target, target_of(setup, measurement_.job, role.member)),
         contiguous_(contiguous_of(setup, measurement_, role.member)),
-        held_block_(session, std::max(held_.size_bytes(), contiguous_ ? contiguous_->held.size_bytes() : 0), place()),
+        held_block_(session, std::max(held_.size_bytes(), contiguous_ ? contiguous_->held.size_bytes() : 0), place),
         wanted_block_(session, std::max(wanted_.size_bytes(), contiguous_ ? contiguous_->wanted.size_bytes() : 0),
-                      place()) {
+                      place) {
     held_.lie_in(held_block_.bytes());
     wanted_.lie_in(wanted_block_.bytes());
     if (contiguous_) contiguous_->lie_in(held_block_, wanted_block_);
@@ -145,7 +147,6 @@ class Contest {
     return Contiguous(setup, measurement.job, member);
   }
   [[nodiscard]] std::string contiguous_name() const { return name_ + " contiguous"; }
-  [[nodiscard]] StatePlace place() const { return place_of(setup_.memory, role_.member, setup_.ordinary); }
   [[nodiscard]] std::size_t repeats() const { return static_cast<std::size_t>(setup_.repeats) + 1; }
 
   // Members without a turn of their own may have served others until then.
@@ -331,7 +332,7 @@ class Contest {
       if (tags && held_.payload().size() < size) bytes = std::max(bytes, size);
     }
     if (bytes == 0) return;
-    spare_.emplace(session_, bytes, place());
+    spare_.emplace(session_, bytes, place_);
     if (!spare_->on_device()) std::memset(spare_->bytes().data(), 1, bytes);
   }
 
@@ -385,7 +386,7 @@ class Contest {
     nccl_order_ = nccl_order_of(setup_, measurement_.job, role_.member, held_.payload_bytes());
     const Bytes id = role_.member == 0 ? make_nccl_loop_id() : Bytes();
     const auto ids = agree("group of nccl", text_of(id));
-    nccl_ = open_nccl_loop(ids.front(), role_.member, setup_.members(), place().device);
+    nccl_ = open_nccl_loop(ids.front(), role_.member, setup_.members(), place_.device);
   }
 
   const Setup& setup_;
@@ -394,6 +395,7 @@ class Contest {
   Session& session_;
   Meeting& meeting_;
   MemberRole role_;
+  StatePlace place_;
   std::vector<Turn> turns_;
   StateMemory held_;
   StateMemory wanted_;
@@ -415,11 +417,10 @@ class Contest {
   Span* last_ = &unused_;
 };
 
-DeviceFacts device_of(const Setup& setup, int member) {
+DeviceFacts device_of(const Setup& setup, int device) {
   if (setup.memory == MemoryKind::host) return {};
   const memory::FoundRuntime found = memory::device_runtime();
   if (!found.runtime) return {};
-  const int device = place_of(setup.memory, member).device;
   const memory::DeviceDetails details = found.runtime->details(device);
   return {details.name, fmt::format("{} {}", device, details.pci_address), found.runtime->version(),
           details.memory_bytes_per_second};
@@ -448,11 +449,13 @@ std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meetin
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0) mine.host = name.data();
   mine.domain = domain_of_ports();
-  mine.device = device_of(setup, role.member);
+  const auto hosts = session.gather("perf hosts", host_identity(), setup.deadline);
+  const StatePlace place = place_of(setup.memory, number_on_host(hosts, role.member), setup.ordinary);
+  mine.device = device_of(setup, place.device);
   for (const std::string& one : session.transport()) mine.fabric += (mine.fabric.empty() ? "" : ", ") + one;
   if (setup.exchange) mine.fabric += ", " + collective_version();
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
-    mine.measurements.push_back(Contest(setup, number, session, meeting, role).run());
+    mine.measurements.push_back(Contest(setup, number, session, meeting, role, place).run());
   }
   const std::string text = to_json(mine).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::vector<MemberFacts> all;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/measure/state_block.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "memory/strided_copy.hpp"
@@ -30,11 +35,26 @@ void await(memory::DeviceStream& stream) {
   if (const auto error = over.get_future().get()) throw *error;
 }
 
-StatePlace place_of(MemoryKind kind, int member, bool ordinary) {
+Bytes host_identity() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  std::string started;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), started);
+  const std::string all = std::string(name.data()) + "/" + started;
+  const auto bytes = std::as_bytes(std::span(all));
+  return {bytes.begin(), bytes.end()};
+}
+
+int number_on_host(const std::vector<Bytes>& hosts, int member) {
+  const auto mine = hosts.begin() + member;
+  return static_cast<int>(std::count(hosts.begin(), mine, *mine));
+}
+
+StatePlace place_of(MemoryKind kind, int number_on_host, bool ordinary) {
   if (kind == MemoryKind::host) return {.ordinary = ordinary};
   const memory::FoundRuntime found = memory::device_runtime();
   const int count = found.runtime ? found.runtime->device_count() : 0;
-  return {.device = count == 0 ? 0 : member % count};
+  return {.device = count == 0 ? 0 : number_on_host % count};
 }
 
 StateBlock::StateBlock(Session& session, ByteCount bytes, const StatePlace& place) : device_(place.device) {

@@ -9,6 +9,7 @@
 
 #include "memory/device.hpp"
 #include "shardwire/session.hpp"
+#include "shardwire/types.hpp"
 
 namespace shardwire::perf {
 
@@ -18,8 +19,12 @@ struct StatePlace {
   bool ordinary = false;         ///< on the host: in memory of the process alone, not in an arena
 };
 
-/// Of a member: devices are taken in turn by the members of a host. Asks the runtime where `kind` is a device's.
-StatePlace place_of(MemoryKind kind, int member, bool ordinary = false);
+/// What tells this host from others: its name, and what its kernel calls the time since it was started.
+Bytes host_identity();
+/// How many members before this one are on its host. `hosts`: identities, by member.
+int number_on_host(const std::vector<Bytes>& hosts, int member);
+/// Devices are taken in turn by the members of a host. Asks the runtime where `kind` is a device's.
+StatePlace place_of(MemoryKind kind, int number_on_host, bool ordinary = false);
 
 /// Waits for what is queued. Errors: throws what it ends with.
 void await(memory::DeviceStream& stream);

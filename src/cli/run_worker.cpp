@@ -90,7 +90,8 @@ class Worker {
   void await_members() {
     const auto left = config_.options.join_timeout - (Clock::now() - started_);
     try {
-      session_->gather("joined", {}, std::max<Duration>(left, 1s));
+      const auto hosts = session_->gather("joined", perf::host_identity(), std::max<Duration>(left, 1s));
+      number_on_host_ = perf::number_on_host(hosts, config_.role.member);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timed_out) throw;
       std::vector<int> missing;
@@ -107,7 +108,7 @@ class Worker {
     say("allocate");
     const auto alive = [this] { say(phase_); };
     const auto make = [&](std::optional<SideBuffers>& buffers, const CaseSide& side, Rank rank) {
-      buffers.emplace(*session_, config_.job, side, rank, perf::place_of(config_.options.memory, config_.role.member),
+      buffers.emplace(*session_, config_.job, side, rank, perf::place_of(config_.options.memory, number_on_host_),
                       alive);
     };
     if (config_.role.source && !config_.role.lost) make(held_, config_.job.source, *config_.role.source);
@@ -308,6 +309,7 @@ class Worker {
   const WorkerConfig& config_;
   const Clock::time_point started_ = Clock::now();
   MemberResult result_;
+  int number_on_host_ = config_.role.member;  // where one process starts them all
   int repeat_ = 0;
   int verified_repeats_ = 0;
   std::string_view phase_ = "join";

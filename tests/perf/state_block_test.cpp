@@ -45,6 +45,16 @@ BOOST_AUTO_TEST_CASE(members_take_devices_in_turn) {
   BOOST_TEST(perf::place_of(MemoryKind::cuda, 4).device == 1);
 }
 
+// A launcher may deal out ranks to hosts in turn: then these are no numbers of devices.
+BOOST_AUTO_TEST_CASE(members_are_counted_on_their_own_host) {
+  const Bytes here = perf::host_identity();
+  Bytes other = here;
+  other.push_back(std::byte{'2'});
+  const std::vector<Bytes> hosts{here, other, here, other, other, here};
+  const int expected[] = {0, 0, 1, 1, 2, 2};
+  for (int member = 0; member < 6; ++member) BOOST_TEST(perf::number_on_host(hosts, member) == expected[member]);
+}
+
 BOOST_FIXTURE_TEST_CASE(what_is_stored_on_a_device_is_loaded_from_there, Alone) {
   const StateBlock block(session, large, {.device = 1});
   for (std::size_t i = 0; i < large; ++i) block.bytes()[i] = value_at(i);
