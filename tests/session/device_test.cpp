@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "support/deadline.hpp"
 #include "support/fake_device.hpp"
@@ -609,6 +610,71 @@ BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::da
   pair.devices->hold_host_memory(false);
   restore.wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
+}
+
+/// A member that publishes memory of a device, and restores what the other one has published.
+struct Member {
+  Member(UsedDevices& devices, std::uint16_t port, int number, int target, const SessionOptions& options)
+      : held(devices, spec(name(number), {512, 512}), Layout::replicated(), 0, 0),
+        wanted(devices, spec(name(1 - number), {512, 512}), Layout::replicated(), 0, target),
+        session(Session::join(member(number, 2, port), options)) {
+    Catalog catalog(Rank{0}, 1);
+    held.add_to(catalog);
+    publication = session->publish(catalog, {.name = name(number)});
+  }
+  static std::string name(int number) { return number == 0 ? "first" : "second"; }
+  void begin(int other) {
+    RestoreOptions options = within(20s);
+    options.from = name(other);
+    Catalog catalog(Rank{0}, 1);
+    wanted.add_to(catalog);
+    restore = session->restore(catalog, options);
+  }
+
+  PlacedShard held;
+  PlacedShard wanted;
+  std::optional<Session> session;
+  Publication publication;
+  Restore restore;
+};
+
+// Slots are made, packed by a device, waited for and on their way in both directions, each at some time.
+BOOST_AUTO_TEST_CASE(a_session_may_end_at_any_time_while_it_packs) {
+  const Deadline deadline(120s);
+  SessionOptions options = quick();
+  options.staging_bytes = 128 << 10;
+  UsedDevices devices;
+  constexpr int rounds = 8;
+  for (int round = 0; round < rounds; ++round) {
+    {
+      const auto port = free_port();
+      Member first(devices, port, 0, on_host, options);
+      Member second(devices, port, 1, round % 4 == 0 ? 1 : on_host, options);
+      devices->hold_host_memory(round % 2 == 1);
+      const std::uint64_t enough = devices->copies() + static_cast<std::uint64_t>(round);
+      first.begin(1);
+      second.begin(0);
+      while (!second.restore.poll() && devices->copies() < enough && devices->host_memory_wanted() == 0) {
+        std::this_thread::yield();
+      }
+      auto closing = std::async(std::launch::async, [&] { first.session.reset(); });
+      std::this_thread::sleep_for(1ms);
+      devices->hold_host_memory(false);
+      closing.get();
+      for (Restore* restore : {&first.restore, &second.restore}) {
+        try {
+          restore->wait();
+        } catch (const Error& error) {
+          const bool expected = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::cancelled ||
+                                error.code() == ErrorCode::withdrawn;
+          BOOST_TEST(expected, error.what());
+        }
+      }
+    }
+    BOOST_TEST(devices->pinned_bytes() == 0U);
+    BOOST_TEST(devices->streams() == 0);
+    BOOST_TEST(devices->under_way() == 0);
+  }
 }
 
 BOOST_DATA_TEST_CASE(memory_that_cannot_be_pinned_ends_the_restore_and_no_other,
