@@ -8,17 +8,25 @@
 
 #include "memory/config.hpp"
 #include "memory/device_module.hpp"
+#include "memory/strided_copy.hpp"
 #include "support/module.hpp"
 
 namespace shardwire::memory {
 
 namespace {
 
+StridedCopy make_trial(ByteCount runs, ByteCount run_bytes) {
+  const auto rows = static_cast<Extent>(runs);
+  const auto bytes = static_cast<Extent>(run_bytes);
+  const Box part{{0, 0}, {rows, bytes}};
+  return {part, packed(Box{{0, 0}, {rows, 2 * bytes}}), packed(part), 1};
+}
+
 FoundRuntime load_cuda() {
   if (!SHARDWIRE_HAVE_CUDA) return {nullptr, SHARDWIRE_CUDA_DETAIL};
   const support::Module module = support::load_module("cuda");
   if (module.table == nullptr) return {nullptr, module.why_not};
-  return static_cast<const DeviceModule*>(module.table)->find();
+  return static_cast<const DeviceModule*>(module.table)->find(&make_trial);
 }
 
 struct Chosen {

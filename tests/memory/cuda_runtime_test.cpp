@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "memory/cuda/engine_calls.hpp"
+#include "memory/cuda/engine_limits.hpp"
 #include "memory/fake_cuda.hpp"
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
@@ -34,7 +35,7 @@ void look_up_nothing(cuda::Api&) {
 /// The runtime over a fake; checks at the end that everything was given back, in the right context.
 struct Fixture {
   FakeCuda fake;
-  std::shared_ptr<DeviceRuntime> runtime = cuda::find_runtime(fake.api(), look_up_nothing).runtime;
+  std::shared_ptr<DeviceRuntime> runtime = cuda::find_runtime(fake.api(), look_up_nothing, nullptr).runtime;
 
   Fixture() { BOOST_REQUIRE(runtime != nullptr); }
   ~Fixture() {
@@ -94,8 +95,8 @@ BOOST_AUTO_TEST_CASE(without_a_driver_none_of_its_functions_is_looked_up) {
   FakeCuda fake;
   fake.driver_version = 0;
   fake.count_status = cudaErrorInsufficientDriver;
-  const FoundRuntime found =
-      cuda::find_runtime(fake.api(), [](cuda::Api&) { throw Error(ErrorCode::internal, "there is no driver"); });
+  const FoundRuntime found = cuda::find_runtime(
+      fake.api(), [](cuda::Api&) { throw Error(ErrorCode::internal, "there is no driver"); }, nullptr);
   BOOST_TEST(!found.runtime);
   BOOST_TEST(found.why_not == "no NVIDIA driver here (libcuda.so.1)");
 }
@@ -634,20 +635,67 @@ BOOST_AUTO_TEST_CASE(the_engine_makes_few_long_copies) {
   using cuda::engine_calls;
   using cuda::EngineCall;
   const StridedCopy rows = columns(16, 10000, 100, 8192);
-  BOOST_TEST((engine_calls(rows, true) == std::vector{EngineCall{100, 0, 16}}));
-  BOOST_TEST(engine_calls(rows, false).empty());
-  BOOST_TEST(engine_calls(columns(16, 10000, 100, 100), true).empty());  // short runs
-  BOOST_TEST(engine_calls(columns(0, 10000, 100, 8192), true).empty());
-  BOOST_TEST((engine_calls(columns(1, 4u << 20, 0, 4u << 20), false) == std::vector{EngineCall{0, 0, 1}}));
+  BOOST_TEST((engine_calls(rows, 4096) == std::vector{EngineCall{100, 0, 16}}));
+  BOOST_TEST(engine_calls(rows, 8193).empty());
+  BOOST_TEST(engine_calls(columns(16, 10000, 100, 100), 4096).empty());  // short runs
+  BOOST_TEST(engine_calls(columns(0, 10000, 100, 8192), 0).empty());
+  BOOST_TEST((engine_calls(columns(1, 4u << 20, 0, 4u << 20), 1u << 20) == std::vector{EngineCall{0, 0, 1}}));
 
   const auto planes = [](ElementCount count) {
     const Box whole{{0, 0, 0}, {count, 3, 10000}};
     const Box part{{0, 1, 50}, {count, 2, 9000}};
     return StridedCopy{part, packed(whole), packed(part), 1};
   };
-  BOOST_TEST((engine_calls(planes(3), true) ==
+  BOOST_TEST((engine_calls(planes(3), 4096) ==
               std::vector{EngineCall{10050, 0, 2}, EngineCall{40050, 18000, 2}, EngineCall{70050, 36000, 2}}));
-  BOOST_TEST(engine_calls(planes(17), true).empty());  // many calls
+  BOOST_TEST(engine_calls(planes(17), 4096).empty());  // many calls
+}
+
+BOOST_AUTO_TEST_CASE(the_engine_is_taken_from_where_it_is_measured_to_be_faster) {
+  using cuda::Direction;
+  using cuda::EngineLimits;
+  double engine_from_host = 1e-6;
+  const auto measured = [&] {
+    return cuda::measure_engine_limits([&](Direction direction, ByteCount run_bytes, bool by_engine) {
+      const double runs = 1e-6 * static_cast<double>(cuda::trial_bytes / run_bytes);
+      if (!by_engine) return 10e-6;
+      if (direction == Direction::from_host) return engine_from_host;
+      return direction == Direction::to_host ? runs : 11e-6;
+    });
+  };
+  BOOST_TEST((measured() == EngineLimits{.inside = EngineLimits::never, .to_host = 256 << 10, .from_host = 4 << 10}));
+  engine_from_host = 10e-3;  // longer than all may take together
+  BOOST_TEST((measured() == EngineLimits{.from_host = EngineLimits::never}));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_device_is_measured_when_it_is_first_used, Fixture) {
+  const auto make_trial = [](ByteCount runs, ByteCount run_bytes) {
+    const auto width = static_cast<ElementCount>(run_bytes);
+    return columns(static_cast<ElementCount>(runs), 2 * width, 0, width);
+  };
+  runtime = cuda::find_runtime(fake.api(), look_up_nothing, make_trial).runtime;
+  const auto stream = runtime->open_stream(1);
+  for (const std::string call : {"memcpy 1048576", "kernel 1"}) {
+    BOOST_TEST((std::ranges::find(fake.calls, call) != fake.calls.end()), call);
+  }
+  fake.calls.clear();
+  const auto second = runtime->open_stream(1);
+  BOOST_TEST(fake.calls.empty());
+  fake.run();
+  const std::size_t blocks = fake.host_memory.size();
+  const Bytes source = pattern(4000);
+  Bytes target(1200);
+  const StridedCopy copy = columns(40, 100, 11, 30);
+  stream->copy(std::vector<DeviceCopy>{{copy, source.data(), target.data()}});
+  fake.run();
+  BOOST_TEST((target == expected(copy, source.data())));
+  BOOST_TEST(fake.host_memory.size() == blocks);  // what the trials had is used
+
+  fake.memory_left = 1u << 20;  // which is too little for trials
+  const auto other = runtime->open_stream(0);
+  BOOST_TEST(fake.calls.size() == 2U);  // of the copy before
+  other->copy(std::vector<DeviceCopy>{{copy, source.data(), target.data()}});
+  fake.run();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

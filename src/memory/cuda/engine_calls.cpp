@@ -6,10 +6,7 @@
 namespace shardwire::memory::cuda {
 namespace {
 
-// None of these is measured yet: there was no device.
-constexpr ByteCount min_run_bytes = 1u << 20;           // of a copy inside of a device
-constexpr ByteCount min_crossing_run_bytes = 4u << 10;  // of one over the bus
-constexpr ByteCount max_calls = 16;                     // each takes the host some microseconds
+constexpr ByteCount max_calls = 16;  // each takes the host some microseconds; not measured
 constexpr ByteCount max_pitch = std::numeric_limits<int>::max();
 
 bool is_pitch(ByteCount step, ByteCount run_bytes) {
@@ -18,8 +15,8 @@ bool is_pitch(ByteCount step, ByteCount run_bytes) {
 
 }  // namespace
 
-std::vector<EngineCall> engine_calls(const StridedCopy& copy, bool crosses) {
-  if (copy.runs() == 0 || copy.run_bytes() < (crosses ? min_crossing_run_bytes : min_run_bytes)) return {};
+std::vector<EngineCall> engine_calls(const StridedCopy& copy, ByteCount min_run_bytes) {
+  if (copy.runs() == 0 || copy.run_bytes() < min_run_bytes) return {};
   const std::size_t dims = copy.outer_dims();
   // The last dim is the rows of a call.
   const ByteCount rows = dims == 0 ? 1 : copy.outer_dim(dims - 1).count;

@@ -17,8 +17,8 @@ struct EngineCall {
   bool operator==(const EngineCall&) const = default;
 };
 
-/// A copy as the copy engine makes it; empty where that is for the kernel. `crosses`: one side is on the host, where each load of
-/// a kernel waits for the bus, and the engine moves as much without any.
-std::vector<EngineCall> engine_calls(const StridedCopy& copy, bool crosses);
+/// A copy as the copy engine makes it; empty where that is for the kernel: where runs are shorter than `min_run_bytes`, or many calls
+/// would be needed.
+std::vector<EngineCall> engine_calls(const StridedCopy& copy, ByteCount min_run_bytes);
 
 }  // namespace shardwire::memory::cuda

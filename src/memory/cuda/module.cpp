@@ -8,9 +8,9 @@
 namespace shardwire::memory::cuda {
 namespace {
 
-FoundRuntime find() {
+FoundRuntime find(MakeTrial make_trial) {
   try {
-    return find_runtime(real_api(), &look_up_driver);
+    return find_runtime(real_api(), &look_up_driver, make_trial);
   } catch (const Error& error) {
     return {nullptr, error.what()};
   }

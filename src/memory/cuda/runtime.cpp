@@ -8,7 +8,6 @@
 #include "memory/cuda/allocate.hpp"
 #include "memory/cuda/ipc.hpp"
 #include "memory/cuda/nic_access.hpp"
-#include "memory/cuda/stream.hpp"
 
 namespace shardwire::memory::cuda {
 namespace {
@@ -85,8 +84,12 @@ class OnHost final : public DeviceMemory {
 
 }  // namespace
 
-Runtime::Runtime(const Api& api, int device_count)
-    : platform_(std::make_shared<Platform>(api)), query_(api.pointer_get_attributes), device_count_(device_count) {
+Runtime::Runtime(const Api& api, int device_count, MakeTrial make_trial)
+    : platform_(std::make_shared<Platform>(api)),
+      query_(api.pointer_get_attributes),
+      device_count_(device_count),
+      make_trial_(make_trial),
+      measured_(static_cast<std::size_t>(device_count)) {
 }
 
 void Runtime::require_device(int device) const {
@@ -155,7 +158,22 @@ std::unique_ptr<DeviceMemory> Runtime::allocate_host(ByteCount bytes) {
 
 std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
   require_device(device);
-  return std::make_unique<Stream>(platform_, device);
+  auto stream = std::make_unique<Stream>(platform_, device);
+  if (make_trial_ != nullptr) stream->use(limits_of(device, *stream));
+  return stream;
+}
+
+// Who comes second waits for the first. What cannot be measured, for want of memory perhaps, stays as it is built in.
+EngineLimits Runtime::limits_of(int device, Stream& stream) {
+  Measured& own = measured_[static_cast<std::size_t>(device)];
+  std::call_once(own.once, [&] {
+    try {
+      own.limits = stream.measure_engine(make_trial_);
+    } catch (const Error&) {
+      own.limits = {};
+    }
+  });
+  return own.limits;
 }
 
 void Runtime::on_device(int device, const std::function<void()>& work) {
@@ -226,7 +244,7 @@ std::string why_no_device(int status, const std::string& status_text, int count,
   return {};
 }
 
-FoundRuntime find_runtime(Api api, void (*look_up)(Api& api)) {
+FoundRuntime find_runtime(Api api, void (*look_up)(Api& api), MakeTrial make_trial) {
   int count = 0;
   int driver = 0;
   int runtime = 0;
@@ -237,7 +255,7 @@ FoundRuntime find_runtime(Api api, void (*look_up)(Api& api)) {
     return {nullptr, std::move(why)};
   }
   look_up(api);
-  return {std::make_shared<Runtime>(api, count), {}};
+  return {std::make_shared<Runtime>(api, count, make_trial), {}};
 }
 
 }  // namespace shardwire::memory::cuda

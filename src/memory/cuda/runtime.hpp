@@ -2,19 +2,25 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "memory/cuda/engine_limits.hpp"
 #include "memory/cuda/platform.hpp"
 #include "memory/cuda/pointer_query.hpp"
+#include "memory/cuda/stream.hpp"
 #include "memory/device.hpp"
+#include "memory/device_module.hpp"
 
 namespace shardwire::memory::cuda {
 
 /// NVIDIA GPUs, by the runtime inside of this module and the driver of the machine.
 class Runtime final : public DeviceRuntime {
  public:
-  Runtime(const Api& api, int device_count);
+  /// With `make_trial` what a device is faster at is found out when a stream of it is first opened; null: as it is built in.
+  Runtime(const Api& api, int device_count, MakeTrial make_trial);
 
   [[nodiscard]] std::string version() const override;
   [[nodiscard]] int device_count() const override { return device_count_; }
@@ -33,11 +39,18 @@ class Runtime final : public DeviceRuntime {
 
  private:
   void require_device(int device) const;
+  EngineLimits limits_of(int device, Stream& stream);
   [[nodiscard]] std::optional<FoundAllocation> find_chunks(const void* address, ByteCount bytes) const;
 
   const std::shared_ptr<Platform> platform_;  // owners: this, and what it has made
   const PointerQuery query_;
   const int device_count_;
+  const MakeTrial make_trial_;
+  struct Measured {
+    std::once_flag once;
+    EngineLimits limits{};
+  };
+  std::vector<Measured> measured_;  // by device
 };
 
 /// Why there is no device, from what CUDA says when it is first asked. Empty: there is one.
@@ -45,7 +58,7 @@ std::string why_no_device(int status, const std::string& status_text, int count,
                           int runtime_version);
 
 /// The runtime of this process, or why it has none. `look_up`: the driver's functions, once it is known that there is one.
-/// Errors: as `look_up`.
-FoundRuntime find_runtime(Api api, void (*look_up)(Api& api));
+/// `make_trial`: as of Runtime. Errors: as `look_up`.
+FoundRuntime find_runtime(Api api, void (*look_up)(Api& api), MakeTrial make_trial);
 
 }  // namespace shardwire::memory::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/cuda/stream.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -75,13 +76,47 @@ void Stream::clear(std::byte* address, ByteCount bytes) {
   platform_->check(platform_->api().memset_async(address, 0, bytes, stream_.get()), "cudaMemsetAsync");
 }
 
+Direction Stream::direction_of(const DeviceCopy& copy) const {
+  if (platform_->is_host_memory(copy.target)) return Direction::to_host;
+  return platform_->is_host_memory(copy.source) ? Direction::from_host : Direction::inside;
+}
+
+void Stream::synchronize() {
+  platform_->check(platform_->api().stream_synchronize(stream_.get()), "cudaStreamSynchronize");
+}
+
+EngineLimits Stream::measure_engine(MakeTrial make_trial) {
+  const CurrentContext current = enter(*platform_, device_);
+  WorkBlock& block = blocks_.take(2 * trial_bytes, 3 * trial_bytes);
+  const auto trial = [&](Direction direction, ByteCount run_bytes) {
+    std::byte* const host = block.host.get();
+    std::byte* const device = block.device.get();
+    return DeviceCopy{make_trial(trial_bytes / run_bytes, run_bytes),
+                      direction == Direction::from_host ? host : device + trial_bytes,
+                      direction == Direction::to_host ? host : device};
+  };
+  const DeviceCopy first = trial(Direction::inside, trial_bytes);
+  copy_by_kernel({&first, 1});  // kernels are loaded when they are first launched
+  synchronize();
+  const EngineLimits limits = measure_engine_limits([&](Direction direction, ByteCount run_bytes, bool by_engine) {
+    constexpr int copies = 4;  // with one alone, its launch is what is measured
+    const DeviceCopy copy = trial(direction, run_bytes);
+    const std::vector<EngineCall> calls = engine_calls(copy.copy, 0);
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < copies; ++i) by_engine ? copy_by_engine(copy, calls) : copy_by_kernel({&copy, 1});
+    synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  });
+  blocks_.give_back(block, stream_.get());
+  return limits;
+}
+
 void Stream::copy(std::span<const DeviceCopy> copies) {
   if (copies.empty()) return;
   const CurrentContext current = enter(*platform_, device_);
   std::vector<DeviceCopy> rest;
   for (const DeviceCopy& copy : copies) {
-    const bool crosses = platform_->is_host_memory(copy.source) || platform_->is_host_memory(copy.target);
-    const std::vector<EngineCall> calls = engine_calls(copy.copy, crosses);
+    const std::vector<EngineCall> calls = engine_calls(copy.copy, limits_.of(direction_of(copy)));
     if (calls.empty()) rest.push_back(copy);
     copy_by_engine(copy, calls);
   }

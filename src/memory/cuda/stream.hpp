@@ -7,11 +7,13 @@
 #include <span>
 
 #include "memory/cuda/engine_calls.hpp"
+#include "memory/cuda/engine_limits.hpp"
 #include "memory/cuda/handles.hpp"
 #include "memory/cuda/platform.hpp"
 #include "memory/cuda/work_blocks.hpp"
 #include "memory/device.hpp"
 #include "memory/device_copy/copy_table.hpp"
+#include "memory/device_module.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::memory::cuda {
@@ -34,7 +36,14 @@ class Stream final : public DeviceStream {
   void call_when_done(Done done) override;
   [[nodiscard]] void* native() const override { return stream_.get(); }
 
+  /// What this device is faster at, found out by some copies of its own. Blocks for some milliseconds, and until the device takes
+  /// work. What it needs of memory is kept for the stream's tables.
+  EngineLimits measure_engine(MakeTrial make_trial);
+  void use(const EngineLimits& limits) { limits_ = limits; }
+
  private:
+  [[nodiscard]] Direction direction_of(const DeviceCopy& copy) const;
+  void synchronize();
   void copy_by_engine(const DeviceCopy& copy, std::span<const EngineCall> calls);
   void copy_by_kernel(std::span<const DeviceCopy> copies);
   void upload(const WorkBlock& block, std::span<const std::byte> bytes);
@@ -47,6 +56,7 @@ class Stream final : public DeviceStream {
   const int device_;
   StreamHandle stream_;
   WorkBlocks blocks_;
+  EngineLimits limits_{};
 };
 
 }  // namespace shardwire::memory::cuda
