@@ -76,6 +76,8 @@ class RemoteRegion {
   [[nodiscard]] virtual ConstMemory mapped() const = 0;
   /// For people: why this one is not mapped, where Path::map says that such memory is. Empty: nothing more is known.
   [[nodiscard]] virtual std::string why_not_mapped() const { return {}; }
+  /// Of memory of a device that is mapped: other devices can be given access to it, see memory::DeviceAllocation::peer_access.
+  [[nodiscard]] virtual bool has_peer_access() const { return true; }
 };
 
 /// One message that has begun to arrive. Exactly one of receive() and discard() must be called inside the handler.

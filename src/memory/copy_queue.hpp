@@ -26,6 +26,7 @@ struct QueuedCopy {
   std::byte* target = nullptr;
   int source_device = on_host;
   int target_device = on_host;
+  bool source_apart = false;  ///< of a device, and open to no other one
 };
 
 /// What is done with each copy of a batch.

@@ -37,6 +37,7 @@ struct DeviceAllocation {
   bool legacy_ipc = false;      ///< can be handed to another process of the host by a handle of 64 bytes
   bool descriptor_ipc = false;  ///< can be handed over as file descriptors, one for each chunk
   bool gpu_direct = false;      ///< NICs can read and write there, as far as the driver knows
+  bool peer_access = true;      ///< enable_peer_access() opens it to other devices; else only who has mapped it can
 
   bool operator==(const DeviceAllocation&) const = default;
 };
@@ -145,7 +146,8 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   /// What NICs have written to memory of the device by now is seen by what its streams begin from now on. Does nothing where the
   /// device sees to that.
   virtual void flush_remote_writes(int device) = 0;
-  /// From now on streams of `device` can access memory of `peer`, where it returns true.
+  /// From now on streams of `device` can access memory of `peer`, as far as that is DeviceAllocation::peer_access, where it returns
+  /// true.
   virtual bool enable_peer_access(int device, int peer) = 0;
   /// For another process. Errors: throws Error{unsupported} for memory that cannot be handed over, and Error{invalid_argument} where
   ///         not all of it is memory of one device.

@@ -342,7 +342,7 @@ DeviceCopies::DevicePairs DeviceCopies::unknown_access(const std::vector<QueuedC
   DevicePairs unknown;
   for (const QueuedCopy& copy : copies) {
     const std::pair devices{copy.target_device, copy.source_device};
-    if (are_two_devices(copy) && !reaches_.contains(devices)) unknown.insert(devices);
+    if (are_two_devices(copy) && !copy.source_apart && !reaches_.contains(devices)) unknown.insert(devices);
   }
   return unknown;
 }
@@ -377,7 +377,8 @@ void DeviceCopies::sort(const std::shared_ptr<Running>& running, std::map<int, S
     }
     if (work == CopyWork::digest || next.copy.bytes() == 0) continue;
     const int device = is_device(next.target_device) ? next.target_device : next.source_device;
-    const bool out_of_reach = are_two_devices(next) && !reaches_.at({next.target_device, next.source_device});
+    const bool out_of_reach =
+        are_two_devices(next) && (next.source_apart || !reaches_.at({next.target_device, next.source_device}));
     if (!is_device(device)) {
       host_only.push_back(next);
     } else if (next.source_device == on_host || next.target_device == on_host || out_of_reach) {

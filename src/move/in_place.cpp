@@ -61,7 +61,7 @@ class InPlaceWay final : public WayEngine {
       const TransferPart& part = parts[index];
       const Transfer& t = *part.transfer;
       const auto between = [&](const memory::StridedCopy& one) {
-        return memory::QueuedCopy{one, t.source, t.target, t.source_device, t.target_device};
+        return memory::QueuedCopy{one, t.source, t.target, t.source_device, t.target_device, t.source_apart};
       };
       if (t.copy && part.box == t.box) return between(*t.copy);
       return between(memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes));

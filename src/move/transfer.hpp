@@ -27,6 +27,7 @@ struct Transfer {
   const std::byte* source = nullptr;    ///< source's local element 0 as seen from here; null: not mapped
   std::byte* target = nullptr;          ///< target's local element 0
   int source_device = memory::on_host;  ///< of `source`
+  bool source_apart = false;            ///< see memory::QueuedCopy
   int target_device = memory::on_host;
   const transport::RemoteRegion* region = nullptr;  ///< where one-sided reads read from; null: there is none
   ByteCount region_offset = 0;                      ///< of the source's local element 0

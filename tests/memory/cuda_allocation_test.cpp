@@ -151,6 +151,7 @@ BOOST_AUTO_TEST_CASE(an_allocation_is_found_whole_by_one_query) {
   BOOST_TEST(found->bytes == 4 * mib);
   BOOST_TEST(found->device == 1);
   BOOST_TEST(found->legacy_ipc);
+  BOOST_TEST(found->peer_access);
   BOOST_TEST(!found->descriptor_ipc);
   BOOST_TEST(!found->managed);
   BOOST_TEST(found->gpu_direct);
@@ -166,6 +167,7 @@ BOOST_AUTO_TEST_CASE(managed_memory_says_so) {
     const auto found = find(at);
     BOOST_REQUIRE(found.has_value());
     BOOST_TEST(found->managed);
+    BOOST_TEST(found->peer_access);
   }
 }
 
@@ -175,6 +177,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_pool_is_not_exported_by_itself) {
   const auto found = find(mib);
   BOOST_REQUIRE(found.has_value());
   BOOST_TEST(!found->legacy_ipc);
+  BOOST_TEST(!found->peer_access);
   BOOST_TEST(!found->descriptor_ipc);
 }
 

@@ -200,15 +200,25 @@ BOOST_AUTO_TEST_CASE(one_batch_may_touch_all_of_them) {
 }
 
 BOOST_DATA_TEST_CASE(what_another_device_cannot_access_goes_by_way_of_pinned_memory,
-                     boost::unit_test::data::make({false, true}), digested) {
-  devices->refuse_peers(true);
+                     boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({false, true}),
+                     digested, apart) {
+  devices->refuse_peers(!apart);
+  devices->close_to_peers(apart);
   Somewhere source(devices, 0, dense_bytes);
   Somewhere target(devices, 1, bytes_with_gaps);
   Somewhere back(devices, 0, dense_bytes);
   Bench bench;
   const Bytes content = pattern(dense_bytes);
   source.set(content);
-  CopyBatch batch = rows_into_gaps(source, target);
+  const auto apart_or_not = [is_apart = apart](CopyBatch whole) {
+    whole.copy = [copy = whole.copy, is_apart](std::size_t index) {
+      QueuedCopy one = copy(index);
+      one.source_apart = is_apart && one.source_device >= 0;
+      return one;
+    };
+    return whole;
+  };
+  CopyBatch batch = apart_or_not(rows_into_gaps(source, target));
   if (digested) batch.work = CopyWork::copy_and_digest;
   batch.digest = DigestKind::tree;
   bench.run(batch);
@@ -222,14 +232,14 @@ BOOST_DATA_TEST_CASE(what_another_device_cannot_access_goes_by_way_of_pinned_mem
 
   // Each half may fail, and leaves its slot to others.
   devices->lose(1);
-  bench.run(rows_into_gaps(source, target));
+  bench.run(apart_or_not(rows_into_gaps(source, target)));
   BOOST_REQUIRE(bench.error);
   BOOST_TEST((bench.code() == ErrorCode::transport_failed));
   Somewhere ordinary(devices, host, bytes_with_gaps);
   bench.run(rows_into_gaps(source, ordinary));
   BOOST_TEST(!bench.error);
   BOOST_TEST((ordinary.content() == expected(content)));
-  bench.run(first_bytes(target, source, 100));
+  bench.run(apart_or_not(first_bytes(target, source, 100)));
   BOOST_REQUIRE(bench.error);
   BOOST_TEST((bench.code() == ErrorCode::transport_failed));
 }

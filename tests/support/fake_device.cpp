@@ -64,6 +64,7 @@ struct FakeDevices::Block {
   std::uint64_t number = 0;
   bool managed = false;
   bool live = false;
+  bool peer_access = true;
   Sharing sharing = Sharing::none;
   std::vector<support::Descriptor> files{};  // side by side
 };
@@ -387,6 +388,7 @@ memory::DeviceAllocation FakeDevices::describe(const Block& block, const void* a
   found.bytes = block.bytes;
   found.number = block.number << 32;
   found.managed = block.managed;
+  found.peer_access = block.peer_access;
   found.legacy_ipc = block.sharing == Sharing::handle && !block.managed;
   found.descriptor_ipc = block.sharing == Sharing::chunks && !block.managed;
   if (block.sharing != Sharing::chunks) return found;
@@ -416,6 +418,7 @@ std::byte* FakeDevices::take(int device, ByteCount bytes, bool managed) {
     block.number = ++last_number_;
     block.managed = managed;
     block.live = true;
+    block.peer_access = !close_to_peers_;
     std::memset(block.behind, 0xcd, block.bytes);
     return block.seen;
   };
@@ -509,7 +512,7 @@ void FakeDevices::check_access(int device, const std::byte* address) const {
   const std::lock_guard lock(mutex_);
   const Block* block = around(address);
   if (block == nullptr || block->device == device) return;
-  if (!accessible_.contains({device, block->device})) {
+  if (!block->peer_access || !accessible_.contains({device, block->device})) {
     throw Error(ErrorCode::transport_failed, "a device has touched memory of another one, which it was not given");
   }
   if (lost_.contains(block->device)) {

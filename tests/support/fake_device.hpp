@@ -97,6 +97,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
   /// No device reaches the memory of another one, from now on.
   void refuse_peers(bool refused) { refuse_peers_ = refused; }
+  /// What is taken from now on is open to no other device, whatever is enabled.
+  void close_to_peers(bool closed) { close_to_peers_ = closed; }
   /// Nothing of another process is mapped any more.
   void refuse_imports(bool refused) { refuse_imports_ = refused; }
   void set_peak(double bytes_per_second) { peak_ = bytes_per_second; }
@@ -178,6 +180,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<bool> fail_queries_ = false;
   std::atomic<bool> refuse_peers_ = false;
   std::atomic<bool> refuse_imports_ = false;
+  std::atomic<bool> close_to_peers_ = false;
   std::atomic<Sharing> sharing_ = Sharing::none;
   std::atomic<int> imports_ = 0;
   std::atomic<int> imports_made_ = 0;

@@ -31,6 +31,7 @@ class Backing {
   /// What peers may keep addressing when the region is gone: not what belongs to somebody else, unless it is a device's, where a
   /// copy of what is no longer there is an error, and nobody's end.
   [[nodiscard]] ConstMemory mappable() const { return adopted_ && !on_device() ? ConstMemory() : ConstMemory(memory_); }
+  [[nodiscard]] bool has_peer_access() const { return peer_access_; }
   [[nodiscard]] bool on_device() const { return memory_.place.kind == MemoryKind::cuda; }
   /// Why memory of a device is not the allocation any more that was adopted; empty: it is.
   [[nodiscard]] std::string why_gone() const;
@@ -45,6 +46,7 @@ class Backing {
   Memory memory_;  // a null address when there are no bytes
   bool adopted_ = false;
   std::uint64_t allocation_ = 0;  // of a device: see memory::DeviceAllocation::number
+  bool peer_access_ = true;       // the same
   std::mutex mutex_;
   bool withdrawn_ = false;  // guarded by mutex_
 };
@@ -120,6 +122,7 @@ struct LoopbackRemote final : RemoteRegion {
     return all.empty() || !why_gone.empty() ? ConstMemory() : all.part(0, size_bytes);
   }
   [[nodiscard]] std::string why_not_mapped() const override { return why_gone; }
+  [[nodiscard]] bool has_peer_access() const override { return backing->has_peer_access(); }
 
   std::shared_ptr<Backing> backing;
   ByteCount size_bytes;

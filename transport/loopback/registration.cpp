@@ -68,12 +68,12 @@ std::shared_ptr<Backing> find_backing(std::uint64_t id) {
 }
 
 // Of what lies on a device.
-std::uint64_t allocation_number(const Memory& memory) {
+memory::DeviceAllocation allocation_of(const Memory& memory) {
   if (const std::string why_not = why_no_device_memory(); !why_not.empty()) {
     throw Error(ErrorCode::unsupported, "the loopback transport maps no memory of devices: " + why_not);
   }
   const auto found = memory::device_runtime().runtime->find(memory.address, memory.bytes);
-  if (found && found->device == memory.place.device) return found->number;
+  if (found && found->device == memory.place.device) return *found;
   throw Error(ErrorCode::invalid_argument, fmt::format("{} is no memory of device {} (any more)",
                                                        static_cast<const void*>(memory.address), memory.place.device));
 }
@@ -118,13 +118,16 @@ Backing::Backing(ByteCount bytes) {
 }
 
 Backing::Backing(const Memory& memory) : memory_(memory), adopted_(true) {
-  if (on_device()) allocation_ = allocation_number(memory);
+  if (!on_device()) return;
+  const memory::DeviceAllocation found = allocation_of(memory);
+  allocation_ = found.number;
+  peer_access_ = found.peer_access;
 }
 
 std::string Backing::why_gone() const {
   if (!on_device()) return {};
   try {
-    if (allocation_number(memory_) == allocation_) return {};
+    if (allocation_of(memory_).number == allocation_) return {};
     return "it was freed";
   } catch (const Error& error) {
     return error.what();

@@ -293,7 +293,7 @@ MappedDeviceMemory import_key(const std::shared_ptr<DeviceRuntime>& runtime, con
     try {
       const auto imported = import_for(runtime, device, key);
       const std::byte* const first = imported->memory->address() + key.record.offset_bytes;
-      return {{first, size_bytes, {MemoryKind::cuda, device}}, {}, imported};
+      return {.memory = {first, size_bytes, {MemoryKind::cuda, device}}, .mapping = imported};
     } catch (const Error& error) {
       out.why_not = fmt::format("device {} does not map memory of the peer's (CUDA IPC): {}", device, error.what());
     }
@@ -307,7 +307,8 @@ MappedDeviceMemory own_memory(DeviceRuntime& runtime, const DeviceKey& key, Byte
   const auto allocation =
       runtime.find(address - key.offset_bytes, std::max<ByteCount>(1, key.offset_bytes + key.size_bytes));
   if (!allocation || allocation->number != key.allocation) return {.why_not = "it was freed"};
-  return {{address, size_bytes, {MemoryKind::cuda, allocation->device}}, {}, {}};
+  return {.memory = {address, size_bytes, {MemoryKind::cuda, allocation->device}},
+          .peer_access = allocation->peer_access};
 }
 
 }  // namespace

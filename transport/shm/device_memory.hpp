@@ -21,6 +21,7 @@ std::unique_ptr<Region> adopt_device_region(const Memory& memory);
 struct MappedDeviceMemory {
   ConstMemory memory{};
   std::string why_not{};
+  bool peer_access = true;                ///< see RemoteRegion::has_peer_access()
   std::shared_ptr<const void> mapping{};  ///< keeps it mapped; owners: all that lie in the same allocation
 };
 /// Whether `body` is that of such a key.

@@ -26,6 +26,7 @@ class ShmRemote final : public RemoteRegion {
     return mapping_ ? ConstMemory{mapping_->address(), size_bytes_, {}} : device_.memory;
   }
   [[nodiscard]] std::string why_not_mapped() const override { return device_.why_not; }
+  [[nodiscard]] bool has_peer_access() const override { return device_.peer_access; }
   [[nodiscard]] bool is_on_device() const { return !device_.memory.empty() || !device_.why_not.empty(); }
   [[nodiscard]] ByteCount size_bytes() const { return size_bytes_; }
 

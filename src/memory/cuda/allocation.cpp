@@ -37,6 +37,12 @@ bool exports_descriptors(const PointerFacts& facts) {
   return (facts.handle_types & posix_descriptor) != 0 && facts.pool == 0;
 }
 
+// What cudaMalloc has given. Mapped memory and pools are opened to each device by their owner, and a device that touches what it was
+// not given is lost.
+bool opens_to_peers(const PointerFacts& facts) {
+  return facts.legacy_ipc || facts.managed;
+}
+
 void check(const PointerFacts& facts, std::uint64_t address, int device_count) {
   if (facts.type == PointerFacts::Type::array) {
     throw Error(ErrorCode::unsupported, fmt::format("{:#x} is in a CUDA array, whose bytes lie in no order", address));
@@ -66,7 +72,8 @@ std::optional<FoundAllocation> find_allocation(AskDriver ask, std::uint64_t addr
                          .managed = first.managed,
                          .legacy_ipc = first.legacy_ipc,
                          .descriptor_ipc = exports_descriptors(first),
-                         .gpu_direct = first.gpu_direct};
+                         .gpu_direct = first.gpu_direct,
+                         .peer_access = opens_to_peers(first)};
   std::vector<Chunk> chunks{whole};
   const Chunk range{first.range_start, first.range_bytes};
   while (whole.end() - address < bytes && range.contains(whole.end())) {
@@ -83,6 +90,7 @@ std::optional<FoundAllocation> find_allocation(AskDriver ask, std::uint64_t addr
     found.legacy_ipc = found.legacy_ipc && next.legacy_ipc;
     found.descriptor_ipc = found.descriptor_ipc && exports_descriptors(next);
     found.gpu_direct = found.gpu_direct && next.gpu_direct;
+    found.peer_access = found.peer_access && opens_to_peers(next);
   }
   found.address = reinterpret_cast<const std::byte*>(whole.start);
   found.bytes = whole.bytes;

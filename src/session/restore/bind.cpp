@@ -258,6 +258,7 @@ move::Transfer RestoreRun::transfer_for(const ScheduledPiece& item, std::size_t 
         placed_around(placed_.of(held.layout, held.spec.shape, peer.layout_rank, own.strides), transfer.box);
     transfer.source = own.data;
     transfer.source_device = own.device();
+    transfer.source_apart = own.place && !own.place->peer_access;
     if (move::is_on_device(transfer)) {
       offer.memory = MemoryKind::cuda;
       limit_by_devices(transfer, offer);

@@ -86,16 +86,21 @@ RegionAccess RestoreRun::access_into(const Peer& peer, const SourceRegion& regio
   const RegionAccess& access = region.access[fabric];
   const auto& into = peer.connected[fabric].reads_into;
   const bool reads = device == memory::on_host || std::ranges::find(into, device) != into.end();
-  const bool loads = access.mapped && loads_from(device, region.over[fabric]->mapped().place.device);
+  const auto* const mapped = access.mapped ? region.over[fabric].get() : nullptr;
+  const bool loads = mapped != nullptr && loads_from(device, mapped->mapped().place.device, mapped->has_peer_access());
   return shardwire::access_into(access, loads, reads);
 }
 
 // Host memory goes by way of pinned slots, on either side.
-bool RestoreRun::loads_from(int device, int other) {
+bool RestoreRun::loads_from(int device, int other, bool has_peer_access) {
   if (device == memory::on_host || other == memory::on_host || device == other) return true;
-  const auto [known, fresh] = why_not_loaded_.try_emplace({device, other});
+  const auto [known, fresh] = why_not_loaded_.try_emplace({device, other, has_peer_access});
   if (!fresh) return known->second.empty();
   known->second = cannot_access(device, other);
+  if (!has_peer_access) {
+    known->second += " that was mapped (expandable segments) or is of a pool: its owner has to open it";
+    return false;
+  }
   try {
     const memory::FoundRuntime found = memory::device_runtime();
     if (found.runtime && found.runtime->enable_peer_access(device, other)) known->second.clear();
@@ -187,8 +192,9 @@ double RestoreRun::memory_bytes_per_second(int device) {
 }
 
 void RestoreRun::explain_local(const move::Transfer& transfer) {
-  if (loads_from(transfer.target_device, transfer.source_device)) return;
-  const std::string& why = why_not_loaded_.at({transfer.target_device, transfer.source_device});
+  const bool has_peer_access = !transfer.source_apart;
+  if (loads_from(transfer.target_device, transfer.source_device, has_peer_access)) return;
+  const std::string& why = why_not_loaded_.at({transfer.target_device, transfer.source_device, has_peer_access});
   peers_[transfer.peer].no_map_reason = "; device memory is " + staged_because({why});
 }
 
@@ -221,7 +227,7 @@ std::optional<std::vector<std::string>> RestoreRun::why_not_direct(const Peer& p
       if (one && !one->why_not_mapped().empty()) reasons.push_back(one->why_not_mapped());
     }
   }
-  for (const auto& [pair, why] : why_not_loaded_) {
+  for (const auto& [devices, why] : why_not_loaded_) {
     if (!why.empty()) reasons.push_back(why);
   }
   reasons.insert(reasons.end(), why_not_into_.begin(), why_not_into_.end());

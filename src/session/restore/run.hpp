@@ -180,8 +180,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   void name_targets();
   /// What the fabric at this index of `connected` can do for a region whose bytes are wanted on `device`.
   [[nodiscard]] RegionAccess access_into(const Peer& peer, const SourceRegion& region, std::size_t fabric, int device);
-  /// Whether streams of `device` load from memory of the other one; asked once.
-  [[nodiscard]] bool loads_from(int device, int other);
+  /// Whether streams of `device` load from memory of the other one; asked once. `has_peer_access`: see memory::DeviceAllocation.
+  [[nodiscard]] bool loads_from(int device, int other, bool has_peer_access);
   /// Of one that reads host memory there is: the devices of this process that it reads into as well, all that is wanted there.
   [[nodiscard]] std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
   /// Another fabric may read less of the host's memory, and more of theirs.
@@ -343,8 +343,8 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   std::shared_ptr<const std::vector<move::Transfer>> transfers_;  // owners: this run, its engine, and the cache
   std::shared_ptr<move::StagingPool> staging_;                    // owners: this run, its engine, and the cache
   BoxCache placed_;
-  std::map<std::pair<int, int>, std::string>
-      why_not_loaded_;                   // by device and the other one; empty: it is; as asked so far
+  // By device, the other one, and whether its memory has peer access; empty: it is; as asked so far.
+  std::map<std::tuple<int, int, bool>, std::string> why_not_loaded_;
   std::map<int, double> memory_speeds_;  // by device, as asked so far
   std::set<std::string> why_not_into_;   // for people: what is wanted on a device that is read into, and is not itself
   std::unique_ptr<move::Engine> engine_;
