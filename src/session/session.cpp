@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <future>
@@ -32,6 +33,36 @@
 namespace shardwire {
 
 namespace detail {
+
+/// Who does something that only one may at a time, until it goes. (The thread sanitizer of GCC 12 does not know std::timed_mutex.)
+class SHARDWIRE_LOCAL Turn {
+ public:
+  struct Order {
+    std::mutex mutex{};
+    std::condition_variable free{};
+    bool taken = false;  // guarded by mutex
+  };
+
+  Turn(Order& order, std::chrono::steady_clock::time_point until) : order_(order) {
+    std::unique_lock lock(order_.mutex);
+    mine_ = order_.free.wait_until(lock, until, [this] { return !order_.taken; });
+    if (mine_) order_.taken = true;
+  }
+  ~Turn() {
+    if (!mine_) return;
+    const std::lock_guard lock(order_.mutex);
+    order_.taken = false;
+    order_.free.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  /// False: others had it until then.
+  [[nodiscard]] bool has_come() const { return mine_; }
+
+ private:
+  Order& order_;
+  bool mine_ = false;
+};
 
 /// What the public handles share. Owns the loop; everything on it is in the core.
 class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<SessionState> {
@@ -85,8 +116,8 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::optional<Catalog> checked_;                          // the last that was found apart; guarded by mutex_
   std::vector<std::uint64_t> checked_beside_;               // from publications of these generations; likewise
   bool rounds_unasked_ = false;                             // nobody has named transports
-  std::timed_mutex exchange_mutex_;
-  KeptGroup kept_group_;  // guarded by exchange_mutex_
+  Turn::Order exchanges_;
+  KeptGroup kept_group_;  // of who has the turn
 };
 
 }  // namespace detail
@@ -252,8 +283,8 @@ void SessionState::stop(Clock::time_point until) {
   ended->end([this] { core_.reset(); });
   // One that is running ends, since it can ask nobody any more, but for what it waits for of the caller's. Then its group is
   // given up with this.
-  const std::unique_lock no_exchange(exchange_mutex_, until);
-  if (no_exchange) kept_group_ = {};
+  const Turn no_exchange(exchanges_, until);
+  if (no_exchange.has_come()) kept_group_ = {};
 }
 
 // Threads, locks and the fabrics are the parent's: nothing of theirs can be ended here.
@@ -472,12 +503,12 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
 
 ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
   const auto began = Clock::now();
-  const std::unique_lock one_at_a_time(exchange_mutex_, options.deadline);
+  const Turn one_at_a_time(exchanges_, began + options.deadline);
   ExchangeCalls calls;
   calls.member = bootstrap.rank;
   calls.number =
       next_exchange_++;  // in the order in which they run, and of one that has no time left too: others count it
-  if (!one_at_a_time) {
+  if (!one_at_a_time.has_come()) {
     throw Error(ErrorCode::timed_out, "another exchange of this session was not over by the deadline of this one");
   }
   calls.gather = [this](const std::string& name, Bytes value, Duration timeout) {
