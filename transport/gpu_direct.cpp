@@ -156,7 +156,7 @@ void GpuDirect::register_found(memory::DeviceRuntime& runtime, const memory::Dev
     throw refusal(error.what());
   }
   try {
-    with();
+    runtime.on_device(memory.place.device, with);  // libraries ask the driver by the thread's current context
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
     tried_.insert_or_assign(memory.place.device, fmt::format("memory of it was not taken: {}", error.what()));
@@ -171,7 +171,7 @@ std::string GpuDirect::judge(memory::DeviceRuntime& runtime, int device) const {
 std::string GpuDirect::try_out(memory::DeviceRuntime& runtime, int device) const {
   try {
     const std::unique_ptr<memory::DeviceMemory> trial = runtime.allocate(device, trial_bytes);
-    setup_.try_with({trial->address(), trial->bytes(), {MemoryKind::cuda, device}});
+    runtime.on_device(device, [&] { setup_.try_with({trial->address(), trial->bytes(), {MemoryKind::cuda, device}}); });
     return {};
   } catch (const Error& error) {
     const std::string hint = iommu_hint(runtime.details(device).pci_address, setup_.root);

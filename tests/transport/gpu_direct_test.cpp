@@ -38,6 +38,7 @@ struct Fixture {
                              [this](const Memory& tried) {
                                ++tries;
                                BOOST_TEST((tried.place.kind == MemoryKind::cuda));
+                               BOOST_TEST(driver->current == tried.place.device);
                                if (!trial_fault.empty()) throw Error(ErrorCode::unsupported, trial_fault);
                              },
                          .host = {}};
@@ -140,7 +141,10 @@ BOOST_AUTO_TEST_CASE(the_first_reason_is_the_librarys_then_the_devices) {
 
 BOOST_AUTO_TEST_CASE(memory_is_prepared_before_it_is_registered_and_that_with_its_whole_allocation) {
   GpuDirect gpus(setup);
-  gpus.register_memory(memory(page, 100), [] { BOOST_TEST(driver->prepared.size() == 1U); });
+  gpus.register_memory(memory(page, 100), [] {
+    BOOST_TEST(driver->prepared.size() == 1U);
+    BOOST_TEST(driver->current == 0);
+  });
   BOOST_TEST(driver->prepared == std::vector<ByteCount>{100}, boost::test_tools::per_element());
   Memory registered;
   const DeviceAllocation found = gpus.register_around(memory(page, 100), [&](const Memory& whole) {

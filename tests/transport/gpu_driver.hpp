@@ -31,6 +31,10 @@ class Driver final : public PartialDevices {
     allocated.push_back(number);
     return std::make_unique<Trial>(bytes);
   }
+  void on_device(int number, const std::function<void()>& work) override {
+    const OnDevice now(current, number);
+    work();
+  }
   [[nodiscard]] bool in_use(int number) const override { return number == used; }
   void prepare_for_nics(const void*, ByteCount bytes) override {
     if (prepare_fault) throw Error(*prepare_fault, "nothing is prepared (as told)");
@@ -47,11 +51,19 @@ class Driver final : public PartialDevices {
                                       .gpu_direct = true};
   bool freed = false;
   std::optional<ErrorCode> prepare_fault;
-  int used = 0;  ///< whose context there is
+  int used = 0;      ///< whose context there is
+  int current = -1;  ///< device of the thread
   std::vector<int> allocated;
   std::vector<ByteCount> prepared;
 
  private:
+  struct OnDevice {
+    OnDevice(int& device, int number) : current(device) { current = number; }
+    ~OnDevice() { current = -1; }
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+    int& current;
+  };
   struct Trial final : memory::DeviceMemory {
     explicit Trial(ByteCount size) : content(size) {}
     [[nodiscard]] std::byte* address() const override { return content.data(); }
