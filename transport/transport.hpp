@@ -16,6 +16,10 @@
 #include "support/descriptors.hpp"
 #include "transport/memory.hpp"
 
+namespace shardwire::memory {
+struct DeviceAllocation;
+}
+
 // The internal contract of endpoint-style fabrics: probe -> open -> export/import address -> allocate or adopt a region
 // -> export/import its key -> messages, reads -> progress -> close. See README.md beside this file for how to add one;
 // collective.hpp is the contract of group-style transports.
@@ -23,10 +27,6 @@
 // Threads: a Fabric and all that it makes belong to one thread, except Fabric::allocate, Fabric::adopt and Region's
 // destructor, which may run on any thread. Completions and message handlers run inside progress(), never inside the call
 // that posts.
-namespace shardwire::memory {
-struct DeviceAllocation;
-}
-
 namespace shardwire::transport {
 
 using Clock = std::chrono::steady_clock;

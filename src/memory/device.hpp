@@ -28,8 +28,8 @@ inline constexpr int on_host = -1;
 /// What a pointer points into, as the driver tells it.
 struct DeviceAllocation {
   int device = on_host;
-  const std::byte* address =
-      nullptr;  ///< of the whole allocation, or of the chunks mapped side by side that were asked about
+  /// Of the whole allocation, or of the chunks mapped side by side that were asked about.
+  const std::byte* address = nullptr;
   ByteCount bytes = 0;
   std::uint32_t chunks = 1;
   std::uint64_t number = 0;     ///< of this allocation: memory that was freed and taken again has another one

@@ -506,8 +506,8 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
   const Turn one_at_a_time(exchanges_, began + options.deadline);
   ExchangeCalls calls;
   calls.member = bootstrap.rank;
-  calls.number =
-      next_exchange_++;  // in the order in which they run, and of one that has no time left too: others count it
+  // In the order in which they run, and of one that has no time left too: others count it.
+  calls.number = next_exchange_++;
   if (!one_at_a_time.has_come()) {
     throw Error(ErrorCode::timed_out, "another exchange of this session was not over by the deadline of this one");
   }

@@ -263,7 +263,9 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_that_blocks_holds_nobody_up) {
     BOOST_REQUIRE(
         run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().blocked() == 0; }, 5s));
     BOOST_TEST(FakeNccl::instance().aborts() == 0);
-    for (nccl::Communicator* const own : communicators) FakeNccl::api().destroy(own);
+    for (nccl::Communicator* const own : communicators) {
+      FakeNccl::with_device(0, [own] { FakeNccl::api().destroy(own); });
+    }
   }
 }
 

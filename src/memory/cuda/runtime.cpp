@@ -63,8 +63,8 @@ class OnHost final : public DeviceMemory {
   ~OnHost() override {
     platform_->remove_host_memory(address_.get());
     try {
-      const CurrentContext current(*platform_,
-                                   platform_->any_device());  // a thread without one would make that of device 0
+      // A thread without one would make that of device 0.
+      const CurrentContext current(*platform_, platform_->any_device());
       address_.reset();
     } catch (const Error&) {     // without a context it cannot be freed
       (void)address_.release();  // NOLINT

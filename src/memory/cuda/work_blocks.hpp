@@ -30,8 +30,8 @@ class WorkBlocks {
 
   /// One that has the table, has room for so much behind it, and may be in use: tables are only read. Null: none.
   WorkBlock* find(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes);
-  /// One that nothing uses any more, of those without a table as long as there are few, or a new one. It counts as used until give_back(); where that is never called since something
-  /// has failed, for as long as the stream lives.
+  /// One that nothing uses any more, of those without a table as long as there are few, or a new one. It counts as used until
+  /// give_back(); where that is never called since something has failed, for as long as the stream lives.
   WorkBlock& take(ByteCount host_bytes, ByteCount device_bytes);
   /// Free again once what has been queued so far is over.
   void give_back(WorkBlock& block, cudaStream_t stream);
