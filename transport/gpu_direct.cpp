@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "shardwire/error.hpp"
+#include "transport/device_use.hpp"
 
 namespace shardwire::transport {
 namespace {
@@ -65,18 +66,6 @@ std::string why_mistaken(const MemoryPlace& place, TakenFor taken_for) {
   if (on_host) return "UCX takes host memory for memory of a device";
   if (taken_for == TakenFor::host) return "UCX takes memory of the device for host memory: it has no CUDA for it";
   return "UCX takes memory of the device for that of another kind";
-}
-
-memory::DeviceAllocation allocation_around(const memory::DeviceRuntime& runtime, const Memory& memory) {
-  const auto found = runtime.find(memory.address, memory.bytes);
-  if (!found || found->device != memory.place.device) {
-    throw Error(ErrorCode::invalid_argument, "it is no memory of that device");
-  }
-  const auto offset = static_cast<ByteCount>(memory.address - found->address);
-  if (memory.address < found->address || offset > found->bytes || memory.bytes > found->bytes - offset) {
-    throw Error(ErrorCode::invalid_argument, "it is not all of one allocation");
-  }
-  return *found;
 }
 
 std::string why_not_for_nics(const memory::DeviceAllocation& allocation, bool takes_chunks) {

@@ -37,8 +37,6 @@ enum class TakenFor : std::uint8_t { host, cuda, other };
 /// Why that rules the memory out; empty: it is what it is.
 std::string why_mistaken(const MemoryPlace& place, TakenFor taken_for);
 
-/// The allocation that the memory lies in, all of it. Errors: throws Error{invalid_argument} where there is no such (any more).
-memory::DeviceAllocation allocation_around(const memory::DeviceRuntime& runtime, const Memory& memory);
 /// Why NICs are not shown this allocation, whatever the others of its device are; empty: they are.
 /// `takes_chunks`: the fabric registers allocations that were mapped piece by piece.
 std::string why_not_for_nics(const memory::DeviceAllocation& allocation, bool takes_chunks);

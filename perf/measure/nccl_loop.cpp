@@ -47,7 +47,11 @@ class Loop final : public NcclLoop {
         device_, [&] { check(api_, api_.init(&communicator_, members, id, member, &config), "ncclCommInitRank"); });
   }
   ~Loop() override {
-    runtime_->on_device(device_, [&] { api_.destroy(communicator_); });
+    try {
+      runtime_->on_device(device_, [&] { api_.destroy(communicator_); });
+    } catch (const Error&) {  // of a device that has failed nothing can be given back
+      communicator_ = nullptr;
+    }
   }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;

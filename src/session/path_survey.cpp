@@ -211,24 +211,25 @@ void PathSurvey::end(std::vector<PeerPath> paths, const std::exception_ptr& erro
 
 std::vector<PeerPath> PathSurvey::paths() const {
   std::vector<PeerPath> paths;
-  const std::string out_of_reach = memory::devices_in_use() ? devices_out_of_reach() : std::string();
-  for (const Peer& peer : peers_) paths.push_back(path_of(peer, out_of_reach));
+  Devices devices;
+  if (memory::devices_in_use()) devices = {devices_worked_with(), devices_out_of_reach()};
+  for (const Peer& peer : peers_) paths.push_back(path_of(peer, devices));
   return paths;
 }
 
-PeerPath PathSurvey::path_of(const Peer& peer, const std::string& out_of_reach) const {
+PeerPath PathSurvey::path_of(const Peer& peer, const Devices& devices) const {
   PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
   if (peer.record.member == core_.member()) {
     result.memory.push_back(
         {.fabrics = {{.transport = "local", .carrier = "this process", .reach = Reach::process, .map = true}}});
-    if (memory::devices_in_use()) {
+    if (!devices.used.empty()) {
       result.memory.push_back({.memory = MemoryKind::cuda,
                                .fabrics = {{.transport = "local",
                                             .carrier = "this process",
                                             .reach = Reach::process,
                                             .map = true,
                                             .gpu_direct = true,
-                                            .why_not = out_of_reach}}});
+                                            .why_not = devices.out_of_reach}}});
     }
     return result;
   }
@@ -263,15 +264,16 @@ PeerPath PathSurvey::path_of(const Peer& peer, const std::string& out_of_reach) 
   }
   if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
   MemoryPaths cuda{.memory = MemoryKind::cuda};
-  const std::vector<int> devices = memory::devices_in_use() ? devices_worked_with() : std::vector<int>();
-  for (std::size_t i = 0; i < connected.size() && !devices.empty(); ++i) {
-    for (FabricPath& one : paths_of_devices(*connected[i].channel->endpoint, devices, host.fabrics[i])) {
-      if (one.map && !out_of_reach.empty()) one.why_not += (one.why_not.empty() ? "" : "; ") + out_of_reach;
+  for (std::size_t i = 0; i < connected.size() && !devices.used.empty(); ++i) {
+    for (FabricPath& one : paths_of_devices(*connected[i].channel->endpoint, devices.used, host.fabrics[i])) {
+      if (one.map && !devices.out_of_reach.empty()) {
+        one.why_not += (one.why_not.empty() ? "" : "; ") + devices.out_of_reach;
+      }
       cuda.fabrics.push_back(std::move(one));
     }
   }
   result.memory.push_back(std::move(host));
-  if (memory::devices_in_use()) result.memory.push_back(std::move(cuda));
+  if (!devices.used.empty()) result.memory.push_back(std::move(cuda));
   return result;
 }
 

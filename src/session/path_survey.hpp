@@ -44,6 +44,11 @@ class PathSurvey final : public RunningRestore {
     bool settled = false;
     std::string why_not;
   };
+  /// Those of this process; none: it has no use for any.
+  struct Devices {
+    std::vector<int> used;
+    std::string out_of_reach;  // for people: which of them do not access memory of which others
+  };
 
   [[nodiscard]] std::vector<wire::PublicationRecord> publications() const;
   void survey();
@@ -58,7 +63,7 @@ class PathSurvey final : public RunningRestore {
   void end(std::vector<PeerPath> paths, const std::exception_ptr& error);
 
   [[nodiscard]] std::vector<PeerPath> paths() const;
-  [[nodiscard]] PeerPath path_of(const Peer& peer, const std::string& out_of_reach) const;
+  [[nodiscard]] PeerPath path_of(const Peer& peer, const Devices& devices) const;
 
   /// `body` as a callback for this peer: does nothing once it is settled, and what it throws settles it.
   template <typename Body>

@@ -19,6 +19,7 @@
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
 #include "support/splitmix64.hpp"
+#include "transport/device_use.hpp"
 #include "transport/gpu_direct.hpp"
 
 namespace {

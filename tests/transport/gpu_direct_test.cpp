@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_for_nics_is_refused_with_the_reason_and_
   driver->allocation.legacy_ipc = false;
   refuses("expandable segments");
   driver->allocation.device = 1;
-  refuses("no memory of that device", false);
+  refuses("no memory of device", false);
   driver->allocation.bytes = page - 1;
   refuses("not all of one allocation", false);
   driver->freed = true;

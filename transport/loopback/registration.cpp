@@ -72,10 +72,7 @@ memory::DeviceAllocation allocation_of(const Memory& memory) {
   if (const std::string why_not = why_no_device_memory(); !why_not.empty()) {
     throw Error(ErrorCode::unsupported, "the loopback transport maps no memory of devices: " + why_not);
   }
-  const auto found = memory::device_runtime().runtime->find(memory.address, memory.bytes);
-  if (found && found->device == memory.place.device) return *found;
-  throw Error(ErrorCode::invalid_argument, fmt::format("{} is no memory of device {} (any more)",
-                                                       static_cast<const void*>(memory.address), memory.place.device));
+  return allocation_around(*memory::device_runtime().runtime, memory);
 }
 
 }  // namespace

@@ -165,13 +165,8 @@ std::shared_ptr<Exported> export_allocation(DeviceRuntime& runtime, const memory
 std::shared_ptr<const Exported> exported_around(const Memory& memory) {
   static auto& known = *new Known<Identity, Exported>;  // as that of chunks
   const auto runtime = require_runtime();
-  const auto found = runtime->find(memory.address, memory.bytes);
-  const auto left = found ? found->bytes - static_cast<ByteCount>(memory.address - found->address) : 0;
-  if (!found || left < memory.bytes) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} bytes at {} are not memory of a device (any more)",
-                                                         memory.bytes, static_cast<const void*>(memory.address)));
-  }
-  return known.find(identity_of(*found), [&] { return export_allocation(*runtime, *found); });
+  const memory::DeviceAllocation found = allocation_around(*runtime, memory);
+  return known.find(identity_of(found), [&] { return export_allocation(*runtime, found); });
 }
 
 class DeviceRegion final : public Region {

@@ -60,7 +60,7 @@ ExchangeSteps::ExchangeSteps(const Catalog& held, const ExchangeOptions& options
 }
 
 void ExchangeSteps::offer(ExchangeNote& note, const Catalog& wanted, const TensorPlaces& wanted_places) {
-  held_places_ = places_of(held_);
+  if (!std::exchange(placed_, true)) held_places_ = places_of(held_);  // offers come again where tensors are cut
   MainDevice most;
   most.add(held_, held_places_, boxes_);
   most.add(wanted, wanted_places, boxes_);
@@ -193,13 +193,15 @@ std::optional<Error> ExchangeSteps::why_stopped(const GroupedHandover& handover,
 
 // Called in a handler. A group that has ended by itself has been given up by a member that knows more.
 void ExchangeSteps::ask_who_gave_up() {
-  if (given_up_elsewhere_) barriers_.agree({});
-  try {
-    throw;
-  } catch (const GroupFailed&) {
-    barriers_.agree({});
-  } catch (const std::exception&) {
+  if (!given_up_elsewhere_) {
+    try {
+      throw;
+    } catch (const GroupFailed&) {
+    } catch (const std::exception&) {
+      return;
+    }
   }
+  barriers_.agree({});
 }
 
 // What this member is asked for.

@@ -62,6 +62,7 @@ class ExchangeSteps {
   ExchangeSums& sums_;
   BoxCache& boxes_;
   TensorPlaces held_places_;         // where it may be asked for in rounds
+  bool placed_ = false;              // that is known
   ByteCount min_staging_bytes_ = 0;  // of all members
   ExchangeGroup group_;
   ExchangeBarriers::Clock::time_point look_again_{};  // for news

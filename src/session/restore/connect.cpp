@@ -232,7 +232,7 @@ void RestoreRun::read_word(const GenerationWord& word, WordRead done) {
 void RestoreRun::take(std::size_t index, Binding& binding) {
   Peer& peer = peers_[index];
   const wire::Bound& reply = binding.reply;
-  auto reads_into = devices_read_into(*binding.channel->endpoint);
+  auto reads_into = devices_read_into(*binding.channel->endpoint, binding.fabric);
   peer.connected.push_back({binding.fabric, binding.path, std::move(binding.channel), std::move(reads_into)});
   peer.max_pack_bytes = reply.max_pack_bytes;
   peer.handles = reply.tensors;

@@ -111,7 +111,7 @@ bool RestoreRun::loads_from(int device, int other, bool has_peer_access) {
 }
 
 // Of a device with something wanted that is not read into nothing is: what a fabric can do is asked by device.
-std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoint) {
+std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoint, std::size_t fabric) {
   std::vector<int> devices;
   if (!memory::devices_in_use()) return devices;
   const memory::FoundRuntime found = memory::device_runtime();
@@ -119,12 +119,14 @@ std::vector<int> RestoreRun::devices_read_into(const transport::Endpoint& endpoi
   for (int device = 0; device < count; ++device) {
     const transport::MemoryPlace place{MemoryKind::cuda, device};
     if (!reads_directly(endpoint.path(place), place)) continue;
-    const auto unfit = unfit_target(endpoint, places_, device);
-    if (!unfit) {
-      devices.push_back(device);
-    } else {
-      why_not_into_.insert(fmt::format("{}: {}", to_string(wanted_.entries()[unfit->entry].spec.key), unfit->why));
+    const auto [fits, fresh] = fits_fabric_.try_emplace({fabric, device}, true);
+    if (fresh) {
+      if (const auto unfit = unfit_target(endpoint, places_, device)) {
+        fits->second = false;
+        why_not_into_.insert(fmt::format("{}: {}", to_string(wanted_.entries()[unfit->entry].spec.key), unfit->why));
+      }
     }
+    if (fits->second) devices.push_back(device);
   }
   return devices;
 }

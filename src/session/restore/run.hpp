@@ -183,7 +183,7 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   /// Whether streams of `device` load from memory of the other one; asked once. `has_peer_access`: see memory::DeviceAllocation.
   [[nodiscard]] bool loads_from(int device, int other, bool has_peer_access);
   /// Of one that reads host memory there is: the devices of this process that it reads into as well, all that is wanted there.
-  [[nodiscard]] std::vector<int> devices_read_into(const transport::Endpoint& endpoint);
+  [[nodiscard]] std::vector<int> devices_read_into(const transport::Endpoint& endpoint, std::size_t fabric);
   /// Another fabric may read less of the host's memory, and more of theirs.
   void prefer_reads_of_devices(Peer& peer);
   /// Of the bytes that come from this peer, those that the fabric at this index of `connected` reads straight to where they are wanted.
@@ -345,8 +345,9 @@ class RestoreRun final : public RunningRestore, private move::Requests, private 
   BoxCache placed_;
   // By device, the other one, and whether its memory has peer access; empty: it is; as asked so far.
   std::map<std::tuple<int, int, bool>, std::string> why_not_loaded_;
-  std::map<int, double> memory_speeds_;  // by device, as asked so far
-  std::set<std::string> why_not_into_;   // for people: what is wanted on a device that is read into, and is not itself
+  std::map<int, double> memory_speeds_;                      // by device, as asked so far
+  std::map<std::pair<std::size_t, int>, bool> fits_fabric_;  // by fabric and device: all that is wanted there; as asked
+  std::set<std::string> why_not_into_;  // for people: what is wanted on a device that is read into, and is not itself
   std::unique_ptr<move::Engine> engine_;
   std::uint64_t next_request_;
   std::vector<std::vector<Check>> checks_;  // to be asked for when all bytes are there, by peer
