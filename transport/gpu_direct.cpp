@@ -114,6 +114,17 @@ std::shared_ptr<memory::DeviceRuntime> GpuDirect::require_reached(int device) {
   return setup_.find_devices().runtime;
 }
 
+std::uint64_t GpuDirect::number_of(const Memory& memory) const {
+  if (memory.place.kind == MemoryKind::host) return 0;
+  try {
+    const memory::FoundRuntime found = setup_.find_devices();
+    const auto allocation = found.runtime ? found.runtime->find(memory.address, memory.bytes) : std::nullopt;
+    return allocation ? allocation->number : 0;
+  } catch (const Error&) {  // whoever registers it is told
+    return 0;
+  }
+}
+
 void GpuDirect::register_memory(const Memory& memory, const std::function<void()>& with) {
   const auto runtime = require_reached(memory.place.device);
   try {
@@ -144,9 +155,15 @@ void GpuDirect::register_found(memory::DeviceRuntime& runtime, const memory::Dev
     refused_.insert_or_assign(allocation.number, error.what());
     throw refusal(error.what());
   }
+  bool asked = false;
   try {
-    runtime.on_device(memory.place.device, with);  // libraries ask the driver by the thread's current context
+    // Libraries ask the driver by the thread's current context.
+    runtime.on_device(memory.place.device, [&] {
+      asked = true;
+      with();
+    });
   } catch (const Error& error) {
+    if (!asked) throw;  // the device has failed
     const std::lock_guard lock(mutex_);
     tried_.insert_or_assign(memory.place.device, fmt::format("memory of it was not taken: {}", error.what()));
     throw refusal(error.what());
@@ -157,9 +174,10 @@ std::string GpuDirect::judge(memory::DeviceRuntime& runtime, int device) const {
   return why_no_gpu_direct(runtime.details(device), setup_.host);
 }
 
-std::string GpuDirect::try_out(memory::DeviceRuntime& runtime, int device) const {
+std::string GpuDirect::try_out(memory::DeviceRuntime& runtime, int device) {
   try {
-    const std::unique_ptr<memory::DeviceMemory> trial = runtime.allocate(device, trial_bytes);
+    std::unique_ptr<memory::DeviceMemory>& trial = trials_[device];
+    if (!trial) trial = runtime.allocate(device, trial_bytes);
     runtime.on_device(device, [&] { setup_.try_with({trial->address(), trial->bytes(), {MemoryKind::cuda, device}}); });
     return {};
   } catch (const Error& error) {

@@ -61,6 +61,8 @@ class GpuDirect {
   std::string why_not(int device);
   /// Why not this allocation, where its device is none of the reasons; empty: nothing is known against it. Asks nobody.
   std::string why_refused(const memory::DeviceAllocation& allocation);
+  /// Of the allocation that the memory lies in: what was freed and taken again has another one. 0: it is on no device.
+  [[nodiscard]] std::uint64_t number_of(const Memory& memory) const;
   /// Prepares memory, then has the fabric register it: `with` does that, and throws Error where it is not taken. Then all memory of
   /// the device goes another way from now on; what is no memory for NICs does so alone.
   /// Errors: throws Error{unsupported} for both, and where there is no such memory (any more).
@@ -74,12 +76,14 @@ class GpuDirect {
   void register_found(memory::DeviceRuntime& runtime, const memory::DeviceAllocation& allocation, const Memory& memory,
                       const std::function<void()>& with);
   [[nodiscard]] std::string judge(memory::DeviceRuntime& runtime, int device) const;
-  [[nodiscard]] std::string try_out(memory::DeviceRuntime& runtime, int device) const;
+  [[nodiscard]] std::string try_out(memory::DeviceRuntime& runtime, int device);
 
   const Setup setup_;
   std::mutex mutex_;
-  std::map<int, std::string> judged_;             // guarded by mutex_
-  std::map<int, std::string> tried_;              // the same
+  std::map<int, std::string> judged_;  // guarded by mutex_
+  std::map<int, std::string> tried_;   // the same
+  // What was tried with, by device: giving it back would wait for the device. Guarded by mutex_.
+  std::map<int, std::unique_ptr<memory::DeviceMemory>> trials_;
   std::map<std::uint64_t, std::string> refused_;  // allocations by their numbers; the same
 };
 

@@ -116,7 +116,8 @@ struct ExchangeOptions {
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
   /// As RestoreOptions::way. Way::grouped, on any member: all that crosses goes in rounds of a collective, or the exchange ends
   /// with Error{unsupported}. Empty: SHARDWIRE_WAY, else memory of devices goes in rounds where some pair of members has no direct
-  /// path for it and the session's transport is "auto", and all else as restores choose.
+  /// path for it and the session's transport is "auto", and all else as restores choose. Where NCCL is taken, no other work of
+  /// NCCL may be under way on these devices meanwhile: two communicators at once can wait for each other.
   std::optional<Way> way{};
   /// An ncclComm_t of all members that have device memory here, in their order, which rounds of NCCL are to use instead of one of
   /// our own; on all of these members, or on none. It is neither aborted nor destroyed. Of the NCCL that the process loads as

@@ -347,18 +347,27 @@ DeviceCopies::DevicePairs DeviceCopies::unknown_access(const std::vector<QueuedC
   return unknown;
 }
 
-// It takes as long as opening a stream. What cannot be asked is not accessed.
+bool DeviceCopies::reaches(int device, int other) const {
+  const auto known = reaches_.find({device, other});
+  return known != reaches_.end() && known->second;
+}
+
+// It takes as long as opening a stream. What cannot be asked is not accessed this time.
 void DeviceCopies::ask_for_access(const std::shared_ptr<Running>& running, DevicePairs pairs) {
-  const auto reached = std::make_shared<DevicePairs>();  // owners: the job and its completion
+  const auto answers = std::make_shared<std::map<std::pair<int, int>, bool>>();  // owners: the job and its completion
   copier_.submit(
-      [reached, pairs] {
+      [answers, pairs = std::move(pairs)] {
         const auto runtime = require_runtime();
-        for (const auto& [device, other] : pairs) {
-          if (runtime->enable_peer_access(device, other)) reached->emplace(device, other);
+        for (const auto& pair : pairs) {
+          try {
+            answers->emplace(pair, runtime->enable_peer_access(pair.first, pair.second));
+          } catch (const Error&) {
+            continue;
+          }
         }
       },
-      [this, running, reached, pairs](const std::exception_ptr&) {
-        for (const auto& pair : pairs) reaches_[pair] = reached->contains(pair);
+      [this, running, answers](const std::exception_ptr&) {
+        reaches_.merge(*answers);
         submit_on_devices(running);
       });
 }
@@ -378,7 +387,7 @@ void DeviceCopies::sort(const std::shared_ptr<Running>& running, std::map<int, S
     if (work == CopyWork::digest || next.copy.bytes() == 0) continue;
     const int device = is_device(next.target_device) ? next.target_device : next.source_device;
     const bool out_of_reach =
-        are_two_devices(next) && (next.source_apart || !reaches_.at({next.target_device, next.source_device}));
+        are_two_devices(next) && (next.source_apart || !reaches(next.target_device, next.source_device));
     if (!is_device(device)) {
       host_only.push_back(next);
     } else if (next.source_device == on_host || next.target_device == on_host || out_of_reach) {

@@ -71,6 +71,7 @@ class DeviceCopies final : public CopyQueue {
   void submit_on_devices(const std::shared_ptr<Running>& running);
   void sort(const std::shared_ptr<Running>& running, std::map<int, Share>& shares, std::vector<QueuedCopy>& host_only);
   [[nodiscard]] DevicePairs unknown_access(const std::vector<QueuedCopy>& copies) const;
+  [[nodiscard]] bool reaches(int device, int other) const;
   void ask_for_access(const std::shared_ptr<Running>& running, DevicePairs pairs);
   void finish(const std::shared_ptr<Running>& running, const std::exception_ptr& error);
   void digest(const std::shared_ptr<Running>& running);

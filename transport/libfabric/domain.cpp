@@ -124,17 +124,18 @@ std::shared_ptr<const ProviderRegistration> Domain::register_memory(const Memory
   return std::make_shared<const ProviderRegistration>(ProviderRegistration{memory, std::move(handle)});
 }
 
-void Domain::add_reusable(const std::shared_ptr<const ProviderRegistration>& registration) {
+void Domain::add_reusable(const std::shared_ptr<const ProviderRegistration>& registration, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(reusable_, [](const auto& one) { return one.second.expired(); });
-  reusable_.emplace(registration->memory.address, registration);
+  std::erase_if(reusable_, [](const auto& one) { return one.second.registration.expired(); });
+  reusable_.emplace(registration->memory.address, Reusable{registration, number});
 }
 
-std::shared_ptr<const ProviderRegistration> Domain::find_reusable(const Memory& range) {
+std::shared_ptr<const ProviderRegistration> Domain::find_reusable(const Memory& range, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   for (auto next = reusable_.upper_bound(range.address); next != reusable_.begin();) {
-    auto found = (--next)->second.lock();
-    if (found && found->covers(range)) return found;
+    --next;
+    auto found = next->second.registration.lock();
+    if (found && next->second.number == number && found->covers(range)) return found;
   }
   return nullptr;
 }

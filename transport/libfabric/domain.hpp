@@ -47,10 +47,10 @@ class Domain {
   /// Errors: throws Error{out_of_resources}; Error{unsupported} for memory of a device.
   [[nodiscard]] std::shared_ptr<const ProviderRegistration> register_memory(const Memory& memory, std::uint64_t access,
                                                                             fid_ep* bound_to);
-  /// Remembers it for reads into it, as long as somebody has it.
-  void add_reusable(const std::shared_ptr<const ProviderRegistration>& registration);
-  /// One of those that covers all of the range, if any does.
-  [[nodiscard]] std::shared_ptr<const ProviderRegistration> find_reusable(const Memory& range);
+  /// Remembers it for reads into it, as long as somebody has it. `number`: of the allocation on a device that it is.
+  void add_reusable(const std::shared_ptr<const ProviderRegistration>& registration, std::uint64_t number);
+  /// One of those that covers all of the range, and is still the same allocation, if any does.
+  [[nodiscard]] std::shared_ptr<const ProviderRegistration> find_reusable(const Memory& range, std::uint64_t number);
 
  private:
   std::uint64_t draw_key();
@@ -61,8 +61,12 @@ class Domain {
   FabricHandle fabric_;
   DomainHandle domain_;
   std::mutex mutex_;
-  std::random_device random_;                                                            // guarded by mutex_
-  std::multimap<const std::byte*, std::weak_ptr<const ProviderRegistration>> reusable_;  // by begin; guarded by mutex_
+  struct Reusable {
+    std::weak_ptr<const ProviderRegistration> registration;
+    std::uint64_t number;
+  };
+  std::random_device random_;                           // guarded by mutex_
+  std::multimap<const std::byte*, Reusable> reusable_;  // by begin; guarded by mutex_
 };
 
 }  // namespace shardwire::transport::libfabric

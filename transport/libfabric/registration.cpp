@@ -31,7 +31,8 @@ template <typename Owned>
 class ServedRegion final : public Region {
  public:
   template <typename... Arguments>
-  ServedRegion(std::shared_ptr<Domain> domain, fid_ep* serving, std::uint64_t fabric, Arguments&&... arguments)
+  ServedRegion(std::shared_ptr<Domain> domain, fid_ep* serving, std::uint64_t fabric, std::uint64_t number,
+               Arguments&&... arguments)
       : owned_(std::forward<Arguments>(arguments)...), domain_(std::move(domain)) {
     const Memory memory = owned_.memory();
     KeyRecord record{.fabric = fabric, .bytes = memory.bytes};
@@ -42,7 +43,7 @@ class ServedRegion final : public Region {
         mark_registration_ = serve(mark, serving, record.mark_key, record.mark_begin);
       }
       if (memory.place.kind == MemoryKind::cuda || domain_->rules().local_registration)
-        domain_->add_reusable(registration_);
+        domain_->add_reusable(registration_, number);
     }
     append(key_, record);
     seal(key_);
@@ -82,13 +83,16 @@ std::uintptr_t page_of(const std::byte* address) {
 std::unique_ptr<Region> allocate_region(const std::shared_ptr<Domain>& domain, fid_ep* serving, std::uint64_t fabric,
                                         ByteCount size_bytes, const MemoryPlace& place) {
   require_host("libfabric", place);
-  return std::make_unique<ServedRegion<PrivatePages>>(domain, serving, fabric, size_bytes);
+  return std::make_unique<ServedRegion<PrivatePages>>(domain, serving, fabric, 0, size_bytes);
 }
 
 std::unique_ptr<Region> adopt_region(const std::shared_ptr<Domain>& domain, fid_ep* serving, std::uint64_t fabric,
                                      const Memory& memory, GpuDirect& gpus) {
   std::unique_ptr<Region> region;
-  const auto make = [&] { region = std::make_unique<ServedRegion<PrivateMemory>>(domain, serving, fabric, memory); };
+  const std::uint64_t number = gpus.number_of(memory);
+  const auto make = [&] {
+    region = std::make_unique<ServedRegion<PrivateMemory>>(domain, serving, fabric, number, memory);
+  };
   memory.place.kind == MemoryKind::cuda ? gpus.register_memory(memory, make) : make();
   return region;
 }
@@ -133,7 +137,8 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
       continue;
     }
     // A region of ours is bound to the endpoint that serves, where regions are bound at all.
-    if (auto found = domain.rules().bound_regions ? nullptr : domain.find_reusable(run)) {
+    const std::uint64_t number = gpus.number_of(run);
+    if (auto found = domain.rules().bound_regions ? nullptr : domain.find_reusable(run, number)) {
       use(next++, 1, found);
       continue;
     }
@@ -142,7 +147,7 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
       std::shared_ptr<const ProviderRegistration> registered;
       gpus.register_around(run,
                            [&](const Memory& whole) { registered = domain.register_memory(whole, FI_READ, reading); });
-      if (!domain.rules().bound_regions) domain.add_reusable(registered);
+      if (!domain.rules().bound_regions) domain.add_reusable(registered, number);
       std::size_t count = 1;
       while (next + count < order.size() && registered->covers(ranges[order[next + count]].into)) ++count;
       use(next, count, registered);

@@ -322,8 +322,16 @@ class NcclCollective final : public Collective {
     shared.wakeup.tell();
   }
   void queue_landing() {
-    queued_ = true;
-    stream_->call_when_done([shared = shared_](const std::optional<Error>& error) { tell(*shared, error); });
+    try {
+      stream_->call_when_done([shared = shared_](const std::optional<Error>& error) { tell(*shared, error); });
+      queued_ = true;
+    } catch (const Error& error) {
+      fail(fault_of(error));
+      // On a device that has failed for good nothing is under way any more, and nobody is called.
+      if (error.code() != ErrorCode::transport_failed) return;
+      queued_ = true;
+      tell(*shared_, error);
+    }
   }
   [[nodiscard]] bool landed() const {
     const std::lock_guard lock(shared_->landing.mutex);

@@ -284,11 +284,15 @@ std::shared_ptr<const Imported> import_for(const std::shared_ptr<DeviceRuntime>&
 
 MappedDeviceMemory import_key(const std::shared_ptr<DeviceRuntime>& runtime, const ReadKey& key, ByteCount size_bytes) {
   MappedDeviceMemory out{.why_not = "this process sees no device"};
-  for (const int device : devices_to_try(*runtime, key.record)) {
+  const std::vector<int> devices = devices_to_try(*runtime, key.record);
+  for (const int device : devices) {
     try {
       const auto imported = import_for(runtime, device, key);
       const std::byte* const first = imported->memory->address() + key.record.offset_bytes;
-      return {.memory = {first, size_bytes, {MemoryKind::cuda, device}}, .mapping = imported};
+      // A handle opens memory to the device that it is opened on. Others access that device's own memory besides.
+      return {.memory = {first, size_bytes, {MemoryKind::cuda, device}},
+              .peer_access = key.exported.handle.empty() || devices.size() == 1,
+              .mapping = imported};
     } catch (const Error& error) {
       out.why_not = fmt::format("device {} does not map memory of the peer's (CUDA IPC): {}", device, error.what());
     }

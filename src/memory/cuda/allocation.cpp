@@ -12,8 +12,10 @@ namespace {
 
 constexpr std::uint64_t posix_descriptor = 1;  // bit of CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
+// Of what cudaMalloc gives, and of a pool, the mapping may be shared with other allocations; the range is its own.
 Chunk chunk_of(const PointerFacts& facts) {
-  if (facts.mapping_bytes > 0) return {facts.mapping_start, facts.mapping_bytes};
+  if (facts.mapping_bytes > 0 && !facts.legacy_ipc && facts.pool == 0)
+    return {facts.mapping_start, facts.mapping_bytes};
   return {facts.range_start, facts.range_bytes};
 }
 

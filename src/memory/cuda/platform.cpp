@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "memory/cuda/nic_access.hpp"
 #include "memory/cuda/status.hpp"
 
 namespace shardwire::memory::cuda {
@@ -48,9 +49,17 @@ CUcontext Platform::context(int device) {
   return context;
 }
 
-int Platform::any_device() const {
-  const std::lock_guard lock(mutex_);
-  return contexts_.empty() ? 0 : contexts_.begin()->first;
+int Platform::active_device() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!contexts_.empty()) return contexts_.begin()->first;
+  }
+  int count = 0;
+  check(api_.get_device_count(&count), "cudaGetDeviceCount");
+  for (int device = 0; device < count; ++device) {
+    if (has_context(*this, device)) return device;
+  }
+  return -1;
 }
 
 void Platform::add_host_memory(const std::byte* address, ByteCount bytes) {

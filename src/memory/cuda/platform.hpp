@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <map>
@@ -32,8 +33,10 @@ class Platform {
 
   /// The context that the CUDA runtime uses on the device, made when first asked for and kept.
   CUcontext context(int device);
-  /// A device whose context is there already, else the first.
-  [[nodiscard]] int any_device() const;
+  /// A device whose context is there already, whoever has made it; -1: there is none.
+  [[nodiscard]] int active_device();
+  /// That, else the first.
+  [[nodiscard]] int any_device() { return std::max(active_device(), 0); }
 
   void add_host_memory(const std::byte* address, ByteCount bytes);
   void remove_host_memory(const std::byte* address);

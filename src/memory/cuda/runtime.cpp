@@ -106,8 +106,22 @@ std::string Runtime::version() const {
   return fmt::format("CUDA {}, driver for {}", version_text(runtime), version_text(driver));
 }
 
+// Asking takes milliseconds, and the answers do not change.
 DeviceDetails Runtime::details(int device) const {
   require_device(device);
+  const std::lock_guard lock(details_mutex_);
+  const auto [known, fresh] = details_.try_emplace(device);
+  if (!fresh) return known->second;
+  try {
+    known->second = ask_details(device);
+  } catch (const Error&) {
+    details_.erase(known);
+    throw;
+  }
+  return known->second;
+}
+
+DeviceDetails Runtime::ask_details(int device) const {
   cudaDeviceProp properties{};
   platform_->check(platform_->api().get_device_properties(&properties, device), "cudaGetDeviceProperties");
   DeviceDetails details{.name = properties.name,
@@ -131,7 +145,12 @@ std::optional<FoundAllocation> Runtime::find_chunks(const void* address, ByteCou
   return find_allocation(
       [this](std::uint64_t asked) {
         CUresult status{};
-        const PointerFacts facts = query_.ask(asked, status);
+        PointerFacts facts = query_.ask(asked, status);
+        const int active = status == CUDA_ERROR_INVALID_CONTEXT ? platform_->active_device() : -1;
+        if (active >= 0) {
+          const CurrentContext current = enter(*platform_, active);
+          facts = query_.ask(asked, status);
+        }
         // So some drivers say that an address is none of theirs; others say nothing of it.
         if (status == CUDA_ERROR_INVALID_CONTEXT || status == CUDA_ERROR_INVALID_VALUE) return PointerFacts{};
         platform_->check(status, "cuPointerGetAttributes");
@@ -159,16 +178,18 @@ std::unique_ptr<DeviceMemory> Runtime::allocate_host(ByteCount bytes) {
 std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
   require_device(device);
   auto stream = std::make_unique<Stream>(platform_, device);
-  if (make_trial_ != nullptr) stream->use(limits_of(device, *stream));
+  if (make_trial_ != nullptr) stream->use(limits_of(device));
   return stream;
 }
 
-// Who comes second waits for the first. What cannot be measured, for want of memory perhaps, stays as it is built in.
-EngineLimits Runtime::limits_of(int device, Stream& stream) {
+// Who comes second waits for the first. What cannot be measured, for want of memory perhaps, stays as it is built in. The stream is
+// kept with the memory of its trials: to free that waits for the whole device.
+EngineLimits Runtime::limits_of(int device) {
   Measured& own = measured_[static_cast<std::size_t>(device)];
   std::call_once(own.once, [&] {
     try {
-      own.limits = stream.measure_engine(make_trial_);
+      own.stream = std::make_unique<Stream>(platform_, device);
+      own.limits = own.stream->measure_engine(make_trial_);
     } catch (const Error&) {
       own.limits = {};
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,7 +40,8 @@ class Runtime final : public DeviceRuntime {
 
  private:
   void require_device(int device) const;
-  EngineLimits limits_of(int device, Stream& stream);
+  EngineLimits limits_of(int device);
+  [[nodiscard]] DeviceDetails ask_details(int device) const;
   [[nodiscard]] std::optional<FoundAllocation> find_chunks(const void* address, ByteCount bytes) const;
 
   const std::shared_ptr<Platform> platform_;  // owners: this, and what it has made
@@ -48,9 +50,12 @@ class Runtime final : public DeviceRuntime {
   const MakeTrial make_trial_;
   struct Measured {
     std::once_flag once;
+    std::unique_ptr<Stream> stream{};
     EngineLimits limits{};
   };
   std::vector<Measured> measured_;  // by device
+  mutable std::mutex details_mutex_;
+  mutable std::map<int, DeviceDetails> details_;  // as asked so far; guarded by details_mutex_
 };
 
 /// Why there is no device, from what CUDA says when it is first asked. Empty: there is one.

@@ -68,12 +68,12 @@ void ExchangeGroup::open(const Agree& agree) {
   const std::vector<wire::ExchangeNote> notes = agree(note);
   if (rank < 0) return;
   id_ = notes[static_cast<std::size_t>(choice_.members.front())].group_id;
-  rounds_ = std::make_unique<ExchangeRounds>(
+  rounds_.reset(new ExchangeRounds(
       *choice_.collective, transport::GroupSetup{.id = id_,
                                                  .rank = rank,
                                                  .size = static_cast<int>(choice_.members.size()),
                                                  .device = choice_.devices[static_cast<std::size_t>(settings_.member)],
-                                                 .communicator = choice_.adopted ? settings_.communicator : nullptr});
+                                                 .communicator = choice_.adopted ? settings_.communicator : nullptr}));
 }
 
 void ExchangeGroup::keep() {

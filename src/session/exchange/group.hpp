@@ -19,7 +19,7 @@ namespace shardwire {
 struct KeptGroup {
   Bytes id{};
   int device = -1;
-  std::unique_ptr<ExchangeRounds> rounds;
+  OwnedRounds rounds;
 };
 
 /// What an exchange knows of rounds before it meets the others.
@@ -73,7 +73,7 @@ class ExchangeGroup {
   bool needed_ = false;
   bool opened_ = false;
   Bytes id_;
-  std::unique_ptr<ExchangeRounds> rounds_;
+  OwnedRounds rounds_;
   bool well_ = false;
 };
 

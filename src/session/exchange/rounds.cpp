@@ -70,12 +70,6 @@ ExchangeRounds::ExchangeRounds(const transport::CollectiveTransport& collective,
   if (!copied_) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (eventfd)");
 }
 
-ExchangeRounds::~ExchangeRounds() {
-  // What a device may still write is nobody's to free.
-  if (collective_->is_stuck() && device_staging_) [[maybe_unused]]
-    auto* const left_behind = device_staging_.release();
-}
-
 void ExchangeRounds::wake() const {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(copied_.get(), &one, sizeof one);
@@ -130,6 +124,11 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::GroupedJob job, const Stopp
     }
     if (given_up && !rounds.fault()) rounds.abort();
     if (!rounds.progress()) wait_for_news();
+  }
+  if (given_up && collective_->is_stuck()) {
+    throw Error(given_up->code(), fmt::format("{}; the rounds have not come to an end in time, so they may still write "
+                                              "to what was wanted",
+                                              given_up->what()));
   }
   if (given_up) throw Error(*given_up);
   if (rounds.failed_here()) throw Error(rounds.fault()->code, "the rounds have failed: " + rounds.fault()->message);

@@ -37,11 +37,12 @@ class ExchangeRounds {
 
   /// Errors: as CollectiveTransport::open.
   ExchangeRounds(const transport::CollectiveTransport& collective, const transport::GroupSetup& setup);
-  ~ExchangeRounds();
   ExchangeRounds(const ExchangeRounds&) = delete;
   ExchangeRounds& operator=(const ExchangeRounds&) = delete;
 
   [[nodiscard]] int size() const { return collective_->size(); }
+  /// See transport::Collective::is_stuck().
+  [[nodiscard]] bool is_stuck() const { return collective_->is_stuck(); }
 
   struct Totals {
     std::uint64_t rounds = 0;
@@ -73,6 +74,15 @@ class ExchangeRounds {
   std::unique_ptr<memory::CopyQueue> copies_;
   std::unique_ptr<transport::Collective> collective_;
 };
+
+/// Rounds that have come to no end are left behind whole: what a device may still write is nobody's to free, and to free other
+/// memory of it would wait for them.
+struct LeaveStuckRounds {
+  void operator()(ExchangeRounds* rounds) const {
+    if (!rounds->is_stuck()) delete rounds;  // NOLINT
+  }
+};
+using OwnedRounds = std::unique_ptr<ExchangeRounds, LeaveStuckRounds>;
 
 /// The group has come to its end without this member's doing: why, another one may know.
 class GroupFailed : public Error {

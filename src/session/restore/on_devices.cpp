@@ -103,7 +103,9 @@ bool RestoreRun::loads_from(int device, int other, bool has_peer_access) {
   }
   try {
     const memory::FoundRuntime found = memory::device_runtime();
-    if (found.runtime && found.runtime->enable_peer_access(device, other)) known->second.clear();
+    // Whoever copies asks for the access, which takes a context on the other device, away from this thread.
+    const std::vector<int> peers = found.runtime ? found.runtime->details(device).peers : std::vector<int>();
+    if (std::ranges::find(peers, other) != peers.end()) known->second.clear();
   } catch (const Error& error) {
     known->second += fmt::format(": {}", error.what());
   }
