@@ -141,6 +141,19 @@ BOOST_AUTO_TEST_CASE(memory_of_nobody_and_of_the_host_is_no_devices) {
   BOOST_TEST(queries == 1);
 }
 
+// Small ones may share what the driver has mapped at once.
+BOOST_AUTO_TEST_CASE(an_allocation_is_its_own_range_and_not_all_of_its_mapping) {
+  const FakeDriver driver;
+  memory_of_driver[8 * mib] = {
+      .bytes = 2 * mib, .legacy_ipc = true, .buffer = 7, .range_start = 8 * mib + 1024, .range_bytes = 512};
+  const auto found = find(8 * mib + 1100, 4096);
+  BOOST_TEST(address_of(found) == 8 * mib + 1024);
+  BOOST_TEST(found->bytes == 512U);
+  memory_of_driver[8 * mib].legacy_ipc = false;
+  memory_of_driver[8 * mib].pool = 3;
+  BOOST_TEST(find(8 * mib + 1100)->bytes == 512U);
+}
+
 BOOST_AUTO_TEST_CASE(an_allocation_is_found_whole_by_one_query) {
   const FakeDriver driver;
   memory_of_driver[32 * mib] = {.bytes = 4 * mib, .device = 1, .legacy_ipc = true, .buffer = 7};

@@ -132,6 +132,12 @@ BOOST_FIXTURE_TEST_CASE(memory_is_allocated_in_the_devices_context, Fixture) {
   BOOST_TEST((fake.retained == std::set{1}));
 }
 
+BOOST_FIXTURE_TEST_CASE(pinned_memory_takes_a_context_that_the_program_has_already, Fixture) {
+  fake.contexts_elsewhere = {1};
+  const auto host = runtime->allocate_host(10);
+  BOOST_TEST((fake.retained == std::set{1}));
+}
+
 BOOST_FIXTURE_TEST_CASE(no_memory_and_no_such_device_are_typed_errors, Fixture) {
   fake.memory_left = 999;
   refused(ErrorCode::out_of_resources, "cudaMalloc of 1000 bytes", [&] { runtime->allocate(0, 1000); });
