@@ -62,6 +62,8 @@ struct FakeNcclFaults {
   int absent_rank = -1;      ///< never comes
   bool rounds_hang = false;  ///< sends and receives never meet
   bool abort_hangs = false;  ///< until release()
+  int refused_calls = 0;     ///< of streams that are to call somebody
+  ErrorCode refusal = ErrorCode::out_of_resources;
 };
 
 class FakeNccl {
@@ -143,6 +145,10 @@ class FakeNccl {
     void call_when_done(Done done) override {
       const std::lock_guard lock(instance().mutex_);
       instance().check_settled(this);
+      if (instance().faults_.refused_calls > 0) {
+        --instance().faults_.refused_calls;
+        throw Error(instance().faults_.refusal, "nobody is called (as told)");
+      }
       items.push_back({nullptr, std::move(done)});
       run();
     }

@@ -163,6 +163,26 @@ BOOST_AUTO_TEST_CASE(a_round_that_hangs_ends_when_its_member_gives_up) {
   for (const RoundResult& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::cancelled));
 }
 
+BOOST_AUTO_TEST_CASE(a_stream_that_calls_nobody_ends_its_round) {
+  const Deadline deadline(30s);
+  // Asked again it does; or the device has failed for good.
+  for (const ErrorCode refusal : {ErrorCode::out_of_resources, ErrorCode::transport_failed}) {
+    Couple couple({.refused_calls = 1, .refusal = refusal});
+    const auto began = Clock::now();
+    couple.post();
+    const auto one_failed = [&] {
+      return failed_with(couple.results[0], refusal) || failed_with(couple.results[1], refusal);
+    };
+    BOOST_REQUIRE(couple.until(one_failed));
+    for (const auto& member : couple.members) {
+      member->abort();
+      BOOST_TEST(!member->is_stuck());
+    }
+    BOOST_REQUIRE(couple.until_both_done());
+    BOOST_TEST((Clock::now() - began < 5s));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_up) {
   const Deadline deadline(60s);
   constexpr auto bound = 3s;
