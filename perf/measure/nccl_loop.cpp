@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "memory/device.hpp"
-#include "memory/strided_copy.hpp"
 #include "perf/measure/state_block.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/plan.hpp"
@@ -58,8 +57,7 @@ class Loop final : public NcclLoop {
 
   void exchange(const NcclOrder& order, const std::byte* held, std::byte* wanted) override {
     for (const NcclOrder::Part& one : order.own) {
-      const Box all = Box::whole({static_cast<Extent>(one.bytes)});
-      const memory::DeviceCopy copy{{all, memory::packed(all), memory::packed(all), 1}, held, wanted + one.at};
+      const memory::DeviceCopy copy = plain_copy(held, wanted + one.at, one.bytes);
       stream_->copy({&copy, 1});
     }
     if (!order.sends.empty() || !order.receives.empty()) {

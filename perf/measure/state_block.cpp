@@ -22,12 +22,12 @@ namespace {
 
 constexpr ByteCount pinned_bytes = 16u << 20;
 
+}  // namespace
+
 memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount bytes) {
   const Box all = Box::whole({static_cast<Extent>(bytes)});
   return {memory::StridedCopy(all, memory::packed(all), memory::packed(all), 1), from, to};
 }
-
-}  // namespace
 
 void await(memory::DeviceStream& stream) {
   std::promise<std::optional<Error>> over;

@@ -28,6 +28,8 @@ StatePlace place_of(MemoryKind kind, int number_on_host, bool ordinary = false);
 
 /// Waits for what is queued. Errors: throws what it ends with.
 void await(memory::DeviceStream& stream);
+/// All of `bytes`, as they lie. Borrows both.
+memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount bytes);
 
 /// Memory for one side of a member's state. Values are made and checked on the device where its runtime does that, else in a mirror on
 /// the host.

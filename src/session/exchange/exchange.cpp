@@ -78,7 +78,7 @@ class Exchange {
   }
 
   // What every member has for parts: members that planned with different budgets would read and write in different waves.
-  [[nodiscard]] ByteCount part_budget() const { return min_staging_bytes_ - min_staging_bytes_ / 4; }
+  [[nodiscard]] ByteCount part_budget() const { return steps_.min_staging_bytes() - steps_.min_staging_bytes() / 4; }
 
   [[nodiscard]] std::uint32_t slices_of(const TensorKey& key) const {
     const auto found = slices_.find(names_.of(key));
@@ -107,8 +107,6 @@ class Exchange {
     std::optional<ExchangePlan::Shortage> whole;  // what to tell when slices do not help either
     while (true) {
       std::vector<ExchangeNote> notes = barriers_.agree(make_note());
-      const auto least = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes);
-      min_staging_bytes_ = least->staging_bytes;
       steps_.choose_way(notes);
       names_ = OneName(notes);
       if (!whole && !names_.empty()) agree_on_names();
@@ -120,7 +118,10 @@ class Exchange {
       if (!whole) whole = plan.shortage;
       // Every member finds the same shortage, so all cut the same tensors.
       if (cut_finer(*plan.shortage)) continue;
-      barriers_.find_alike([&] { refuse(*whole, static_cast<int>(least - notes.begin())); });
+      barriers_.find_alike([&] {
+        const auto least = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes);
+        refuse(*whole, static_cast<int>(least - notes.begin()));
+      });
     }
   }
 
@@ -149,7 +150,7 @@ class Exchange {
                     "the smallest staging budget, {} on member {}, are for that. Nothing was written: raise "
                     "staging_bytes there, or place these tensors so that they are less in each other's way",
                     shortage.member, fmt::join(names, ", "), more == 0 ? "" : fmt::format(" and {} more", more),
-                    shortage.bytes, part_budget(), min_staging_bytes_, min_member),
+                    shortage.bytes, part_budget(), steps_.min_staging_bytes(), min_member),
         std::vector<Rank>{Rank{shortage.member}});
   }
 
@@ -283,7 +284,6 @@ class Exchange {
   std::map<TensorKey, const Catalog::Entry*> entries_;  // wanted, by their one name
   Publication publication_;
   ExchangeSteps steps_;
-  ByteCount min_staging_bytes_ = 0;  // of all members
   std::map<TensorKey, std::uint32_t> slices_;
   std::set<const Catalog::Entry*> aliased_;                           // wanted tensors that lie on held ones here
   std::vector<std::pair<const Catalog::Entry*, Bytes>> one_element_;  // wanted here, and where they wait

@@ -33,6 +33,8 @@ class ExchangeSteps {
   /// All has gone well: the next exchange may take the group over.
   void keep_group() { group_.keep(); }
 
+  /// The least budget of all members. Requires: choose_way() was called.
+  [[nodiscard]] ByteCount min_staging_bytes() const { return min_staging_bytes_; }
   [[nodiscard]] std::int64_t step() const { return static_cast<std::int64_t>(calls_.number); }
 
  private:
