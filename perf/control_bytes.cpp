@@ -3,14 +3,13 @@
 // its frame, in several orders of events.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 
 #include "case/case.hpp"
 #include "perf/control_traffic.hpp"
 #include "perf/measure/row.hpp"
+#include "perf/program.hpp"
 
 namespace {
 
@@ -55,12 +54,12 @@ Json row_of(const Case& job, const perf::ControlScenario& scenario, const std::s
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Control bytes of planning a job, without sockets: one JSON row for each order of events.");
   std::string path;
   std::string commit;
-  app.add_option("CASE", path, "case file, such as cases/r12.json")->required();
-  app.add_option("--commit", commit, "commit to name in the rows; default: the one this was built from");
-  CLI11_PARSE(app, argc, argv);
+  perf::Program program("perf_control_bytes",
+                        "Control bytes of planning a job, without sockets: one JSON row for each order of events.",
+                        commit);
+  program.options().add_option("CASE", path, "case file, such as cases/r12.json")->required();
   using std::chrono::seconds;
   const perf::ControlScenario scenarios[] = {
       {"readers come after all have published", false, false, seconds(10)},
@@ -70,15 +69,9 @@ int main(int argc, char** argv) {
       {"readers wait, publications in random order", true, true, seconds(60)},
       {"readers wait, publications in random order", true, true, seconds(600)},
   };
-  try {
+  return program.run(argc, argv, [&] {
     const Case job = load_case(path);
-    for (const perf::ControlScenario& scenario : scenarios) {
-      std::printf("%s\n", row_of(job, scenario, commit).dump().c_str());
-      std::fflush(stdout);
-    }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "control_bytes: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+    for (const perf::ControlScenario& scenario : scenarios) perf::print_row(row_of(job, scenario, commit));
+    return 0;
+  });
 }

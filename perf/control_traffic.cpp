@@ -10,14 +10,13 @@
 #include <span>
 #include <stdexcept>
 
-#include "session/control/directory.hpp"
-#include "session/control/rendezvous.hpp"
+#include "control/directory.hpp"
+#include "control/rendezvous.hpp"
+#include "runtime/clock.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::perf {
 namespace {
-
-using Clock = Rendezvous::Clock;
 
 std::uint64_t framed_bytes(const wire::Message& message) {
   return sizeof(std::uint64_t) + wire::encode(message).size();
@@ -58,7 +57,6 @@ class Job {
 
   [[nodiscard]] wire::Hello hello_of(int rank) const {
     wire::Hello hello;
-    hello.capabilities = {"packed", "digest"};
     hello.rank = rank;
     hello.world_size = members_;
     hello.incarnation = 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(rank + 1);
@@ -153,21 +151,21 @@ struct Run {
       if (std::find(to.begin(), to.end(), observer) != to.end()) directory.apply(*roster);
     }
   }
-  void tell(int rank, const wire::Message& message) {
+  void send(int rank, const wire::Message& message) {
     const bool lookup = std::holds_alternative<wire::Lookup>(message);
     (lookup ? address_bytes : to_host)[static_cast<std::size_t>(rank)] += framed_bytes(message);
     rendezvous.take(static_cast<Rendezvous::ClientId>(rank), job.hello_of(rank), message);
     rendezvous.flush(now);
   }
-  void pass_to(Clock::time_point time) {
+  void pass_to(Clock::Time time) {
     for (auto due = rendezvous.flush(now); due && *due <= time; due = rendezvous.flush(now)) now = *due;
     now = time;
   }
 
   void play(const ControlScenario& scenario) {
-    for (int rank = 0; rank < job.members(); ++rank) tell(rank, wire::Join{job.record_of(rank)});
+    for (int rank = 0; rank < job.members(); ++rank) send(rank, wire::Join{job.record_of(rank)});
     const auto watch = [&] {
-      for (int rank = 0; rank < job.readers(); ++rank) tell(rank, wire::Watch{"state"});
+      for (int rank = 0; rank < job.readers(); ++rank) send(rank, wire::Watch{"state"});
     };
     if (scenario.watch_first) watch();
     std::vector<int> order = job.publishers();
@@ -176,7 +174,7 @@ struct Run {
     for (std::size_t i = 0; i < order.size(); ++i) {
       pass_to(began +
               std::chrono::nanoseconds(scenario.publishing) * static_cast<int>(i) / static_cast<int>(order.size()));
-      tell(order[i], wire::Publish{"state", job.publication_of(order[i])});
+      send(order[i], wire::Publish{"state", job.publication_of(order[i])});
     }
     if (!scenario.watch_first) watch();
     pass_to(now + std::chrono::seconds(2) + scenario.publishing / 16);
@@ -186,7 +184,7 @@ struct Run {
       lookup.members.push_back(job.values_holder(rank));
       std::sort(lookup.members.begin(), lookup.members.end());
       lookup.members.erase(std::unique(lookup.members.begin(), lookup.members.end()), lookup.members.end());
-      tell(rank, lookup);
+      send(rank, lookup);
     }
     check();
   }
@@ -205,7 +203,7 @@ struct Run {
 
   const Job& job;
   Rendezvous::ClientId observer = static_cast<Rendezvous::ClientId>(job.readers()) / 2;
-  Clock::time_point now{std::chrono::hours(1)};
+  Clock::Time now{std::chrono::hours(1)};
   Directory directory{job.members()};
   std::uint64_t rosters = 0;
   std::vector<std::uint64_t> from_host = std::vector<std::uint64_t>(static_cast<std::size_t>(job.members()));

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,6 +18,7 @@
 #include "perf/measure/copy.hpp"
 #include "perf/measure/processes.hpp"
 #include "perf/measure/row.hpp"
+#include "perf/program.hpp"
 
 namespace {
 
@@ -103,7 +103,6 @@ Task task_of(const Buffers& buffers, int member, const Shape& shape) {
 
 constexpr const char* streaming_name = "streaming";
 constexpr const char* digest_name = "copy and digest";
-constexpr const char* tree_name = "copy and tree digest";
 
 // What is done with the box that a member copies.
 using Act = std::function<void(const Task& task)>;
@@ -119,16 +118,10 @@ void stream_with(const std::string& kernel, const Task& task) {
 void cache(const Task& task) {
   memory::StridedCopy(task.box, task.source, task.target, 1).run_all(task.from, task.to, Stores::cached);
 }
-void copy_and_digest(const Task& task, memory::DigestKind kind) {
+void copy_and_digest(const Task& task) {
   double digest_seconds = 0;
   (void)memory::copy_and_digest(task.box, task.source, task.target, 1, task.from, task.to, Stores::streaming,
-                                digest_seconds, kind);
-}
-void copy_and_digest_flat(const Task& task) {
-  copy_and_digest(task, memory::DigestKind::flat);
-}
-void copy_and_digest_tree(const Task& task) {
-  copy_and_digest(task, memory::DigestKind::tree);
+                                digest_seconds);
 }
 void digest_after(const Task& task) {
   stream(task);
@@ -209,7 +202,6 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
     }
   }
   const Times streaming = times_of(board, plain, options);
-  double flat_digest_seconds = 0;  // of the turn before the trees
   for (std::size_t turn = plain; turn < turns.size(); ++turn) {
     const Times times = times_of(board, turn, options);
     nlohmann::ordered_json row;
@@ -236,10 +228,8 @@ void print_rows(const Shape& shape, const std::vector<Turn>& turns, const Board&
     if (turns[turn].name == digest_name) {
       row["kernel"] = board.chosen[1];
       row["over_streaming"] = times.cpu.median / streaming.cpu.median;
-      flat_digest_seconds = times.cpu.median;
     }
-    if (turns[turn].name == tree_name) row["over_flat"] = times.cpu.median / flat_digest_seconds;
-    fmt::print("{}\n", row.dump());
+    perf::print_row(row);
     fmt::print(stderr, "{:<42} {:>7.2f} GB/s, {:.2f} of {}; by processor time {:.2f}\n", row["name"].get<std::string>(),
                row["bytes"].get<double>() / times.wall.median * 1e-9, row["ratio"].get<double>(), fastest,
                row["cpu_ratio"].get<double>());
@@ -251,8 +241,7 @@ void measure(const Shape& shape, const Options& options) {
   for (const PlainCopy& plain : plain_copies()) turns.push_back(plain_turn(plain));
   turns.push_back(strided_turn(shape, streaming_name, stream));
   turns.push_back(strided_turn(shape, "cached", cache));
-  turns.push_back(strided_turn(shape, digest_name, copy_and_digest_flat));
-  turns.push_back(strided_turn(shape, tree_name, copy_and_digest_tree));
+  turns.push_back(strided_turn(shape, digest_name, copy_and_digest));
   turns.push_back(strided_turn(shape, "streaming, then digest", digest_after));
   for (const std::string& kernel : options.kernels) {
     turns.push_back(strided_turn(shape, "kernel " + kernel, [kernel](const Task& task) { stream_with(kernel, task); }));
@@ -286,9 +275,12 @@ std::vector<std::string> runnable_kernels() {
   return names;
 }
 
-int run(int argc, char** argv) {
+}  // namespace
+
+int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Measures strided copies beside plain copies", "perf_copy"};
+  perf::Program program("perf_copy", "Measures strided copies against plain copies", options.commit);
+  CLI::App& app = program.options();
   app.add_option("--shapes", options.shapes, "Which shapes")
       ->check(CLI::IsMember({"contiguous", "source-strided", "target-strided"}))
       ->delimiter(',');
@@ -300,9 +292,7 @@ int run(int argc, char** argv) {
   app.add_option("--mebibytes", options.mebibytes, "MiB that each process copies")->check(CLI::PositiveNumber);
   app.add_option("--odd", options.odd, "Bytes by which the shared side is out of line")->check(CLI::Range(0, 4095));
   app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, max_repeats));
-  app.add_option("--commit", options.commit, "Commit that is measured; default: the one it was built from");
-  try {
-    app.parse(argc, argv);
+  return program.run(argc, argv, [&] {
     if (options.kernels == std::vector<std::string>{"all"}) options.kernels = runnable_kernels();
     for (const std::string& kernel : options.kernels) memory::kernel_choice().force(kernel);  // throws if it cannot
     memory::kernel_choice().force("");
@@ -313,21 +303,5 @@ int run(int argc, char** argv) {
       }
     }
     return 0;
-  } catch (const CLI::Success& asked) {  // --help
-    return app.exit(asked);
-  } catch (const CLI::Error& error) {
-    fmt::print(stderr, "perf_copy: {}\n", error.what());
-    return 2;
-  }
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "perf_copy: {}\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -20,9 +20,9 @@ def is_copy(name):
     return is_named("perf_device_copy " + name)
 
 
-def is_restore(way, shortest=0, longest=float("inf"), **options):
+def is_restore(method, shortest=0, longest=float("inf"), **options):
     def of(row):
-        if row.get("way") != way or not shortest <= row.get("run_bytes", -1) <= longest:
+        if row.get("method") != method or not shortest <= row.get("run_bytes", -1) <= longest:
             return False
         return all(row["options"].get(name, False) == value for name, value in options.items())
 
@@ -56,7 +56,7 @@ PARTS = [
     ("staged from pinned memory", is_copy("from host"), ratio, 0.90),
     ("R1 with digests, over none", is_case(R1, "digest"), over_unverified, 1 / 1.15),
     ("R4 with digests, over none", is_case(R4, "digest"), over_unverified, 1 / 1.15),
-    ("rounds of NCCL", is_restore("grouped"), ratio, 0.80),
+    ("rounds of NCCL", is_restore("collective"), ratio, 0.80),
 ]
 PARTS += [(f"by torch: {name}", is_named(f"torch {name}"), ratio, None) for name in ("pack", "unpack", "to host", "from host")]
 

@@ -6,15 +6,14 @@
 #include <malloc.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
-#include <iostream>
 
 #include "case/case.hpp"
 #include "perf/all_pairs.hpp"
 #include "perf/link_bound.hpp"
 #include "perf/measure/row.hpp"
+#include "perf/program.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/relabel.hpp"
 
@@ -180,20 +179,17 @@ Json row_of(const Options& options, const Case& job) {
   return measure(options, job);
 }
 
-int run(const Options& options) {
-  for (const std::string& path : options.cases) {
-    const Case job = load_case(path);
-    std::cout << row_of(options, job).dump() << std::endl;
-  }
-  return 0;
-}
-
 }  // namespace
 }  // namespace shardwire::perf
 
 int main(int argc, char** argv) {
-  shardwire::perf::Options options;
-  CLI::App app("Planning time beside an all-pairs planner, and link loads beside their bound; one JSON row per case.");
+  using namespace shardwire;
+  perf::Options options;
+  perf::Program program(
+      "perf_plan",
+      "Planning time against an all-pairs planner, and link loads against their bound; one JSON row per case.",
+      options.commit);
+  CLI::App& app = program.options();
   app.add_option("CASE", options.cases, "case files")->required();
   app.add_option("--measure", options.measure,
                  "job: totals of all ranks; rank: one rank's plan; schedule: and its schedule; links; relabel")
@@ -201,12 +197,8 @@ int main(int argc, char** argv) {
   app.add_option("--rank", options.rank, "the rank that is planned (default: the middle one)");
   app.add_option("--target", options.target, "T4, .. for the row");
   app.add_option("--repeats", options.repeats, "timed repeats")->check(CLI::Range(1, 1000));
-  app.add_option("--commit", options.commit, "commit for the row (default: the one that was built)");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return shardwire::perf::run(options);
-  } catch (const std::exception& error) {
-    std::cerr << "perf_plan: " << error.what() << "\n";
-    return 1;
-  }
+  return program.run(argc, argv, [&] {
+    for (const std::string& path : options.cases) perf::print_row(perf::row_of(options, load_case(path)));
+    return 0;
+  });
 }

@@ -11,13 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
 #include <thread>
 
 #include "perf/measure/row.hpp"
+#include "perf/program.hpp"
 #include "transport/transport.hpp"
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
@@ -161,7 +161,7 @@ void print_rows(const std::string& what, ByteCount run_bytes, ByteCount bytes, c
     row["ratio"] = bound.median / wall.median;
     row["cpu_ratio"] = spread_of(turns.front().cpu_seconds).median / cpu.median;
     row["cpu_seconds"] = {{turns.front().name, spread_of(turns.front().cpu_seconds).median}, {turn.name, cpu.median}};
-    fmt::print("{}\n", row.dump());
+    perf::print_row(row);
     fmt::print(stderr, "{:<62} {:>6.2f} GB/s {:>7.3f} s/GB, {:.2f} of {}; by processor time {:.2f}\n",
                row["name"].get<std::string>(), row["bytes_per_second"].get<double>() * 1e-9,
                wall.median / static_cast<double>(bytes) * 1e9, row["ratio"].get<double>(), turns.front().name,
@@ -258,29 +258,11 @@ void measure(const Owner& owner, support::Descriptor socket, const Options& opti
   measure_first_looks(owner, reader, options);
 }
 
-int run(int argc, char** argv) {
-  Options options;
-  CLI::App app{"Measures reads from another process by the shm transport", "perf_shared_memory"};
-  app.add_option("--runs", options.runs, "Bytes of a run, divisors of the bytes")
-      ->check(CLI::PositiveNumber)
-      ->delimiter(',');
-  app.add_option("--mebibytes", options.mebibytes, "MiB that are read")->check(CLI::PositiveNumber);
-  app.add_option("--arena", options.arena_mebibytes, "MiB of the arena; at least twice as many as are read")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::PositiveNumber);
-  app.add_option("--commit", options.commit, "Commit that is measured; default: the one it was built from");
-  try {
-    app.parse(argc, argv);
-    if (options.arena_mebibytes < 2 * options.mebibytes) throw CLI::ValidationError("--arena", "is too small");
-  } catch (const CLI::Success& asked) {  // --help
-    return app.exit(asked);
-  } catch (const CLI::Error& error) {
-    fmt::print(stderr, "perf_shared_memory: {}\n", error.what());
-    return 2;
-  }
+// The reader is a child process. Returns its exit status.
+int measure_with_reader(const perf::Program& program, const Options& options) {
   const Owner owner(options);
   int ends[2] = {-1, -1};
-  // Made by the owner: that is what the reader is told about the other end.
+  // Made by the owner: the reader learns its process from the socket.
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
   support::Descriptor kept(ends[0]);
   const pid_t child = ::fork();
@@ -291,7 +273,7 @@ int run(int argc, char** argv) {
     try {
       measure(owner, support::Descriptor(ends[1]), options);
     } catch (const std::exception& error) {
-      fmt::print(stderr, "perf_shared_memory: {}\n", error.what());
+      program.complain(error.what());
       code = 1;
     }
     std::fflush(stdout);
@@ -306,10 +288,19 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "perf_shared_memory: {}\n", error.what());
-    return 1;
-  }
+  Options options;
+  perf::Program program("perf_shared_memory", "Measures reads from another process by the shm transport",
+                        options.commit);
+  CLI::App& app = program.options();
+  app.add_option("--runs", options.runs, "Bytes of a run, divisors of the bytes")
+      ->check(CLI::PositiveNumber)
+      ->delimiter(',');
+  app.add_option("--mebibytes", options.mebibytes, "MiB that are read")->check(CLI::PositiveNumber);
+  app.add_option("--arena", options.arena_mebibytes, "MiB of the arena; at least twice as many as are read")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::PositiveNumber);
+  return program.run(argc, argv, [&] {
+    if (options.arena_mebibytes < 2 * options.mebibytes) throw CLI::ValidationError("--arena", "is too small");
+    return measure_with_reader(program, options);
+  });
 }

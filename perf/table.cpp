@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iostream>
 #include <numeric>
 
 #include "case/case.hpp"
 #include "perf/control_traffic.hpp"
 #include "perf/link_bound.hpp"
 #include "perf/measure/row.hpp"
+#include "perf/program.hpp"
 #include "shardwire/relabel.hpp"
 
 namespace shardwire::perf {
@@ -137,17 +136,18 @@ Json row_of(const Line& line, const std::string& given) {
 
 int main(int argc, char** argv) {
   using namespace shardwire;
-  CLI::App app("One line per case: bytes, best assignment, pieces, link loads, planning time, control bytes.");
   std::vector<std::string> cases;
   std::string commit;
   bool markdown = false;
   int repeats = 5;
+  perf::Program program("perf_table",
+                        "One line per case: bytes, best assignment, pieces, link loads, planning time, control bytes.",
+                        commit);
+  CLI::App& app = program.options();
   app.add_option("CASE", cases, "case files")->required();
-  app.add_flag("--markdown", markdown, "a table for people instead of JSON rows");
-  app.add_option("--repeats", repeats, "of what is timed")->check(CLI::Range(1, 1000));
-  app.add_option("--commit", commit, "commit for the rows (default: the one that was built)");
-  CLI11_PARSE(app, argc, argv);
-  try {
+  app.add_flag("--markdown", markdown, "a Markdown table instead of JSON rows");
+  app.add_option("--repeats", repeats, "timed repeats")->check(CLI::Range(1, 1000));
+  return program.run(argc, argv, [&] {
     if (markdown) {
       fmt::print("{}, commit {}\n\n", perf::machine(), perf::commit(commit));
       fmt::print(
@@ -160,12 +160,9 @@ int main(int argc, char** argv) {
       if (markdown) {
         perf::print_markdown(line);
       } else {
-        std::cout << perf::row_of(line, commit).dump() << std::endl;
+        perf::print_row(perf::row_of(line, commit));
       }
     }
-  } catch (const std::exception& error) {
-    std::cerr << "perf_table: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -18,6 +17,7 @@
 
 #include "perf/measure/processes.hpp"
 #include "perf/measure/row.hpp"
+#include "perf/program.hpp"
 #include "transport/transport.hpp"
 
 namespace {
@@ -315,7 +315,7 @@ void print_rows(const Board& board, const Options& options, ByteCount run_bytes)
     row["ratio"] = plain.wall.median / times.wall.median;
     row["cpu_ratio"] = plain.cpu.median / times.cpu.median;
     row["cpu_seconds"] = times.cpu.median;
-    if (turn > 0) fmt::print("{}\n", row.dump());
+    if (turn > 0) perf::print_row(row);
     fmt::print(stderr, "{:<36} {}: {:>5.2f} GB/s [{:.2f}, {:.2f}], {:.2f} of plain; by processor time {:.2f}\n",
                row["name"].get<std::string>(), row["options"].get<std::string>(),
                static_cast<double>(bytes) / times.wall.median * 1e-9,
@@ -347,42 +347,27 @@ void measure(const Options& options, ByteCount run_bytes) {
   print_rows(board, options, run_bytes);
 }
 
-int run(int argc, char** argv) {
+}  // namespace
+
+int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Measures the tcp transport beside plain sendmsg and recvmsg", "perf_tcp"};
+  perf::Program program("perf_tcp", "Measures the tcp transport against plain sendmsg and recvmsg", options.commit);
+  CLI::App& app = program.options();
   app.add_option("--runs", options.runs, "Bytes of a run, divisors of a message's; 0: contiguous")->delimiter(',');
   app.add_option("--pairs", options.pairs, "Pairs of processes at once")->check(CLI::Range(1, max_processes / 2));
   app.add_option("--streams", options.streams, "Sockets of a pair")->check(CLI::Range(1, 16));
   app.add_option("--message-bytes", options.message_bytes, "Of each message")->check(CLI::PositiveNumber);
   app.add_option("--call-bytes", options.call_bytes, "Of one call of the plain loop")->check(CLI::PositiveNumber);
-  app.add_option("--buffer-bytes", options.buffer_bytes, "SO_SNDBUF and SO_RCVBUF; 0: as the kernel likes");
+  app.add_option("--buffer-bytes", options.buffer_bytes, "SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice");
   app.add_option("--in-flight", options.in_flight, "Messages of a sender at a time")->check(CLI::PositiveNumber);
   app.add_option("--messages", options.messages, "Messages of each pair in a turn")->check(CLI::PositiveNumber);
   app.add_flag("--spin", options.spin, "Also look for progress all the time, which takes a core for each process");
   app.add_option("--repeats", options.repeats, "Timed repeats; one more warms up")->check(CLI::Range(1, max_repeats));
-  app.add_option("--commit", options.commit, "Commit that is measured; default: the one it was built from");
-  try {
-    app.parse(argc, argv);
+  return program.run(argc, argv, [&] {
     for (const ByteCount run_bytes : options.runs) {
       if (run_bytes > 0 && options.message_bytes % run_bytes != 0) throw CLI::ValidationError("--runs", "no divisor");
       measure(options, run_bytes);
     }
     return 0;
-  } catch (const CLI::Success& asked) {  // --help
-    return app.exit(asked);
-  } catch (const CLI::Error& error) {
-    fmt::print(stderr, "perf_tcp: {}\n", error.what());
-    return 2;
-  }
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "perf_tcp: {}\n", error.what());
-    return 1;
-  }
+  });
 }

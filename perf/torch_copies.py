@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strided copies as torch makes them, into a staging tensor and back: what users would take beside perf_device_copy.
 
-The same runs and gaps, beside torch's copies of as many bytes that are contiguous; one JSON row for each way and length of runs.
+The same runs and gaps, beside torch's copies of as many bytes that are contiguous; one JSON row for each method and length of runs.
 Exits 77 where there is no torch with the device that is asked for, with the reason on standard error.
 """
 import argparse

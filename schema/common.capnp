@@ -19,7 +19,7 @@ enum DType {
   boolean @11;
 }
 
-# Digests travel as four words instead of a pointer to bytes: nothing to bound, nothing to get wrong.
+# Digests are sent as four words instead of a pointer to bytes: there is no length to bound or to validate.
 struct Digest {
   a @0 :UInt64;  # bytes 0..7, little-endian
   b @1 :UInt64;

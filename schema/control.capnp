@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What members say to each other on their control connections. Meanings: src/wire/messages.hpp.
+# Messages between members on their control connections. Meanings: src/wire/messages.hpp.
 @0xa9101eab738e85f0;
 
 using Cxx = import "/capnp/c++.capnp";
@@ -9,45 +9,43 @@ $Cxx.namespace("shardwire::schema");
 
 struct Message {
   union {
-    unset @0 :Void;  # what a message of all zeros says: always refused
-    hello @1 :Hello;
+    unset @0 :Void;   # the value of an all-zero message: always refused
+    hello @1 :Hello;  # in every version, like failure (19)
     proof @2 :Proof;
-    obsolete3 @3 :Void;  # 3 to 5: the store of version 1, which gave every entry to everybody
-    obsolete4 @4 :Void;
-    obsolete5 @5 :Void;
-    manifestRequest @6 :BlobRequest;
-    manifestReply @7 :BlobReply;
-    valuesRequest @8 :BlobRequest;
-    valuesReply @9 :BlobReply;
-    lease @10 :Lease;
-    leased @11 :LeaseRef;
-    release @12 :LeaseRef;
-    released @13 :Released;
-    bind @14 :Bind;
-    bound @15 :Bound;
-    packRequest @16 :PartsRequest;
-    digestRequest @17 :PartsRequest;
-    digests @18 :Digests;
+    manifestRequest @3 :BlobRequest;
+    manifestReply @4 :BlobReply;
+    valuesRequest @5 :BlobRequest;
+    valuesReply @6 :BlobReply;
+    lease @7 :Lease;
+    leased @8 :LeaseRef;
+    release @9 :LeaseRef;
+    released @10 :Released;
+    bind @11 :Bind;
+    bound @12 :Bound;
+    packRequest @13 :PartsRequest;
+    digestRequest @14 :PartsRequest;
+    digests @15 :Digests;
+    goodbye @16 :Void;
+    join @17 :Store.MemberRecord;
+    joined @18 :Joined;
     failure @19 :Failure;
-    goodbye @20 :Void;
-    join @21 :Store.MemberRecord;
-    joined @22 :Joined;
-    publish @23 :Publish;
-    watch @24 :Watch;
-    roster @25 :Roster;
-    departures @26 :Departures;
-    lookup @27 :Lookup;
-    addresses @28 :Addresses;
-    gather @29 :Gather;
-    gathered @30 :Gathered;
-    gatherQuit @31 :GatherQuit;
-    gatherAbsent @32 :GatherAbsent;
-    confirm @33 :Confirm;  # under the capability "confirm"
-    ping @34 :Ping;        # this and the next under the capability "ping"
-    pong @35 :Ping;
-    descriptors @36 :Descriptors;
-    attach @37 :Attach;
-    attached @38 :Void;
+    publish @20 :Publish;
+    watch @21 :Watch;
+    roster @22 :Roster;
+    membershipChanges @23 :MembershipChanges;
+    lookup @24 :Lookup;
+    addresses @25 :Addresses;
+    gather @26 :Gather;
+    gathered @27 :Gathered;
+    gatherQuit @28 :GatherQuit;
+    gatherAbsent @29 :GatherAbsent;
+    confirm @30 :Confirm;
+    ping @31 :Ping;
+    pong @32 :Ping;
+    descriptors @33 :Descriptors;
+    attach @34 :Attach;
+    attached @35 :Void;
+    exchangeGivenUp @36 :ExchangeGivenUp;
   }
 }
 
@@ -73,7 +71,7 @@ struct Proof {
 }
 
 struct Joined {
-  turn @0 :UInt32;
+  epoch @0 :UInt32;
 }
 
 struct Publish {
@@ -85,8 +83,8 @@ struct Watch {
   publication @0 :Text;
 }
 
-# Who publishes what under one name, or what has changed of it. Thousands of members differ in their numbers only: groups
-# of equal publications, and runs of members that belong to them. Digests that repeat are sent once.
+# The publications under one name, or their changes. Thousands of members differ only in their numbers: groups of equal
+# publications, and runs of members that belong to them. Digests that repeat are sent once.
 struct Roster {
   publication @0 :Text;
   whole @1 :Bool;
@@ -96,16 +94,16 @@ struct Roster {
 
   struct Group {
     number @0 :UInt32;  # not 0, which means: publishes nothing
-    turn @1 :UInt32;
+    epoch @1 :UInt32;
     step @2 :Int64;
     generation @3 :UInt64;
-    manifest @4 :UInt32;  # of digests
+    manifest @4 :UInt32;  # index into digests
     values @5 :UInt32;
   }
 }
 
-struct Departures {
-  runs @0 :Data;  # groups are 0: is there (again), 1: left, 2: lost
+struct MembershipChanges {
+  runs @0 :Data;  # groups are 0: present (again), 1: left, 2: lost
 }
 
 struct Lookup {
@@ -115,13 +113,13 @@ struct Lookup {
 struct Addresses {
   hosts @0 :List(Text);
   members @1 :List(Address);
-  absent @2 :List(Int32);  # asked for, but not there; ascending
+  absent @2 :List(Int32);  # requested, but not present; ascending
 
   struct Address {
     rank @0 :Int32;
-    turn @1 :UInt32;
+    epoch @1 :UInt32;
     incarnation @2 :UInt64;
-    host @3 :UInt32;  # of hosts
+    host @3 :UInt32;  # index into hosts
     port @4 :UInt16;
     address @5 :Text;
     localPath @6 :Text;
@@ -147,6 +145,10 @@ struct GatherAbsent {
   name @0 :Text;
   lost @1 :Bool;
   members @2 :List(Int32);  # ascending
+}
+
+struct ExchangeGivenUp {
+  exchange @0 :UInt64;
 }
 
 struct BlobRequest {
@@ -189,49 +191,44 @@ struct Released {
 struct Bind {
   request @0 :UInt64;
   lease @1 :UInt64;
-  obsolete2 @2 :Text;  # 2 to 4: the one fabric of version 2
-  obsolete3 @3 :Text;
-  obsolete4 @4 :Data;
-  fabrics @5 :List(FabricHandle);
+  fabrics @2 :List(FabricHandle);
 }
 
 struct FabricHandle {
   name @0 :Text;
   domain @1 :Text;
   address @2 :Data;
-  sockets @3 :UInt64;  # 0: the fabrics are connected already, or need none
+  sockets @3 :UInt64;  # 0: the fabrics are already connected, or need none
 }
 
 struct RegionHandle {
   sizeBytes @0 :UInt64;
-  obsolete1 @1 :Data;  # the key of the one fabric of version 2
-  keys @2 :List(RegionKey);
-  memoryKind @3 :UInt8;  # 0: host, 1: CUDA; of any other the reader knows no path
-  device @4 :Int16 = -1;
+  keys @1 :List(RegionKey);
+  memoryKind @2 :UInt8;  # 0: host, 1: CUDA; the reader knows no path for others
+  device @3 :Int16 = -1;
 }
 
 struct RegionKey {
-  fabric @0 :UInt8;  # of Bind.fabrics
+  fabric @0 :UInt8;  # index into Bind.fabrics
   key @1 :Data;
-  descriptors @2 :UInt8;  # as many of those that were handed over before, in order
+  descriptors @2 :UInt8;  # number of its descriptors among those handed over before, in order
 }
 
 struct TensorHandle {
   tensor @0 :UInt32;
   region @1 :UInt32 = 0xffffffff;
   offsetBytes @2 :UInt64;
-  strides @3 :List(Int64);  # none: dense, as the layout says
+  strides @3 :List(Int64);  # none: dense, as the layout gives
 }
 
 struct Bound {
   request @0 :UInt64;
   maxPackBytes @1 :UInt64;
-  obsolete2 @2 :Data;
-  regions @3 :List(RegionHandle);
-  tensors @4 :List(TensorHandle);
-  markRegion @5 :RegionHandle;  # none: no mark
-  markOffsetBytes @6 :UInt64;
-  addresses @7 :List(Data);  # one for each of Bind.fabrics
+  regions @2 :List(RegionHandle);
+  tensors @3 :List(TensorHandle);
+  wordRegion @4 :RegionHandle;  # none: no generation word
+  wordOffsetBytes @5 :UInt64;
+  addresses @6 :List(Data);  # one per entry of Bind.fabrics
 }
 
 struct PartsRequest {
@@ -239,12 +236,11 @@ struct PartsRequest {
   lease @1 :UInt64;          # 0: see publication
   tensors @2 :List(UInt32);  # one per box
   boxes @3 :Common.Boxes;
-  each @4 :Bool;    # pack requests only, as those that follow; this and the next under the capability "straight"
+  each @4 :Bool;             # pack requests only, like the following fields
   digest @5 :Bool;
-  publication @6 :Text;  # without a lease: what is to be live; under the capability "unleased"
+  publication @6 :Text;      # without a lease: must be live
   generation @7 :UInt64;
-  gathered @8 :Bool;  # one message, sent from where the boxes lie
-  treeDigests @9 :Bool;  # digest requests too; under the capability "tree-digest"
+  gathered @8 :Bool;  # one message, gathered from the boxes' locations
 }
 
 struct Digests {
@@ -256,7 +252,7 @@ struct Ping {
   number @0 :UInt64;
 }
 
-# Comes with so many descriptors, on connections within a host.
+# Accompanied by that many descriptors, on connections within a host.
 struct Descriptors {
   request @0 :UInt64;
   count @1 :UInt8;
@@ -277,7 +273,7 @@ enum ErrorCode {
   cancelled @6;
   transportFailed @7;
   internal @8;
-  withdrawn @9;  # this and the next under the capability "withdrawn"
+  withdrawn @9;
   stepMismatch @10;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What members of an exchange tell each other at its barriers. Meanings: src/wire/exchange_note.hpp.
+# Messages between members of an exchange at its barriers. Meanings: src/wire/exchange_note.hpp.
 @0xb7c1d5a2e94f3a68;
 
 using Cxx = import "/capnp/c++.capnp";

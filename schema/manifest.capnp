@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What members tell the rendezvous or serve by digest. Manifest and Values exist in canonical form only.
+# Data that members send to the rendezvous or serve by digest. Manifest and Values exist in canonical form only.
 @0x972c3da5c73f3da9;
 
 using Cxx = import "/capnp/c++.capnp";
@@ -18,15 +18,14 @@ struct MemberRecord {
 struct PublicationRecord {
   member @0 :Int32;
   place @1 :Int32;
-  obsolete2 @2 :UInt64;
-  step @3 :Int64;
-  generation @4 :UInt64;
-  withdrawn @5 :Bool;
-  manifest @6 :Common.Digest;
-  values @7 :Common.Digest;
+  step @2 :Int64;
+  generation @3 :UInt64;
+  withdrawn @4 :Bool;
+  manifest @5 :Common.Digest;
+  values @6 :Common.Digest;
 }
 
-# A layout rule in its neutral form, so that a new kind of layout changes no schema.
+# A layout rule in its neutral form, so that a new kind of layout needs no schema change.
 struct Rule {
   kind @0 :Text;
   fields @1 :List(Field);
@@ -38,8 +37,9 @@ struct Rule {
   }
 }
 
-# A job has thousands of tensors, but few shapes and fewer rules, and every parameter comes with several states: tables of
-# what is distinct, in order of first use, and rows of numbers. The large ones are bytes: src/wire/manifest_tables.hpp.
+# A job has thousands of tensors, but few shapes and fewer rules, and every parameter has several states: hence tables
+# of distinct values, in order of first use, and rows of numbers. The large ones are bytes:
+# src/wire/manifest_tables.hpp.
 struct Manifest {
   ranks @0 :Int32;
   names @1 :Data;
@@ -47,7 +47,7 @@ struct Manifest {
   shapes @3 :List(List(Int64));
   rules @4 :List(Rule);
   tensors @5 :Data;
-  aliases @6 :List(Alias);  # ascending by alias; not set when there are none
+  aliases @6 :List(Alias);  # ascending by alias; not set if there are none
 
   struct Alias {
     alias @0 :Text;
@@ -65,7 +65,7 @@ struct Values {
       none @2 :Void;
       boolean @3 :Bool;
       integer @4 :Int64;
-      float @5 :UInt64;  # bits of an IEEE double: the payload of a NaN survives
+      float @5 :UInt64;  # bits of an IEEE double: preserves the payload of a NaN
       text @6 :Data;     # any bytes, zeros included
       data @7 :Data;
       tensor @8 :Tensor;
@@ -73,7 +73,7 @@ struct Values {
     }
   }
 
-  # Of a list, which may hold lists. No item is all zeros, so that each takes a word of the message.
+  # Of a list, which may contain lists. No item is all zeros, so each takes a word of the message.
   struct Item {
     union {
       unset @0 :Void;

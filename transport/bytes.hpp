@@ -8,8 +8,8 @@
 
 #include "transport/transport.hpp"
 
-// Fixed-size records inside addresses and keys. Both ends run the same build on the same kind of machine (the session
-// compares versions first), so a record is its own encoding.
+// Fixed-size records inside addresses and keys. A record is its own encoding: the session compares versions first, so
+// both ends run the same build on the same kind of machine.
 namespace shardwire::transport {
 
 template <typename T>
@@ -20,14 +20,14 @@ void append(Bytes& out, const T& record) {
   for (const std::byte byte : std::as_bytes(std::span(&record, 1))) out.push_back(byte);
 }
 
-/// In two steps, since GCC 12 takes an insert() behind a record for an overrun and warns.
+/// Resize, then copy: GCC 12 mistakes an insert() after a record for an overrun and warns.
 inline void append_bytes(Bytes& out, ByteView bytes) {
   const std::size_t before = out.size();
   out.resize(before + bytes.size());
   std::copy(bytes.begin(), bytes.end(), out.begin() + static_cast<std::ptrdiff_t>(before));
 }
 
-/// Takes the record off the front of `in`; nothing when `in` is too short.
+/// Removes the record from the front of `in` and returns it. Returns nothing if `in` is too short.
 template <Record T>
 std::optional<T> take(ByteView& in) {
   if (in.size() < sizeof(T)) return std::nullopt;
@@ -37,8 +37,9 @@ std::optional<T> take(ByteView& in) {
   return record;
 }
 
-/// Appends a checksum of what is in `out`, and takes it off again. UCX reads its addresses and keys without knowing
-/// where they end, so a truncated or garbled one must not get that far. It is no protection from a hostile peer.
+/// Appends a checksum of the contents of `out`, and removes it again. UCX reads its addresses and keys without knowing
+/// their length, so truncated or garbled ones must be stopped before. The checksum does not protect from a hostile
+/// peer.
 inline std::uint64_t checksum(ByteView bytes) {
   std::uint64_t sum = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const std::byte byte : bytes) sum = (sum ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;

@@ -8,7 +8,7 @@
 
 #include "transport/collective.hpp"
 
-// What every collective asks of a round before it posts it.
+// Checks that every collective makes before it posts a round.
 namespace shardwire::transport {
 
 inline void check_peers(std::vector<int> peers, int size) {

@@ -5,7 +5,7 @@
 
 namespace shardwire::transport {
 
-// Who has no use for a device is spared the driver, which takes memory on each of them.
+// Do not load the driver in a process that uses no device: it takes memory on every device.
 std::string why_no_device_memory() {
   if (!memory::devices_in_use()) return "this process uses no device, and maps no memory of one";
   const memory::FoundRuntime found = memory::device_runtime();

@@ -12,11 +12,11 @@
 
 namespace shardwire::transport {
 
-/// Whether this process maps memory of devices. Empty: it does; else why not, for people.
+/// Empty if this process maps device memory; otherwise the reason, for people.
 std::string why_no_device_memory();
 
-/// The allocation that the memory lies in, all of it. Errors: throws Error{invalid_argument} where there is no such (any more).
-// Here whole: modules of fabrics have no object code of the others.
+/// The whole allocation that contains the memory. Errors: throws Error{invalid_argument} if there is none (any more).
+// Defined in the header: modules of fabrics contain no object code of the library.
 inline memory::DeviceAllocation allocation_around(const memory::DeviceRuntime& runtime, const Memory& memory) {
   const auto found = runtime.find(memory.address, memory.bytes);
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.address);

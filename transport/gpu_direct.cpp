@@ -14,7 +14,7 @@
 namespace shardwire::transport {
 namespace {
 
-constexpr ByteCount trial_bytes = 64 * 1024;  // a page of devices
+constexpr ByteCount trial_bytes = 64 * 1024;  // one page of device memory
 
 Error refusal(const std::string& why) {
   return {ErrorCode::unsupported, why};
@@ -120,7 +120,7 @@ std::uint64_t GpuDirect::number_of(const Memory& memory) const {
     const memory::FoundRuntime found = setup_.find_devices();
     const auto allocation = found.runtime ? found.runtime->find(memory.address, memory.bytes) : std::nullopt;
     return allocation ? allocation->number : 0;
-  } catch (const Error&) {  // whoever registers it is told
+  } catch (const Error&) {  // the caller that registers it gets the error
     return 0;
   }
 }
@@ -150,14 +150,14 @@ void GpuDirect::register_found(memory::DeviceRuntime& runtime, const memory::Dev
   try {
     runtime.prepare_for_nics(memory.address, memory.bytes);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::transport_failed) throw;  // all that is done on this device fails
+    if (error.code() == ErrorCode::transport_failed) throw;  // every operation on this device fails
     const std::lock_guard lock(mutex_);
     refused_.insert_or_assign(allocation.number, error.what());
     throw refusal(error.what());
   }
   bool asked = false;
   try {
-    // Libraries ask the driver by the thread's current context.
+    // Libraries query the driver through the thread's current context.
     runtime.on_device(memory.place.device, [&] {
       asked = true;
       with();

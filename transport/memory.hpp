@@ -10,14 +10,14 @@
 
 namespace shardwire::transport {
 
-/// Where memory lies: what a fabric can do with it depends on that.
+/// Where memory lies; this determines the operations of a fabric on it.
 struct MemoryPlace {
   MemoryKind kind = MemoryKind::host;  ///< never MemoryKind::detect
   int device = -1;                     ///< ordinal, where kind is cuda
   bool operator==(const MemoryPlace&) const = default;
 };
 
-/// A range of memory of this process. Borrowed: how long is said where it is taken.
+/// A range of memory of this process. Borrowed; the function that takes it documents for how long.
 template <typename Byte>
 struct BasicMemory {
   Byte* address = nullptr;
@@ -25,11 +25,11 @@ struct BasicMemory {
   MemoryPlace place{};
 
   [[nodiscard]] bool empty() const { return bytes == 0; }
-  /// Requires: it ends inside.
+  /// Requires: the part ends inside this range.
   [[nodiscard]] BasicMemory part(ByteCount offset_bytes, ByteCount part_bytes) const {
     return {address + offset_bytes, part_bytes, place};
   }
-  /// Requires: the processor can load from there.
+  /// Requires: the processor can access this memory.
   [[nodiscard]] std::span<Byte> span() const { return {address, static_cast<std::size_t>(bytes)}; }
   operator BasicMemory<const Byte>() const requires(!std::is_const_v<Byte>) { return {address, bytes, place}; }
 };

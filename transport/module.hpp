@@ -6,10 +6,11 @@
 
 namespace shardwire::transport {
 
-/// Devices of this process, or why there are none: the library's, which a module has no code of.
+/// Finds the devices of this process, or the reason why there are none. The library passes it in, because a module
+/// contains no code of the library.
 using FindDevices = memory::FoundRuntime (*)();
 
-/// What the module of an external fabric gives (support/module.hpp). Faults cross as Error, as they do inside the library:
+/// The interface of an external fabric's module (support/module.hpp). Faults cross as Error, as inside the library:
 /// exceptions are matched by the name of their type.
 struct FabricModule {
   Viability (*probe)(Asked asked);

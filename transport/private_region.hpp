@@ -6,7 +6,7 @@
 
 #include "transport/transport.hpp"
 
-// Regions of fabrics that send what lies in them and do no more with it: host memory without a key.
+// Regions that a fabric only sends from: host memory without a key.
 namespace shardwire::transport {
 
 class PrivatePages final : public Region {

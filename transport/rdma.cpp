@@ -26,7 +26,7 @@ std::set<std::string> entries(const std::filesystem::path& folder) {
   return out;
 }
 
-/// A value of UCX's that names things: "a,b", or "^a,b" for all but these. An empty one leaves all.
+/// A UCX selection list: "a,b", or "^a,b" for all but these. An empty list selects everything.
 class Selection {
  public:
   explicit Selection(std::string_view list) : all_but_(list.starts_with('^')) {
@@ -37,7 +37,7 @@ class Selection {
       list.remove_prefix(std::min(comma + 1, list.size()));
     }
   }
-  /// `names`: that the thing has beside "all".
+  /// `names`: names of the thing in addition to "all".
   [[nodiscard]] bool leaves(std::initializer_list<std::string_view> names) const {
     if (words_.empty()) return true;
     const bool named = std::ranges::any_of(
@@ -118,7 +118,7 @@ std::string too_little_to_pin(const std::optional<std::uint64_t>& pinnable) {
       *pinnable, min_pinnable_bytes);
 }
 
-// Names count in either case, and may have a layer above them behind a ";".
+// Names are case-insensitive and may have a layered provider in front, separated by ";".
 bool leaves_hardware_providers(std::string_view chosen) {
   std::string names(chosen);
   std::ranges::transform(names, names.begin(),

@@ -3,10 +3,10 @@
 
 #include "transport/transport.hpp"
 
-// What every fabric asks of a list of reads before it posts it.
+// Checks that every fabric makes before it posts a list of reads.
 namespace shardwire::transport {
 
-/// The region as the fabric has imported it. Errors: throws Error{invalid_argument} for one of another fabric.
+/// The region as the fabric imported it. Errors: throws Error{invalid_argument} for a region of another fabric.
 template <typename Remote>
 const Remote& own_region(const RemoteRegion& region) {
   const auto* remote = dynamic_cast<const Remote*>(&region);
@@ -14,7 +14,7 @@ const Remote& own_region(const RemoteRegion& region) {
   return *remote;
 }
 
-/// Errors: throws Error{invalid_argument} for too many, and for one that is not inside of the region.
+/// Errors: throws Error{invalid_argument} for too many ranges, or for a range outside the region.
 inline void check_ranges(std::span<const ReadRange> ranges, std::size_t max_ranges, ByteCount region_bytes) {
   if (ranges.size() > max_ranges) throw Error(ErrorCode::invalid_argument, "read() of too many ranges");
   for (const ReadRange& range : ranges) {
@@ -24,10 +24,10 @@ inline void check_ranges(std::span<const ReadRange> ranges, std::size_t max_rang
   }
 }
 
-/// How a read ends whose targets could not be registered. One that hears "cancelled" looks for another way: that it reads into
-/// memory of a device was promised before there was any.
+/// The fault of a read whose targets could not be registered. A caller that receives `cancelled` tries another path:
+/// the path promised reads into device memory before any such memory existed.
 inline Fault fault_of_target(const Error& error) {
-  const bool other_way = error.code() == ErrorCode::unsupported;  // host memory has none
+  const bool other_way = error.code() == ErrorCode::unsupported;  // host memory has no other path
   return {other_way ? ErrorCode::cancelled : error.code(), error.what()};
 }
 

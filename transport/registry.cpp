@@ -17,8 +17,8 @@ namespace shardwire::transport {
 
 namespace {
 
-// Table of the module of an external fabric. Loading is left until somebody asks for the fabric: it brings the fabric's
-// library, with all that this does to a process on its own account.
+// Table of the module of an external fabric. The module is loaded only when the fabric is requested: it brings the
+// fabric's library, with all its side effects on the process.
 const FabricModule* table_of(const support::Module& module) {
   return static_cast<const FabricModule*>(module.table);
 }
@@ -27,14 +27,14 @@ const FabricModule* table_of(const support::Module& module) {
 
 namespace ucx {
 
-// A transport that is not in this build keeps its line, so that people who ask for it are told why.
+// A transport that is not in this build keeps its line, so that users who request it get the reason.
 static const support::Module& module() {
   static const support::Module loaded =
       SHARDWIRE_HAVE_UCX ? support::load_module("ucx") : support::Module{.why_not = SHARDWIRE_UCX_DETAIL};
   return loaded;
 }
-// The kernel is asked first: where there is nothing for it to do, its library is not loaded. UCX_TLS may be there for somebody
-// else, such as MPI, so it counts only where UCX is meant.
+// The kernel is queried first: without suitable hardware the library is not loaded. UCX_TLS may be meant for another
+// library, such as MPI, so it counts only if the user asked for UCX.
 static Viability probe(Asked asked) {
   if (!SHARDWIRE_HAVE_UCX) return {false, module().why_not};
   const Viability hardware = probe_rdma();
@@ -43,7 +43,7 @@ static Viability probe(Asked asked) {
   if (!hardware.viable && !told) {
     return {false, hardware.detail + "; set UCX_TLS to run it over TCP or shared memory"};
   }
-  // UCX 1.13 goes round in circles for ever where it cannot pin its own buffers.
+  // UCX 1.13 loops for ever if it cannot pin its own buffers.
   const bool pins = hardware.viable && !reading_transports(support::variable("UCX_TLS").value_or("")).empty();
   if (const std::string why = too_little_to_pin(pinnable_bytes()); pins && !why.empty()) return {false, why};
   if (module().table == nullptr) return {false, module().why_not};
@@ -65,7 +65,8 @@ static const support::Module& module() {
                                             : support::Module{.why_not = SHARDWIRE_LIBFABRIC_DETAIL};
   return loaded;
 }
-// Unasked it is for NICs that UCX has no hardware reads over. FI_PROVIDER may be there for somebody else, such as MPI.
+// Automatically it serves only NICs over which UCX has no hardware reads. FI_PROVIDER may be meant for another library,
+// such as MPI.
 static Viability probe(Asked asked) {
   if (!SHARDWIRE_HAVE_LIBFABRIC) return {false, module().why_not};
   const Viability hardware = probe_libfabric_devices();
@@ -169,7 +170,7 @@ std::vector<const Transport*> select_automatically() {
   std::vector<const Transport*> selected;
   std::string reasons;
   for (const Transport& transport : table) {
-    // A job that was given threads of one process unasked would wait for peers for ever.
+    // Never selected by "auto": a job that gets a one-process transport would wait for peers for ever.
     if (transport.reach == Reach::process) continue;
     const Viability viability = transport.probe(Asked::automatically);
     if (viability.viable) {
@@ -223,7 +224,7 @@ std::vector<const Transport*> select(std::string_view names) {
     if (comma == std::string_view::npos) break;
     names.remove_prefix(comma + 1);
   }
-  std::ranges::sort(selected);  // they lie in the table
+  std::ranges::sort(selected);  // pointers into the table: this restores its order
   selected.erase(std::unique(selected.begin(), selected.end()), selected.end());
   return selected;
 }

@@ -14,7 +14,7 @@ namespace shardwire::transport {
 
 std::string why_not_silent(int socket) {
   std::array<std::byte, 64> bytes;
-  // Descriptors that come along are closed by the kernel: there is no room for them.
+  // The kernel closes descriptors that arrive: the call provides no room for them.
   const ssize_t got = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (got == 0) return "the peer has closed its fabric or has ended";
   if (got > 0) return fmt::format("the peer has sent {} bytes where none are expected", got);

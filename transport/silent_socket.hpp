@@ -5,8 +5,8 @@
 
 namespace shardwire::transport {
 
-/// A connected socket on which nothing travels: its end is the end of the peer. Empty as long as there is nothing to say; else
-/// what has happened. Reads what has come, so whoever sends there is found out each time.
+/// A connected socket that carries no data: its end of file means that the peer is gone. Returns empty while the peer
+/// is silent, otherwise what happened. Reads what has arrived, so every sender is detected.
 [[nodiscard]] std::string why_not_silent(int socket);
 
 }  // namespace shardwire::transport

@@ -14,7 +14,7 @@
 SHARDWIRE_API_BEGIN
 namespace shardwire {
 
-/// Most dimensions a tensor may have. Fixed so that boxes are plain values without heap memory.
+/// Maximum number of dimensions of a tensor. Fixed so that boxes are plain values without heap memory.
 inline constexpr std::size_t max_dims = 8;
 
 /// Up to max_dims signed 64-bit numbers: a shape, an offset or strides. Zero dimensions is a scalar.
@@ -45,8 +45,8 @@ class Extents {
   std::size_t count_ = 0;
 };
 
-/// Half-open region [offset, offset + size) in global element coordinates. Volume 0 is legal and moves nothing; a box of
-/// zero dimensions has volume 1.
+/// Half-open region [offset, offset + size) in global element coordinates. Volume 0 is legal and moves nothing; a box
+/// of zero dimensions has volume 1.
 struct Box {
   Extents offset;
   Extents size;
@@ -70,7 +70,7 @@ ElementCount volume_of(const Extents& shape);
 /// Row-major strides, in elements, of a dense array of this shape.
 Extents row_major_strides(const Extents& shape);
 
-/// Common region of two boxes of the same number of dimensions; empty when no element is shared.
+/// Common region of two boxes of the same number of dimensions; empty if they share no element.
 std::optional<Box> intersect(const Box& a, const Box& b);
 bool contains(const Box& outer, const Box& inner);
 

@@ -13,25 +13,25 @@
 SHARDWIRE_API_BEGIN
 namespace shardwire {
 
-/// Grouped by what the caller can do about it.
+/// Grouped by the caller's possible reaction.
 enum class ErrorCode {
-  invalid_argument,  ///< the call is wrong; mend the caller
-  layout_mismatch,   ///< the two sides, or a layout and a shape, cannot be brought together
-  unsupported,       ///< legal, but not in this build or not yet
+  invalid_argument,  ///< the call is wrong; fix the caller
+  layout_mismatch,   ///< the two sides, or a layout and a shape, do not fit together
+  unsupported,       ///< legal, but not available in this build or not implemented
   out_of_resources,  ///< memory, descriptors, shared memory
-  peer_lost,         ///< a member died or cut its connection; other peers stay usable
+  peer_lost,         ///< a member died or closed its connection; other peers stay usable
   timed_out,         ///< the deadline of the operation passed
-  cancelled,         ///< the caller asked
-  transport_failed,  ///< a fabric or a connection reported a fault, or a peer spoke nonsense
-  internal,          ///< our bug
-  withdrawn,         ///< a source retired what was being read, and nothing has taken its place
-  step_mismatch,     ///< it is published, but not at the step asked for, or not by all sources at one step
+  cancelled,         ///< the caller cancelled the operation
+  transport_failed,  ///< a fabric or a connection reported a fault, or a peer broke the protocol
+  internal,          ///< a bug in the library
+  withdrawn,         ///< a source retired memory while it was being read, and there is no replacement
+  step_mismatch,     ///< the publication is not at the requested step, or the sources are not all at one step
 };
 
 /// Stable lower-case name, e.g. "peer_lost"; used in reports.
 std::string_view to_string(ErrorCode code);
 
-/// A region of a wanted tensor that nobody holds, or that did not arrive.
+/// A region of a wanted tensor that no rank holds, or that did not arrive.
 struct Gap {
   std::string fqn;
   std::string state;
@@ -41,7 +41,7 @@ struct Gap {
   bool operator==(const Gap&) const = default;
 };
 
-/// The one exception type of the library. what() is a full sentence that names the thing at fault.
+/// The only exception type of the library. what() is a full sentence that names the cause.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -51,16 +51,17 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
 
   [[nodiscard]] ErrorCode code() const { return code_; }
-  /// Whether the same call can succeed later although the caller changes nothing: a member comes back or another takes its
-  /// number (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch). A restore does
-  /// not wait for whoever takes a lost member's number: begun before that has joined, it finds no holder (layout_mismatch).
+  /// Whether the same call can succeed later without a change by the caller: a member comes back or is replaced
+  /// (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch). A restore does
+  /// not wait for the replacement of a lost member: started before the replacement has joined, it finds no holder
+  /// (layout_mismatch).
   [[nodiscard]] bool retryable() const {
     return code_ == ErrorCode::peer_lost || code_ == ErrorCode::timed_out || code_ == ErrorCode::withdrawn ||
            code_ == ErrorCode::step_mismatch;
   }
   /// All boxes without a holder (layout_mismatch from planning) or not yet complete (a failed restore).
   [[nodiscard]] const std::vector<Gap>& gaps() const { return gaps_; }
-  /// The members, or ranks of a layout, that the error is about, where there are any.
+  /// The members, or ranks of a layout, that the error concerns; may be empty.
   [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }
 
  private:

@@ -11,31 +11,33 @@
 SHARDWIRE_API_BEGIN
 namespace shardwire {
 
-/// A store of the caller's that all members of a job reach, such as torch's TCPStore, etcd or Redis: through it members learn
-/// where member 0 is. One small value is put for each session that member 0 opens; no secret is ever stored.
-/// Torch:     put() is set(key, value); get() is wait({key}, timeout), then get(key); what wait() throws when the time is
-///            over becomes an empty optional.
-/// Keys:      "shardwire/rendezvous/<run id>", so that jobs of one store do not meet. What an earlier start of the job has left
-///            there may stay: members that are refused there, or reach nobody, look for a newer value until their deadline.
-/// Threads:   called only by Session::join(), on the thread that calls it. A store that several sessions use is called by as many
-///            threads at a time as join.
-/// Ownership: shared by the bootstraps that name it, their copies, and each session that has joined through it until that is
-///            destroyed; it is not called once Session::join() has returned or thrown.
-/// Deadline:  no call may take much longer than its timeout: a join waits for it, also beyond its own deadline.
-/// Errors:    what an implementation throws ends Session::join() and comes out of it as it was thrown.
+/// A store of the caller's that all members of a job reach, such as torch's TCPStore, etcd or Redis. Members learn the
+/// addresses of member 0 from it. Member 0 puts one small value per session that it opens, and never a secret.
+/// Torch:     put() is set(key, value); get() is wait({key}, timeout), then get(key). Map the timeout exception of
+///            wait() to an empty optional.
+/// Keys:      "shardwire/rendezvous/<run id>", so that jobs sharing a store do not meet. A value of an earlier start of
+///            the job may stay: members that are refused at its address, or get no answer, look for a newer value until
+///            their deadline.
+/// Threads:   called only by Session::join(), on its caller's thread. A store shared by several sessions may be called
+///            by as many threads at once as join.
+/// Ownership: shared by the bootstraps that name it, their copies, and each session that joined through it until that
+///            session is destroyed. Not called after Session::join() has returned or thrown.
+/// Deadline:  no call may take much longer than its timeout: a join waits for it, even beyond its own deadline.
+/// Errors:    an exception of an implementation ends Session::join() and comes out of it unchanged.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
-  /// Replaces what is there: a job that joins again puts a new value under the same key.
+  /// Replaces any existing value: a job that joins again puts a new value under the same key.
   virtual void put(const std::string& key, const Bytes& value) = 0;
-  /// What member 0 calls, with what is left of its time to join: for stores whose put() waits for somebody. Calls put() unless
-  /// overridden.
+  /// Called by member 0 with the rest of its join timeout, for stores whose put() waits for other members. Calls put()
+  /// unless overridden.
   virtual void put_within(const std::string& key, const Bytes& value, std::chrono::nanoseconds timeout) {
     static_cast<void>(timeout);
     put(key, value);
   }
-  /// The newest value, as soon as there is one; empty when nobody has put any for `timeout`. First called with all that is left of
-  /// the time to join; then every second, with that as the timeout, while this member has not joined.
+  /// The newest value, as soon as there is one; empty if there is none within `timeout`. The first call has the whole
+  /// rest of the join timeout as its timeout; later calls follow every second, with a timeout of one second, until this
+  /// member has joined.
   virtual std::optional<Bytes> get(const std::string& key, std::chrono::nanoseconds timeout) = 0;
 };
 

@@ -28,7 +28,8 @@ struct PlacedBox {
   bool operator==(const PlacedBox&) const = default;
 };
 
-/// Placements of one mesh dimension, with the meaning of PyTorch's DTensor. A dim may be negative: it counts from the end.
+/// Placements of one mesh dimension, with the meaning of PyTorch's DTensor. A dim may be negative: it counts from the
+/// end.
 struct Replicate {
   bool operator==(const Replicate&) const = default;
 };
@@ -44,7 +45,7 @@ struct StridedShard {
 };
 using Placement = std::variant<Replicate, Shard, StridedShard>;
 
-/// In which order the placements of a mesh cut a dim that several of them share.
+/// Order in which the placements of a mesh split a dim that several of them share.
 enum class MeshOrder {
   mesh,      ///< left to right; StridedShard as DTensor defines it
   tp_first,  ///< plain shards left to right, then the strided ones: how FSDP2 over TP lays data out
@@ -56,7 +57,7 @@ using PlacedBoxMap = std::map<Rank, std::vector<PlacedBox>>;
 class SHARDWIRE_LOCAL LayoutRule;
 struct FlatMember;
 
-/// A rule or list that says which boxes of a tensor each rank holds and where each lies in the rank's local buffer.
+/// A rule or list giving the boxes of a tensor that each rank holds, and the place of each in the rank's local buffer.
 /// Value type: copies share one immutable rule. The same rule serves tensors of many shapes.
 /// Threads: const calls may run from any number of threads.
 class Layout {
@@ -70,14 +71,15 @@ class Layout {
   /// rank outside the mesh holds nothing. Source: PyTorch DTensor; tp_first: FSDP2 over TP.
   static Layout mesh(std::vector<Extent> shape, std::vector<Placement> placements, MeshOrder order = MeshOrder::mesh,
                      std::vector<Rank> ranks = {});
-  /// Explicit boxes, any unevenness; a rank's boxes lie back to back in its local buffer, in list order, each row-major.
+  /// Explicit boxes, any unevenness; a rank's boxes lie back to back in its local buffer, in list order, each
+  /// row-major.
   static Layout boxes(std::map<Rank, std::vector<Box>> boxes);
 
-  /// The same with places: boxes of a rank may lie anywhere in its local buffer, in any order of dims, and leave room for
-  /// other tensors (fused weights: several keys in one buffer). The buffer ends with the last element.
-  /// A braced list is taken for boxes without places: pass a PlacedBoxMap.
-  /// Errors: throws Error{invalid_argument} for a negative offset or stride, a stride that puts two elements of a box into
-  ///         one place, and places beyond 64 bits.
+  /// Explicit boxes with places. A rank's boxes may lie anywhere in its local buffer, in any order of dims, and leave
+  /// room for other tensors (fused weights: several keys in one buffer). The buffer ends with the last element. A
+  /// braced list selects the overload without places, so pass a PlacedBoxMap.
+  /// Errors: throws Error{invalid_argument} for a negative offset or stride, a stride that maps two elements of a box
+  ///         to one place, and places beyond 64 bits.
   template <std::same_as<PlacedBoxMap> Map>
   static Layout boxes(Map boxes) {
     return placed(std::move(boxes));
@@ -85,29 +87,31 @@ class Layout {
   /// Blocks of `block` elements dealt out in turn over a grid of ranks (row-major), per dim: element e of a dim lies at
   /// grid coordinate (e / block + source) mod grid; `source` owns the first block (default 0). Source: ScaLAPACK.
   static Layout block_cyclic(std::vector<Extent> block, std::vector<Extent> grid, std::vector<Extent> source = {});
-  /// `inner` cuts the local array that `outer` gives to each of its ranks 0..outer_ranks-1, as if that were the tensor.
-  /// Rank = inner rank * outer_ranks + outer rank.
-  /// Errors: throws Error{invalid_argument} for an `outer` whose ranks have no single local array (boxes, flat).
+  /// Splits the local array that `outer` gives to each of its ranks 0..outer_ranks-1 by `inner`, as if that array were
+  /// the tensor. Rank = inner rank * outer_ranks + outer rank.
+  /// Errors: throws Error{invalid_argument} if ranks of `outer` have no single local array (boxes, flat).
   static Layout within(Layout outer, int outer_ranks, Layout inner);
-  /// FSDP1 flat parameter: the members, each flattened in memory order, one after the other; cut into `world` equal
+  /// FSDP1 flat parameter: the members, each flattened in memory order, are concatenated and split into `world` equal
   /// parts, the last ones padded. With `align` > 0 each member starts at a multiple of it, and the end is padded to a
-  /// multiple of `world`. Members may be slices over `outer_ranks` ranks: then each outer rank has a flat parameter of its
-  /// own, and rank = flat rank * outer_ranks + outer rank. A member that its `outer` does not fit is refused, also one of a
-  /// single element.
-  /// Returns one layout per member, in order, for that shape alone. All members share one local buffer per rank: places
-  /// count from the start of the rank's part, and local_elements() is its length. Padding is never read nor written.
-  /// Errors: throws Error{invalid_argument} naming the member, Error{layout_mismatch} when its `outer` does not fit.
+  /// multiple of `world`. Members may be slices over `outer_ranks` ranks: each outer rank then has a flat parameter of
+  /// its own, and rank = flat rank * outer_ranks + outer rank. The `outer` layout of a member has to fit it, also if
+  /// the member has one element.
+  /// Returns one layout per member, in order, valid for that member's shape alone. All members share one local buffer
+  /// per rank: places count from the start of the rank's part, and local_elements() is its length. Padding is never
+  /// read or written.
+  /// Errors: throws Error{invalid_argument} naming the member, Error{layout_mismatch} if its `outer` does not fit.
   static std::vector<Layout> flat(std::span<const FlatMember> members, int world, Extent align = 0,
                                   int outer_ranks = 1);
-  /// What `layout` gives to its ranks 0..count-1, on ranks first..first+count-1; all others hold nothing. A pipeline stage.
+  /// Gives the boxes of `layout`'s ranks 0..count-1 to ranks first..first+count-1; all others hold nothing. A pipeline
+  /// stage.
   static Layout on_ranks(Layout layout, Rank first, int count);
 
   /// "mesh", "chunk", ...
   [[nodiscard]] std::string_view kind() const;
-  /// Says why this layout cannot hold a tensor of this shape on `ranks` ranks.
+  /// Verifies that this layout can hold a tensor of this shape on `ranks` ranks.
   /// Errors: throws Error{layout_mismatch} naming dim, rank or box.
   void check(const Extents& shape, int ranks) const;
-  /// Boxes that `rank` holds, without empty ones, in local order; never overlapping within a rank.
+  /// Boxes that `rank` holds, without empty ones, in local order; boxes of one rank never overlap.
   /// Requires: check(shape, ..) passed.
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const;
   /// Length of the rank's local buffer, padding included: at least the sum of its boxes' volumes.
@@ -118,7 +122,7 @@ class Layout {
   /// Same kind and same parameters.
   bool operator==(const Layout& other) const;
 
-  /// For code inside the library: the rule behind the value.
+  /// Internal: the rule behind the value.
   [[nodiscard]] const LayoutRule& rule() const { return *rule_; }
   explicit Layout(std::shared_ptr<const LayoutRule> rule) : rule_(std::move(rule)) {}
 

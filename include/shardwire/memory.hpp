@@ -16,46 +16,48 @@ SHARDWIRE_API_BEGIN
 namespace shardwire {
 
 enum class MemoryKind : std::uint8_t {
-  detect,  ///< ask the driver; host where there is none, or where it does not know the memory
+  detect,  ///< ask the driver; host if there is no driver or it does not know the memory
   host,
   cuda,
 };
 
-/// Where the local part of one tensor lies. The layout says at which local element each of the rank's boxes starts; the
-/// view says where local element 0 is, and how the local array is strided where it is not dense row-major.
+/// Place of the local part of one tensor. The layout gives the local element at which each of the rank's boxes starts.
+/// The view gives the address of local element 0, and the strides of the local array if it is not dense row-major.
 /// Units: strides, elements and offset in elements.
 /// Strides: one per dim of the local array, in any order of dims (column-major, slices of a larger array), as torch's
-///          stride(); empty means dense. Only for layouts whose boxes lie in one n-d array: not for several explicit boxes,
-///          nor for flat ranges. Negative strides, and those under which elements share an address, are refused.
+///          stride(); empty means dense. Only for layouts whose boxes lie in one n-d array: not for several explicit
+///          boxes or flat ranges. Negative strides, and strides that map two elements to one address, are refused.
 /// Sharing: views of several tensors may lie in one buffer (fused weights, the shard of a flat parameter).
-/// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it. Unmapped earlier, it is reported
-///            where the kernel reads or writes it (cross-memory attach, tcp); where this library's own code does (packed and
-///            local ways, digests, the target of a restore), the process ends by SIGSEGV: the caller's fault.
-/// Devices:   a driver that this process has loaded is asked what the memory is when it is published or restored into, not by
-///            Catalog::add. Memory that is freed while it is published is refused when a reader comes (withdrawn), also when
-///            the address belongs to something else by then. Managed memory moves as memory of its device.
-/// Events:    of host memory too. Recorded before publish(), update(), restore() or exchange() is called, and borrowed until a
-///            publication is there, or a restore has ended. publish(), update() and exchange() block until the events of their views
-///            have happened; a restore does not, and writes nothing before. They are waited for on streams of the library: nothing
-///            waits for the whole device, and nobody else for them. After Restore::wait() all writes to the device are over, so work
-///            that is queued then needs no event; who wants one gives RestoreOptions::done_events. An event that never happens blocks as cudaEventSynchronize would.
+/// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it. If it is unmapped earlier,
+///            kernel accesses (cross-memory attach, tcp) report an error. Accesses by the library's own code (packed
+///            and local methods, digests, the target of a restore) end the process with SIGSEGV.
+/// Devices:   if this process has loaded a driver, publish() and restore() ask it for the kind of memory; Catalog::add
+///            does not. If published memory is freed, later readers are refused (withdrawn), even if the address is
+///            reused. Managed memory moves as memory of its device.
+/// Events:    also allowed for host memory. Record the event before publish(), update(), restore() or exchange(). It is
+///            borrowed until the publication exists or the restore has ended. publish(), update() and exchange() block
+///            until the events of their views have happened. A restore does not block, and writes nothing before they
+///            have happened. The library waits on streams of its own, never for the whole device. After Restore::wait()
+///            all writes to the device are complete, so later work needs no event; RestoreOptions::done_events provides
+///            one. An event that never happens blocks as cudaEventSynchronize would.
 struct View {
   void* data = nullptr;
   MemoryKind kind = MemoryKind::detect;
-  int device = -1;  ///< CUDA device ordinal, checked against the driver's; -1: not said
+  int device = -1;  ///< CUDA device ordinal, checked against the driver's; -1: not given
   Extents strides{};
-  /// A cudaEvent_t after which the bytes may be read, and overwritten by a restore; null: now. See Events.
+  /// A cudaEvent_t after which the bytes may be read, or overwritten by a restore; null: at once. See Events.
   void* ready_event = nullptr;
-  ElementCount elements = -1;    ///< how many the caller says the rank holds, checked against the layout; -1: not said
+  ElementCount elements =
+      -1;  ///< number the rank holds by the caller's account, checked against the layout; -1: not given
   ElementCount offset = 0;       ///< local element 0 is data + offset * item size: torch's storage_offset()
-  ElementCount bytes = -1;       ///< the same as `elements` in bytes, for memory of no type; -1: not said
-  std::optional<DType> dtype{};  ///< type of the memory, checked against the tensor's; empty: not said
+  ElementCount bytes = -1;       ///< `elements` in bytes, for memory without a type; -1: not given
+  std::optional<DType> dtype{};  ///< type of the memory, checked against the tensor's; empty: not given
   bool read_only = false;        ///< may be published, not restored into
 };
 
-/// The dtype of a C++ type: float, double, bool, std::uint8_t and signed integers of 8 to 64 bits; empty for std::byte, which
-/// stands for elements of any type. Other types do not compile: C++20 has none of 8 or 16 bits for floats, so memory of such
-/// is given as std::as_bytes or std::as_writable_bytes of it.
+/// The dtype of a C++ type: float, double, bool, std::uint8_t and signed integers of 8 to 64 bits; empty for std::byte,
+/// which stands for elements of any type. Other types do not compile. C++20 has no floats of 8 or 16 bits: pass their
+/// memory as std::as_bytes or std::as_writable_bytes.
 template <typename T>
 constexpr std::optional<DType> dtype_of() {
   using Type = std::remove_cv_t<T>;
@@ -77,8 +79,8 @@ constexpr std::optional<DType> dtype_of() {
   }
 }
 
-/// A view of a dense local array that knows its size and, unless it is of std::byte, its type: Catalog::add checks both.
-/// Memory of const T can be published, but not restored into.
+/// View of a dense local array with its size and, except for std::byte, its type; Catalog::add checks both. Memory of
+/// const T can be published, but not restored into.
 template <typename T, std::size_t size>
 View view(std::span<T, size> memory) {
   View result;
@@ -88,7 +90,7 @@ View view(std::span<T, size> memory) {
   result.read_only = std::is_const_v<T>;
   return result;
 }
-/// The same of a vector, an array, or whatever else a span can be made of.
+/// View of a vector, an array, or any other type that converts to a span.
 template <typename Memory>
 requires requires(Memory& memory) {
   std::span(memory);
@@ -103,11 +105,12 @@ class SHARDWIRE_LOCAL RegistrationState;
 }  // namespace detail
 
 /// Memory that peers can reach without a copy in between (shared memory on one host, registered memory on a fabric).
-/// Movable owner: the memory goes back when the arena and every publication that uses it are gone; it outlives its session.
-/// Alignment: 64 bytes at least. Content: zeros.
-/// Devices:   of an arena on a device data() and bytes() are addresses there: the processor touches nothing of it.
-/// Fork:      a child of fork() does not inherit the memory; touching it there is a fault.
-/// Threads:   a handle is for one thread at a time, its memory for any.
+/// Movable owner: the memory is freed when the arena and every publication that uses it are gone. It may outlive its
+/// session.
+/// Alignment: at least 64 bytes. Content: zeros.
+/// Devices:   data() and bytes() of a device arena are device addresses; the host cannot access them.
+/// Fork:      a child of fork() does not inherit the memory; accessing it there faults.
+/// Threads:   use a handle from one thread at a time, its memory from any.
 /// Errors:    an empty or moved-from arena throws Error{invalid_argument}.
 class Arena {
  public:
@@ -116,16 +119,17 @@ class Arena {
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) noexcept;
 
-  /// False for an arena that was made empty or moved from.
+  /// False for a default-constructed or moved-from arena.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   [[nodiscard]] std::byte* data() const;
   [[nodiscard]] ByteCount size_bytes() const;
   [[nodiscard]] std::span<std::byte> bytes() const { return {data(), static_cast<std::size_t>(size_bytes())}; }
-  /// Gives memory back to the system before the arena goes, e.g. of state that every reader has: the parts that lie wholly in
-  /// the range, which are 256 MiB each, and larger in arenas beyond 16 GiB. Returns how many bytes that was, 0 where arenas
-  /// are not in parts, as on devices. What was given back must not be touched again, and nothing that lies there may be
-  /// published; who binds to such a publication is refused. Peers that have the parts mapped keep them until they let go.
-  /// Errors: throws Error{invalid_argument} for a range that is not inside.
+  /// Returns memory to the system before the arena is destroyed, e.g. state that every reader has. An arena consists of
+  /// parts of 256 MiB, or larger in arenas beyond 16 GiB; this frees the parts that lie wholly in the range. Returns
+  /// the number of bytes freed; 0 if the arena has no parts, as on devices. The caller must not access or publish freed
+  /// memory again; readers that bind to a publication there are refused. Peers that have mapped a part keep it until
+  /// they unmap it.
+  /// Errors: throws Error{invalid_argument} for a range that is not inside the arena.
   ByteCount discard(ByteCount offset_bytes, ByteCount bytes);
 
  private:
@@ -134,14 +138,16 @@ class Arena {
   std::shared_ptr<detail::RegisteredMemory> state_;  // owners: this handle and the session's table of regions
 };
 
-/// Memory of the caller that peers can read directly, as far as the session's fabrics can do that (Session::register_memory).
-/// Movable owner: the destructor withdraws all keys, then deregisters. Registering what an open registration holds all of
-/// costs nothing and shares it: the last of the handles withdraws. What lies in an arena is the arena's, and stays so.
-/// Ownership: borrows the memory, which has to stay mapped, and what it is, until this handle and every publication of that
-///            memory are gone; memory of a device that was freed earlier is not taken for what has its address then. As long as
-///            it is registered, its keys open all of it to members of the job. Publications go first: restores that read by
-///            keys which are withdrawn under a live publication fail with `withdrawn`.
-/// Threads:   a handle is for one thread at a time.
+/// Memory of the caller that peers can read directly, as far as the session's fabrics support it
+/// (Session::register_memory). Movable owner: the destructor withdraws all keys, then deregisters. A range that lies
+/// inside an open registration costs nothing and shares it; the last handle withdraws it. Memory inside an arena stays
+/// under the arena's registration.
+/// Ownership: borrows the memory, which has to stay mapped and of the same kind until this handle and every publication
+///            of the memory are gone. If device memory is freed earlier, a new allocation at its address is not
+///            mistaken for it. While registered, the keys give members of the job access to all of the range. Retire
+///            publications first: if keys are withdrawn under a live publication, restores that read by them fail with
+///            `withdrawn`.
+/// Threads:   use a handle from one thread at a time.
 /// Errors:    an empty or moved-from registration throws Error{invalid_argument}.
 class Registration {
  public:
@@ -150,9 +156,9 @@ class Registration {
   Registration(Registration&&) noexcept;
   Registration& operator=(Registration&&) noexcept;
 
-  /// False for a registration that was made empty or moved from.
+  /// False for a default-constructed or moved-from registration.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
-  /// Of the whole range that is registered, which may be larger than the range asked for.
+  /// Size of the whole registered range, which may be larger than the range asked for.
   [[nodiscard]] ByteCount size_bytes() const;
 
  private:

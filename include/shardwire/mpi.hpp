@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sessions of MPI programs. Not part of shardwire/shardwire.hpp; include it after <mpi.h>, of whichever MPI the program uses:
-// the library knows none.
+// Sessions of MPI programs. Not part of shardwire/shardwire.hpp: include it after <mpi.h> of the program's MPI. The
+// library itself does not depend on MPI.
 
 #ifndef MPI_VERSION
 #error "shardwire/mpi.hpp: include <mpi.h> first"
@@ -36,8 +36,9 @@ inline void check_mpi(int status, const char* call) {
   throw Error(ErrorCode::transport_failed, std::string(call) + ": " + text.data());
 }
 
-/// What rank 0 of a communicator tells all others, once for each session. By single messages: a broadcast would pass through
-/// ranks that are late. Nothing is received before it has come, so that who gives up has nothing to take back.
+/// Carries one value per session from rank 0 of a communicator to all other ranks. Uses single messages, because a
+/// broadcast would pass through late ranks. Receives only messages that have arrived, so a rank that gives up has no
+/// request to cancel.
 class MpiStore final : public KeyValueStore {
  public:
   MpiStore(MPI_Comm comm, std::chrono::nanoseconds timeout) : comm_(comm), timeout_(timeout) {}
@@ -74,8 +75,8 @@ class MpiStore final : public KeyValueStore {
     throw Error(ErrorCode::timed_out, "waited in vain for ranks of the communicator to join: " + names, missing);
   }
 
-  /// The oldest message; asked again, the newest. So sessions that rank 0 opens one after the other are joined in that order, and
-  /// what it sent in a join that this rank has missed is passed over once nobody answers there.
+  /// The oldest message on the first call, the newest on later calls. Ranks thus join successive sessions of rank 0 in
+  /// order, and skip messages of joins that they missed once those addresses no longer answer.
   std::optional<Bytes> get(const std::string&, std::chrono::nanoseconds timeout) override {
     if (value_) {
       while (receive()) {
@@ -91,11 +92,13 @@ class MpiStore final : public KeyValueStore {
   }
 
  private:
-  static constexpr std::size_t max_bytes = 1024;  // leaves rank 0 at once on most networks, whoever is late
+  static constexpr std::size_t max_bytes =
+      1024;  // small enough for MPI to send eagerly on most networks, even if receivers are late
   static constexpr int tag = 21351;
   static constexpr std::chrono::milliseconds interval{1};
 
-  /// Messages under way. What has not left in the end, late ranks may still take: MPI goes on reading these bytes, so they stay.
+  /// Messages in flight. Late ranks may still receive unsent ones: MPI goes on reading these bytes, so they are leaked
+  /// on purpose.
   struct Sends {
     Sends(std::unique_ptr<Bytes> bytes, std::vector<MPI_Request> under_way)
         : message(std::move(bytes)), requests(std::move(under_way)) {}
@@ -115,7 +118,7 @@ class MpiStore final : public KeyValueStore {
     std::vector<MPI_Request> requests;
   };
 
-  /// False when some have not ended by then; those that have are null.
+  /// False if some requests are still pending after `timeout`; completed ones are null.
   static bool await(std::vector<MPI_Request>& requests, std::chrono::nanoseconds timeout) {
     const auto began = std::chrono::steady_clock::now();
     while (true) {
@@ -131,7 +134,7 @@ class MpiStore final : public KeyValueStore {
     }
   }
 
-  /// False when there is no message.
+  /// False if there is no message.
   bool receive() {
     int there = 0;
     MPI_Status status{};
@@ -152,25 +155,27 @@ class MpiStore final : public KeyValueStore {
 
 }  // namespace detail
 
-/// Members are the ranks of `comm`; while they join, rank 0 sends its addresses to each. Run id, interface and job key are taken
-/// from the environment, as by bootstrap_from_store().
-/// Collective: making the bootstrap is not; the Session::join() with it is, over `comm`, and each bootstrap is for one session.
-///             Joining is no barrier: who is missing is said by the first gather(). Before rank 0 opens the next session over
-///             `comm`, all have joined the one before (a gather() has returned) or have given up on it; sessions that are joined
-///             at the same time want communicators of their own. After a join that has failed make new bootstraps: ranks pass over
-///             what rank 0 sent in joins that they have missed, which takes a second.
-/// Deadline:   that of the join, for all ranks: SessionOptions::join_timeout, else SHARDWIRE_JOIN_TIMEOUT. Where MPI buffers no
-///             messages, rank 0 waits that long for ranks that are late, or up to `timeout` if that is less.
-/// Messages:   have the tag 21351; no rank may receive or probe from any source or with any tag on `comm` meanwhile.
-/// Ownership:  borrows `comm` until Session::join() has returned or thrown. At most 1 KiB stays allocated for each join of rank 0
-///             that fails while MPI still has messages to deliver: late ranks may take them.
-/// Threads:    MPI is called by bootstrap_from_mpi() and Session::join() on the thread that calls them, and by no other: any level of
-///             MPI_Init_thread() will do that allows this thread to call MPI.
-/// Errors:     throws Error{invalid_argument} before MPI_Init(), after MPI_Finalize(), and for a communicator that is null or
-///             has two groups; Error{transport_failed} when MPI runs alone although a launcher has started several processes
-///             (it is that of another MPI, or has no server). Session::join() throws Error{timed_out} naming rank 0, or on
-///             rank 0 those that have not taken its message; Error{invalid_argument} on rank 0 for a bootstrap that was used
-///             before; Error{transport_failed} for a fault of MPI, if the communicator's error handler returns.
+/// Members are the ranks of `comm`; while they join, rank 0 sends its addresses to each. Takes run id, interface and
+/// job key from the environment, as bootstrap_from_store() does.
+/// Collective: this call is not; the Session::join() that uses it is, over `comm`. Use each bootstrap for one session.
+///             Joining is no barrier: the first gather() names missing members. Before rank 0 opens the next session
+///             over `comm`, every rank must have joined the previous one (a gather() has returned) or given up on it.
+///             Use separate communicators for sessions that are joined at the same time. After a failed join make new
+///             bootstraps: each rank then skips messages of joins that it missed, which takes a second.
+/// Deadline:   that of the join, for all ranks: SessionOptions::join_timeout, else SHARDWIRE_JOIN_TIMEOUT. If MPI does
+///             not buffer messages, rank 0 waits that long for late ranks, or up to `timeout` if that is less.
+/// Messages:   have the tag 21351; until the join has ended, no rank may receive or probe with MPI_ANY_SOURCE or
+///             MPI_ANY_TAG on `comm`.
+/// Ownership:  borrows `comm` until Session::join() has returned or thrown. If a join of rank 0 fails while MPI still
+///             has messages to deliver, up to 1 KiB stays allocated for late ranks to receive.
+/// Threads:    bootstrap_from_mpi() and Session::join() call MPI on their caller's thread and on no other. Any level of
+///             MPI_Init_thread() suffices that allows this thread to call MPI.
+/// Errors:     throws Error{invalid_argument} before MPI_Init(), after MPI_Finalize(), and for a null communicator or
+///             an intercommunicator; Error{transport_failed} if MPI runs alone although a launcher has started several
+///             processes (the launcher belongs to another MPI, or has no server). Session::join() throws
+///             Error{timed_out} naming rank 0, or on rank 0 the ranks that have not received its message;
+///             Error{invalid_argument} on rank 0 for a bootstrap that was used before; Error{transport_failed} for an
+///             MPI fault, if the communicator's error handler returns.
 inline Bootstrap bootstrap_from_mpi(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
   int initialised = 0;
   int finalised = 0;

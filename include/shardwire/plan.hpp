@@ -23,19 +23,19 @@ struct TensorLayout {
   bool operator==(const TensorLayout&) const = default;
 };
 
-/// What every rank that declares the same catalog declares: the tensors in a fixed order (TensorId is the index), how
-/// many ranks their layouts speak of, and which names mean the same parameter. Immutable once shared.
+/// The declaration shared by every rank with the same catalog: the tensors in a fixed order (TensorId is the index),
+/// the number of ranks in their layouts, and the alternative names of parameters. Immutable once shared.
 struct Manifest {
   int ranks = 0;
   std::vector<TensorLayout> tensors;
-  std::vector<Alias> aliases{};  ///< ascending by alias, each once; no fqn of one is the alias of another
+  std::vector<Alias> aliases{};  ///< ascending by alias, each once; the fqn of an alias is never itself an alias
 
   bool operator==(const Manifest&) const = default;
 };
 
 /// Ranks that share one manifest.
 struct Section {
-  std::shared_ptr<const Manifest> manifest;  // owners: every JobLayout and Plan that speaks of it; immutable
+  std::shared_ptr<const Manifest> manifest;  // owners: every JobLayout and Plan that uses it; immutable
   std::vector<Rank> ranks;                   ///< ascending, no repeats
 };
 
@@ -51,17 +51,17 @@ struct JobLayout {
   [[nodiscard]] JobLayout without(std::span<const Rank> lost) const;
 };
 
-/// Where ranks run. It decides which copies stay inside a process and which replica is near, never which bytes are
-/// needed.
+/// Process and host of each rank. Affects which copies stay inside a process and which replicas are near, never which
+/// bytes are needed.
 struct Topology {
-  /// By target rank: the source rank in whose process it runs, -1 for none. Empty: target rank i is source rank i.
+  /// By target rank: the source rank in the same process, -1 for none. Empty: target rank i is source rank i.
   std::vector<std::int32_t> colocated{};
-  /// Host of each rank, any numbers. Empty: unknown, then no replica is nearer than another.
+  /// Host of each rank, as arbitrary numbers. Empty: unknown; no replica is then nearer than another.
   std::vector<std::int32_t> source_host{};
   std::vector<std::int32_t> target_host{};
 };
 
-/// A region that one wanted box needs and that each of `holder_sets[holders]` holds whole. Tensors that are cut alike
+/// A region of one wanted box that each rank of `holder_sets[holders]` holds as a whole. Tensors that are split alike
 /// share their regions and holder sets.
 struct Piece {
   TensorId tensor{};          ///< in the target rank's manifest
@@ -69,11 +69,11 @@ struct Piece {
   std::uint32_t holders = 0;  ///< index into Plan::holder_sets
 };
 
-/// Which pieces one target rank needs and who holds them. Says nothing about order or choice of source: that is the
-/// schedule, which is remade without a new plan when a holder is lost.
+/// The pieces that one target rank needs, and their holders. Order and choice of source are the schedule's, which is
+/// remade without a new plan when a holder is lost.
 struct Plan {
   Rank target{};
-  std::shared_ptr<const Manifest> wanted;      ///< null when the target rank wants nothing; owners as in Section
+  std::shared_ptr<const Manifest> wanted;      ///< null if the target rank wants nothing; owners as in Section
   std::vector<Piece> pieces;                   ///< by tensor, then by wanted box, then by offset
   std::vector<Box> regions;                    ///< global coordinates, never empty
   std::vector<std::vector<Rank>> holder_sets;  ///< each ascending
@@ -92,8 +92,8 @@ struct ScheduledPiece {
   std::uint32_t wave = 0;     ///< pieces of a lower wave are posted first
 };
 
-/// The plan made concrete: a source for each piece, in the order of posting. A large piece with several holders may be
-/// read in parts from more than one of them.
+/// A source for each piece of a plan, in order of posting. A large piece with several holders may be read in parts from
+/// more than one of them.
 struct Schedule {
   std::vector<ScheduledPiece> items;
   std::vector<Box> regions;  ///< global coordinates, never empty
@@ -101,7 +101,7 @@ struct Schedule {
   [[nodiscard]] const Box& box(const ScheduledPiece& item) const { return regions[item.region]; }
 };
 
-/// What a source rank is read for, seen from its side.
+/// A region that a target reads from a source rank, from the source's side.
 struct Delivery {
   TensorId held{};  ///< in the source rank's manifest
   Box box;          ///< global coordinates
@@ -126,7 +126,7 @@ struct TargetTotals {
   ElementCount runs = 0;     ///< contiguous on both sides
 };
 
-/// A piece, or a part of one, with its source, as a list of a whole job shows it. Borrows from the planner.
+/// A piece, or a part of one, with its source, in a listing of a whole job. Borrows from the planner.
 struct PlannedTransfer {
   const TensorSpec& tensor;
   Rank source{};
@@ -135,8 +135,8 @@ struct PlannedTransfer {
   ByteCount bytes = 0;
 };
 
-/// Take what is shown of a job that is too large to be kept: what one target rank adds to the totals, with its flows by
-/// source; a piece; a gap. They must not call the planner that shows it.
+/// Visitors for jobs too large to keep in memory: one target rank's contribution to the totals with its flows by
+/// source; a piece; a gap. They must not call the planner that calls them.
 using OnTarget = std::function<void(Rank, const TargetTotals&, std::span<const Flow>)>;
 using OnTransfer = std::function<void(const PlannedTransfer&)>;
 using OnGap = std::function<void(const Gap&)>;
@@ -150,17 +150,17 @@ struct JobTotals {
   ByteCount max_ingress = 0;  ///< most remote bytes into one target rank
   std::uint64_t pieces = 0;
   ElementCount runs = 0;
-  std::uint64_t gaps = 0;             ///< wanted regions without a holder, which are in none of the sums
+  std::uint64_t gaps = 0;             ///< wanted regions without a holder, which no sum includes
   std::vector<TargetTotals> targets;  ///< by target rank
   std::vector<Flow> flows;            ///< as scheduled, local ones too; by target, then by source
 };
 
-/// Plans any number of target ranks of one (from, to) pair. Tensors of the same shape and layouts form a class and are
-/// looked at once. One-element tensors travel by value and are left out.
+/// Plans any number of target ranks of one (from, to) pair. Tensors of the same shape and layouts form a class, which
+/// is analysed once. One-element tensors travel by value and are excluded.
 /// Threads: one thread at a time.
-/// Errors: the constructor throws Error{layout_mismatch} when a tensor has different dtype or shape on the two sides,
-///         or a layout does not fit its tensor; when two sections disagree about a key; and Error{invalid_argument} when
-///         the topology speaks of other ranks.
+/// Errors: the constructor throws Error{layout_mismatch} if a tensor has different dtype or shape on the two sides, a
+///         layout does not fit its tensor, or two sections disagree about a key; and Error{invalid_argument} if the
+///         topology names other ranks.
 class Planner {
  public:
   Planner(JobLayout from, JobLayout to, Topology topology = {});
@@ -168,37 +168,38 @@ class Planner {
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
 
-  /// Proves the cover: in the result every wanted element is in exactly one piece or in exactly one gap, and every piece
-  /// lies inside a box of each of its holders.
+  /// Proves the cover: in the result every wanted element is in exactly one piece or in exactly one gap, and every
+  /// piece lies inside a box of each of its holders.
   /// Cost: O(pieces of this rank) once its tensors are sorted into classes.
   [[nodiscard]] Plan plan(Rank target);
   [[nodiscard]] const JobLayout& from() const;
   [[nodiscard]] const JobLayout& to() const;
 
-  /// Picks a source for each piece, without the `lost` ones: the target's own process where it holds the piece, else a
-  /// holder on its host, else one such that all readers of a replicated box spread evenly over its holders. A pure
+  /// Picks a source for each piece, excluding `lost` ranks: the target's own process if it holds the piece, else a
+  /// holder on its host, else a holder such that the readers of a replicated box spread evenly over its holders. A pure
   /// function of (layouts, topology, lost, target), where the readers are the ranks of the target's section.
-  /// Errors: throws Error{layout_mismatch} listing every gap, also those that `lost` opens.
+  /// Errors: throws Error{layout_mismatch} listing every gap, including those that `lost` opens.
   [[nodiscard]] Schedule schedule(const Plan& plan, std::span<const Rank> lost = {});
-  /// All that is read from `source` when every target rank follows its schedule: the same plan from the other side.
-  /// By target, then by its tensors. Cost: O(pieces that overlap what `source` holds).
+  /// All regions read from `source` when every target rank follows its schedule: the same plan from the source's side.
+  /// By target, then by its tensors. Cost: O(pieces that overlap the boxes of `source`).
   [[nodiscard]] std::vector<Delivery> deliveries(Rank source, std::span<const Rank> lost = {});
 
-  /// Sums over all target ranks' schedules, worked out per class: no single piece is listed.
+  /// Sums over all target ranks' schedules, computed per class without listing pieces.
   /// Errors: throws Error{layout_mismatch} listing every gap.
   [[nodiscard]] JobTotals totals(std::span<const Rank> lost = {});
-  /// The same sums over these target ranks, without a list: gaps are counted, not thrown, target ranks and their flows are
-  /// shown to `on_target` where it is given. Memory grows with ranks and tensors, not with pieces, flows or gaps.
+  /// The same sums over the given target ranks. Gaps are counted, not thrown. Calls `on_target`, if given, for each
+  /// target rank with its flows. Memory grows with ranks and tensors, not with pieces, flows or gaps.
   /// Errors: throws Error{invalid_argument} for a rank that is no target rank, and for sums beyond 64 bits.
   [[nodiscard]] JobTotals tally(std::span<const Rank> targets, const OnTarget& on_target = {});
-  /// Shows every piece of these target ranks' schedules, one target rank after another, each in its order of posting; one
-  /// that needs more than 2^16 regions, or 2^20 pieces, in any order. What has no holder is left out. Memory as for tally().
+  /// Visits every piece of the given target ranks' schedules, one target rank after another, each in its order of
+  /// posting; in any order for a target rank with more than 2^16 regions or 2^20 pieces. Skips regions without a
+  /// holder. Memory as for tally().
   /// Errors: as for tally().
   void each_transfer(std::span<const Rank> targets, const OnTransfer& on_transfer);
-  /// Shows every wanted region of these target ranks that no rank holds, in the same way.
+  /// Visits every wanted region of the given target ranks that no rank holds, in the same way.
   void each_gap(std::span<const Rank> targets, const OnGap& on_gap);
-  /// How many of the bytes that each target rank wants each source rank holds, replicas counted with each holder: what
-  /// an assignment of target ranks to processes is judged by. By target, then by source.
+  /// The bytes wanted by each target rank that each source rank holds; replicas count for each holder. Input of an
+  /// assignment of target ranks to processes. By target, then by source.
   [[nodiscard]] std::vector<Flow> holdings(std::span<const Rank> lost = {});
 
  private:
@@ -206,17 +207,17 @@ class Planner {
   std::unique_ptr<State> state_;
 };
 
-/// One target rank's plan, for callers that need a single one. Errors: as Planner.
+/// One target rank's plan, for callers that need a single plan. Errors: as Planner.
 Plan plan(const JobLayout& from, const JobLayout& to, Rank target);
-/// One source rank's side of everybody's plans. Errors: as Planner.
+/// One source rank's deliveries to all target ranks. Errors: as Planner.
 std::vector<Delivery> plan_for_source(const JobLayout& from, const JobLayout& to, Rank source);
 
-/// Throws Error{layout_mismatch} with all gaps when there are any; the message names fqn, state, box and rank of the first
-/// few and counts the rest.
+/// Throws Error{layout_mismatch} with all gaps if there are any; the message names fqn, state, box and rank of the
+/// first few and counts the rest.
 void require_no_gaps(std::vector<Gap> gaps);
 
-/// Number of contiguous runs usable on both sides when `box` is copied from `held` to `wanted`: its volume divided by that of
-/// the dims whose elements follow one another without a hole in both, in whatever order the dims lie.
+/// Number of contiguous runs usable on both sides when `box` is copied from `held` to `wanted`: its volume divided by
+/// that of the dims that are contiguous in both, in any order of dims.
 /// Requires: both boxes contain `box`.
 ElementCount runs_of(const Box& box, const PlacedBox& held, const PlacedBox& wanted);
 

@@ -28,80 +28,80 @@ struct StageSeconds {
   StageSeconds& operator+=(const StageSeconds& next);
 };
 
-/// What one way did: what the cost model expected of it, and what it took.
-struct WayReport {
-  ByteCount bytes = 0;  ///< payload; for over_read with the bytes of the gaps, which count as RestoreReport::extra
+/// Predicted and measured figures of one method.
+struct MethodReport {
+  ByteCount bytes = 0;  ///< payload; for sieved_read including the bytes of gaps, which RestoreReport::extra counts
   ByteCount runs = 0;   ///< contiguous on both sides
-  double predicted_seconds = 0;  ///< as if it had the machine to itself
-  double measured_seconds = 0;   ///< during which at least one of its operations was under way
+  double predicted_seconds = 0;  ///< by the cost model, if it had the machine to itself
+  double measured_seconds = 0;   ///< time during which at least one of its operations was in flight
 };
 
-/// One row for each Way, in their order. Every report of ways is this table.
-class WayTable {
+/// One row per Method, in enum order. Every report of methods uses this table.
+class MethodTable {
  public:
-  WayReport& operator[](Way way) { return rows_[static_cast<std::size_t>(way)]; }
-  const WayReport& operator[](Way way) const { return rows_[static_cast<std::size_t>(way)]; }
-  /// Calls visit(Way, WayReport&) for each row.
+  MethodReport& operator[](Method method) { return rows_[static_cast<std::size_t>(method)]; }
+  const MethodReport& operator[](Method method) const { return rows_[static_cast<std::size_t>(method)]; }
+  /// Calls visit(Method, MethodReport&) for each row.
   template <typename Visit>
   void each(Visit visit) {
-    for (std::size_t i = 0; i < way_count; ++i) visit(static_cast<Way>(i), rows_[i]);
+    for (std::size_t i = 0; i < method_count; ++i) visit(static_cast<Method>(i), rows_[i]);
   }
   template <typename Visit>
   void each(Visit visit) const {
-    for (std::size_t i = 0; i < way_count; ++i) visit(static_cast<Way>(i), rows_[i]);
+    for (std::size_t i = 0; i < method_count; ++i) visit(static_cast<Method>(i), rows_[i]);
   }
-  /// Adds what was done afterwards: seconds too.
-  WayTable& operator+=(const WayTable& next);
+  /// Adds the figures of later work, seconds included.
+  MethodTable& operator+=(const MethodTable& next);
 
  private:
-  std::array<WayReport, way_count> rows_{};
+  std::array<MethodReport, method_count> rows_{};
 };
 
 struct PeerReport {
   Rank rank{};  ///< in the source layout
   ByteCount bytes = 0;
-  std::string path;              ///< "local" or "<transport>/<way>"
+  std::string path;              ///< "local" or "<transport>/<method>"
   std::string carrier;           ///< device or protocol behind the path
-  std::string why_not;           ///< why no better path was taken; empty where there is none
-  double predicted_seconds = 0;  ///< of these bytes by the cost model, as if they had the machine to themselves
+  std::string why_not;           ///< reason for not taking a better path; empty if there is none
+  double predicted_seconds = 0;  ///< of these bytes by the cost model, if they had the machine to themselves
 };
 
-/// What one restore did. Invariant: moved + local == needed + extra + again.
-/// Of a restore with RestoreOptions::bind_only it is what would be done: `needed`, and the bytes, runs and predicted seconds of
-/// ways and peers; nothing is moved, and of the stages only join, plan, bind and verify take time.
+/// Figures of one restore. Invariant: moved + local == needed + extra + again. With RestoreOptions::bind_only the
+/// report shows the intended transfers: `needed`, and the bytes, runs and predicted seconds of methods and peers.
+/// Nothing is moved, and only the stages join, plan, bind and verify take time.
 struct RestoreReport {
   ByteCount needed = 0;  ///< bytes that the target rank wanted
   ByteCount moved = 0;   ///< payload that crossed between ranks
   ByteCount local = 0;   ///< payload copied inside this process
   ByteCount extra = 0;   ///< bytes moved beyond what was needed
   ByteCount again = 0;   ///< bytes moved again after a fault
-  WayTable ways;
-  std::uint64_t rounds = 0;    ///< of a collective, in exchanges that take the way grouped
-  ByteCount rounds_bytes = 0;  ///< that came to this rank in them
-  double rounds_seconds = 0;   ///< that they took, waiting for other members included
+  MethodTable methods;
+  std::uint64_t rounds = 0;    ///< collective rounds, in exchanges that use the collective method
+  ByteCount rounds_bytes = 0;  ///< bytes received by this rank in collective rounds
+  double rounds_seconds = 0;   ///< duration of the collective rounds, including the wait for other members
   StageSeconds seconds;
   ByteCount staging_budget = 0;
-  ByteCount staging_peak = 0;      ///< most staging in use at once in this session, as source and as target
+  ByteCount staging_peak = 0;      ///< maximum staging in use at once in this session, as source and as target
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  double digest_seconds = 0;       ///< of processor time that digests took on this side; most of it inside `move`
+  double digest_seconds = 0;       ///< processor time of digests on this side; mostly inside `move`
   std::string transport;           ///< name and loaded version of the fabric
   std::vector<PeerReport> peers;   ///< ascending by rank, one line per (peer, path)
   std::vector<TensorKey> skipped;  ///< elements or values wanted with Absent::skip that no source has
   std::vector<TensorKey> zeroed;   ///< the same with Absent::zero
 
-  /// Adds a restore that the same session ran afterwards: bytes, ways, seconds and peers are sums, the staging peak the
-  /// larger one; what is said of the session as a whole is taken from `next`.
+  /// Adds a later restore of the same session: bytes, methods, seconds and peers are summed, and the staging peak is
+  /// the larger one. Figures of the session as a whole are taken from `next`.
   RestoreReport& operator+=(const RestoreReport& next);
 };
 
-/// What a session has used so far, as a source and as a target.
+/// Totals of a session so far, as a source and as a target.
 struct SessionUsage {
   ByteCount serving_budget = 0;    ///< staging that serves readers: SessionOptions::staging_bytes
-  ByteCount serving_peak = 0;      ///< most of it in use at once
+  ByteCount serving_peak = 0;      ///< maximum in use at once
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas
   double registration_seconds = 0;
-  /// By way of which devices copy from and into ordinary memory: at most 8 MiB, and no more than serving_budget.
+  /// Staging for copies between devices and pageable host memory: at most 8 MiB, and no more than serving_budget.
   ByteCount pinned_bytes = 0;
 };
 

@@ -17,7 +17,7 @@ enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32,
 
 /// Bytes of one element.
 ByteCount item_size(DType dtype);
-/// "f32", "bool", ...: the names of the case file.
+/// "f32", "bool", ...: the names used in case files.
 std::string_view to_string(DType dtype);
 std::optional<DType> parse_dtype(std::string_view name);
 
@@ -33,8 +33,8 @@ struct TensorKey {
 /// "layers.3.mlp.down_proj.weight:exp_avg"
 std::string to_string(const TensorKey& key);
 
-/// A second name of a parameter, with all its states: `alias` is `fqn`. Shared parameters (lm_head tied to embed_tokens)
-/// have several names and are held, and moved, once.
+/// A second name of a parameter, with all its states: `alias` is `fqn`. Shared parameters (lm_head tied to
+/// embed_tokens) have several names and are held, and moved, once.
 struct Alias {
   std::string alias;
   std::string fqn;
@@ -42,7 +42,7 @@ struct Alias {
   bool operator==(const Alias&) const = default;
 };
 
-/// What all ranks agree on about a tensor. `shape` is the global shape.
+/// Properties of a tensor that all ranks share. `shape` is the global shape.
 struct TensorSpec {
   TensorKey key;
   DType dtype{};

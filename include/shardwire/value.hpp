@@ -26,7 +26,7 @@ struct TensorValue {
 
 struct Value;
 
-/// Most lists inside one another: [0.9, 0.95] is one deep. Deeper ones are refused by Catalog::add_value.
+/// Maximum nesting of lists: [0.9, 0.95] is one deep. Catalog::add_value refuses deeper values.
 inline constexpr std::size_t max_value_depth = 16;
 
 /// Values in order, also of different kinds, e.g. betas = ValueList{{0.9, 0.95}}.
@@ -36,8 +36,8 @@ struct ValueList {
   bool operator==(const ValueList&) const;
 };
 
-/// What travels inside the publication instead of as boxes: None (monostate), flags, numbers, text, bytes, one-element
-/// tensors, and lists of these. Kinds never convert into one another: 1 and 1.0 differ.
+/// A value that travels inside the publication instead of as boxes: None (monostate), flags, numbers, text, bytes,
+/// one-element tensors, and lists of these. Kinds never convert into one another: 1 and 1.0 differ.
 struct Value : std::variant<std::monostate, bool, std::int64_t, double, std::string, Bytes, TensorValue, ValueList> {
   using variant::variant;
 
@@ -45,10 +45,10 @@ struct Value : std::variant<std::monostate, bool, std::int64_t, double, std::str
   bool operator==(const Value& other) const;
 };
 
-/// For people: "None", "0.1", "'adam'", "[0.9, 0.95]", "f32 () 1000"; what is long is cut.
+/// For people: "None", "0.1", "'adam'", "[0.9, 0.95]", "f32 () 1000"; long values are truncated.
 std::string to_string(const Value& value);
 
-/// Lists around the innermost value: 0 when `value` is no list. Looks no deeper than max_value_depth + 1.
+/// Nesting depth of lists: 0 if `value` is no list. Looks no deeper than max_value_depth + 1.
 std::size_t depth_of(const Value& value);
 
 }  // namespace shardwire

@@ -26,7 +26,7 @@ int to_mpi(Extent value) {
   return static_cast<int>(value);
 }
 
-// Parts of one buffer that go to, or come from, one peer.
+// Parts of one buffer that are sent to, or received from, one peer.
 struct Parts {
   std::vector<MPI_Aint> starts;
   std::vector<MPI_Datatype> types;
@@ -39,7 +39,7 @@ struct Parts {
     std::vector<int> begins;
     for (std::size_t dim = 0; dim < box.dims(); ++dim) {
       const Extent begin = box.offset[dim] - placed.box.offset[dim];
-      // The first dimension of the array may be longer; that makes no difference to where elements lie.
+      // The first dimension of the array may be longer; that does not change the elements' positions.
       Extent size = begin + box.size[dim];
       if (dim > 0) size = placed.local_strides[dim - 1] / placed.local_strides[dim];
       const bool dense = dim == 0 || placed.local_strides[dim] * size == placed.local_strides[dim - 1];
@@ -58,7 +58,7 @@ struct Parts {
     starts.push_back(static_cast<MPI_Aint>(tensor_offset + static_cast<ByteCount>(placed.local_offset) * item));
   }
 
-  // One type for all of them.
+  // One type for all parts.
   MPI_Datatype build() {
     const std::vector<int> once(types.size(), 1);
     MPI_Datatype all = MPI_DATATYPE_NULL;

@@ -14,7 +14,7 @@ namespace shardwire::perf {
 class Alltoallw {
  public:
   /// `me` is the rank in MPI_COMM_WORLD, which has as many processes as the setup has members.
-  /// Errors: throws std::runtime_error for boxes that no subarray describes.
+  /// Errors: throws std::runtime_error for boxes that no subarray can describe.
   Alltoallw(const Setup& setup, const Case& job, int me, const StateMemory& held, const StateMemory& wanted);
   ~Alltoallw();
   Alltoallw(const Alltoallw&) = delete;
@@ -35,7 +35,7 @@ class Alltoallw {
   Side in_;
 };
 
-/// Errors: throws std::runtime_error naming the operation and what MPI says.
+/// Errors: throws std::runtime_error with the operation and MPI's message.
 void check_mpi(int code, const char* operation);
 
 }  // namespace shardwire::perf

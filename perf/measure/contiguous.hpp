@@ -5,9 +5,9 @@
 
 namespace shardwire::perf {
 
-/// A case of the same ranks in which each target rank wants as many bytes of each source rank as it reads of it in `job`, its
-/// own process included, but as one tensor for each pair: contiguous on both sides.
-/// Errors: throws Error{layout_mismatch} where a region of `job` has no holder.
+/// A case of the same ranks in which each target rank wants as many bytes from each source rank, its own process
+/// included, as it reads in `job`, but as one tensor per pair: contiguous on both sides.
+/// Errors: throws Error{layout_mismatch} if a region of `job` has no holder.
 Case contiguous_case(const Setup& setup, const Case& job);
 
 }  // namespace shardwire::perf

@@ -27,7 +27,7 @@ void copy_by_library(std::byte* target, const std::byte* source, std::size_t siz
   std::memcpy(target, source, size);
 }
 
-// The library goes by the size of a call when it chooses how to copy.
+// The C library selects its copy method by the size of a call.
 void copy_by_slices(std::byte* target, const std::byte* source, std::size_t size) {
   constexpr std::size_t slice = 4u << 20;
   for (std::size_t at = 0; at < size; at += slice) std::memcpy(target + at, source + at, std::min(slice, size - at));
@@ -39,7 +39,7 @@ constexpr std::size_t line_bytes = 64;
 void stream_line(std::byte* target, const std::byte* source) {
   const auto* from = reinterpret_cast<const __m128i*>(source);
   auto* to = reinterpret_cast<__m128i*>(target);
-  // Loaded before any is stored, so that a line is written whole.
+  // Load all before the first store, so that a line is written whole.
   const __m128i a = _mm_loadu_si128(from);
   const __m128i b = _mm_loadu_si128(from + 1);
   const __m128i c = _mm_loadu_si128(from + 2);

@@ -12,13 +12,13 @@ namespace shardwire::perf {
 
 namespace {
 
-using Three = std::array<double, 3>;  // latency, seconds for each run, seconds for each byte
+using Three = std::array<double, 3>;  // latency, seconds per run, seconds per byte
 
 Three terms_of(const CostSample& sample) {
   return {1, static_cast<double>(sample.runs), static_cast<double>(sample.bytes)};
 }
 
-// Least squares over the parts that `used` names, the others 0; empty where the samples do not tell them apart.
+// Least squares over the parts that `used` selects, with the others 0; empty if the samples do not determine them.
 std::optional<Three> solve(std::span<const CostSample> samples, const std::array<bool, 3>& used) {
   std::array<std::array<double, 4>, 3> rows{};  // normal equations, right-hand side last
   for (const CostSample& sample : samples) {
@@ -73,8 +73,8 @@ double error_of(std::span<const CostSample> samples, const Three& parts) {
 
 }  // namespace
 
-WayCost fit_cost(std::span<const CostSample> samples) {
-  // Three parts: trying every set of those that are not 0 is the exact answer. Bytes always cost something.
+MethodCost fit_cost(std::span<const CostSample> samples) {
+  // With three parts, trying every subset of nonzero parts is exact. Bytes always have a cost.
   Three best{};
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [latency, runs] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {

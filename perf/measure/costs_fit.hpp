@@ -7,15 +7,15 @@
 
 namespace shardwire::perf {
 
-/// What a move of so many bytes in so many runs took.
+/// The measured duration of a move of so many bytes in so many runs.
 struct CostSample {
   ByteCount bytes = 0;
   ByteCount runs = 0;
   double seconds = 0;
 };
 
-/// The cost that fits best, by least squares of relative errors, so that short moves count as much as long ones; no part of
-/// it is negative. Requires: at least one sample, all with bytes > 0 and seconds > 0.
-WayCost fit_cost(std::span<const CostSample> samples);
+/// The best-fitting cost by least squares of relative errors, so that short moves count as much as long ones; no part
+/// of it is negative. Requires: at least one sample, all with bytes > 0 and seconds > 0.
+MethodCost fit_cost(std::span<const CostSample> samples);
 
 }  // namespace shardwire::perf

@@ -14,6 +14,7 @@
 
 #include "memory/copier.hpp"
 #include "memory/device_copies.hpp"
+#include "memory/device_events.hpp"
 #include "memory/strided_copy.hpp"
 #include "perf/measure/private_pages.hpp"
 #include "perf/measure/row.hpp"
@@ -27,10 +28,10 @@ using OrderedJson = nlohmann::ordered_json;
 using memory::DeviceCopy;
 using memory::StridedCopy;
 
-constexpr ByteCount slots_bytes = 8u << 20;  // as a session has them
+constexpr ByteCount slots_bytes = 8u << 20;  // as in a session
 constexpr unsigned copier_threads = 2;
 
-/// Rows of a length, in memory with as long gaps between them or dense.
+/// Rows of equal length, dense or with gaps of the same length between them.
 struct Shape {
   ByteCount run_bytes = 0;
   ByteCount rows = 0;
@@ -44,7 +45,7 @@ struct Shape {
   [[nodiscard]] ByteCount bytes() const { return run_bytes * rows; }
 };
 
-/// Copies of any memory, as a session makes them.
+/// Copies between any memory, as a session makes them.
 class Queue {
  public:
   void copy(const StridedCopy& copy, const std::byte* source, std::byte* target, int source_device, int target_device) {
@@ -70,13 +71,13 @@ class Queue {
   memory::DeviceCopies queue_{copier_, [this] { woken_.release(); }, slots_bytes};
 };
 
-// Copies from or to the host are within the memory of the others.
+// Copies from or to the host fit in the memory of the others.
 DeviceTurns within(DeviceTurns turns) {
   turns.host_bytes = std::min(turns.host_bytes, turns.bytes);
   return turns;
 }
 
-struct Turn {
+struct Timing {
   std::string name;
   std::function<void()> run;  // all copies of a turn; waits
   std::vector<double> seconds{};
@@ -95,7 +96,7 @@ class Bench {
     fill(*gaps_, 1);
     fill(*dense_, 2);
     for (ByteCount at = 0; at < turns.host_bytes; at += 4096)
-      ordinary_.get()[at] = std::byte{1};  // first touch is apart
+      ordinary_.get()[at] = std::byte{1};  // the first touch is not measured
   }
 
   std::vector<OrderedJson> rows() {
@@ -105,7 +106,7 @@ class Bench {
       over_bus({run, turns_.host_bytes / run}, rows);
     }
     const Shape all{turns_.bytes, 1};
-    const std::vector<Turn> turns = measured(
+    const std::vector<Timing> turns = measured(
         {plain("cudaMemcpyAsync", all, gaps_->address(), dense_->address()), {"digest", [&] { digest(all, false); }}});
     rows.push_back(row("digest", all, turns[1], turns[0], 1));
     return rows;
@@ -119,22 +120,22 @@ class Bench {
     box.seed = seed;
     box.dims = 1;
     box.dim[0] = {memory.bytes(), 1, 1};
-    (void)stream_->fill({&box, 1});
-    await(*stream_);
+    if (memory::DeviceCheck* const values = memory::check_of(*stream_)) values->fill({&box, 1});
+    memory::wait_until_done(*stream_);
   }
 
-  [[nodiscard]] Turn by_stream(std::string name, const StridedCopy& copy, const std::byte* from, std::byte* to) {
+  [[nodiscard]] Timing by_stream(std::string name, const StridedCopy& copy, const std::byte* from, std::byte* to) {
     return {std::move(name), [this, one = DeviceCopy{copy, from, to}] {
               for (int i = 0; i < turns_.in_a_row; ++i) stream_->copy({&one, 1});
-              await(*stream_);
+              memory::wait_until_done(*stream_);
             }};
   }
-  // Long contiguous bytes are the copy engine's.
-  [[nodiscard]] Turn plain(std::string name, const Shape& shape, const std::byte* from, std::byte* to) {
+  // The copy engine copies long contiguous ranges.
+  [[nodiscard]] Timing plain(std::string name, const Shape& shape, const std::byte* from, std::byte* to) {
     return by_stream(std::move(name), Shape{shape.bytes(), 1}.copy(false, false), from, to);
   }
-  [[nodiscard]] Turn by_queue(std::string name, const StridedCopy& copy, const std::byte* from, std::byte* to,
-                              bool to_host) {
+  [[nodiscard]] Timing by_queue(std::string name, const StridedCopy& copy, const std::byte* from, std::byte* to,
+                                bool to_host) {
     const int device = turns_.device;
     return {std::move(name), [=, this] {
               for (int i = 0; i < turns_.in_a_row; ++i) {
@@ -143,10 +144,10 @@ class Bench {
             }};
   }
 
-  // In turn, after one that warms up.
-  [[nodiscard]] std::vector<Turn> measured(std::vector<Turn> turns) const {
+  // In turn, after a warm-up turn.
+  [[nodiscard]] std::vector<Timing> measured(std::vector<Timing> turns) const {
     for (int repeat = 0; repeat <= turns_.repeats; ++repeat) {
-      for (Turn& turn : turns) {
+      for (Timing& turn : turns) {
         const auto began = std::chrono::steady_clock::now();
         turn.run();
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
@@ -160,7 +161,7 @@ class Bench {
     const DeviceCopy read{shape.copy(gaps, false), gaps ? gaps_->address() : dense_->address(), nullptr};
     memory::Digest128 digest;
     for (int i = 0; i < turns_.in_a_row; ++i) stream_->digest({&read, 1}, {&digest, 1});
-    await(*stream_);
+    memory::wait_until_done(*stream_);
     return digest;
   }
 
@@ -170,23 +171,24 @@ class Bench {
       if (digest(shape, true) == digest(shape, false)) return;
       throw std::runtime_error(fmt::format("wrong bytes after {}", what(after)));
     };
-    // Unpacked are other bytes than were packed.
+    // Different bytes are unpacked than were packed.
     for (const bool pack : {true, false}) {
       const char* const name = pack ? "pack" : "unpack";
       fill(pack ? *gaps_ : *dense_, shape.run_bytes + (pack ? 0 : 1));
       const auto copy = shape.copy(pack, !pack);
       const auto* const from = pack ? gaps_->address() : dense_->address();
       auto* const to = pack ? dense_->address() : gaps_->address();
-      const Turn strided = by_stream(what(name), copy, from, to);
-      // The plain copy goes the same way, and so leaves other bytes behind than the strided one, which is the last.
-      const std::vector<Turn> turns = measured({plain("cudaMemcpyAsync", shape, from, to), strided});
+      const Timing strided = by_stream(what(name), copy, from, to);
+      // The plain copy has the same direction, so it leaves other bytes than the strided one, which therefore comes
+      // last.
+      const std::vector<Timing> turns = measured({plain("cudaMemcpyAsync", shape, from, to), strided});
       require_same(name);
       rows.push_back(row(name, shape, turns[1], turns[0], 2));
     }
   }
 
   void over_bus(const Shape& shape, std::vector<OrderedJson>& rows) {
-    const std::vector<Turn> turns =
+    const std::vector<Timing> turns =
         measured({plain("cudaMemcpyAsync to pinned memory", shape, gaps_->address(), pinned_->address()),
                   by_queue("to host", shape.copy(true, false), gaps_->address(), ordinary_.get(), true),
                   plain("cudaMemcpyAsync from pinned memory", shape, pinned_->address(), dense_->address()),
@@ -195,8 +197,8 @@ class Bench {
     rows.push_back(row("from host", shape, turns[3], turns[2], 1));
   }
 
-  /// `touched`: how often the device's memory is read or written for each byte.
-  [[nodiscard]] OrderedJson row(const char* name, const Shape& shape, const Turn& turn, const Turn& bound,
+  /// `touched`: how often the device's memory is read or written per byte.
+  [[nodiscard]] OrderedJson row(const char* name, const Shape& shape, const Timing& turn, const Timing& bound,
                                 int touched) const {
     const memory::DeviceDetails details = runtime_.details(turns_.device);
     const Spread seconds = spread_of(turn.seconds);

@@ -10,21 +10,22 @@
 
 namespace shardwire::perf {
 
-/// What copies of a device are measured with.
+/// Parameters of the copies to measure on a device.
 struct DeviceTurns {
   int device = 0;
-  ByteCount bytes = 1u << 30;         ///< of a copy, rounded down to whole runs
-  ByteCount host_bytes = 256u << 20;  ///< of one from or to the host
+  ByteCount bytes = 1u << 30;         ///< per copy, rounded down to whole runs
+  ByteCount host_bytes = 256u << 20;  ///< per copy from or to the host
   std::vector<ByteCount> runs{512, 4u << 10, 64u << 10, 512u << 10, 1u << 20};
   int repeats = 20;
   int in_a_row = 4;  ///< copies that are timed together
   std::string commit{};
 };
 
-/// Rows of copies between memory with gaps and dense memory, in the order of `runs`: on the device by a stream as sessions have it, and
-/// from and to ordinary memory of the host by way of pinned slots; beside plain copies of as many bytes that are contiguous, and pinned
-/// on the host. Then one of the digest of contiguous bytes. ../README.md says what the fields mean.
-/// Errors: as memory::DeviceRuntime; throws std::runtime_error when the bytes that have come are not right.
+/// Rows of copies between memory with gaps and dense memory, in the order of `runs`: on the device by a stream as in
+/// sessions, and from and to ordinary host memory through pinned slots. Each is compared with plain copies of as many
+/// bytes, contiguous, and pinned on the host. The last row is the digest of contiguous bytes. ../README.md describes
+/// the fields.
+/// Errors: as memory::DeviceRuntime; throws std::runtime_error if the copied bytes are wrong.
 std::vector<nlohmann::ordered_json> device_rows(memory::DeviceRuntime& runtime, const DeviceTurns& turns);
 
 }  // namespace shardwire::perf

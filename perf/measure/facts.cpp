@@ -32,9 +32,9 @@ Json to_json(const TurnFacts& turn) {
   }
   Json report = Json::array();
   each_number(turn.report, [&](ByteCount value) { report.push_back(value); });
-  Json ways = Json::array();
-  turn.report.ways.each([&](Way way, const WayReport& row) {
-    ways.push_back({to_string(way), row.bytes, row.runs, row.predicted_seconds, row.measured_seconds});
+  Json methods = Json::array();
+  turn.report.methods.each([&](Method method, const MethodReport& row) {
+    methods.push_back({to_string(method), row.bytes, row.runs, row.predicted_seconds, row.measured_seconds});
   });
   Json paths = Json::array();
   for (const PathFacts& path : turn.paths) {
@@ -42,7 +42,7 @@ Json to_json(const TurnFacts& turn) {
   }
   return {{"paths", paths},
           {"spans", spans},
-          {"ways", ways},
+          {"methods", methods},
           {"refused", turn.refused},
           {"stages", stages},
           {"report", report},
@@ -60,9 +60,9 @@ TurnFacts turn_from(const Json& json) {
   }
   std::size_t at = 0;
   each_number(turn.report, [&](ByteCount& value) { value = json.at("report").at(at++); });
-  for (const Json& row : json.at("ways")) {
-    if (const auto way = way_from(row.at(0).get<std::string>())) {
-      turn.report.ways[*way] = {row.at(1), row.at(2), row.at(3), row.at(4)};
+  for (const Json& row : json.at("methods")) {
+    if (const auto method = method_from(row.at(0).get<std::string>())) {
+      turn.report.methods[*method] = {row.at(1), row.at(2), row.at(3), row.at(4)};
     }
   }
   for (const Json& path : json.at("paths")) {

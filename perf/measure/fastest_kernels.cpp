@@ -14,7 +14,7 @@ namespace shardwire::perf {
 
 namespace {
 
-// More than the last level holds for one core, and several slices.
+// More than one core's share of the last-level cache, and several slices.
 constexpr ByteCount copied_bytes = 32u << 20;
 constexpr ByteCount run_lengths[] = {1u << 10, 16u << 10, 1u << 20};  // one of each class
 // The first copy touches the target's pages, and some of the others may be disturbed.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module libshardwire-perf-libfabric: the part of `shardwire perf` that calls fi_read itself.
+// The module libshardwire-perf-libfabric: the part of `shardwire perf` that calls fi_read directly.
 #include <poll.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +18,8 @@
 #include <utility>
 
 #include "perf/measure/read_loop.hpp"
-#include "support/descriptors.hpp"
 #include "support/module_build.hpp"
+#include "support/wake_event.hpp"
 #include "transport/libfabric/domain.hpp"
 
 namespace shardwire::perf {
@@ -40,7 +39,7 @@ constexpr std::string_view over_tcp = "tcp;ofi_rxm";
 constexpr std::size_t serving_entries = 64;  // nothing that is waited for ends there
 constexpr std::size_t max_name_bytes = 1024;
 
-// Before the name of the endpoint that serves, and what the domain calls its protocol.
+// Followed by the name of the serving endpoint, and the domain's protocol.
 struct PeerRecord {
   std::uint64_t memory_bytes = 0;
   std::uint64_t begin = 0;
@@ -53,7 +52,7 @@ void append(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
   out.insert(out.end(), first, first + bytes);
 }
 
-// The one that the transport libfabric of a session would take.
+// The provider that the transport libfabric of a session would use.
 Provider found_provider(bool tcp) {
   Provider found = transport::libfabric::find_provider(transport::Asked::by_name);
   if (!found.info) throw Error(ErrorCode::unsupported, transport::libfabric::library_version() + ": " + found.why_not);
@@ -64,7 +63,7 @@ Provider found_provider(bool tcp) {
   return found;
 }
 
-// Until one of the queues has something, or `descriptor` has. Returns at once where that cannot be told.
+// Waits until one of the queues has an entry or `descriptor` is readable. Returns at once if this cannot be detected.
 void sleep_on(const Domain& domain, std::span<const OpenEndpoint* const> endpoints, int descriptor) {
   std::vector<fid*> queues;
   std::vector<pollfd> waited;
@@ -80,14 +79,14 @@ void sleep_on(const Domain& domain, std::span<const OpenEndpoint* const> endpoin
   if (domain.arm(queues)) ::poll(waited.data(), waited.size(), -1);
 }
 
-// What must not be closed while it reads is left as it is: nobody polls it any more.
+// Keeps an endpoint that must not be closed while it reads: it is no longer polled.
 void leave_behind(OpenEndpoint opened) {
   static auto& left = *new std::vector<OpenEndpoint>;
   left.push_back(std::move(opened));
 }
 
-// A peer, and the list that is read from it now. It has an endpoint for itself, since libfabric bounds by endpoints what is
-// under way.
+// A peer, and the list being read from it. It has its own endpoint, since libfabric limits operations under way per
+// endpoint.
 class Peer {
  public:
   Peer(Domain& domain, std::span<const std::byte> address);
@@ -96,10 +95,11 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   void begin(const ReadList& list);
-  /// Whether anything has moved.
+  /// Returns whether anything advanced.
   bool advance();
   [[nodiscard]] bool done() const { return next_ == list_->ranges.size() && idle(); }
-  /// Nothing tells when it goes on: a first read is refused until there is a connection, which only looking advances.
+  /// No descriptor reports when to continue: a first read is refused until there is a connection, which only polling
+  /// advances.
   [[nodiscard]] bool must_be_looked_at() const { return idle(); }
   [[nodiscard]] const OpenEndpoint& opened() const { return opened_; }
 
@@ -113,12 +113,12 @@ class Peer {
   PeerRecord record_;
   std::vector<fi_context2> operations_;  // libfabric writes into them
   std::vector<fi_context2*> free_;
-  std::shared_ptr<const ProviderRegistration> target_;  // owner: this; null where libfabric asks for none
+  std::shared_ptr<const ProviderRegistration> target_;  // owner: this; null if libfabric requires none
   OpenEndpoint opened_;
   fi_addr_t address_ = FI_ADDR_UNSPEC;
   const ReadList* list_ = nullptr;
-  std::size_t next_ = 0;          // range
-  std::size_t posted_bytes_ = 0;  // of it
+  std::size_t next_ = 0;          // index of the range
+  std::size_t posted_bytes_ = 0;  // of this range
 };
 
 Peer::Peer(Domain& domain, std::span<const std::byte> address)
@@ -157,7 +157,7 @@ void Peer::begin(const ReadList& list) {
   if (!list.ranges.empty() && domain_.rules().local_registration) register_target();
 }
 
-// All that the list reads into, and what lies between.
+// Registers the range from the first to the last target of the list, including the gaps.
 void Peer::register_target() {
   std::byte* first = list_->ranges.front().into.data();
   std::byte* last = first;
@@ -177,7 +177,7 @@ bool Peer::advance() {
   return completed || posted;
 }
 
-// False: not now.
+// False: cannot be posted now.
 bool Peer::post() {
   const ReadList::Range& range = list_->ranges[next_];
   const std::size_t bytes = std::min<std::size_t>(range.into.size() - posted_bytes_,
@@ -213,7 +213,7 @@ bool Peer::complete() {
   return count > 0;
 }
 
-// One thread and one domain per side, so that the two do not wait for each other's locks.
+// One thread and one domain per side, so that the sides do not wait for each other's locks.
 class FiReadLoop final : public ReadLoop {
  public:
   explicit FiReadLoop(bool tcp) : serving_domain_(found_provider(tcp)), reading_domain_(found_provider(tcp)) {}
@@ -236,7 +236,7 @@ class FiReadLoop final : public ReadLoop {
   OpenEndpoint serving_ = serving_domain_.open_endpoint(serving_entries);
   std::shared_ptr<const ProviderRegistration> exposed_;  // owner: this
   std::vector<std::unique_ptr<Peer>> peers_;
-  support::Descriptor wake_{::eventfd(0, EFD_CLOEXEC)};
+  support::WakeEvent wake_;
   std::atomic<bool> stop_ = false;
   std::thread server_;
 };
@@ -244,8 +244,7 @@ class FiReadLoop final : public ReadLoop {
 FiReadLoop::~FiReadLoop() {
   if (!server_.joinable()) return;
   stop_ = true;
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof(one));
+  wake_.signal();
   server_.join();
 }
 
@@ -258,7 +257,6 @@ std::vector<std::byte> FiReadLoop::name() const {
 }
 
 std::vector<std::byte> FiReadLoop::expose(std::span<std::byte> memory) {
-  if (!wake_) throw Error(ErrorCode::out_of_resources, "cannot make a descriptor for events (eventfd)");
   PeerRecord record{.memory_bytes = memory.size()};
   if (!memory.empty()) {
     exposed_ = serving_domain_.register_memory(transport::host_memory(memory), FI_REMOTE_READ, serving_.endpoint.get());
@@ -279,8 +277,8 @@ std::vector<std::byte> FiReadLoop::expose(std::span<std::byte> memory) {
   return out;
 }
 
-// Connections are made by both sides, and providers of software have reads answered by who is read. What ends here is no
-// operation of ours: connections that have failed.
+// Both sides must progress to connect, and software providers need the serving side to answer reads. The only
+// completions here are failed connections.
 void FiReadLoop::serve() {
   const std::array all{static_cast<const OpenEndpoint*>(&serving_)};
   std::array<fi_cq_entry, serving_entries> entries;
@@ -292,7 +290,7 @@ void FiReadLoop::serve() {
       (void)fi_cq_readerr(serving_.queue.get(), &error, 0);
       continue;
     }
-    sleep_on(serving_domain_, all, wake_.get());
+    sleep_on(serving_domain_, all, wake_.descriptor());
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module libshardwire-perf-ucx-get: the part of `shardwire perf` that calls ucp_get_nbx itself.
+// The module libshardwire-perf-ucx-get: the part of `shardwire perf` that calls ucp_get_nbx directly.
 #include <sched.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
 constexpr const char* hardware = "ib";
 
-// Before its key, if it has any memory, and its worker's address.
+// Followed by its key, if it has any memory, and its worker's address.
 struct PeerRecord {
   std::uint64_t begin = 0;
   std::uint64_t key_bytes = 0;
@@ -36,7 +36,7 @@ struct KeyDeleter {
 };
 using KeyHandle = std::unique_ptr<ucp_rkey, KeyDeleter>;
 
-// A peer, and the list that is read from it now.
+// A peer, and the list being read from it.
 struct Peer {
   ucp_ep* endpoint = nullptr;
   KeyHandle key;
@@ -54,8 +54,8 @@ void on_read(void* request, ucs_status_t status, void* user_data) noexcept {
   ucp_request_free(request);
 }
 
-// One thread per side, since not every UCX is built for more: who serves has a context of its own, as a session does. It may
-// be written to as well, since only so does UCX emulate reads, where there is no hardware.
+// One thread per side, since not every UCX build supports more: the serving side has its own context, as in a session.
+// It is also writable by peers, because only then does UCX emulate reads without hardware.
 class UcxReadLoop final : public ReadLoop {
  public:
   explicit UcxReadLoop(bool tcp) : serving_(tcp, features, hardware), reading_(tcp, features, hardware) {}
@@ -81,7 +81,7 @@ class UcxReadLoop final : public ReadLoop {
 
 UcxReadLoop::~UcxReadLoop() {
   for (const auto& peer : peers_) peer->key.reset();
-  reading_.close_endpoints();  // while there are peers for UCX to tell
+  reading_.close_endpoints();  // while the peers that UCX calls back for exist
   if (server_.joinable()) {
     stop_ = true;
     ucp_worker_signal(serving_.worker());
@@ -116,7 +116,7 @@ std::vector<std::byte> UcxReadLoop::expose(std::span<std::byte> memory) {
   return out;
 }
 
-// Connections are made by both sides, whatever reads afterwards.
+// Both sides must progress to connect, whichever reads afterwards.
 void UcxReadLoop::serve() {
   while (!stop_) {
     while (ucp_worker_progress(serving_.worker()) != 0) {
@@ -153,7 +153,7 @@ void UcxReadLoop::post(Peer& peer) {
   const ucs_status_ptr_t request = ucp_get_nbx(peer.endpoint, range.into.data(), range.into.size(),
                                                peer.begin + range.offset_bytes, peer.key.get(), &params);
   if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "read a peer's memory");
-  if (UCS_PTR_IS_PTR(request)) ++peer.under_way;  // what ends at once is not called back for
+  if (UCS_PTR_IS_PTR(request)) ++peer.under_way;  // an operation that ends at once gets no callback
 }
 
 void UcxReadLoop::read(std::span<const ReadList> lists, Idle idle) {

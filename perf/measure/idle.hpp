@@ -3,10 +3,10 @@
 
 namespace shardwire::perf {
 
-/// What an end of a plain loop does while there is no progress.
+/// How an end of a plain loop waits while there is no progress.
 enum class Idle {
-  yield,  ///< lets others have the core, then looks again
-  sleep,  ///< until its library has something
+  yield,  ///< gives up the core, then polls again
+  sleep,  ///< until its library has an event
 };
 
 }  // namespace shardwire::perf

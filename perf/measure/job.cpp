@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::chrono::seconds farewell{10};
 
-// A folder that goes with this object.
+// A folder that is removed with this object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -41,7 +41,7 @@ class TemporaryFolder {
   MpiFolder folder_;
 };
 
-// How member 0 hands over what all found out: a file without a name, which outlives the child that writes it.
+// How member 0 returns all results: an anonymous file, which outlives the child that writes it.
 class Handover {
  public:
   Handover() : file_(::memfd_create("shardwire-perf", 0)) {
@@ -92,7 +92,7 @@ void be_member(const Setup& setup, Bootstrap bootstrap, Barrier& barrier, const 
   leave(session);
 }
 
-// All members as threads: when one fails, the whole process has.
+// All members as threads: if one fails, the whole process fails.
 void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& barrier, const Handover& handover) {
   std::vector<std::jthread> threads;
   for (int member = 0; member < bootstrap.world_size; ++member) {
@@ -124,7 +124,7 @@ void be_all_members(const Setup& setup, const Bootstrap& bootstrap, Barrier& bar
   std::vector<char*> raw;
   for (std::string& word : words) raw.push_back(word.data());
   raw.push_back(nullptr);
-  ::dup2(STDERR_FILENO, STDOUT_FILENO);  // rows alone go to standard output
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);  // standard output carries only rows
   std::signal(SIGPIPE, SIG_DFL);
   ::execvp(raw.front(), raw.data());
   throw std::system_error(errno, std::generic_category(), "start mpirun");

@@ -12,7 +12,7 @@
 
 namespace shardwire::perf {
 
-/// What a run found out.
+/// The results of a run.
 struct Outcome {
   std::vector<MemberFacts> members;
   std::optional<MpiFacts> mpi;
@@ -20,11 +20,11 @@ struct Outcome {
 };
 
 /// Runs all members on this host: a process each, or threads of one process over loopback. `mpi_program`: see
-/// mpi_program.cpp; used where the setup says so. `watch`: see run_children.
-/// Requires: this process has one thread and has not called UCX. Errors: throws when anybody failed.
+/// mpi_program.cpp; used if the setup requests it. `watch`: see run_children.
+/// Requires: this process has one thread and has not called UCX. Errors: throws if any member failed.
 Outcome run_here(const Setup& setup, const Bootstrap& bootstrap, const std::string& mpi_program, const Watch& watch);
 
-/// Takes part as one member of a job that a launcher has started. Empty but on member 0. Errors: throws.
+/// Takes part as one member of a job that a launcher has started. Empty except on member 0. Errors: throws.
 std::optional<Outcome> run_launched(const Setup& setup, const Bootstrap& bootstrap);
 
 }  // namespace shardwire::perf

@@ -9,14 +9,14 @@
 
 namespace shardwire::perf {
 
-/// Where all members wait for one another between turns.
+/// A barrier of all members between turns.
 class Meeting {
  public:
   virtual ~Meeting() = default;
   virtual void meet() = 0;
 };
 
-/// In memory that they share: no traffic on any fabric, so nothing that is measured is disturbed.
+/// In shared memory: no traffic on any fabric, so measurements are not disturbed.
 class BarrierMeeting : public Meeting {
  public:
   explicit BarrierMeeting(Barrier& barrier) : barrier_(barrier) {}

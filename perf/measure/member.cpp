@@ -51,7 +51,7 @@ std::string_view text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What is restored to be measured beside, in the memory of the state itself: contiguous_case().
+// The contiguous reference restore, in the memory of the state itself: contiguous_case().
 struct Contiguous {
   Contiguous(const Setup& setup, const Case& original, int member)
       : job(contiguous_case(setup, original)),
@@ -105,7 +105,7 @@ class Contest {
 
   MeasurementFacts run() {
     held_.fill(held_block_);
-    // First touch is apart from what is measured.
+    // The first touch is not measured.
     if (!wanted_block_.on_device() && !wanted_block_.bytes().empty()) {
       std::memset(wanted_block_.bytes().data(), 1, wanted_block_.bytes().size());
     }
@@ -123,14 +123,15 @@ class Contest {
     agree("published", "");
     for (std::size_t repeat = 0; repeat < repeats(); ++repeat) {
       for (std::size_t turn = 0; turn < turns_.size(); ++turn) timed(turn, repeat);
-      if (repeat == 0) agree_on_ways();
+      if (repeat == 0) agree_on_methods();
     }
     meet();
     loop_.reset();
     nccl_.reset();
     spare_.reset();
     for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
-      // Restores are last, so all have read what it serves; its buffers are no memory of theirs.
+      // Restores come last, so all members have finished reading from it; its buffers do not count as the restore's
+      // memory.
       if (turns_[turn].kind == Turn::Kind::restore) reads_.clear();
       verify(turn);
     }
@@ -156,7 +157,7 @@ class Contest {
     last_ = &unused_;
   }
 
-  // What every member has to say, by member; also a meeting.
+  // Exchanges a text of every member; returns them by member. Also a meeting.
   std::vector<Bytes> agree(std::string_view about, std::string_view mine) {
     return session_.gather(fmt::format("{} {}", name_, about), bytes_of(mine), setup_.deadline);
   }
@@ -190,7 +191,7 @@ class Contest {
       case Turn::Kind::nccl:
         nccl_->exchange(nccl_order_, held_block_.device_address(), wanted_block_.device_address());
         return;
-      case Turn::Kind::mpi: return;  // others move now
+      case Turn::Kind::mpi: return;  // other processes move now
       case Turn::Kind::reference: refer(turn, repeat); return;
       case Turn::Kind::restore:
         if (facts_.turns[turn].refused.empty()) restore(turn, repeat);
@@ -210,22 +211,22 @@ class Contest {
     options.staging_bytes = std::max<ByteCount>(1, setup_.staging_bytes / 2);  // the other half serves readers
     options.ingress_bytes_per_second = setup_.rate_bytes_per_second;
     options.verify = setup_.verify;
-    options.discovery_grace = Duration::zero();  // all that will publish have, since the members met
+    options.discovery_grace = Duration::zero();  // all publishers have published, since the members met
     return options;
   }
 
   static Catalog nothing(const CaseSide& side) { return {Rank{0}, side.ranks}; }
-  // Whether this member has something to do in a restore; all exchange.
+  // Whether this member moves anything in a restore; in an exchange all do.
   [[nodiscard]] bool moves(const std::optional<Catalog>& catalog) const { return catalog || setup_.exchange; }
 
-  // Of what this member wants, if anything.
+  // Moves what this member wants, if anything.
   RestoreReport move(const std::optional<Catalog>& catalog, const RestoreOptions& options) {
     if (setup_.exchange) {
       const ExchangeOptions exchange{.deadline = options.deadline,
                                      .staging_bytes = options.staging_bytes,
                                      .verify = options.verify,
                                      .ingress_bytes_per_second = options.ingress_bytes_per_second,
-                                     .way = options.way};
+                                     .method = options.method};
       return session_.exchange(*held_catalog_, catalog ? *catalog : nothing(measurement_.job.target), exchange).report;
     }
     Restore restore = session_.restore(*catalog, options);
@@ -233,7 +234,7 @@ class Contest {
     return restore.report();
   }
 
-  // As the restore that is measured, but for one thing.
+  // Like the measured restore, with one difference.
   void refer(std::size_t turn, std::size_t repeat) {
     const bool contiguous = turns_[turn].against == Against::contiguous;
     const std::optional<Catalog>& catalog = contiguous ? contiguous_->catalog : catalog_;
@@ -241,28 +242,28 @@ class Contest {
     RestoreOptions options = restore_options();
     if (contiguous) options.from = contiguous_name();
     if (turns_[turn].against == Against::unverified) options.verify = Verify::none;
-    options.way = measurement_.ways.front();
+    options.method = measurement_.methods.front();
     facts_.turns[turn].stages[repeat] = move(catalog, options).seconds;
   }
 
   void restore(std::size_t turn, std::size_t repeat) {
     if (!moves(catalog_)) return;
     TurnFacts& facts = facts_.turns[turn];
-    const auto& way = measurement_.ways[turns_[turn].index];
+    const auto& method = measurement_.methods[turns_[turn].index];
     RestoreOptions options = restore_options();
-    options.way = way;
+    options.method = method;
     try {
       facts.report = move(catalog_, options);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported || !way || repeat > 0) throw;
+      if (error.code() != ErrorCode::unsupported || !method || repeat > 0) throw;
       facts.refused = error.what();
       return;
     }
     const RestoreReport& report = facts.report;
     if (repeat < repeats()) facts.stages[repeat] = report.seconds;  // the one after the last is not timed
     facts.paths = paths_of(report);
-    if (way && report.moved > 0 && report.ways[*way].bytes == 0) {
-      facts.refused = "the restore did not go that way";
+    if (method && report.moved > 0 && report.methods[*method].bytes == 0) {
+      facts.refused = "the restore did not use that method";
     }
   }
 
@@ -275,11 +276,11 @@ class Contest {
     return paths;
   }
 
-  // A way is out when one member cannot go it.
-  void agree_on_ways() {
+  // A method is excluded if one member cannot use it.
+  void agree_on_methods() {
     nlohmann::json mine = nlohmann::json::array();
     for (const TurnFacts& turn : facts_.turns) mine.push_back(turn.refused);
-    for (const Bytes& bytes : agree("ways", mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))) {
+    for (const Bytes& bytes : agree("methods", mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))) {
       const auto theirs = nlohmann::json::parse(text_of(bytes));
       for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
         if (facts_.turns[turn].refused.empty()) facts_.turns[turn].refused = theirs.at(turn).get<std::string>();
@@ -287,7 +288,7 @@ class Contest {
     }
   }
 
-  // Once more, without a clock: the elements, and the memory that it took.
+  // Once more, untimed: checks the elements, and measures the memory used.
   void verify(std::size_t turn) {
     TurnFacts& facts = facts_.turns[turn];
     if (!is_checked(turns_[turn])) return;
@@ -303,7 +304,7 @@ class Contest {
       const MemoryWatch watch;
       if (facts.refused.empty()) restore(turn, repeats());
       meet();
-      // What the driver of a device takes of the host is not ours to bound.
+      // A device driver's use of host memory is outside our control.
       if (role_.alone && setup_.memory == MemoryKind::host) facts.memory = memory_of(watch.peak());
     }
     if (facts.refused.empty()) facts.elements = check();
@@ -324,7 +325,7 @@ class Contest {
     return facts;
   }
 
-  // Memory to copy or send from for members that hold less than that takes.
+  // Memory to copy or send from, for members that hold less than that requires.
   void make_spare() {
     std::size_t bytes = held_.payload().empty() ? wanted_.payload().size() : 0;
     const bool tags = setup_.has(Against::ucx);
@@ -336,7 +337,7 @@ class Contest {
     if (!spare_->on_device()) std::memset(spare_->bytes().data(), 1, bytes);
   }
 
-  // Members that this one sends to in the loop of tagged messages, with the bytes that each wants.
+  // Members to which this one sends in the loop of tagged messages, with the bytes that each wants.
   [[nodiscard]] std::vector<std::pair<int, std::size_t>> tag_targets() const {
     const Case& job = measurement_.job;
     std::vector<std::pair<int, std::size_t>> out;
@@ -402,8 +403,8 @@ class Contest {
   std::optional<Contiguous> contiguous_;
   StateBlock held_block_;
   StateBlock wanted_block_;
-  std::optional<Catalog> catalog_;       // of wanted_; as a trainer does, it is made once
-  std::optional<Catalog> held_catalog_;  // of exchanges
+  std::optional<Catalog> catalog_;       // of wanted_; created once, as in a trainer
+  std::optional<Catalog> held_catalog_;  // for exchanges
   std::optional<StateBlock> spare_;
   std::unique_ptr<TagLoop> loop_;
   std::vector<TagLoop::Send> sends_;
@@ -426,7 +427,7 @@ DeviceFacts device_of(const Setup& setup, int device) {
           details.memory_bytes_per_second};
 }
 
-// Of what moves device memory in rounds.
+// Of the collective that moves device memory in rounds.
 std::string collective_version() {
   for (const transport::CollectiveTransport& one : transport::registered_collectives()) {
     if (one.memory == MemoryKind::cuda) return fmt::format("{} {}", one.name, one.domain());

@@ -7,17 +7,17 @@
 
 namespace shardwire::perf {
 
-/// How one member takes part.
+/// The role of one member.
 struct MemberRole {
   int member = 0;
-  bool alone = true;  ///< in its process: what the process uses is what the member uses
+  bool alone = true;  ///< in its process: the process's usage is the member's usage
 };
 
-/// Joins as the setup says.
+/// Joins with the options of the setup.
 Session join(const Setup& setup, Bootstrap bootstrap);
 
-/// Takes all turns of all measurements. All members call it. Returns what every member found out, by member, on member 0,
-/// and nothing on the others. Errors: throws; the others have to be ended then, they would wait.
+/// Takes all turns of all measurements. All members call it. Returns the results of every member, by member, on member
+/// 0, and nothing on the others. Errors: throws; the caller must then end the other members, which would wait.
 std::vector<MemberFacts> take_turns(const Setup& setup, Session& session, Meeting& meeting, MemberRole role);
 
 }  // namespace shardwire::perf

@@ -37,10 +37,10 @@ bool lies_in_shared_mapping(const void* data) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     unsigned long first = 0;
-    unsigned long past = 0;
+    unsigned long end = 0;
     char access[5] = "";
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &first, &past, access) != 3) continue;
-    if (wanted >= first && wanted < past) return access[3] == 's';
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &first, &end, access) != 3) continue;
+    if (wanted >= first && wanted < end) return access[3] == 's';
   }
   return false;
 }

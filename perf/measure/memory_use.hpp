@@ -8,7 +8,7 @@
 
 namespace shardwire::perf {
 
-/// Watches how much memory this process has while it lives. Costs some processor time: not while a clock runs.
+/// Samples the memory of this process during its lifetime. Costs some processor time: do not use it while a clock runs.
 class MemoryWatch {
  public:
   MemoryWatch();
@@ -30,7 +30,7 @@ class MemoryWatch {
   std::jthread thread_;
 };
 
-/// True when `data` lies in a mapping that other processes can share; its pages are then no anonymous ones.
+/// True if `data` lies in a mapping that other processes can share; its pages are then not anonymous.
 bool lies_in_shared_mapping(const void* data);
 
 }  // namespace shardwire::perf

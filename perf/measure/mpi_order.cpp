@@ -33,7 +33,8 @@ void write_order(const MpiFolder& folder, const Setup& setup) {
   for (const Measurement& measurement : setup.measurements) {
     Json against = Json::array();
     for (const Against one : measurement.against) against.push_back(static_cast<int>(one));
-    measurements.push_back({{"case", measurement.case_text}, {"ways", measurement.ways.size()}, {"against", against}});
+    measurements.push_back(
+        {{"case", measurement.case_text}, {"methods", measurement.methods.size()}, {"against", against}});
   }
   write(folder.order(),
         {{"measurements", measurements}, {"disjoint", setup.disjoint}, {"repeats", setup.repeats}, {"tcp", setup.tcp}});
@@ -49,7 +50,7 @@ Setup read_order(const MpiFolder& folder) {
     Measurement& measurement = setup.measurements.emplace_back();
     measurement.case_text = one.at("case");
     measurement.job = parse_case(measurement.case_text);
-    measurement.ways.resize(one.at("ways"));
+    measurement.methods.resize(one.at("methods"));
     for (const Json& against : one.at("against")) {
       measurement.against.push_back(static_cast<Against>(against.get<int>()));
     }

@@ -9,7 +9,7 @@
 
 namespace shardwire::perf {
 
-/// What the MPI program has to know, in files of one folder: what to do before, what it found out after.
+/// Input and output of the MPI program, as files of one folder: its order, and its results.
 struct MpiFolder {
   std::string path;
 
@@ -20,12 +20,12 @@ struct MpiFolder {
 
 /// Errors: throws std::runtime_error.
 void write_order(const MpiFolder& folder, const Setup& setup);
-/// Only what concerns the MPI program. Errors: throws.
+/// Only the part for the MPI program. Errors: throws.
 Setup read_order(const MpiFolder& folder);
 
 struct MpiFacts {
   std::string version;    ///< of the library
-  std::string transport;  ///< how it was told, and left, to move bytes: the single-copy mechanism by name
+  std::string transport;  ///< how it moves bytes, set or by default: the single-copy mechanism by name
   std::vector<MemberFacts> members;
 };
 void write_facts(const MpiFolder& folder, const MpiFacts& facts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `shardwire perf --against mpi` starts by mpirun: the same cases as one MPI_Alltoallw each, turn by turn with the
-// command's own processes. A program of its own, so that the command needs no MPI.
+// The program that `shardwire perf --against mpi` starts by mpirun: the same cases as one MPI_Alltoallw each, turn by
+// turn with the command's own processes. A separate program, so that the command needs no MPI.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -76,7 +76,7 @@ std::string named_variable(const char* name) {
   return found;
 }
 
-// The same turns as Contest in member.cpp takes, with nothing to do in those of others.
+// The same turns as Contest in member.cpp, idle in turns of other references.
 MeasurementFacts take_turns(const Setup& setup, const Measurement& measurement, int me, Barrier& barrier) {
   StateMemory held(measurement.job.source, source_of(setup, measurement.job, me));
   StateMemory wanted(measurement.job.target, target_of(setup, measurement.job, me));

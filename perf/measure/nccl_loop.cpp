@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "memory/device.hpp"
+#include "memory/device_events.hpp"
 #include "perf/measure/state_block.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/plan.hpp"
@@ -48,7 +49,7 @@ class Loop final : public NcclLoop {
   ~Loop() override {
     try {
       runtime_->on_device(device_, [&] { api_.destroy(communicator_); });
-    } catch (const Error&) {  // of a device that has failed nothing can be given back
+    } catch (const Error&) {  // nothing on a failed device can be freed
       communicator_ = nullptr;
     }
   }
@@ -63,7 +64,7 @@ class Loop final : public NcclLoop {
     if (!order.sends.empty() || !order.receives.empty()) {
       runtime_->on_device(device_, [&] { post(order, held, wanted); });
     }
-    await(*stream_);
+    memory::wait_until_done(*stream_);
   }
 
  private:
@@ -79,13 +80,13 @@ class Loop final : public NcclLoop {
       keep(api_.receive(wanted + one.at, static_cast<std::size_t>(one.bytes), type_of_bytes, one.member, communicator_,
                         stream_->native()));
     }
-    const int ended = api_.group_end();  // also after an error: it would stay open
+    const int ended = api_.group_end();  // also after an error: the group would stay open
     check(api_, failed, "ncclSend or ncclRecv");
     check(api_, ended, "ncclGroupEnd");
   }
 
   const Api& api_;
-  std::shared_ptr<memory::DeviceRuntime> runtime_;  // owners: this process and who works with it
+  std::shared_ptr<memory::DeviceRuntime> runtime_;  // owners: this process and its users
   int device_;
   std::unique_ptr<memory::DeviceStream> stream_;
   Communicator* communicator_ = nullptr;
@@ -103,7 +104,7 @@ NcclOrder nccl_order_of(const Setup& setup, const Case& job, int member, ByteCou
     const int from = to_int(flow.source);  // source ranks are the first members
     const int to = member_of_target(setup, job, flow.target);
     if (from == member && to != member) {
-      if (sent + flow.bytes > held_bytes) sent = 0;  // several may be sent the same
+      if (sent + flow.bytes > held_bytes) sent = 0;  // several may be sent the same bytes
       order.sends.push_back({to, sent, flow.bytes});
       sent += flow.bytes;
     }

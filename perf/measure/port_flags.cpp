@@ -30,7 +30,7 @@ void flag_ports(const std::vector<PortDetails>& ports, std::vector<Flag>& flags)
     }
     if (!port.has_gid) {
       flags.push_back({"GID", port.name(),
-                       "has no address in its GID table, so nobody reaches it; over Ethernet it takes one "
+                       "has no address in its GID table, so no peer reaches it; over Ethernet it takes one "
                        "from an address of its interface"});
     }
     double fastest = 0;

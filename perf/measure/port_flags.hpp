@@ -9,15 +9,15 @@
 
 namespace shardwire::perf {
 
-/// Something that is wrong with a host, or slower than it need be.
+/// A fault or an avoidable slowness of a host.
 struct Flag {
   std::string about;    ///< "port", "locked memory", ..
   std::string subject;  ///< e.g. "mlx5_0:1"
-  std::string says;     ///< of the subject, and what to do
+  std::string says;     ///< the finding, and what to do
 };
 
-/// Of RDMA; none where the kernel has no device. `pinnable`: see transport::pinnable_bytes(). `needed`: memory that a process of
-/// a job is read from and reads into; none: of a job that is not known. `root` is put before /dev and /sys.
+/// Flags about RDMA; none if the kernel has no device. `pinnable`: see transport::pinnable_bytes(). `needed`: memory
+/// that a process of a job is read from and reads into; empty: unknown job. `root` is a prefix for /dev and /sys.
 std::vector<Flag> find_flags(const std::optional<ByteCount>& pinnable, const std::optional<ByteCount>& needed = {},
                              const std::string& root = {});
 

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/boot_id.hpp"
+
 namespace shardwire::perf {
 namespace {
 
@@ -44,7 +46,7 @@ bool any_gid(const fs::path& folder) {
   });
 }
 
-// Its words: letters, digits and what names of devices and ports have beside them.
+// Its words: letters, digits and the other characters of device and port names.
 std::vector<std::string_view> words_of(std::string_view text) {
   const auto belongs = [](char one) {
     return std::isalnum(static_cast<unsigned char>(one)) != 0 ||
@@ -65,12 +67,12 @@ struct Carrier {
   double bytes_per_second = 0;
 };
 
-// What carriers may name, read once.
+// Names that carriers may contain, read once.
 struct Names {
   explicit Names(const std::string& root)
       : ports(port_details(root)), interface_folder(root + "/sys/class/net"), interfaces(entries(interface_folder)) {}
 
-  // A device that is named without a port has one.
+  // A device that is named without a port has one port.
   [[nodiscard]] Carrier find(std::string_view carrier) const {
     const std::vector<std::string_view> words = words_of(carrier);
     const auto named = [&](std::string_view name) { return std::ranges::find(words, name) != words.end(); };
@@ -80,7 +82,7 @@ struct Names {
     for (const std::string& name : interfaces) {
       if (!named(name)) continue;
       const double megabits =
-          std::atof(first_line(interface_folder / name / "speed").c_str());  // -1: it does not know either
+          std::atof(first_line(interface_folder / name / "speed").c_str());  // -1: the kernel does not know it either
       return {name, std::max(0.0, megabits) * bits_of_megabit / bits_of_byte};
     }
     return {};
@@ -119,7 +121,7 @@ std::string port_of(std::string_view carrier, const std::string& root) {
 
 std::string_view moving_carrier(const PeerReport& peer) {
   const std::string_view carrier = peer.carrier;
-  const bool reads = peer.path.ends_with("/read") || peer.path.ends_with("/over_read");
+  const bool reads = peer.path.ends_with("/read") || peer.path.ends_with("/sieved_read");
   const std::size_t at = carrier.find(reading_port);
   if (at == std::string_view::npos) return carrier;
   return reads ? carrier.substr(at) : carrier.substr(0, at);
@@ -127,7 +129,7 @@ std::string_view moving_carrier(const PeerReport& peer) {
 
 std::string domain_of_ports() {
   std::error_code none;
-  return first_line("/proc/sys/kernel/random/boot_id") + "/" + fs::read_symlink("/proc/self/ns/net", none).string();
+  return support::boot_id() + "/" + fs::read_symlink("/proc/self/ns/net", none).string();
 }
 
 std::vector<PortBytes> port_bytes(std::span<const PeerReport> peers, const std::string& root) {

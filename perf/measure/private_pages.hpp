@@ -8,7 +8,7 @@
 
 namespace shardwire::perf {
 
-/// Zeroed memory as a trainer would have it: of this process alone. None for 0 bytes. Errors: throws std::bad_alloc.
+/// Zeroed memory as in a trainer: private to this process. None for 0 bytes. Errors: throws std::bad_alloc.
 std::shared_ptr<std::byte> private_pages(ByteCount bytes);
 
 }  // namespace shardwire::perf

@@ -27,7 +27,7 @@ namespace {
 }
 
 [[noreturn]] void be_child(const Child& child, pid_t parent) {
-  // Nobody is left behind when the parent is killed; it may have been before this call.
+  // The child is killed if the parent dies; the parent may have died before this call.
   ::prctl(PR_SET_PDEATHSIG, child.end_signal);
   if (::getppid() != parent) ::_exit(1);
   int code = 0;
@@ -42,14 +42,14 @@ namespace {
 }
 
 struct Running {
-  pid_t pid = 0;  // 0: waited for
+  pid_t pid = 0;  // 0: already waited for
   const Child* child = nullptr;
 };
 
 constexpr auto interval = std::chrono::milliseconds(20);
 constexpr auto grace = std::chrono::seconds(5);  // for those that have children of their own to end
 
-// Ends what is left.
+// Ends the remaining children.
 struct EndOnExit {
   std::vector<Running> all;
   const Watch& watch;
@@ -126,7 +126,7 @@ std::shared_ptr<void> shared_file_pages(const std::string& path, std::size_t byt
 void run_children(const std::vector<Child>& children, std::chrono::seconds deadline, const Watch& watch) {
   const auto end = std::chrono::steady_clock::now() + deadline;
   const pid_t parent = ::getpid();
-  std::fflush(nullptr);  // else every child would print it again
+  std::fflush(nullptr);  // otherwise every child would print it again
   EndOnExit running{{}, watch};
   for (const Child& child : children) {
     const pid_t pid = ::fork();

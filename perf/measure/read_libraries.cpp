@@ -12,7 +12,7 @@
 namespace shardwire::perf {
 namespace {
 
-// A further library is a line here, its name in Against, and a file like get_module.cpp.
+// Another library needs a line here, its name in Against, and a file like get_module.cpp.
 struct Library {
   Against against;
   bool built;

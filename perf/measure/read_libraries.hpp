@@ -8,10 +8,10 @@ namespace shardwire::perf {
 
 /// Whether this is a loop of reads.
 bool is_read_loop(Against against);
-/// It may open devices. These require is_read_loop(against). Errors: throws Error{unsupported} where this build has none, or the
-/// library finds nothing to use here, and what else the library says.
+/// May open devices. Requires: is_read_loop(against). Errors: throws Error{unsupported} if this build has none, or if
+/// the library finds no usable device, and the library's other errors.
 std::unique_ptr<ReadLoop> open_read_loop(Against against, bool tcp);
-/// Of the library as loaded. Errors: as open_read_loop().
+/// Version of the loaded library. Errors: as open_read_loop().
 std::string read_loop_version(Against against);
 
 }  // namespace shardwire::perf

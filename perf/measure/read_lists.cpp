@@ -8,7 +8,7 @@
 namespace shardwire::perf {
 namespace {
 
-// A restore reads no more at once either, so longer runs are as many reads here as there.
+// A restore has the same limit, so longer runs are as many reads in both.
 constexpr std::size_t max_read_bytes = 4u << 20;
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace shardwire::perf {
 
-/// As with tagged messages, which of them is faster depends on how many cores there are.
+/// As with tagged messages, the faster style depends on the number of cores.
 struct ReadStyle {
   Idle idle;
   std::string name;
@@ -22,16 +22,16 @@ std::span<const ReadStyle> read_styles();
 /// Reads of one peer's memory.
 struct ReadList {
   struct Range {
-    std::uint64_t offset_bytes = 0;  ///< in what the peer exposes
+    std::uint64_t offset_bytes = 0;  ///< in the memory that the peer exposes
     std::span<std::byte> into;
   };
   std::size_t peer = 0;
   std::vector<Range> ranges{};
 };
 
-/// The plainest way to read lists of ranges by a library's one-sided reads: so many to each peer at a time, one call for each.
-/// It bounds what a restore that goes the way `read` over the same library can reach.
-/// Threads: one; another one, its own, sleeps until somebody connects, or until its library needs it to serve reads.
+/// The simplest way to read lists of ranges by a library's one-sided reads: a bounded number per peer at a time, one
+/// call for each. It bounds the speed of a restore that uses the method `read` over the same library.
+/// Threads: one; a second one, its own, sleeps until a peer connects, or until its library needs it to serve reads.
 /// Errors: throws Error.
 class ReadLoop {
  public:
@@ -39,18 +39,19 @@ class ReadLoop {
 
   virtual ~ReadLoop() = default;
 
-  /// Lets peers read this memory, which has to stay until this is gone; it may be empty. Returns what they connect with.
+  /// Lets peers read this memory, which must outlive this object; it may be empty. Returns the data that peers connect
+  /// with.
   /// Requires: called once.
   virtual std::vector<std::byte> expose(std::span<std::byte> memory) = 0;
   /// Lists name peers by number, in the order of these calls.
   virtual void connect(std::span<const std::byte> peer) = 0;
-  /// Returns when all has arrived.
+  /// Returns when all bytes have arrived.
   virtual void read(std::span<const ReadList> lists, Idle idle) = 0;
 };
 
-/// What a module with a library's side of it gives (support/module.hpp).
+/// The interface of a module for one library (support/module.hpp).
 struct ReadModule {
-  /// With `tcp`, nothing but TCP, as TagModule::open; libfabric has to be told so by FI_PROVIDER before.
+  /// With `tcp`, only TCP, as in TagModule::open; for libfabric the caller must set FI_PROVIDER before.
   std::unique_ptr<ReadLoop> (*open)(bool tcp);
   std::string (*version)();
 };

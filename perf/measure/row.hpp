@@ -19,7 +19,7 @@ Spread spread_of(std::vector<double> values);
 std::string machine();
 /// Compiler and C library.
 nlohmann::ordered_json versions();
-/// Of a row: the device, and how fast its memory was read and written, which is compared with the `peak_per_second` where that is known.
+/// For a row: the device, and the read and write speed of its memory, relative to `peak_per_second` if that is known.
 nlohmann::ordered_json device_json(const std::string& name, double touched_per_second, double peak_per_second);
 /// `given`, or the commit that this program was built from.
 std::string commit(const std::string& given);

@@ -23,7 +23,7 @@ class TurnView {
  public:
   TurnView(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t turn)
       : TurnView(setup, outcome, measurement, turn, 1, static_cast<std::size_t>(setup.repeats)) {}
-  /// Of the repeats `first` to `last`; 0 is the one that warms up.
+  /// Of the repeats `first` to `last`; 0 is the warm-up.
   TurnView(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t turn, std::size_t first,
            std::size_t last)
       : first_(first), last_(last), one_clock_(outcome.one_clock) {
@@ -38,7 +38,7 @@ class TurnView {
 
   [[nodiscard]] const std::vector<const TurnFacts*>& members() const { return members_; }
 
-  // From the first target that begins to the last that has everything; where clocks differ, of the one that took longest.
+  // From the start of the first target to the end of the last one; if clocks differ, of the slowest member.
   [[nodiscard]] Spread seconds() const {
     std::vector<double> out;
     for (std::size_t repeat = first_; repeat <= last_; ++repeat) {
@@ -56,7 +56,7 @@ class TurnView {
     return spread_of(out);
   }
 
-  // Median of what all processes together used.
+  // Median of the processor time of all processes together.
   [[nodiscard]] double cpu_seconds() const {
     std::vector<double> out;
     for (std::size_t repeat = first_; repeat <= last_; ++repeat) {
@@ -67,7 +67,7 @@ class TurnView {
     return spread_of(out).median;
   }
 
-  // Median of a figure of the rank whose restore took longest.
+  // Median of a figure of the rank with the slowest restore.
   template <typename Figure>
   [[nodiscard]] double slowest(Figure figure) const {
     std::vector<double> out;
@@ -85,14 +85,14 @@ class TurnView {
     for (const TurnFacts* member : members_) all += member->report.*field;
     return all;
   }
-  [[nodiscard]] std::uint64_t most_rounds() const {
+  [[nodiscard]] std::uint64_t max_rounds() const {
     std::uint64_t most = 0;
     for (const TurnFacts* member : members_) most = std::max(most, member->report.rounds);
     return most;
   }
-  [[nodiscard]] ByteCount bytes(Way way) const {
+  [[nodiscard]] ByteCount bytes(Method method) const {
     ByteCount all = 0;
-    for (const TurnFacts* member : members_) all += member->report.ways[way].bytes;
+    for (const TurnFacts* member : members_) all += member->report.methods[method].bytes;
     return all;
   }
   [[nodiscard]] std::string refused() const {
@@ -139,22 +139,23 @@ void add_bytes(OrderedJson& row, const TurnView& view) {
   const ByteCount local = view.sum(&RestoreReport::local);
   row["bytes"] = {{"needed", needed}, {"moved", moved}, {"local", local}, {"extra", view.sum(&RestoreReport::extra)}};
   row["delivered_over_needed"] = static_cast<double>(moved + local) / static_cast<double>(needed);
-  OrderedJson& ways = row["ways"] = OrderedJson::object();
-  WayTable().each([&](Way way, const WayReport&) { ways[std::string(to_string(way))] = view.bytes(way); });
+  OrderedJson& methods = row["methods"] = OrderedJson::object();
+  MethodTable().each(
+      [&](Method method, const MethodReport&) { methods[std::string(to_string(method))] = view.bytes(method); });
 }
 
-// What the cost model expected, and what it took: in the rank where it took longest.
+// The cost model's prediction and the measured time: of the slowest rank.
 void add_costs(OrderedJson& row, const TurnView& view) {
   OrderedJson costs = OrderedJson::array();
-  WayTable().each([&](Way way, const WayReport&) {
-    const WayReport* longest = nullptr;
+  MethodTable().each([&](Method method, const MethodReport&) {
+    const MethodReport* longest = nullptr;
     for (const TurnFacts* member : view.members()) {
-      const WayReport& one = member->report.ways[way];
+      const MethodReport& one = member->report.methods[method];
       if (one.bytes == 0) continue;
       if (longest == nullptr || one.measured_seconds > longest->measured_seconds) longest = &one;
     }
     if (longest == nullptr) return;
-    costs.push_back({{"way", to_string(way)},
+    costs.push_back({{"method", to_string(method)},
                      {"bytes", longest->bytes},
                      {"runs", longest->runs},
                      {"predicted_seconds", longest->predicted_seconds},
@@ -182,7 +183,7 @@ void add_memory(OrderedJson& row, const Setup& setup, const TurnView& view) {
       {"own", worst->own}, {"allowed", worst->allowed}, {"ratio", ratio(*worst)}, {"mapped", worst->mapped}};
 }
 
-// What the restore is measured beside: all of it, and the fastest of each kind.
+// The references of the restore: all of them, and the fastest of each kind.
 void add_bounds(OrderedJson& row, const Setup& setup, const Outcome& outcome, std::size_t number, double seconds) {
   const Measurement& measurement = setup.measurements[number];
   const auto turns = turns_of(measurement);
@@ -212,7 +213,7 @@ void add_bounds(OrderedJson& row, const Setup& setup, const Outcome& outcome, st
   row["cpu_seconds"] = cpu;
 }
 
-// One-sided reads in a second, of a restore that went no other way and of the plain loops of the same reads.
+// One-sided reads per second, of a restore that used no other method and of the plain loops of the same reads.
 void add_reads(OrderedJson& row, const Setup& setup, const Outcome& outcome, std::size_t number, const TurnView& view) {
   std::uint64_t reads = 0;
   for (const MemberFacts& member : outcome.members) reads += member.measurements[number].reads;
@@ -220,7 +221,7 @@ void add_reads(OrderedJson& row, const Setup& setup, const Outcome& outcome, std
   const auto per_second = [&](double seconds) { return static_cast<double>(reads) / seconds; };
   OrderedJson& out = row["reads"] = {{"count", reads}};
   const double move = view.slowest([](const StageSeconds& s) { return s.move; });
-  const bool all_read = view.bytes(Way::read) == view.sum(&RestoreReport::moved);
+  const bool all_read = view.bytes(Method::read) == view.sum(&RestoreReport::moved);
   if (all_read && move > 0) out["restore_per_second"] = per_second(move);
   for (const Against against : setup.measurements[number].against) {
     if (!is_read_loop(against)) continue;
@@ -236,7 +237,7 @@ std::string shown(const Outcome& outcome, int member) {
   return fmt::format("{} ({})", member, outcome.members[static_cast<std::size_t>(member)].host);
 }
 
-// By what the bytes came, and what each port of a target's host brought of them.
+// The paths of the bytes, and the bytes through each port of a target's host.
 void add_paths(OrderedJson& row, const Outcome& outcome, const Measurement& measurement, std::size_t number,
                std::size_t turn, double seconds) {
   std::set<std::string> hosts;
@@ -281,7 +282,7 @@ void add_paths(OrderedJson& row, const Outcome& outcome, const Measurement& meas
   }
 }
 
-// Each byte is read on a device and written on one; what lies between them is not counted.
+// Each byte is read on a device and written on one; transfers in between are not counted.
 void add_devices(OrderedJson& row, const Outcome& outcome) {
   const DeviceFacts& first = outcome.members.front().device;
   if (first.name.empty()) return;
@@ -317,9 +318,9 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   }
   row["processes"] = setup.members();
   row["repeats"] = setup.repeats;
-  const auto& way = measurement.ways[what.index];
+  const auto& method = measurement.methods[what.index];
   const bool local = view.sum(&RestoreReport::moved) == 0 && view.sum(&RestoreReport::local) > 0;
-  row["way"] = way ? std::string(to_string(*way)) : local ? "local" : "auto";
+  row["method"] = method ? std::string(to_string(*method)) : local ? "local" : "auto";
   if (measurement.run_bytes > 0) row["run_bytes"] = measurement.run_bytes;
   row.update(seconds_json(seconds, ""));
   row["bytes_per_second"] = static_cast<double>(view.sum(&RestoreReport::needed)) / seconds.median;
@@ -331,7 +332,7 @@ OrderedJson row_of(const Setup& setup, const Outcome& outcome, const RowHead& he
   add_reads(row, setup, outcome, number, view);
   add_stages(row, view);
   if (setup.exchange) {
-    row["rounds"] = {{"most", view.most_rounds()}, {"bytes", view.sum(&RestoreReport::rounds_bytes)}};
+    row["rounds"] = {{"most", view.max_rounds()}, {"bytes", view.sum(&RestoreReport::rounds_bytes)}};
   }
   add_costs(row, view);
   add_memory(row, setup, view);
@@ -396,7 +397,7 @@ std::vector<OrderedJson> first_rows_of(const Setup& setup, const std::vector<Out
 }
 
 std::vector<std::string> refusals_of(const Setup& setup, const Outcome& outcome) {
-  // The same reason for many run lengths is said once.
+  // A reason shared by many run lengths is printed once.
   std::map<std::string, std::vector<std::string>> where;
   each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& what) {
     const std::string refused = TurnView(setup, outcome, number, turn).refused();
@@ -410,10 +411,10 @@ std::vector<std::string> refusals_of(const Setup& setup, const Outcome& outcome)
   return out;
 }
 
-MoveSeconds move_seconds_of(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t way) {
+MoveSeconds move_seconds_of(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t method) {
   MoveSeconds out;
   each_restore(setup, [&](std::size_t number, std::size_t turn, const Turn& what) {
-    if (number != measurement || what.index != way) return;
+    if (number != measurement || what.index != method) return;
     const TurnView view(setup, outcome, number, turn);
     out.possible = view.refused().empty();
     if (out.possible) out.move = view.slowest([](const StageSeconds& s) { return s.move; });

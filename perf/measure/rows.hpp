@@ -9,28 +9,29 @@
 
 namespace shardwire::perf {
 
-/// What the rows of one run have in common, besides what the run found out.
+/// Data common to the rows of one run, apart from its results.
 struct RowHead {
-  std::string target;              ///< name of the project's target that the row is a measurement of; may be empty
-  nlohmann::ordered_json options;  ///< of the command line, that matter
+  std::string target;              ///< name of the project's performance target that the row measures; may be empty
+  nlohmann::ordered_json options;  ///< relevant options of the command line
 };
 
-/// One row for each way of each measurement. ../README.md says what its fields mean.
+/// One row for each method of each measurement. ../README.md describes its fields.
 std::vector<nlohmann::ordered_json> rows_of(const Setup& setup, const Outcome& outcome, const RowHead& head);
 
-/// The same of processes that were started several times, with the first restore of each start beside its later ones.
+/// The same for processes that were started several times, with the first restore of each start in addition to its
+/// later ones.
 /// Requires: at least one start.
 std::vector<nlohmann::ordered_json> first_rows_of(const Setup& setup, const std::vector<Outcome>& starts,
                                                   const RowHead& head);
 
-/// Why ways could not be gone, and in which measurements.
+/// Why methods could not be used, and in which measurements.
 std::vector<std::string> refusals_of(const Setup& setup, const Outcome& outcome);
 
-/// Medians of one way of one measurement, for a fit: of the rank that took longest.
+/// Medians of one method of one measurement, for a fit: of the slowest rank.
 struct MoveSeconds {
   bool possible = false;
   double move = 0;  ///< in stage move
 };
-MoveSeconds move_seconds_of(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t way);
+MoveSeconds move_seconds_of(const Setup& setup, const Outcome& outcome, std::size_t measurement, std::size_t method);
 
 }  // namespace shardwire::perf

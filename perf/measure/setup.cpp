@@ -90,9 +90,9 @@ std::vector<Turn> turns_of(const Measurement& measurement) {
         break;
     }
   }
-  for (std::size_t i = 0; i < measurement.ways.size(); ++i) {
-    const auto& way = measurement.ways[i];
-    turns.push_back({Turn::Kind::restore, i, way ? std::string(to_string(*way)) : "restore"});
+  for (std::size_t i = 0; i < measurement.methods.size(); ++i) {
+    const auto& method = measurement.methods[i];
+    turns.push_back({Turn::Kind::restore, i, method ? std::string(to_string(*method)) : "restore"});
   }
   return turns;
 }

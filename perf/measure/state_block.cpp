@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
-#include <future>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "memory/device_events.hpp"
 #include "memory/strided_copy.hpp"
 #include "perf/measure/private_pages.hpp"
 #include "shardwire/error.hpp"
+#include "support/boot_id.hpp"
 
 namespace shardwire::perf {
 
@@ -29,18 +29,10 @@ memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount by
   return {memory::StridedCopy(all, memory::packed(all), memory::packed(all), 1), from, to};
 }
 
-void await(memory::DeviceStream& stream) {
-  std::promise<std::optional<Error>> over;
-  stream.call_when_done([&](const std::optional<Error>& error) { over.set_value(error); });
-  if (const auto error = over.get_future().get()) throw *error;
-}
-
 Bytes host_identity() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
-  std::string started;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), started);
-  const std::string all = std::string(name.data()) + "/" + started;
+  const std::string all = std::string(name.data()) + "/" + support::boot_id();
   const auto bytes = std::as_bytes(std::span(all));
   return {bytes.begin(), bytes.end()};
 }
@@ -88,17 +80,21 @@ void StateBlock::move_to_device(std::vector<memory::ValueBox>& boxes) const {
 bool StateBlock::fill(std::vector<memory::ValueBox> boxes) const {
   if (!memory_) return false;
   move_to_device(boxes);
-  if (!stream_->fill(boxes)) return false;
-  await(*stream_);
+  memory::DeviceCheck* const values = memory::check_of(*stream_);
+  if (values == nullptr) return false;
+  values->fill(boxes);
+  memory::wait_until_done(*stream_);
   return true;
 }
 
 std::optional<std::uint64_t> StateBlock::count_wrong(std::vector<memory::ValueBox> boxes) const {
   if (!memory_) return std::nullopt;
   move_to_device(boxes);
+  memory::DeviceCheck* const values = memory::check_of(*stream_);
+  if (values == nullptr) return std::nullopt;
   std::uint64_t wrong = 0;
-  if (!stream_->count_wrong(boxes, wrong)) return std::nullopt;
-  await(*stream_);
+  values->count_wrong(boxes, wrong);
+  memory::wait_until_done(*stream_);
   return wrong;
 }
 
@@ -112,7 +108,7 @@ void StateBlock::transfer(bool to_device) const {
     if (to_device) std::memcpy(between, part.data(), part.size());
     const auto copy = to_device ? plain_copy(between, there, part.size()) : plain_copy(there, between, part.size());
     stream_->copy({&copy, 1});
-    await(*stream_);
+    memory::wait_until_done(*stream_);
     if (!to_device) std::memcpy(part.data(), between, part.size());
     left = left.subspan(part.size());
   }
@@ -126,7 +122,7 @@ void StateBlock::copy_on_device(const StateBlock& target, ByteCount bytes) const
     stream_->copy({&copy, 1});
     done += part;
   }
-  await(*stream_);
+  memory::wait_until_done(*stream_);
 }
 
 }  // namespace shardwire::perf

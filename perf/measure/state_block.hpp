@@ -8,51 +8,52 @@
 #include <vector>
 
 #include "memory/device.hpp"
+#include "memory/device_check.hpp"
 #include "shardwire/session.hpp"
 #include "shardwire/types.hpp"
 
 namespace shardwire::perf {
 
-/// Where state lies.
+/// The place of state.
 struct StatePlace {
   int device = memory::on_host;  ///< its ordinal
-  bool ordinary = false;         ///< on the host: in memory of the process alone, not in an arena
+  bool ordinary = false;         ///< on the host: private memory of the process, not an arena
 };
 
-/// What tells this host from others: its name, and what its kernel calls the time since it was started.
+/// Distinguishes this host from others: its name, and its kernel's boot id.
 Bytes host_identity();
-/// How many members before this one are on its host. `hosts`: identities, by member.
+/// Number of members before this one on its host. `hosts`: identities, by member.
 int number_on_host(const std::vector<Bytes>& hosts, int member);
-/// Devices are taken in turn by the members of a host. Asks the runtime where `kind` is a device's.
+/// Assigns devices to the members of a host in turn. Queries the runtime if `kind` is a device's.
 StatePlace place_of(MemoryKind kind, int number_on_host, bool ordinary = false);
 
-/// Waits for what is queued. Errors: throws what it ends with.
-void await(memory::DeviceStream& stream);
-/// All of `bytes`, as they lie. Borrows both.
+/// A contiguous copy of `bytes`. Borrows both.
 memory::DeviceCopy plain_copy(const std::byte* from, std::byte* to, ByteCount bytes);
 
-/// Memory for one side of a member's state. Values are made and checked on the device where its runtime does that, else in a mirror on
-/// the host.
+/// Memory for one side of a member's state. Values are made and checked on the device if its runtime supports that,
+/// else in a mirror on the host.
 class StateBlock {
  public:
-  /// Zeros, or on a device anything. Errors: as Session::allocate() and memory::DeviceRuntime.
+  /// Zeros, but undefined on a device. Errors: as Session::allocate() and memory::DeviceRuntime.
   StateBlock(Session& session, ByteCount bytes, const StatePlace& place);
 
   /// On the host.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-  /// What a catalog says of the memory behind a place in bytes(); null stays null.
+  /// The view for a catalog of the memory behind an address in bytes(); null stays null.
   [[nodiscard]] View view_of(const std::byte* place) const;
-  /// Where the first byte lies on the device; null on the host, and where there is none.
+  /// Address of the first byte on the device; null on the host, and for an empty block.
   [[nodiscard]] std::byte* device_address() const { return memory_ ? memory_->address() : nullptr; }
   [[nodiscard]] bool on_device() const { return runtime_ != nullptr; }
-  /// Fills or checks the boxes, whose places are in bytes(), where they really lie; waits. False, nothing: this is for the mirror, or the host.
+  /// Fills or checks the boxes, whose addresses are in bytes(), in the actual memory; waits. False, nothing: the mirror
+  /// or the host must do it.
   [[nodiscard]] bool fill(std::vector<memory::ValueBox> boxes) const;
   [[nodiscard]] std::optional<std::uint64_t> count_wrong(std::vector<memory::ValueBox> boxes) const;
-  /// Makes the state what bytes() is; nothing to do on the host.
+  /// Copies bytes() to the state; nothing to do on the host.
   void store() const { transfer(true); }
-  /// Makes bytes() what the state is.
+  /// Copies the state to bytes().
   void load() const { transfer(false); }
-  /// Fills the first `bytes` of `target` from the start of this one, begun again where it is shorter, as its device copies plainly; waits.
+  /// Fills the first `bytes` of `target` from the start of this block, repeated if it is shorter, by plain device
+  /// copies; waits.
   /// Requires: both on one device.
   void copy_on_device(const StateBlock& target, ByteCount bytes) const;
 

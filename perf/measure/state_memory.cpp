@@ -15,7 +15,7 @@ namespace shardwire::perf {
 
 namespace {
 
-constexpr ByteCount alignment = 64;  // of each buffer: a cache line, and more than any element
+constexpr ByteCount alignment = 64;  // of each buffer: a cache line, and larger than any element
 
 }  // namespace
 
@@ -102,7 +102,7 @@ void StateMemory::spoil(const StateBlock& block) const {
 ElementCount StateMemory::check(const StateBlock& block) const {
   const std::vector<memory::ValueBox> expected = boxes(false);
   if (block.count_wrong(expected) != 0) {
-    block.load();  // to say what is wrong
+    block.load();  // to report the wrong element
     return check();
   }
   ElementCount elements = 0;

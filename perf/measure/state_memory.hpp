@@ -12,36 +12,36 @@
 
 namespace shardwire::perf {
 
-/// What one place of one side of a case holds or wants, in one piece of memory that the caller gives.
+/// The state that one rank of one side of a case holds or wants, in one piece of memory that the caller provides.
 class StateMemory {
  public:
-  /// Without a place: nothing.
+  /// Without a rank: nothing.
   StateMemory(const CaseSide& side, std::optional<Rank> place);
 
   [[nodiscard]] bool takes_part() const { return manifest_ != nullptr; }
-  /// Memory that it takes, with gaps that keep tensors aligned.
+  /// Memory that it takes, including gaps that align tensors.
   [[nodiscard]] ByteCount size_bytes() const { return size_bytes_; }
-  /// All else requires this. `memory` is borrowed, of size_bytes(), aligned for any element.
+  /// All other functions require this. `memory` is borrowed, of size_bytes(), aligned for any element.
   void lie_in(std::span<std::byte> memory) { memory_ = memory; }
   /// As many bytes as there are elements, from the start of the memory: for plain copies.
   [[nodiscard]] std::span<std::byte> payload() const { return memory_.first(static_cast<std::size_t>(payload_bytes_)); }
   [[nodiscard]] ByteCount payload_bytes() const { return payload_bytes_; }
 
-  /// `block`: whose bytes() it lies in. Requires: takes_part().
+  /// `block`: its bytes() contain the memory. Requires: takes_part().
   [[nodiscard]] Catalog catalog(const StateBlock& block) const;
   void fill() const;
-  /// Writes to every element what it must not be.
+  /// Writes a wrong value to every element.
   void spoil() const;
-  /// Elements compared. Errors: throws std::runtime_error naming the first that is wrong.
+  /// Returns the number of elements compared. Errors: throws std::runtime_error that names the first wrong one.
   [[nodiscard]] ElementCount check() const;
-  /// The same where the state really lies. `block`: whose bytes() it lies in.
+  /// The same in the actual memory of the state. `block`: its bytes() contain the memory.
   void fill(const StateBlock& block) const;
   void spoil(const StateBlock& block) const;
   [[nodiscard]] ElementCount check(const StateBlock& block) const;
 
   /// Requires: takes_part().
   [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
-  /// Where local element 0 of a tensor of the manifest lies, from the start of the memory.
+  /// Offset of local element 0 of a tensor of the manifest, from the start of the memory.
   [[nodiscard]] ByteCount offset_of(TensorId tensor) const { return offsets_[to_index(tensor)]; }
 
  private:
@@ -58,7 +58,7 @@ class StateMemory {
   ByteCount payload_bytes_ = 0;
 };
 
-/// The one of a rank's boxes that contains `box`. Errors: throws std::runtime_error when none does.
+/// The one of a rank's boxes that contains `box`. Errors: throws std::runtime_error if none does.
 PlacedBox placed_around(const TensorLayout& tensor, Rank rank, const Box& box);
 
 }  // namespace shardwire::perf

@@ -65,7 +65,7 @@ std::vector<std::vector<Pair>> sets_of_pairs(int ranks) {
 }
 
 std::string with_layers(const std::string& case_text, int layers) {
-  const Case checked = parse_case(case_text);  // errors of the file as it is come first
+  const Case checked = parse_case(case_text);  // errors of the original file come first
   auto json = nlohmann::ordered_json::parse(case_text);
   json["layers"] = layers;
   return json.dump();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module libshardwire-perf-ucx: the part of `shardwire perf` that calls UCX itself.
+// The module libshardwire-perf-ucx: the part of `shardwire perf` that calls UCX directly.
 #include "perf/measure/tag_loop.hpp"
 
 #include <algorithm>
@@ -29,14 +29,14 @@ bool is_done(ucs_status_ptr_t request, const char* operation) {
 
 // One direction between two ends: some messages under way, the rest to be posted.
 struct Flow {
-  std::size_t left;      ///< bytes that are not posted yet
+  std::size_t left;      ///< bytes not posted yet
   std::size_t position;  ///< in the buffer, of the next message
   std::size_t buffer_bytes;
   const char* operation;
   std::deque<ucs_status_ptr_t> requests{};
 
   [[nodiscard]] bool done() const { return left == 0 && requests.empty(); }
-  /// post(position, size) gives a request. True when something was posted or has ended.
+  /// post(position, size) returns a request. True if a message was posted or has ended.
   template <typename Post>
   bool advance(std::size_t message_bytes, Post post) {
     bool moved = false;

@@ -9,7 +9,7 @@
 
 namespace shardwire::perf {
 
-/// One box as a device makes or checks it, or its complement. `local` is of that device.
+/// One box for a device to make or check, or its complement. `local` is memory of that device.
 memory::ValueBox value_box(const ElementValues& values, const PlacedBox& placed, std::byte* local,
                            bool complement = false);
 

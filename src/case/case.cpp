@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "case/json_node.hpp"
 #include "case/layout_parser.hpp"
@@ -66,7 +67,7 @@ TensorList parse_tensors(const Node& root) {
     return list;
   }
   for (const char* field : {"layers", "embeddings"}) {
-    if (const auto found = root.find(field)) found->refuse("has a meaning only beside a model");
+    if (const auto found = root.find(field)) found->refuse("is valid only together with a model");
   }
   if (!tensors) root.refuse("one of the fields 'model' and 'tensors' is missing");
   TensorList list;
@@ -98,7 +99,7 @@ std::vector<std::string> parse_states(const Node& root) {
   return states;
 }
 
-// One dtype per state, in their order.
+// One dtype per state, in order.
 std::vector<DType> parse_dtypes(const Node& root, const std::vector<std::string>& states) {
   const auto common = root.find("dtype");
   std::vector<DType> dtypes(states.size(), common ? parse_dtype_of(*common) : DType::f32);
@@ -130,7 +131,7 @@ std::vector<std::pair<std::string, Value>> parse_scalars(const Node& root) {
   return scalars;
 }
 
-// Sizes are counted in 64 bits everywhere else.
+// All other code counts sizes in 64 bits.
 void check_sizes(const Shared& shared) {
   ByteCount total = 0;
   for (std::size_t i = 0; i < shared.list.tensors.size(); ++i) {
@@ -174,6 +175,17 @@ Case parse_case(const std::string& text) {
     }
   }
   return result;
+}
+
+std::vector<Gap> value_gaps(const Case& job, Rank target, std::span<const Rank> also_lost) {
+  std::set<Rank> lost(job.source.lost.begin(), job.source.lost.end());
+  lost.insert(also_lost.begin(), also_lost.end());
+  std::vector<Gap> gaps;
+  if (std::cmp_less(lost.size(), job.source.ranks)) return gaps;
+  for (const TensorSpec& spec : job.by_value) {
+    gaps.push_back({spec.key.fqn, spec.key.state, Box::whole(spec.shape), target});
+  }
+  return gaps;
 }
 
 Case load_case(const std::string& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,8 +14,8 @@
 
 namespace shardwire {
 
-/// A case file that is refused. what() is one line that begins with the place: `line:column` where the text is no JSON,
-/// else a path such as `source.rules.row.placements[1]`.
+/// A refused case file. what() is one line that begins with the location: `line:column` for text that is not JSON, else
+/// a path such as `source.rules.row.placements[1]`.
 class CaseError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,17 +25,17 @@ class CaseError : public std::runtime_error {
 struct CaseSide {
   int ranks = 0;
   std::vector<Rank> lost;  ///< ascending; always empty for a target
-  /// A section per pipeline stage; tensors of more than one element, in file order, states innermost; without the lost
-  /// ranks.
+  /// One section per pipeline stage; tensors of more than one element, in file order, states innermost; without the
+  /// lost ranks.
   JobLayout layout;
-  /// By section and tensor: number of the local buffer that the tensor lies in. Members of a flat parameter share one.
+  /// By section and tensor: number of the tensor's local buffer. Members of a flat parameter share one.
   std::vector<std::vector<std::uint32_t>> buffers;
 };
 
-/// A job description: what is spread how over the ranks of two sides.
+/// A job description: the tensors, and their layouts over the ranks of two sides.
 struct Case {
   std::string name;
-  std::size_t tensors = 0;  ///< as the file lists them, before states
+  std::size_t tensors = 0;  ///< as listed in the file, before states
   std::vector<std::string> states;
   std::vector<TensorSpec> by_value;  ///< one-element tensors, once per state; every rank that is not lost has them
   std::vector<std::pair<std::string, Value>> scalars;
@@ -42,6 +43,10 @@ struct Case {
   CaseSide source;
   CaseSide target;
 };
+
+/// The one-element tensors that `target` wants and no source rank has: all of them if every source rank is lost, else
+/// none. `also_lost`: source ranks that are lost in addition to those of the case.
+std::vector<Gap> value_gaps(const Case& job, Rank target, std::span<const Rank> also_lost = {});
 
 /// Reads a description from JSON text. Errors: throws CaseError.
 Case parse_case(const std::string& text);

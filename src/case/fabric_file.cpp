@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t max_fabric_bytes = 1u << 20;
 constexpr Extent max_links = 1024;
 constexpr Extent max_ranks_per_host = 1024;
-// Wide enough for any machine; outside it the unit was mistaken.
+// Wide enough for any machine; a value outside has the wrong unit.
 constexpr double min_gigabytes = 1e-6;
 constexpr double max_gigabytes = 1e6;
 constexpr double max_microseconds = 1e9;

@@ -7,7 +7,7 @@
 
 namespace shardwire {
 
-/// Reads a fabric from JSON text; README.md has the format. Errors: throws CaseError.
+/// Reads a fabric from JSON text; README.md describes the format. Errors: throws CaseError.
 ClusterModel parse_fabric(const std::string& text);
 
 /// Reads a file, or standard input for "-". Errors: throws CaseError that begins with the file's name.

@@ -103,7 +103,7 @@ std::vector<FlatEntry::Member> FlatEntry::layouts_of(std::span<const CaseTensor*
       try {
         members[i].outer->check(tensor.shape, outer_ranks_);
       } catch (const Error& error) {
-        if (volume_of(tensor.shape) == 1) {  // goes by value whatever its rule says; its place is that of a whole one
+        if (volume_of(tensor.shape) == 1) {  // sent by value whatever its rule; it is placed as a whole tensor
           members[i].outer.reset();
           continue;
         }

@@ -13,7 +13,7 @@
 
 namespace shardwire {
 
-/// A `flat` entry of a side's rules. What it lists are names, so that its layouts are known only with the tensors.
+/// A `flat` entry of a side's rules. It lists names, so its layouts are known only together with the tensors.
 class FlatEntry {
  public:
   /// Errors: throws CaseError.
@@ -21,11 +21,11 @@ class FlatEntry {
 
   struct Member {
     Layout layout;
-    std::uint32_t list = 0;  ///< which flat parameter it is in
+    std::uint32_t list = 0;  ///< index of its flat parameter
   };
-  /// Layouts of `served`, the tensors of one pipeline stage that this entry serves, in their order. `elsewhere` names
-  /// those of other stages: these may stand in a list and are passed over.
-  /// Errors: throws CaseError for a tensor that is in no list or in two, and for names that are of none.
+  /// Layouts of `served`, the tensors of one pipeline stage that this entry serves, in order. `elsewhere` names those
+  /// of other stages: lists may contain them, and they are skipped.
+  /// Errors: throws CaseError for a tensor that is in no list or in two, and for unknown names.
   [[nodiscard]] std::vector<Member> layouts_of(std::span<const CaseTensor* const> served,
                                                const std::set<std::string>& elsewhere) const;
 

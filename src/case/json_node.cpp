@@ -89,7 +89,7 @@ std::string Node::text() const {
 std::string Node::name() const {
   std::string value = text();
   if (value.empty()) refuse("an empty name");
-  // The seed of element values joins two names by a NUL.
+  // The seed of element values separates two names by a NUL.
   if (value.find('\0') != std::string::npos) refuse("a name with a NUL character");
   return value;
 }

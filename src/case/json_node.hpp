@@ -20,14 +20,14 @@ inline std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// Parses strictly: a repeated key, an integer beyond 64 bits, a number beyond double and deep nesting are refused.
+/// Parses strictly: repeated keys, integers beyond 64 bits, numbers beyond double and deep nesting are refused.
 /// Errors: throws CaseError.
 Json parse_json(const std::string& text);
 
-/// `name` as a step of a path, e.g. ".row" or "[\"a.b\"]"; never breaks a line.
+/// `name` as a step of a path, such as ".row" or "[\"a.b\"]"; never breaks a line.
 std::string path_step(std::string_view name);
 
-/// A JSON value and the path that leads to it: every refusal names its place.
+/// A JSON value and its path: every refusal names the location.
 /// Ownership: borrows the value.
 class Node {
  public:
@@ -37,7 +37,7 @@ class Node {
   [[nodiscard]] const Json& json() const { return *value_; }
   [[nodiscard]] const std::string& place() const { return place_; }
 
-  /// Refuses a value that is no object, and fields that are not listed.
+  /// Refuses a value that is not an object, and fields that are not listed.
   void require_fields(std::initializer_list<std::string_view> allowed) const;
   void require_object() const;
   [[nodiscard]] bool has(const char* field) const { return value_->contains(field); }
@@ -50,7 +50,7 @@ class Node {
   [[nodiscard]] double number(double least, double most) const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::string text() const;
-  /// A text that is not empty and has no NUL.
+  /// A text that is not empty and contains no NUL.
   [[nodiscard]] std::string name() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t max_depth = 32;
 
-// Builds the tree by events, because only events show repeated keys and the digits of an integer that does not fit.
+// Builds the tree from events, because only events show repeated keys and the digits of an integer that does not fit.
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
   explicit TreeBuilder(const std::string& text) : text_(text) {}
@@ -23,7 +23,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return put(Json(value)); }
   bool number_unsigned(number_unsigned_t value) override { return put(Json(value)); }
   bool number_float(number_float_t value, const string_t& digits) override {
-    // An integer beyond 64 bits arrives here as a rounded one.
+    // An integer beyond 64 bits arrives here rounded.
     if (digits.find_first_of(".eE") == std::string::npos) {
       throw CaseError(fmt::format("{}the integer {} does not fit 64 bits", here(), shortened(digits)));
     }
@@ -45,12 +45,13 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
     std::string why = error.what();
-    // "[json.exception...] parse error at line 1, column 2: ..." -> what follows the place, which is ours.
+    // "[json.exception...] parse error at line 1, column 2: ..." -> the text after the location, which we print
+    // ourselves.
     if (const auto end = why.find("] "); end != std::string::npos) why.erase(0, end + 2);
     if (why.starts_with("parse error at ")) {
       if (const auto colon = why.find(": "); colon != std::string::npos) why.erase(0, colon + 2);
     }
-    // The reader counts the character that it tripped over.
+    // The reader counts the character at which it failed.
     const std::size_t at = position == 0 ? 0 : std::min(position - 1, text_.size());
     const std::size_t line =
         static_cast<std::size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at), '\n'));
@@ -73,7 +74,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   std::string here() const {
     std::string path;
     for (const Level& level : levels_) {
-      // An outer list already has the element that is being read, the innermost does not.
+      // An outer list already contains the element being read, the innermost does not.
       const std::size_t read = &level == &levels_.back() ? 0 : 1;
       path += level.value->is_array() ? fmt::format("[{}]", level.value->size() - read) : path_step(level.name);
     }
@@ -128,7 +129,7 @@ std::string path_step(std::string_view name) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '*'; };
   if (!name.empty() && name.size() <= 200 && std::all_of(name.begin(), name.end(), plain))
     return std::string(1, '.').append(name);
-  // dump() escapes what would break the line.
+  // dump() escapes line breaks.
   return fmt::format("[{}]",
                      Json(std::string(name.substr(0, 200))).dump(-1, ' ', true, Json::error_handler_t::replace));
 }

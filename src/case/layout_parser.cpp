@@ -14,7 +14,7 @@ namespace {
 
 constexpr Extent any = std::numeric_limits<Extent>::max();
 
-// Runs a factory of the library; what it refuses is the file's fault.
+// Runs a factory of the library; its refusal becomes an error of the file.
 template <typename Make>
 Layout make(const Node& node, Make make_layout) {
   try {
@@ -33,7 +33,7 @@ Rank rank_of(const Node& node) {
   return Rank{static_cast<std::int32_t>(node.integer(0, max_ranks - 1))};
 }
 
-// Takes one decimal number off the front of `text`.
+// Removes one decimal number from the front of `text`.
 std::optional<Extent> take_number(std::string_view& text, Extent least, Extent most) {
   Extent value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -119,7 +119,7 @@ Layout parse_chunk(const Node& node) {
 Layout parse_replicated(const Node& node) {
   node.require_fields({"replicated"});
   const Node value = node.at("replicated");
-  if (!value.boolean()) value.refuse("only true has a meaning; {\"boxes\": {}} says that nobody holds it");
+  if (!value.boolean()) value.refuse("only true is valid; {\"boxes\": {}} means that no rank holds it");
   return Layout::replicated();
 }
 
@@ -168,7 +168,7 @@ Layout parse_block_cyclic(const Node& node) {
   std::vector<Extent> block = parse_numbers(inside.at("block"), 1);
   std::vector<Extent> grid = parse_numbers(inside.at("grid"), 1);
   const auto listed = inside.find("source");
-  // An empty list would mean the default.
+  // An empty list would select the default.
   if (listed && listed->elements().size() != grid.size()) {
     listed->refuse(fmt::format("{} first owners for {} dims", listed->elements().size(), grid.size()));
   }
@@ -186,7 +186,7 @@ struct Kind {
   Layout (*parse)(const Node& node);
 };
 
-// A further layout kind is one function and one line here.
+// Another layout kind needs one function and one line here.
 constexpr Kind kinds[] = {
     {"mesh", parse_mesh},
     {"chunk", parse_chunk},

@@ -8,18 +8,19 @@
 
 namespace shardwire {
 
-/// Ranks of one side; more are refused.
+/// Maximum ranks of one side.
 inline constexpr Extent max_ranks = Extent{1} << 24;
 
-/// True for a word that names a layout kind, so that it cannot name a rule.
+/// True for a layout kind, which therefore cannot name a rule.
 bool is_layout_keyword(std::string_view name);
 
-/// True when `node`, an object, has a field that names a layout kind.
+/// True if `node`, an object, has a field that names a layout kind.
 bool names_layout(const Node& node);
 /// Errors: throws CaseError unless `node`, an object, names exactly one kind.
 void require_one_kind(const Node& node);
 
-/// A layout that needs to know nothing about the tensors: every kind but `flat`. What depends on shapes or on the number of ranks is left to Layout::check.
+/// A layout that does not depend on the tensors: every kind but `flat`. Layout::check validates dependencies on shapes
+/// and on the number of ranks.
 /// Errors: throws CaseError.
 Layout parse_layout(const Node& node);
 

@@ -14,7 +14,7 @@ struct CaseTensor {
   std::string fqn;
   Extents shape;
   std::string rule;
-  int layer = 0;  ///< of a model: -1 stands before all layers, the number of layers after them
+  int layer = 0;  ///< in a model: -1 stands before all layers, the number of layers after them
 };
 
 struct Model {
@@ -30,7 +30,7 @@ struct Model {
 /// Names of the rules that models use.
 inline constexpr std::string_view model_rules[] = {"row", "col", "rep", "expert"};
 
-/// Null for a name that is none. Shapes: public configurations of the models.
+/// Null for an unknown name. Shapes: public configurations of the models.
 const Model* find_model(std::string_view name);
 /// "llama3-8b, llama3-70b, .."
 std::string model_names();

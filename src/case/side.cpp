@@ -15,7 +15,7 @@
 namespace shardwire {
 namespace {
 
-// A run of ranks that hold the same tensors: a pipeline stage, or all.
+// A run of ranks that hold the same tensors: a pipeline stage, or all ranks.
 struct Stage {
   int first = 0;
   int ranks = 0;
@@ -25,7 +25,7 @@ struct Stage {
 std::vector<Stage> stages_of(const Node& node, int ranks, const TensorList& list) {
   int count = 1;
   if (const auto pipeline = node.find("pipeline")) {
-    if (!list.of_model) pipeline->refuse("has a meaning only beside a model");
+    if (!list.of_model) pipeline->refuse("is valid only together with a model");
     count = static_cast<int>(pipeline->integer(1, max_ranks));
     if (count > 1 && count > list.layers) {
       pipeline->refuse(fmt::format("{} stages for {} layers; each needs one at least", count, list.layers));
@@ -50,7 +50,7 @@ std::vector<Stage> stages_of(const Node& node, int ranks, const TensorList& list
   return stages;
 }
 
-// The entries of a side's rules, and which of them serves which tensor.
+// The entries of a side's rules, and the entry that serves each tensor.
 class Rules {
  public:
   Rules(const Node& node, const TensorList& list) : list_(list) {
@@ -80,7 +80,7 @@ class Rules {
     Layout layout;
     std::uint32_t buffer = 0;  ///< equal for tensors of the stage that share a local buffer
   };
-  /// Layouts of a stage's tensors, in their order, as if its ranks were all; each checked.
+  /// Layouts of a stage's tensors, in order, as if its ranks were all ranks; each checked.
   std::vector<Served> serve(const Stage& stage) {
     std::map<const Entry*, std::vector<const CaseTensor*>> flat;
     for (const std::size_t i : stage.tensors) {
@@ -99,7 +99,7 @@ class Rules {
       Entry& entry = *entry_of_[i];
       const auto member = members.find(&tensor);
       const Layout& layout = member == members.end() ? std::get<Layout>(entry.rule) : member->second.layout;
-      // One-element tensors travel by value, so that their dims say nothing about the layout.
+      // One-element tensors are sent by value, so their dims do not constrain the layout.
       const bool fresh = member != members.end() || entry.checked.insert({tensor.shape, stage.ranks}).second;
       if (volume_of(tensor.shape) != 1 && fresh) check(layout, tensor, entry.node, stage.ranks);
       if (member == members.end()) {
@@ -159,7 +159,7 @@ std::vector<Rank> parse_lost(const Node& node, int ranks) {
   return lost;
 }
 
-// Moves layouts to the ranks of a stage; tensors of one rule keep sharing one.
+// Maps layouts to the ranks of a stage; tensors of one rule continue to share a layout.
 class Placer {
  public:
   Placer(const Stage& stage, int ranks) : stage_(stage), all_(stage.ranks == ranks) {}

@@ -10,7 +10,7 @@
 
 namespace shardwire {
 
-/// The tensors of a case before states, and where each stands in the file.
+/// The tensors of a case before states, and the location of each in the file.
 struct TensorList {
   std::vector<CaseTensor> tensors;
   bool of_model = false;
@@ -18,7 +18,7 @@ struct TensorList {
   [[nodiscard]] std::string place(std::size_t index) const;
 };
 
-/// What both sides have in common.
+/// Data common to both sides.
 struct Shared {
   const TensorList& list;
   const std::vector<std::string>& states;

@@ -19,7 +19,7 @@ constexpr std::uint64_t generation_step = 0xD1B54A32D192ED03U;
 
 using support::splitmix64;
 
-// Calls row(global index, local element, length) for stretches that are contiguous in the tensor and in the local buffer.
+// Calls row(global index, local element, length) for ranges that are contiguous in the tensor and in the local buffer.
 template <typename Row>
 void for_each_row(const Extents& shape, const PlacedBox& placed, Row row) {
   const Box& box = placed.box;
@@ -95,7 +95,7 @@ std::uint64_t ElementValues::number_at(std::uint64_t index) const {
   return splitmix64(seed_ ^ index);
 }
 
-// Buffers of a catalog are aligned to their element, as its typed owner would have them.
+// Buffers of a catalog are aligned to their element, as buffers of that type would be.
 template <typename Item>
 void ElementValues::write(const PlacedBox& placed, std::byte* local, Item flip) const {
   Item* const items = reinterpret_cast<Item*>(local);

@@ -9,7 +9,7 @@
 
 namespace shardwire {
 
-/// An element that has not the bytes it must have.
+/// An element with wrong bytes.
 struct ValueMismatch {
   TensorKey key;
   Extents index;  ///< global
@@ -17,15 +17,15 @@ struct ValueMismatch {
   Bytes found;
 };
 
-/// What a check looked at.
+/// The result of a check.
 struct ValueCheck {
   ElementCount elements = 0;
   ElementCount wrong = 0;
   std::optional<ValueMismatch> first;
 };
 
-/// The values that every element of a tensor has in one generation: a function of its name and global index, so that any
-/// rank can make or check its part alone. An element is the low bytes of a 64-bit number, least significant first.
+/// The values of every element of a tensor in one generation: a function of its name and global index, so that any rank
+/// can make or check its part alone. An element is the low bytes of a 64-bit number, least significant first.
 class ElementValues {
  public:
   ElementValues(TensorSpec spec, std::uint64_t generation);
@@ -34,11 +34,11 @@ class ElementValues {
   /// The number behind one element is splitmix64(seed() ^ index).
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t number_at(std::uint64_t index) const;
-  /// Writes the values of one box to where it lies in a rank's local buffer.
+  /// Writes the values of one box to its position in a rank's local buffer.
   void fill(const PlacedBox& placed, std::byte* local) const;
-  /// Writes the bitwise complement of these values: no byte of it can pass for a right one.
+  /// Writes the bitwise complement of these values: no byte of it equals the right one.
   void fill_complement(const PlacedBox& placed, std::byte* local) const;
-  /// Compares as bytes and adds to `check`.
+  /// Compares as bytes and adds the result to `check`.
   void check(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const;
 
  private:

@@ -12,7 +12,7 @@ namespace shardwire::cli {
 /// Exit codes that scripts rely on.
 enum Exit : int { exit_done = 0, exit_failed = 1, exit_usage = 2, exit_interrupted = 130 };
 
-/// Bad usage found after the options were read.
+/// Bad usage that is detected after the options were parsed.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,12 +22,12 @@ class UsageError : public std::runtime_error {
 struct Command {
   std::string_view name;
   std::string_view summary;
-  /// Adds the options to `app`; what it returns runs the command with them and gives the exit code.
+  /// Adds the options to `app`; the returned function runs the command and returns the exit code.
   /// Errors: the run may throw CaseError and UsageError (exit 2) or any other exception (exit 1).
   std::function<int()> (*declare)(CLI::App& app);
 };
 
-/// All commands; a new one is a file and a line in commands.cpp.
+/// All commands; a new command needs a file and a line in commands.cpp.
 std::span<const Command> commands();
 
 std::function<int()> declare_doctor(CLI::App& app);

@@ -5,10 +5,10 @@ namespace shardwire::cli {
 
 std::span<const Command> commands() {
   static constexpr Command table[] = {
-      {"plan", "Show which rank sends what to whom, without moving anything", declare_plan},
+      {"plan", "Show the transfers between ranks, without moving anything", declare_plan},
       {"run", "Move the state of a case between real processes and check every element", declare_run},
-      {"perf", "Measure restores beside what bounds them, in the same run", declare_perf},
-      {"doctor", "Show what works here, or which path the bytes of a case would take", declare_doctor},
+      {"perf", "Measure restores against their bounds, in the same run", declare_perf},
+      {"doctor", "Show the transports that work here, or the path that the bytes of a case would take", declare_doctor},
   };
   return table;
 }

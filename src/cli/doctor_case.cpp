@@ -31,19 +31,14 @@ std::string rate_of(ByteCount bytes, double seconds) {
   return seconds > 0 ? human_bytes(static_cast<double>(bytes) / seconds) + "/s" : "-";
 }
 
-std::string human_seconds(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
-  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
-}
-
 struct Line {
   std::string pair;
-  std::string ways;
+  std::string methods;
   std::string expected;
   std::string carriers;
 };
 
-// All that one rank gets from another.
+// Everything that one rank receives from another.
 Line line_of(Rank target, std::span<const PeerReport> rows) {
   Line line;
   std::string reasons;
@@ -54,7 +49,7 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
     list += (list.empty() ? "" : separator) + one;
   };
   for (const PeerReport& row : rows) {
-    line.ways += fmt::format("{}{} {}", line.ways.empty() ? "" : ", ", row.path, human(row.bytes));
+    line.methods += fmt::format("{}{} {}", line.methods.empty() ? "" : ", ", row.path, human(row.bytes));
     add(line.carriers, row.carrier, ", ");
     add(reasons, row.why_not, "; ");
     bytes += row.bytes;
@@ -69,13 +64,13 @@ Line line_of(Rank target, std::span<const PeerReport> rows) {
 void print(const std::vector<Line>& lines) {
   Line widest;
   for (const Line& line : lines) {
-    for (const auto column : {&Line::pair, &Line::ways, &Line::expected}) {
+    for (const auto column : {&Line::pair, &Line::methods, &Line::expected}) {
       if ((line.*column).size() > (widest.*column).size()) widest.*column = line.*column;
     }
   }
   for (const Line& line : lines) {
-    write_output(fmt::format("{:<{}}  {:<{}}  {:<{}}  {}\n", line.pair, widest.pair.size(), line.ways,
-                             widest.ways.size(), line.expected, widest.expected.size(), line.carriers));
+    write_output(fmt::format("{:<{}}  {:<{}}  {:<{}}  {}\n", line.pair, widest.pair.size(), line.methods,
+                             widest.methods.size(), line.expected, widest.expected.size(), line.carriers));
   }
 }
 
@@ -87,9 +82,9 @@ void print_json(Rank target, const PeerReport& row) {
   write_output(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-// All ranks move at once, and share links and processors that each is expected to have to itself.
+// All ranks move at once and share links and processors; the expectation assumes exclusive use.
 constexpr double far_below = 4;
-constexpr double ignored_excess_seconds = 1e-3;  // a moment of somebody else's
+constexpr double ignored_excess_seconds = 1e-3;  // a short disturbance by other processes
 
 struct SlowTarget {
   Rank target{};
@@ -152,8 +147,8 @@ std::string header(const Case& job, const std::vector<MemberResult>& targets, bo
       measured ? *measured : "built-in costs, which know no network: measured ones come from `perf --calibrate`");
 }
 
-// Of the rank that is read from and reads into the most, where each rank of both sides is one process.
-ByteCount most_of_a_rank(const Case& job) {
+// Maximum bytes of a rank, read from it and read by it, with each rank of both sides in one process.
+ByteCount max_bytes_of_a_rank(const Case& job) {
   ByteCount most = 0;
   for (std::int32_t rank = 0; rank < std::max(job.source.ranks, job.target.ranks); ++rank) {
     ByteCount bytes = 0;
@@ -186,7 +181,7 @@ void print(const Case& job, std::vector<MemberResult> results, const DoctorOptio
     write_output(header(job, results, options.measure));
     print(lines);
   }
-  print_flags(perf::find_flags(transport::pinnable_bytes(), most_of_a_rank(job)), json);
+  print_flags(perf::find_flags(transport::pinnable_bytes(), max_bytes_of_a_rank(job)), json);
   if (!options.measure) return;
   print_port_shares(port_shares(results), json);
   print_slow(slow_targets(results), json);
@@ -208,7 +203,7 @@ RunOptions run_options(const DoctorOptions& words) {
 
 }  // namespace
 
-// Arenas that nobody touches take no memory, so only who moves something has it looked at first, as run does.
+// Untouched arenas take no memory, so memory is checked first only if bytes are moved, as in `run`.
 int examine_case(const std::string& path, const DoctorOptions& words) {
   const RunOptions options = run_options(words);
   Case job;

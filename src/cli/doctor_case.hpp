@@ -6,13 +6,13 @@
 namespace shardwire::cli {
 
 struct DoctorOptions {
-  std::string transport;  ///< as --transport says; may be empty
+  std::string transport;  ///< value of --transport; may be empty
   bool json = false;
-  bool measure = false;  ///< with a case: its state is moved, and what takes far longer than expected flagged
+  bool measure = false;  ///< with a case: moves its state, and flags transfers far slower than expected
 };
 
-/// Starts the ranks of a case, or joins those that a launcher has started, has them plan and connect, and prints how every
-/// rank's bytes would come. Returns the exit code. Errors: throws CaseError, UsageError.
+/// Starts the ranks of a case, or joins those that a launcher has started, lets them plan and connect, and prints each
+/// rank's paths. Returns the exit code. Errors: throws CaseError, UsageError.
 int examine_case(const std::string& path, const DoctorOptions& options);
 
 }  // namespace shardwire::cli

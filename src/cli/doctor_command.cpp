@@ -62,7 +62,7 @@ void print(const InterfaceFinding& finding) {
 
 int examine_host(const DoctorOptions& options) {
   const std::string names = options.transport.empty() ? transport_of_environment() : options.transport;
-  const std::vector<Hint> hints = find_hints();  // before a library of a fabric changes the environment
+  const std::vector<Hint> hints = find_hints();  // before a fabric's library changes the environment
   const std::vector<TransportFinding> transports = find_transports(names);
   const bool reaches = std::ranges::any_of(
       transports, [](const TransportFinding& one) { return one.chosen && one.reach != Reach::process; });
@@ -102,15 +102,14 @@ int run(const Words& words) {
 
 std::function<int()> declare_doctor(CLI::App& app) {
   const auto words = std::make_shared<Words>();
-  app.add_option(
-      "CASE", words->path,
-      "case file, or - for standard input: show how the bytes of each pair of ranks would come. Without it: what works "
-      "in this process");
+  app.add_option("CASE", words->path,
+                 "case file, or - for standard input: show the path between each pair of ranks. Without it: what works "
+                 "in this process");
   app.add_option("--transport", words->options.transport,
                  "auto, or names separated by commas: shm, tcp, ucx, libfabric, .. (default: SHARDWIRE_TRANSPORT "
                  "or auto)");
   app.add_flag("--measure", words->options.measure,
-               "with a CASE: move its state, and flag each target rank that it takes more than four times as long as "
+               "with a CASE: move its state, and flag each target rank that takes more than four times as long as "
                "expected");
   app.add_flag("--json", words->options.json,
                "a line of JSON for each transport, collective, GPU and flag, or for each path");

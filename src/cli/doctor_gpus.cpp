@@ -20,14 +20,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// The number that a file of the kernel's begins with; -1 where there is none.
+// The number at the beginning of a kernel file; -1 if there is none.
 int number_in(const fs::path& path) {
   std::ifstream file(path);
   int number = -1;
   return file >> number ? number : -1;
 }
 
-// By the first of the node's processors; a node may have memory alone.
+// From the first of the node's processors; a node may have memory only.
 int socket_of(int node, const std::string& root) {
   if (node < 0) return -1;
   const int processor = number_in(fmt::format("{}/sys/devices/system/node/node{}/cpulist", root, node));
@@ -55,7 +55,7 @@ void add_nics(const std::string& folder, const std::string& root, bool reads, st
   }
 }
 
-// Those that read by themselves; where there are none, all that are hardware.
+// NICs that read by themselves; if there are none, all hardware NICs.
 std::vector<Nic> find_nics(const std::string& root) {
   std::vector<Nic> nics;
   add_nics("/sys/class/infiniband", root, true, nics);
@@ -65,7 +65,7 @@ std::vector<Nic> find_nics(const std::string& root) {
   return nics;
 }
 
-// How much of the way from the root of the buses two devices share: a switch below it is nearer than the processor.
+// Length of the bus path from the root that two devices share: a common switch is nearer than the processor.
 std::size_t shared_way(const fs::path& one, const fs::path& other) {
   std::error_code none;
   const fs::path first = fs::canonical(one, none);
@@ -158,11 +158,10 @@ std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string
     for (const Nic& nic : nics) {
       others += fmt::format("{}{} (socket {})", others.empty() ? "" : ", ", nic.name, nic.place.socket);
     }
-    flags.push_back(
-        {"GPU and NIC", fmt::format("GPU {}", gpu.number),
-         fmt::format("is on socket {} and has no NIC there, only {}: what it sends and receives goes through "
-                     "the link between the sockets",
-                     gpu.place.socket, others)});
+    flags.push_back({"GPU and NIC", fmt::format("GPU {}", gpu.number),
+                     fmt::format("is on socket {} and has no NIC there, only {}: its traffic goes through "
+                                 "the link between the sockets",
+                                 gpu.place.socket, others)});
   }
   return flags;
 }

@@ -7,11 +7,11 @@
 #include "memory/device.hpp"
 #include "perf/measure/port_flags.hpp"
 
-// GPUs that this process sees, and where they lie among processors and NICs: devices by their runtime, places by the kernel.
-// `root` is put before /sys.
+// GPUs that this process sees, and their location among processors and NICs: devices from their runtime, locations from
+// the kernel. `root` is a prefix for /sys.
 namespace shardwire::cli {
 
-/// Where a device is plugged in; -1: the kernel does not say.
+/// A device's location; -1: the kernel does not report it.
 struct Place {
   int node = -1;  ///< of memory and processors (NUMA)
   int socket = -1;
@@ -21,9 +21,9 @@ struct GpuFinding {
   int number = 0;
   memory::DeviceDetails details{};
   Place place{};
-  std::vector<std::string> near_nics{};  ///< of its node, those first that are nearest on its buses
+  std::vector<std::string> near_nics{};  ///< of its node, nearest on its buses first
   std::string why_no_gpu_direct{};       ///< empty: NICs reach its memory, as far as kernel and driver know
-  std::string iommu{};                   ///< what may keep them from it; empty: nothing that is known
+  std::string iommu{};                   ///< a possible obstacle for them; empty: none known
 };
 
 struct GpuFindings {
@@ -33,11 +33,11 @@ struct GpuFindings {
 };
 GpuFindings find_gpus(const memory::FoundRuntime& found, const std::string& root = {});
 
-/// GPUs all of whose NICs are on another socket; with NICs that read by themselves, GPUs that they do not reach, or that an IOMMU
-/// lies before.
+/// GPUs whose NICs are all on another socket. If there are NICs that read by themselves, also GPUs that they do not
+/// reach or that are behind an IOMMU.
 std::vector<perf::Flag> flag_gpus(const GpuFindings& findings, const std::string& root = {});
 
-/// Under a title, or a line of JSON each; where there is none, a line with the reason.
+/// Under a title, or one line of JSON each; if there is none, a line with the reason.
 void print_gpus(const GpuFindings& findings, bool json);
 
 }  // namespace shardwire::cli

@@ -71,16 +71,17 @@ Hint descriptors_hint() {
 Hint memlock_hint() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  return {"locked memory", fmt::format("{}; matters for RDMA only, which pins what it reads: ulimit -l raises it",
-                                       limit_text(limit.rlim_cur, true))};
+  return {"locked memory",
+          fmt::format("{}; matters for RDMA only, which pins the memory that it reads: ulimit -l raises it",
+                      limit_text(limit.rlim_cur, true))};
 }
 
 std::string attach_text(const std::string& scope, bool capable) {
-  if (scope == "3") return "by nobody: it comes as messages";
+  if (scope == "3") return "by no process: its bytes come as messages";
   if (capable) return "by this process, which has CAP_SYS_PTRACE";
   if (scope.empty() || scope == "0") return "between processes of one user";
-  if (scope == "2") return "by processes with CAP_SYS_PTRACE only: here it comes as messages";
-  return "from children only: here it comes as messages, unless its owner has SHARDWIRE_ALLOW_ATTACH=1";
+  if (scope == "2") return "by processes with CAP_SYS_PTRACE only: here its bytes come as messages";
+  return "from children only: here its bytes come as messages, unless its owner has SHARDWIRE_ALLOW_ATTACH=1";
 }
 
 Hint attach_hint(const std::string& root) {
@@ -125,7 +126,7 @@ std::vector<InterfaceFinding> find_interfaces() {
       InterfaceFinding fresh{
           one->ifa_name, (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_RUNNING) != 0, {}, 0};
       const std::string speed = first_line(fmt::format("/sys/class/net/{}/speed", one->ifa_name));
-      fresh.megabits_per_second = std::max(0, std::atoi(speed.c_str()));  // -1: not known to the device either
+      fresh.megabits_per_second = std::max(0, std::atoi(speed.c_str()));  // -1: the device does not know it either
       known = findings.insert(findings.end(), std::move(fresh));
     }
     const bool internet =

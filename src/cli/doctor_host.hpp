@@ -8,7 +8,7 @@
 #include "perf/measure/port_flags.hpp"
 #include "shardwire/costs.hpp"
 
-// What `shardwire doctor` finds out about this process and its host.
+// Findings of `shardwire doctor` about this process and its host.
 namespace shardwire::cli {
 
 /// A transport of this build.
@@ -16,13 +16,13 @@ struct TransportFinding {
   std::string name;
   Reach reach{};
   bool viable = false;
-  bool chosen = false;  ///< viable, and among those that were asked for
-  std::string version;  ///< as opened; empty where it is not viable
-  std::string detail;   ///< of a viable one what its probe says, else why not
+  bool chosen = false;  ///< viable and selected
+  std::string version;  ///< as opened; empty if not viable
+  std::string detail;   ///< the probe's detail if viable, else the reason why not
 };
 
-/// `names`: "auto", or names separated by commas. Opens those that are viable, for a moment.
-/// Errors: throws UsageError for a name that there is not.
+/// `names`: "auto", or names separated by commas. Opens the viable ones briefly.
+/// Errors: throws UsageError for an unknown name.
 std::vector<TransportFinding> find_transports(std::string_view names);
 
 /// A collective of this build.
@@ -42,15 +42,15 @@ struct InterfaceFinding {
 };
 std::vector<InterfaceFinding> find_interfaces();
 
-/// Something that decides what works, and what it means.
+/// A fact that affects which features work, and its consequence.
 struct Hint {
   std::string about;  ///< a word or two
   std::string says;
 };
-/// `root` is put before /proc and /sys.
+/// `root` is a prefix for /proc and /sys.
 std::vector<Hint> find_hints(const std::string& root = {});
 
-/// Under a title, or a line of JSON each.
+/// Under a title, or one line of JSON each.
 void print_flags(const std::vector<perf::Flag>& flags, bool json);
 
 /// "Linux 6.1.0 x86_64, 8 processors, <model>".

@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A port that works brings more than half of its rate; what reads may also be kept waiting by memory and processors.
+// A working port reaches more than half of its rate; memory and processors may also delay the reader.
 constexpr double far_below_line = 0.25;
-// What takes a port less than this is over before it runs at its speed.
+// A transfer that takes a port less than this ends before the port reaches its speed.
 constexpr double min_line_seconds = 1e-3;
 
 std::string rate(double bytes_per_second) {
@@ -61,9 +61,9 @@ std::string port_line(const PortShare& share, bool json) {
   std::vector<int> targets;
   for (const Rank rank : share.targets) targets.push_back(to_int(rank));
   std::string says =
-      fmt::format("brought {} to targets {}, {:.0f} % of the {} that it lets through", rate(share.bytes_per_second),
+      fmt::format("moved {} to targets {}, {:.0f} % of its line rate of {}", rate(share.bytes_per_second),
                   fmt::join(targets, ", "), 100 * share.share(), rate(share.line_bytes_per_second));
-  if (share.is_far_below) says += ": far below; `perf --pairs` shows what it brings alone";
+  if (share.is_far_below) says += ": far below; `perf --pairs` measures it alone";
   if (!json) return fmt::format("  {:<14}{} {}", share.is_far_below ? "slow port" : "port", share.port, says);
   Json row{{"port", share.port},
            {"targets", targets},

@@ -30,7 +30,7 @@ std::vector<std::string_view> names_in(std::string_view list) {
   return names;
 }
 
-// What it says of itself is one thing, whether it can be opened the proof.
+// The probe is only a claim; opening the transport proves it.
 void open(const transport::Transport& row, TransportFinding& finding) {
   try {
     finding.version = row.open()->version();
@@ -49,7 +49,7 @@ std::vector<TransportFinding> find_transports(std::string_view names) {
   for (const transport::Transport& row : transport::registered()) {
     const transport::Viability unasked = row.probe(Asked::automatically);
     const transport::Viability viability = unasked.viable ? unasked : row.probe(Asked::by_name);
-    // "auto" takes what reaches other processes.
+    // "auto" selects transports that reach other processes.
     const bool asked =
         automatic ? unasked.viable && row.reach != Reach::process : std::ranges::find(named, row.name) != named.end();
     TransportFinding finding{std::string(row.name),     row.reach, viability.viable,

@@ -9,7 +9,7 @@ namespace shardwire::cli {
 /// Value of a variable that is set and not empty.
 std::optional<std::string> environment(const char* name);
 
-/// Warns on standard error about SHARDWIRE_* variables that mean nothing here: most are misspelt.
+/// Warns on standard error about unknown SHARDWIRE_* variables, most of which are misspelt.
 void report_unknown_environment();
 
 }  // namespace shardwire::cli

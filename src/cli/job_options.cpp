@@ -27,7 +27,7 @@
 namespace shardwire::cli {
 namespace {
 
-// A variable that makes no sense is bad usage, as an option is.
+// An invalid variable is bad usage, like an invalid option.
 template <typename Setting>
 auto from_environment(Setting setting) {
   try {
@@ -108,7 +108,7 @@ JobTransport chosen_job_transport(const std::string& option, MemoryKind memory) 
 MemoryKind parse_memory(const std::string& option) {
   if (option == "host") return MemoryKind::host;
   if (option != "cuda") throw UsageError(fmt::format("--memory: '{}' is unknown; known are host, cuda", option));
-  // A driver that has been asked before a fork is of no use to the child.
+  // A driver that was queried before a fork is unusable in the child.
   const std::string refusal = said_by_a_child([] {
     const memory::FoundRuntime found = memory::device_runtime();
     if (!found.runtime) throw Error(ErrorCode::unsupported, found.why_not);

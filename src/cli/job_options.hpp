@@ -7,39 +7,40 @@
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/session.hpp"
 
-// Options that `run` and `perf` share: what they mean, and how a bad one is refused.
+// Options shared by `run` and `perf`: their parsing and validation.
 namespace shardwire::cli {
 
-/// What `body` throws in a process of its own; empty when it ends well. Libraries of fabrics open devices when they are asked
-/// what they have, and a device that was opened before a fork is of no use to the child. Errors: throws UsageError.
+/// Runs `body` in a child process and returns the text of its exception; empty if it succeeds. Libraries of fabrics
+/// open devices when queried, and a device opened before a fork is unusable in the child. Errors: throws UsageError.
 std::string said_by_a_child(const std::function<void()>& body);
-/// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError for one that is unknown, or that this
-/// build or machine lacks, with the reason.
+/// --transport, else SHARDWIRE_TRANSPORT, else "auto". Errors: throws UsageError, with the reason, for an unknown
+/// transport or one that this build or machine lacks.
 std::string chosen_transport(const std::string& option);
-/// Where one of the names may be that of a collective for device memory.
+/// For names that may include a collective for device memory.
 struct JobTransport {
   std::string names;           ///< of the others
-  bool by_collective = false;  ///< bytes go in its rounds
+  bool by_collective = false;  ///< bytes move in its rounds
 };
 /// Errors: throws UsageError for host memory with a collective, and as chosen_transport().
 JobTransport chosen_job_transport(const std::string& option, MemoryKind memory);
-/// host or cuda. Errors: throws UsageError for anything else, and for device memory where there is none, with the reason.
+/// host or cuda. Errors: throws UsageError for anything else, and, with the reason, for device memory if there is none.
 MemoryKind parse_memory(const std::string& option);
 /// Errors: throws UsageError.
 Verify parse_verify(const std::string& option);
-/// --rate, 0 where it is not given. Errors: throws UsageError.
+/// --rate; 0 if not given. Errors: throws UsageError.
 ByteCount parse_rate(const std::string& option);
 /// --staging, else SHARDWIRE_STAGING_BYTES, else 256 MiB. Errors: throws UsageError.
 ByteCount chosen_staging(const std::string& option);
-/// Costs in the file of --calibration, else of SHARDWIRE_CALIBRATION, else the built-in ones. Errors: throws UsageError.
+/// Costs from the file of --calibration, else of SHARDWIRE_CALIBRATION, else the built-in ones. Errors: throws
+/// UsageError.
 CostModel chosen_costs(const std::string& option);
 /// SHARDWIRE_LOG, else warnings. Errors: throws UsageError.
 LogLevel chosen_log_level();
 /// SHARDWIRE_JOIN_TIMEOUT, else a minute. Errors: throws UsageError.
 Duration chosen_join_timeout();
-/// Errors: throws UsageError when SHARDWIRE_JOB_KEY_FILE is set and names no file with a key in it.
+/// Errors: throws UsageError if SHARDWIRE_JOB_KEY_FILE is set and does not name a file with a key.
 void require_key_file();
-/// What a launcher tells this process. Errors: throws UsageError.
+/// The launcher's variables for this process. Errors: throws UsageError.
 Bootstrap launched_bootstrap();
 
 }  // namespace shardwire::cli

@@ -5,9 +5,9 @@
 
 namespace shardwire::cli {
 
-/// A loopback port for the rendezvous of a job on this host, and a key of its own. The socket stays bound, without
-/// listening, until this object goes: nobody else is given the port meanwhile, and member 0 may still listen on it, since
-/// both sides reuse the address.
+/// A loopback port for the rendezvous of a job on this host, and the job's own key. The socket stays bound, without
+/// listening, until this object is destroyed: no other process is given the port meanwhile, and member 0 can still
+/// listen on it, since both sides reuse the address.
 class LocalRendezvous {
  public:
   /// Errors: throws std::system_error.
@@ -16,7 +16,7 @@ class LocalRendezvous {
   LocalRendezvous(const LocalRendezvous&) = delete;
   LocalRendezvous& operator=(const LocalRendezvous&) = delete;
 
-  /// Of member 0; the others differ in rank.
+  /// For member 0; the others differ in rank.
   [[nodiscard]] Bootstrap bootstrap(int members) const;
 
  private:

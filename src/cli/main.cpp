@@ -60,7 +60,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_standard_streams();
-  // At once and without clean-up; a command that has something to end first takes these signals over.
+  // Exits at once without clean-up; a command that must clean up handles these signals itself.
   for (const int one : {SIGINT, SIGTERM}) std::signal(one, [](int) { ::_exit(exit_interrupted); });
   try {
     const int code = run(argc, argv);

@@ -25,14 +25,14 @@ void write_output(std::string_view text) {
 }
 
 void finish_output() {
-  errno = EIO;  // where an earlier write failed, nobody knows any more why
+  errno = EIO;  // the cause of an earlier failed write is no longer known
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) refuse();
 }
 
 void keep_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
-    ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest number that is free: this one
+    ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest free number: this one
   }
   std::signal(SIGPIPE, SIG_IGN);
 }

@@ -5,14 +5,14 @@
 
 namespace shardwire::cli {
 
-/// Writes to standard output. Errors: throws std::runtime_error when it takes not everything, so that whoever produces
-/// much stops soon after the reader has gone.
+/// Writes to standard output. Errors: throws std::runtime_error if not everything was written, so that a producer of
+/// much output stops soon after the reader has gone.
 void write_output(std::string_view text);
-/// Errors: throws std::runtime_error when anything that was written to standard output did not get there.
+/// Errors: throws std::runtime_error if any output was lost.
 void finish_output();
 
-/// To be called first: keeps files that are opened later from getting the number of a standard stream that was closed, and
-/// with it what is meant for that. Using such a stream stays an error. A reader that goes away is one too, not a signal.
+/// Call it first: it prevents files opened later from getting the number of a closed standard stream, and thereby that
+/// stream's output. Using such a stream stays an error. A reader that goes away is an error too, not a signal.
 void keep_standard_streams();
 
 }  // namespace shardwire::cli

@@ -13,6 +13,8 @@
 #include "cli/perf_options.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
+#include "move/traits.hpp"
+#include "move/tuning.hpp"
 #include "perf/measure/costs_fit.hpp"
 #include "perf/measure/fastest_kernels.hpp"
 #include "perf/measure/row.hpp"
@@ -27,12 +29,12 @@ namespace {
 
 constexpr int ranks_of_pair = 2;
 constexpr ByteCount default_bytes = 32u << 20;
-// A way that sends each run by itself takes its time over many of them.
+// A method that sends each run separately is slow with many of them.
 constexpr ByteCount max_runs = 16384;
 
 void refuse_others(const PerfWords& words) {
   const auto refuse = [](const char* option) {
-    throw UsageError(fmt::format("--calibrate measures each way as it is; it takes no {}", option));
+    throw UsageError(fmt::format("--calibrate measures each method as it is; it takes no {}", option));
   };
   if (!words.path.empty()) refuse("CASE");
   if (words.tcp) refuse("--tcp");
@@ -43,7 +45,7 @@ void refuse_others(const PerfWords& words) {
   if (words.disjoint) refuse("--disjoint");
   if (words.pairs) refuse("--pairs");
   if (!words.runs.empty()) refuse("--runs");
-  if (!words.ways.empty()) refuse("--way");
+  if (!words.methods.empty()) refuse("--method");
   if (!words.against.empty()) refuse("--against");
   if (words.ranks) refuse("--ranks");
   if (words.layers) refuse("--layers");
@@ -51,7 +53,7 @@ void refuse_others(const PerfWords& words) {
   if (!words.rate.empty()) refuse("--rate");
 }
 
-// Many bytes in runs of many lengths, and a few bytes in few runs, which tell what comes before the first byte.
+// Many bytes in runs of many lengths, and few bytes in few runs, which show the cost before the first byte.
 std::vector<std::pair<ByteCount, ByteCount>> lengths(ByteCount most) {
   std::vector<std::pair<ByteCount, ByteCount>> out;  // run, bytes
   for (const ByteCount run : {ByteCount{256}, ByteCount{4096}, ByteCount{64u << 10}, ByteCount{1u << 20}, most}) {
@@ -62,16 +64,17 @@ std::vector<std::pair<ByteCount, ByteCount>> lengths(ByteCount most) {
   return out;
 }
 
-/// One set of processes that measures what some ways of a transport cost.
+/// One set of processes that measures the costs of some methods of a transport.
 struct Pass {
   std::string transport;
   bool ordinary = false;  ///< see perf::Setup
-  bool local = false;     ///< measures copies within a process as well: once, they need no transport
-  std::vector<std::optional<Way>> ways;
+  bool local = false;     ///< also measures copies within a process: once, they need no transport
+  std::vector<std::optional<Method>> methods;
 };
 
-// Of those that `names` lists, or that "auto" is to measure: a network's hardware is measured when it is named, since two
-// processes of one host say little of a network. What opens devices is not asked here, where members are forked.
+// Of those that `names` lists or that "auto" measures: network hardware is measured only when named, since two
+// processes of one host do not represent a network. Nothing here opens devices, because members are forked from this
+// process.
 bool is_measured(const transport::Transport& one, const std::string& names) {
   if (one.reach == Reach::process) return false;
   if (names != transport::automatic) {
@@ -80,20 +83,23 @@ bool is_measured(const transport::Transport& one, const std::string& names) {
   return !(one.preference.read > 0 && one.reach == Reach::network) && one.probe(transport::Asked::automatically).viable;
 }
 
-// Memory that can be mapped is read that way, so there what a read costs is asked of other memory. Fabrics of a network read
-// what is registered with them, as arenas are, and nothing else.
+// Mappable memory is read by mapping, so reads are measured with other memory there. Fabrics of a network read only
+// memory registered with them, such as arenas.
 std::vector<Pass> passes_for(const std::string& names) {
   std::vector<Pass> out;
   for (const transport::Transport& one : transport::registered()) {
     if (!is_measured(one, names)) continue;
     const bool maps = one.preference.map > 0;
     const bool reads = one.preference.read > 0;
+    const auto add = [](Pass& pass, move::Carrier by) {
+      move::each_method_by(by, [&](Method method) { pass.methods.emplace_back(method); });
+    };
     Pass direct{std::string(one.name), false, out.empty(), {}};
-    if (maps) direct.ways.emplace_back(Way::mapped);
-    if (one.preference.message > 0) direct.ways.insert(direct.ways.end(), {Way::straight, Way::packed});
-    if (reads && !maps) direct.ways.insert(direct.ways.end(), {Way::read, Way::over_read});
-    if (!direct.ways.empty()) out.push_back(std::move(direct));
-    if (reads && maps) out.push_back({std::string(one.name), true, out.empty(), {Way::read, Way::over_read}});
+    if (maps) add(direct, move::Carrier::mapping);
+    if (one.preference.message > 0) add(direct, move::Carrier::messages);
+    if (reads && !maps) add(direct, move::Carrier::reads);
+    if (!direct.methods.empty()) out.push_back(std::move(direct));
+    if (reads && maps) add(out.emplace_back(Pass{std::string(one.name), true, out.empty(), {}}), move::Carrier::reads);
   }
   if (out.empty()) throw UsageError(fmt::format("--calibrate: {} reaches no other process", names));
   return out;
@@ -117,7 +123,7 @@ perf::Setup setup_for(const PerfWords& words, const Pass& pass, ByteCount most) 
       auto& measurement =
           setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks_of_pair, run, bytes, local)));
       measurement.run_bytes = run;
-      if (!local) measurement.ways = pass.ways;
+      if (!local) measurement.methods = pass.methods;
     }
   }
   return setup;
@@ -137,13 +143,13 @@ struct Fitted {
   std::vector<perf::CostSample> samples;
 };
 
-std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome, Way way) {
-  const std::string transport = way == Way::local ? "local" : setup.transport;
-  Fitted out{{.transport = transport, .memory = MemoryKind::host, .way = way, .cost = {}}, {}};
+std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome, Method method) {
+  const std::string transport = method == Method::local ? "local" : setup.transport;
+  Fitted out{{.transport = transport, .memory = MemoryKind::host, .method = method, .cost = {}}, {}};
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     const perf::Measurement& measurement = setup.measurements[number];
-    for (std::size_t i = 0; i < measurement.ways.size(); ++i) {
-      if (measurement.ways[i].value_or(Way::local) != way) continue;
+    for (std::size_t i = 0; i < measurement.methods.size(); ++i) {
+      if (measurement.methods[i].value_or(Method::local) != method) continue;
       const auto seconds = perf::move_seconds_of(setup, outcome, number, i);
       if (!seconds.possible || seconds.move <= 0) continue;
       const ByteCount bytes = wanted_by_each(measurement.job);
@@ -159,19 +165,19 @@ constexpr TcpSettings tcp_candidates[] = {
     TcpSettings{}, {64u << 10, 1}, {128u << 10, 1}, {512u << 10, 1}, {1u << 20, 1}, {256u << 10, 2}, {256u << 10, 4},
 };
 constexpr int tcp_rounds = 3;
-// What is as built in stays unless something is clearly faster: the next run may say otherwise.
+// The built-in value stays unless another is clearly faster: the next run may differ.
 constexpr double worth_a_change = 0.95;
 
 double seconds_over_tcp(const PerfWords& words, const TcpSettings& settings, ByteCount bytes) {
   perf::Setup setup = setup_of(words, "tcp");
-  setup.costs.set_tcp(settings);
+  setup.costs.set_tuning({.tcp = settings});
   auto& measurement =
       setup.measurements.emplace_back(perf::measurement_of(perf::synthetic_case(ranks_of_pair, bytes, bytes, false)));
-  measurement.ways = {Way::straight};
+  measurement.methods = {Method::zcopy};
   return perf::move_seconds_of(setup, run_setup(setup), 0, 0).move;
 }
 
-// Candidates take turns, so that a slow minute hits all of them.
+// Candidates take turns, so that a slow minute affects all of them.
 TcpSettings fastest_tcp(const PerfWords& words, ByteCount bytes) {
   support::write_stderr("measuring requests and streams of tcp\n");
   std::array<std::vector<double>, std::size(tcp_candidates)> seconds;
@@ -192,12 +198,12 @@ TcpSettings fastest_tcp(const PerfWords& words, ByteCount bytes) {
 }
 
 void print(const std::vector<Fitted>& all) {
-  support::write_stderr("{:<9} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "transport", "way",
-                        "latency", "per run", "bandwidth");
+  support::write_stderr("{:<9} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "transport",
+                        "method", "latency", "per run", "bandwidth");
   for (const Fitted& one : all) {
-    const WayCost& cost = one.cost.cost;
+    const MethodCost& cost = one.cost.cost;
     support::write_stderr("{:<9} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", one.cost.transport,
-                          to_string(one.cost.way), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
+                          to_string(one.cost.method), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
                           human_bytes(cost.bytes_per_second));
     for (const perf::CostSample& sample : one.samples) {
       support::write_stderr(" {:.2f}", sample.seconds / cost.seconds(sample.bytes, sample.runs));
@@ -225,10 +231,10 @@ int calibrate(const PerfWords& words) {
     const perf::Setup setup = setup_for(words, pass, most);
     const perf::Outcome outcome = run_setup(setup);
     if (pass.local) {
-      if (auto local = fit(setup, outcome, Way::local)) all.push_back(std::move(*local));
+      if (auto local = fit(setup, outcome, Method::local)) all.push_back(std::move(*local));
     }
-    for (const auto& way : pass.ways) {
-      if (auto one = fit(setup, outcome, *way)) all.push_back(std::move(*one));
+    for (const auto& method : pass.methods) {
+      if (auto one = fit(setup, outcome, *method)) all.push_back(std::move(*one));
     }
     for (const std::string& refusal : perf::refusals_of(setup, outcome)) {
       support::write_stderr("not measured: {}\n", refusal);
@@ -237,15 +243,15 @@ int calibrate(const PerfWords& words) {
   std::vector<MeasuredCost> measured;
   measured.reserve(all.size());
   for (const Fitted& one : all) measured.push_back(one.cost);
-  if (measured.empty()) throw Error(ErrorCode::unsupported, "no way could be measured");
+  if (measured.empty()) throw Error(ErrorCode::unsupported, "no method could be measured");
   std::optional<TcpSettings> tcp;
   if (std::ranges::any_of(passes, [](const Pass& pass) { return pass.transport == "tcp"; })) {
     tcp = fastest_tcp(words, most);
   }
-  // After the members, since these are forked from a process of one thread that has touched little memory.
+  // After the members, which are forked from a process of one thread that has touched little memory.
   support::write_stderr("measuring copy kernels\n");
   const FastestKernels kernels = perf::measure_kernels();
-  save_costs(path, perf::machine(), measured, kernels, tcp);
+  save_calibration(path, perf::machine(), measured, kernels, tcp);
   print(all);
   for (const FastestKernels::Entry& one : kernels.entries) {
     support::write_stderr("{}: {}\n", one.run_bytes_class, one.kernel);

@@ -17,7 +17,7 @@
 namespace shardwire::cli {
 namespace {
 
-using Rows = std::vector<nlohmann::ordered_json>;
+using JsonRows = std::vector<nlohmann::ordered_json>;
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path);
@@ -26,7 +26,7 @@ void write_text(const std::string& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::out_of_resources, fmt::format("{} cannot be written", path));
 }
 
-void write_rows(const Rows& rows, const std::string& path) {
+void write_rows(const JsonRows& rows, const std::string& path) {
   std::string text;
   for (const auto& row : rows) text += row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (path.empty()) {
@@ -42,10 +42,10 @@ int finish(const PerfWords& words, const perf::Setup& setup, const std::vector<p
   const auto refusals = perf::refusals_of(setup, outcomes.back());
   for (const std::string& refusal : refusals) support::write_stderr("not measured: {}\n", refusal);
   const perf::RowHead head{words.target, options_of(words, setup)};
-  const Rows rows =
+  const JsonRows rows =
       words.starts ? perf::first_rows_of(setup, outcomes, head) : perf::rows_of(setup, outcomes.front(), head);
-  if (rows.empty() || (!words.ways.empty() && !refusals.empty() && !words.path.empty())) {
-    support::write_stderr("shardwire: a way that was asked for is not possible here\n");
+  if (rows.empty() || (!words.methods.empty() && !refusals.empty() && !words.path.empty())) {
+    support::write_stderr("shardwire: a method that was asked for is not possible here\n");
     return exit_failed;
   }
   write_rows(rows, words.output);
@@ -81,24 +81,26 @@ int run(const PerfWords& words) {
 std::function<int()> declare_perf(CLI::App& app) {
   const auto words = std::make_shared<PerfWords>();
   app.add_option("CASE", words->path, "case file, or - for standard input (default: runs of growing length)");
-  app.add_option("--layers", words->layers, "keep so many layers of the case's model")->check(CLI::NonNegativeNumber);
+  app.add_option("--layers", words->layers, "keep only this many layers of the case's model")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--runs", words->runs, "lengths of runs without a CASE (default: 256,1K,..,64M)")->delimiter(',');
   app.add_option("--ranks", words->ranks, "processes without a CASE (default: 2)");
-  app.add_option("--bytes", words->bytes, "that each rank wants without a CASE (default: 64M, less with many ranks)");
+  app.add_option("--bytes", words->bytes,
+                 "bytes that each rank needs without a CASE (default: 64M, less with many ranks)");
   app.add_option(
       "--transport", words->transport,
       "auto, or names of transports: shm, ucx, libfabric, tcp, loopback, or nccl for exchanges of device memory "
       "in its rounds (default: SHARDWIRE_TRANSPORT or auto; with --tcp tcp)");
-  app.add_flag("--tcp", words->tcp, "all bytes go over TCP, also those of what the restores are measured beside");
-  app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
-  app.add_flag("--ordinary", words->ordinary, "the state lies in ordinary memory of its process, not in arenas");
+  app.add_flag("--tcp", words->tcp, "all bytes go over TCP, those of the comparisons too");
+  app.add_option("--memory", words->memory, "memory of the state: host or cuda (default: host)");
+  app.add_flag("--ordinary", words->ordinary, "the state is in ordinary memory of its process, not in arenas");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--pairs", words->pairs,
                "without a CASE: each pair of processes by itself, both ways, then disjoint pairs at once (default of "
                "--runs: all in one)");
   app.add_option(
-         "--way", words->ways,
-         "mapped, read, over_read, straight, packed, or several; without a CASE local too (default: as the session "
+         "--method", words->methods,
+         "mapped, read, sieved_read, zcopy, packed, or several; without a CASE local too (default: as the session "
          "chooses; without a CASE all)")
       ->delimiter(',');
   app.add_option(
@@ -108,20 +110,20 @@ std::function<int()> declare_perf(CLI::App& app) {
       ->delimiter(',');
   app.add_option("--repeats", words->repeats, "timed repeats; one more warms up (default: 5)");
   app.add_option("--fresh", words->starts,
-                 "start the processes anew so many times, and measure their first restores beside the later ones");
+                 "start the processes this many times, and compare their first restores with later ones");
   app.add_option("--verify", words->verify, "none or digest, besides the check of every element (default: none)");
   app.add_option("--rate", words->rate, "most remote bytes into each rank per second, e.g. 500M");
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
   app.add_option("--calibration", words->calibration,
-                 "what ways cost here, a file of --calibrate (default: SHARDWIRE_CALIBRATION)");
+                 "measured costs of the methods, a file of --calibrate (default: SHARDWIRE_CALIBRATION)");
   app.add_option("--calibrate", words->calibrate,
-                 "measure what ways cost here, into this file (default: calibration.json)")
+                 "measure the costs of the methods here, into this file (default: calibration.json)")
       ->expected(0, 1);
   app.add_option("--output", words->output, "write rows to this file instead of standard output, one JSON text a line");
   app.add_option("--plot", words->plot, "draw speed over run length into this SVG file; without a CASE");
-  app.add_option("--target", words->target, "name of what the row is a measurement of, kept in it");
-  app.add_option("--deadline", words->deadline_seconds, "seconds after which the run is given up (default: 1800)");
+  app.add_option("--target", words->target, "name of the measurement, kept in its rows");
+  app.add_option("--deadline", words->deadline_seconds, "seconds after which the run is aborted (default: 1800)");
   return [words, calibrate = app.get_option("--calibrate")] {
     words->calibrates = calibrate->count() > 0;
     return run(*words);

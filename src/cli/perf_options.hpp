@@ -10,7 +10,7 @@
 
 namespace shardwire::cli {
 
-/// What `shardwire perf` was asked for, as it was typed.
+/// The command line of `shardwire perf`, as typed.
 struct PerfWords {
   std::string path;  ///< of the case; empty: a sweep
   std::string transport;
@@ -23,15 +23,15 @@ struct PerfWords {
   std::string output;
   std::string plot;
   std::string target;
-  std::string calibrate;  ///< the file to write
+  std::string calibrate;  ///< output file
   std::vector<std::string> runs;
-  std::vector<std::string> ways;
+  std::vector<std::string> methods;
   std::vector<std::string> against;
   std::optional<int> layers;
   std::optional<int> ranks;
   int repeats = 5;
   double deadline_seconds = 1800;
-  std::optional<int> starts;  ///< of --fresh
+  std::optional<int> starts;  ///< value of --fresh
   bool tcp = false;
   bool ordinary = false;
   bool disjoint = false;
@@ -39,18 +39,18 @@ struct PerfWords {
   bool calibrates = false;  ///< the option was given
 };
 
-/// Ranks that a launcher has started; empty: none has.
+/// Ranks that a launcher has started; empty: no launcher.
 using LaunchedRanks = std::optional<int>;
 
 /// One case, or the sweep. Errors: throws UsageError and CaseError.
 perf::Setup setup_of(const PerfWords& words, LaunchedRanks launched);
-/// What a row says of the command line.
+/// The command line as reported in a row.
 nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& setup);
 
-/// Path of the program that mpirun starts. Errors: throws UsageError when this build has none, or there is no mpirun.
+/// Path of the program that mpirun starts. Errors: throws UsageError if this build has none, or if there is no mpirun.
 std::string mpi_program();
 
-/// Runs all members here, and cleans up behind those that had to be ended.
+/// Runs all members on this host, and cleans up after those that had to be killed.
 perf::Outcome run_setup(const perf::Setup& setup);
 
 /// `shardwire perf --calibrate`. Errors: throws UsageError.

@@ -12,7 +12,7 @@
 namespace shardwire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr double width = 760;
 constexpr double height = 420;
@@ -21,39 +21,39 @@ constexpr double top = 50;
 constexpr double right_margin = 130;  // for names of lines
 constexpr double bottom = 60;
 
-struct Line {
+struct PlotLine {
   std::string name;
   bool dashed = false;
   std::map<ByteCount, double> points;  // bytes per second by run length
 };
 
-// The way, or who reads from whom.
-std::string name_of(const Json& row) {
-  if (!row.contains("pairs")) return row["way"].get<std::string>();
-  const Json& pairs = row["pairs"];
+// The method, or the pair of reader and source.
+std::string name_of(const OrderedJson& row) {
+  if (!row.contains("pairs")) return row["method"].get<std::string>();
+  const OrderedJson& pairs = row["pairs"];
   if (pairs.size() > 1) return fmt::format("{} pairs, {} on", pairs.size(), pairs[0]["source"].get<std::string>());
   return fmt::format("{} <- {}", pairs[0]["target"].get<std::string>(), pairs[0]["source"].get<std::string>());
 }
 
-// Ways first, then what they are measured beside.
-std::vector<Line> lines_of(const std::vector<Json>& rows) {
-  std::vector<Line> lines;
-  const auto line = [&](const std::string& name, bool dashed) -> Line& {
-    const auto found = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.name == name; });
-    return found != lines.end() ? *found : lines.emplace_back(Line{name, dashed, {}});
+// Methods first, then their references.
+std::vector<PlotLine> lines_of(const std::vector<OrderedJson>& rows) {
+  std::vector<PlotLine> lines;
+  const auto line = [&](const std::string& name, bool dashed) -> PlotLine& {
+    const auto found = std::find_if(lines.begin(), lines.end(), [&](const PlotLine& l) { return l.name == name; });
+    return found != lines.end() ? *found : lines.emplace_back(PlotLine{name, dashed, {}});
   };
-  for (const Json& row : rows) {
+  for (const OrderedJson& row : rows) {
     line(name_of(row), false).points[row["run_bytes"].get<ByteCount>()] = row["bytes_per_second"];
   }
-  for (const Json& row : rows) {
-    if (!row.contains("against") || row["way"] == "local") continue;
+  for (const OrderedJson& row : rows) {
+    if (!row.contains("against") || row["method"] == "local") continue;
     for (const auto& [kind, one] : row["against"].items()) {
       const double seconds = one["seconds"];
       line(kind, true).points[row["run_bytes"].get<ByteCount>()] = row["bytes"]["needed"].get<double>() / seconds;
     }
   }
-  // What the ports let through, where they tell: of one, if pairs are drawn.
-  for (const Json& row : rows) {
+  // PlotLine rates of the ports, if known: of one port, if pairs are drawn.
+  for (const OrderedJson& row : rows) {
     if (!row.contains("nics") || !row["nics"].contains("line_bytes_per_second")) continue;
     const double line_rate = row["nics"]["line_bytes_per_second"];
     const double ports = row.contains("pairs") ? 1 : row["nics"]["count"].get<double>();
@@ -62,7 +62,7 @@ std::vector<Line> lines_of(const std::vector<Json>& rows) {
   return lines;
 }
 
-// A step of 1, 2 or 5 times a power of ten, such that there are about five.
+// A step of 1, 2 or 5 times a power of ten that yields about five steps.
 double step_of(double most) {
   const double rough = most / 5;
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -87,11 +87,11 @@ struct Axes {
   }
 };
 
-Axes axes_of(const std::vector<Line>& lines) {
+Axes axes_of(const std::vector<PlotLine>& lines) {
   Axes axes;
   axes.shortest = lines.front().points.begin()->first;
   axes.longest = axes.shortest;
-  for (const Line& line : lines) {
+  for (const PlotLine& line : lines) {
     for (const auto& [run, speed] : line.points) {
       axes.shortest = std::min(axes.shortest, run);
       axes.longest = std::max(axes.longest, run);
@@ -125,13 +125,13 @@ std::string draw_axes(const Axes& axes, const std::vector<ByteCount>& runs) {
   return out;
 }
 
-std::string draw_line(const Axes& axes, const Line& line, const std::string& colour, double label_y) {
+std::string draw_line(const Axes& axes, const PlotLine& line, const std::string& colour, double label_y) {
   std::string points;
   for (const auto& [run, speed] : line.points) points += fmt::format("{:.1f},{:.1f} ", axes.x(run), axes.y(speed));
   std::string out = fmt::format(
       "<polyline class=\"{}\" data-name=\"{}\" points=\"{}\" fill=\"none\" stroke=\"{}\" "
       "stroke-width=\"2\"{}/>\n",
-      line.dashed ? "bound" : "way", xml_text(line.name), points, colour,
+      line.dashed ? "bound" : "method", xml_text(line.name), points, colour,
       line.dashed ? " stroke-dasharray=\"6 4\"" : "");
   for (const auto& [run, speed] : line.points) {
     if (line.dashed) break;
@@ -147,16 +147,16 @@ std::string draw_line(const Axes& axes, const Line& line, const std::string& col
 
 }  // namespace
 
-std::string draw_rows(const std::vector<Json>& rows) {
-  const std::vector<Line> lines = lines_of(rows);
+std::string draw_rows(const std::vector<OrderedJson>& rows) {
+  const std::vector<PlotLine> lines = lines_of(rows);
   const Axes axes = axes_of(lines);
   std::vector<ByteCount> runs;
-  for (const Line& line : lines) {
+  for (const PlotLine& line : lines) {
     for (const auto& [run, speed] : line.points) runs.push_back(run);
   }
   std::sort(runs.begin(), runs.end());
   runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
-  const Json& first = rows.front();
+  const OrderedJson& first = rows.front();
   std::string out = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
@@ -169,14 +169,14 @@ std::string draw_rows(const std::vector<Json>& rows) {
   out += fmt::format("<text x=\"{:.1f}\" y=\"20\" font-weight=\"bold\">{}</text>\n", left_margin - 40, xml_text(title));
   out += draw_axes(axes, runs);
   double label_y = top + 12;
-  // Unlike the copies that bound them, ways have colours.
-  const auto ways =
-      static_cast<int>(std::count_if(lines.begin(), lines.end(), [](const Line& l) { return !l.dashed; }));
+  // Methods have colours, the copies that bound them do not.
+  const auto methods =
+      static_cast<int>(std::count_if(lines.begin(), lines.end(), [](const PlotLine& l) { return !l.dashed; }));
   int number = 0;
   int bounds = 0;
-  for (const Line& line : lines) {
+  for (const PlotLine& line : lines) {
     static constexpr const char* greys[] = {"#000", "#666", "#aaa"};
-    const std::string colour = line.dashed ? greys[bounds++ % 3] : colour_of(number++, ways).hex();
+    const std::string colour = line.dashed ? greys[bounds++ % 3] : colour_of(number++, methods).hex();
     out += draw_line(axes, line, colour, label_y);
     label_y += 20;
   }

@@ -16,6 +16,7 @@
 #include "cli/run_memory.hpp"
 #include "cli/run_segments.hpp"
 #include "cli/text.hpp"
+#include "move/traits.hpp"
 #include "perf/measure/read_libraries.hpp"
 #include "perf/measure/synthetic.hpp"
 #include "perf/measure/tag_loop.hpp"
@@ -29,25 +30,25 @@ using perf::Against;
 
 constexpr std::size_t max_case_bytes = 64u << 20;
 constexpr int max_members = 256;
-constexpr ByteCount sweep_state_bytes = 1u << 30;  // of all ranks together, what they hold and what they want
+constexpr ByteCount sweep_state_bytes = 1u << 30;  // of all ranks together, held and wanted
 constexpr ByteCount max_wanted_bytes = 64u << 20;
 constexpr ByteCount item_bytes = 4;
 
 std::vector<Against> parse_against(const PerfWords& words, bool exchange) {
   if (words.against == std::vector<std::string>{"none"}) return {};
   if (words.starts) {
-    // What took turns with the first restores would come before some of them.
+    // Turns of references between the first restores would precede some of them.
     if (!words.against.empty())
-      throw UsageError("--fresh: takes no --against; the first restores are beside later ones");
+      throw UsageError("--fresh: takes no --against; it compares first restores with later ones");
     return {};
   }
-  // Where the bytes go over TCP, a plain copy bounds nothing.
+  // Over TCP a plain copy is no meaningful bound.
   if (words.against.empty()) {
     if (exchange) return {Against::nccl};
     if (!words.tcp) return {Against::memcpy};
     const std::string why = perf::why_no_tag_loop();
     if (why.empty()) return {Against::ucx};
-    support::write_stderr("measured beside nothing: {}\n", why);
+    support::write_stderr("measured without a comparison: {}\n", why);
     return {};
   }
   std::vector<Against> out;
@@ -76,7 +77,7 @@ std::vector<Against> parse_against(const PerfWords& words, bool exchange) {
   return out;
 }
 
-// What bounds state on devices; the loops of libraries are over memory of the host.
+// References for state on devices; the loops of libraries use host memory.
 void use_device_copies(std::vector<Against>& against) {
   for (Against& one : against) {
     if (one == Against::memcpy) one = Against::device_memcpy;
@@ -86,22 +87,22 @@ void use_device_copies(std::vector<Against>& against) {
   }
 }
 
-std::vector<std::optional<Way>> parse_ways(const std::vector<std::string>& words, bool exchange) {
-  if (exchange && !words.empty()) throw UsageError("--way: exchanges in rounds of NCCL go no other");
-  if (exchange) return {Way::grouped};
-  std::vector<std::optional<Way>> out;
+std::vector<std::optional<Method>> parse_methods(const std::vector<std::string>& words, bool exchange) {
+  if (exchange && !words.empty()) throw UsageError("--method: exchanges in rounds of NCCL go no other");
+  if (exchange) return {Method::collective};
+  std::vector<std::optional<Method>> out;
   for (const std::string& word : words) {
-    const auto way = way_from(word);
-    if (!way || *way == Way::local) {
+    const auto method = method_from(word);
+    if (!method || *method == Method::local) {
       throw UsageError(
-          fmt::format("--way: '{}' is unknown; known are mapped, read, over_read, straight, packed", word));
+          fmt::format("--method: '{}' is unknown; known are mapped, read, sieved_read, zcopy, packed", word));
     }
-    out.emplace_back(way);
+    out.emplace_back(method);
   }
   return out;
 }
 
-// "256,4K,..,64M": two dots go on with the factor between the two before them.
+// "256,4K,..,64M": two dots continue with the factor between the two values before them.
 std::vector<ByteCount> parse_runs(const std::vector<std::string>& words) {
   std::vector<ByteCount> out;
   bool dots = false;
@@ -151,16 +152,16 @@ void add_case(perf::Setup& setup, const PerfWords& words) {
     throw CaseError(why.starts_with(name) ? why : fmt::format("{}: {}", name, why));
   }
   auto& measurement = setup.measurements.back();
-  measurement.ways = parse_ways(words.ways, setup.exchange);
-  if (measurement.ways.empty()) measurement.ways = {std::nullopt};
+  measurement.methods = parse_methods(words.methods, setup.exchange);
+  if (measurement.methods.empty()) measurement.methods = {std::nullopt};
   if (measurement.job.target.layout.sections.empty()) throw UsageError(name + ": there is no tensor to move");
 }
 
-// Pairs are so many that what all members say of them has to stay small.
+// The number of pairs grows fast, so the data about each must stay small.
 constexpr int max_members_in_pairs = 32;
 
 void add_pairs(perf::Setup& setup, int ranks, const std::vector<ByteCount>& runs, ByteCount bytes,
-               const std::vector<std::optional<Way>>& ways) {
+               const std::vector<std::optional<Method>>& methods) {
   if (ranks > max_members_in_pairs) {
     throw UsageError(
         fmt::format("--pairs: at most {} processes take part; one on each host, or one for each NIC, will do",
@@ -175,7 +176,7 @@ void add_pairs(perf::Setup& setup, int ranks, const std::vector<ByteCount>& runs
           perf::measurement_of(perf::pairs_case(who, ranks, pairs, run, bytes / run * run)));
       measurement.run_bytes = run;
       measurement.pairs = pairs;
-      if (!ways.empty()) measurement.ways = ways;
+      if (!methods.empty()) measurement.methods = methods;
     }
   }
 }
@@ -193,7 +194,7 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
   if (!words.bytes.empty()) {
     bytes = parse_bytes("--bytes", words.bytes);
   } else if (!words.pairs) {
-    // A rank wants half of what another one holds.
+    // A rank wants half of what another rank holds.
     while (bytes > 1 && 3 * bytes * static_cast<ByteCount>(ranks) > sweep_state_bytes) bytes /= 2;
   }
   std::vector<ByteCount> runs = parse_runs(words.runs);
@@ -202,13 +203,14 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
     for (ByteCount run = 256; run <= std::min<ByteCount>(bytes, 64u << 20); run *= 4) runs.push_back(run);
     if (bytes >= 64u << 20 && runs.back() != 64u << 20) runs.push_back(64u << 20);
   }
-  // What a rank holds itself can be asked for alone, where it is measured.
-  std::vector<std::string> asked = words.ways;
-  const bool asks_for_local = std::erase(asked, to_string(Way::local)) > 0;
+  // The rank's own data can be requested separately where that is measured.
+  std::vector<std::string> asked = words.methods;
+  const bool asks_for_local = std::erase(asked, to_string(Method::local)) > 0;
   if (asks_for_local && (words.disjoint || words.tcp || words.pairs || setup.exchange)) {
-    throw UsageError("--way local: nothing is local between different processes");
+    throw UsageError("--method local: nothing is local between different processes");
   }
-  auto ways = asks_for_local && asked.empty() ? std::vector<std::optional<Way>>() : parse_ways(asked, setup.exchange);
+  auto methods =
+      asks_for_local && asked.empty() ? std::vector<std::optional<Method>>() : parse_methods(asked, setup.exchange);
   if (words.disjoint && words.pairs)
     throw UsageError("--pairs: each process is a source and a target; it takes no --disjoint");
   for (const ByteCount run : runs) {
@@ -217,16 +219,20 @@ void add_sweep(perf::Setup& setup, const PerfWords& words, LaunchedRanks launche
           "--runs: a run of {} bytes is longer than the {} bytes that each rank wants; see --bytes", run, bytes));
     }
   }
-  if (words.pairs) return add_pairs(setup, ranks, runs, bytes, ways);
-  const bool has_local = asks_for_local || (ways.empty() && !words.disjoint && !words.tcp);
-  if (ways.empty() && !asks_for_local) ways = {Way::mapped, Way::read, Way::over_read, Way::straight, Way::packed};
+  if (words.pairs) return add_pairs(setup, ranks, runs, bytes, methods);
+  const bool has_local = asks_for_local || (methods.empty() && !words.disjoint && !words.tcp);
+  if (methods.empty() && !asks_for_local) {
+    for (const auto by : {move::Carrier::mapping, move::Carrier::reads, move::Carrier::messages}) {
+      move::each_method_by(by, [&](Method method) { methods.emplace_back(method); });
+    }
+  }
   for (const ByteCount run : runs) {
     const ByteCount whole = bytes / run * run;
     for (const bool local : {false, true}) {
-      if (local ? !has_local : ways.empty()) continue;
+      if (local ? !has_local : methods.empty()) continue;
       setup.measurements.push_back(perf::measurement_of(perf::synthetic_case(ranks, run, whole, local)));
       setup.measurements.back().run_bytes = run;
-      if (!local) setup.measurements.back().ways = ways;
+      if (!local) setup.measurements.back().methods = methods;
     }
   }
 }
@@ -235,11 +241,11 @@ void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
   if (setup.has(Against::ucx)) {
     const std::string why = perf::why_no_tag_loop();
     if (!why.empty()) throw UsageError("--against ucx: " + why);
-    if (setup.members() < 2) throw UsageError("--against ucx: a single process has nobody to send to");
+    if (setup.members() < 2) throw UsageError("--against ucx: a single process has no peer to send to");
   }
   for (const Against against : setup.measurements.front().against) {  // the same for all
     if (!perf::is_read_loop(against)) continue;
-    // In a process of its own: it may open devices.
+    // In a child process: it may open devices.
     const std::string why = said_by_a_child([&] { perf::open_read_loop(against, setup.tcp); });
     if (!why.empty()) throw UsageError(fmt::format("--against {}: {}", to_string(against), why));
   }
@@ -249,7 +255,7 @@ void require_baselines(const perf::Setup& setup, LaunchedRanks launched) {
   mpi_program();
 }
 
-// Before anything is probed. What is started from here inherits it.
+// Call it before any probe. Processes started here inherit it.
 void keep_fabrics_to_tcp(const PerfWords& words) {
   if (words.transport.find("ucx") != std::string::npos) {
     ::setenv("UCX_TLS", "tcp,self", 1);
@@ -358,7 +364,7 @@ nlohmann::ordered_json options_of(const PerfWords& words, const perf::Setup& set
   const std::string calibration =
       !words.calibration.empty() ? words.calibration : environment("SHARDWIRE_CALIBRATION").value_or("");
   if (!calibration.empty()) out["calibration"] = calibration;
-  for (const char* name : {"SHARDWIRE_WAY", "SHARDWIRE_COPY_KERNEL", "SHARDWIRE_DIGEST", "SHARDWIRE_TCP_STREAMS"}) {
+  for (const char* name : {"SHARDWIRE_METHOD", "SHARDWIRE_COPY_KERNEL", "SHARDWIRE_TCP_STREAMS"}) {
     if (const auto value = environment(name)) out[name] = *value;
   }
   for (const char* name : {"UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER", "FI_TCP_IFACE"}) {

@@ -13,9 +13,9 @@
 namespace shardwire::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-double speed(const Json& row, double seconds) {
+double speed(const OrderedJson& row, double seconds) {
   return row["bytes"]["needed"].get<double>() / seconds;
 }
 
@@ -23,10 +23,10 @@ std::string per_second(double bytes) {
   return human_bytes(bytes) + "/s";
 }
 
-// Bytes per second, of each NIC and of what its port lets through.
-std::string nics_of(const Json& row) {
+// Bytes per second of each NIC, and the line rate of its port.
+std::string nics_of(const OrderedJson& row) {
   if (!row.contains("nics")) return "";
-  const Json& nics = row["nics"];
+  const OrderedJson& nics = row["nics"];
   std::string text = fmt::format("{} a NIC", per_second(nics["bytes_per_second_each"].get<double>()));
   if (nics["count"].get<int>() > 1) text = fmt::format("{} NICs, {}", nics["count"].get<int>(), text);
   if (nics.contains("share_of_line")) {
@@ -36,9 +36,9 @@ std::string nics_of(const Json& row) {
   return text;
 }
 
-std::string paths_of(const Json& row) {
+std::string paths_of(const OrderedJson& row) {
   std::string text;
-  for (const Json& path : row["paths"]) {
+  for (const OrderedJson& path : row["paths"]) {
     const std::string port = path["port"].get<std::string>();
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", path["path"].get<std::string>(),
                         port.empty() ? "" : " (" + port + ")");
@@ -46,18 +46,18 @@ std::string paths_of(const Json& row) {
   return text;
 }
 
-void print_case(const Json& row) {
+void print_case(const OrderedJson& row) {
   support::write_stderr("{} ({}): {}, {} processes, {}\n", row["name"].get<std::string>(),
-                        row["way"].get<std::string>(), human_bytes(row["bytes"]["needed"].get<double>()),
+                        row["method"].get<std::string>(), human_bytes(row["bytes"]["needed"].get<double>()),
                         row["processes"].get<int>(), row["versions"]["fabric"].get<std::string>());
   const auto line = [&](const std::string& name, double seconds, double cpu_seconds) {
     support::write_stderr("  {:<20} {:>9.5f} s {:>12} {:>9.4f} s of processor time\n", name, seconds,
                           per_second(speed(row, seconds)), cpu_seconds);
   };
-  const Json& cpu = row["cpu_seconds"];
+  const OrderedJson& cpu = row["cpu_seconds"];
   line("restore", row["seconds"].get<double>(), cpu["restore"].get<double>());
   if (row.contains("first")) {
-    const Json& first = row["first"];
+    const OrderedJson& first = row["first"];
     line("first restore", first["seconds"].get<double>(), first["cpu_seconds"].get<double>());
     support::write_stderr("  first restores of {} starts took {:.2f} of the time of later ones\n",
                           row["starts"].get<int>(), first["over_later"].get<double>());
@@ -77,19 +77,19 @@ void print_case(const Json& row) {
   if (!row["paths"].empty()) support::write_stderr("; {}", paths_of(row));
   if (row.contains("nics")) support::write_stderr("; {}", nics_of(row));
   if (row.contains("memory"))
-    support::write_stderr("; memory {:.2f} of what is allowed", row["memory"]["ratio"].get<double>());
+    support::write_stderr("; memory {:.2f} of the limit", row["memory"]["ratio"].get<double>());
   support::write_stderr("; {} elements right\n", row["elements"].get<std::uint64_t>());
 }
 
-// One line for each pair, or for all that were at work at once.
-void print_pairs(const std::vector<Json>& rows) {
-  const Json& first = rows.front();
+// One line for each pair, or for all pairs that ran at once.
+void print_pairs(const std::vector<OrderedJson>& rows) {
+  const OrderedJson& first = rows.front();
   support::write_stderr("{} processes on {}, {} by each target, {}\n{:>24} {:>9} {:>11}\n",
                         first["processes"].get<int>(), support::counted(first["hosts"].get<int>(), "host"),
                         human_bytes(first["bytes"]["needed"].get<double>()),
                         first["versions"]["fabric"].get<std::string>(), "target <- source", "run", "speed");
-  for (const Json& row : rows) {
-    const Json& pairs = row["pairs"];
+  for (const OrderedJson& row : rows) {
+    const OrderedJson& pairs = row["pairs"];
     const std::string who = pairs.size() == 1 ? fmt::format("{} <- {}", pairs[0]["target"].get<std::string>(),
                                                             pairs[0]["source"].get<std::string>())
                                               : fmt::format("{} pairs at once", pairs.size());
@@ -107,24 +107,24 @@ void print_pairs(const std::vector<Json>& rows) {
   }
 }
 
-// One line for each run length, one column for each way.
-void print_sweep(const std::vector<Json>& rows) {
+// One line for each run length, one column for each method.
+void print_sweep(const std::vector<OrderedJson>& rows) {
   std::vector<std::string> columns;
   std::map<ByteCount, std::map<std::string, std::string>> cells;
   const auto put = [&](ByteCount run, const std::string& column, double bytes_per_second) {
     if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
     cells[run][column] = per_second(bytes_per_second);
   };
-  for (const Json& row : rows) {
-    put(row["run_bytes"].get<ByteCount>(), row["way"].get<std::string>(), row["bytes_per_second"].get<double>());
+  for (const OrderedJson& row : rows) {
+    put(row["run_bytes"].get<ByteCount>(), row["method"].get<std::string>(), row["bytes_per_second"].get<double>());
   }
-  for (const Json& row : rows) {
-    if (!row.contains("against") || row["way"] == "local") continue;
+  for (const OrderedJson& row : rows) {
+    if (!row.contains("against") || row["method"] == "local") continue;
     for (const auto& [kind, one] : row["against"].items()) {
       put(row["run_bytes"].get<ByteCount>(), kind, speed(row, one["seconds"].get<double>()));
     }
   }
-  const Json& first = rows.front();
+  const OrderedJson& first = rows.front();
   support::write_stderr("{} processes, {} wanted, {}\n{:>10}", first["processes"].get<int>(),
                         human_bytes(first["bytes"]["needed"].get<double>()),
                         first["versions"]["fabric"].get<std::string>(), "run");
@@ -137,29 +137,29 @@ void print_sweep(const std::vector<Json>& rows) {
     }
     support::write_stderr("\n");
   }
-  // Where each way was the fastest: through which ports.
-  std::map<std::string, const Json*> fastest;
-  for (const Json& row : rows) {
-    const Json*& best = fastest[row["way"].get<std::string>()];
+  // The ports at each method's fastest point.
+  std::map<std::string, const OrderedJson*> fastest;
+  for (const OrderedJson& row : rows) {
+    const OrderedJson*& best = fastest[row["method"].get<std::string>()];
     if (best == nullptr || (*best)["bytes_per_second"] < row["bytes_per_second"]) best = &row;
   }
-  for (const auto& [way, row] : fastest) {
+  for (const auto& [method, row] : fastest) {
     if (!row->contains("nics")) continue;
-    support::write_stderr("{} at {}: {}; {}\n", way, exact_bytes((*row)["run_bytes"].get<ByteCount>()), paths_of(*row),
-                          nics_of(*row));
+    support::write_stderr("{} at {}: {}; {}\n", method, exact_bytes((*row)["run_bytes"].get<ByteCount>()),
+                          paths_of(*row), nics_of(*row));
   }
 }
 
 }  // namespace
 
-void print_rows(const std::vector<Json>& rows) {
+void print_rows(const std::vector<OrderedJson>& rows) {
   if (rows.empty()) return;
   if (rows.front().contains("pairs")) {
     print_pairs(rows);
   } else if (rows.front().contains("run_bytes")) {
     print_sweep(rows);
   } else {
-    for (const Json& row : rows) print_case(row);
+    for (const OrderedJson& row : rows) print_case(row);
   }
 }
 

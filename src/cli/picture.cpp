@@ -28,7 +28,7 @@ void for_each_key(const Case& job, Visit visit) {
   }
 }
 
-// Letters to change, add or drop to get from one text to the other.
+// Edit distance: letters to change, add or remove to turn one text into the other.
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -47,7 +47,7 @@ std::size_t distance(const std::string& a, const std::string& b) {
   std::set<std::string> names;
   for_each_key(job, [&](const TensorKey& key) { names.insert(key.fqn); });
   std::vector<std::pair<std::size_t, std::string>> near;
-  constexpr std::size_t longest = 512;  // bounds the work for a text that is no name at all
+  constexpr std::size_t longest = 512;  // bounds the work for a text that is not a name at all
   const std::string wanted = text.substr(0, longest);
   for (const std::string& name : names) {
     const bool part = name.find(wanted) != std::string::npos;
@@ -66,7 +66,7 @@ const TensorLayout* find_in(const Section& section, const TensorKey& key) {
   return found == tensors.end() ? nullptr : &*found;
 }
 
-// The side with this tensor alone.
+// The side with only this tensor.
 JobLayout only(const JobLayout& side, const TensorKey& key) {
   JobLayout result{side.ranks, {}};
   for (const Section& section : side.sections) {
@@ -100,7 +100,7 @@ std::string layout_text(const JobLayout& side) {
   return text;
 }
 
-// Where every piece has one holder there is no choice, and the tensor can be looked at alone.
+// If every piece has one holder there is no choice, and the tensor can be planned alone.
 bool has_choice(Planner& planner, const std::vector<Rank>& targets) {
   return std::any_of(targets.begin(), targets.end(), [&](Rank target) {
     const Plan plan = planner.plan(target);
@@ -112,7 +112,7 @@ bool has_choice(Planner& planner, const std::vector<Rank>& targets) {
 
 TensorKey find_tensor(const Case& job, const std::string& text) {
   std::optional<TensorKey> first;
-  std::vector<std::string> states;  // of a tensor that stands before the last colon
+  std::vector<std::string> states;  // of a tensor that precedes the last colon
   const std::size_t colon = text.rfind(':');
   for_each_key(job, [&](const TensorKey& key) {
     if (!first && (key.fqn == text || to_string(key) == text)) first = key;

@@ -18,7 +18,7 @@ struct PicturePiece {
   ByteCount bytes = 0;
 };
 
-/// What is known about one tensor of a job, before anything is drawn.
+/// The data about one tensor of a job, before drawing.
 struct Picture {
   TensorSpec spec;
   std::string job;            ///< name of the case
@@ -32,19 +32,19 @@ struct Picture {
   std::vector<std::pair<Box, Rank>> wanted;
   std::vector<PicturePiece> pieces;
   std::vector<Flow> job_flows;  ///< of all tensors
-  ByteCount job_bytes = 0;      ///< that all tensors take, local ones too
+  ByteCount job_bytes = 0;      ///< of all tensors, including local bytes
 
-  /// Whether the piece stays in the process that it is in.
+  /// Whether the piece stays in its process.
   [[nodiscard]] bool is_local(Rank source, Rank target) const {
     return processes[static_cast<std::size_t>(to_int(target))] == to_int(source);
   }
 };
 
 /// The tensor that `--tensor FQN[:state]` names; without a state the first one.
-/// Errors: throws UsageError that names near ones when there is none, or says that it goes by value.
+/// Errors: throws UsageError that suggests similar names if there is none, or that reports a tensor sent by value.
 TensorKey find_tensor(const Case& job, const std::string& text);
 
-/// Pieces as the whole job's schedule has them. `processes`: empty for target rank i in process i.
+/// Pieces as in the whole job's schedule. `processes`: empty for target rank i in process i.
 /// Requires: the job has no gaps.
 Picture picture_of(const Case& job, const TensorKey& key, const std::vector<std::int32_t>& processes);
 

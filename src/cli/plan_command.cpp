@@ -21,7 +21,7 @@
 namespace shardwire::cli {
 namespace {
 
-// Beyond so many ranks the best assignment is worked out only on request.
+// Above this number of ranks the best assignment is computed only on request.
 constexpr int ranks_relabelled_unasked = 4096;
 
 struct Options {
@@ -65,7 +65,7 @@ bool wants_relabelling(const Options& options, const Case& job) {
   return options.relabel || std::max(job.source.ranks, job.target.ranks) <= ranks_relabelled_unasked;
 }
 
-// What a plan says of a job beside its pieces.
+// Totals of a plan, apart from its pieces.
 struct Sums {
   JobTotals totals;
   TableRows rows;           // for the table
@@ -90,18 +90,27 @@ Sums sums_of(const Options& options, Planner& planner, const std::vector<Rank>& 
   return sums;
 }
 
-// Beside the list, so that who reads it can stop, or make room, before millions have come.
+// Printed separately from the list, so that the reader can stop, or make room, before millions of pieces arrive.
 void announce_pieces(std::uint64_t pieces) {
   support::write_stderr("shardwire: {} {}\n", pieces, pieces == 1 ? "piece follows" : "pieces follow");
 }
 
-void print_gaps(const Options& options, Planner& planner, const std::vector<Rank>& targets, std::uint64_t gaps) {
+// For these target ranks; every one of them wants all one-element tensors.
+std::uint64_t count_value_gaps(const Case& job, const std::vector<Rank>& targets) {
+  return targets.size() * value_gaps(job, targets.front()).size();
+}
+
+void print_gaps(const Options& options, const Case& job, Planner& planner, const std::vector<Rank>& targets,
+                std::uint64_t gaps) {
   GapLines lines(gaps, options.json);
   planner.each_gap(targets, [&](const Gap& gap) { lines.add(gap); });
+  for (const Rank target : targets) {
+    for (const Gap& gap : value_gaps(job, target)) lines.add(gap);
+  }
   lines.end();
 }
 
-// Nothing where nobody asked for it and there is nothing to gain, or more than the assignment can count.
+// Empty if it was not requested and gains nothing, or if it exceeds what the assignment can count.
 std::optional<Relabelling> relabelling_of(const Options& options, const Case& job, Planner& planner,
                                           const JobTotals& totals) {
   constexpr ByteCount max_bytes = ByteCount{1} << 62U;
@@ -112,7 +121,7 @@ std::optional<Relabelling> relabelling_of(const Options& options, const Case& jo
 FabricForecast predict_job(const Case& job, const ClusterModel& fabric, const std::vector<Flow>& flows,
                            const std::vector<std::int32_t>& processes) {
   if (processes.empty()) return forecast(job, fabric, flows, {});
-  // Which replica is near depends on where the readers are.
+  // The nearest replica depends on the location of the readers.
   Planner planner(job.source.layout, job.target.layout, topology_of(job, processes));
   return forecast(job, fabric, planner.totals().flows, processes);
 }
@@ -134,11 +143,11 @@ int run(const Options& options) {
   if (!options.tensor.empty()) drawn = find_tensor(job, options.tensor);
 
   Planner planner(job.source.layout, job.target.layout, topology_of(job));
-  // Nothing is printed before all regions are known to have a holder.
+  // Print only after all regions are known to have a holder.
   const Sums sums = sums_of(options, planner, targets);
   const JobTotals& totals = sums.totals;
-  if (totals.gaps > 0) {
-    print_gaps(options, planner, targets, totals.gaps);
+  if (const std::uint64_t gaps = totals.gaps + count_value_gaps(job, targets); gaps > 0) {
+    print_gaps(options, job, planner, targets, gaps);
     return exit_failed;
   }
   const std::optional<Relabelling> relabelling = relabelling_of(options, job, planner, totals);
@@ -173,9 +182,9 @@ int run(const Options& options) {
 std::function<int()> declare_plan(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("CASE", options->path, "case file, or - for standard input")->required();
-  options->rank_option = app.add_option("--rank", options->rank, "only what this target rank needs");
+  options->rank_option = app.add_option("--rank", options->rank, "only the needs of this target rank");
   app.add_flag("--json", options->json, "print JSON instead of a table");
-  app.add_flag("--totals", options->totals, "leave out single pieces and flows");
+  app.add_flag("--totals", options->totals, "print only the totals, not single pieces and flows");
   app.add_flag("--relabel", options->relabel,
                "show in which process each target rank should run so that the fewest bytes cross (unasked up to 4096 "
                "ranks in --json); --fabric then predicts that");
@@ -185,10 +194,9 @@ std::function<int()> declare_plan(CLI::App& app) {
       "(inside a process), \"host\" (between processes of a host) and \"network\" (with \"links\" per host); "
       "src/case/README.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
       "host of its own");
-  app.add_option(
-      "--svg", options->svg,
-      "draw the tensor of --tensor to this file: who holds what, who wants it from whom, and the bytes of each "
-      "link");
+  app.add_option("--svg", options->svg,
+                 "draw the tensor of --tensor to this file: holders, transfers between ranks, and the bytes of each "
+                 "link");
   app.add_option("--tensor", options->tensor, "FQN[:state] of the tensor that --svg draws (default: its first state)");
   return [options] { return run(*options); };
 }

@@ -14,6 +14,8 @@
 namespace shardwire::cli {
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr std::size_t rows_shown = 10;
 
 bool belongs_to_process(LinkKind kind) {
@@ -29,12 +31,6 @@ std::string place_of(const FabricLink& link) {
 
 double ratio_of(const RestorePrediction& prediction) {
   return prediction.bound_seconds > 0 ? prediction.seconds / prediction.bound_seconds : 1;
-}
-
-std::string human_seconds(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return fmt::format("{:.3g} us", seconds * 1e6);
 }
 
 }  // namespace
@@ -91,7 +87,6 @@ void print_forecast(const FabricForecast& forecast) {
 }
 
 std::string forecast_json(const FabricForecast& forecast) {
-  using OrderedJson = nlohmann::ordered_json;
   const RestorePrediction& prediction = forecast.prediction;
   OrderedJson links = OrderedJson::array();
   for (const FabricLink& link : prediction.links) {

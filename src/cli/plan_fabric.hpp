@@ -10,7 +10,7 @@
 
 namespace shardwire::cli {
 
-/// What a job would take on a fabric.
+/// The forecast of a job on a fabric.
 struct FabricForecast {
   std::string name;                    ///< of the fabric
   std::vector<std::string> sources{};  ///< of its figures
@@ -20,12 +20,12 @@ struct FabricForecast {
   RestorePrediction prediction;
 };
 
-/// `processes`: of each target rank; empty: that of its own number. Where neither the case nor the fabric says how many
-/// ranks share a host, each has one of its own.
+/// `processes`: of each target rank; empty: target rank i is in process i. If neither the case nor the fabric gives the
+/// ranks per host, each rank has its own host.
 FabricForecast forecast(const Case& job, const ClusterModel& fabric, std::span<const Flow> flows,
                         std::span<const std::int32_t> processes);
 
-/// For people: the busiest links and host pairs only.
+/// For people: only the busiest links and host pairs.
 void print_forecast(const FabricForecast& forecast);
 /// All links and host pairs, as a JSON object.
 std::string forecast_json(const FabricForecast& forecast);

@@ -31,7 +31,7 @@ void append_list(fmt::memory_buffer& buffer, const Extents& values) {
   buffer.push_back(']');
 }
 
-// One line each, and nothing that a terminal would take for a command.
+// On one line, without terminal control sequences.
 std::string printable(const std::string& name) {
   const bool plain = std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
   return plain ? name : json_text(name);
@@ -173,7 +173,7 @@ void print_table(const Case& job, const JobTotals& totals, const TableRows& rows
     print_spread("runs", rows.runs, human_count);
     print_spread("needed", rows.needed, human_bytes);
     print_spread("remote", rows.remote, human_bytes);
-    if (rows.idle > 0) fmt::print("    {} target ranks want nothing and are left out of these\n", rows.idle);
+    if (rows.idle > 0) fmt::print("    {} target ranks need nothing and are not counted here\n", rows.idle);
   }
   if (relabelling && options.labels) {
     fmt::print("  best assignment: target ranks {}\n", label_text(relabelling->labels, labels_shown));

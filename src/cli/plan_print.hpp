@@ -16,11 +16,11 @@ namespace shardwire::cli {
 /// Streams the JSON form of a plan to standard output: a job may have any number of pieces.
 class JsonPieces {
  public:
-  /// Opens the object, and its list of pieces where asked.
+  /// Opens the object, and its list of pieces if requested.
   void begin(bool with_pieces);
   void add(const PlannedTransfer& transfer);
-  /// Closes the object. Without `relabelling` its facts are null; `one_rank`: facts of the whole job are. `more`: further
-  /// fields, each after a comma.
+  /// Closes the object. Without `relabelling` its facts are null; with `one_rank` the facts of the whole job are null.
+  /// `more`: further fields, each after a comma.
   void end(const JobTotals& totals, bool one_rank, const std::optional<Relabelling>& relabelling,
            std::string_view more);
 
@@ -30,11 +30,11 @@ class JsonPieces {
   fmt::memory_buffer buffer_;
   bool with_pieces_ = false;
   bool first_ = true;
-  std::string last_key_;  // JSON text of the tensor printed last: its pieces follow one another
+  std::string last_key_;  // JSON text of the last printed tensor: its pieces are consecutive
   const TensorKey* last_ = nullptr;
 };
 
-/// Lists regions without a holder on standard error, and where asked as JSON on standard output.
+/// Lists regions without a holder on standard error, and on request as JSON on standard output.
 class GapLines {
  public:
   GapLines(std::uint64_t gaps, bool json);
@@ -46,13 +46,13 @@ class GapLines {
   bool first_ = true;
 };
 
-/// What the table for people shows beside totals.
+/// Contents of the table for people, in addition to totals.
 struct TableOptions {
-  std::optional<Rank> rank;  ///< the only one that is shown
+  std::optional<Rank> rank;  ///< show only this rank
   bool brief = false;        ///< without single flows
-  bool labels = false;       ///< which process takes which target rank
+  bool labels = false;       ///< show which process takes which target rank
 };
-/// Least, mean and most of some numbers.
+/// Minimum, mean and maximum of some numbers.
 struct Spread {
   double least = 0;
   double most = 0;
@@ -61,7 +61,7 @@ struct Spread {
 
   void add(double value);
 };
-/// What the table for people shows of single ranks and pairs of ranks.
+/// The table's data about single ranks and pairs of ranks.
 struct TableRows {
   Spread pieces{}, runs{}, needed{}, remote{};  ///< per target rank that wants something
   std::size_t idle = 0;                         ///< target ranks that want nothing

@@ -19,13 +19,13 @@ namespace shardwire::cli {
 namespace {
 
 constexpr double panel_width = 470;
-constexpr double left = 30;
-constexpr double right = left + panel_width + 60;
-constexpr double picture_width = right + panel_width + 30;
-constexpr std::size_t max_layers = 4;     // drawn of each side
+constexpr double panel_left = 30;
+constexpr double panel_right = panel_left + panel_width + 60;
+constexpr double picture_width = panel_right + panel_width + 30;
+constexpr std::size_t max_layers = 4;     // drawn per side
 constexpr std::size_t max_boxes = 4096;   // drawn one by one in a panel
 constexpr std::size_t max_titles = 1500;  // texts for the mouse
-constexpr Extent max_cells = 96;          // per dim, where there are more boxes
+constexpr Extent max_cells = 96;          // per dim, if there are more boxes
 constexpr std::size_t max_parts = 4096;   // of bars
 constexpr std::size_t max_swatches = 12;
 constexpr double letter_width = 6.8;
@@ -37,19 +37,19 @@ struct Area {
   double height = 0;
 };
 
-// Which two dims of the tensor are seen, and at which index of the others.
+// The two visible dims of the tensor, and the index of each other dim.
 class View {
  public:
   explicit View(const Picture& picture) : shape_(picture.spec.shape) {
     std::vector<std::size_t> order;
-    const auto cut = [&](std::size_t dim) {
+    const auto is_split = [&](std::size_t dim) {
       const auto part = [&](const auto& one) { return one.first.size[dim] != shape_[dim]; };
       return std::any_of(picture.held.begin(), picture.held.end(), part) ||
              std::any_of(picture.wanted.begin(), picture.wanted.end(), part);
     };
     for (const bool wanted : {true, false}) {
       for (std::size_t dim = 0; dim < shape_.size(); ++dim) {
-        if (shape_.size() == 2 ? wanted : cut(dim) == wanted) order.push_back(dim);
+        if (shape_.size() == 2 ? wanted : is_split(dim) == wanted) order.push_back(dim);
       }
     }
     order.resize(std::min<std::size_t>(order.size(), 2));
@@ -60,7 +60,7 @@ class View {
 
   [[nodiscard]] Extent rows() const { return row_ ? shape_[*row_] : 1; }
   [[nodiscard]] Extent columns() const { return shape_[column_]; }
-  // The part of a panel that a box covers; nothing when it lies outside the slice.
+  // The part of a panel that a box covers; empty if it lies outside the slice.
   [[nodiscard]] std::optional<Box> flat(const Box& box) const {
     for (std::size_t dim = 0; dim < box.dims(); ++dim) {
       if (dim != column_ && dim != row_ && box.lower(dim) > 0) return std::nullopt;
@@ -94,7 +94,7 @@ class View {
   std::size_t column_ = 0;
 };
 
-// A box to be filled: what is told about it, and in whose colour.
+// A box to be filled: its text and the rank whose colour it has.
 struct Fill {
   Box flat;
   Rank source{};
@@ -145,7 +145,7 @@ class Drawer {
   void text(double x, double y, const char* kind, const std::string& words) {
     put("<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"{}\">{}</text>\n", x, y, kind, words);
   }
-  // Only ranks that hold a part have a colour: more than those of one pipeline stage are seldom seen.
+  // Only ranks that hold a part have a colour: usually those of one pipeline stage.
   [[nodiscard]] Colour colour(std::int32_t source) const {
     const auto place = std::lower_bound(holders_.begin(), holders_.end(), source);
     if (place == holders_.end() || *place != source) return {136, 136, 136};
@@ -155,14 +155,14 @@ class Drawer {
 
   void heading() {
     const TensorSpec& spec = picture_.spec;
-    text(left, 32, "title", xml_text(to_string(spec.key), 100));
+    text(panel_left, 32, "title", xml_text(to_string(spec.key), 100));
     ByteCount bytes = 0;
     std::size_t outside = 0;
     for (const PicturePiece& piece : picture_.pieces) {
       bytes += piece.bytes;
       outside += view_.flat(piece.box) ? 0 : 1;
     }
-    text(left, 52, "note",
+    text(panel_left, 52, "note",
          fmt::format(
              "{}{} {}, {} wanted; {}{}{}", picture_.job.empty() ? "" : xml_text(picture_.job) + ": ",
              to_string(spec.dtype), to_string(spec.shape), human(bytes), view_.text(),
@@ -180,7 +180,7 @@ class Drawer {
   }
 
   void legend() {
-    double x = left;
+    double x = panel_left;
     text(x, y_ + 10, "head", "source rank");
     x += 92;
     if (holders_.size() <= max_swatches) {
@@ -197,7 +197,7 @@ class Drawer {
       put("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"280\" height=\"13\" fill=\"url(#scale)\"/>", x, y_);
       text(x + 286, y_ + 10, "note", std::to_string(holders_.back()));
     }
-    x = right;
+    x = panel_right;
     put("<rect x=\"{0:.2f}\" y=\"{1:.2f}\" width=\"22\" height=\"13\" fill=\"#777\"/>"
         "<rect x=\"{0:.2f}\" y=\"{1:.2f}\" width=\"22\" height=\"13\" class=\"stays\"/>",
         x, y_);
@@ -213,7 +213,7 @@ class Drawer {
     y_ += 26;
   }
 
-  // Calls `draw` with the area of each layer that is drawn, and says which ranks it shows.
+  // Calls `draw` with the area of each drawn layer, and writes the ranks that it shows.
   template <typename Draw>
   void each_layer(double x, const Layers& layers, const std::vector<std::pair<Box, Rank>>& boxes, Draw draw) {
     const std::size_t shown = std::min(layers.count, max_layers);
@@ -257,9 +257,9 @@ class Drawer {
   }
 
   double source_side() {
-    side_heading(left, "source", picture_.source_ranks, picture_.source_layout);
+    side_heading(panel_left, "source", picture_.source_ranks, picture_.source_layout);
     const Layers layers = layers_of(picture_.held, picture_.source_ranks);
-    each_layer(left, layers, picture_.held, [&](std::size_t layer, const Area& area) {
+    each_layer(panel_left, layers, picture_.held, [&](std::size_t layer, const Area& area) {
       std::vector<Fill> fills;
       for (const auto& [box, rank] : picture_.held) {
         if (layers.of_rank[static_cast<std::size_t>(to_int(rank))] != layer) continue;
@@ -271,9 +271,9 @@ class Drawer {
   }
 
   double target_side() {
-    side_heading(right, "target", picture_.target_ranks, picture_.target_layout);
+    side_heading(panel_right, "target", picture_.target_ranks, picture_.target_layout);
     const Layers layers = layers_of(picture_.wanted, picture_.target_ranks);
-    each_layer(right, layers, picture_.wanted, [&](std::size_t layer, const Area& area) {
+    each_layer(panel_right, layers, picture_.wanted, [&](std::size_t layer, const Area& area) {
       const auto here = [&](Rank rank) { return layers.of_rank[static_cast<std::size_t>(to_int(rank))] == layer; };
       std::vector<Fill> fills;
       for (const PicturePiece& piece : picture_.pieces) {
@@ -321,7 +321,7 @@ class Drawer {
       const Area area = view_.area(one.flat, panel);
       const std::string label = std::to_string(to_int(one.source));
       if (area.width < 6 + 7 * static_cast<double>(label.size()) || area.height < 13) continue;
-      // A low box has no room for the name of the target rank above it.
+      // A low box has no room above it for the name of the target rank.
       const bool aside = !held && area.height < 40 && area.width > 60;
       put("<text x=\"{:.2f}\" y=\"{:.2f}\" class=\"mid\" fill=\"{}\">{}</text>\n",
           aside ? area.x + area.width - 4 - 4 * static_cast<double>(label.size()) : area.x + area.width / 2,
@@ -329,7 +329,7 @@ class Drawer {
     }
   }
 
-  // Too many boxes to be seen: a grid of cells, each in the colour of the element in its middle.
+  // Too many boxes to see: a grid of cells, each in the colour of the element in its middle.
   void fill_cells(const std::vector<Fill>& fills, const Area& panel) {
     const Extent rows = std::min(max_cells, view_.rows());
     const Extent columns = std::min(max_cells, view_.columns());
@@ -376,7 +376,7 @@ class Drawer {
   void outline(const std::vector<Fill>& outlines, const Area& panel) {
     for (const Fill& one : outlines) {
       const Area area = view_.area(one.flat, panel);
-      if (std::min(area.width, area.height) < 3) continue;  // nothing but lines would be seen
+      if (std::min(area.width, area.height) < 3) continue;  // only lines would be visible
       const double stroke = std::min({1.6, area.width / 6, area.height / 6});
       put("<rect class=\"wanted\" data-target=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
           "style=\"stroke-width:{:.2f}\"/>\n",
@@ -414,8 +414,8 @@ class Drawer {
 
   void loads_of(const char* what, const std::vector<Flow>& flows, const std::string& prefix) {
     const auto colours = [this](int source) { return colour(source).hex(); };
-    Bars out{"", "", left, y_, panel_width, 110, 0, 0, colours, {}};
-    Bars in{"", "", right, y_, panel_width, 110, 0, 0, colours, {}};
+    Bars out{"", "", panel_left, y_, panel_width, 110, 0, 0, colours, {}};
+    Bars in{"", "", panel_right, y_, panel_width, 110, 0, 0, colours, {}};
     out.loads.resize(static_cast<std::size_t>(picture_.source_ranks));
     in.loads.resize(static_cast<std::size_t>(picture_.target_ranks));
     std::vector<bool> gives(out.loads.size());
@@ -458,7 +458,7 @@ class Drawer {
         "{} between processes. Dashed: {}, the largest link load is at least that (busiest target, or mean over the "
         "sources)",
         human(remote), human(bound));
-    text(left, y_, "note", remote == 0 ? fmt::format("{}: everything stays in its process", what) : bound_text);
+    text(panel_left, y_, "note", remote == 0 ? fmt::format("{}: everything stays in its process", what) : bound_text);
     if (remote == 0) {
       y_ += 24;
       return;

@@ -16,14 +16,14 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr ByteCount alignment = 64;  // of each buffer in the arena: a cache line, and more than any element
-constexpr int poison = 0xFF;         // all bytes so: a NaN in every float type
+constexpr ByteCount alignment = 64;  // of each buffer in the arena: a cache line, and larger than any element
+constexpr int poison = 0xFF;         // every byte: a NaN in every float type
 
 ByteCount aligned(ByteCount bytes) {
   return support::ceil_div(bytes, alignment) * alignment;
 }
 
-// What one rank has of a side, and in which of its buffers each tensor lies.
+// One rank's part of a side, and the buffer of each tensor.
 struct Share {
   const Manifest* manifest = nullptr;  // null: nothing
   const std::vector<std::uint32_t>* buffers = nullptr;
@@ -44,8 +44,8 @@ ByteCount bytes_of(const TensorLayout& tensor, Rank rank) {
   return support::multiply(elements, item_size(tensor.spec.dtype), "a tensor's local size");
 }
 
-// Calls visit(tensor, bytes, fresh): fresh for the first tensor of each buffer. Members of a flat parameter, which share
-// a buffer, all state its length.
+// Calls visit(tensor, bytes, fresh): fresh for the first tensor of each buffer. Members of a flat parameter share a
+// buffer, and all give its length.
 template <typename Visit>
 void for_each_tensor(const Share& share, Rank rank, Visit visit) {
   if (share.manifest == nullptr) return;
@@ -100,7 +100,7 @@ SideBuffers::SideBuffers(Session& session, const Case& job, const CaseSide& side
   }
 }
 
-// What no box of the buffer's tensors lies on.
+// Finds the bytes that no box of the buffer's tensors covers.
 void SideBuffers::find_padding(const Buffer& buffer) {
   using Range = Footprint::Range;
   ByteCount covered = 0;
@@ -118,10 +118,10 @@ void SideBuffers::find_padding(const Buffer& buffer) {
   std::sort(runs.begin(), runs.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
   const auto start = reinterpret_cast<std::uintptr_t>(buffer.data);
   runs.push_back({start + buffer.bytes, start + buffer.bytes});
-  std::uintptr_t past = start;
+  std::uintptr_t end = start;
   for (const Range& run : runs) {
-    if (run.first > past) padding_.push_back({buffer.data + (past - start), run.first - past, buffer.parts.front()});
-    past = std::max(past, run.end);
+    if (run.first > end) padding_.push_back({buffer.data + (end - start), run.first - end, buffer.parts.front()});
+    end = std::max(end, run.end);
   }
 }
 
@@ -173,7 +173,7 @@ Catalog SideBuffers::catalog(std::uint64_t generation) const {
 
 void SideBuffers::check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const {
   if (!memory_.on_device() || memory_.count_wrong(boxes(generation, false)) != 0) {
-    memory_.load();  // what is wrong is said from here
+    memory_.load();  // errors are reported from here
     check_in_mirror(generation, elements, values);
     return check_padding();
   }

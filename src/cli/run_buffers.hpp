@@ -14,19 +14,19 @@ namespace shardwire::cli {
 /// Bytes of an arena that holds one rank's part of a side.
 ByteCount arena_bytes(const CaseSide& side, Rank rank);
 
-/// One rank's part of one side of a case: its memory and what is declared about it.
+/// One rank's part of one side of a case: its memory and its declarations.
 class SideBuffers {
  public:
-  /// `alive` is called now and then by everything here that takes long.
+  /// Long-running functions here call `alive` repeatedly.
   SideBuffers(Session& session, const Case& job, const CaseSide& side, Rank rank, const perf::StatePlace& place,
               std::function<void()> alive);
 
-  /// Writes the values of one generation, or their complements; and NaN bytes into all padding.
+  /// Writes the values of one generation, or their complements; and NaN bytes to all padding.
   void fill(std::uint64_t generation, bool complement);
-  /// Declares it all, in an order that all ranks share. One-element tensors are replicated, whatever their rule says.
+  /// Declares everything in an order that all ranks share. One-element tensors are replicated, whatever their rule.
   [[nodiscard]] Catalog catalog(std::uint64_t generation) const;
   /// Compares every element. One-element tensors add to `values`, the others to `elements`.
-  /// Errors: throws Error{internal} when padding is not as fill() left it.
+  /// Errors: throws Error{internal} if fill()'s padding has changed.
   void check(std::uint64_t generation, ValueCheck& elements, ValueCheck& values) const;
 
  private:
@@ -66,7 +66,7 @@ class SideBuffers {
   std::vector<Padding> padding_;
 };
 
-/// The value of a scalar in one generation: integers count on, so that a stale one is seen.
+/// The value of a scalar in one generation: integers increase, so that a stale value is detected.
 Value scalar_value(const Value& value, std::uint64_t generation);
 
 }  // namespace shardwire::cli

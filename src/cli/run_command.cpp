@@ -66,7 +66,7 @@ RunOptions check(const Words& words) {
   return options;
 }
 
-// A result that cannot be printed is still in the report, and the other way round.
+// A result that cannot be printed is still in the report, and vice versa.
 int finish(const JobReport& report, const std::string& path) {
   std::exception_ptr unwritten;
   try {
@@ -79,13 +79,13 @@ int finish(const JobReport& report, const std::string& path) {
   return report.verified() ? exit_done : exit_failed;
 }
 
-// Which member each target rank is. Every process of a job works this out alike.
+// The member of each target rank. Every process of a job computes the same result.
 std::vector<std::int32_t> best_processes(const Case& job, const RunOptions& options) {
   try {
     return processes_of(relabel(job).labels, members_of(job, options));
   } catch (const Error& error) {
     if (error.gaps().empty()) throw;
-    return {};  // no restore can succeed; the ranks say what is missing
+    return {};  // no restore can succeed; the ranks report the missing regions
   }
 }
 
@@ -114,7 +114,7 @@ std::function<int()> declare_run(CLI::App& app) {
                  "auto, or names of transports: shm, tcp, ucx, libfabric, loopback, or nccl to exchange device memory "
                  "in rounds of all "
                  "ranks (default: SHARDWIRE_TRANSPORT or auto)");
-  app.add_option("--memory", words->memory, "where the state lies: host or cuda (default: host)");
+  app.add_option("--memory", words->memory, "memory of the state: host or cuda (default: host)");
   app.add_flag("--disjoint", words->disjoint, "source and target ranks are different processes");
   app.add_flag("--relabel", words->relabel,
                "run target ranks in the processes where the fewest bytes cross, as plan --relabel shows");
@@ -123,8 +123,9 @@ std::function<int()> declare_run(CLI::App& app) {
   app.add_option("--deadline", words->deadline_seconds, "seconds that one restore may take (default: 600)");
   app.add_option("--staging", words->staging,
                  "staging budget of each rank, e.g. 64M (default: SHARDWIRE_STAGING_BYTES or 256M)");
-  app.add_option("--calibration", words->calibration,
-                 "what ways cost here, a file of `shardwire perf --calibrate` (default: SHARDWIRE_CALIBRATION)");
+  app.add_option(
+      "--calibration", words->calibration,
+      "measured costs of the methods, a file of `shardwire perf --calibrate` (default: SHARDWIRE_CALIBRATION)");
   app.add_option("--repeat", words->repeat, "how often to restore, each time with new values (default: 1)");
   app.add_option("--fault", words->faults, "kind:R@P, strike a rank on purpose (not supported yet)");
   app.add_option("--report", words->report, "write a JSON report to this file");

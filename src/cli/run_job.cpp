@@ -39,7 +39,7 @@ ByteCount needed_bytes(const Case& job) {
   return total;
 }
 
-// All members' results, in rounds of bounded messages: each says whether there is more. `gaps`: with those of errors.
+// All members' results, in rounds of bounded messages: each states whether more follow. `gaps`: with those of errors.
 std::vector<MemberResult> gather_results(Session& session, const MemberResult& own, int members, Duration timeout,
                                          bool gaps) {
   constexpr std::size_t round_bytes = 64u << 20;
@@ -85,7 +85,7 @@ MemberRole role_of(const Case& job, const RunOptions& options, int member) {
   int target = options.disjoint ? member - job.source.ranks : member;
   if (!options.processes.empty()) {
     const auto place = std::find(options.processes.begin(), options.processes.end(), member);
-    target = static_cast<int>(place - options.processes.begin());  // past the last rank: none
+    target = static_cast<int>(place - options.processes.begin());  // beyond the last rank: none
   }
   if (target >= 0 && target < job.target.ranks) role.target = Rank{target};
   return role;
@@ -132,7 +132,7 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
   return supervise(plans, options, progress);
 }
 
-// Whatever ends a job is in its report, but for bad usage, which has none.
+// Every failure becomes part of the job's report, except bad usage, which has none.
 void reported(JobOutcome& outcome, const std::function<void()>& body) {
   const auto add = [&](ErrorCode code, const char* why) {
     outcome.errors.push_back({std::string(to_string(code)), why, {}});
@@ -147,7 +147,7 @@ void reported(JobOutcome& outcome, const std::function<void()>& body) {
     add(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     add(ErrorCode::out_of_resources, "out of memory");
-  } catch (const std::system_error& error) {  // pipes and processes that could not be made
+  } catch (const std::system_error& error) {  // pipes and processes that could not be created
     add(ErrorCode::out_of_resources, error.what());
   } catch (const std::exception& error) {
     add(ErrorCode::internal, error.what());
@@ -170,12 +170,12 @@ JobOutcome run_launched(const Case& job, const RunOptions& options, const Bootst
   std::mutex mutex;  // the worker's thread and the session's both report
   const auto on_progress = [&](const MemberProgress& p) {
     const std::lock_guard lock(mutex);
-    // Only this member is seen; it stands for all.
+    // Only this member is visible; it represents all.
     if (progress) progress->update(0, std::string(p.phase), p.repeat, p.done_bytes * static_cast<ByteCount>(members));
   };
   const auto deliver = [&](Session* session, const MemberResult& result) {
     outcome.results.assign(1, result);
-    if (session == nullptr) return;  // it never joined, so nobody else can tell
+    if (session == nullptr) return;  // it never joined, so no other process can report it
     try {
       outcome.results = gather_results(*session, result, members, options.deadline + grace, outcome.reports);
     } catch (const Error& error) {
@@ -192,7 +192,7 @@ bool started_by_launcher() {
   if (environment("RANK") && environment("WORLD_SIZE")) return true;
   if (environment("OMPI_COMM_WORLD_SIZE") || (environment("PMI_RANK") && environment("PMI_SIZE"))) return true;
   if (environment("PMIX_RANK") && !environment("SLURM_NTASKS")) return true;
-  // An allocation sets SLURM_NTASKS for a plain shell too; only a step of several tasks is a job of ours.
+  // An allocation sets SLURM_NTASKS for a plain shell too; only a step of several tasks is our job.
   const auto tasks = environment("SLURM_NTASKS");
   return tasks && *tasks != "1" && environment("SLURM_PROCID") && environment("SLURM_STEP_ID");
 }

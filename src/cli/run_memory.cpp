@@ -14,9 +14,9 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr ByteCount per_member = 24u << 20;  // code, fabric, bookkeeping: seen on small jobs
+constexpr ByteCount per_member = 24u << 20;  // code, fabric, bookkeeping: observed in small jobs
 
-// What this process may still use: of the machine, and of its control group where that is smaller.
+// Memory that this process may still use: of the machine, or of its control group if that is less.
 std::optional<ByteCount> available_memory() {
   std::optional<ByteCount> available;
   std::ifstream file("/proc/meminfo");
@@ -37,7 +37,7 @@ std::optional<ByteCount> available_memory() {
 }  // namespace
 
 void require_memory(const Case& job, const RunOptions& options) {
-  if (options.memory == MemoryKind::cuda) return;  // of the devices, whose runtimes say when there is none left
+  if (options.memory == MemoryKind::cuda) return;  // device memory: the runtimes report exhaustion
   ByteCount arenas = 0;
   for (const CaseSide* side : {&job.source, &job.target}) {
     for (std::int32_t rank = 0; rank < side->ranks; ++rank) {

@@ -6,8 +6,9 @@
 
 namespace shardwire::cli {
 
-/// Refuses a job on this one host that memory does not suffice for: finding that half-way would end processes by signals.
-/// Errors: throws Error{out_of_resources} that says what the job needs.
+/// Refuses a job on this single host for which memory does not suffice; otherwise the kernel would kill processes
+/// half-way.
+/// Errors: throws Error{out_of_resources} that states what the job needs.
 void require_memory(const Case& job, const RunOptions& options);
 
 }  // namespace shardwire::cli

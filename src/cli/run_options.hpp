@@ -11,36 +11,36 @@
 
 namespace shardwire::cli {
 
-/// What `shardwire run` was asked for, checked.
+/// The validated options of `shardwire run`.
 struct RunOptions {
   std::string transport = "auto";
   ByteCount staging_bytes = 256u << 20;
-  Duration deadline = std::chrono::seconds(600);  ///< of one restore
-  ByteCount rate_bytes_per_second = 0;            ///< 0: no cap
+  Duration deadline = std::chrono::seconds(600);  ///< per restore
+  ByteCount rate_bytes_per_second = 0;            ///< 0: no limit
   Verify verify = Verify::none;
   CostModel costs{};
   MemoryKind memory = MemoryKind::host;  ///< of the state, on both sides
   int repeat = 1;
   bool disjoint = false;
-  bool exchange = false;   ///< in rounds of a collective, by Session::exchange, instead of publications and restores
-  bool bind_only = false;  ///< no values are made, moved or checked: a restore only says how they would come
-  std::vector<std::int32_t> processes{};  ///< member that each target rank is; empty: the one of its own number
+  bool exchange = false;   ///< by Session::exchange in rounds of a collective, instead of publications and restores
+  bool bind_only = false;  ///< makes, moves and checks no values: a restore only reports the paths
+  std::vector<std::int32_t> processes{};  ///< member of each target rank; empty: target rank i is member i
   LogLevel log = LogLevel::warning;
   Duration join_timeout = std::chrono::seconds(60);
 };
 
-/// Time that ranks get beyond the deadline to notice it themselves, before they are ended from outside.
+/// Time beyond the deadline in which ranks may detect it themselves, before they are killed from outside.
 inline constexpr Duration grace = std::chrono::seconds(10);
-/// Time that ranks get to say themselves why a job cannot begin, before those that wait for the others are ended.
+/// Time in which ranks may report why a job cannot begin, before those that wait for the others are killed.
 inline constexpr Duration vain_wait = std::chrono::seconds(3);
-/// Bound of what the deadline does not cover: joining, making values, checking them.
+/// Time limit for work outside the deadline: joining, making values, checking them.
 inline constexpr Duration idle_limit = std::chrono::seconds(600);
 
-/// What one member of the job is.
+/// The role of one member of the job.
 struct MemberRole {
   int member = 0;
   std::optional<Rank> source;
-  bool lost = false;  ///< as a source: there, and holds nothing
+  bool lost = false;  ///< as a source: present, but holds nothing
   std::optional<Rank> target;
 };
 

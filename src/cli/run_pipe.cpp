@@ -44,7 +44,7 @@ void MemberPipe::write_all(std::string_view line) {
       continue;
     }
     if (written < 0 && errno != EAGAIN && errno != EINTR)
-      return;  // the command has gone, and this process goes with it
+      return;  // the command has gone, and this process exits with it
     pollfd one{descriptor_, POLLOUT, 0};
     ::poll(&one, 1, -1);
   }

@@ -9,11 +9,11 @@
 
 namespace shardwire::cli {
 
-/// The writing end of the pipe from a member to the command: JSON lines. Progress is dropped when the pipe is full, so
-/// that a slow reader never holds up a member; the result waits.
+/// The writing end of the pipe from a member to the command: JSON lines. Progress is dropped if the pipe is full, so
+/// that a slow reader never delays a member; the result waits.
 class MemberPipe {
  public:
-  /// `writing`: one for all members that share the descriptor, so that no line lies inside another.
+  /// `writing`: shared by all members with the same descriptor, so that lines do not interleave.
   MemberPipe(int descriptor, std::mutex& writing, int member);
 
   void progress(const MemberProgress& progress);
@@ -23,7 +23,7 @@ class MemberPipe {
   void write_all(std::string_view line);
 
   int descriptor_;
-  std::mutex& writing_;  // also of what is below: the worker's thread and the session's both report
+  std::mutex& writing_;  // also guards the following fields: the worker's thread and the session's both report
   int member_;
   std::string last_phase_;
   int last_repeat_ = -1;

@@ -15,8 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Phases in the order a member passes through them; the job is in the one that its last member is in. Waiting says
-// nothing about the job.
+// Phases in a member's order; the job is in the phase of its last member. Waiting does not count as a phase of the job.
 struct Phase {
   const char* name;
   const char* text;
@@ -84,7 +83,7 @@ void JobProgress::show(bool phase_changed) {
     shown_ = now;
     return;
   }
-  // A line per phase; within a long phase one per tenth, but not more than one a second, and one each five seconds.
+  // A line per phase; within a long phase one per tenth, at most one a second, and one every five seconds.
   const int tenths = static_cast<int>(share * 10);
   const bool advanced = phase_ == "restoring" && tenths > tenths_ && now - shown_ > 1s;
   if (!phase_changed && !advanced && now - shown_ < 5s) return;

@@ -9,7 +9,7 @@
 
 namespace shardwire::cli {
 
-/// Shows where a job of many members stands, on standard error: a bar on a terminal, else a line now and then.
+/// Shows the progress of a job of many members on standard error: a bar on a terminal, else a line from time to time.
 class JobProgress {
  public:
   JobProgress(int members, int repeats, ByteCount needed_bytes);
@@ -18,7 +18,7 @@ class JobProgress {
   JobProgress& operator=(const JobProgress&) = delete;
 
   void update(int member, const std::string& phase, int repeat, ByteCount done_bytes);
-  /// Leaves the line of the bar.
+  /// Ends the line of the bar.
   void finish();
 
  private:

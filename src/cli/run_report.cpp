@@ -67,14 +67,14 @@ const MemberResult* JobReport::slowest() const {
   return found == targets_.end() ? nullptr : &*found;
 }
 
-WayTable JobReport::ways() const {
-  WayTable all;
+MethodTable JobReport::methods() const {
+  MethodTable all;
   for (const MemberResult& target : targets_) {
-    all.each([&](Way way, WayReport& row) {
-      const WayReport& one = target.report.ways[way];
+    all.each([&](Method method, MethodReport& row) {
+      const MethodReport& one = target.report.methods[method];
       row.bytes += one.bytes;
       row.runs += one.runs;
-      // Ranks work side by side: the longest counts.
+      // Ranks work in parallel: the longest counts.
       row.predicted_seconds = std::max(row.predicted_seconds, one.predicted_seconds);
       row.measured_seconds = std::max(row.measured_seconds, one.measured_seconds);
     });
@@ -100,15 +100,16 @@ Json JobReport::json() const {
                      {"peak_rss", target.peak_rss_bytes},
                      {"peers", std::move(peers)}});
   }
-  const WayTable by_way = ways();
-  Json way_bytes = Json::object();
-  by_way.each([&](Way way, const WayReport& row) { way_bytes[std::string(to_string(way))] = row.bytes; });
+  const MethodTable by_method = methods();
+  Json method_bytes = Json::object();
+  by_method.each(
+      [&](Method method, const MethodReport& row) { method_bytes[std::string(to_string(method))] = row.bytes; });
   double digest_seconds = 0;
   std::uint64_t rounds = 0;
   double rounds_seconds = 0;
   for (const MemberResult& target : targets_) {
     digest_seconds += target.report.digest_seconds;
-    rounds = std::max(rounds, target.report.rounds);  // the same on all that take part
+    rounds = std::max(rounds, target.report.rounds);  // the same on all participants
     rounds_seconds = std::max(rounds_seconds, target.report.rounds_seconds);
   }
   const MemberResult* slow = slowest();
@@ -124,9 +125,9 @@ Json JobReport::json() const {
           {"repeats", slowest_walls()},
           {"staging", {{"budget", options_.staging_bytes}, {"peak", staging_peak_}}},
           {"registration", {{"bytes", registered_bytes_}, {"seconds", registration_seconds_}}},
-          {"ways", std::move(way_bytes)},
+          {"methods", std::move(method_bytes)},
           {"rounds", {{"count", rounds}, {"bytes", sum(&RestoreReport::rounds_bytes)}, {"seconds", rounds_seconds}}},
-          {"costs", to_json(by_way)},
+          {"costs", to_json(by_method)},
           {"digest", {{"seconds", digest_seconds}}},
           {"ranks", std::move(ranks)},
           {"faults", Json::array()}};
@@ -222,9 +223,9 @@ void JobReport::print() const {
   }
   if (!transport_.empty()) fmt::print("  transport  {}\n", transport_);
   print_paths();
-  ways().each([&](Way way, const WayReport& row) {
+  methods().each([&](Method method, const MethodReport& row) {
     if (row.bytes == 0) return;
-    fmt::print("  way        {:<16}{:>10} in {} runs: {:.4f} s predicted, {:.4f} s measured\n", to_string(way),
+    fmt::print("  method     {:<16}{:>10} in {} runs: {:.4f} s predicted, {:.4f} s measured\n", to_string(method),
                bytes(row.bytes), row.runs, row.predicted_seconds, row.measured_seconds);
   });
   if (options_.verify == Verify::digest) {

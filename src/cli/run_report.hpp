@@ -13,15 +13,15 @@
 
 namespace shardwire::cli {
 
-/// A job's outcome from those of its members. Bytes and seconds are of the last restore of each target rank.
+/// A job's outcome, from those of its members. Bytes and seconds are of the last restore of each target rank.
 class JobReport {
  public:
-  /// `errors` are those that no member could tell.
+  /// `errors`: those that no member could report.
   JobReport(const Case& job, const RunOptions& options, std::vector<MemberResult> results,
             std::vector<RunError> errors);
 
   [[nodiscard]] bool verified() const { return verified_; }
-  /// For people: what came of the job, after its errors.
+  /// For people: the outcome of the job, after its errors.
   void print() const;
   /// The first few, on standard error.
   void print_errors() const;
@@ -33,8 +33,8 @@ class JobReport {
   [[nodiscard]] ByteCount sum(ByteCount RestoreReport::*field) const;
   [[nodiscard]] std::vector<double> slowest_walls() const;
   [[nodiscard]] const MemberResult* slowest() const;
-  /// By way; seconds of the rank where it took longest.
-  [[nodiscard]] WayTable ways() const;
+  /// By method; seconds of the rank where it took longest.
+  [[nodiscard]] MethodTable methods() const;
   void print_paths() const;
 
   const Case& job_;
@@ -48,7 +48,7 @@ class JobReport {
   bool verified_ = false;
 };
 
-/// Refuses, before anything runs, a report that could not be written. Errors: throws UsageError.
+/// Refuses, before anything runs, a path to which no report could be written. Errors: throws UsageError.
 void require_writable(std::string_view option, const std::string& path);
 /// Errors: throws std::runtime_error.
 void write_report(const std::string& path, const JobReport& report);

@@ -52,11 +52,11 @@ Json to_json(const StageSeconds& seconds) {
   return json;
 }
 
-Json to_json(const WayTable& ways) {
+Json to_json(const MethodTable& methods) {
   Json json = Json::array();
-  ways.each([&](Way way, const WayReport& row) {
+  methods.each([&](Method method, const MethodReport& row) {
     if (row.bytes == 0) return;
-    json.push_back({{"way", to_string(way)},
+    json.push_back({{"method", to_string(method)},
                     {"bytes", row.bytes},
                     {"runs", row.runs},
                     {"predicted", row.predicted_seconds},
@@ -95,7 +95,7 @@ Json json_of(const MemberResult& result) {
                      {"predicted", peer.predicted_seconds}});
   }
   report["peers"] = std::move(peers);
-  report["ways"] = to_json(result.report.ways);
+  report["methods"] = to_json(result.report.methods);
   Json ports = Json::array();
   for (const perf::PortBytes& one : result.ports) {
     ports.push_back({one.domain, one.port, one.bytes, one.line_bytes_per_second});
@@ -126,11 +126,11 @@ MemberResult member_result_from(const Json& json) {
                                    peer.at("path").get<std::string>(), peer.at("carrier").get<std::string>(),
                                    peer.at("why_not").get<std::string>(), peer.at("predicted").get<double>()});
   }
-  for (const Json& row : report.at("ways")) {
-    const auto way = way_from(row.at("way").get<std::string>());
-    if (!way) continue;
-    result.report.ways[*way] = {row.at("bytes").get<ByteCount>(), row.at("runs").get<ByteCount>(),
-                                row.at("predicted").get<double>(), row.at("measured").get<double>()};
+  for (const Json& row : report.at("methods")) {
+    const auto method = method_from(row.at("method").get<std::string>());
+    if (!method) continue;
+    result.report.methods[*method] = {row.at("bytes").get<ByteCount>(), row.at("runs").get<ByteCount>(),
+                                      row.at("predicted").get<double>(), row.at("measured").get<double>()};
   }
   for (const Json& one : json.at("ports")) {
     result.ports.push_back({one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<ByteCount>(),
@@ -149,8 +149,8 @@ void write_result(const MemberResult& result, const std::function<void(const std
     const std::vector<Gap>& gaps = result.errors[e].gaps;
     for (std::size_t first = 0; first < gaps.size(); first += gaps_per_text) {
       std::string text = fmt::format("{{\"member\":{},\"error\":{},\"gaps\":[", result.member, e);
-      const std::size_t past = std::min(first + gaps_per_text, gaps.size());
-      for (std::size_t i = first; i < past; ++i) text += (i == first ? "" : ",") + json_text(gaps[i]);
+      const std::size_t end = std::min(first + gaps_per_text, gaps.size());
+      for (std::size_t i = first; i < end; ++i) text += (i == first ? "" : ",") + json_text(gaps[i]);
       write(text + "]}");
     }
   }

@@ -20,10 +20,10 @@ namespace shardwire::cli {
 struct RunError {
   std::string code;  ///< as to_string(ErrorCode), or "wrong_element", "wrong_value", "process_died"
   std::string message;
-  std::vector<Gap> gaps{};  ///< wanted regions that nobody holds, or nobody any more; all of them
+  std::vector<Gap> gaps{};  ///< wanted regions without a holder, from the start or since a loss; all of them
 };
 
-/// What one member found out. Travels as lines of JSON, over a pipe or gathers.
+/// The result of one member. Sent as lines of JSON, over a pipe or by gathers.
 struct MemberResult {
   int member = 0;
   std::optional<Rank> target;
@@ -36,22 +36,22 @@ struct MemberResult {
   std::vector<RunError> errors;
 };
 
-/// Calls `write` with JSON texts, without line ends, that say the result together. Those with gaps come first, so many in
-/// each that no text grows with their number.
+/// Calls `write` with JSON texts, without line ends, that together contain the result. Texts with gaps come first, with
+/// a bounded number of gaps each, so that no text grows with their number.
 void write_result(const MemberResult& result, const std::function<void(const std::string&)>& write);
 
-/// Puts results together again.
+/// Reassembles results.
 class ResultReader {
  public:
   /// Takes the next text of any member; returns its result with the last one.
-  /// Errors: throws nlohmann::json::exception for text that is none of ours.
+  /// Errors: throws nlohmann::json::exception for text of another format.
   std::optional<MemberResult> take(const nlohmann::json& json);
 
  private:
   std::map<std::pair<int, std::size_t>, std::vector<Gap>> gaps_;  // by member and number of the error
 };
 
-/// Calls `visit` for each complete line of `text` and takes it out.
+/// Calls `visit` for each complete line of `text` and removes it.
 template <typename Visit>
 void take_lines(std::string& text, Visit visit) {
   std::size_t begin = 0;
@@ -62,7 +62,7 @@ void take_lines(std::string& text, Visit visit) {
 }
 
 nlohmann::json to_json(const StageSeconds& seconds);
-/// Rows of the ways that moved something.
-nlohmann::json to_json(const WayTable& ways);
+/// Rows of the methods that moved something.
+nlohmann::json to_json(const MethodTable& methods);
 
 }  // namespace shardwire::cli

@@ -8,13 +8,13 @@
 
 namespace shardwire::cli {
 
-/// Shared memory files of a job's processes. A process that is ended by a signal leaves its own behind, and nobody else
-/// would ever free them.
+/// Shared memory files of a job's processes. A process that is killed by a signal leaves its files behind, and nothing
+/// else would free them.
 class SharedSegments {
  public:
-  /// Remembers what the process has mapped now.
+  /// Records the current mappings of the process.
   void note(pid_t pid);
-  /// Removes what is left. Requires: all processes noted have ended.
+  /// Removes the files that are left. Requires: all recorded processes have ended.
   void remove() const;
 
  private:

@@ -32,9 +32,9 @@ struct Process {
   std::size_t results = 0;
   std::string phase = "join";
   Clock::time_point phase_began = Clock::now();
-  Clock::time_point heard = Clock::now();
+  Clock::time_point last_received = Clock::now();
   std::string ended_code;
-  std::string ended_for;  // why this program ended it; empty: it did not
+  std::string ended_for;  // why this program killed it; empty: it did not
   bool alive = true;
 
   [[nodiscard]] std::string who() const {
@@ -104,8 +104,8 @@ class Supervisor {
     if (pid < 0) support::throw_errno("fork");
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent) ::_exit(1);  // it died before the line above
-      // Ctrl-C reaches the whole group; who ends when is for the parent to say.
+      if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
+      // Ctrl-C signals the whole group; the parent decides which process ends when.
       ::signal(SIGINT, SIG_IGN);
       ::signal(SIGTERM, SIG_DFL);
       ::signal(SIGPIPE, SIG_IGN);
@@ -115,7 +115,7 @@ class Supervisor {
       }
       ::close(signals_);
       ::close(ends[0]);
-      ::dup2(STDERR_FILENO, STDOUT_FILENO);  // libraries that print must not spoil the command's output
+      ::dup2(STDERR_FILENO, STDOUT_FILENO);  // output of libraries must not mix with the command's
       int code = 1;
       try {
         plan.body(ends[1]);
@@ -149,7 +149,7 @@ class Supervisor {
     }
     ::poll(fds.data(), fds.size(), 500);
     if (fds[0].revents != 0) {
-      signalfd_siginfo taken{};  // else it would strike once it is no longer blocked
+      signalfd_siginfo taken{};  // otherwise the signal would be delivered once it is unblocked
       outcome_.interrupted = ::read(signals_, &taken, sizeof taken) == sizeof taken;
       return;
     }
@@ -163,14 +163,14 @@ class Supervisor {
     const ssize_t got = ::read(process.pipe, block, sizeof block);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (got <= 0) return reap(process);
-    process.heard = Clock::now();
+    process.last_received = Clock::now();
     process.unread.append(block, static_cast<std::size_t>(got));
     take_lines(process.unread, [&](std::string_view line) { take(process, line); });
   }
 
   void take(Process& process, std::string_view line) {
     const Json json = Json::parse(line, nullptr, false);
-    if (json.is_discarded()) return;  // cut off by a death
+    if (json.is_discarded()) return;  // truncated by a death
     if (!json.contains("phase")) {
       auto result = reader_.take(json);
       if (!result) return;
@@ -186,12 +186,12 @@ class Supervisor {
       segments_.note(process.pid);
     }
     process.phase = phase;
-    began_ = began_ || restores(process);  // they have all met
+    began_ = began_ || restores(process);  // all members have met
     progress_.update(json.at("member").get<int>(), phase, json.at("repeat").get<int>(),
                      json.at("done").get<ByteCount>());
   }
 
-  // The pipe has ended: the process has, or does so now.
+  // The pipe has ended: the process has exited, or is exiting.
   void reap(Process& process) {
     ::close(process.pipe);
     process.pipe = -1;
@@ -209,22 +209,22 @@ class Supervisor {
     cannot_begin(process);
   }
 
-  // Before the first restore all members wait for all: without one of them they would wait in vain.
+  // Before the first restore all members wait for each other: if one is missing, they would wait in vain.
   void cannot_begin(const Process& process) {
     if (!began_ && !vain_) vain_ = {Clock::now(), process.who()};
   }
 
-  // A member that hangs is ended when the others, who keep to the deadline themselves, must long be done with it.
+  // Kills a hanging member when the others, which observe the deadline themselves, must long have finished with it.
   void end_silent() {
     const auto now = Clock::now();
     const Duration limit = options_.deadline + 3 * grace;
     for (Process& process : processes_) {
       if (!process.alive || !process.ended_for.empty()) continue;
       const bool restoring_too_long = restores(process) && now - process.phase_began > limit;
-      const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.heard) > limit;
+      const bool last_and_silent = first_result_ && now - std::max(*first_result_, process.last_received) > limit;
       if (vain_ && !began_ && now - vain_->since > vain_wait) {
         end(process, "cancelled", fmt::format("was ended, since the job cannot begin without {}", vain_->missing));
-      } else if (restoring_too_long || last_and_silent || now - process.heard > idle_limit + limit) {
+      } else if (restoring_too_long || last_and_silent || now - process.last_received > idle_limit + limit) {
         end(process, "timed_out", "gave no sign of life and was ended");
       }
     }
@@ -261,7 +261,7 @@ class Supervisor {
   bool began_ = false;  // a member restores
   struct Vain {
     Clock::time_point since;
-    std::string missing;  // who
+    std::string missing;  // names of missing members
   };
   std::optional<Vain> vain_;
   ResultReader reader_;

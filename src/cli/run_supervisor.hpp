@@ -10,22 +10,22 @@
 
 namespace shardwire::cli {
 
-/// What came of a job on this host.
+/// The outcome of a job on this host.
 struct JobOutcome {
   bool interrupted = false;
   bool reports = true;                ///< false in all processes but one of a launched job
-  std::vector<MemberResult> results;  ///< of members that lived to tell
-  std::vector<RunError> errors;       ///< of processes that did not
+  std::vector<MemberResult> results;  ///< of members that could report
+  std::vector<RunError> errors;       ///< of processes that could not
 };
 
-/// One process to be started and the members that it speaks for.
+/// One process to start, and the members that it represents.
 struct ProcessPlan {
   std::vector<int> members;
   std::function<void(int descriptor)> body;  ///< runs in the child; reports on the descriptor
 };
 
-/// Starts the processes as direct children (without exec, so they share the case as it was read), listens to them and
-/// ends what hangs or is left when this process is told to stop.
+/// Starts the processes as direct children (without exec, so they share the parsed case), receives their reports, and
+/// kills those that hang, or all of them when this process is told to stop.
 /// Requires: this process has one thread.
 JobOutcome supervise(const std::vector<ProcessPlan>& plans, const RunOptions& options, JobProgress& progress);
 

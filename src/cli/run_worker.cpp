@@ -27,7 +27,7 @@ ByteCount peak_rss_bytes() {
   return static_cast<ByteCount>(usage.ru_maxrss) * 1024;
 }
 
-// `leaving`: members leave in any order, which is nothing to warn about.
+// `leaving`: members leave in any order, which is no reason for a warning.
 LogSink log_sink(LogLevel least, int member, std::shared_ptr<const std::atomic<bool>> leaving) {
   return [least, print = standard_error_log(least, member), leaving = std::move(leaving)](LogLevel level,
                                                                                           std::string_view text) {
@@ -46,11 +46,11 @@ class Worker {
   MemberResult run() {
     const bool joined = guarded([&] { join(); });
     if (config_.awaits_members && joined && !guarded([&] { await_members(); })) {
-      config_.deliver(nullptr, result_);  // nor would they come to exchange results
+      config_.deliver(nullptr, result_);  // the other members would not exchange results either
       guarded([&] { close(vain_wait); });
       return result_;
     }
-    // Nobody makes values before everybody has its memory: one that gets none ends the job for all at once.
+    // No member makes values before all have their memory: a failed allocation ends the job at once for all.
     const bool prepared = joined && guarded([&] { allocate(); });
     if (joined) guarded([&] { meet("prepared", idle_limit, prepared); });
     while (repeat_ < config_.options.repeat && together_ && result_.errors.empty()) {
@@ -62,7 +62,7 @@ class Worker {
                                     who(), verified_repeats_, config_.options.repeat));
     }
     if (!config_.role.target && session_) {
-      guarded([&] {  // a restore's report says this of its own session
+      guarded([&] {  // target members have these figures in their restore's report
         const SessionUsage usage = session_->usage();
         result_.report.staging_peak = usage.serving_peak;
         result_.report.registered_bytes = usage.registered_bytes;
@@ -86,7 +86,7 @@ class Worker {
     session_.emplace(Session::join(config_.bootstrap, session_options()));
   }
 
-  // All processes were started together, so all give up together, and each hears from member 0 who is missing.
+  // All processes were started together, so all give up together, and member 0 reports the missing ones to each.
   void await_members() {
     const auto left = config_.options.join_timeout - (Clock::now() - started_);
     try {
@@ -125,11 +125,11 @@ class Worker {
     return options;
   }
 
-  // The budget of a rank is for both of its sides.
+  // A rank's budget covers both of its sides.
   ByteCount staging_half() const { return std::max<ByteCount>(1, config_.options.staging_bytes / 2); }
 
   void say(std::string_view phase, ByteCount done = 0, ByteCount total = 0) {
-    if (phase != restoring()) phase_ = phase;  // progress of a restore comes from the session's thread
+    if (phase != restoring()) phase_ = phase;  // the session's thread reports progress of a restore
     config_.progress({phase, repeat_, done, total});
   }
 
@@ -153,7 +153,7 @@ class Worker {
     return false;
   }
 
-  // A restore ends with the first source that it loses: of what did not arrive, others may hold the most.
+  // A restore ends with the first lost source: other ranks may hold most of what did not arrive.
   [[nodiscard]] std::vector<Gap> without_holder(const Error& error) const {
     if (error.code() == ErrorCode::layout_mismatch) return error.gaps();
     if (error.code() != ErrorCode::peer_lost || error.gaps().empty() || !config_.role.target) return {};
@@ -162,9 +162,11 @@ class Worker {
     for (const Gap& gap : planner.plan(*config_.role.target).gaps) gone[{gap.fqn, gap.state}].push_back(gap.box);
     std::map<TensorKey, OverlapIndex> indices;
     for (const auto& [key, boxes] : gone) indices.emplace(key, OverlapIndex(boxes));
+    const std::vector<Gap> values = value_gaps(config_.job, *config_.role.target, error.ranks());
     std::vector<Gap> gaps;
     std::vector<std::uint32_t> found;
     for (const Gap& missing : error.gaps()) {
+      if (std::ranges::find(values, missing) != values.end()) gaps.push_back(missing);
       const auto index = indices.find({missing.fqn, missing.state});
       if (index == indices.end()) continue;
       index->second.find(missing.box, found);
@@ -181,8 +183,8 @@ class Worker {
     return fmt::format("member {}", config_.role.member);
   }
 
-  // All members meet; false when one of them says that it failed. A member that is gone is no error of this one: its
-  // death is told by whoever started it, and others may hold what it held. There is no next repeat in either case.
+  // All members meet; false if one of them reports a failure. A missing member is no error of this one: the process
+  // that started it reports the death, and other members may hold its data. There is no next repeat in either case.
   bool meet(const char* name, Duration timeout, bool fine) {
     say("wait");
     try {
@@ -210,7 +212,7 @@ class Worker {
         if (config_.options.exchange) return exchange(generation);
         if (wanted_) restore(generation);
       });
-      // Nobody checks while others still move: that would slow them down. And all sources stay until all have moved.
+      // No member checks while others still move: that would slow them down. And all sources stay until all have moved.
       meet("restored", config_.options.deadline + grace, restored);
       if (restored && wanted_) guarded([&] { check(generation); });
     }
@@ -223,7 +225,7 @@ class Worker {
     if (held_) held_->fill(generation, false);
   }
 
-  // A lost rank says that it holds nothing; targets then need not wait for it.
+  // A lost rank publishes an empty catalog; targets then need not wait for it.
   [[nodiscard]] Catalog held(std::uint64_t generation) const {
     return held_ ? held_->catalog(generation) : Catalog(*config_.role.source, config_.job.source.ranks);
   }
@@ -232,7 +234,7 @@ class Worker {
     RestoreOptions options;
     options.deadline = config_.options.deadline;
     options.staging_bytes = staging_half();
-    options.discovery_grace = Duration::zero();  // all that will publish have, since the members met
+    options.discovery_grace = Duration::zero();  // all publishers have published, since the members met
     options.verify = config_.options.verify;
     options.bind_only = config_.options.bind_only;
     options.ingress_bytes_per_second = config_.options.rate_bytes_per_second;
@@ -252,7 +254,7 @@ class Worker {
     check_scalars(generation, [&](const TensorKey& key) { return running.value(key); });
   }
 
-  // All members do, also those that hold nothing, or want nothing.
+  // All members take part, including those that hold or want nothing.
   void exchange(std::uint64_t generation) {
     const Catalog has = config_.role.source ? held(generation) : Catalog(Rank{0}, config_.job.source.ranks);
     const Catalog wants = wanted_ ? wanted_->catalog(generation) : Catalog(Rank{0}, config_.job.target.ranks);
@@ -262,7 +264,7 @@ class Worker {
                                                       .staging_bytes = staging_half(),
                                                       .verify = config_.options.verify,
                                                       .ingress_bytes_per_second = config_.options.rate_bytes_per_second,
-                                                      .way = Way::grouped});
+                                                      .method = Method::collective});
     if (!wanted_) return;
     keep(result.report);
     check_scalars(generation, [&](const TensorKey& key) { return result.values.at(key); });
@@ -298,7 +300,7 @@ class Worker {
 
   void close(Duration patience) {
     if (!session_) return;
-    // Member 0 serves the rendezvous, so all leave together. Whoever is gone is not waited for.
+    // Member 0 serves the rendezvous, so all leave together. Members that have gone are not waited for.
     *leaving_ = true;
     meet("end", patience, true);
     held_.reset();
@@ -309,15 +311,15 @@ class Worker {
   const WorkerConfig& config_;
   const Clock::time_point started_ = Clock::now();
   MemberResult result_;
-  int number_on_host_ = config_.role.member;  // where one process starts them all
+  int number_on_host_ = config_.role.member;  // if one process starts them all
   int repeat_ = 0;
   int verified_repeats_ = 0;
   std::string_view phase_ = "join";
   std::shared_ptr<std::atomic<bool>> leaving_ =
       std::make_shared<std::atomic<bool>>(false);  // owners: this, the log sink
-  bool together_ = true;                           // all members are there and well
+  bool together_ = true;                           // all members are present and healthy
   std::optional<Session> session_;
-  std::optional<SideBuffers> held_;  // after session_: arenas go first
+  std::optional<SideBuffers> held_;  // after session_: arenas are destroyed first
   std::optional<SideBuffers> wanted_;
 };
 

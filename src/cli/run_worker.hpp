@@ -9,7 +9,7 @@
 
 namespace shardwire::cli {
 
-/// One sign of life of a member.
+/// One progress report of a member.
 struct MemberProgress {
   std::string_view phase;  ///< "join", "allocate", "fill", "wait", "restore" or "bind", "check"
   int repeat = 0;
@@ -24,14 +24,14 @@ struct WorkerConfig {
   Bootstrap bootstrap;
   /// Called from this thread and from the session's; must not block.
   std::function<void(const MemberProgress&)> progress;
-  /// How the result leaves this process, called once while the session is still open.
+  /// Delivers the result out of this process; called once while the session is still open.
   std::function<void(Session*, const MemberResult&)> deliver;
-  /// Nobody watches over the members' processes: whoever has not joined in time is missing.
+  /// No supervisor watches the members' processes: a member that has not joined in time is missing.
   bool awaits_members = false;
 };
 
-/// Takes part in the whole job as one member: publishes, restores, checks, as often as asked. What goes wrong is in the
-/// result; nothing is thrown.
+/// Takes part in the whole job as one member: publishes, restores, checks, for the given number of repeats. Errors are
+/// in the result; nothing is thrown.
 MemberResult run_worker(const WorkerConfig& config);
 
 }  // namespace shardwire::cli

@@ -12,7 +12,7 @@
 namespace shardwire::cli {
 namespace {
 
-// Where there are too many ranks, a bar stands for the busiest of several.
+// If there are too many ranks, a bar shows the busiest of several.
 std::vector<LinkLoad> gathered(const std::vector<LinkLoad>& loads, std::size_t per_bar) {
   if (per_bar == 1) return loads;
   std::vector<LinkLoad> result;
@@ -31,7 +31,7 @@ std::string draw_bars(const Bars& bars) {
   const std::size_t per_bar = (bars.loads.size() + max_bars - 1) / max_bars;
   const std::vector<LinkLoad> loads = gathered(bars.loads, std::max<std::size_t>(per_bar, 1));
   const double step = bars.width / static_cast<double>(std::max<std::size_t>(loads.size(), 1));
-  const double width = step < 4 ? step : std::min(step * 0.8, 48.0);  // gaps too thin would only dim the colours
+  const double width = step < 4 ? step : std::min(step * 0.8, 48.0);  // gaps that are too thin would dim the colours
   const double base = bars.y + 24 + bars.height;
   const double scale = bars.full == 0 ? 0 : bars.height / static_cast<double>(bars.full);
   const std::string note = per_bar > 1 ? fmt::format(" (busiest of {} per bar)", per_bar) : "";

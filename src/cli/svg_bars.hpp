@@ -9,7 +9,7 @@
 
 namespace shardwire::cli {
 
-/// Bytes of one rank's link that come from, or go, elsewhere; in parts where it is known who sends.
+/// Bytes of one rank's link from or to other ranks; divided by sender if known.
 struct LinkLoad {
   struct Segment {
     int source = 0;
@@ -27,15 +27,15 @@ struct Bars {
   double y = 0;  ///< of the title
   double width = 0;
   double height = 0;                       ///< of the largest bar
-  ByteCount full = 0;                      ///< that a bar of this height stands for
+  ByteCount full = 0;                      ///< bytes at this height
   ByteCount bound = 0;                     ///< marked by a line; 0: none
-  std::function<std::string(int)> colour;  ///< of a source; a load without parts is taken to be of its own source
+  std::function<std::string(int)> colour;  ///< of a source; a load without parts has the colour of its own rank
   std::vector<LinkLoad> loads;
 };
 
-/// Ranks that have a bar each; beyond that a bar is the busiest of several.
+/// Maximum number of ranks with a bar each; beyond that a bar shows the busiest of several.
 inline constexpr std::size_t max_bars = 512;
-/// Height of a drawing of bars beyond that of its largest bar.
+/// Height of a drawing of bars, beyond that of its largest bar.
 inline constexpr double bars_margin = 48;
 
 std::string draw_bars(const Bars& bars);

@@ -37,7 +37,7 @@ Layers layers_of(const std::vector<std::pair<Box, Rank>>& boxes, int ranks) {
   for (const auto& [box, rank] : boxes) of_rank[static_cast<std::size_t>(to_int(rank))].push_back(box);
   Layers layers;
   layers.of_rank.resize(of_rank.size());
-  // Replicas mostly hold the very same boxes.
+  // Most replicas hold identical boxes.
   std::map<std::vector<Box>, std::size_t> seen;
   for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
     if (of_rank[rank].empty()) continue;

@@ -9,11 +9,11 @@
 
 namespace shardwire::cli {
 
-/// Ranks spread over layers such that boxes of one layer do not overlap: replicas get a layer each.
+/// Distributes ranks over layers such that boxes of one layer do not overlap: replicas get a layer each.
 struct Layers {
   std::vector<std::size_t> of_rank;  ///< by rank; 0 for a rank without boxes
   std::size_t count = 1;
-  bool overlap = false;  ///< boxes too many and too irregular to be told apart: some of a layer overlap
+  bool overlap = false;  ///< boxes are too many and too irregular to separate: some of a layer overlap
 };
 
 /// Requires: boxes of one rank do not overlap; ranks are 0 .. ranks-1.

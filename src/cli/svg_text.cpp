@@ -22,7 +22,7 @@ constexpr Colour scale[] = {{52, 8, 86}, {56, 72, 140}, {33, 133, 141}, {78, 190
 }  // namespace
 
 std::string xml_text(std::string_view text, std::size_t most) {
-  // The JSON library knows what is UTF-8.
+  // The JSON library validates UTF-8.
   const std::string valid = nlohmann::json::parse(json_text(text)).get<std::string>();
   std::string out;
   for (std::size_t i = 0; i < valid.size(); ++i) {

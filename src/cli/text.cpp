@@ -31,6 +31,12 @@ std::string human_bytes(double bytes) {
   return scaled(bytes, units, std::size(units));
 }
 
+std::string human_seconds(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.3g} us", seconds * 1e6);
+}
+
 std::string exact_bytes(ByteCount bytes) {
   for (const auto& [shift, unit] : {std::pair(30, " GiB"), {20, " MiB"}, {10, " KiB"}}) {
     if (bytes >> shift != 0 && bytes % (ByteCount{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);

@@ -14,13 +14,15 @@ std::string human_bytes(double bytes);
 inline std::string human(ByteCount bytes) {
   return human_bytes(static_cast<double>(bytes));
 }
-/// "256 B", "4 KiB", "64 MiB": binary units, and nothing is rounded.
+/// "256 B", "4 KiB", "64 MiB": binary units, not rounded.
 std::string exact_bytes(ByteCount bytes);
 /// "1.26 k", "570 k", "312"
 std::string human_count(double count);
-/// A JSON text with its quotes; bytes that are no UTF-8 become U+FFFD.
+/// "1.26 s", "12.5 ms", "0.3 us"
+std::string human_seconds(double seconds);
+/// A JSON text with its quotes; invalid UTF-8 becomes U+FFFD.
 std::string json_text(std::string_view text);
-/// {"fqn","state","offset","size","rank"}: as reports and plans list what has no holder.
+/// {"fqn","state","offset","size","rank"}: how reports and plans list regions without a holder.
 std::string json_text(const Gap& gap);
 /// "4096", "1K", "2G": K, M and G count by 1024. Errors: throws UsageError that names `option`.
 ByteCount parse_bytes(std::string_view option, std::string_view text);

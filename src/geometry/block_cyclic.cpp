@@ -52,7 +52,7 @@ class BlockCyclicRule final : public LayoutRule {
                   fmt::format("{} needs {} ranks, there are {}", to_string(), count_, ranks));
     }
     if (const ElementCount most = max_boxes(shape); most > max_boxes_per_rank) {
-      Extent first = 0;  // owner of block 0, so of the most blocks
+      Extent first = 0;  // owner of block 0, and thus of the largest number of blocks
       for (std::size_t dim = 0; dim < grid_.size(); ++dim) first = first * grid_[dim] + source_[dim];
       throw Error(ErrorCode::layout_mismatch,
                   fmt::format("{} cuts shape {} into {} boxes on rank {}; at most {} are supported, so take larger "
@@ -65,7 +65,7 @@ class BlockCyclicRule final : public LayoutRule {
     ElementCount most = 1;
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return most;
     for (std::size_t dim = 0; dim < std::min(shape.size(), block_.size()); ++dim) {
-      if (grid_[dim] == 1) continue;  // all blocks are neighbours
+      if (grid_[dim] == 1) continue;  // all blocks are adjacent
       const Extent blocks = support::ceil_div(shape[dim], block_[dim]);
       most = saturating_product(most, std::max<Extent>(support::ceil_div(blocks, grid_[dim]), 1));
     }
@@ -132,8 +132,9 @@ class BlockCyclicRule final : public LayoutRule {
     return own * block_[dim] - (last ? block_[dim] - (extent - (blocks - 1) * block_[dim]) : 0);
   }
 
-  // Every product of one block per dim that meets `region`: dims below `dim` are chosen, `position` is the rank as far
-  // as they say it. local_strides holds the local extents until all are known. False: that was enough.
+  // Visits every product of one block per dim that meets `region`: dims below `dim` are chosen, `position` is the rank
+  // as far as they determine it. local_strides holds the local extents until all are known. False: `on_box` stopped the
+  // search.
   bool find_in(const Extents& shape, const Box& region, std::size_t dim, Extent position, PlacedBox& placed,
                OnBox on_box) const {
     if (dim == shape.size()) {

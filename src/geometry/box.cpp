@@ -40,7 +40,7 @@ ElementCount Box::volume() const {
 }
 
 ElementCount volume_of(const Extents& shape) {
-  // A zero anywhere makes the volume zero, however large the other extents are.
+  // A zero extent makes the volume zero, however large the other extents are.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   ElementCount volume = 1;
   for (const Extent extent : shape) volume = support::multiply(volume, extent, "the volume of a box");
@@ -87,7 +87,7 @@ std::string to_string(const Extents& extents) {
   for (std::size_t dim = 0; dim < extents.size(); ++dim) {
     fmt::format_to(std::back_inserter(text), "{}{}", dim == 0 ? "" : ", ", extents[dim]);
   }
-  return text + (extents.size() == 1 ? ",)" : ")");  // (5,) as in Python, so that it never reads as a number
+  return text + (extents.size() == 1 ? ",)" : ")");  // (5,) as in Python, to distinguish it from a number
 }
 
 }  // namespace shardwire

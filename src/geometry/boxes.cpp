@@ -29,7 +29,7 @@ class BoxesRule final : public LayoutRule {
     }
   }
 
-  /// A box in a list of boxes that lie one after the other.
+  /// A box in a list of boxes that are stored back to back.
   static PlacedBox back_to_back(const Box& box, ElementCount next) {
     return {box, next, box.empty() ? box.size : row_major_strides(box.size)};
   }
@@ -45,7 +45,7 @@ class BoxesRule final : public LayoutRule {
         refuse(rank, index, fmt::format("ends beyond 64 bits in dim {}", dim));
       }
     }
-    static_cast<void>(box.volume());  // refuses what leaves 64 bits
+    static_cast<void>(box.volume());  // refuses volumes that exceed 64 bits
   }
 
   [[nodiscard]] std::string_view kind() const override { return "boxes"; }
@@ -89,13 +89,13 @@ class BoxesRule final : public LayoutRule {
   }
 
   [[nodiscard]] ElementCount local_elements(const Extents&, Rank rank) const override {
-    ElementCount past = 0;
+    ElementCount end = 0;
     const auto found = boxes_.find(rank);
-    if (found == boxes_.end()) return past;
+    if (found == boxes_.end()) return end;
     for (const PlacedBox& placed : found->second) {
-      if (!placed.box.empty()) past = std::max(past, last_place(placed) + 1);
+      if (!placed.box.empty()) end = std::max(end, last_place(placed) + 1);
     }
-    return past;
+    return end;
   }
 
   [[nodiscard]] ElementCount max_boxes(const Extents&) const override {
@@ -104,8 +104,8 @@ class BoxesRule final : public LayoutRule {
     return static_cast<ElementCount>(most);
   }
 
-  // "boxes" holds, for each box, its number of dims, its offsets, its sizes; "places", unless all boxes lie back to back,
-  // its local offset and strides.
+  // "boxes" holds, for each box, its number of dims, its offsets, its sizes; "places" holds its local offset and
+  // strides, and is omitted if all boxes lie back to back.
   [[nodiscard]] RuleDescription describe() const override {
     std::vector<Extent> ranks;
     std::vector<Extent> counts;
@@ -161,7 +161,7 @@ class BoxesRule final : public LayoutRule {
       refuse(rank, index, fmt::format("has {} local strides and {} dims", placed.local_strides.size(), dims));
     }
     if (placed.local_offset < 0) refuse(rank, index, fmt::format("has the local offset {}", placed.local_offset));
-    std::vector<std::pair<Extent, Extent>> steps;  // stride and size of the dims that have one
+    std::vector<std::pair<Extent, Extent>> steps;  // stride and size of the dims longer than 1
     for (std::size_t dim = 0; dim < dims; ++dim) {
       const Extent stride = placed.local_strides[dim];
       if (stride < 0) refuse(rank, index, fmt::format("has the local stride {} in dim {}", stride, dim));
@@ -169,7 +169,7 @@ class BoxesRule final : public LayoutRule {
     }
     if (placed.box.empty()) return;
     static_cast<void>(support::add<ElementCount>(last_place(placed), 1, "a local place"));
-    // From the smallest stride up, each has to step over all that the smaller ones reach.
+    // In ascending order, each stride must exceed the reach of all smaller ones.
     std::sort(steps.begin(), steps.end());
     ElementCount reach = 0;
     for (const auto& [stride, size] : steps) {
@@ -190,7 +190,7 @@ class BoxesRule final : public LayoutRule {
 
 Layout Layout::boxes(std::map<Rank, std::vector<Box>> boxes) {
   PlacedBoxMap placed;
-  while (!boxes.empty()) {  // each list goes once it is placed: there may be many boxes
+  while (!boxes.empty()) {  // free each list once placed: there may be many boxes
     const auto node = boxes.extract(boxes.begin());
     const Rank rank = node.key();
     const std::vector<Box>& list = node.mapped();
@@ -234,7 +234,7 @@ Layout boxes_from(const RuleDescription& description) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto [list, fresh] = boxes.try_emplace(Rank{to_int_checked(ranks[i], "rank")});
     require(fresh, "a rank stands twice");
-    // A box takes at least one number of `flat`, so a count beyond its length ends the loop with an error.
+    // A box consumes at least one number of `flat`, so a count beyond its length ends the loop with an error.
     for (Extent box = 0; box < counts[i]; ++box) {
       const Extent number = take(flat, 1)[0];
       require(number >= 0 && number <= static_cast<Extent>(max_dims), "the number of dims is out of bounds");

@@ -9,16 +9,16 @@
 
 namespace shardwire {
 
-/// Takes the fields of a description that may be hostile, one by one.
-/// Errors: every call throws Error{invalid_argument} naming the kind and the field at fault.
+/// Extracts the fields of a possibly hostile description one by one.
+/// Errors: every call throws Error{invalid_argument} that names the kind and the faulty field.
 class Fields {
  public:
   explicit Fields(const RuleDescription& description);
   [[nodiscard]] bool has(std::string_view name) const;
   const std::vector<Extent>& list(std::string_view name);
-  /// The only value of a list.
+  /// The value of a list that must have exactly one.
   Extent single(std::string_view name, Extent lowest, Extent highest);
-  /// To be called last: whatever was not taken is unknown, and the rule is made of `inner` others.
+  /// Call this last: it refuses fields that were not taken, and a number of inner rules other than `inner`.
   void finish(std::size_t inner = 0) const;
 
  private:
@@ -28,7 +28,7 @@ class Fields {
   std::vector<bool> taken_;
 };
 
-/// `value` as T. Errors: throws Error{invalid_argument} naming `what`.
+/// `value` as T. Errors: throws Error{invalid_argument} that names `what`.
 int to_int_checked(Extent value, std::string_view what);
 
 }  // namespace shardwire

@@ -18,7 +18,7 @@ constexpr Extent max_flat_ranks = Extent{1} << 24;
   throw Error(ErrorCode::invalid_argument, "flat layout: " + why);
 }
 
-// Where a member lies in the flat parameter of one outer rank, and how long a rank's part of that is.
+// The position of a member in the flat parameter of one outer rank, and the length of a rank's part of that parameter.
 struct Place {
   ElementCount start = 0;
   ElementCount part = 0;
@@ -30,8 +30,8 @@ struct FlatRange {
   ElementCount upper = 0;
 };
 
-// The parts of a row-major array that a range of its flattening covers, as boxes (layout maths M6). A prefix of `box` is
-// set already; `strides` are those of the array.
+// The parts of a row-major array that a range of its flattening covers, as boxes (layout maths M6). A prefix of `box`
+// is already set; `strides` are those of the array.
 void split_range(const Extents& strides, std::size_t dim, FlatRange range, Box& box, std::vector<Box>& out) {
   if (dim == box.dims()) return out.push_back(box);
   const ElementCount row = strides[dim];
@@ -60,7 +60,7 @@ class FlatRule final : public LayoutRule {
     if (places_.size() != 1 && places_.size() != static_cast<std::size_t>(outer_ranks)) {
       refuse_flat(fmt::format("{} places for {} outer ranks", places_.size(), outer_ranks));
     }
-    // One form only, so that equal layouts are equal descriptions.
+    // Normal form, so that equal layouts have equal descriptions.
     if (std::all_of(places_.begin(), places_.end(), [&](const Place& place) { return place == places_.front(); })) {
       places_.resize(1);
     }
@@ -113,7 +113,7 @@ class FlatRule final : public LayoutRule {
     if (!covers(rank)) return {};
     const int outer = to_int(rank) % outer_ranks_;
     const Place& place = place_of(outer);
-    const ElementCount part_start = place.part * (to_int(rank) / outer_ranks_);  // fits: the whole length does
+    const ElementCount part_start = place.part * (to_int(rank) / outer_ranks_);  // no overflow: the whole length fits
     const std::vector<PlacedBox> slice = slice_of(outer);
     const Extents shape = slice_shape(slice);
     const ElementCount lower = std::max(part_start, place.start);
@@ -124,7 +124,7 @@ class FlatRule final : public LayoutRule {
     return member_.outer ? through(slice, inner) : inner;
   }
 
-  // The range of the flattening that the region reaches over says which parts to look at.
+  // The range of the flattening that the region spans selects the parts to search.
   bool find(const Extents&, const Box& region, OnBox on_box) const override {
     for (int outer = 0; outer < outer_ranks_; ++outer) {
       const std::vector<PlacedBox> slice = slice_of(outer);
@@ -146,8 +146,8 @@ class FlatRule final : public LayoutRule {
     return covers(rank) ? place_of(to_int(rank) % outer_ranks_).part : 0;
   }
 
-  // A model has a rule for each of its tensors: few fields. "place" is world, outer ranks, then start and part of each
-  // outer rank, or of all when they are alike.
+  // Few fields, since a model has a rule for each of its tensors. "place" is the world size, the number of outer ranks,
+  // then start and part of each outer rank, or only once if they are all equal.
   [[nodiscard]] RuleDescription describe() const override {
     std::vector<Extent> place{world_, outer_ranks_};
     for (const Place& one : places_) place.insert(place.end(), {one.start, one.part});
@@ -229,7 +229,7 @@ class FlatRule final : public LayoutRule {
     return reach;
   }
 
-  // Boxes of an array of this shape; its element 0 has the local place `shift`, which may be negative.
+  // Boxes of an array of this shape; its element 0 has the local position `shift`, which may be negative.
   [[nodiscard]] std::vector<PlacedBox> range_boxes(const Extents& shape, FlatRange range, ElementCount shift) const {
     const std::size_t dims = shape.size();
     const Extents strides = strides_of(shape);
@@ -257,7 +257,7 @@ class FlatRule final : public LayoutRule {
   std::vector<Place> places_;  // by outer rank, or one for all
 };
 
-// Elements of a member that one outer rank flattens.
+// The number of elements of a member that one outer rank flattens.
 ElementCount slice_elements(const FlatMember& member, int outer) {
   if (!member.outer) return volume_of(member.shape);
   ElementCount elements = 0;

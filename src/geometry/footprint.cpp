@@ -28,7 +28,7 @@ struct Run {
   std::size_t claim = 0;
 };
 
-// All pairs among the runs of one cluster. Runs that are still open are few unless much memory is shared.
+// Compares all pairs among the runs of one cluster. Few runs are open at a time unless much memory is shared.
 class Sweep {
  public:
   Sweep(std::span<const Claim> claims, const std::function<bool(const Conflict&)>& visit)
@@ -69,7 +69,7 @@ class Sweep {
   std::set<std::pair<std::size_t, std::size_t>> seen_;
 };
 
-// Claims whose bounds are connected by overlaps. True when the caller wants to go on.
+// Compares claims whose bounds are connected by overlaps. True if the caller wants to continue.
 bool compare(std::span<const Claim> claims, const std::vector<std::size_t>& cluster, Sweep& sweep) {
   const bool any_written =
       std::any_of(cluster.begin(), cluster.end(), [&](std::size_t claim) { return claims[claim].written; });
@@ -93,7 +93,7 @@ bool compare(std::span<const Claim> claims, const std::vector<std::size_t>& clus
   return sweep.over(std::move(runs), exact);
 }
 
-// Whether the boxes are parts of one row-major array, no two the same part.
+// Whether the boxes are parts of one row-major array, all different.
 bool share_an_array(const std::vector<PlacedBox>& boxes) {
   const Extents& strides = boxes.front().local_strides;
   if (std::any_of(strides.begin(), strides.end(), [](Extent stride) { return stride < 1; })) return false;
@@ -104,7 +104,7 @@ bool share_an_array(const std::vector<PlacedBox>& boxes) {
   }
   for (std::size_t dim = 1; dim < strides.size(); ++dim) {
     for (const Box& image : images) {
-      if (image.upper(dim) > strides[dim - 1] / strides[dim]) return false;  // two places would have one address
+      if (image.upper(dim) > strides[dim - 1] / strides[dim]) return false;  // two positions would share an address
     }
   }
   return !find_overlap(images);
@@ -138,7 +138,7 @@ Footprint::Footprint(const void* data, const PlacedBoxes& boxes, ByteCount item_
   for (const PlacedBox& placed : boxes.all()) {
     if (placed.box.empty()) continue;
     Block block{address_of(data) + bytes_for(placed.local_offset, item_bytes), item_bytes, 0, {}, {}};
-    // By stride, so that whatever is contiguous in memory becomes one run in any order of dims.
+    // By stride, so that contiguous memory becomes one run in any order of dims.
     std::array<std::size_t, max_dims> order{};
     for (std::size_t dim = 0; dim < placed.box.dims(); ++dim) order[dim] = dim;
     std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(placed.box.dims()),

@@ -11,7 +11,7 @@
 
 namespace shardwire {
 
-/// Exactly the bytes that boxes of one local buffer lie on: strided runs, not the range around them.
+/// The exact bytes that boxes of one local buffer occupy: strided runs, without the gaps between them.
 class Footprint {
  public:
   struct Range {
@@ -19,14 +19,14 @@ class Footprint {
     std::uintptr_t end = 0;
   };
 
-  /// `data` is local element 0.
+  /// `data` is the address of local element 0.
   Footprint(const void* data, const PlacedBoxes& boxes, ByteCount item_bytes);
   /// One contiguous range.
   Footprint(const void* data, ByteCount bytes);
 
-  /// From the first byte to the last; {0, 0} when there is none.
+  /// From the first byte to the last; {0, 0} if it is empty.
   [[nodiscard]] Range bounds() const { return bounds_; }
-  /// Contiguous ranges that it consists of; adjacent ones may count apart. Saturates.
+  /// Number of contiguous ranges; adjacent ranges may count separately. Saturates.
   [[nodiscard]] ByteCount runs() const { return runs_; }
   void each_run(const std::function<void(Range)>& visit) const;
 
@@ -45,26 +45,27 @@ class Footprint {
   ByteCount runs_ = 0;
 };
 
-/// A part that takes memory, to be compared with others.
+/// A part that occupies memory, to be compared with others.
 struct Claim {
   Footprint footprint;
   bool written = false;
 };
 
-/// Two claims that share a byte. Both are the same where the parts of one claim do.
+/// Two claims that share a byte. Both are the same claim if parts of one claim overlap.
 struct Conflict {
   std::size_t written = 0;
   std::size_t other = 0;
   std::uintptr_t address = 0;
-  bool exact = true;  ///< false: there are too many runs to compare, only the ranges around them are known to meet
+  bool exact = true;  ///< false: too many runs to compare; only their bounds are known to overlap
 };
 
-/// More contiguous runs than this in claims that interleave are not compared one by one.
+/// Interleaved claims with more contiguous runs than this are not compared run by run.
 inline constexpr ByteCount max_compared_runs = 4u << 20;
 
-/// Calls `visit` once for each two claims that share a byte and of which one is written at least; when both are, the pair
-/// comes once, in either order. Stops when `visit` returns false. The order of calls depends on addresses alone.
-/// Cost: O(n log n) in the claims, and in the runs of those that interleave.
+/// Calls `visit` once for each two claims that share a byte and of which at least one is written; if both are written,
+/// the pair comes once, in either order. Stops when `visit` returns false. The order of calls depends on addresses
+/// alone.
+/// Cost: O(n log n) in the claims, and in the runs of interleaved claims.
 void find_conflicts(std::span<const Claim> claims, const std::function<bool(const Conflict&)>& visit);
 
 }  // namespace shardwire

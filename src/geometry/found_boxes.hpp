@@ -9,24 +9,24 @@
 
 namespace shardwire {
 
-/// Boxes that a search has found, with the ranks that hold them. Ranks added one after another for the same box share its
-/// entry, and where they are evenly spaced a few bytes do for all of them: a job may have millions of replicas.
+/// Boxes found by a search, with the ranks that hold them. Ranks added in sequence for the same box share its entry,
+/// and evenly spaced ranks take a few bytes in total: a job may have millions of replicas.
 class FoundBoxes {
  public:
   static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
 
-  /// Returns false, and adds nothing, when that would be one entry too many.
+  /// Returns false and adds nothing if that would exceed the maximum number of entries.
   bool add(const PlacedBox& placed, Rank rank);
-  /// Forgets all. `max_boxes`: how many entries there may be.
+  /// Removes all entries. `max_boxes`: maximum number of entries.
   void clear(std::size_t max_boxes = no_limit);
 
-  /// Whether an entry was turned away.
+  /// Whether an entry was refused.
   [[nodiscard]] bool full() const { return full_; }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] const PlacedBox& operator[](std::size_t entry) const { return entries_[entry].placed; }
 
-  /// Calls visit(rank) for the ranks of an entry, in the order in which they were added, until it returns false. Returns
-  /// false then.
+  /// Calls visit(rank) for the ranks of an entry, in the order in which they were added, until it returns false.
+  /// Returns false in that case.
   template <typename Visit>
   bool each_rank(std::size_t entry, Visit visit) const {
     const std::size_t end = entry + 1 < entries_.size() ? entries_[entry + 1].first_run : runs_.size();

@@ -12,7 +12,7 @@ namespace shardwire {
 
 Interval chunk_of(Extent extent, Extent parts, Extent index) {
   const Extent step = support::ceil_div(extent, parts);
-  // Compared before multiplying: step * index may leave 64 bits for an empty tail chunk.
+  // Compare before multiplying: step * index may exceed 64 bits for an empty tail chunk.
   if (step == 0 || index >= support::ceil_div(extent, step)) return {extent, extent};
   const Extent lower = step * index;
   return {lower, lower + std::min(step, extent - lower)};
@@ -54,7 +54,7 @@ std::vector<PlacedBox> product_of(std::span<const Intervals> per_dim) {
   std::vector<PlacedBox> boxes;
   boxes.reserve(count);
   const Extents strides = row_major_strides(local_shape);
-  std::array<std::size_t, max_dims> at{};    // which interval of each dim
+  std::array<std::size_t, max_dims> at{};    // interval index of each dim
   Extents local = Extents::filled(dims, 0);  // where that interval starts in the local array
   while (true) {
     PlacedBox& placed = boxes.emplace_back();
@@ -66,7 +66,7 @@ std::vector<PlacedBox> product_of(std::span<const Intervals> per_dim) {
       placed.box.size[dim] = interval.size();
       placed.local_offset += local[dim] * strides[dim];
     }
-    std::size_t dim = dims;  // step like an odometer, last dim fastest
+    std::size_t dim = dims;  // increment like an odometer, last dim fastest
     while (dim-- > 0) {
       local[dim] += per_dim[dim][at[dim]].size();
       if (++at[dim] < per_dim[dim].size()) break;

@@ -20,7 +20,7 @@ void Layout::check(const Extents& shape, int ranks) const {
                   fmt::format("dim {} of shape {} is negative", dim, shardwire::to_string(shape)));
     }
   }
-  volume_of(shape);  // refuses what leaves 64 bits before a rule multiplies
+  volume_of(shape);  // refuses shapes that exceed 64 bits before a rule multiplies
   rule_->check(shape, ranks);
 }
 

@@ -12,8 +12,8 @@
 
 namespace shardwire {
 
-/// Neutral self-description of a layout rule: what travels in a manifest and what equality compares. A new layout kind
-/// needs no schema change: it picks its own field names.
+/// Neutral description of a layout rule, sent in manifests and used for equality. A new layout kind needs no schema
+/// change: it chooses its own field names.
 struct RuleDescription {
   std::string kind;
   std::vector<std::pair<std::string, std::vector<Extent>>> fields;
@@ -22,30 +22,32 @@ struct RuleDescription {
   bool operator==(const RuleDescription&) const = default;
 };
 
-/// Takes a box that a search has found and the rank that holds it; false: that is enough.
+/// Called with each box that a search finds and the rank that holds it; false: stop the search.
 using OnBox = support::FunctionRef<bool(const PlacedBox&, Rank)>;
 
-/// One layout kind: one file that implements this, and one line in the table of layout_rules.cpp.
-/// Implementations are immutable.
+/// One layout kind: one file that implements this, and one line in the table of layout_rules.cpp. Implementations are
+/// immutable.
 class SHARDWIRE_LOCAL LayoutRule {
  public:
   virtual ~LayoutRule() = default;
   [[nodiscard]] virtual std::string_view kind() const = 0;
-  /// Throws Error{layout_mismatch} when the rule cannot hold a tensor of this shape on `ranks` ranks.
+  /// Throws Error{layout_mismatch} if the rule cannot hold a tensor of this shape on `ranks` ranks.
   virtual void check(const Extents& shape, int ranks) const = 0;
   /// See Layout::boxes_of.
   [[nodiscard]] virtual std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const = 0;
-  /// See Layout::local_elements. Unless overridden: the sum of the boxes' volumes.
+  /// See Layout::local_elements. Default: the sum of the boxes' volumes.
   [[nodiscard]] virtual ElementCount local_elements(const Extents& shape, Rank rank) const;
-  /// Whether the boxes of each rank fill one row-major array of its own, so that another layout can cut that array.
+  /// Whether the boxes of each rank fill one row-major array of its own, so that another layout can split that array.
   [[nodiscard]] virtual bool has_local_array() const { return false; }
-  /// No rank has more boxes of a tensor of this shape, or of a smaller one. For any shape, also one that does not fit.
+  /// An upper bound of any rank's boxes for a tensor of this shape or a smaller one. Accepts every shape, also one that
+  /// check() refuses.
   [[nodiscard]] virtual ElementCount max_boxes(const Extents& shape) const;
-  /// About how many steps check() takes, so that a reader of hostile descriptions can add up. For any shape.
+  /// Approximate number of steps of check(), so that a reader of hostile descriptions can sum them. Accepts every
+  /// shape.
   [[nodiscard]] virtual ElementCount check_cost(const Extents& shape) const;
-  /// Calls `on_box` for every box, of any rank, that shares an element with `region`, until it returns false; in any order,
-  /// but all ranks that have a box alike one after another where that costs nothing. Returns false, and calls nothing,
-  /// when the rule knows no better way than to ask for the boxes of every rank.
+  /// Calls `on_box` for every box, of any rank, that shares an element with `region`, until it returns false. The order
+  /// is arbitrary, but ranks that share a box follow one another where that is free. Returns false without any call if
+  /// the rule has no better way than to enumerate the boxes of every rank.
   /// Requires: `region` is not empty and lies inside `shape`. Cost: about the number of boxes found.
   virtual bool find(const Extents& shape, const Box& region, OnBox on_box) const {
     static_cast<void>(shape), static_cast<void>(region), static_cast<void>(on_box);

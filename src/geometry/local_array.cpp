@@ -12,7 +12,7 @@
 namespace shardwire {
 namespace {
 
-// `common`, a part of `inner` and of `image`, in the coordinates of the tensor.
+// `common`, a part of `inner` and of `image`, in tensor coordinates.
 PlacedBox part_of(const Box& common, const Box& image, const PlacedBox& outer, const PlacedBox& inner) {
   PlacedBox part{common, inner.local_offset, inner.local_strides};
   for (std::size_t dim = 0; dim < common.dims(); ++dim) {

@@ -11,12 +11,12 @@
 namespace shardwire {
 namespace {
 
-// Bounds that keep a hostile description cheap; far above what any job has.
+// Bounds that keep a hostile description cheap; far above any job.
 constexpr std::size_t max_mesh_dims = 32;
 constexpr Extent max_mesh_ranks = Extent{1} << 24;
-constexpr Extent max_intervals = Extent{1} << 16;  // product of all split factors: boxes one rank may hold
+constexpr Extent max_intervals = Extent{1} << 16;  // product of all split factors: maximum boxes per rank
 
-struct Split {  // one placement that shards, as a number each
+struct Split {  // one sharding placement, in numbers
   int dim = 0;
   Extent factor = 0;  // of a StridedShard; 0 for a plain Shard
 };
@@ -55,7 +55,7 @@ class MeshRule final : public LayoutRule {
       throw Error(ErrorCode::layout_mismatch,
                   fmt::format("{} uses rank {}, there are {} ranks", to_string(), highest_rank_, ranks));
     }
-    Extent shards_after[max_dims];  // product of the sizes of mesh dims further right that cut the same tensor dim
+    Extent shards_after[max_dims];  // product of the sizes of mesh dims further right that split the same tensor dim
     std::fill(std::begin(shards_after), std::end(shards_after), 1);
     for (std::size_t m = shape_.size(); m-- > 0;) {
       const std::optional<Split> split = split_of(placements_[m]);
@@ -167,8 +167,8 @@ class MeshRule final : public LayoutRule {
       for (std::size_t m = 0; m < shape_.size(); ++m) split_order_.push_back(m);
       return;
     }
-    // Plain shards left to right, then the strided ones from the innermost outwards: a split factor counts the cuts of
-    // all mesh dims further right, so those are made first.
+    // Plain shards left to right, then the strided ones from the innermost outwards: a split factor counts the splits
+    // of all mesh dims further right, so those are made first.
     for (std::size_t m = 0; m < shape_.size(); ++m) {
       if (!std::holds_alternative<StridedShard>(placements_[m])) split_order_.push_back(m);
     }
@@ -177,10 +177,10 @@ class MeshRule final : public LayoutRule {
     }
   }
 
-  // In tp_first order a strided shard is a plain one that comes late.
+  // In tp_first order a strided shard is a plain shard that is applied late.
   [[nodiscard]] Extent factor_of(const Split& split) const { return order_ == MeshOrder::mesh ? split.factor : 0; }
 
-  // Consecutive ranks (a pipeline stage) are kept as their first one: a manifest then stays small and equal layouts
+  // Consecutive ranks (a pipeline stage) are stored as their first rank: manifests stay small, and equal layouts
   // compare equal however they were written.
   void take_ranks(std::vector<Rank> ranks) {
     if (static_cast<Extent>(ranks.size()) != count_)
@@ -209,8 +209,9 @@ class MeshRule final : public LayoutRule {
     }
   }
 
-  // Walks the mesh as a tree, one level per dim that cuts, and leaves a branch as soon as it holds nothing of the region.
-  // False: that was enough.
+  // Walks the mesh as a tree, one level per splitting dim, and leaves a branch as soon as it holds nothing of the
+  // region.
+  // False: `on_box` stopped the search.
   struct Search {
     const Extents& shape;
     const Box& region;
@@ -230,7 +231,7 @@ class MeshRule final : public LayoutRule {
     const Intervals whole = search.held[dim];
     Extent last = shape_[m] - 1;
     at = 0;
-    if (whole.size() == 1 && factor_of(*split) == 0) {  // one interval, cut evenly: the ranks follow by division
+    if (whole.size() == 1 && factor_of(*split) == 0) {  // one interval, split evenly: the ranks follow by division
       const Extent step = support::ceil_div(whole[0].size(), shape_[m]);
       at = std::max(wanted.lower - whole[0].lower, Extent{0}) / step;
       last = std::min(last, (std::min(wanted.upper, whole[0].upper) - 1 - whole[0].lower) / step);
@@ -291,7 +292,7 @@ class MeshRule final : public LayoutRule {
     }
     for (Extent j = 0; j < factor; ++j) {
       const Interval piece = chunk_of(extent, factor, j);
-      if (piece.size() == 0) break;  // so are all further ones
+      if (piece.size() == 0) break;  // all further pieces are empty too
       const Interval part = chunk_of(piece.size(), parts, index);
       append_slice(held, {piece.lower + part.lower, piece.lower + part.upper}, out);
     }
@@ -301,12 +302,12 @@ class MeshRule final : public LayoutRule {
   std::vector<Extent> shape_;
   std::vector<Placement> placements_;
   MeshOrder order_;
-  Extent count_ = 1;                                // positions
+  Extent count_ = 1;                                // number of positions
   Extent factors_ = 1;                              // product of all split factors
-  Extent first_ = 0;                                // rank at position 0, when ranks are consecutive
-  std::vector<Rank> ranks_;                         // by position, when they are not
+  Extent first_ = 0;                                // rank at position 0, if ranks are consecutive
+  std::vector<Rank> ranks_;                         // by position, if they are not
   std::vector<std::pair<Rank, Extent>> positions_;  // the same by rank
-  std::vector<std::size_t> split_order_;            // mesh dims in the order in which they cut
+  std::vector<std::size_t> split_order_;            // mesh dims in the order in which they split
   Extent highest_rank_ = 0;
 };
 

@@ -38,8 +38,8 @@ OverlapIndex::OverlapIndex(std::span<const Box> boxes) {
   for (const std::uint32_t entry : entries_) boxes_.push_back(boxes[entry]);
 }
 
-// Halves the boxes at the median of the dim in which their corners spread most, counted in boxes rather than elements:
-// a dim in which all of them start at the same place never separates any.
+// Halves the boxes at the median of the dim in which their corners differ most, counted in boxes rather than elements:
+// a dim in which all of them start at the same coordinate never separates any.
 std::uint32_t OverlapIndex::build(std::span<const Box> boxes, std::uint32_t first, std::uint32_t last) {
   const auto id = static_cast<std::uint32_t>(nodes_.size());
   Box bounds = boxes[entries_[first]];
@@ -79,7 +79,7 @@ std::uint32_t OverlapIndex::build(std::span<const Box> boxes, std::uint32_t firs
   return id;
 }
 
-// Calls `on_hit` with the place in boxes_ of each box that meets `box`, until it returns false.
+// Calls `on_hit` with the index in boxes_ of each box that meets `box`, until it returns false.
 template <typename OnHit>
 void OverlapIndex::visit(const Box& box, OnHit on_hit) const {
   std::array<std::uint32_t, 64> open{};  // one per level of a balanced tree over at most 2^32 boxes, and one more
@@ -122,7 +122,7 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> OverlapIndex::find_overla
 
 std::optional<std::pair<std::uint32_t, std::uint32_t>> find_overlap(std::span<const Box> boxes) {
   if (boxes.size() / 2 > leaf_size) return OverlapIndex(boxes).find_overlap();
-  for (std::uint32_t i = 0; i < boxes.size(); ++i) {  // so few that a tree costs more
+  for (std::uint32_t i = 0; i < boxes.size(); ++i) {  // a tree does not pay off for so few
     for (std::uint32_t k = i + 1; k < boxes.size(); ++k) {
       if (intersect(boxes[i], boxes[k])) return std::pair(i, k);
     }
@@ -154,7 +154,7 @@ bool covers_exactly(const Box& whole, std::vector<Box> parts) {
   for (const Box& part : parts) {
     if (part.dims() != whole.dims() || !contains(whole, part)) return false;
     const ElementCount volume = part.volume();
-    if (volume > left) return false;  // counting down cannot overflow
+    if (volume > left) return false;  // a running subtraction cannot overflow
     left -= volume;
   }
   return left == 0 && !find_overlap(parts);

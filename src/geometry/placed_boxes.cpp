@@ -9,7 +9,7 @@ namespace shardwire {
 
 namespace {
 
-constexpr std::size_t min_indexed = 16;  // so few that a tree costs more
+constexpr std::size_t min_indexed = 16;  // a tree does not pay off for so few
 
 }  // namespace
 
@@ -28,7 +28,7 @@ const PlacedBox* PlacedBoxes::around(const Box& piece) const {
         std::find_if(boxes_.begin(), boxes_.end(), [&](const PlacedBox& one) { return contains(one.box, piece); });
     return found == boxes_.end() ? nullptr : &*found;
   }
-  // Boxes do not overlap, so one element of the piece finds the only candidate, however many boxes the piece meets.
+  // Boxes are disjoint, so one element of the piece finds the only candidate, however many boxes the piece meets.
   std::vector<std::uint32_t> found;
   index_.find({piece.offset, Extents::filled(piece.dims(), 1)}, found);
   if (found.empty() || !contains(boxes_[found.front()].box, piece)) return nullptr;
@@ -45,16 +45,16 @@ ElementCount PlacedBoxes::elements() const {
 
 ElementCount PlacedBoxes::local_end() const {
   constexpr const char* what = "the extent of a local buffer";
-  ElementCount past = 0;
+  ElementCount end = 0;
   for (const PlacedBox& placed : boxes_) {
     if (placed.box.empty()) continue;
     ElementCount last = placed.local_offset;
     for (std::size_t dim = 0; dim < placed.box.dims(); ++dim) {
       last = support::add(last, support::multiply(placed.box.size[dim] - 1, placed.local_strides[dim], what), what);
     }
-    past = std::max(past, support::add(last, ElementCount{1}, what));
+    end = std::max(end, support::add(last, ElementCount{1}, what));
   }
-  return past;
+  return end;
 }
 
 }  // namespace shardwire

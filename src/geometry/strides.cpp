@@ -30,7 +30,7 @@ void check_form(const Extents& shape, const Extents& strides) {
   }
 }
 
-// Whether the boxes fill one row-major array of this shape, each at the offset that its strides say.
+// Whether the boxes fill one row-major array of this shape, each at the offset that its strides give.
 bool fill_array(const std::vector<PlacedBox>& placed, const Extents& local_shape) {
   const Extents strides = row_major_strides(local_shape);
   return std::all_of(placed.begin(), placed.end(), [&](const PlacedBox& one) {
@@ -44,7 +44,7 @@ bool fill_array(const std::vector<PlacedBox>& placed, const Extents& local_shape
   });
 }
 
-// Shape of the one local array that all boxes lie in. Requires: there are boxes.
+// Shape of the one local array that contains all boxes. Requires: there are boxes.
 Extents local_shape_of(const Layout& layout, const PlacedBoxes& placed) {
   const auto no_array = [&](const char* why) {
     refuse(ErrorCode::unsupported,
@@ -67,8 +67,8 @@ Extents local_shape_of(const Layout& layout, const PlacedBoxes& placed) {
   return shape;
 }
 
-// Sorted by stride, each dim has to step past all that the smaller ones reach.
-void check_apart(const Extents& local_shape, const Extents& strides) {
+// In ascending order, each stride must exceed the reach of all smaller ones.
+void check_disjoint(const Extents& local_shape, const Extents& strides) {
   std::vector<std::size_t> dims;
   for (std::size_t dim = 0; dim < strides.size(); ++dim) {
     if (local_shape[dim] > 1) dims.push_back(dim);
@@ -97,10 +97,10 @@ Extents check_strides(const Layout& layout, const Extents& shape, Rank rank, con
   Extents checked = strides;
   const Extents& dense = placed.all().front().local_strides;
   for (std::size_t dim = 0; dim < strides.size(); ++dim) {
-    if (local_shape[dim] == 1) checked[dim] = dense[dim];  // never stepped along, so whatever the caller has there
+    if (local_shape[dim] == 1) checked[dim] = dense[dim];  // an extent of 1 makes the caller's stride irrelevant
   }
   if (checked == dense) return {};
-  check_apart(local_shape, checked);
+  check_disjoint(local_shape, checked);
   return checked;
 }
 
@@ -109,7 +109,7 @@ PlacedBoxes place_boxes(const Layout& layout, const Extents& shape, Rank rank, c
   if (strides.empty()) return dense;
   check_form(shape, strides);
   if (dense.all().empty()) return dense;
-  (void)local_shape_of(layout, dense);  // refuses what has no single array
+  (void)local_shape_of(layout, dense);  // refuses a layout without a single array
   std::vector<PlacedBox> placed = dense.all();
   for (PlacedBox& one : placed) {
     ElementCount rest = one.local_offset;
@@ -122,7 +122,7 @@ PlacedBoxes place_boxes(const Layout& layout, const Extents& shape, Rank rank, c
     one.local_strides = strides;
   }
   PlacedBoxes result(std::move(placed));
-  (void)result.local_end();  // refuses what leaves 64 bits
+  (void)result.local_end();  // refuses sizes that exceed 64 bits
   return result;
 }
 

@@ -8,23 +8,23 @@
 
 namespace shardwire {
 
-/// Strides of a local array that is not dense row-major: one per dim, in elements. Empty strides mean what the layout
-/// says. They make sense where all of a rank's boxes lie in one n-d array (chunk, mesh, block-cyclic, replicated, a single
+/// Strides of a local array that is not dense row-major: one per dim, in elements. Empty strides stand for the layout's
+/// own. They apply where all of a rank's boxes lie in one n-d array (chunk, mesh, block-cyclic, replicated, a single
 /// explicit box), not where boxes or flat ranges follow one another.
 
-/// Checks the strides of a caller's array and returns them in the form that the other function takes: empty when they
-/// only repeat the layout.
+/// Checks the strides of a caller's array and returns them in the form that place_boxes() takes: empty if they only
+/// repeat the layout.
 /// Errors: throws Error{layout_mismatch} for another number of dims, Error{unsupported} for a layout without one local
-///         array, Error{invalid_argument} for negative strides, for strides under which two elements share an address or
-///         dims interleave, and on overflow.
+///         array, Error{invalid_argument} for negative strides, for strides under which two elements share an address
+///         or dims interleave, and on overflow.
 Extents check_strides(const Layout& layout, const Extents& shape, Rank rank, const Extents& strides);
 
-/// What `rank` holds, in a local array with these strides, which may come from a hostile peer: they are checked for form
-/// and overflow, not for elements that share an address.
+/// The boxes of `rank` in a local array with these strides. The strides may come from a hostile peer: form and overflow
+/// are checked, elements that share an address are not.
 /// Errors: as above.
 PlacedBoxes place_boxes(const Layout& layout, const Extents& shape, Rank rank, const Extents& strides = {});
 
-/// Remembers them: states of one parameter and layers of one shape share their boxes.
+/// Caches the boxes: states of one parameter and layers of one shape share them.
 /// Requires: the layouts outlive the cache. Threads: one at a time.
 class BoxCache {
  public:

@@ -26,7 +26,7 @@ std::string hex_of(std::span<const std::byte> bytes) {
   return bytes.size() > shown_bytes ? text + ".." : text;
 }
 
-// Integers and floats that read alike must not look alike: the text tells two values of a conflict apart.
+// Keeps equal-looking integers and floats apart: the text must distinguish two conflicting values.
 template <typename Float>
 std::string number_of(Float value) {
   if (!std::isnan(value)) return fmt::format("{:#}", value);

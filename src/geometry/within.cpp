@@ -108,7 +108,7 @@ class WithinRule final : public LayoutRule {
     [[nodiscard]] auto place() const { return std::pair(rank, placed.local_offset); }
   };
 
-  // What inner ranks hold of `region` in the local array of one outer rank, each box once. False: as find().
+  // The inner ranks' boxes of `region` in the local array of one outer rank, each box once. False: as find().
   [[nodiscard]] bool find_in(const std::vector<PlacedBox>& slice, const Extents& array, const Box& region,
                              std::vector<Found>& found) const {
     const auto keep = [&](const PlacedBox& placed, Rank rank) {
@@ -123,14 +123,14 @@ class WithinRule final : public LayoutRule {
         part->offset[dim] += image.lower(dim) - placed.box.lower(dim);
       if (!inner_.rule().find(array, *part, keep)) return false;
     }
-    // One box of the array may have been found from several boxes of the slice.
+    // Several boxes of the slice may have found the same box of the array.
     std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.place() < b.place(); });
     const auto same = [](const Found& a, const Found& b) { return a.place() == b.place(); };
     found.erase(std::unique(found.begin(), found.end(), same), found.end());
     return true;
   }
 
-  // Outer ranks that hold something of `region`, ascending.
+  // Outer ranks that hold a part of `region`, ascending.
   [[nodiscard]] std::vector<int> outer_ranks_with(const Extents& shape, const Box& region) const {
     std::vector<int> ranks;
     const auto on_box = [&](const PlacedBox&, Rank rank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outline: asking the kernel about one mapping; reading all of them; questions.
+// Outline: querying one mapping; reading all mappings; lookups.
 #include "memory/address_space.hpp"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ namespace shardwire::memory {
 
 namespace {
 
-// Where that many mappings are asked about, reading them all costs less.
+// Beyond that many queries, reading all mappings costs less.
 constexpr unsigned max_asked = 64;
 
 // <linux/fs.h> of Linux 6.11, PROCMAP_QUERY; older headers lack it.
@@ -41,7 +41,7 @@ constexpr unsigned long query_mapping = _IOWR('f', 17, MappingQuery);
 constexpr std::uint64_t is_readable = 1;
 constexpr std::uint64_t is_writable = 2;
 
-// Calls visit(line) for each line of the file. One buffer, on the stack: this runs for every restore.
+// Calls visit(line) for each line of the file. One buffer on the stack, because this runs for every restore.
 template <typename Visit>
 void each_line(int file, Visit visit) {
   std::array<char, 16 * 1024> buffer;
@@ -58,7 +58,7 @@ void each_line(int file, Visit visit) {
     }
     held = static_cast<std::size_t>(last - at);
     std::copy(at, last, buffer.data());
-    if (held == buffer.size()) held = 0;  // a path without end; its line is of no use
+    if (held == buffer.size()) held = 0;  // an endless path; its line is useless
   }
 }
 
@@ -101,7 +101,7 @@ AddressSpace::Ranges::iterator AddressSpace::first_after(Ranges& ranges, std::ui
                           [](std::uintptr_t at, const Range& range) { return at < range.begin; });
 }
 
-// Not before any that is there already, or it is one of those.
+// Requires: the range follows all ranges added before, or equals one of them.
 void AddressSpace::add(Access access, const Range& range) {
   Ranges& ranges = ranges_[static_cast<std::size_t>(access)];
   const auto after = first_after(ranges, range.begin);
@@ -112,7 +112,7 @@ void AddressSpace::add(Access access, const Range& range) {
   }
 }
 
-// How far it goes on from there without a gap, as far as is known.
+// End of the known accessible addresses that continue from there without a gap.
 std::uintptr_t AddressSpace::known_end(Access access, std::uintptr_t address) {
   Ranges& ranges = ranges_[static_cast<std::size_t>(access)];
   const auto after = first_after(ranges, address);
@@ -133,7 +133,7 @@ bool AddressSpace::covers(Access access, const void* data, ByteCount bytes) {
     if (mapping) {
       add(access, *mapping);
     } else {
-      read_all();  // an older kernel; or really not there
+      read_all();  // an older kernel, or really not mapped
     }
   }
   return true;

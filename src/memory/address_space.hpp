@@ -11,18 +11,17 @@
 
 namespace shardwire::memory {
 
-/// What of this process's address space can be loaded from and stored to, as it is when it is first asked about. Memory that
-/// a later unmapping takes away is not noticed.
-/// Cost: one call of the kernel for each mapping that is asked about. Before Linux 6.11, and when many are, all of
-/// /proc/self/maps is read, once; then O(log mappings) for each question. Where that file cannot be read, all counts as
-/// accessible.
+/// The readable and writable parts of this process's address space, as of the first query. A later unmapping is not
+/// noticed.
+/// Cost: one system call per queried mapping. Before Linux 6.11, and for many queries, all of /proc/self/maps is read
+///       once; then O(log mappings) per query. If that file cannot be read, everything counts as accessible.
 /// Threads: one at a time.
 class AddressSpace {
  public:
   AddressSpace();
 
   [[nodiscard]] bool readable(const void* data, ByteCount bytes) { return covers(Access::read, data, bytes); }
-  /// And readable.
+  /// Writable and readable.
   [[nodiscard]] bool writable(const void* data, ByteCount bytes) { return covers(Access::write, data, bytes); }
 
  private:

@@ -14,11 +14,11 @@ Copier::Copier(unsigned threads, std::function<void()> wake) : wake_(std::move(w
 }
 
 Copier::~Copier() {
-  // All at once, so that the joins that follow wait for the longest running job only.
+  // Stop all at once, so that the following joins wait only for the longest running job.
   for (std::jthread& worker : workers_) worker.request_stop();
 }
 
-// Before `more` jobs are queued.
+// Called before `more` jobs are queued.
 void Copier::start_workers(std::size_t more) {
   std::size_t busy = 0;
   {
@@ -30,7 +30,7 @@ void Copier::start_workers(std::size_t more) {
   try {
     while (workers_.size() < wanted) workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   } catch (const std::system_error&) {
-    if (workers_.empty()) throw;  // else those that there are do the work
+    if (workers_.empty()) throw;  // otherwise the existing workers do the work
   }
 }
 
@@ -53,7 +53,7 @@ std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsi
   shared->count_ = count;
   shared->part_ = std::move(part);
   shared->done_ = std::move(done);
-  // More workers than parts would only come and go.
+  // More workers than parts would start and exit without work.
   shared->width_ = static_cast<unsigned>(std::clamp<std::size_t>(std::min<std::size_t>(width, count), 1, threads_));
   start_workers(shared->width_);
   {
@@ -66,7 +66,7 @@ std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsi
 }
 
 bool Copier::cancel(Ticket ticket) {
-  Item dropped;  // destroyed after the lock is gone: captures may have destructors of their own
+  Item dropped;  // destroyed after the lock is released: captures may have destructors
   const std::lock_guard lock(mutex_);
   const auto item = std::lower_bound(queue_.begin(), queue_.end(), ticket,
                                      [](const Item& a, Ticket value) { return a.ticket < value; });
@@ -79,14 +79,14 @@ bool Copier::cancel(Ticket ticket) {
 }
 
 unsigned Copier::poll() {
-  std::size_t news = 0;
+  std::size_t completed = 0;
   {
     const std::lock_guard lock(mutex_);
-    news = finished_.size();
+    completed = finished_.size();
   }
   unsigned ran = 0;
-  // Bounded by what was there at the start, else a callback that submits could keep the caller here for ever.
-  for (; news > 0; --news) {
+  // Bounded by the number at the start; otherwise a callback that submits could keep the caller here for ever.
+  for (; completed > 0; --completed) {
     Item item;
     {
       const std::lock_guard lock(mutex_);
@@ -108,7 +108,7 @@ std::size_t Copier::pending() const {
 void Copier::work(const std::stop_token& stop) {
   ::pthread_setname_np(::pthread_self(), "shardwire copy");
   std::unique_lock lock(mutex_);
-  bool jobs_first = true;  // jobs and parts take turns, so that neither waits for all of the other
+  bool jobs_first = true;  // jobs and parts alternate, so that neither waits for all of the other
   while (true) {
     queued_.wait(lock, stop, [this] { return !queue_.empty() || !shared_.empty(); });
     if (stop.stop_requested()) return;
@@ -124,7 +124,7 @@ void Copier::work(const std::stop_token& stop) {
   }
 }
 
-// The lock is held on return, as before the call; here and in the functions below.
+// Called with the lock held and returns with it held, like the functions below.
 void Copier::run_next(std::unique_lock<std::mutex>& lock) {
   Item item = std::move(queue_.front());
   queue_.pop_front();
@@ -135,7 +135,7 @@ void Copier::run_next(std::unique_lock<std::mutex>& lock) {
   } catch (...) {
     item.failure = std::current_exception();
   }
-  item.job = nullptr;  // what it holds is released here, before `done` is told
+  item.job = nullptr;  // captures are released here, before `done` runs
   lock.lock();
   --unfinished_jobs_;
   finished_.push_back(std::move(item));
@@ -162,7 +162,7 @@ void Copier::share_next(std::unique_lock<std::mutex>& lock, const std::stop_toke
   if (!shared->open_ && shared->workers_ == 0) finish(*shared, lock);
 }
 
-// True when no part is left to begin; false when a job is waiting as well.
+// True if no part is left to begin; false if a job is waiting as well.
 bool Copier::run_parts(SharedJob& shared, const std::stop_token& stop) {
   while (true) {
     if (stop.stop_requested() || shared.stopped_.load(std::memory_order_relaxed)) return true;
@@ -183,7 +183,7 @@ bool Copier::run_parts(SharedJob& shared, const std::stop_token& stop) {
 
 void Copier::finish(SharedJob& shared, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  shared.part_ = nullptr;  // nobody calls it any more; as in run_next()
+  shared.part_ = nullptr;  // no thread calls it any more; as in run_next()
   lock.lock();
   --unfinished_jobs_;
   finished_.push_back({0, nullptr, std::move(shared.done_), shared.failure_});

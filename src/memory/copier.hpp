@@ -16,9 +16,9 @@
 
 namespace shardwire::memory {
 
-/// Runs copy jobs on its own worker threads so that the session's thread never blocks in a long copy. Jobs start in the
-/// order of submission; callers cut long copies into slices so that cancel() and the destructor stay quick. Workers
-/// start when there is work for them.
+/// Runs copy jobs on its own worker threads, so that the session's thread never blocks in a long copy. Jobs start in
+/// the order of submission; callers split long copies into slices so that cancel() and the destructor stay quick.
+/// Workers start on demand.
 /// Threads: jobs, parts and `wake` run on workers; all members are for one thread (callbacks of poll() included).
 class Copier {
  public:
@@ -31,9 +31,9 @@ class Copier {
   /// Threads: any.
   class SharedJob {
    public:
-    /// Parts that have begun are finished, no other begins; `done` still runs.
+    /// Parts that have begun finish, no other begins; `done` still runs.
     void stop() { stopped_.store(true, std::memory_order_relaxed); }
-    /// Parts done so far. What they wrote is visible to whoever sees them counted.
+    /// Number of completed parts. A thread that sees a part counted also sees its writes.
     [[nodiscard]] std::size_t finished() const { return finished_.load(std::memory_order_acquire); }
 
    private:
@@ -47,11 +47,11 @@ class Copier {
     // Guarded by the copier's mutex.
     unsigned width_ = 1;
     unsigned workers_ = 0;
-    bool open_ = true;  // takes workers
+    bool open_ = true;  // accepts workers
     std::exception_ptr failure_;
   };
 
-  /// At most `threads` workers, at least one. `wake` is called from a worker whenever poll() may have news; it must not
+  /// At most `threads` workers, at least one. A worker calls `wake` whenever poll() may have work; `wake` must not
   /// throw.
   explicit Copier(unsigned threads, std::function<void()> wake);
   /// Finishes the running jobs and parts, drops the others; no `done` runs any more.
@@ -59,20 +59,20 @@ class Copier {
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  /// `job` runs on a worker, then `done` inside poll() with what the job threw, or null. Tickets are never 0.
-  /// Errors: std::system_error when not even one worker can be started.
+  /// `job` runs on a worker, then `done` inside poll() with the job's exception, or null. Tickets are never 0.
+  /// Errors: std::system_error if not even one worker can be started.
   Ticket submit(Job job, Done done);
   /// Runs part(0) .. part(count - 1), each once, on up to `width` workers at a time, begun in that order; then `done`
-  /// once inside poll() with the first exception, which stops the parts that have not begun, or null. Nobody is woken
-  /// for single parts. Between parts workers also take other jobs, in turn.
-  /// Ownership: both hold what is returned. Errors: as submit().
+  /// once inside poll() with the first exception, which stops the parts that have not begun, or null. Single parts
+  /// cause no wake-up. Between parts, workers also take other jobs, in turn.
+  /// Ownership: caller and copier share the result. Errors: as submit().
   std::shared_ptr<SharedJob> submit_shared(std::size_t count, unsigned width, PartWork part, Done done);
-  /// True when the job had not begun; neither it nor its `done` will run.
+  /// True if the job had not begun; neither it nor its `done` will run.
   bool cancel(Ticket ticket);
-  /// Runs the `done` callbacks of the jobs that have finished by now; returns how many. One that throws ends the call;
-  /// the others stay for the next.
+  /// Runs the `done` callbacks of the jobs that have finished so far and returns their number. A callback that throws
+  /// ends the call; the others stay for the next call.
   unsigned poll();
-  /// Jobs submitted whose `done` has not run; a shared one counts once.
+  /// Submitted jobs whose `done` has not run; a shared job counts once.
   [[nodiscard]] std::size_t pending() const;
   /// Threads started so far.
   [[nodiscard]] std::size_t workers() const { return workers_.size(); }
@@ -96,13 +96,13 @@ class Copier {
   mutable std::mutex mutex_;
   std::condition_variable_any queued_;
   std::deque<Item> queue_;                         // ascending tickets
-  std::deque<std::shared_ptr<SharedJob>> shared_;  // those that are open
+  std::deque<std::shared_ptr<SharedJob>> shared_;  // only those open to workers
   std::deque<Item> finished_;
   std::size_t running_ = 0;          // workers that run a job or parts
   std::size_t unfinished_jobs_ = 0;  // submitted, shared or not, and not in finished_ yet
   Ticket last_ticket_ = 0;
   std::atomic<std::size_t> waiting_ = 0;  // size of queue_, for workers between two parts
-  std::vector<std::jthread> workers_;     // last: they use everything above
+  std::vector<std::jthread> workers_;     // last: they use all members above
 };
 
 }  // namespace shardwire::memory

@@ -9,9 +9,9 @@ namespace shardwire::memory {
 
 namespace {
 
-Digest128 timed_digest(const QueuedCopy& queued, DigestKind kind, double& seconds) {
+Digest128 timed_digest(const QueuedCopy& queued, double& seconds) {
   const auto began = std::chrono::steady_clock::now();
-  const Digest128 digest = digest_runs(queued.copy, queued.source, kind);
+  const Digest128 digest = digest_runs(queued.copy, queued.source);
   seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return digest;
 }
@@ -24,9 +24,9 @@ void run(const CopyBatch& batch, CopyResult& result) {
       case CopyWork::copy: next.copy.run_all(next.source, next.target, batch.stores); break;
       case CopyWork::copy_and_digest:
         result.digests.push_back(
-            copy_and_digest(next.copy, next.source, next.target, batch.stores, result.digest_seconds, batch.digest));
+            copy_and_digest(next.copy, next.source, next.target, batch.stores, result.digest_seconds));
         break;
-      case CopyWork::digest: result.digests.push_back(timed_digest(next, batch.digest, result.digest_seconds)); break;
+      case CopyWork::digest: result.digests.push_back(timed_digest(next, result.digest_seconds)); break;
     }
   }
 }

@@ -30,9 +30,9 @@ FoundRuntime load_cuda() {
 }
 
 struct Chosen {
-  std::mutex mutex;                        // guards what follows
-  std::shared_ptr<DeviceRuntime> runtime;  ///< of a test
-  std::optional<FoundRuntime> found;       ///< once somebody has asked
+  std::mutex mutex;                        // guards the following fields
+  std::shared_ptr<DeviceRuntime> runtime;  ///< set by a test
+  std::optional<FoundRuntime> found;       ///< set after the first query
 };
 
 // Never destroyed: threads that copy may outlive static destruction.
@@ -41,7 +41,7 @@ Chosen& chosen() {
   return instance;
 }
 
-// Found among what is loaded, and not loaded.
+// Searches the loaded libraries and loads nothing.
 bool driver_is_loaded() {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (driver != nullptr) ::dlclose(driver);
@@ -55,6 +55,12 @@ FoundRuntime device_runtime() {
   if (chosen().runtime) return {chosen().runtime, {}};
   if (!chosen().found) chosen().found = load_cuda();
   return *chosen().found;
+}
+
+std::shared_ptr<DeviceRuntime> require_device_runtime() {
+  const FoundRuntime found = device_runtime();
+  if (found.runtime) return found.runtime;
+  throw Error(ErrorCode::unsupported, "device memory cannot be copied: " + found.why_not);
 }
 
 bool devices_in_use() {

@@ -10,51 +10,50 @@
 #include <string>
 #include <vector>
 
-#include "memory/device_copy/value_box.hpp"
 #include "memory/digest.hpp"
 #include "memory/strided_copy.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
 #include "support/descriptors.hpp"
 
-// What memory that the processor cannot load from needs: somebody who knows such pointers, and who copies there. One
-// implementation lies in src/memory/cuda, a module that is loaded when a process first has a use for it; another one in
-// tests/support, over ordinary memory, so that everything above is tested where there is no GPU.
+// Interface for memory that the processor cannot access: it identifies such pointers and copies on devices. One
+// implementation lies in src/memory/cuda, a module that is loaded on first use; another in tests/support, over ordinary
+// memory, so that everything above is tested without a GPU.
 namespace shardwire::memory {
 
 /// Ordinal of a device; host memory has none.
 inline constexpr int on_host = -1;
 
-/// What a pointer points into, as the driver tells it.
+/// The driver's facts about the target of a pointer.
 struct DeviceAllocation {
   int device = on_host;
-  /// Of the whole allocation, or of the chunks mapped side by side that were asked about.
+  /// Of the whole allocation, or of the queried chunks mapped side by side.
   const std::byte* address = nullptr;
   ByteCount bytes = 0;
   std::uint32_t chunks = 1;
-  std::uint64_t number = 0;     ///< of this allocation: memory that was freed and taken again has another one
+  std::uint64_t number = 0;     ///< unique: memory that is freed and allocated again gets a new number
   bool managed = false;         ///< migrates between host and device
-  bool legacy_ipc = false;      ///< can be handed to another process of the host by a handle of 64 bytes
-  bool descriptor_ipc = false;  ///< can be handed over as file descriptors, one for each chunk
-  bool gpu_direct = false;      ///< NICs can read and write there, as far as the driver knows
-  bool peer_access = true;      ///< enable_peer_access() opens it to other devices; else only who has mapped it can
+  bool legacy_ipc = false;      ///< can be shared with another process of the host by a handle of 64 bytes
+  bool descriptor_ipc = false;  ///< can be shared as file descriptors, one per chunk
+  bool gpu_direct = false;      ///< NICs can read and write it, as far as the driver knows
+  bool peer_access = true;      ///< enable_peer_access() opens it to other devices; else only devices it was mapped for
 
   bool operator==(const DeviceAllocation&) const = default;
 };
 
-/// What doctor tells of a device.
+/// Device facts for the `doctor` command.
 struct DeviceDetails {
   std::string name{};
   ByteCount bytes = 0;
   std::string pci_address{};           ///< "0000:1b:00.0", as /sys has it
   std::vector<int> peers{};            ///< devices whose memory it can access
   bool gpu_direct = false;             ///< NICs can read and write its memory, as far as the driver knows
-  bool dma_buf = false;                ///< its memory can be shown to them as the kernel's dma-bufs
-  double memory_bytes_per_second = 0;  ///< at most, read and written together; 0: not known
+  bool dma_buf = false;                ///< its memory can be exported to NICs as dma-bufs
+  double memory_bytes_per_second = 0;  ///< maximum, read and written together; 0: not known
 };
 
-/// Memory of a device for another process of the host to map: by a handle for the whole allocation, or by a descriptor for each
-/// chunk that it lies in.
+/// Device memory exported for another process of the host to map: a handle for the whole allocation, or a descriptor
+/// for each chunk that contains it.
 struct DeviceExport {
   struct Chunk {
     ByteCount bytes = 0;
@@ -62,11 +61,11 @@ struct DeviceExport {
   };
   std::vector<std::byte> handle{};  ///< 64 bytes; empty: chunks
   std::vector<Chunk> chunks{};      ///< side by side
-  ByteCount offset = 0;             ///< in what is mapped, of what was exported
+  ByteCount offset = 0;             ///< of the exported memory in the mapping
   ByteCount bytes = 0;              ///< from there
 };
 
-/// Memory that a runtime has allocated. Movable owner by pointer; its stream work must be over when it goes.
+/// Memory that a runtime has allocated. Its stream work must have ended before it is destroyed.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -74,50 +73,47 @@ class DeviceMemory {
   [[nodiscard]] virtual ByteCount bytes() const = 0;
 };
 
-/// One strided copy on a device. Both sides are memory of that device, memory of another one that it may access, or host
-/// memory of DeviceRuntime::allocate_host(). Borrowed until the stream is past it.
+/// One strided copy on a device. Both sides are memory of that device, memory of another device that it may access, or
+/// host memory of DeviceRuntime::allocate_host(). Borrowed until the stream has passed it.
 struct DeviceCopy {
   StridedCopy copy;
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
 };
 
-/// Work of one device, one piece after the other. Nothing here waits.
+/// Sequential work of one device. Nothing here waits.
 /// Threads: one at a time.
 class DeviceStream {
  public:
   using Done = std::function<void(const std::optional<Error>& error)>;
 
-  /// Waits for what is under way.
+  /// Waits for work under way.
   virtual ~DeviceStream() = default;
-  /// What is queued from now on begins once the event (a cudaEvent_t) has happened. Errors: throws Error{invalid_argument} for what
-  /// is no event.
+  /// Work queued from now on begins after the event (a cudaEvent_t) has happened. Errors: throws
+  /// Error{invalid_argument} for an invalid event.
   virtual void wait(void* event) = 0;
-  /// The event, of this device, happens once everything queued so far is over. Errors: as wait().
+  /// The event, of this device, happens once everything queued so far has ended. Errors: as wait().
   virtual void record(void* event) = 0;
-  /// Zeros into memory of this device.
+  /// Writes zeros to memory of this device.
   virtual void clear(std::byte* address, ByteCount bytes) = 0;
-  /// All copies side by side, in one piece of work. The list is copied.
+  /// All copies in parallel, as one piece of work. The list is copied.
   virtual void copy(std::span<const DeviceCopy> copies) = 0;
-  /// Tree digests (memory/tree_digest.hpp) of what each copy would read, in their order, into `digests`, which is borrowed until
-  /// the stream is past it.
+  /// Writes the tree digests (memory/tree_digest.hpp) of what each copy would read, in order, to `digests`, which is
+  /// borrowed until the stream has passed it.
   virtual void digest(std::span<const DeviceCopy> copies, std::span<Digest128> digests) = 0;
-  /// For programs that try restores: writes what the boxes say, or adds the number of elements that are not so to `wrong`,
-  /// which is borrowed until the stream is past it. False: this stream makes no values, and nothing is queued.
-  virtual bool fill(std::span<const ValueBox> boxes) = 0;
-  virtual bool count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) = 0;
-  /// `done` runs once, on a thread of the runtime, when everything queued so far is over. It may not call the runtime.
+  /// `done` runs once, on a thread of the runtime, when everything queued so far has ended. It must not call the
+  /// runtime.
   virtual void call_when_done(Done done) = 0;
-  /// For libraries that queue work of their own: the runtime's handle (a cudaStream_t). Null: it has none.
+  /// For libraries that queue their own work: the runtime's handle (a cudaStream_t). Null: it has none.
   [[nodiscard]] virtual void* native() const = 0;
 };
 
 /// Devices of one kind, as this process sees them.
 /// Threads: any.
-/// Errors: calls that cannot be made throw Error{out_of_resources} where memory has run out, Error{unsupported} where driver
-///         or device cannot do it, Error{invalid_argument} for no such device, and Error{transport_failed} for a device
-///         that has failed for good: then everything on it fails, and host memory goes on.
-class DeviceRuntime {  // defined here whole: modules have no object code of the library
+/// Errors: calls throw Error{out_of_resources} if memory is exhausted, Error{unsupported} if driver or device lack
+///         support, Error{invalid_argument} for an unknown device, and Error{transport_failed} for a device that has
+///         failed permanently: then everything on it fails, and host memory continues to work.
+class DeviceRuntime {  // defined in the header: modules contain no object code of the library
  public:
   virtual ~DeviceRuntime() = default;
   /// For people: runtime and driver.
@@ -125,49 +121,53 @@ class DeviceRuntime {  // defined here whole: modules have no object code of the
   [[nodiscard]] virtual int device_count() const = 0;
   /// For people.
   [[nodiscard]] virtual DeviceDetails details(int device) const = 0;
-  /// What `address` points into; empty for host memory, pinned memory included. Where that is chunks side by side, so many of them as
-  /// `bytes` from `address` take: it may end before; one byte asks about one chunk. The same question about the same memory gives the
-  /// same number.
-  /// Errors: throws Error{invalid_argument} where nothing is mapped, or on a device that this process does not see, and
+  /// The allocation that contains `address`; empty for host memory, pinned memory included. If it consists of chunks
+  /// side by side, the result covers the chunks that hold `bytes` from `address`, or fewer if they end before; one byte
+  /// selects one chunk. The same memory always gets the same number.
+  /// Errors: throws Error{invalid_argument} for unmapped addresses, or for a device that this process does not see, and
   ///         Error{unsupported} for arrays.
   [[nodiscard]] virtual std::optional<DeviceAllocation> find(const void* address, ByteCount bytes = 1) const = 0;
   /// Content: undefined. Bytes: more than 0.
   virtual std::unique_ptr<DeviceMemory> allocate(int device, ByteCount bytes) = 0;
-  /// Host memory that every device can copy from and into.
+  /// Host memory that every device can copy to and from.
   virtual std::unique_ptr<DeviceMemory> allocate_host(ByteCount bytes) = 0;
   virtual std::unique_ptr<DeviceStream> open_stream(int device) = 0;
-  /// Runs `work` with `device` as this thread's current one, and leaves the thread as it was found: for libraries that take
-  /// the device from there.
+  /// Runs `work` with `device` current on this thread, and restores the thread's state: for libraries that use the
+  /// current device.
   virtual void on_device(int device, const std::function<void()>& work) = 0;
-  /// Whether this process works with the device already, so that memory of it costs no context.
+  /// Whether this process already uses the device, so that memory of it costs no context.
   [[nodiscard]] virtual bool in_use(int device) const = 0;
-  /// Before memory of a device, all of the range, is shown to NICs: from now on copies of the caller's that look synchronous are.
+  /// Call it before memory of a device, all of the range, is registered with NICs: from then on the caller's copies
+  /// that look synchronous are synchronous.
   virtual void prepare_for_nics(const void* address, ByteCount bytes) = 0;
-  /// What NICs have written to memory of the device by now is seen by what its streams begin from now on. Does nothing where the
-  /// device sees to that.
+  /// Makes earlier NIC writes to memory of the device visible to work that its streams begin afterwards. Does nothing
+  /// if the device guarantees that.
   virtual void flush_remote_writes(int device) = 0;
-  /// From now on streams of `device` can access memory of `peer`, as far as that is DeviceAllocation::peer_access, where it returns
-  /// true.
+  /// Returns true if streams of `device` can access memory of `peer` from now on, provided
+  /// DeviceAllocation::peer_access.
   virtual bool enable_peer_access(int device, int peer) = 0;
-  /// For another process. Errors: throws Error{unsupported} for memory that cannot be handed over, and Error{invalid_argument} where
-  ///         not all of it is memory of one device.
+  /// For another process. Errors: throws Error{unsupported} for memory that cannot be exported, and
+  /// Error{invalid_argument}
+  ///         if not all of it is memory of one device.
   virtual DeviceExport export_memory(const void* address, ByteCount bytes) = 0;
-  /// What another process has exported, mapped for streams of `device`, and of those that enable_peer_access() gives its memory
-  /// to, until it goes; the exporter must keep it until then.
+  /// Memory exported by another process, mapped for streams of `device`, and of devices to which enable_peer_access()
+  /// gives its memory, until it is destroyed; the exporter must keep it until then.
   virtual std::unique_ptr<DeviceMemory> import_memory(int device, const DeviceExport& exported) = 0;
 };
 
 /// The runtime of this process, or why there is none.
 struct FoundRuntime {
-  std::shared_ptr<DeviceRuntime> runtime;  ///< null: see why_not. owners: this process and who works with it
+  std::shared_ptr<DeviceRuntime> runtime;  ///< null: see why_not. owners: this process and its users
   std::string why_not;                     ///< for people
 };
-/// Loads it when called first. Cheap afterwards.
+/// The first call loads it; later calls are cheap.
 FoundRuntime device_runtime();
-/// Whether memory can lie on a device at all: cheap, and loads nothing. False as long as nobody in this process has loaded the
-/// driver's library.
+/// The same for a copy that needs it. Errors: throws Error{unsupported} with the reason if there is none.
+std::shared_ptr<DeviceRuntime> require_device_runtime();
+/// Whether device memory can exist at all: cheap, loads nothing. False until this process has loaded the driver's
+/// library.
 bool devices_in_use();
-/// For tests: from now on `runtime` is the process's; null: back to what was found.
+/// For tests: from now on `runtime` is the process's; null: the runtime that was found.
 void use_device_runtime(std::shared_ptr<DeviceRuntime> runtime);
 
 }  // namespace shardwire::memory

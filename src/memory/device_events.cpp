@@ -14,12 +14,13 @@ namespace shardwire::memory {
 namespace {
 
 struct Wait {
-  std::shared_ptr<DeviceRuntime> runtime;  // owners: the process and what is open of it
+  std::shared_ptr<DeviceRuntime> runtime;  // owners: the process and the runtime's open objects
   std::unique_ptr<DeviceStream> stream;
   std::shared_ptr<std::atomic<bool>> over;  // owners: this and the stream's callback
 };
 
-// A stream may not end on the runtime's own threads, and ending it early would block: it stays until somebody waits next.
+// A stream must not be destroyed on the runtime's own threads, and destroying it early would block: it stays until the
+// next wait.
 struct Waits {
   std::mutex mutex;
   std::list<Wait> all;  // guarded by mutex
@@ -46,17 +47,17 @@ void keep(std::list<Wait>& one) {
   waits().all.splice(waits().all.end(), one);
 }
 
-// Of a wait that has failed: its stream may wait for events already.
+// Keeps a failed wait: its stream may already wait for events.
 void keep_until_over(std::list<Wait>& one) {
   try {
     one.front().stream->call_when_done([over = one.front().over](const std::optional<Error>&) { over->store(true); });
   } catch (const std::exception&) {
-    // Nobody will know when it is over, so it stays.
+    // Its end will not be reported, so it stays.
   }
   keep(one);
 }
 
-/// What `call` is told when all is over. Errors: as `call`, and that.
+/// Blocks until the completion that `call` reports. Errors: as `call`, and the reported error.
 template <typename Call>
 void await(Call call) {
   // owners: this call and the stream's callback

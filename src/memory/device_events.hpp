@@ -19,18 +19,19 @@ struct ReadyEvent {
   int device = on_host;
 };
 
-/// Events of somebody who may want them back before anybody has begun to wait for them, or recorded them.
+/// Events that their lender may take back before they are waited for or recorded.
 /// Threads: any.
 class LentEvents {
  public:
   explicit LentEvents(std::vector<ReadyEvent> events) : events_(std::move(events)) {}
 
-  /// Nobody uses them any more when it returns: from now on they count as having happened. Waits for wait_on() and record_on() only.
+  /// After it returns the events are not used any more: from then on they count as having happened. It waits only for
+  /// wait_on() and record_on().
   void take_back() {
     const std::lock_guard lock(mutex_);
     events_.clear();
   }
-  /// Of the first; empty where there is none.
+  /// Device of the first event; empty if there is none.
   [[nodiscard]] std::optional<int> device() const {
     const std::lock_guard lock(mutex_);
     return events_.empty() ? std::nullopt : std::optional(events_.front().device);
@@ -40,7 +41,7 @@ class LentEvents {
     const std::lock_guard lock(mutex_);
     for (const ReadyEvent& event : events_) stream.wait(event.event);
   }
-  /// Those of this device. Errors: as DeviceStream::record().
+  /// Records those of this device. Errors: as DeviceStream::record().
   void record_on(DeviceStream& stream, int device) const {
     const std::lock_guard lock(mutex_);
     for (const ReadyEvent& event : events_) {
@@ -53,14 +54,14 @@ class LentEvents {
   std::vector<ReadyEvent> events_;  // guarded by mutex_
 };
 
-/// Calls `done` once all events have happened, on a stream of its own, so that nothing else waits with it. It may call neither the
-/// runtime nor this.
-/// Threads: any; may take as long as opening a stream does. `done` runs on a thread of the runtime.
-/// Errors: as of DeviceRuntime, and Error{unsupported} without a runtime; then `done` does not run.
+/// Calls `done` once all events have happened, on a stream of its own, so that no other work waits for them. `done`
+/// must call neither the runtime nor this function.
+/// Threads: any; may take as long as opening a stream. `done` runs on a thread of the runtime.
+/// Errors: as DeviceRuntime, and Error{unsupported} without a runtime; then `done` does not run.
 void when_ready(const LentEvents& events, std::function<void(const std::optional<Error>& error)> done);
-/// Blocks until then. Errors: the same, and what the stream's end says.
+/// Blocks until all events have happened. Errors: the same, and the stream's final error.
 void wait_until_ready(std::span<const ReadyEvent> events);
-/// Blocks until all that is queued is over. Errors: as of the stream, and what its end says.
+/// Blocks until all queued work has ended. Errors: as for the stream, and its final error.
 void wait_until_done(DeviceStream& stream);
 
 }  // namespace shardwire::memory

@@ -7,11 +7,11 @@
 
 namespace shardwire::memory {
 
-/// So many runs, twice their length apart at the source and side by side at the target: what a module tries a device with, made by
-/// the library, whose code it has none of.
+/// Creates a trial copy of that many runs, twice their length apart at the source and contiguous at the target. The
+/// library provides it to modules, which contain none of its code.
 using MakeTrial = StridedCopy (*)(ByteCount runs, ByteCount run_bytes);
 
-/// What a module with a device runtime gives (support/module.hpp).
+/// The interface of a module with a device runtime (support/module.hpp).
 struct DeviceModule {
   FoundRuntime (*find)(MakeTrial make_trial);
 };

@@ -13,14 +13,13 @@
 namespace shardwire::memory {
 namespace {
 
-// Shorter runs are gathered first: an update of the hash state costs far more than a short memcpy, and runs that are
-// gathered side by side arrive sooner than they would one by one.
+// Shorter runs are gathered first: an update of the hash state costs far more than a short memcpy, and runs gathered in
+// parallel load sooner than one by one.
 constexpr ByteCount min_direct_bytes = 16384;
 constexpr ByteCount min_digested_side_by_side = 256;
 
 class Hasher {
  public:
-  explicit Hasher(DigestKind kind) : state_(kind) {}
   void add(const std::byte* data, ByteCount size) {
     if (size >= min_direct_bytes) return add_direct(data, size);
     if (fill_ + size > gathered_.size()) flush();
@@ -57,12 +56,12 @@ class Hasher {
   std::size_t fill_ = 0;
 };
 
-// Read again out of the second level.
+// Read again from the second-level cache.
 constexpr ByteCount cached_batch_bytes = 64u << 10;
-// As many parts as kernels copy side by side.
+// As many parts as kernels copy in parallel.
 constexpr ByteCount streamed_batch_bytes = 8 * RangeCopier::part_bytes;
 
-// Adds the time that it lives.
+// Adds its lifetime to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
@@ -75,19 +74,18 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Past the caches, bytes are digested as they pass: kernels keep what they store, from the same registers. Reading the
-// target again would take as long as the copy.
+// For streaming copies, bytes are digested as they pass: kernels keep a copy of what they store, from the same
+// registers. Reading the target again would take as long as the copy.
 class DigestingCopier {
  public:
-  DigestingCopier(const StridedCopy& copy, DigestKind kind, double& digest_seconds)
-      : hasher_(kind),
-        copier_(kernel_choice(), CopyClass(copy.run_bytes(), true), copy.bytes()),
+  DigestingCopier(const StridedCopy& copy, double& digest_seconds)
+      : copier_(kernel_choice(), CopyClass(copy.run_bytes(), true), copy.bytes()),
         kept_(std::make_unique_for_overwrite<std::byte[]>(std::min(copy.bytes(), streamed_batch_bytes))),
         digest_seconds_(digest_seconds) {}
 
   void add(std::byte* target, const std::byte* source, ByteCount size) {
     while (size > 0) {
-      // Ends with a line of the target, or else that would be written in two goes.
+      // Ends at a cache line of the target; otherwise that line would be written in two steps.
       const ByteCount part =
           std::min<ByteCount>(size, RangeCopier::part_bytes - reinterpret_cast<std::uintptr_t>(target) % line_bytes);
       if (fill_ + part > streamed_batch_bytes) flush();
@@ -118,9 +116,9 @@ class DigestingCopier {
   double& digest_seconds_;
 };
 
-Digest128 stream_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, DigestKind kind,
+Digest128 stream_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target,
                             double& digest_seconds) {
-  DigestingCopier copier(copy, kind, digest_seconds);
+  DigestingCopier copier(copy, digest_seconds);
   copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount runs) {
     for (ByteCount run = 0; run < runs; ++run) {
       copier.add(target + to + run * copy.target_step(), source + from + run * copy.source_step(), copy.run_bytes());
@@ -142,14 +140,13 @@ void copy_long_run(const std::byte* source, std::byte* target, ByteCount size, H
 
 }  // namespace
 
-Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes,
-                     DigestKind kind) {
-  // The packed side makes the order of the runs that of the box; nothing is copied there.
-  return digest_runs(StridedCopy(box, placed, packed(box), item_bytes), base, kind);
+Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes) {
+  // The packed side puts the runs in the order of the box; nothing is copied there.
+  return digest_runs(StridedCopy(box, placed, packed(box), item_bytes), base);
 }
 
-Digest128 digest_runs(const StridedCopy& copy, const std::byte* source, DigestKind kind) {
-  Hasher hasher(kind);
+Digest128 digest_runs(const StridedCopy& copy, const std::byte* source) {
+  Hasher hasher;
   copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount /*to*/, ByteCount count) {
     hasher.add_runs(source + from, count, copy.source_step(), copy.run_bytes());
   });
@@ -157,11 +154,11 @@ Digest128 digest_runs(const StridedCopy& copy, const std::byte* source, DigestKi
 }
 
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
-                          double& digest_seconds, DigestKind kind) {
+                          double& digest_seconds) {
   if (stores == Stores::streaming && copy.is_streamed(target)) {
-    return stream_and_digest(copy, source, target, kind, digest_seconds);
+    return stream_and_digest(copy, source, target, digest_seconds);
   }
-  Hasher hasher(kind);
+  Hasher hasher;
   if (copy.run_bytes() > cached_batch_bytes) {
     copy.visit_rows(0, copy.runs(), [&](ByteCount from, ByteCount to, ByteCount count) {
       for (ByteCount run = 0; run < count; ++run) {
@@ -184,9 +181,8 @@ Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std:
 }
 
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds,
-                          DigestKind kind) {
-  return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores, digest_seconds, kind);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds) {
+  return copy_and_digest(StridedCopy(box, source, target, item_bytes), from, to, stores, digest_seconds);
 }
 
 }  // namespace shardwire::memory

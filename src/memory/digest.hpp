@@ -12,26 +12,25 @@
 namespace shardwire::memory {
 
 /// Digest of the elements of `box` (global, inside placed.box) taken row-major, so that both ends of a move get the
-/// same value however the elements lie in their memory. `base` points at local element 0. Errors: as StridedCopy.
-Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes,
-                     DigestKind kind = DigestKind::flat);
+/// same value whatever their local layouts. `base` points at local element 0. Errors: as StridedCopy.
+Digest128 digest_box(const Box& box, const PlacedBox& placed, const std::byte* base, ByteCount item_bytes);
 
-/// The same of what `copy` reads, whatever dims it merged or left out: its runs come in row-major order of its box.
-Digest128 digest_runs(const StridedCopy& copy, const std::byte* source, DigestKind kind = DigestKind::flat);
+/// The same for the bytes that `copy` reads, regardless of merged or omitted dims: its runs are in row-major order of
+/// its box.
+Digest128 digest_runs(const StridedCopy& copy, const std::byte* source);
 
-/// One digest for several, in their order.
+/// One digest of several, in order.
 Digest128 digest_of(std::span<const Digest128> digests);
 
-/// Copies all of `copy` and gives what digest_box() would give of the box in the target afterwards. Through the caches, the
-/// target is read again soon after it was written. Past them, the very bytes that were stored are digested: the source is
-/// read once, and what changes there meanwhile makes no difference between target and digest. Adds what the digest took
-/// to `digest_seconds`.
-/// Order: runs of a StridedCopy come in row-major order of its box, whatever dims it merged or left out.
-/// Requires and errors: as StridedCopy::run().
+/// Executes `copy` and returns the digest that digest_box() would return for the target afterwards. With cached stores,
+/// the target is read again soon after it was written. With streaming stores, the stored bytes themselves are digested:
+/// the source is read once, so concurrent changes of it cannot make target and digest differ. Adds the digest's
+/// duration to `digest_seconds`.
+/// Order: runs of a StridedCopy are in row-major order of its box, regardless of merged or omitted dims. Requires and
+///        errors: as StridedCopy::run().
 Digest128 copy_and_digest(const StridedCopy& copy, const std::byte* source, std::byte* target, Stores stores,
-                          double& digest_seconds, DigestKind kind = DigestKind::flat);
+                          double& digest_seconds);
 Digest128 copy_and_digest(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes,
-                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds,
-                          DigestKind kind = DigestKind::flat);
+                          const std::byte* from, std::byte* to, Stores stores, double& digest_seconds);
 
 }  // namespace shardwire::memory

@@ -2,7 +2,7 @@
 #include "memory/digest_state.hpp"
 
 #include <xxhash.h>
-// After xxhash.h: it makes the same names choose instructions at run time, twice as fast where there is AVX2.
+// Include it after xxhash.h: it makes the same names select instructions at run time, twice as fast with AVX2.
 #include "memory/config.hpp"
 #if SHARDWIRE_HAVE_XXHASH_DISPATCH
 #include <xxh_x86dispatch.h>
@@ -17,7 +17,7 @@
 
 namespace shardwire::memory {
 
-// Digests of leaves are digested as they lie in memory.
+// The digests of leaves are digested in their memory representation.
 static_assert(std::endian::native == std::endian::little && sizeof(Digest128) == 16);
 
 namespace {
@@ -50,23 +50,16 @@ struct DigestState::Hash {
   XXH3_state_t* const state;
 };
 
-DigestState::DigestState(DigestKind kind) : kind_(kind), hash_(std::make_unique<Hash>()) {
+DigestState::DigestState() : hash_(std::make_unique<Hash>()) {
 }
 
 DigestState::~DigestState() = default;
 
 void DigestState::add(const std::byte* data, ByteCount size) {
-  switch (kind_) {
-    case DigestKind::flat: return hash_->add(data, size);
-    case DigestKind::tree: return add_to_leaves(data, size);
-  }
-}
-
-void DigestState::add_to_leaves(const std::byte* data, ByteCount size) {
   while (size > 0) {
     const ByteCount part = std::min(size, leaf_bytes - leaf_fill_);
     if (part == leaf_bytes) {
-      leaves_.push_back(digest_bytes(data, part));  // where it lies: a state would copy some of it
+      leaves_.push_back(digest_bytes(data, part));  // in place: a state would copy some of it
     } else {
       hash_->add(data, part);
       leaf_fill_ += part;
@@ -84,7 +77,6 @@ void DigestState::end_leaf() {
 }
 
 Digest128 DigestState::finish() {
-  if (kind_ == DigestKind::flat) return hash_->digest();
   if (leaf_fill_ > 0) end_leaf();
   return digest_of(leaves_);
 }

@@ -11,27 +11,25 @@
 
 namespace shardwire::memory {
 
-/// Takes the digest of bytes that come one after the other.
+/// Computes the tree digest of consecutive bytes.
 class DigestState {
  public:
   /// Errors: throws Error{out_of_resources}.
-  explicit DigestState(DigestKind kind);
+  DigestState();
   ~DigestState();
   DigestState(const DigestState&) = delete;
   DigestState& operator=(const DigestState&) = delete;
 
   void add(const std::byte* data, ByteCount size);
-  /// Of all that was added. Nothing may be added afterwards.
+  /// Digest of all added bytes. Nothing may be added afterwards.
   Digest128 finish();
 
  private:
   struct Hash;
-  void add_to_leaves(const std::byte* data, ByteCount size);
   void end_leaf();
 
-  DigestKind kind_;
   std::unique_ptr<Hash> hash_;
-  ByteCount leaf_fill_ = 0;  ///< bytes of a leaf that are in the hash
+  ByteCount leaf_fill_ = 0;  ///< bytes of the current leaf that are in the hash
   std::vector<Digest128> leaves_;
 };
 

@@ -10,7 +10,8 @@
 namespace shardwire::memory {
 namespace {
 
-// Up to the first, processors differ most in what a run costs beside its bytes; up to the second, a run is a part.
+// Below the first length, processors differ most in the fixed cost of a run; from the second length on, a run is a
+// part.
 constexpr std::size_t class_ends[] = {1024, 16384};
 
 constexpr std::string_view class_names[] = {

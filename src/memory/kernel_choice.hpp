@@ -13,7 +13,7 @@
 
 namespace shardwire::memory {
 
-/// What a kernel is chosen for: it depends on the length of runs, and on whether what is copied is kept, to be digested.
+/// The criteria for choosing a kernel: the length of runs, and whether copied bytes are kept to be digested.
 class CopyClass {
  public:
   CopyClass(std::size_t run_bytes, bool kept);
@@ -27,40 +27,41 @@ class CopyClass {
   std::size_t index_;
 };
 
-/// Which kernel is the fastest here, found by trying each on real work. Whoever copies asks for a candidate, copies with
-/// it and says how fast it was; once each has its samples, the fastest of all samples is the answer for good.
-/// Threads: any, at once.
+/// Finds the fastest kernel on this processor by trying each on real work. A copying thread asks for a candidate,
+/// copies with it and reports its speed; once each has its samples, the kernel with the fastest sample is chosen
+/// permanently.
+/// Threads: any, concurrently.
 class KernelChoice {
  public:
-  static constexpr int samples_of_each = 4;  ///< the best counts: whatever disturbs a sample makes it slower
-  /// What a kernel leaves in the caches is written later, in the time of others: from what fits the caches, `memcpy` has
-  /// looked up to 1.17 times as fast as kernels which it is slower than.
+  static constexpr int samples_of_each = 4;  ///< the best counts: disturbances only slow a sample down
+  /// Stores left in the caches are written back later, at the expense of other work: for copies that fit the caches,
+  /// `memcpy` has appeared up to 1.17 times as fast as kernels that are in fact faster.
   static constexpr double cached_handicap = 1.25;
 
-  /// Of these, candidates are those whose feature the processor has. Requires: one at least. Ownership: borrowed.
+  /// Candidates are the kernels whose feature the processor has. Requires: at least one. Ownership: borrowed.
   explicit KernelChoice(std::span<const CopyKernel> kernels);
 
-  /// The choice, once it is made; null while candidates are tried.
+  /// The choice, once made; null while candidates are tried.
   [[nodiscard]] const CopyKernel* made(CopyClass kind) const;
-  /// The choice, or what is the fastest so far: for copies that are too small to measure.
+  /// The choice, or the fastest so far: for copies that are too small to measure.
   [[nodiscard]] const CopyKernel& best(CopyClass kind) const;
-  /// One that has the fewest samples.
+  /// A kernel with the fewest samples.
   [[nodiscard]] const CopyKernel& candidate(CopyClass kind) const;
   void record(CopyClass kind, const CopyKernel& kernel, double bytes_per_second);
-  /// The choice for the class of this name, as it was made on a processor like this one, so that nothing is tried. False, and
-  /// nothing is changed: there is no such class or candidate, or the choice is made already.
+  /// Sets the choice for the class of this name, as made earlier on an equal processor, so that nothing is tried.
+  /// Returns false and changes nothing if there is no such class or candidate, or if the choice is already made.
   bool begin_with(std::string_view kind, std::string_view kernel);
 
-  /// Of all classes, for reports.
+  /// The state of all classes, for reports.
   struct Chosen {
     CopyClass kind;
     std::string_view kernel;
-    bool made;  ///< or else the fastest so far
+    bool made;  ///< false: the fastest so far
   };
   [[nodiscard]] std::array<Chosen, 6> chosen() const;
 
-  /// This one from now on, for all; none when the name is empty.
-  /// Errors: throws Error{invalid_argument} for a name that no kernel has, and for one that this processor cannot run.
+  /// Uses this kernel from now on for all classes; an empty name ends that.
+  /// Errors: throws Error{invalid_argument} for an unknown name, and for a kernel that this processor cannot run.
   void force(std::string_view name);
 
  private:
@@ -81,7 +82,7 @@ class KernelChoice {
   std::array<State, 6> states_;
 };
 
-/// That of this process.
+/// The choice of this process.
 KernelChoice& kernel_choice();
 
 }  // namespace shardwire::memory

@@ -16,7 +16,7 @@
 namespace shardwire::memory {
 namespace {
 
-// Lines. All of a line is loaded before it is stored, so that it leaves the processor whole.
+// Lines. A line is loaded completely before it is stored, so that it leaves the processor whole.
 
 using CopyLine = void (*)(const LineRun& run, std::size_t at);
 
@@ -66,7 +66,7 @@ inline void line_by_sse2(const LineRun& run, std::size_t at) {
 
 #elif defined(__aarch64__)
 
-// No intrinsic stores past the caches.
+// There are no intrinsics for streaming stores.
 inline void stream_pair(std::byte* target, uint8x16_t a, uint8x16_t b) {
   asm volatile("stnp %q[a], %q[b], [%[target]]" : : [a] "w"(a), [b] "w"(b), [target] "r"(target) : "memory");
 }
@@ -89,8 +89,8 @@ inline void line_by_neon(const LineRun& run, std::size_t at) {
 
 #endif
 
-// Loops. Each is written once and becomes part of kernels that are compiled for instructions which the rest of the library
-// may not use: hence "always inline".
+// Loops. Each is written once and inlined into kernels that are compiled for instructions which the rest of the library
+// must not use: hence "always inline".
 
 template <CopyLine copy_line>
 [[gnu::always_inline]] inline void one_by_one(std::span<const LineRun> now) {
@@ -107,8 +107,8 @@ template <CopyLine copy_line>
 
 enum class Prefetch { none, next };
 
-// Two lines at a time: the caches fetch such pairs. Prefetched into the second level: there is room for all runs, and far
-// more of these may be under way than loads. Where prefetchers follow eight runs by themselves, that only takes time.
+// Two lines at a time: the caches fetch such pairs. Prefetches go to the second level: it has room for all runs, and
+// allows far more of them under way than loads. On processors whose prefetchers follow eight runs, they only cost time.
 template <CopyLine copy_line, Prefetch prefetch>
 [[gnu::always_inline]] inline void interleaved(std::span<const LineRun> now, std::span<const LineRun> next) {
   constexpr std::size_t step = 2 * line_bytes;
@@ -195,7 +195,7 @@ void copy_by_neon_interleaved(std::span<const LineRun> now, std::span<const Line
 
 #endif
 
-// A new kernel is a function above and a line here.
+// A new kernel needs a function above and a line here.
 constexpr CopyKernel kernels[] = {
 #if defined(__x86_64__)
     {"avx512", Stores::streaming, "avx512f", has_avx512, copy_by_avx512},

@@ -50,7 +50,7 @@ void StreamingCopier::end_slice() {
   copier_.finish();
   const Start end = start();
   const double seconds = std::chrono::duration<double>(end.time - start_.time).count();
-  // Whoever touches a page first pays for it, whatever kernel that is.
+  // The first access to a page includes the page fault, whatever the kernel.
   if (end.page_faults == start_.page_faults && seconds > 0) {
     choice_.record(kind_, *kernel_, static_cast<double>(slice_bytes) / seconds);
   }

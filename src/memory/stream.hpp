@@ -12,8 +12,8 @@
 
 namespace shardwire::memory {
 
-/// Copies ranges with one kernel, which gets them several at a time: the ends of lines are copied here, long ranges cut
-/// into parts.
+/// Copies ranges with one kernel, several at a time: it copies the partial lines at their ends itself and splits long
+/// ranges into parts.
 /// Requires: nothing overlaps. Threads: one. Ownership: ranges are borrowed until finish().
 class RangeCopier {
  public:
@@ -21,10 +21,10 @@ class RangeCopier {
   RangeCopier(const RangeCopier&) = delete;
   RangeCopier& operator=(const RangeCopier&) = delete;
 
-  /// Longer ranges are cut into parts of this size.
+  /// Longer ranges are split into parts of this size.
   static constexpr std::size_t part_bytes = 16384;
 
-  /// `kept`, where given, gets the same bytes, not read from the source a second time.
+  /// `kept`, if given, receives the same bytes; the source is not read a second time.
   void add(std::byte* target, const std::byte* source, std::size_t size, std::byte* kept = nullptr) {
     const std::size_t head = std::min(size, -reinterpret_cast<std::uintptr_t>(target) % line_bytes);
     const std::size_t lines = (size - head) / line_bytes;
@@ -40,12 +40,11 @@ class RangeCopier {
   }
   /// Requires: nothing was added since finish().
   void use(const CopyKernel& kernel) { kernel_ = &kernel; }
-  /// Copies what is left. Only then may another thread be told that the bytes are there.
+  /// Copies the remaining ranges. Only then may another thread be told that the bytes are there.
   void finish();
 
  private:
-  static constexpr std::size_t lanes =
-      8;  // more begin to push each other out of the caches where strides are powers of 2
+  static constexpr std::size_t lanes = 8;  // with power-of-two strides, more evict each other from the caches
 
   void copy_first_half();
 
@@ -54,14 +53,13 @@ class RangeCopier {
   std::size_t count_ = 0;
 };
 
-/// Copies ranges past the caches, with the kernel that is the fastest here. While that is not known, each slice of a copy
-/// is the sample of another kernel.
-/// Requires, threads, ownership: as RangeCopier.
+/// Copies ranges with streaming stores, using the fastest kernel. Until that is known, each slice of a copy is a sample
+/// of another kernel. Requires, threads, ownership: as RangeCopier.
 class StreamingCopier {
  public:
-  static constexpr std::size_t slice_bytes = 512u << 10;  ///< shorter ones are disturbed by the slices before them
+  static constexpr std::size_t slice_bytes = 512u << 10;  ///< shorter slices are disturbed by those before them
 
-  /// For `bytes` in all. Ownership: `choice` is borrowed.
+  /// For `bytes` in total. Ownership: `choice` is borrowed.
   StreamingCopier(KernelChoice& choice, CopyClass kind, std::size_t bytes);
 
   void add(std::byte* target, const std::byte* source, std::size_t size, std::byte* kept = nullptr) {
@@ -71,7 +69,7 @@ class StreamingCopier {
   void finish() { copier_.finish(); }
 
  private:
-  /// When a slice began, and what disturbs its time.
+  /// Start time of a slice, and counters of disturbances.
   struct Start {
     std::chrono::steady_clock::time_point time;
     long page_faults = 0;

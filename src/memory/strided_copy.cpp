@@ -35,10 +35,10 @@ ByteCount first_byte(const Box& box, const PlacedBox& side, ByteCount item_bytes
   return to_bytes(element, item_bytes, "local offset");
 }
 
-// Shorter runs are written through the caches: too much of them is head and tail of lines, unless they are whole lines.
+// Shorter runs use cached stores unless they are whole lines: too much of them are partial lines.
 constexpr ByteCount min_streamed_bytes = 512;
 constexpr ByteCount min_streamed_lines = 2;
-// Through the caches: shorter runs are no faster side by side.
+// With cached stores, shorter runs are no faster in parallel.
 constexpr ByteCount min_side_by_side_bytes = 512;
 
 template <std::size_t Size>
@@ -68,16 +68,16 @@ StridedCopy::StridedCopy(const Box& box, const PlacedBox& source, const PlacedBo
   target_offset_ = first_byte(box, target, item_bytes);
   run_bytes_ = item_bytes;
   runs_ = 1;
-  source_past_ = source_offset_;
-  target_past_ = target_offset_;
+  source_end_ = source_offset_;
+  target_end_ = target_offset_;
   // Innermost first; reversed below so that run() walks outermost first.
   for (std::size_t dim = box.dims(); dim-- > 0;) {
     const auto count = static_cast<ByteCount>(box.size[dim]);
     if (count == 1) continue;
     const ByteCount from = to_bytes(source.local_strides[dim], item_bytes, "source stride");
     const ByteCount to = to_bytes(target.local_strides[dim], item_bytes, "target stride");
-    source_past_ = support::add(source_past_, support::multiply(count - 1, from, "source span"), "source span");
-    target_past_ = support::add(target_past_, support::multiply(count - 1, to, "target span"), "target span");
+    source_end_ = support::add(source_end_, support::multiply(count - 1, from, "source span"), "source span");
+    target_end_ = support::add(target_end_, support::multiply(count - 1, to, "target span"), "target span");
     if (outer_dims_ == 0 && from == run_bytes_ && to == run_bytes_) {
       run_bytes_ = support::multiply(run_bytes_, count, "run");
       continue;
@@ -104,8 +104,8 @@ StridedCopy::StridedCopy(const Box& box, const PlacedBox& source, const PlacedBo
   std::reverse(counts_.begin(), counts_.begin() + outer);
   std::reverse(source_strides_.begin(), source_strides_.begin() + outer);
   std::reverse(target_strides_.begin(), target_strides_.begin() + outer);
-  source_past_ = support::add(source_past_, item_bytes, "source span");
-  target_past_ = support::add(target_past_, item_bytes, "target span");
+  source_end_ = support::add(source_end_, item_bytes, "source span");
+  target_end_ = support::add(target_end_, item_bytes, "target span");
   (void)support::multiply(run_bytes_, runs_, "bytes of a copy");
 }
 
@@ -144,7 +144,7 @@ void StridedCopy::run(const std::byte* source, std::byte* target, ByteCount firs
     return copy_with(copier);
   }
   visit_rows(first_run, count, [=](ByteCount from, ByteCount to, ByteCount runs) {
-    // A memcpy of constant size becomes one load and one store: short runs are where the call would dominate.
+    // A memcpy of constant size becomes one load and one store: for short runs the call would dominate.
     switch (size) {
       case 1: return copy_fixed<1>(source + from, target + to, runs, from_step, to_step);
       case 2: return copy_fixed<2>(source + from, target + to, runs, from_step, to_step);
@@ -169,32 +169,32 @@ void StridedCopy::make_dense(ByteCount& offset, ByteCount& past, Strides& stride
 
 StridedCopy StridedCopy::into_dense() const {
   StridedCopy half = *this;
-  half.make_dense(half.target_offset_, half.target_past_, half.target_strides_);
+  half.make_dense(half.target_offset_, half.target_end_, half.target_strides_);
   return half;
 }
 
 StridedCopy StridedCopy::from_dense() const {
   StridedCopy half = *this;
-  half.make_dense(half.source_offset_, half.source_past_, half.source_strides_);
+  half.make_dense(half.source_offset_, half.source_end_, half.source_strides_);
   return half;
 }
 
 StridedCopy StridedCopy::reversed() const {
   StridedCopy back = *this;
   std::swap(back.source_offset_, back.target_offset_);
-  std::swap(back.source_past_, back.target_past_);
+  std::swap(back.source_end_, back.target_end_);
   std::swap(back.source_strides_, back.target_strides_);
   return back;
 }
 
 void StridedCopy::update_spans() {
   runs_ = 1;
-  source_past_ = source_offset_ + run_bytes_;
-  target_past_ = target_offset_ + run_bytes_;
+  source_end_ = source_offset_ + run_bytes_;
+  target_end_ = target_offset_ + run_bytes_;
   for (std::size_t dim = 0; dim < outer_dims_; ++dim) {
     runs_ *= counts_[dim];
-    source_past_ += (counts_[dim] - 1) * source_strides_[dim];
-    target_past_ += (counts_[dim] - 1) * target_strides_[dim];
+    source_end_ += (counts_[dim] - 1) * source_strides_[dim];
+    target_end_ += (counts_[dim] - 1) * target_strides_[dim];
   }
 }
 

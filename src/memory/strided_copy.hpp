@@ -17,9 +17,9 @@ namespace shardwire::memory {
 /// dims that are contiguous on both sides are merged. All units are bytes.
 class StridedCopy {
  public:
-  /// Copies `box` (global) from the source's local buffer to the target's. Requires: both boxes contain `box`.
-  /// Errors: throws Error{invalid_argument} for a box outside of either side, a negative stride or offset, or when a byte
-  ///         offset leaves 64 bits.
+  /// Copies `box` (global) from the source's local buffer to the target's. Requires: both placed boxes contain `box`.
+  /// Errors: throws Error{invalid_argument} for a box outside either side, a negative stride or offset, or a byte
+  ///         offset that exceeds 64 bits.
   StridedCopy(const Box& box, const PlacedBox& source, const PlacedBox& target, ByteCount item_bytes);
 
   [[nodiscard]] ByteCount run_bytes() const { return run_bytes_; }
@@ -28,10 +28,10 @@ class StridedCopy {
   /// Byte range [first, past) that the copy touches on each side, relative to the local buffer: for bounds checks.
   struct Span {
     ByteCount first = 0;
-    ByteCount past = 0;
+    ByteCount end = 0;
   };
-  [[nodiscard]] Span source_span() const { return {source_offset_, source_past_}; }
-  [[nodiscard]] Span target_span() const { return {target_offset_, target_past_}; }
+  [[nodiscard]] Span source_span() const { return {source_offset_, source_end_}; }
+  [[nodiscard]] Span target_span() const { return {target_offset_, target_end_}; }
 
   /// Copies runs [first_run, first_run + count). `source` and `target` point at local element 0 of the buffers.
   /// Requires: the buffers do not overlap. Errors: throws Error{invalid_argument} past the last run.
@@ -40,20 +40,21 @@ class StridedCopy {
   void run_all(const std::byte* source, std::byte* target, Stores stores = Stores::cached) const {
     run(source, target, 0, runs_, stores);
   }
-  /// Whether its runs are long enough to be written past the caches.
+  /// Whether its runs are long enough for streaming stores.
   [[nodiscard]] bool is_streamed(const std::byte* target) const;
 
-  /// The two halves of a copy by way of dense memory that takes bytes() bytes, in row-major order: from the source into it, and
+  /// The two halves of a copy through dense memory of bytes() bytes, in row-major order: from the source into it, and
   /// from there to the target.
   [[nodiscard]] StridedCopy into_dense() const;
   [[nodiscard]] StridedCopy from_dense() const;
-  /// The same elements the other way.
+  /// The same elements in the opposite direction.
   [[nodiscard]] StridedCopy reversed() const;
-  /// Splits into row-major consecutive copies of at most `limit_bytes` each, within runs too; they are added to `parts`.
+  /// Splits into row-major consecutive copies of at most `limit_bytes` each, also within runs, and appends them to
+  /// `parts`.
   /// Requires: limit_bytes > 0.
   void split(ByteCount limit_bytes, std::vector<StridedCopy>& parts) const;
 
-  /// Calls visit(source_offset, target_offset, n) for groups of n runs that lie source_step() and target_step() apart,
+  /// Calls visit(source_offset, target_offset, n) for groups of n runs that are source_step() and target_step() apart,
   /// in row-major order. Divides once at the start, never per run. Requires: the runs exist.
   template <typename Visit>
   void visit_rows(ByteCount first_run, ByteCount count, Visit&& visit) const;
@@ -63,7 +64,7 @@ class StridedCopy {
   [[nodiscard]] ByteCount source_step() const { return outer_dims_ == 0 ? 0 : source_strides_[outer_dims_ - 1]; }
   [[nodiscard]] ByteCount target_step() const { return outer_dims_ == 0 ? 0 : target_strides_[outer_dims_ - 1]; }
 
-  /// One dim around the runs, for who copies them in a way of its own; outermost first.
+  /// One dim around the runs, for callers that copy them in their own way; outermost first.
   struct Dim {
     ByteCount count = 0;
     ByteCount source_stride = 0;
@@ -79,7 +80,7 @@ class StridedCopy {
   void check_runs(ByteCount first_run, ByteCount count) const;
   using Strides = std::array<ByteCount, max_dims>;
   void make_dense(ByteCount& offset, ByteCount& past, Strides& strides) const;
-  /// Those of its outermost dim from `first` on; of its run where it has no dims.
+  /// The part of `count` indices of its outermost dim from `first` on; of its run if it has no dims.
   [[nodiscard]] StridedCopy part(ByteCount first, ByteCount count) const;
   void update_spans();
 
@@ -87,15 +88,15 @@ class StridedCopy {
   ByteCount runs_ = 0;
   ByteCount source_offset_ = 0;
   ByteCount target_offset_ = 0;
-  ByteCount source_past_ = 0;
-  ByteCount target_past_ = 0;
-  std::size_t outer_dims_ = 0;  ///< dims left around one run, outermost first
+  ByteCount source_end_ = 0;
+  ByteCount target_end_ = 0;
+  std::size_t outer_dims_ = 0;  ///< remaining dims around one run, outermost first
   std::array<ByteCount, max_dims> counts_{};
   Strides source_strides_{};
   Strides target_strides_{};
 };
 
-/// A dense row-major array of the box, as it lies in a staging slot.
+/// A dense row-major array of the box, as in a staging slot.
 PlacedBox packed(const Box& box);
 
 template <typename Visit>

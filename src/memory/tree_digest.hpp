@@ -3,9 +3,9 @@
 
 #include "shardwire/types.hpp"
 
-// A digest of many bytes that can be taken in parallel: XXH3-128 of each leaf, which are so many bytes of the row-major order of
-// a box, the last one fewer; then XXH3-128 of the leaves' digests (little-endian, low before high). Of no bytes it is that
-// of no leaves.
+// A digest of many bytes that can be computed in parallel: XXH3-128 of each leaf, a fixed number of bytes of the
+// row-major order of a box, fewer in the last one; then XXH3-128 of the leaves' digests (little-endian, low before
+// high). The digest of no bytes is that of no leaves.
 namespace shardwire::memory {
 
 inline constexpr ByteCount leaf_bytes = 64u << 10;

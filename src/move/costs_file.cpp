@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "shardwire/costs.hpp"
+#include "move/tuning.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire {
@@ -19,11 +19,10 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr const char* format_name = "shardwire costs 2";
-constexpr const char* first_format_name = "shardwire costs 1";
 constexpr double max_request_bytes = 1u << 30;
 constexpr double max_streams = 16;
 
-// A file while it is read: who is to blame for what is wrong.
+// Reads a file and attributes errors to it.
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
@@ -60,9 +59,9 @@ class Reader {
     return *found;
   }
 
-  [[nodiscard]] Way way(const Json& entry) const {
-    const auto found = way_from(text(entry, "way"));
-    if (!found) refuse(fmt::format("the way of {} is unknown", shown(entry)));
+  [[nodiscard]] Method method(const Json& entry) const {
+    const auto found = method_from(text(entry, "method"));
+    if (!found) refuse(fmt::format("the method of {} is unknown", shown(entry)));
     return *found;
   }
   [[nodiscard]] MemoryKind memory(const Json& entry) const {
@@ -71,7 +70,7 @@ class Reader {
     if (name != "cuda") refuse(fmt::format("the memory of {} is unknown", shown(entry)));
     return MemoryKind::cuda;
   }
-  [[nodiscard]] WayCost cost(const Json& entry) const {
+  [[nodiscard]] MethodCost cost(const Json& entry) const {
     return {.latency_seconds = number(entry, "latency_seconds", 0),
             .run_seconds = number(entry, "run_seconds", 0),
             .bytes_per_second = number(entry, "bytes_per_second", 1)};
@@ -87,55 +86,27 @@ void read_costs(const Reader& reader, const Json& json, CostModel& model) {
   for (const Json& entry : reader.list_of_objects(json, "costs")) {
     const std::string transport = reader.text(entry, "transport");
     const MemoryKind memory = reader.memory(entry);
-    model.set(transport, memory, reader.way(entry), reader.cost(entry));
+    model.set(transport, memory, reader.method(entry), reader.cost(entry));
   }
 }
 
-// What the reaches of version 1 stand for. Later lines win: what was measured over a network says more about ucx than what was
-// measured within a host.
-constexpr std::pair<Reach, std::string_view> transports_of_reaches[] = {
-    {Reach::process, "loopback"}, {Reach::host, "shm"},    {Reach::host, "ucx"},
-    {Reach::network, "tcp"},      {Reach::network, "ucx"}, {Reach::network, "libfabric"},
-};
-
-void read_first_costs(const Reader& reader, const Json& json, CostModel& model) {
-  struct Entry {
-    Reach reach;
-    Way way;
-    WayCost cost;
-  };
-  std::vector<Entry> entries;
-  for (const Json& entry : reader.list_of_objects(json, "costs")) {
-    const auto reach = reach_from(reader.text(entry, "reach"));
-    if (!reach) reader.refuse(fmt::format("the reach of {} is unknown", entry.dump()));
-    entries.push_back({*reach, reader.way(entry), reader.cost(entry)});
-  }
-  for (const auto& [reach, transport] : transports_of_reaches) {
-    for (const Entry& entry : entries) {
-      // No restore has ever copied locally beyond its process.
-      const bool meaningless = entry.way == Way::local && reach != Reach::process;
-      if (entry.reach == reach && !meaningless) model.set(transport, MemoryKind::host, entry.way, entry.cost);
-    }
-  }
-}
-
-void read_kernels(const Reader& reader, const Json& json, CostModel& model) {
-  if (!json.contains("kernels")) return;
+FastestKernels read_kernels(const Reader& reader, const Json& json) {
+  if (!json.contains("kernels")) return {};
   FastestKernels kernels{.processor = reader.text(json, "processor")};
   for (const Json& entry : reader.list_of_objects(json, "kernels")) {
     kernels.entries.push_back({reader.text(entry, "run_bytes_class"), reader.text(entry, "kernel")});
   }
-  model.set_kernels(std::move(kernels));
+  return kernels;
 }
 
-void read_tcp(const Reader& reader, const Json& json, CostModel& model) {
+TcpSettings read_tcp(const Reader& reader, const Json& json) {
   const auto found = json.find("tcp");
-  if (found == json.end()) return;
+  if (found == json.end()) return {};
   if (!found->is_object()) reader.refuse("'tcp' is no object");
   TcpSettings tcp;
   if (found->contains("request_bytes")) tcp.request_bytes = reader.count(*found, "request_bytes", max_request_bytes);
   if (found->contains("streams")) tcp.streams = static_cast<int>(reader.count(*found, "streams", max_streams));
-  model.set_tcp(tcp);
+  return tcp;
 }
 
 }  // namespace
@@ -151,29 +122,27 @@ CostModel load_costs(const std::string& path) {
   if (!json.contains("format")) reader.refuse("it has no text 'format'");
   const std::string format = reader.text(json, "format");
   CostModel model;
-  if (format == first_format_name) {
-    read_first_costs(reader, json, model);
-  } else if (format == format_name) {
-    read_costs(reader, json, model);
-    read_kernels(reader, json, model);
-    read_tcp(reader, json, model);
-  } else {
-    reader.refuse(fmt::format("its format is neither '{}' nor '{}'", format_name, first_format_name));
-  }
+  if (format != format_name) reader.refuse(fmt::format("its format is '{}', not '{}'", format, format_name));
+  read_costs(reader, json, model);
+  model.set_tuning({.tcp = read_tcp(reader, json), .kernels = read_kernels(reader, json)});
   return model;
 }
 
-void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured,
-                const FastestKernels& kernels, const std::optional<TcpSettings>& tcp) {
+void save_costs(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured) {
+  save_calibration(path, machine, measured, {}, std::nullopt);
+}
+
+void save_calibration(const std::string& path, const std::string& machine, const std::vector<MeasuredCost>& measured,
+                      const FastestKernels& kernels, const std::optional<TcpSettings>& tcp) {
   nlohmann::ordered_json json;
   json["format"] = format_name;
   json["machine"] = machine;
   if (!kernels.entries.empty()) json["processor"] = kernels.processor;
   json["costs"] = nlohmann::ordered_json::array();
   for (const MeasuredCost& one : measured) {
-    json["costs"].push_back({{"transport", one.way == Way::local ? "local" : one.transport},
+    json["costs"].push_back({{"transport", one.method == Method::local ? "local" : one.transport},
                              {"memory", one.memory == MemoryKind::cuda ? "cuda" : "host"},
-                             {"way", to_string(one.way)},
+                             {"method", to_string(one.method)},
                              {"latency_seconds", one.cost.latency_seconds},
                              {"run_seconds", one.cost.run_seconds},
                              {"bytes_per_second", one.cost.bytes_per_second}});

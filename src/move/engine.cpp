@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/engine.hpp"
+#include "move/tuning.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -13,17 +14,17 @@ Engine::Engine(memory::CopyQueue& copies, std::shared_ptr<StagingPool> staging, 
           Shared{.copies = copies,
                  .requests = requests,
                  .events = events,
-                 .pacer = Pacer(options.ingress_bytes_per_second),
+                 .rate_limiter = RateLimiter(options.ingress_bytes_per_second),
                  .tally = {},
-                 .depths = depths_for(options.costs, staging_->slot_bytes(), straight_message_bytes),
-                 .gathered_bytes = options.costs.tcp().request_bytes,
+                 .depths = depths_for(options.costs, staging_->slot_bytes(), zcopy_message_bytes),
+                 .gathered_bytes = options.costs.tuning().tcp.request_bytes,
                  .digests = options.digests})),
-      local_(make_in_place(shared_, Way::local)),
-      mapped_(make_in_place(shared_, Way::mapped)),
+      local_(make_in_place(shared_, Method::local)),
+      mapped_(make_in_place(shared_, Method::mapped)),
       reads_(make_reads(shared_, *staging_)),
       packed_(make_packed(shared_, *staging_)),
-      straight_(make_straight(shared_)),
-      gathered_(make_gathered(shared_)) {
+      zcopy_(make_zcopy(shared_)),
+      collective_(make_collective(shared_, options.rounds)) {
 }
 
 Engine::~Engine() = default;
@@ -33,45 +34,37 @@ void Engine::limit(std::uint32_t peer, const PeerLimits& limits) {
   if (peers.size() <= peer) peers.resize(peer + std::size_t{1});
   peers[peer].limits = limits;
   packed_->limit(peer, limits.max_pack_bytes);
-  straight_->limit(peer, limits.max_pack_bytes);
-  gathered_->limit(peer, limits.max_pack_bytes);
+  zcopy_->limit(peer, limits.max_pack_bytes);
 }
 
-WayEngine& Engine::engine_of(const Transfer& transfer) const {
-  switch (transfer.way) {
-    case Way::local: return *local_;
-    case Way::mapped: return *mapped_;
-    case Way::read:
-    case Way::over_read: return *reads_;
-    case Way::straight: return shared_->peers.at(transfer.peer).limits.max_message_ranges > 1 ? *gathered_ : *straight_;
-    case Way::packed:
-    case Way::grouped: break;
+MethodEngine& Engine::engine_of(const Transfer& transfer) const {
+  switch (transfer.method) {
+    case Method::local: return *local_;
+    case Method::mapped: return *mapped_;
+    case Method::read:
+    case Method::sieved_read: return *reads_;
+    case Method::zcopy: return *zcopy_;
+    case Method::packed: return *packed_;
+    case Method::collective: break;
   }
-  return *packed_;
+  return *collective_;
 }
 
-std::array<WayEngine*, 6> Engine::all() const {
-  // What peers have to work for comes first, so that they do while this side copies.
-  return {packed_.get(), straight_.get(), gathered_.get(), reads_.get(), mapped_.get(), local_.get()};
+std::array<MethodEngine*, 6> Engine::all() const {
+  // Methods that need the peer's work come first, so that peers work while this side copies.
+  return {collective_.get(), packed_.get(), zcopy_.get(), reads_.get(), mapped_.get(), local_.get()};
 }
 
 void Engine::add(std::shared_ptr<const std::vector<Transfer>> transfers) {
   const auto& added = shared_->transfers.emplace_back(std::move(transfers));
   for (const Transfer& transfer : *added) shared_->tally.expect(transfer);
-  for (const Transfer& transfer : *added) {
-    if (transfer.way != Way::grouped) engine_of(transfer).add(transfer);
-  }
-}
-
-void Engine::brought(std::span<const Transfer* const> transfers, double digest_seconds) {
-  shared_->digest_seconds += digest_seconds;
-  for (const Transfer* transfer : transfers) shared_->tally.arrived(*transfer, bytes_of(*transfer));
+  for (const Transfer& transfer : *added) engine_of(transfer).add(transfer);
 }
 
 std::vector<TransferPart> Engine::drop(std::uint32_t peer) {
   Shared::Peer& dropped = shared_->peers.at(peer);
   dropped.dropped = true;
-  for (WayEngine* way : all()) shared_->give_back(peer, way->drop(peer));
+  for (MethodEngine* method : all()) shared_->give_back(peer, method->drop(peer));
   for (auto next = shared_->open.begin(); next != shared_->open.end();) {
     const auto [number, request] = *next;
     if (request->peer() != peer) {
@@ -85,14 +78,13 @@ std::vector<TransferPart> Engine::drop(std::uint32_t peer) {
   return std::exchange(dropped.unfinished, {});
 }
 
-std::optional<Pacer::Clock::time_point> Engine::pump() {
+std::optional<RateLimiter::Clock::time_point> Engine::pump(RateLimiter::Clock::time_point now) {
   if (shared_->stopped) return std::nullopt;
-  const auto now = Pacer::Clock::now();
-  const auto ways = all();
-  const auto post = [&](WayEngine* way) { return way->post(now); };
-  while (std::any_of(ways.begin(), ways.end(), post) && !shared_->stopped) {  // what is copied at once may stop it
+  const auto methods = all();
+  const auto post = [&](MethodEngine* method) { return method->post(now); };
+  while (std::any_of(methods.begin(), methods.end(), post) && !shared_->stopped) {  // a copy made at once may stop it
   }
-  return shared_->pacer.retry_at();
+  return shared_->rate_limiter.retry_at();
 }
 
 bool Engine::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
@@ -106,11 +98,12 @@ void Engine::stop() {
   if (std::exchange(shared_->stopped, true)) return;
   for (const auto& [number, request] : std::exchange(shared_->open, {}))
     shared_->requests.forget(request->peer(), number);
+  for (MethodEngine* method : all()) method->stop();
 }
 
 bool Engine::idle() const {
-  const auto ways = all();
-  return std::all_of(ways.begin(), ways.end(), [](const WayEngine* way) { return way->idle(); });
+  const auto methods = all();
+  return std::all_of(methods.begin(), methods.end(), [](const MethodEngine* method) { return method->idle(); });
 }
 
 }  // namespace shardwire::move

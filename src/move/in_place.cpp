@@ -7,21 +7,21 @@ namespace shardwire::move {
 
 namespace {
 
-// Long enough that a thread switch does not matter, short enough that cancelling and pacing bite quickly.
+// Long enough that a thread switch does not matter, short enough that cancelling and rate limiting act quickly.
 constexpr ByteCount max_slice_bytes = 4u << 20;
 constexpr std::size_t max_parts_in_place = 4096;
 // Enough for every worker to have one and find the next ready.
 constexpr int max_in_flight = 8;
-// A restore as small as this is copied by the time a worker would have woken up.
+// A restore this small is copied before a worker would wake up.
 constexpr ByteCount max_copied_here = 1u << 20;
 
-class InPlaceWay final : public WayEngine {
+class InPlaceMethod final : public MethodEngine {
  public:
-  InPlaceWay(std::shared_ptr<Shared> shared, Way way)
+  InPlaceMethod(std::shared_ptr<Shared> shared, Method method)
       : shared_(std::move(shared)),
-        way_(way),
-        digests_(shared_->digests && way != Way::local),
-        slice_bytes_(way == Way::local ? max_slice_bytes : shared_->pacer.slice_bytes(max_slice_bytes)),
+        method_(method),
+        digests_(shared_->digests && method != Method::local),
+        slice_bytes_(method == Method::local ? max_slice_bytes : shared_->rate_limiter.slice_bytes(max_slice_bytes)),
         queues_([](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
           split(transfer.box, std::max<ElementCount>(1, static_cast<ElementCount>(limit / transfer.item_bytes)), parts);
         }) {}
@@ -31,14 +31,14 @@ class InPlaceWay final : public WayEngine {
     queues_.add(transfer);
   }
 
-  bool post(Pacer::Clock::time_point now) override {
+  bool post(RateLimiter::Clock::time_point now) override {
     if (in_flight_ >= max_in_flight) return false;
     return queues_.next([&](std::uint32_t peer) {
       // Small pieces share a job, so that a job is worth a thread switch.
       const auto [count, bytes] = queues_.fitting(peer, max_parts_in_place);
-      if (count == 0 || (way_ != Way::local && !shared_->pacer.take(bytes, now))) return false;
+      if (count == 0 || (method_ != Method::local && !shared_->rate_limiter.take(bytes, now))) return false;
       const auto job = std::make_shared<Job>();  // owners: the batch and its completion
-      job->way = way_;
+      job->method = method_;
       job->peer = peer;
       job->parts = queues_.take(peer, count);
       job->on_devices = std::ranges::any_of(job->parts, [](const auto& part) { return is_on_device(*part.transfer); });
@@ -52,7 +52,7 @@ class InPlaceWay final : public WayEngine {
 
  private:
   struct Job {
-    Way way{};
+    Method method{};
     std::uint32_t peer = 0;
     std::vector<TransferPart> parts;
     bool on_devices = false;
@@ -61,7 +61,7 @@ class InPlaceWay final : public WayEngine {
       const TransferPart& part = parts[index];
       const Transfer& t = *part.transfer;
       const auto between = [&](const memory::StridedCopy& one) {
-        return memory::QueuedCopy{one, t.source, t.target, t.source_device, t.target_device, t.source_apart};
+        return memory::QueuedCopy{one, t.source, t.target, t.source_device, t.target_device, t.source_isolated};
       };
       if (t.copy && part.box == t.box) return between(*t.copy);
       return between(memory::StridedCopy(part.box, t.held, t.wanted, t.item_bytes));
@@ -70,13 +70,12 @@ class InPlaceWay final : public WayEngine {
 
   void submit(const std::shared_ptr<Job>& job) {
     ++in_flight_;
-    shared_->tally.began(job->way);
+    shared_->tally.began(job->method);
     submitting_ = true;
     try {
       shared_->copies.submit({.count = job->parts.size(),
                               .copy = [job](std::size_t index) { return job->copy(index); },
                               .work = digests_ ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
-                              .digest = shared_->digest_kind(job->peer),
                               .stores = shared_->stores(),
                               .at_once = shared_->tally.expected_bytes() <= max_copied_here,
                               .on_devices = job->on_devices},
@@ -94,7 +93,7 @@ class InPlaceWay final : public WayEngine {
 
   void ended(Job& job, const memory::CopyResult& result) {
     --in_flight_;
-    shared_->tally.ended(job.way);
+    shared_->tally.ended(job.method);
     if (shared_->dropped(job.peer)) return shared_->give_back(job.peer, job.parts);
     if (result.error) return shared_->events.failed(result.error);
     shared_->digest_seconds += result.digest_seconds;
@@ -105,19 +104,19 @@ class InPlaceWay final : public WayEngine {
     }
   }
 
-  std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
-  Way way_;
-  bool digests_;  // see README: not of what lies in this process
+  std::shared_ptr<Shared> shared_;  // owners: the engine and its methods
+  Method method_;
+  bool digests_;  // see README: not of local bytes
   ByteCount slice_bytes_;
   PeerQueues queues_;
   int in_flight_ = 0;
-  bool submitting_ = false;  // who posts learns by itself what is done at once
+  bool submitting_ = false;  // the posting code itself sees jobs that complete at once
 };
 
 }  // namespace
 
-std::unique_ptr<WayEngine> make_in_place(std::shared_ptr<Shared> shared, Way way) {
-  return std::make_unique<InPlaceWay>(std::move(shared), way);
+std::unique_ptr<MethodEngine> make_in_place(std::shared_ptr<Shared> shared, Method method) {
+  return std::make_unique<InPlaceMethod>(std::move(shared), method);
 }
 
 }  // namespace shardwire::move

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "move/messages.hpp"
-#include "move/way_slot.hpp"
+#include "move/method_slot.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::move {
@@ -11,12 +11,12 @@ namespace shardwire::move {
 namespace {
 
 constexpr std::size_t max_packed_parts = 4096;
-// Copied by the time a worker would have woken up.
+// Copied before a worker would wake up.
 constexpr ByteCount max_unpacked_here = 128u << 10;
 
-class PackedWay final : public MessageWay {
+class PackedMethod final : public MessageMethod {
  public:
-  PackedWay(std::shared_ptr<Shared> shared, StagingPool& pool)
+  PackedMethod(std::shared_ptr<Shared> shared, StagingPool& pool)
       : shared_(std::move(shared)),
         pool_(pool),
         queues_([](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
@@ -24,7 +24,7 @@ class PackedWay final : public MessageWay {
         }) {}
 
   void limit(std::uint32_t peer, ByteCount bytes) override {
-    queues_.limit(peer, std::min(bytes, shared_->pacer.slice_bytes(pool_.slot_bytes())));
+    queues_.limit(peer, std::min(bytes, shared_->rate_limiter.slice_bytes(pool_.slot_bytes())));
     if (in_flight_.size() <= peer) in_flight_.resize(peer + std::size_t{1});
   }
 
@@ -36,7 +36,7 @@ class PackedWay final : public MessageWay {
     queues_.add(transfer);
   }
 
-  bool post(Pacer::Clock::time_point now) override {
+  bool post(RateLimiter::Clock::time_point now) override {
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
 
@@ -45,24 +45,24 @@ class PackedWay final : public MessageWay {
 
  private:
   struct Request final : OpenRequest, std::enable_shared_from_this<Request> {
-    Request(PackedWay& its_way, std::uint32_t its_peer) : way(its_way), sender(its_peer) {}
+    Request(PackedMethod& its_method, std::uint32_t its_peer) : method(its_method), sender(its_peer) {}
 
-    PackedWay& way;
+    PackedMethod& method;
     std::uint32_t sender;
     std::uint64_t number = 0;
     std::vector<TransferPart> parts;
     ByteCount bytes = 0;
     Slot slot;
-    bool on_device = false;  // some of it belongs there
-    bool begun = false;      // to arrive
+    bool on_device = false;  // some of it goes to a device
+    bool begun = false;      // has begun to arrive
     std::optional<wire::BoxDigest> expected;
 
     [[nodiscard]] std::uint32_t peer() const override { return sender; }
     bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) override {
-      return !std::exchange(begun, true) && way.payload(shared_from_this(), header, incoming);
+      return !std::exchange(begun, true) && method.payload(shared_from_this(), header, incoming);
     }
     void drop() override {
-      if (!begun) way.drop(*this);
+      if (!begun) method.drop(*this);
     }
   };
 
@@ -71,7 +71,7 @@ class PackedWay final : public MessageWay {
     --in_flight_[request->sender];
     if (incoming.payload_bytes() != request->bytes || header.digest.has_value() != shared_->digests) {
       incoming.discard();
-      shared_->tally.ended(Way::packed);
+      shared_->tally.ended(Method::packed);
       shared_->events.failed(std::make_exception_ptr(
           Error(ErrorCode::transport_failed, "a source sent " + std::to_string(incoming.payload_bytes()) +
                                                  " bytes for a request of " + std::to_string(request->bytes) +
@@ -95,19 +95,19 @@ class PackedWay final : public MessageWay {
   void drop(Request& request) {
     --in_flight_[request.sender];
     request.slot = {};
-    shared_->tally.ended(Way::packed);
+    shared_->tally.ended(Method::packed);
     shared_->give_back(request.sender, request.parts);
   }
 
-  bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
+  bool post_to(std::uint32_t peer, RateLimiter::Clock::time_point now) {
     if (peer >= in_flight_.size() || in_flight_[peer] >= shared_->depths.packed) return false;
     const auto [count, bytes] = queues_.fitting(peer, max_packed_parts);
     if (count == 0 || pool_.free_slots() == 0) return false;
     const bool on_device =
         queues_.any_of(peer, count, [](const TransferPart& part) { return is_on_device(*part.transfer); });
     Slot slot = slot_of(shared_, pool_, on_device);
-    if (!slot || !shared_->pacer.take(bytes, now)) return false;
-    const auto request = std::make_shared<Request>(*this, peer);  // owners: the open ones and completions in flight
+    if (!slot || !shared_->rate_limiter.take(bytes, now)) return false;
+    const auto request = std::make_shared<Request>(*this, peer);  // owners: the open requests and completions in flight
     request->bytes = bytes;
     request->parts = queues_.take(peer, count);
     request->on_device = on_device;
@@ -117,7 +117,7 @@ class PackedWay final : public MessageWay {
     for (const TransferPart& part : request->parts) parts.push_back({part.transfer->held_tensor, part.box});
     request->number = shared_->add(request);
     ++in_flight_[peer];
-    shared_->tally.began(Way::packed);
+    shared_->tally.began(Method::packed);
     shared_->requests.ask(peer, request->number, std::move(parts), Answer::packed);
     return true;
   }
@@ -136,7 +136,6 @@ class PackedWay final : public MessageWay {
       shared_->copies.submit({.count = request->parts.size(),
                               .copy = std::move(copy),
                               .work = shared_->digests ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
-                              .digest = shared_->digest_kind(request->sender),
                               .stores = shared_->stores(),
                               .at_once = request->bytes <= max_unpacked_here,
                               .on_devices = request->on_device},
@@ -153,7 +152,7 @@ class PackedWay final : public MessageWay {
   // Its peer was dropped meanwhile.
   bool given_back(Request& request) {
     request.slot = {};
-    shared_->tally.ended(Way::packed);
+    shared_->tally.ended(Method::packed);
     if (!shared_->dropped(request.sender)) return false;
     shared_->give_back(request.sender, request.parts);
     shared_->events.changed();
@@ -174,7 +173,7 @@ class PackedWay final : public MessageWay {
     shared_->events.changed();
   }
 
-  std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
+  std::shared_ptr<Shared> shared_;  // owners: the engine and its methods
   StagingPool& pool_;
   PeerQueues queues_;
   std::vector<int> in_flight_;  // by peer
@@ -183,8 +182,8 @@ class PackedWay final : public MessageWay {
 
 }  // namespace
 
-std::unique_ptr<MessageWay> make_packed(std::shared_ptr<Shared> shared, StagingPool& pool) {
-  return std::make_unique<PackedWay>(std::move(shared), pool);
+std::unique_ptr<MessageMethod> make_packed(std::shared_ptr<Shared> shared, StagingPool& pool) {
+  return std::make_unique<PackedMethod>(std::move(shared), pool);
 }
 
 }  // namespace shardwire::move

@@ -13,10 +13,10 @@ namespace shardwire::move {
 
 namespace {
 
-// Several slots, also within a small budget: readers that hang keep some of them.
+// Several slots even within a small budget: readers that hang keep some of them.
 ByteCount slot_bytes_within(ByteCount budget_bytes, ByteCount slot_bytes) {
   constexpr ByteCount enough_slots = 4;
-  constexpr ByteCount least = 64u << 10;  // below that, messages cost more than what is in them
+  constexpr ByteCount least = 64u << 10;  // below that, messages cost more than their contents
   return std::min(slot_bytes, std::max(budget_bytes / enough_slots, least));
 }
 
@@ -52,8 +52,7 @@ PackedSource::PackedSource(memory::CopyQueue& copies, ByteCount budget_bytes, By
     : copies_(copies), pool_(budget_bytes, slot_bytes_within(budget_bytes, slot_bytes)) {
 }
 
-void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
-                        std::optional<memory::DigestKind> digest) {
+void PackedSource::send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest) {
   Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .digest = digest};
   for (const SourceBox& box : wanted.boxes) {
     wanted.bytes += box.bytes();
@@ -101,7 +100,7 @@ Slot PackedSource::acquire_pinned() {
   });
 }
 
-// The one that it was made for, or another that would have got it.
+// The request that needed the slot, or another that would have used it.
 void PackedSource::fail_next_on_device(const std::exception_ptr& error) {
   const auto next = std::ranges::find_if(queue_, &Wanted::on_device);
   if (next == queue_.end()) return;
@@ -111,7 +110,7 @@ void PackedSource::fail_next_on_device(const std::exception_ptr& error) {
 }
 
 void PackedSource::pack(Wanted wanted, Slot slot) {
-  try {  // again: what is read may have gone while the request waited
+  try {  // check again: the memory may have gone while the request waited
     wanted.request->check_readable();
   } catch (const Error& error) {
     return wanted.request->fail(error);
@@ -121,7 +120,7 @@ void PackedSource::pack(Wanted wanted, Slot slot) {
   const auto digest = wanted.digest;
   const bool on_device = wanted.on_device;
   const auto job =
-      std::make_shared<Job>(std::move(wanted), std::move(slot), slots);  // owners: the copy and what follows
+      std::make_shared<Job>(std::move(wanted), std::move(slot), slots);  // owners: the copy and its continuation
   auto copy = [job, to = job->slot.bytes().data()](std::size_t index) mutable {
     const SourceBox& box = job->boxes[index];
     std::byte* const packed = std::exchange(to, to + box.bytes());
@@ -132,7 +131,6 @@ void PackedSource::pack(Wanted wanted, Slot slot) {
               {.count = job->boxes.size(),
                .copy = std::move(copy),
                .work = digest ? memory::CopyWork::copy_and_digest : memory::CopyWork::copy,
-               .digest = digest.value_or(memory::DigestKind::flat),
                .on_devices = on_device},
               [this, job](const memory::CopyResult& result) { packed(job, result); });
 }
@@ -144,7 +142,7 @@ void PackedSource::packed(const std::shared_ptr<Job>& job, const memory::CopyRes
     std::rethrow_exception(result.error);
   }
   transport::Endpoint* const endpoint = job->request->endpoint();
-  if (endpoint == nullptr) {  // gone meanwhile: its slot is somebody else's turn
+  if (endpoint == nullptr) {  // gone meanwhile: its slot goes to the next request
     job->give_back();
     return pump();
   }

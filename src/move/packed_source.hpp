@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "memory/copy_queue.hpp"
@@ -13,26 +12,25 @@
 
 namespace shardwire::move {
 
-/// The source's half of packed: what a request names is packed into a slot, and leaves as one message. Requests wait for
-/// slots; a reader takes no more of them than it leaves to others: one that hangs holds half of them, a second one half of
-/// the rest.
+/// The source's half of packed: it packs the boxes of a request into a slot and sends them as one message. Requests
+/// wait for slots. A reader takes no more slots than it leaves to others: one hanging reader holds half of them, a
+/// second one half of the rest.
 /// Threads: the session's thread only.
 class PackedSource {
  public:
-  /// Slots of at most `slot_bytes`, fewer where the budget would hold only a few of them.
+  /// Slots of at most `slot_bytes`, smaller if the budget would hold only a few of them.
   PackedSource(memory::CopyQueue& copies, ByteCount budget_bytes, ByteCount slot_bytes);
 
-  /// Most bytes of one request.
+  /// Maximum bytes of one request.
   [[nodiscard]] ByteCount slot_bytes() const { return pool_.slot_bytes(); }
   [[nodiscard]] const StagingPool& pool() const { return pool_; }
-  /// Errors: throws Error{invalid_argument} for more than a slot holds; what is found out later is the answer.
-  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes,
-            std::optional<memory::DigestKind> digest);
-  /// Forgets what waits. What was on its way is given back when the endpoint goes: call pump() then.
+  /// Errors: throws Error{invalid_argument} for more than a slot holds; later errors are sent as the answer.
+  void send(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, bool digest);
+  /// Drops its waiting requests. Slots of its messages are released when the endpoint is destroyed: call pump() then.
   void reader_gone(std::uint64_t reader);
-  /// Packs what waits, as long as there are slots for it.
+  /// Packs waiting requests while there are slots for them.
   void pump();
-  /// Forgets all that waits: nothing is packed any more.
+  /// Drops all waiting requests: nothing is packed any more.
   void stop() { queue_.clear(); }
 
  private:
@@ -40,8 +38,8 @@ class PackedSource {
     std::shared_ptr<ServedRequest> request;  // owners: this, and the job
     std::vector<SourceBox> boxes;
     ByteCount bytes = 0;
-    std::optional<memory::DigestKind> digest{};
-    bool on_device = false;  // some of it lies there
+    bool digest = false;
+    bool on_device = false;  // some of it lies on a device
   };
   struct Job;
   Slot acquire_pinned();
@@ -52,7 +50,7 @@ class PackedSource {
   memory::CopyQueue& copies_;
   StagingPool pool_;
   std::deque<Wanted> queue_;
-  // Slots that hold what a reader has asked for. Owners: this and the slots' jobs.
+  // Slots that hold data for a reader. Owners: this and the slots' jobs.
   std::map<std::uint64_t, std::shared_ptr<std::size_t>> slots_;
 };
 

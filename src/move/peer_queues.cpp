@@ -26,9 +26,9 @@ bool PeerQueues::refill(Queue& queue) {
 
 std::vector<TransferPart> PeerQueues::take(std::uint32_t peer, std::size_t parts) {
   auto& queue = queues_[peer].parts;
-  const auto past = queue.begin() + static_cast<std::ptrdiff_t>(parts);
-  std::vector<TransferPart> taken(std::make_move_iterator(queue.begin()), std::make_move_iterator(past));
-  queue.erase(queue.begin(), past);
+  const auto end = queue.begin() + static_cast<std::ptrdiff_t>(parts);
+  std::vector<TransferPart> taken(std::make_move_iterator(queue.begin()), std::make_move_iterator(end));
+  queue.erase(queue.begin(), end);
   return taken;
 }
 

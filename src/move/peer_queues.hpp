@@ -7,12 +7,12 @@
 #include <functional>
 #include <vector>
 
-#include "move/way.hpp"
+#include "move/method.hpp"
 
 namespace shardwire::move {
 
-/// Transfers that wait, by peer, split into parts as late as possible. Peers take turns, so that none waits for another's
-/// bytes.
+/// Waiting transfers by peer, split into parts as late as possible. Peers are served in turn, so that none waits for
+/// another peer's bytes.
 class PeerQueues {
  public:
   /// Adds the boxes to the list.
@@ -20,13 +20,13 @@ class PeerQueues {
 
   explicit PeerQueues(Split split) : split_(std::move(split)) {}
 
-  /// Most bytes of one part, and of one take(). Requires: called before transfers of that peer are added.
+  /// Maximum bytes of one part, and of one take(). Requires: called before transfers of that peer are added.
   void limit(std::uint32_t peer, ByteCount bytes);
   [[nodiscard]] ByteCount limit_of(std::uint32_t peer) const { return queues_.at(peer).limit_bytes; }
   /// Requires: the transfer outlives this queue and the parts taken from it.
   void add(const Transfer& transfer);
 
-  /// Calls post(peer) for one peer after the other, beginning behind the one that was served last, until one returns true.
+  /// Calls post(peer) for one peer after the other, starting after the last one served, until one returns true.
   template <typename Post>
   bool next(Post post) {
     for (std::size_t tried = 0; tried < queues_.size(); ++tried) {
@@ -36,13 +36,13 @@ class PeerQueues {
     }
     return false;
   }
-  /// The parts at the front of a peer's queue that fit its limit and may travel with the first: how many, and their bytes.
+  /// The parts at the front of a peer's queue that fit its limit and may travel with the first: their number and bytes.
   /// At least one if there is any.
   struct Fitting {
     std::size_t parts = 0;
     ByteCount bytes = 0;
   };
-  /// `fits(part)`: whether it may come along, asked in their order; the first comes in any case.
+  /// `fits(part)`: whether it may be included; called in order; the first part is always included.
   template <typename Fits>
   Fitting fitting(std::uint32_t peer, std::size_t max_parts, Fits fits);
   Fitting fitting(std::uint32_t peer, std::size_t max_parts) {
@@ -50,14 +50,14 @@ class PeerQueues {
   }
   /// Requires: fitting() found one.
   [[nodiscard]] const TransferPart& front(std::uint32_t peer) const { return queues_[peer].parts.front(); }
-  /// Whether it holds for one of the first parts. Requires: fitting() found as many.
+  /// Whether the predicate holds for one of the first parts. Requires: fitting() found as many.
   template <typename Holds>
   [[nodiscard]] bool any_of(std::uint32_t peer, std::size_t parts, Holds holds) const {
     const auto first = queues_[peer].parts.begin();
     return std::any_of(first, first + static_cast<std::ptrdiff_t>(parts), holds);
   }
   std::vector<TransferPart> take(std::uint32_t peer, std::size_t parts);
-  /// All that waits for a peer, as long as it is.
+  /// Removes and returns everything that waits for a peer.
   std::vector<TransferPart> take_all(std::uint32_t peer);
 
  private:
@@ -67,7 +67,7 @@ class PeerQueues {
     std::deque<TransferPart> parts;
   };
   bool refill(Queue& queue);
-  /// Makes the first part, where there is any.
+  /// Creates the first part, if there is any.
   void prepare(Queue& queue) {
     while (queue.parts.empty() && refill(queue)) {
     }
@@ -75,7 +75,7 @@ class PeerQueues {
 
   Split split_;
   std::vector<Queue> queues_;
-  std::vector<Box> boxes_;  // of the transfer that is split, to be used again
+  std::vector<Box> boxes_;  // scratch: boxes of the transfer being split
   std::size_t turn_ = 0;
 };
 

@@ -5,33 +5,33 @@
 #include <utility>
 
 #include "memory/device.hpp"
+#include "move/method_slot.hpp"
 #include "move/peer_queues.hpp"
 #include "move/staging.hpp"
-#include "move/way_slot.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire::move {
 
 namespace {
 
-// A list this long runs at the full speed of every fabric, and a restore that is stopped waits for no more of them.
+// A list this long runs at the full speed of every fabric, and a restore that is stopped waits for no longer one.
 constexpr ByteCount list_bytes = 4u << 20;
 constexpr ByteCount max_bytes_under_way = 32u << 20;
 
-// One request reads from one region, and all of it goes the same way from there.
+// One request reads from one region, and all its parts take the same path.
 bool go_together(const TransferPart& first, const TransferPart& next) {
   const Transfer& a = *first.transfer;
   const Transfer& b = *next.transfer;
-  return a.way == Way::read && b.way == Way::read && a.region == b.region;
+  return a.method == Method::read && b.method == Method::read && a.region == b.region;
 }
 
-class ReadWay final : public WayEngine {
+class ReadMethod final : public MethodEngine {
  public:
-  ReadWay(std::shared_ptr<Shared> shared, StagingPool& pool)
+  ReadMethod(std::shared_ptr<Shared> shared, StagingPool& pool)
       : shared_(std::move(shared)),
         pool_(pool),
         queues_([&slot = pool](const Transfer& transfer, ByteCount limit, std::vector<Box>& parts) {
-          if (transfer.way == Way::over_read) {
+          if (transfer.method == Method::sieved_read) {
             return split_hull(transfer.box, transfer.held, transfer.item_bytes, std::min(limit, slot.slot_bytes()),
                               parts);
           }
@@ -41,12 +41,12 @@ class ReadWay final : public WayEngine {
 
   void add(const Transfer& transfer) override {
     const ByteCount most = std::min(list_bytes, shared_->peers.at(transfer.peer).limits.max_read_bytes);
-    queues_.limit(transfer.peer, shared_->pacer.slice_bytes(most));
+    queues_.limit(transfer.peer, shared_->rate_limiter.slice_bytes(most));
     if (under_way_.size() <= transfer.peer) under_way_.resize(transfer.peer + std::size_t{1});
     queues_.add(transfer);
   }
 
-  bool post(Pacer::Clock::time_point now) override {
+  bool post(RateLimiter::Clock::time_point now) override {
     if (bytes_under_way_ >= max_bytes_under_way) return false;
     return queues_.next([&](std::uint32_t peer) { return post_to(peer, now); });
   }
@@ -63,12 +63,13 @@ class ReadWay final : public WayEngine {
   /// One list: runs into place, or one range across gaps into a slot.
   struct Read {
     std::vector<TransferPart> parts;
-    Way way{};
+    Method method{};
     std::uint32_t peer = 0;
     ByteCount bytes = 0;  // on the fabric
-    Slot slot;            // over_read only
+    Slot slot;            // sieved_read only
 
-    // Out of the slot, which begins with the part's first element; where it lies in place already, as it is to be digested.
+    // Copies out of the slot, which begins with the part's first element; for data already in place, only its digest is
+    // taken.
     [[nodiscard]] memory::QueuedCopy copy(std::size_t index) const {
       const TransferPart& part = parts[index];
       const Transfer& t = *part.transfer;
@@ -85,7 +86,7 @@ class ReadWay final : public WayEngine {
     }
   };
 
-  bool post_to(std::uint32_t peer, Pacer::Clock::time_point now) {
+  bool post_to(std::uint32_t peer, RateLimiter::Clock::time_point now) {
     const PeerLimits& limits = shared_->peers.at(peer).limits;
     if (peer >= under_way_.size() || under_way_[peer] >= limits.max_reads) return false;
     const TransferPart* first = nullptr;
@@ -97,7 +98,7 @@ class ReadWay final : public WayEngine {
     if (count == 0) return false;
     const TransferPart& front = queues_.front(peer);
     const Transfer& t = *front.transfer;
-    const bool over = t.way == Way::over_read;
+    const bool over = t.method == Method::sieved_read;
     const ByteCount bytes = over ? hull_bytes(front.box, t.held, t.item_bytes) : wanted;
     if (over && pool_.slot_bytes() < bytes) {
       throw Error(ErrorCode::out_of_resources,
@@ -109,9 +110,9 @@ class ReadWay final : public WayEngine {
       slot = slot_of(shared_, pool_, is_on_device(t));
       if (!slot) return false;
     }
-    if (!shared_->pacer.take(bytes, now)) return false;
+    if (!shared_->rate_limiter.take(bytes, now)) return false;
     const auto read = std::make_shared<Read>();  // owners: completions in flight
-    read->way = t.way;
+    read->method = t.method;
     read->peer = peer;
     read->bytes = bytes;
     read->parts = queues_.take(peer, count);
@@ -121,7 +122,7 @@ class ReadWay final : public WayEngine {
     for (const TransferPart& part : read->parts) ranges.push_back(range_of(part, *read));
     ++under_way_[peer];
     bytes_under_way_ += bytes;
-    shared_->tally.began(read->way);
+    shared_->tally.began(read->method);
     shared_->requests.endpoint(peer).read(*t.region, ranges,
                                           [this, read, shared = shared_](const transport::Outcome& outcome) {
                                             if (outcome) {
@@ -145,8 +146,8 @@ class ReadWay final : public WayEngine {
     return {offset_bytes, {t.target + copy.target_span().first, part.bytes(), place}};
   }
 
-  // What a NIC has written into memory of devices is theirs before anybody looks at it: each list where it is digested, else all
-  // at once when nothing is under way any more.
+  // Data that a NIC has written into device memory must be flushed before it is read: per list if it is digested, else
+  // once when nothing is under way any more.
   void note_devices(const Read& read) {
     if (read.slot) return;
     for (const TransferPart& part : read.parts) {
@@ -166,7 +167,7 @@ class ReadWay final : public WayEngine {
     --under_way_[read.peer];
     bytes_under_way_ -= read.bytes;
     read.slot = {};
-    shared_->tally.ended(read.way);
+    shared_->tally.ended(read.method);
   }
 
   // Its peer was dropped meanwhile.
@@ -187,7 +188,6 @@ class ReadWay final : public WayEngine {
     shared_->copies.submit({.count = read->parts.size(),
                             .copy = [read](std::size_t index) { return read->copy(index); },
                             .work = shared_->digests ? digested : memory::CopyWork::copy,
-                            .digest = shared_->digest_kind(read->peer),
                             .stores = shared_->stores(),
                             .on_devices = read->on_devices()},
                            [this, read, shared = shared_](const memory::CopyResult& result) {
@@ -213,7 +213,7 @@ class ReadWay final : public WayEngine {
     shared_->events.changed();
   }
 
-  std::shared_ptr<Shared> shared_;  // owners: the engine and its ways
+  std::shared_ptr<Shared> shared_;  // owners: the engine and its methods
   StagingPool& pool_;
   PeerQueues queues_;
   std::vector<int> under_way_;  // lists, by peer
@@ -223,8 +223,8 @@ class ReadWay final : public WayEngine {
 
 }  // namespace
 
-std::unique_ptr<WayEngine> make_reads(std::shared_ptr<Shared> shared, StagingPool& pool) {
-  return std::make_unique<ReadWay>(std::move(shared), pool);
+std::unique_ptr<MethodEngine> make_reads(std::shared_ptr<Shared> shared, StagingPool& pool) {
+  return std::make_unique<ReadMethod>(std::move(shared), pool);
 }
 
 }  // namespace shardwire::move

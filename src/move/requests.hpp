@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "memory/digest.hpp"
@@ -11,39 +13,54 @@
 
 namespace shardwire::move {
 
-/// How the parts of a request come.
+/// How the parts of a request arrive.
 enum class Answer : std::uint8_t {
   packed,    ///< copied into one message
-  each,      ///< a message for each, from where it lies in one piece
-  gathered,  ///< one message, gathered from where they lie
+  each,      ///< one message per part, sent from its contiguous location
+  gathered,  ///< one message, gathered from their locations
 };
 
-/// What ways need of a restore's peers.
+/// The connection from the methods to a restore's peers.
 class Requests {
  public:
-  /// Where one-sided reads from the peer go.
+  /// The endpoint for one-sided reads from the peer.
   virtual transport::Endpoint& endpoint(std::uint32_t peer) = 0;
-  /// Asks a peer for parts. A refusal ends the restore.
+  /// Requests parts from a peer. A refusal ends the restore.
   virtual void ask(std::uint32_t peer, std::uint64_t request, std::vector<PackPart> parts, Answer answer) = 0;
-  /// All of this request has come, or nothing of it matters any more: nor does a refusal.
+  /// This request is complete or no longer relevant: a refusal of it is ignored.
   virtual void forget(std::uint32_t peer, std::uint64_t request) = 0;
 
  protected:
   ~Requests() = default;
 };
 
-/// What ways have to say to their restore.
+/// The rounds of a collective, as one restore sees them: other restores, and other members, take part as well.
+class CollectiveRounds {
+ public:
+  /// Takes over all transfers of this restore that come in rounds, possibly none. `ended` runs once, unless stop() is
+  /// called before: true if all bytes are in place, false if the rounds have failed.
+  virtual void begin(std::span<const Transfer* const> transfers, std::function<void(bool received)> ended) = 0;
+  /// Ends rounds that write for this restore; writing() becomes false soon.
+  virtual void stop() = 0;
+  /// The rounds may be writing into the destination.
+  [[nodiscard]] virtual bool writing() const = 0;
+
+ protected:
+  ~CollectiveRounds() = default;
+};
+
+/// Callbacks from the methods to their restore.
 class Events {
  public:
-  /// Something arrived or a slot came free.
+  /// Data arrived or a slot became free.
   virtual void changed() = 0;
-  /// The restore cannot go on.
+  /// The restore cannot continue.
   virtual void failed(const std::exception_ptr& error) = 0;
-  /// The same, because of what has become of bytes from this peer.
+  /// The same, because of bytes from this peer.
   virtual void peer_failed(std::uint32_t peer, const transport::Fault& fault) = 0;
-  /// Digest of what is in place now, of a part whose source has not sent its own along.
+  /// Digest of a part in place whose source sent no digest with it.
   virtual void digested(const TransferPart& part, const memory::Digest128& digest) = 0;
-  /// The source's digest of this part is another one.
+  /// The source's digest of this part differs.
   virtual void differs(const TransferPart& part) = 0;
 
  protected:

@@ -12,16 +12,16 @@ namespace shardwire::move {
 
 namespace {
 
-/// How far a stream has come.
+/// Progress of a stream.
 struct Pair {
   const Stream* stream = nullptr;
   std::size_t piece = 0;
-  ByteCount in_piece = 0;  // bytes of it that are behind us
-  ByteCount offset = 0;    // of the stream
+  ByteCount in_piece = 0;  // bytes already moved of the current piece
+  ByteCount offset = 0;    // in the stream
 
   [[nodiscard]] bool over() const { return piece == stream->pieces.size(); }
   [[nodiscard]] const StreamPiece& now() const { return stream->pieces[piece]; }
-  /// To the next byte that is to be moved, `bytes` from here.
+  /// Advances by `bytes` to the next byte to be moved.
   void advance(ByteCount bytes) {
     offset += bytes;
     in_piece += bytes;
@@ -29,11 +29,11 @@ struct Pair {
   }
 };
 
-/// What a member still may do in a round.
+/// A member's remaining capacity in a round.
 struct Room {
   int operations = 0;
   ByteCount staging = 0;
-  ByteCount share = 0;  // of staging, for each message
+  ByteCount share = 0;  // staging per message
 };
 
 class RoundPlanner {
@@ -45,7 +45,7 @@ class RoundPlanner {
       pair.advance(0);
       if (!pair.over()) pairs_.push_back(pair);
     }
-    // By distance: where all talk with all, each member then has as many sends as receives in every round.
+    // By distance: if all members exchange with all, each then has as many sends as receives in every round.
     std::sort(pairs_.begin(), pairs_.end(), [&](const Pair& a, const Pair& b) {
       return std::pair(distance(a), a.stream->from) < std::pair(distance(b), b.stream->from);
     });
@@ -70,7 +70,7 @@ class RoundPlanner {
   [[nodiscard]] Room& room(int member) { return rooms_[static_cast<std::size_t>(member)]; }
   [[nodiscard]] bool in_place(const StreamPiece& piece) const { return piece.run_bytes >= limits_.in_place_bytes; }
 
-  // Staging is shared by the messages that need it now: who is left alone at the end has all of it.
+  // Divides staging among the messages that need it now: the last remaining message gets all of it.
   void share_out() {
     for (Room& room : rooms_) room = {0, limits_.staging_bytes, 0};
     for (const Pair& pair : pairs_) {
@@ -101,7 +101,7 @@ class RoundPlanner {
     pair.advance(bytes);
   }
 
-  // Whole elements of the pieces that follow, up to the next one that goes in place.
+  // Bytes of whole elements of the following pieces, up to the next run that goes in place.
   [[nodiscard]] ByteCount staged_bytes(const Pair& pair, const Room& from, const Room& to) const {
     const ByteCount room = std::min(from.staging, to.staging);
     const ByteCount item_bytes = pair.now().item_bytes;
@@ -128,7 +128,7 @@ class RoundPlanner {
 
   RoundLimits limits_;
   int member_;
-  std::vector<Pair> pairs_;  // that have something left
+  std::vector<Pair> pairs_;  // with bytes left
   std::vector<Room> rooms_;  // by member
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "move/sizing.hpp"
+#include "move/tuning.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +10,7 @@ namespace shardwire::move {
 
 namespace {
 
-// Those that carry messages to other hosts. What the one needs that needs most does no harm to the others.
+// The transports that carry messages to other hosts. The largest demand among them does not harm the others.
 constexpr const char* message_transports[] = {"tcp", "ucx", "libfabric"};
 
 }  // namespace
@@ -20,13 +21,13 @@ ByteCount slot_bytes_for(const CostModel& costs) {
   constexpr ByteCount most = 4u << 20;
   double bytes = least;
   for (const char* transport : message_transports) {
-    const WayCost cost = costs.at(transport, MemoryKind::host, Way::packed);
+    const MethodCost cost = costs.at(transport, MemoryKind::host, Method::packed);
     bytes = std::max(bytes, 8 * cost.latency_seconds * cost.bytes_per_second);
   }
   return std::bit_ceil(static_cast<ByteCount>(std::min(bytes, double{most})));
 }
 
-int requests_in_flight(const WayCost& cost, ByteCount unit_bytes, int stages) {
+int requests_in_flight(const MethodCost& cost, ByteCount unit_bytes, int stages) {
   constexpr double most = 16;
   const double on_the_way = std::ceil(cost.latency_seconds * cost.bytes_per_second / static_cast<double>(unit_bytes));
   return static_cast<int>(std::clamp(on_the_way + stages, 1.0, most));
@@ -34,17 +35,17 @@ int requests_in_flight(const WayCost& cost, ByteCount unit_bytes, int stages) {
 
 Depths depths_for(const CostModel& costs, ByteCount slot_bytes, ByteCount message_bytes) {
   constexpr int packed_stages = 3;  // one is packed, one travels, one is unpacked
-  constexpr int straight_stages = 1;
+  constexpr int zcopy_stages = 1;
   Depths depths;
   for (const char* transport : message_transports) {
-    const auto in_flight = [&](Way way, ByteCount unit_bytes, int stages) {
-      return requests_in_flight(costs.at(transport, MemoryKind::host, way), unit_bytes, stages);
+    const auto in_flight = [&](Method method, ByteCount unit_bytes, int stages) {
+      return requests_in_flight(costs.at(transport, MemoryKind::host, method), unit_bytes, stages);
     };
-    depths.packed = std::max(depths.packed, in_flight(Way::packed, slot_bytes, packed_stages));
-    depths.straight = std::max(depths.straight, in_flight(Way::straight, message_bytes, straight_stages));
+    depths.packed = std::max(depths.packed, in_flight(Method::packed, slot_bytes, packed_stages));
+    depths.zcopy = std::max(depths.zcopy, in_flight(Method::zcopy, message_bytes, zcopy_stages));
   }
-  depths.gathered =
-      requests_in_flight(costs.at("tcp", MemoryKind::host, Way::straight), costs.tcp().request_bytes, straight_stages);
+  depths.gathered = requests_in_flight(costs.at("tcp", MemoryKind::host, Method::zcopy),
+                                       costs.tuning().tcp.request_bytes, zcopy_stages);
   return depths;
 }
 

@@ -5,19 +5,19 @@
 
 namespace shardwire::move {
 
-/// The size of a slot: what a network of this latency and bandwidth needs to run at full speed with a few of them in
-/// flight, within bounds; of the transports that carry messages between hosts, the one that needs most.
+/// The slot size at which a network of this latency and bandwidth runs at full speed with a few slots in flight, within
+/// bounds; the maximum over the transports that carry messages between hosts.
 ByteCount slot_bytes_for(const CostModel& costs);
 
-/// Requests of `unit_bytes` each that one peer is asked for at a time: what the way holds in a round trip, and one more for
-/// each of the stages that work side by side. More only lengthens the queue at the source.
-int requests_in_flight(const WayCost& cost, ByteCount unit_bytes, int stages);
+/// Number of requests of `unit_bytes` each to have in flight to one peer: what the path holds in a round trip, and one
+/// more for each stage that works in parallel. More only lengthens the queue at the source.
+int requests_in_flight(const MethodCost& cost, ByteCount unit_bytes, int stages);
 
-/// The same for the ways that ask for messages; of the transports that slot_bytes_for() looks at, the one that needs most.
+/// The same for the methods that request messages; the maximum over the transports that slot_bytes_for() considers.
 struct Depths {
   int packed = 1;
-  int straight = 1;
-  int gathered = 1;  ///< straight, as lists over tcp
+  int zcopy = 1;
+  int gathered = 1;  ///< zcopy, as lists over tcp
 };
 Depths depths_for(const CostModel& costs, ByteCount slot_bytes, ByteCount message_bytes);
 

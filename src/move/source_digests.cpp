@@ -8,13 +8,12 @@ namespace shardwire::move {
 namespace {
 
 constexpr std::size_t max_begun = 2;
-constexpr ByteCount max_bytes_at_once = 32u << 20;  // then it is others' turn
+constexpr ByteCount max_digest_bytes_at_once = 32u << 20;  // then the next request is served
 
 }  // namespace
 
-void SourceDigests::take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, memory::DigestKind kind,
-                         Done done) {
-  Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .kind = kind, .done = std::move(done)};
+void SourceDigests::take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, Done done) {
+  Wanted wanted{.request = std::move(request), .boxes = std::move(boxes), .done = std::move(done)};
   for (const SourceBox& box : wanted.boxes) wanted.bytes += box.bytes();
   take(std::move(wanted));
 }
@@ -23,21 +22,21 @@ void SourceDigests::take(Wanted wanted) {
   auto& queue = queues_[wanted.request->reader()];
   if (!queue) queue = std::make_shared<Queue>();
   if (wanted.bytes > max_read_here && queue->begun >= max_begun) return queue->waiting.push_back(std::move(wanted));
-  const auto begun = std::make_shared<Wanted>(std::move(wanted));  // owners: the jobs and what follows them
+  const auto begun = std::make_shared<Wanted>(std::move(wanted));  // owners: the jobs and their continuations
   begun->digests.reserve(begun->boxes.size());
   ++queue->begun;
   begun->slot = std::shared_ptr<void>(nullptr, [queue](void*) { --queue->begun; });
   next(begun);
 }
 
-// What is read may have gone since the last job, or while the request waited.
+// The memory may have gone since the last job, or while the request waited.
 void SourceDigests::next(const std::shared_ptr<Wanted>& wanted) {
   wanted->request->check_readable();
   const std::size_t first = wanted->digests.size();
   std::size_t end = first;
   ByteCount bytes = 0;
   bool on_devices = false;
-  for (; end < wanted->boxes.size() && bytes < max_bytes_at_once; ++end) {
+  for (; end < wanted->boxes.size() && bytes < max_digest_bytes_at_once; ++end) {
     bytes += wanted->boxes[end].bytes();
     on_devices = on_devices || wanted->boxes[end].device != memory::on_host;
   }
@@ -51,7 +50,6 @@ void SourceDigests::next(const std::shared_ptr<Wanted>& wanted) {
                          nullptr, box.device};
                    },
                .work = memory::CopyWork::digest,
-               .digest = wanted->kind,
                .on_devices = on_devices},
               [this, wanted](const memory::CopyResult& result) { taken(wanted, result); });
 }

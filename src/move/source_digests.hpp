@@ -12,8 +12,8 @@
 
 namespace shardwire::move {
 
-/// Takes digests of what lies here, of a few requests of a reader at a time: the copies of others are not to wait for all
-/// of one's.
+/// Takes digests of local memory, for a few requests of a reader at a time, so that copies for other readers do not
+/// wait for all requests of one.
 /// Threads: the session's thread only.
 class SourceDigests {
  public:
@@ -21,16 +21,16 @@ class SourceDigests {
 
   explicit SourceDigests(memory::CopyQueue& copies) : copies_(copies) {}
 
-  /// Errors: throws Error when the request cannot be served; what is found out later, and what `done` throws, is the answer.
-  void take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, memory::DigestKind kind, Done done);
-  /// Forgets what waits.
+  /// Errors: throws Error if the request cannot be served; later errors, and errors that `done` throws, are sent as the
+  ///         answer.
+  void take(std::shared_ptr<ServedRequest> request, std::vector<SourceBox> boxes, Done done);
+  /// Drops its waiting requests.
   void reader_gone(std::uint64_t reader) { queues_.erase(reader); }
 
  private:
   struct Wanted {
-    std::shared_ptr<ServedRequest> request;  // owners: this, what has it served, and jobs
+    std::shared_ptr<ServedRequest> request;  // owners: this, the code that serves it, and jobs
     std::vector<SourceBox> boxes;
-    memory::DigestKind kind = memory::DigestKind::flat;
     ByteCount bytes = 0;
     Done done;
     std::vector<wire::BoxDigest> digests{};
@@ -46,7 +46,7 @@ class SourceDigests {
   void take_waiting(std::uint64_t reader);
 
   memory::CopyQueue& copies_;
-  std::map<std::uint64_t, std::shared_ptr<Queue>> queues_;  // by reader; owners: this and what has begun
+  std::map<std::uint64_t, std::shared_ptr<Queue>> queues_;  // by reader; owners: this and started requests
 };
 
 }  // namespace shardwire::move

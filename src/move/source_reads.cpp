@@ -14,7 +14,7 @@ void read_source(memory::CopyQueue& copies, const std::shared_ptr<ServedRequest>
       answering(*request, [&] { done(result); });
       request->end_reading();
     });
-  } catch (...) {  // it was not taken
+  } catch (...) {  // it was not accepted
     request->end_reading();
     throw;
   }

@@ -8,11 +8,11 @@
 
 namespace shardwire::move {
 
-// Copied by the time a worker would have woken up.
+// Copied before a worker would wake up.
 inline constexpr ByteCount max_read_here = 128u << 10;
 
-/// Submits a batch that reads `bytes` for the request, at once where that is quicker than waking a worker. What `done` throws
-/// is the answer.
+/// Submits a batch that reads `bytes` for the request, at once if that is faster than waking a worker. An error that
+/// `done` throws becomes the answer.
 /// Errors: as CopyQueue::submit().
 void read_source(memory::CopyQueue& copies, const std::shared_ptr<ServedRequest>& request, ByteCount bytes,
                  memory::CopyBatch batch, memory::CopyQueue::Done done);

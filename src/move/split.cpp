@@ -27,10 +27,10 @@ void split_from(const Box& box, std::size_t dim, ElementCount volume, ElementCou
 }
 
 // `volume` is that of `box`, which has one index in each dim before `dim`.
-void split_range_from(const Box& box, std::size_t dim, ElementCount volume, ElementCount first, ElementCount past,
+void split_range_from(const Box& box, std::size_t dim, ElementCount volume, ElementCount first, ElementCount upper,
                       std::vector<Box>& parts) {
-  if (first == past) return;
-  if (past - first == volume) {
+  if (first == upper) return;
+  if (upper - first == volume) {
     parts.push_back(box);
     return;
   }
@@ -42,17 +42,17 @@ void split_range_from(const Box& box, std::size_t dim, ElementCount volume, Elem
     return some;
   };
   const ElementCount head = first / inner;
-  if (past <= (head + 1) * inner) {
-    return split_range_from(slab(head, head + 1), dim + 1, inner, first - head * inner, past - head * inner, parts);
+  if (upper <= (head + 1) * inner) {
+    return split_range_from(slab(head, head + 1), dim + 1, inner, first - head * inner, upper - head * inner, parts);
   }
   const ElementCount begin = (first + inner - 1) / inner;  // whole indices from here
-  const ElementCount end = past / inner;
+  const ElementCount end = upper / inner;
   if (begin > head) split_range_from(slab(head, begin), dim + 1, inner, first - head * inner, inner, parts);
   if (end > begin) parts.push_back(slab(begin, end));
-  if (past > end * inner) split_range_from(slab(end, end + 1), dim + 1, inner, 0, past - end * inner, parts);
+  if (upper > end * inner) split_range_from(slab(end, end + 1), dim + 1, inner, 0, upper - end * inner, parts);
 }
 
-// Splits along the first of `dims`, which are those that may still be split.
+// Splits along the first of `dims`, the dims that may still be split.
 void split_hull_from(const Box& box, std::span<const std::size_t> dims, const PlacedBox& placed, ByteCount item_bytes,
                      ByteCount limit, std::vector<Box>& parts) {
   const ByteCount hull = hull_bytes(box, placed, item_bytes);
@@ -61,7 +61,7 @@ void split_hull_from(const Box& box, std::span<const std::size_t> dims, const Pl
     return;
   }
   const std::size_t dim = dims.front();
-  // Each index of this dim adds one stride to the hull of a single one.
+  // Each index of this dim adds one stride to the hull of a single index.
   Box single = box;
   single.size[dim] = 1;
   const ByteCount least = hull_bytes(single, placed, item_bytes);
@@ -85,8 +85,8 @@ void split(const Box& box, ElementCount limit, std::vector<Box>& parts) {
   if (!box.empty()) split_from(box, 0, box.volume(), limit, parts);
 }
 
-void split_range(const Box& box, ElementCount first, ElementCount past, std::vector<Box>& parts) {
-  if (!box.empty()) split_range_from(box, 0, box.volume(), first, past, parts);
+void split_range(const Box& box, ElementCount first, ElementCount upper, std::vector<Box>& parts) {
+  if (!box.empty()) split_range_from(box, 0, box.volume(), first, upper, parts);
 }
 
 void split_into_runs(const Transfer& transfer, ElementCount limit, std::vector<Box>& parts) {
@@ -107,7 +107,7 @@ ByteCount hull_bytes(const Box& box, const PlacedBox& placed, ByteCount item_byt
 void split_hull(const Box& box, const PlacedBox& placed, ByteCount item_bytes, ByteCount limit_bytes,
                 std::vector<Box>& parts) {
   if (box.empty()) return;
-  // The widest stride first: split across it, parts would lie within each other and read each other's bytes as gaps.
+  // Widest stride first: otherwise parts would interleave and read each other's bytes as gaps.
   std::array<std::size_t, max_dims> order{};
   const std::span dims = std::span(order).first(box.dims());
   std::iota(dims.begin(), dims.end(), std::size_t{0});

@@ -26,14 +26,14 @@ struct Slot::Memory {
   };
   std::vector<Piece> made;        // grows on first use
   std::vector<std::size_t> free;  // indices into `made`
-  bool making_pinned = false;     // for an index that is in neither list
-  bool pinned_is_short = false;   // there is no more than what is made
+  bool making_pinned = false;     // for an index in neither list
+  bool pinned_is_short = false;   // no more can be made
 
   [[nodiscard]] bool is_full() const { return in_use + (making_pinned ? 1 : 0) == slots; }
   [[nodiscard]] bool has_pinned() const {
     return std::ranges::any_of(made, [](const Piece& piece) { return piece.pinned != nullptr; });
   }
-  /// An index for a slot, the last of those that suit; Requires: !is_full().
+  /// An index for a slot, the last suitable one. Requires: !is_full().
   template <typename Suits>
   std::size_t take(Suits suits) {
     const auto fitting =
@@ -78,7 +78,7 @@ StagingPool::StagingPool(ByteCount budget_bytes, ByteCount slot_bytes)
     : budget_bytes_(budget_bytes), memory_(std::make_shared<Slot::Memory>()) {
   memory_->slot_bytes = std::min(slot_bytes, budget_bytes);
   memory_->slots = static_cast<std::size_t>(budget_bytes / memory_->slot_bytes);
-  // Copies on other threads look slots up while further ones are made: the list must stay where it is.
+  // Copies on other threads look up slots while further ones are made: the list must not be reallocated.
   memory_->made.reserve(memory_->slots);
 }
 

@@ -15,8 +15,8 @@ namespace shardwire::move {
 
 class StagingPool;
 
-/// One slot of a pool; goes back when destroyed. Must not outlive the pool's owner's last use of it: the pool's memory is
-/// shared with every slot, so a slot may outlive the pool object itself.
+/// One slot of a pool; returns to the pool when destroyed. A slot may outlive the pool object, since it shares
+/// ownership of the pool's memory.
 class Slot {
  public:
   Slot() = default;
@@ -37,29 +37,29 @@ class Slot {
   std::size_t index_ = 0;
 };
 
-/// Bounded staging: equal slots, made on first use, never more bytes than the budget.
+/// Bounded staging: equal slots, created on first use, never more bytes than the budget.
 /// Threads: one thread at a time.
 class StagingPool {
  public:
-  /// Slots of at most `slot_bytes`; smaller when the budget is. Requires: budget_bytes > 0.
+  /// Slots of at most `slot_bytes`; smaller if the budget is. Requires: budget_bytes > 0.
   StagingPool(ByteCount budget_bytes, ByteCount slot_bytes);
 
   [[nodiscard]] ByteCount slot_bytes() const;
   [[nodiscard]] ByteCount budget_bytes() const { return budget_bytes_; }
-  /// Most bytes that were in slots handed out at one time.
+  /// Maximum bytes in slots handed out at one time.
   [[nodiscard]] ByteCount peak_bytes() const;
   void forget_peak();
-  /// Gives memory of free slots back, down to `keep_bytes` of it. They are made again when they are needed.
+  /// Frees memory of free slots, down to `keep_bytes` of it. Slots are created again on demand.
   void trim(ByteCount keep_bytes);
   [[nodiscard]] std::size_t free_slots() const;
-  /// An empty slot object when all are in use. Pinned memory does for it too.
+  /// An empty slot object if all are in use. May return pinned memory.
   Slot acquire();
-  /// What is told when pinned memory has been made, or why it cannot be.
+  /// Called when pinned memory has been created, or with the reason why it cannot be.
   using Made = std::function<void(const std::exception_ptr& error)>;
-  /// A slot of pinned memory. An empty slot object when all are in use, or none is at hand: then `copies` make one, one at a time,
-  /// and `made` runs inside their poll(), whatever becomes of the pool. Free memory of another kind makes way, so that both
-  /// together stay inside the budget. While there are pinned slots in use, one more that cannot be made is no error: those have
-  /// to do.
+  /// A slot of pinned memory. An empty slot object if all are in use, or if none is available: `copies` then creates
+  /// slots, one at a time, and calls `made` inside their poll(), whatever happens to the pool. Free memory of another
+  /// kind is freed for it, so that both together stay inside the budget. If a further slot cannot be created while
+  /// other pinned slots are in use, that is no error: those are used.
   /// Errors: as CopyQueue::make_pinned().
   Slot acquire_pinned(memory::CopyQueue& copies, Made made);
 

@@ -20,8 +20,8 @@ void Tally::expect(const Transfer& transfer) {
 
 void Tally::arrived(const Transfer& transfer, ByteCount bytes) {
   done_ += bytes;
-  by_way_[index(transfer.way)] += bytes;
-  by_peer_[transfer.peer][index(transfer.way)] += bytes;
+  by_method_[index(transfer.method)] += bytes;
+  by_peer_[transfer.peer][index(transfer.method)] += bytes;
   missing_[transfer.piece] -= bytes;
   owed_[transfer.peer] -= bytes;
 }
@@ -33,22 +33,22 @@ void Tally::dropped(const Transfer& transfer, ByteCount bytes) {
 
 void Tally::beyond(const Transfer& transfer, ByteCount bytes) {
   extra_ += bytes;
-  by_way_[index(transfer.way)] += bytes;
-  by_peer_[transfer.peer][index(transfer.way)] += bytes;
+  by_method_[index(transfer.method)] += bytes;
+  by_peer_[transfer.peer][index(transfer.method)] += bytes;
 }
 
-void Tally::began(Way way) {
-  AtWork& work = at_work_[index(way)];
+void Tally::began(Method method) {
+  AtWork& work = at_work_[index(method)];
   if (work.operations++ == 0) work.since = Clock::now();
 }
 
-void Tally::ended(Way way) {
-  AtWork& work = at_work_[index(way)];
+void Tally::ended(Method method) {
+  AtWork& work = at_work_[index(method)];
   if (--work.operations == 0) work.seconds += std::chrono::duration<double>(Clock::now() - work.since).count();
 }
 
-ByteCount Tally::peer_bytes(std::uint32_t peer, Way way) const {
-  return peer < by_peer_.size() ? by_peer_[peer][index(way)] : 0;
+ByteCount Tally::peer_bytes(std::uint32_t peer, Method method) const {
+  return peer < by_peer_.size() ? by_peer_[peer][index(method)] : 0;
 }
 
 ByteCount Tally::owed_bytes(std::uint32_t peer) const {

@@ -9,7 +9,7 @@
 namespace shardwire {
 namespace {
 
-// Names joined into sets; the number of a set is that of one of its names.
+// A union-find over names; the number of a set is that of one of its names.
 class Joined {
  public:
   std::uint32_t number_of(std::string_view name) {

@@ -12,16 +12,16 @@
 
 namespace shardwire {
 
-/// Which names mean one and the same parameter, by the alias tables of all sections of one side.
+/// The names that denote the same parameter, by the alias tables of all sections of one side.
 /// Ownership: holds views into the manifests of that side.
 class NameClasses {
  public:
   NameClasses() = default;
   explicit NameClasses(const JobLayout& side);
 
-  /// One name for all names of a parameter, the first of them; `fqn` itself where no table has it.
+  /// The representative of all names of a parameter, the first of them; `fqn` itself if no table contains it.
   [[nodiscard]] std::string_view name_of(std::string_view fqn) const;
-  /// All names of the parameter, ascending; none where no table has `fqn`.
+  /// All names of the parameter, ascending; none if no table contains `fqn`.
   [[nodiscard]] std::span<const std::string_view> names_of(std::string_view fqn) const;
 
  private:
@@ -29,7 +29,7 @@ class NameClasses {
   std::vector<std::vector<std::string_view>> classes_;
 };
 
-/// Finds what the target side wants among what the source side holds.
+/// Finds the parameters that the target side wants among those that the source side holds.
 class NameSearch {
  public:
   NameSearch() = default;
@@ -38,9 +38,9 @@ class NameSearch {
   [[nodiscard]] const NameClasses& held() const { return held_; }
   [[nodiscard]] const NameClasses& wanted() const { return wanted_; }
   /// The name, one of held().name_of(), under which the source side has the parameter that the target side calls `fqn`:
-  /// the parameter of that name if the source side has it, else the one that has another name which the target side
-  /// gives it. `has(name)` says whether the source side has something under a held().name_of().
-  /// Errors: throws Error{layout_mismatch} when the target side takes two parameters of the source side for one.
+  /// the same name if the source side has it, else the one among the target side's other names for the parameter.
+  /// `has(name)`: whether the source side holds something under a held().name_of().
+  /// Errors: throws Error{layout_mismatch} if the target side treats two parameters of the source side as one.
   template <typename Has>
   [[nodiscard]] std::optional<std::string_view> find(std::string_view fqn, Has&& has) const {
     const std::string_view own = held_.name_of(fqn);

@@ -9,9 +9,9 @@
 namespace shardwire {
 namespace {
 
-// Prices never exceed the largest weight, so sums of two of them fit 64 bits. What must hold throughout: every edge's
-// slack, target price + source price - weight, is never negative and is 0 where the edge is taken; a free source has
-// price 0. A target without a source may have a price only until it has been placed.
+// Prices never exceed the largest weight, so sums of two of them fit 64 bits. Invariants: every edge's slack, target
+// price + source price - weight, is never negative and is 0 where the edge is taken; a free source has price 0. A
+// target without a source may have a price only until it has been placed.
 class Matcher {
  public:
   explicit Matcher(const BipartiteGraph& graph)
@@ -44,9 +44,9 @@ class Matcher {
     target_of_[source] = target;
   }
 
-  // Each target takes the source where it gains most and raises its price to the point of indifference, which may turn
-  // another target out. Settles most targets at little cost; the rest is left to paths. Bounded, since rivals may
-  // outbid each other in tiny steps.
+  // Each target takes the source with the greatest gain and raises its price to the point of indifference, which may
+  // displace another target. This settles most targets cheaply; paths do the rest. Bounded, since rivals may outbid
+  // each other in tiny steps.
   std::vector<std::uint32_t> bid() {
     constexpr std::size_t rounds_per_target = 8;
     std::vector<std::uint32_t> waiting;
@@ -79,7 +79,7 @@ class Matcher {
       out_.target_price[target] = second;
       if (chosen == unassigned) continue;  // every source costs more than it is worth here, and prices only rise
       const std::uint32_t rival = target_of_[chosen];
-      if (rival != unassigned && best == second) {  // no price would tell them apart
+      if (rival != unassigned && best == second) {  // no price would separate them
         out_.target_price[target] = best;
         left.push_back(target);
         continue;
@@ -94,8 +94,8 @@ class Matcher {
     return left;
   }
 
-  // Finds the cheapest chain of changes that starts with `start` taking a source: it ends at a free source, or at a
-  // target that is left without one.
+  // Finds the cheapest chain of changes in which `start` takes a source. The chain ends at a free source, or at a
+  // target that remains without one.
   void place(std::uint32_t start) {
     std::uint64_t& own = out_.target_price[start];
     own = 0;
@@ -149,7 +149,7 @@ class Matcher {
     }
   }
 
-  // Moves every target on the chain to the source by which the next one was reached.
+  // Moves every target on the chain to the source through which the next one was reached.
   void shift(std::uint32_t start) {
     std::uint32_t source = free_source_;
     if (source == unassigned) {
@@ -174,7 +174,7 @@ class Matcher {
   std::vector<std::uint32_t> reached_from_;
   std::vector<std::uint32_t> touched_;
   std::vector<std::uint32_t> done_;
-  std::uint64_t limit_ = 0;  // length of the shortest chain known
+  std::uint64_t limit_ = 0;  // length of the shortest known chain
   std::uint32_t free_source_ = unassigned;
   std::uint32_t left_out_ = unassigned;
   using Entry = std::pair<std::uint64_t, std::uint32_t>;

@@ -6,13 +6,13 @@
 
 namespace shardwire {
 
-/// Worth of giving a source to a target.
+/// Value of assigning a source to a target.
 struct Edge {
   std::uint32_t source = 0;
   std::uint64_t weight = 0;  ///< above 0, below 2^62
 };
 
-/// Edges by target: those of target t are edges[first[t]] .. edges[first[t + 1]], one per source at most.
+/// Edges by target: those of target t are edges[first[t]] .. edges[first[t + 1]], at most one per source.
 struct BipartiteGraph {
   std::uint32_t sources = 0;
   std::vector<std::uint32_t> first{0};
@@ -23,8 +23,8 @@ struct BipartiteGraph {
 
 inline constexpr std::uint32_t unassigned = ~0U;
 
-/// A matching of greatest total weight and the prices that prove it: for every edge
-/// target_price + source_price >= weight, with equality for those taken; whoever is unassigned has price 0.
+/// A matching of greatest total weight and the prices that prove it: for every edge target_price + source_price >=
+/// weight, with equality for taken edges; unassigned nodes have price 0.
 struct Assignment {
   std::vector<std::uint32_t> source_of;  ///< by target
   std::vector<std::uint64_t> target_price;

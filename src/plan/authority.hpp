@@ -13,24 +13,24 @@
 
 namespace shardwire {
 
-/// Which source ranks have authority over the values of a parameter (layout maths M9): those that hold an element of one of
-/// its tensors, in any state. Tensors of one element say so only where the parameter has no others, and of those not the ones
-/// that more ranks hold than another: a step is kept also by ranks whose shard of the parameter is empty. Where no source has
-/// such a tensor, all have authority.
-/// Cost: O(tensors) once, O(ranks) per set of layouts; parameters laid out alike share the answer.
+/// The source ranks that have authority over the values of a parameter (layout maths M9): those that hold an element of
+/// one of its tensors, in any state. Tensors of one element count only if the parameter has no others, and then only
+/// states whose holders are not a proper superset of another state's: ranks whose shard of the parameter is empty keep
+/// a step too. If no source has such a tensor, all have authority.
+/// Cost: O(tensors) once, O(ranks) per set of layouts; parameters with the same layout share the answer.
 class Authority {
  public:
   /// Ownership: borrows both. Requires: `names` are those of `from`.
   Authority(const JobLayout& from, const NameClasses& names);
 
-  /// By place in the source layout; empty: every rank has authority. `name` is one of names.name_of().
+  /// By index in the source layout; empty: every rank has authority. `name` is one of names.name_of().
   [[nodiscard]] const std::vector<bool>& of(std::string_view name);
 
  private:
-  /// Section, number of the layout, shape: such tensors lie on the same ranks. The state only where it matters: in tensors of
-  /// one element.
+  /// Section, layout number, shape: such tensors lie on the same ranks. The state is set only for tensors of one
+  /// element, where it matters.
   using Alike = std::tuple<std::size_t, std::uint32_t, Extents, std::string_view>;
-  using Ranks = std::vector<bool>;  // by place in the source layout
+  using Ranks = std::vector<bool>;  // by index in the source layout
 
   void add_holders(const Alike& alike, Ranks& ranks) const;
   [[nodiscard]] Ranks holders_of_any(const std::vector<Alike>& tensors) const;

@@ -8,8 +8,8 @@
 
 namespace shardwire {
 
-// Asks the target layouts who wants something of what `source` holds, and those targets' choices whether they take it
-// from here.
+// Searches the target layouts for targets that want a part of what `source` holds, and applies their source choices to
+// find the parts that they read from it.
 std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> lost_ranks) {
   State& state = *state_;
   if (to_int(source) < 0 || to_int(source) >= state.from.ranks) {

@@ -12,7 +12,7 @@
 namespace shardwire {
 namespace {
 
-// Work that an approximate simulation may take: steps times flows.
+// Maximum work of an approximate simulation: steps times flows.
 constexpr double work_limit = 1e8;
 constexpr double fewest_steps = 100;
 constexpr double max_steps = 2000;
@@ -59,7 +59,7 @@ class Cluster {
     for (const Classified& one : flows_) flows.push_back(one.flow);
     flows_ = {};
     const FluidResult result = drain(speeds, std::move(flows), out_.resolution_seconds);
-    out_.seconds = std::max(result.seconds, out_.bound_seconds);  // equal but for rounding, where it looks below
+    out_.seconds = std::max(result.seconds, out_.bound_seconds);  // equal except for rounding, which may put it below
     out_.steps = result.steps;
     finish();
     return std::move(out_);
@@ -123,7 +123,7 @@ class Cluster {
     return entry->second;
   }
 
-  // Ranks that share network links make flows that nobody can tell apart.
+  // Merges indistinguishable flows, which arise from ranks that share network links.
   void merge_equal() {
     const auto key = [](const Classified& one) { return std::tie(one.flow.links, one.bytes); };
     std::sort(flows_.begin(), flows_.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });

@@ -19,15 +19,15 @@ struct LinkSpeed {
 /// A cluster of equal hosts.
 struct ClusterModel {
   std::string name;
-  std::vector<std::string> sources{};  ///< where its figures are from, for people
-  std::int32_t ranks_per_host = 0;     ///< of a job that does not say it; 0: not known
+  std::vector<std::string> sources{};  ///< origins of its figures, for people
+  std::int32_t ranks_per_host = 0;     ///< default for jobs that do not specify it; 0: not known
   LinkSpeed copy;                      ///< inside a process, per process
-  LinkSpeed host;                      ///< between processes of a host, each way per process
-  double host_total = 0;               ///< bytes per second of all of these in one host; 0: no such limit
+  LinkSpeed host;                      ///< between processes of a host, per direction and process
+  double host_total = 0;               ///< bytes per second of all these links in one host; 0: no such limit
   double network_latency_seconds = 0;  ///< between hosts
-  std::vector<double> nics;            ///< bytes per second of each network link of a host, each way
-  double oversubscription = 1;         ///< all network links of all hosts over what the core carries; 1: no limit there
-  std::int32_t hosts = 0;              ///< at least so many; what the core carries depends on them
+  std::vector<double> nics;            ///< bytes per second of each network link of a host, per direction
+  double oversubscription = 1;         ///< total bandwidth of all hosts' links divided by the core's; 1: no limit there
+  std::int32_t hosts = 0;              ///< minimum number of hosts; the core's bandwidth depends on it
 };
 
 enum class LinkKind : std::uint8_t { copy, host_out, host_in, host_total, nic_out, nic_in, core };
@@ -40,7 +40,7 @@ struct FabricLink {
   std::int32_t owner = 0;
   std::int32_t index = 0;
   double bytes_per_second = 0;
-  ByteCount bytes = 0;     ///< that cross it
+  ByteCount bytes = 0;     ///< bytes that cross it
   double utilisation = 0;  ///< its share of the predicted time at full speed, 0 .. 1
 };
 
@@ -50,26 +50,26 @@ struct HostFlow {
   ByteCount bytes = 0;
 };
 
-/// What a restore would take.
+/// The predicted duration and traffic of a restore.
 struct RestorePrediction {
   double seconds = 0;
-  double bound_seconds = 0;  ///< no schedule is faster: busiest link's bytes over its speed, plus its latency
+  double bound_seconds = 0;  ///< lower bound of any schedule: busiest link's bytes over its speed, plus its latency
   std::int32_t hosts = 0;
   ByteCount copied = 0;  ///< inside processes
   ByteCount within_hosts = 0;
   ByteCount between_hosts = 0;
-  std::vector<FabricLink> links;     ///< that carry anything; the busiest (longest at full speed) first
-  std::vector<HostFlow> host_flows;  ///< also within a host; by source host, then target host
+  std::vector<FabricLink> links;     ///< links with traffic; the busiest (longest at full speed) first
+  std::vector<HostFlow> host_flows;  ///< including flows within a host; by source host, then target host
   std::size_t steps = 0;             ///< of the simulation
-  double resolution_seconds = 0;     ///< flows that end within so much time of each other end together; 0: exact
+  double resolution_seconds = 0;     ///< flows that end within this time of each other end together; 0: exact
 };
 
-/// Predicts a restore as a fluid: after the latency of its class every flow runs at its max-min fair share of the links
-/// on its way, and shares change when a flow begins or ends. Process p is on host p / ranks_per_host and uses network
-/// link (p mod ranks_per_host) mod links for both directions; `process_of_target[t]` takes target rank t (empty: process
-/// t), source rank s is in process s. Flows of equal links and size are one. Beyond `exact_flows` flows, ends that lie
-/// close together are rounded up to one: at most `resolution_seconds` too late for a flow, so the prediction is never
-/// below the bound.
+/// Predicts a restore as fluid flows: after the latency of its class every flow runs at its max-min fair share of the
+/// links on its path, and shares change when a flow begins or ends. Process p is on host p / ranks_per_host and uses
+/// network link (p mod ranks_per_host) mod links for both directions; `process_of_target[t]` runs target rank t (empty:
+/// process t), source rank s is in process s. Flows of equal links and size are merged. Beyond `exact_flows` flows,
+/// ends that are close together are rounded up to one: at most `resolution_seconds` too late for a flow, so the
+/// prediction is never below the bound.
 /// Requires: speeds above 0, ranks_per_host >= 1, ranks not negative.
 /// Cost: O(flows) memory, O(steps * flows) time.
 RestorePrediction predict(const ClusterModel& fabric, std::int32_t ranks_per_host, std::span<const Flow> flows,

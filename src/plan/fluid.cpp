@@ -11,7 +11,7 @@ namespace shardwire {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-constexpr double rounding = 1e-9;  // relative: ends so close to each other are one
+constexpr double rounding = 1e-9;  // relative: ends this close to each other coincide
 
 class Fluid {
  public:
@@ -31,7 +31,7 @@ class Fluid {
       const double next_start = begun_ < flows_.size() ? flows_[begun_].start - now : never;
       const double step = std::min(std::max(first_end, resolution), next_start);
       const double latest = advance(step);
-      now += active_.empty() ? latest : step;  // the last flows end when they end
+      now += active_.empty() ? latest : step;  // the last flows end at their own time
       ++result.steps;
     }
     result.seconds = now;
@@ -53,7 +53,7 @@ class Fluid {
     }
   }
 
-  // Which active flows use each link.
+  // Lists the active flows of each link.
   void index() {
     first_.assign(speeds_.size() + 1, 0);
     for_each_use([&](std::uint32_t link, std::uint32_t) { ++first_[link + 1]; });
@@ -71,8 +71,8 @@ class Fluid {
     }
   }
 
-  // Max-min fair rates: the link with the smallest share per flow fixes its flows, and the rest of the links share what
-  // is left. Shares only grow while that goes on, so a stale entry of the queue is put back with its present share.
+  // Max-min fair rates: the link with the smallest share per flow fixes the rates of its flows, and the other links
+  // share the rest. Shares only grow meanwhile, so a stale queue entry is put back with its current share.
   void share() {
     index();
     std::fill(running_.begin(), running_.end(), 0.0);
@@ -117,7 +117,7 @@ class Fluid {
     return soonest;
   }
 
-  // Returns when, from now, the last of the flows that ended did.
+  // Returns the time from now until the last of the ended flows ended.
   double advance(double step) {
     double latest = 0;
     std::erase_if(active_, [&](Active& flow) {
@@ -138,7 +138,7 @@ class Fluid {
   std::vector<FluidFlow> flows_;  // by start
   std::size_t begun_ = 0;
   std::vector<Active> active_;
-  std::vector<double> left_;     // speed of each link that no flow has been given
+  std::vector<double> left_;     // unassigned speed of each link
   std::vector<double> running_;  // flows of each link without a rate
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> uses_;

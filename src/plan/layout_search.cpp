@@ -6,8 +6,8 @@
 namespace shardwire {
 namespace {
 
-// Questions answered by looking at every rank: a process that plans for itself alone then keeps a few boxes, not those
-// of the whole job.
+// Queries answered by scanning every rank: a process that plans only for itself then stores a few boxes, not those of
+// the whole job.
 constexpr int asked_before_index = 2;
 
 }  // namespace
@@ -47,7 +47,7 @@ void LayoutSearch::look_at_all(const Box& region, OnBox on_box) const {
 }
 
 void LayoutSearch::build() {
-  index_.emplace();
+  index_ = std::make_unique<Index>();
   for (const Rank rank : ranks_) {
     for (const PlacedBox& placed : layout_->boxes_of(shape_, rank)) index_->held.add(placed, rank);
   }

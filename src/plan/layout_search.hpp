@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,8 +10,8 @@
 
 namespace shardwire {
 
-/// Finds what some ranks hold of a tensor under one layout: by the layout's own search where it has one, else in an
-/// index over the boxes of all of them.
+/// Finds the boxes of a tensor that some ranks hold under one layout: with the layout's own search if it has one, else
+/// in an index over the boxes of all of them.
 /// Ownership: borrows `layout` and `ranks`.
 class LayoutSearch {
  public:
@@ -37,7 +37,7 @@ class LayoutSearch {
   std::span<const Rank> ranks_;
   bool consecutive_;
   int asked_ = 0;
-  std::optional<Index> index_;
+  std::unique_ptr<Index> index_;
   std::vector<std::uint32_t> hits_;
 };
 

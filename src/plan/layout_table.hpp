@@ -12,7 +12,7 @@
 
 namespace shardwire {
 
-/// Gives equal layouts and equal shapes one number, however many copies of them a job has, and remembers which pairs
+/// Assigns equal layouts and equal shapes one number, however many copies of them a job has, and remembers which pairs
 /// were checked.
 class LayoutTable {
  public:
@@ -20,7 +20,7 @@ class LayoutTable {
   std::uint32_t id_of(const Extents& shape);
   [[nodiscard]] const Layout& layout(std::uint32_t id) const { return layouts_[id]; }
   [[nodiscard]] const Extents& shape(std::uint32_t id) const { return shapes_[id]; }
-  /// Errors: what Layout::check throws, with the tensor's name in front.
+  /// Errors: those of Layout::check, prefixed with the tensor's name.
   void check(const TensorLayout& tensor, int ranks);
 
  private:
@@ -37,7 +37,7 @@ class LayoutTable {
   };
 
   std::deque<Layout> layouts_;  // by number; searches keep addresses of them
-  std::vector<Layout> kept_;    // equal to one of layouts_; here so that no rule dies while by_rule_ knows its address
+  std::vector<Layout> kept_;    // equal to one of layouts_; keeps rules alive whose addresses by_rule_ stores
   std::deque<Extents> shapes_;  // by number
   std::pair<const LayoutRule*, std::uint32_t> last_rule_{};
   std::uint32_t last_shape_ = ~0U;

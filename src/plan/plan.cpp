@@ -15,7 +15,7 @@ JobLayout JobLayout::without(std::span<const Rank> lost) const {
   std::vector<Rank> gone(lost.begin(), lost.end());
   std::sort(gone.begin(), gone.end());
   JobLayout rest = *this;
-  // Sections that become empty stay, so that their indices keep their meaning.
+  // Empty sections remain, so that section indices stay valid.
   for (Section& section : rest.sections) {
     std::erase_if(section.ranks, [&](Rank rank) { return std::binary_search(gone.begin(), gone.end(), rank); });
   }
@@ -31,7 +31,7 @@ std::vector<Delivery> plan_for_source(const JobLayout& from, const JobLayout& to
 }
 
 ElementCount runs_of(const Box& box, const PlacedBox& held, const PlacedBox& wanted) {
-  // Grows the run by any dim whose neighbours lie one run apart on both sides, whatever the order of the dims in
+  // Extends the run by any dim whose neighbours lie one run apart on both sides, whatever the order of the dims in
   // memory.
   ElementCount run = 1;
   std::uint32_t joined = 0;

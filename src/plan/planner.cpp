@@ -61,12 +61,13 @@ void check_topology(const Topology& topology, int source_ranks, int target_ranks
   }
 }
 
-// The names may differ where one is an alias of the other.
+// The names may differ if one is an alias of the other.
 bool alike(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
 }
 
-// Enters the place of a key. Errors: throws when the key's section has it already, or another one with another spec.
+// Adds the place of a key. Errors: throws if the key's section already has the key, or another section has it with
+// another spec.
 void enter_key(KeyTable& keys, std::uint32_t section, TensorId tensor, std::string_view side) {
   const std::uint32_t first = keys.add(section, tensor);
   const std::uint32_t before = keys.place_before_last(first);
@@ -114,7 +115,7 @@ Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where)
   for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
     enter_key(from_keys, section, tensor, "source");
   });
-  // A key that is held under the same name is known by its place there; only the others need a table of their own.
+  // A key that is held under the same name is identified by its place there; only the other keys need a table.
   const NameClasses no_names;
   KeyTable others(to, no_names);
   std::vector<std::uint32_t> wanted_in(from_keys.size(), KeyTable::none);  // by first place: last section of `to`

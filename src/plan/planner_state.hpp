@@ -16,18 +16,18 @@
 
 namespace shardwire {
 
-/// What the files of this folder share of a Planner.
+/// The state of a Planner, shared by the files of this folder.
 struct SHARDWIRE_LOCAL Planner::State {
   State(JobLayout from_side, JobLayout to_side, Topology where);
 
-  /// Tensors that are held alike: same shape, same layouts of the same ranks.
+  /// Tensors with the same shape and the same source layouts of the same ranks.
   struct SourceClass {
     std::uint32_t shape = 0;                                       ///< number
     std::vector<std::pair<std::uint32_t, std::uint32_t>> layouts;  ///< section, number of the layout; by section
     auto operator<=>(const SourceClass&) const = default;
   };
-  /// Tensors that are held alike and wanted alike by the ranks of one section. Everything is worked out once per class;
-  /// single tensors come in only when somebody wants a list of pieces.
+  /// Tensors with the same source layouts and the same target layout in one section. Everything is computed once per
+  /// class; single tensors matter only for lists of pieces.
   struct Class {
     const SourceClass* held = nullptr;
     std::uint32_t held_class = 0;
@@ -38,11 +38,11 @@ struct SHARDWIRE_LOCAL Planner::State {
     std::unique_ptr<ReplicaReaders> readers;
     bool replicated = false;  ///< a share with several holders was seen
   };
-  static constexpr std::uint32_t by_value = ~0U;  ///< class of a tensor that is no piece
+  static constexpr std::uint32_t by_value = ~0U;  ///< class of a tensor that is not a piece
 
-  /// First place of what the target side calls `key`; none. `near`: as for KeyTable::find.
+  /// First place of the key that the target side calls `key`; none. `near`: as for KeyTable::find.
   [[nodiscard]] std::uint32_t find_held(const TensorKey& key, std::uint32_t near) const;
-  /// Class of each tensor of a section of the `to` side, filled when first asked for.
+  /// Class of each tensor of a section of the `to` side, computed on first use.
   const std::vector<std::uint32_t>& classes_of(std::uint32_t section);
   /// Classes of a section, each once, by first tensor. Requires: classes_of(section) was called.
   [[nodiscard]] const std::vector<std::uint32_t>& distinct_classes_of(std::uint32_t section) const {
@@ -53,14 +53,15 @@ struct SHARDWIRE_LOCAL Planner::State {
   }
   /// One search for each section that holds tensors of a class.
   std::vector<LayoutSearch>& sources_of(std::uint32_t id);
-  /// What `target` needs of the tensors of a class.
+  /// The shares that `target` needs of the tensors of a class.
   void share_out(std::uint32_t id, Rank target, Shares& out);
   using OnShares = support::FunctionRef<bool(const Shares&)>;
-  /// The same in parts of bounded size, until `on_shares` returns false. Where the target's own process (which is not lost)
-  /// holds all that it wants, that is the only holder named: with thousands of replicas, listing them is all the work.
+  /// The same in parts of bounded size, until `on_shares` returns false. If the target's own process (which is not
+  /// lost) holds everything wanted, it is the only listed holder: with thousands of replicas, listing them would
+  /// dominate the cost.
   void share_out(std::uint32_t id, Rank target, std::span<const Rank> lost, OnShares on_shares);
-  /// The `to` section of `target`, its classes known; none where it wants nothing.
-  /// Errors: throws Error{invalid_argument} for a rank that the `to` side has not.
+  /// The `to` section of `target`, its classes computed; none if it wants nothing.
+  /// Errors: throws Error{invalid_argument} for a rank that the `to` side does not have.
   std::optional<std::uint32_t> section_of_target(Rank target);
   JobTotals tally(std::span<const Rank> targets, std::span<const Rank> lost, const OnTarget& on_target);
   [[nodiscard]] std::vector<Rank> targets() const;
@@ -68,7 +69,7 @@ struct SHARDWIRE_LOCAL Planner::State {
   SourceChoice choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost);
   [[nodiscard]] const Extents& shape_of(std::uint32_t id) const { return layouts.shape(classes[id].held->shape); }
 
-  /// Source rank in whose process a target rank runs; -1 none.
+  /// Source rank in the process of a target rank; -1 none.
   [[nodiscard]] std::int32_t colocated(Rank target) const;
   [[nodiscard]] std::int32_t from_section_of(Rank rank) const {
     return from_section[static_cast<std::size_t>(to_int(rank))];
@@ -76,7 +77,7 @@ struct SHARDWIRE_LOCAL Planner::State {
   [[nodiscard]] std::int32_t to_section_of(Rank rank) const {
     return to_section[static_cast<std::size_t>(to_int(rank))];
   }
-  /// Place of a tensor of the `to` side in a section of the `from` side. Requires: that section has it.
+  /// Index of a tensor of the `to` side in a section of the `from` side. Requires: that section has it.
   [[nodiscard]] TensorId held_tensor(std::uint32_t to_section_number, TensorId tensor,
                                      std::uint32_t from_section_number) const;
 
@@ -90,7 +91,7 @@ struct SHARDWIRE_LOCAL Planner::State {
   KeyTable from_keys;
   std::vector<std::vector<std::uint32_t>> held_of;  ///< by `to` section and tensor: first place in from_keys, or none
   std::map<SourceClass, std::uint32_t> source_classes;
-  std::vector<std::vector<LayoutSearch>> searches;  ///< by source class, made when first asked for
+  std::vector<std::vector<LayoutSearch>> searches;  ///< by source class, made on first use
   std::vector<Class> classes;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t>
       class_ids;  ///< source class, section, layout
@@ -105,13 +106,13 @@ struct SHARDWIRE_LOCAL Planner::State {
   Shares scratch_;
 };
 
-/// Order of posting of items that are read from these sources: round robin over the sources, so that all links work from the
-/// start, and each target begins at another one of its sources. Local items come last: they need no link, and copying them
-/// keeps the processor busy while remote bytes are on their way.
+/// Posting order of items that are read from these sources: round robin over the sources, so that all links work from
+/// the start; each target starts at a different source. Local items come last: they need no link, and copying them
+/// keeps the processor busy while remote bytes are under way.
 std::vector<std::uint32_t> posting_order(std::span<const Rank> of_items, Rank target, std::int32_t own);
-/// Gaps of the plan, and what the `lost` ranks (ascending) alone hold.
+/// Gaps of the plan, plus the regions that only the `lost` ranks (ascending) hold.
 std::vector<Gap> gaps_without(const Plan& plan, std::span<const Rank> lost);
-/// A list of ranks in ascending order, each once.
+/// The ranks in ascending order, without duplicates.
 std::vector<Rank> sorted(std::span<const Rank> ranks);
 
 }  // namespace shardwire

@@ -48,8 +48,8 @@ std::vector<Flow> usable(int sources, int targets, std::span<const Flow> holding
   return flows;
 }
 
-// Bytes become weights; where they fit, a little is added to pairs of equal rank: less in all than one byte counts, so
-// that it decides between best answers only.
+// Converts bytes to weights. If it fits, pairs of equal rank get a small bonus, in total less than one byte's weight,
+// so that it only decides between optimal assignments.
 BipartiteGraph graph_of(int sources, int targets, const std::vector<Flow>& flows) {
   ByteCount largest = 0;
   for (const Flow& flow : flows) largest = std::max(largest, flow.bytes);
@@ -89,7 +89,7 @@ std::vector<std::int32_t> best_assignment(int sources, int targets, std::span<co
     labels.push_back(source == unassigned ? -1 : static_cast<std::int32_t>(source));
     if (source != unassigned) used[source] = true;
   }
-  // An unused source and a target without one share nothing, else the assignment was not the best.
+  // An unused source and an unassigned target share nothing, else the assignment would not be optimal.
   std::size_t next = 0;
   for (std::int32_t& label : labels) {
     if (label >= 0) continue;

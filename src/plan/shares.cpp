@@ -7,7 +7,7 @@
 namespace shardwire {
 namespace {
 
-// Boxes that are split together, where they need not be more; and shares and holders that are shown together.
+// Maximum boxes to split together, if a split is possible; also the number of shares and holders per part.
 constexpr std::size_t boxes_at_once = 4096;
 constexpr std::size_t shares_at_once = 4096;
 constexpr std::size_t holders_at_once = 1u << 16;
@@ -66,8 +66,8 @@ void ShareSplitter::split_in_parts(std::span<LayoutSearch> sources, std::int32_t
   if (!out.shares.empty() || !out.gaps.empty()) on_part();
 }
 
-// Splits `wanted` into regions with no more boxes than are split together, and calls visit(region) with what is found in each,
-// until it returns false. Returns false then, and where there is no border to split at.
+// Splits `wanted` into regions with at most that many boxes, and calls visit(region) with the boxes found in each,
+// until it returns false. Returns false in that case, and if no border to split at exists.
 template <typename Visit>
 bool ShareSplitter::each_region(const Box& wanted, Visit visit) {
   std::vector<Box> open{wanted};
@@ -80,7 +80,7 @@ bool ShareSplitter::each_region(const Box& wanted, Visit visit) {
   return true;
 }
 
-// Whether no two of the boxes found share an element of `region`. Only then do shares not depend on how it was split.
+// Whether no two of the boxes found share an element of `region`. Only then are the shares independent of the split.
 bool ShareSplitter::is_disjoint(const Box& region) {
   group_replicas(region);
   return groups_.size() < 2 || !find_overlap(clips_);
@@ -93,7 +93,7 @@ void ShareSplitter::search(const Box& region, std::size_t max_boxes) {
   }
 }
 
-// A place near the middle of a dim where no box held reaches from one side to the other.
+// A coordinate near the middle of a dim that no held box crosses.
 std::optional<Extent> ShareSplitter::border(const Box& region, std::size_t dim) {
   constexpr int tries = 8;
   Extent at = region.lower(dim) + region.size[dim] / 2;
@@ -162,7 +162,7 @@ void ShareSplitter::group_replicas(const Box& wanted) {
   for (const Group& group : groups_) clips_.push_back(group.clip);
 }
 
-// Disjoint clips are the shares; their volumes tell whether anything is missing.
+// Disjoint clips are the shares; their volumes show whether anything is missing.
 void ShareSplitter::take_whole(const Box& wanted) {
   ElementCount held = 0;
   for (std::uint32_t i = 0; i < groups_.size(); ++i) {
@@ -175,7 +175,7 @@ void ShareSplitter::take_whole(const Box& wanted) {
   out_->gaps.insert(out_->gaps.end(), left_.begin(), left_.end());
 }
 
-// Takes the clips one after another out of what is left of `wanted`: own boxes first, then the large ones, which leaves
+// Removes the clips one after another from the rest of `wanted`: own boxes first, then large ones, which results in
 // fewer and longer pieces.
 void ShareSplitter::carve(const Box& wanted) {
   std::vector<std::uint32_t> by_size(groups_.size());
@@ -191,8 +191,8 @@ void ShareSplitter::carve(const Box& wanted) {
   const OverlapIndex tree(clips_);
   std::vector<std::uint32_t> around;
   for (const Box& part : parts) {
-    // A part may lie inside further boxes, those of replicas that cut the tensor otherwise: each is one more rank to
-    // turn to when a holder is lost.
+    // A part may lie inside further boxes, those of replicas with another split of the tensor: each is an additional
+    // source if a holder is lost.
     tree.find(part, around);
     std::erase_if(around, [&](std::uint32_t i) { return !contains(clips_[i], part); });
     add(part, around);
@@ -200,7 +200,7 @@ void ShareSplitter::carve(const Box& wanted) {
   out_->gaps.insert(out_->gaps.end(), left_.begin(), left_.end());
 }
 
-// Moves what `clip` shares with the boxes left out of them.
+// Removes the common part of `clip` and the remaining boxes from them.
 template <typename OnPart>
 void ShareSplitter::take(const Box& clip, OnPart on_part) {
   still_.clear();

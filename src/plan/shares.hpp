@@ -14,7 +14,7 @@ struct Holder {
   std::uint32_t held = 0;  ///< index into Shares::held
 };
 
-/// A part of a wanted box and who holds it whole.
+/// A part of a wanted box, and its holders, each of which holds all of it.
 struct Share {
   Box box;
   std::uint32_t wanted = 0;        ///< index of the wanted box
@@ -23,18 +23,18 @@ struct Share {
   bool one_box = false;  ///< all holders have the same box around it
 };
 
-/// What one rank needs of the tensors of one class: by wanted box, then by offset.
+/// The needs of one rank in the tensors of one class: by wanted box, then by offset.
 struct Shares {
   std::vector<PlacedBox> wanted;
   std::vector<Share> shares;
   std::vector<Holder> holders;
-  std::vector<PlacedBox> held;  ///< those of several holders once where they lie at the same place there
+  std::vector<PlacedBox> held;  ///< a box of several holders is stored once if it has the same local position
   std::vector<Box> gaps;
 
   [[nodiscard]] std::span<const Holder> holders_of(const Share& share) const {
     return std::span(holders).subspan(share.first_holder, share.holders);
   }
-  /// All but `wanted`.
+  /// Clears everything except `wanted`.
   void clear_found();
   void clear();
 };
@@ -42,12 +42,12 @@ struct Shares {
 /// Splits wanted boxes along the boxes held. Keeps its scratch memory from call to call.
 class ShareSplitter {
  public:
-  /// Fills `out`, whose `wanted` (disjoint boxes) is given. What `self` holds is cut out first and whole, so that a rank
-  /// never fetches what it has; -1: nothing is held beside the target.
+  /// Fills `out`, whose `wanted` (disjoint boxes) is given. Boxes of `self` are taken first and whole, so that a rank
+  /// never fetches its own data; -1: the target's process holds nothing.
   void split(std::span<LayoutSearch> sources, std::int32_t self, Shares& out);
-  /// The same in parts: calls `on_part` each time that there are some thousand shares, until it returns false, and forgets
-  /// them. So memory does not grow with the number of shares, as long as somewhere between so many boxes there is a border
-  /// that none crosses. A gap that lies across such a border is shown as several.
+  /// The same in parts: calls `on_part` after every few thousand shares, until it returns false, and discards them.
+  /// Memory thus does not grow with the number of shares, provided that among so many boxes there is a border that none
+  /// crosses. A gap across such a border is reported as several gaps.
   void split_in_parts(std::span<LayoutSearch> sources, std::int32_t self, Shares& out,
                       support::FunctionRef<bool()> on_part);
 

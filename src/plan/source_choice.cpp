@@ -6,18 +6,18 @@
 namespace shardwire {
 namespace {
 
-// A share is not split into parts smaller than this: a message more costs more than the balance gains.
+// A share is not split into parts smaller than this: another message would cost more than the balance gains.
 constexpr ElementCount min_part = 1 << 12;
-// Lines that are remembered of a class of tensors.
+// Maximum number of cached lines per class of tensors.
 constexpr std::size_t max_lines = 1 << 16;
 
-std::uint64_t mix(std::uint64_t value) {  // finaliser of splitmix64: neighbours end up far apart
+std::uint64_t mix(std::uint64_t value) {  // finaliser of splitmix64: scatters neighbouring values
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U;
   value = (value ^ (value >> 27)) * 0x94D049BB133111EBU;
   return value ^ (value >> 31);
 }
 
-// Where on the list of sources a line starts, so that boxes of one class do not all begin with their first holder.
+// The start of a line in the list of sources, so that boxes of one class do not all start with their first holder.
 std::uint64_t turn_of(const Box& box) {
   std::uint64_t turn = 0;
   for (std::size_t dim = 0; dim < box.dims(); ++dim) {
@@ -28,12 +28,12 @@ std::uint64_t turn_of(const Box& box) {
 
 __extension__ using Wide = __int128;
 
-// floor(a * b / c) without leaving 64 bits in between.
+// floor(a * b / c) without intermediate overflow of 64 bits.
 ElementCount scale(ElementCount a, ElementCount b, ElementCount c) {
   return static_cast<ElementCount>(static_cast<Wide>(a) * b / c);
 }
 
-// Number of an element of a box, counted row by row.
+// Row-major index of an element of a box.
 ElementCount position_in(const Box& box, const Extents& element) {
   ElementCount position = 0;
   for (std::size_t dim = 0; dim < box.dims(); ++dim) {
@@ -114,7 +114,7 @@ ReplicaReaders::Line ReplicaReaders::make_line(const Box& held, const std::vecto
                                                const std::vector<Rank>& candidates) {
   std::vector<Line::Reader> readers;
   wanted_.find(held, [&](const PlacedBox& wanted, Rank rank) {
-    // Who holds the box itself reads nothing of it from others.
+    // A holder of the box itself reads nothing of it from others.
     const std::int32_t own = where_.colocated(rank);
     if (own >= 0 && std::binary_search(holders.begin(), holders.end(), Rank{own})) return true;
     if (where_.hosts_known() && candidates_of(holders, rank) != candidates) return true;
@@ -186,13 +186,13 @@ void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vecto
     own_begin = line->find(position_in(unit, share.box.offset), target_);
   }
   if (!own_begin) {
-    // Replicas that cut the tensor differently: nothing better is known than to take turns.
+    // Replicas with different splits of the tensor: the best known choice is to take turns.
     const auto place = mix(static_cast<std::uint64_t>(to_int(target_)) + 1) % candidates.size();
     out.push_back(part_of(share.box, holders, source_at(static_cast<ElementCount>(place)), number));
     return;
   }
 
-  // The share lies on the line from `begin` on; it is split, between rows of its first dim that has several, where a
+  // The share covers the line from `begin` on; it is split, between rows of its first dim that has several, where a
   // source's part of the line ends.
   const ElementCount volume = share.box.volume();
   std::size_t dim = 0;
@@ -201,23 +201,23 @@ void SourceChoice::spread(const Shares& shares, std::uint32_t number, std::vecto
   const ElementCount row = volume / rows;
   Extent done = 0;
   const ElementCount begin = *own_begin;
-  const auto take_rows = [&](Extent past) {
+  const auto take_rows = [&](Extent end) {
     Box part = share.box;
     if (rows > 1) {
       part.offset[dim] += done;
-      part.size[dim] = past - done;
+      part.size[dim] = end - done;
     }
-    const ElementCount middle = begin + row * done + row * (past - done) / 2;
+    const ElementCount middle = begin + row * done + row * (end - done) / 2;
     out.push_back(part_of(part, holders, source_at(scale(middle, count, line->total())), number));
-    done = past;
+    done = end;
   };
   if (volume >= 2 * min_part) {
     for (ElementCount place = scale(begin, count, line->total()) + 1; place < count; ++place) {
       const ElementCount border = scale(line->total(), place, count) - begin;
       if (border >= volume) break;
-      const Extent cut = (border + row / 2) / row;
-      if ((cut - done) * row < min_part || (rows - cut) * row < min_part) continue;
-      take_rows(cut);
+      const Extent split_at = (border + row / 2) / row;
+      if ((split_at - done) * row < min_part || (rows - split_at) * row < min_part) continue;
+      take_rows(split_at);
     }
   }
   take_rows(rows);

@@ -21,7 +21,7 @@ struct SourcedBox {
   std::uint32_t share = 0;
 };
 
-/// Where ranks run, with defaults filled in. Ownership: borrows.
+/// The location of ranks, with defaults filled in. Ownership: borrows.
 struct Surroundings {
   const Topology& topology;
   int source_ranks = 0;
@@ -32,31 +32,31 @@ struct Surroundings {
   [[nodiscard]] bool same_host(Rank source, Rank target) const;
 };
 
-/// Who reads boxes that several ranks hold, for the ranks of one target section and one class of tensors: the answer is
-/// the same for everybody who asks, so that readers spread over replicas without a word between them.
+/// The readers of boxes that several ranks hold, among the ranks of one target section and for one class of tensors.
+/// Every caller computes the same result, so readers spread over replicas without communication.
 class ReplicaReaders {
  public:
   ReplicaReaders(LayoutSearch wanted, Surroundings where) : wanted_(std::move(wanted)), where_(where) {}
 
-  /// All readers of one held box that choose among the same sources, on a line by offset and rank; the line is cut into
-  /// as many equal parts as there are sources.
+  /// All readers of one held box that choose among the same sources, on a line by offset and rank; the line is divided
+  /// into as many equal parts as there are sources.
   class Line {
    public:
-    /// What a reader reads of the held box: so many elements from one on, counted row by row.
+    /// A reader's part of the held box: a number of consecutive elements in row-major order.
     struct Reader {
       ElementCount position = 0;
       std::int32_t rank = 0;
       ElementCount volume = 0;
       [[nodiscard]] auto place() const { return std::pair(position, rank); }
     };
-    /// `readers`: by place.
+    /// `readers`: by position.
     explicit Line(std::span<const Reader> readers);
-    /// Where on the line the part of the reader at this place begins; none for no reader.
+    /// Where on the line the part of the reader at this position begins; none for no reader.
     [[nodiscard]] std::optional<ElementCount> find(ElementCount position, Rank rank) const;
     [[nodiscard]] ElementCount total() const { return total_; }
 
    private:
-    struct Run {  // readers that follow one another evenly: millions of ranks are few runs
+    struct Run {  // evenly spaced consecutive readers: millions of ranks are few runs
       Reader first;
       ElementCount position_step = 0;
       std::int64_t rank_step = 0;
@@ -68,8 +68,8 @@ class ReplicaReaders {
     std::vector<Run> runs_;
     ElementCount total_ = 0;
   };
-  /// `holders`: surviving holders of `held`; `candidates`: those of them that a reader would choose among. Good until the
-  /// next call.
+  /// `holders`: surviving holders of `held`; `candidates`: those of them that a reader would choose among. Valid until
+  /// the next call.
   const Line& line(const Box& held, const std::vector<Rank>& holders, const std::vector<Rank>& candidates);
   /// Those of `holders` that `target` chooses among: the ones on its host, else all.
   [[nodiscard]] std::vector<Rank> candidates_of(const std::vector<Rank>& holders, Rank target) const;
@@ -90,10 +90,10 @@ class SourceChoice {
   SourceChoice(ReplicaReaders& readers, Surroundings where, Rank target, std::span<const Rank> lost)
       : readers_(readers), where_(where), target_(target), lost_(lost) {}
 
-  /// Appends the parts of one share, in order of their offsets: one, or several when replicas serve a large share
-  /// together. None when every holder is lost.
+  /// Appends the parts of one share, in order of their offsets: one part, or several if replicas serve a large share
+  /// together. None if every holder is lost.
   void choose(const Shares& shares, std::uint32_t share, std::vector<SourcedBox>& out);
-  /// The same for all shares. Returns how many have no part.
+  /// The same for all shares. Returns the number of shares without a part.
   std::uint32_t choose_all(const Shares& shares, std::vector<SourcedBox>& out);
 
  private:

@@ -25,7 +25,7 @@ class SourceSums {
     if (sum == 0) touched_.push_back(source);
     sum = support::add(sum, bytes, overflowing);
   }
-  // Appends the sums by source and forgets them.
+  // Appends the sums by source and resets them.
   void flush(Rank target, std::vector<Flow>& out) {
     std::sort(touched_.begin(), touched_.end());
     for (const Rank source : touched_) {
@@ -133,7 +133,7 @@ JobTotals Planner::totals(std::span<const Rank> lost_ranks) {
     by_target.push_back(own);
     flows.insert(flows.end(), of_target.begin(), of_target.end());
   });
-  if (totals.gaps > 0) {  // rare: now list them one by one
+  if (totals.gaps > 0) {  // rare: list them one by one
     std::vector<Gap> all;
     for (const Rank target : targets) {
       std::vector<Gap> of_rank = gaps_without(plan(target), lost);
@@ -159,7 +159,7 @@ std::vector<Flow> Planner::holdings(std::span<const Rank> lost_ranks) {
     const std::optional<std::uint32_t> section = state.section_of_target(target);
     if (!section) continue;
     for (const std::uint32_t id : state.distinct_classes_of(*section)) {
-      // Not by shares: a rank may hold a part of one, which it would take from itself.
+      // Not by shares: a rank may hold a part of a share, which it would take from itself.
       for (const PlacedBox& wanted : state.wanted_boxes(id, target)) {
         const auto on_box = [&](const PlacedBox& held, Rank source) {
           if (std::binary_search(lost.begin(), lost.end(), source)) return true;

@@ -8,15 +8,15 @@
 namespace shardwire {
 namespace {
 
-// The list of a target rank is put in order as long as it has no more boxes, and no more items, than these.
+// The list of a target rank is sorted if it has at most this many boxes and items.
 constexpr std::size_t max_boxes_in_order = 1u << 16;
 constexpr std::size_t max_items_in_order = 1u << 20;
 
-// What the tensors of each class have in common.
+// Values common to the tensors of each class.
 template <typename T>
 using ByClass = std::unordered_map<std::uint32_t, std::vector<T>>;
 
-// Lets append(class, shares, list) list what is asked for, as long as it may be put in order. False: it is more.
+// Calls append(class, shares, list) while the list is short enough to be sorted. False: it is too long.
 template <typename T, typename State, typename Append>
 bool collect(State& state, Rank target, std::uint32_t section, ByClass<T>& lists, Append append) {
   std::size_t boxes = 0;
@@ -45,7 +45,7 @@ void each_item(State& state, std::uint32_t section, const ByClass<T>& lists, Vis
   }
 }
 
-// Calls visit(class, shares) for what `target` needs, in parts of bounded size.
+// Calls visit(class, shares) for the needs of `target`, in parts of bounded size.
 template <typename State, typename Visit>
 void each_shares(State& state, Rank target, std::uint32_t section, Visit visit) {
   for (const std::uint32_t id : state.distinct_classes_of(section)) {
@@ -70,7 +70,7 @@ PlannedTransfer transfer_of(const TensorSpec& spec, Rank source, Rank target, co
   return {spec, source, target, box, support::multiply(elements, ByteCount{item_size(spec.dtype)}, "bytes of a piece")};
 }
 
-// Nothing is listed, and false returned, where that is too much to be put in order.
+// Returns false and lists nothing if there is too much to be sorted.
 template <typename State>
 bool list_in_posting_order(State& state, Rank target, std::uint32_t section, const OnTransfer& on_transfer) {
   ByClass<Listed> lists;

@@ -13,16 +13,6 @@ namespace shardwire {
 
 namespace {
 
-constexpr unsigned max_logged_refusals = 16;  // of one connection
-// Strangers can open connections without proving anything; what they can hold is bounded.
-constexpr std::size_t max_accepted = 65536;
-// What a member needs to prove itself is some milliseconds.
-constexpr std::chrono::milliseconds unhurried(500);
-// Members of one host may all come at once.
-std::size_t max_unproven_per_address(int world_size) {
-  return std::max<std::size_t>(64, static_cast<std::size_t>(world_size));
-}
-
 std::string note_on_managed(std::size_t count) {
   if (count == 0) return {};
   return fmt::format("; {} in managed memory, which is moved as memory of its device", count);
@@ -40,8 +30,17 @@ std::string summary_of(const detail::PublicationState& publication) {
                      note_on_managed(managed));
 }
 
-// By way of which host memory that devices cannot reach is copied: part by part, and a few parts keep both sides busy.
+// Staging for copies between devices and pageable host memory: split into parts, a few of which keep both sides busy.
 constexpr ByteCount max_pinned_bytes = 8u << 20;
+
+// Descriptors, and fabrics that depend on them, travel over local sockets only.
+bool lives_on_local_sockets(const Fabrics& fabrics) {
+  bool lives = false;
+  for (std::size_t i = 0; i < fabrics.size(); ++i) {
+    lives = lives || fabrics[i].sockets().kind == transport::Sockets::Kind::local;
+  }
+  return lives;
+}
 
 unsigned copy_threads(const Core::Setup& setup) {
   if (setup.options.copy_threads != 0) return setup.options.copy_threads;
@@ -55,25 +54,32 @@ unsigned copy_threads(const Core::Setup& setup) {
 Core::Core(Loop& loop, Setup setup)
     : loop_(loop),
       setup_(std::move(setup)),
-      membership_(loop, *this, setup_.bootstrap, setup_.identity),
+      door_(loop, setup_.identity,
+            {setup_.bootstrap.rank, setup_.bootstrap.world_size, lives_on_local_sockets(*setup_.fabrics)},
+            {.request = [this](Connection& connection, const wire::Message& message) { serve(connection, message); },
+             .closed =
+                 [this](const Connection& connection, bool orderly) {
+                   publisher_->serving().reader_closed(connection.id());
+                   membership_.closed(connection, orderly);
+                 },
+             .log = [this](LogLevel level, const std::string& text) { log(level, text); }}),
+      membership_(loop, *this, door_, setup_.bootstrap, setup_.identity),
+      fabric_table_(table_of(*setup_.fabrics)),
       attached_(loop),
       links_(loop, *setup_.fabrics, membership_, setup_.identity,
              [this](std::function<void()> task) { defer(std::move(task)); }),
-      unproven_(max_unproven_per_address(setup_.bootstrap.world_size)),
       sweep_timer_(loop) {
   const auto poll_later = [this] { defer([this] { copies_->poll(); }); };
   copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), poll_later);
   copies_ = std::make_unique<memory::DeviceCopies>(*copier_, poll_later,
                                                    std::min(setup_.options.staging_bytes, max_pinned_bytes));
   publisher_ = std::make_unique<Publisher>(
-      *setup_.fabrics, *setup_.memory, attached_, *copies_,
-      Publisher::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
+      loop_, *setup_.fabrics, *setup_.memory, attached_, *copies_,
+      Serving::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
       setup_.identity.hello.host);
   std::vector<transport::Fabric*> driven;
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     transport::Fabric& fabric = (*setup_.fabrics)[i];
-    const transport::Transport& row = setup_.fabrics->row(i);
-    traits_.push_back({{std::string(fabric.name()), fabric.domain()}, row.reach, row.preference});
     fabric.on_message([this](transport::Incoming& incoming) { payload_arrived(incoming); });
     driven.push_back(&fabric);
   }
@@ -87,10 +93,10 @@ Core::Core(Loop& loop, Setup setup)
 
 Core::~Core() {
   for (const auto& restore : restores_) restore->stop_writing();
-  publisher_->stop_packing();  // when something has been sent, what waits for its slot would be the next to be copied
+  publisher_->serving().stop_packing();  // otherwise a completed send would start the next waiting packing
   copies_->stop();
   copier_.reset();  // ends the running slices
-  end_receives();   // from here on nothing writes into anybody's memory
+  end_receives();   // nothing writes into destination memory from here on
   for (const auto& restore : restores_) restore->abandon();
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     (*setup_.fabrics)[i].on_message([](transport::Incoming& incoming) { incoming.discard(); });
@@ -98,10 +104,10 @@ Core::~Core() {
   restores_.clear();
   restore_cache_.clear();
   publisher_.reset();
-  for (const auto& [id, connection] : accepted_) connection->drop();
 }
 
 void Core::end_receives() {
+  // Real time: no clock of a loop advances while this runs.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   const auto written = [](const auto& restore) { return restore->written(); };
   try {
@@ -128,7 +134,7 @@ void Core::log(LogLevel level, const std::string& text) {
   }
 }
 
-// What the caller's sink has thrown comes out of a wait(): of the restores that run, else of the next one.
+// An exception of the caller's sink comes out of wait(): of the running restores, else of the next one.
 void Core::report_log_failure() {
   if (!log_failure_ || restores_.empty()) return;
   const std::exception_ptr failure = std::exchange(log_failure_, nullptr);
@@ -139,157 +145,28 @@ void Core::leave() {
   log_warnings();
   links_.leave();
   membership_.leave();
-  for (const auto& [id, connection] : accepted_) connection->leave();
-  accepted_.clear();
+  door_.leave();
 }
 
 // --- serving ---
 
-std::uint16_t Core::listen(const SocketAddress& at) {
-  auto& listener = listeners_[at.host];
-  listener = std::make_unique<Listener>(loop_, at, [this](support::Descriptor socket) { accept(std::move(socket)); });
-  return listener->address().port;
-}
-
-// Descriptors travel over local sockets only, and so does what lives on one.
-std::string Core::listen_locally() {
-  const auto needs = [&](std::size_t i) {
-    return (*setup_.fabrics)[i].sockets().kind == transport::Sockets::Kind::local;
-  };
-  bool needed = false;
-  for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) needed = needed || needs(i);
-  if (!needed) return {};
-  const std::string name = fmt::format("shardwire-{:016x}", setup_.identity.hello.incarnation);
-  try {
-    local_listener_ =
-        std::make_unique<Listener>(loop_, name, [this](support::Descriptor socket) { accept(std::move(socket)); });
-  } catch (const Error& error) {
-    log(LogLevel::warning,
-        fmt::format("peers of this host cannot share memory with member {}: {}", setup_.bootstrap.rank, error.what()));
-    return {};
-  }
-  return name;
-}
-
-void Core::accept(support::Descriptor socket) {
-  Connection::Events events;
-  events.ready = [this](Connection& connection) { unproven_.remove(connection.id()); };
-  events.message = [this](Connection& connection, wire::Message& message) { serve(connection, message); };
-  events.closed = [this](Connection& connection, const Error& reason, bool orderly) {
-    const bool fault = reason.code() == ErrorCode::out_of_resources;
-    log(fault ? LogLevel::warning : LogLevel::debug,
-        fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
-    unproven_.remove(connection.id());
-    publisher_->reader_closed(connection.id());
-    accepted_.erase(connection.id());
-    refusals_.erase(connection.id());
-    membership_.closed(connection, orderly);
-  };
-  try {
-    make_room_for_connection();
-    const auto connection = Connection::accept(loop_, std::move(socket), setup_.identity, std::move(events));
-    if (accepted_.size() >= max_accepted) return connection->drop();
-    accepted_.emplace(connection->id(), connection);
-    if (const auto oldest = unproven_.add(connection->id(), connection->remote_host())) drop_unproven(*oldest);
-  } catch (const Error& error) {
-    log(LogLevel::warning, fmt::format("a connection could not be accepted: {}", error.what()));
-  }
-}
-
-// Only who takes his time gives way: members that come at the same time would cut off each other.
-void Core::make_room_for_connection() {
-  while (!support::descriptors_left(Connection::descriptors_per_peer)) {
-    const auto oldest = unproven_.oldest(Unproven::Clock::now() - unhurried);
-    if (!oldest) return;
-    unproven_.remove(*oldest);
-    drop_unproven(*oldest);
-  }
-}
-
-void Core::drop_unproven(Unproven::Id id) {
-  const auto dropped = accepted_.extract(id);
-  if (dropped.empty()) return;
-  log(LogLevel::debug, fmt::format("too many connections from {} have proven nothing; the oldest is closed",
-                                   dropped.mapped()->remote_host()));
-  dropped.mapped()->drop();
-}
-
-void Core::send_to(Rendezvous::ClientId client, const Bytes& encoded) {
-  if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->send_encoded(encoded);
-}
-
-void Core::notify(Rendezvous::ClientId client, const Bytes& encoded) {
-  if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->notify(encoded);
-}
-
-void Core::check_alive(Rendezvous::ClientId client, Connection::Verdict verdict) {
-  const auto found = accepted_.find(client);
-  if (found == accepted_.end()) return verdict(false);
-  found->second->check_alive(std::move(verdict));
-}
-
-void Core::dismiss(Rendezvous::ClientId client, const Error& why) {
-  const auto found = accepted_.find(client);
-  if (found == accepted_.end()) return;
-  const auto connection = found->second;  // which leaves the table meanwhile
-  connection->dismiss(why);
-}
-
-void Core::serve_later(Rendezvous::ClientId client, const std::function<void()>& task) {
-  const auto found = accepted_.find(client);
-  if (found == accepted_.end()) return;
-  const auto connection = found->second;
-  answer(*connection, 0, task);
-}
-
-void Core::log_refusal(const Connection& connection, const std::string& text) {
-  unsigned& count = refusals_[connection.id()];
-  if (count == max_logged_refusals) return;
-  ++count;
-  const bool last = count == max_logged_refusals;
-  log(LogLevel::warning, last ? text + " (what this connection is refused from here on is not logged)" : text);
-}
-
-template <typename Task>
-void Core::answer(Connection& connection, std::uint64_t request, Task task) {
-  try {
-    task();
-  } catch (const Error& error) {
-    log_refusal(connection, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
-    connection.send(failure_for(connection, request, error));
-  } catch (const std::exception& error) {  // no memory, no thread
-    log_refusal(connection, fmt::format("could not serve member {}: {}", connection.peer().rank, error.what()));
-    connection.send(wire::Failure{request, ErrorCode::out_of_resources, error.what()});
-  }
-}
-
 void Core::serve(Connection& connection, const wire::Message& message) {
-  std::uint64_t request = 0;
-  std::visit(
-      [&](const auto& value) {
-        if constexpr (requires { value.request; }) request = value.request;
-      },
-      message);
-  answer(connection, request, [&] {
-    if (const auto* one = std::get_if<wire::Attach>(&message)) {
-      attach(connection, *one);
-    } else if (Rendezvous::serves(message)) {
-      membership_.serve(connection, message);
-    } else {
-      publisher_->serve(connection, message);
-    }
-  });
+  if (const auto* one = std::get_if<wire::Attach>(&message)) {
+    attach(connection, *one);
+  } else if (Rendezvous::serves(message)) {
+    membership_.serve(connection, message);
+  } else {
+    publisher_->serving().serve(connection, message);
+  }
 }
 
-// Nothing is read any more once the answer has left: what follows on the socket is the fabric's.
+// Reads nothing after sending the answer: the following bytes on the socket belong to the fabric.
 void Core::attach(Connection& connection, const wire::Attach& attach) {
   const auto keep = connection.shared_from_this();
   const wire::Hello reader = connection.peer();
   attached_.check(reader, attach);
   connection.send(wire::Attached{});
-  attached_.add(reader, attach, connection.release());
-  accepted_.erase(connection.id());
-  refusals_.erase(connection.id());
+  attached_.add(reader, attach, door_.release(connection));
 }
 
 void Core::payload_arrived(transport::Incoming& incoming) {
@@ -313,7 +190,7 @@ void Core::withdraw(const std::shared_ptr<detail::PublicationState>& publication
   announce(*publication, false);
   log(LogLevel::info,
       fmt::format("member {} withdrew '{}', step {}", setup_.bootstrap.rank, publication->name, publication->step));
-  publisher_->retire(publication, loop_, timeout, std::move(done));
+  publisher_->retire(publication, timeout, std::move(done));
   log_warnings();
 }
 
@@ -321,8 +198,8 @@ void Core::replace(const std::shared_ptr<detail::PublicationState>& old,
                    std::shared_ptr<detail::PublicationState> fresh, Duration timeout,
                    std::function<void(std::vector<int>)> done) {
   metadata_.manifests.emplace(fresh->described.manifest_digest, fresh->described.manifest);
-  publisher_->replace(old, fresh, loop_, timeout, std::move(done));
-  announce(*fresh, true);  // takes the record's place: readers see the one or the other
+  publisher_->replace(old, fresh, timeout, std::move(done));
+  announce(*fresh, true);  // replaces the record: readers see the old or the new one
 }
 
 void Core::announce(const detail::PublicationState& publication, bool live) {
@@ -345,7 +222,7 @@ void Core::start(std::unique_ptr<RunningRestore> restore) {
 }
 
 void Core::finished(RunningRestore& restore) {
-  // Not at once: the restore is still on the call stack.
+  // Deferred: the restore is still on the call stack.
   defer([this, &restore] {
     std::erase_if(restores_, [&](const auto& one) { return one.get() == &restore; });
     if (restores_.empty()) metadata_.trim(directory());
@@ -363,7 +240,7 @@ void Core::log_warnings() {
 }
 
 void Core::sweep() {
-  const auto now = LinkTable::Clock::now();
+  const auto now = loop_.now();
   const auto [gone, due] = links_.sweep(now);
   for (const LinkTable::Gone& one : gone) {
     if (one.publication.empty()) {

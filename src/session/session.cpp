@@ -2,69 +2,70 @@
 #include "shardwire/session.hpp"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <fstream>
-#include <future>
 #include <mutex>
 #include <system_error>
 #include <utility>
 
-#include "session/control/bootstrap.hpp"
-#include "session/control/stored_rendezvous.hpp"
+#include "catalog/memory_check.hpp"
+#include "catalog/tensor_places.hpp"
+#include "control/bootstrap.hpp"
+#include "control/stored_rendezvous.hpp"
+#include "exchange/aliasing.hpp"
+#include "exchange/exchange.hpp"
+#include "exchange/failure_notices.hpp"
+#include "move/tuning.hpp"
+#include "restore/path_survey.hpp"
+#include "restore/task.hpp"
+#include "runtime/await.hpp"
+#include "runtime/uv_loop.hpp"
 #include "session/core.hpp"
-#include "session/exchange/aliasing.hpp"
-#include "session/exchange/exchange.hpp"
-#include "session/exchange/news.hpp"
-#include "session/handle.hpp"
-#include "session/memory_check.hpp"
-#include "session/path_survey.hpp"
-#include "session/restore/run.hpp"
 #include "session/settings.hpp"
-#include "session/tensor_places.hpp"
+#include "support/boot_id.hpp"
 #include "support/environment.hpp"
 #include "support/fork.hpp"
+#include "support/handle.hpp"
 #include "wire/limits.hpp"
 
 namespace shardwire {
 
 namespace detail {
 
-/// Who does something that only one may at a time, until it goes. (The thread sanitizer of GCC 12 does not know std::timed_mutex.)
-class SHARDWIRE_LOCAL Turn {
+/// Scoped lock with a deadline. (The thread sanitizer of GCC 12 does not know std::timed_mutex.)
+class SHARDWIRE_LOCAL TimedLock {
  public:
-  struct Order {
+  struct State {
     std::mutex mutex{};
     std::condition_variable free{};
     bool taken = false;  // guarded by mutex
   };
 
-  Turn(Order& order, std::chrono::steady_clock::time_point until) : order_(order) {
-    std::unique_lock lock(order_.mutex);
-    mine_ = order_.free.wait_until(lock, until, [this] { return !order_.taken; });
-    if (mine_) order_.taken = true;
+  TimedLock(State& state, std::chrono::steady_clock::time_point until) : state_(state) {
+    std::unique_lock lock(state_.mutex);
+    mine_ = state_.free.wait_until(lock, until, [this] { return !state_.taken; });
+    if (mine_) state_.taken = true;
   }
-  ~Turn() {
+  ~TimedLock() {
     if (!mine_) return;
-    const std::lock_guard lock(order_.mutex);
-    order_.taken = false;
-    order_.free.notify_one();
+    const std::lock_guard lock(state_.mutex);
+    state_.taken = false;
+    state_.free.notify_one();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  /// False: others had it until then.
-  [[nodiscard]] bool has_come() const { return mine_; }
+  TimedLock(const TimedLock&) = delete;
+  TimedLock& operator=(const TimedLock&) = delete;
+  /// False: the deadline passed while another thread held the lock.
+  [[nodiscard]] bool owns() const { return mine_; }
 
  private:
-  Order& order_;
+  State& state_;
   bool mine_ = false;
 };
 
-/// What the public handles share. Owns the loop; everything on it is in the core.
+/// Shared state of the public handles. Owns the loop; objects that live on the loop are in the core.
 class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<SessionState> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -72,7 +73,7 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   SessionState(Bootstrap bootstrap, const SessionOptions& options);
   ~SessionState() { stop(Clock::now()); }
 
-  /// `until`: how long to wait for an exchange that is running.
+  /// `until`: deadline of the wait for a running exchange.
   void stop(Clock::time_point until);
   std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes, MemoryKind kind, int device);
   std::shared_ptr<RegistrationState> register_memory(const View& view);
@@ -81,14 +82,14 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
                            std::shared_ptr<PublicationState>& fresh);
   enum class Aliasing : std::uint8_t { refused, checked_before };
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing,
-                                        std::shared_ptr<GroupedHandover> grouped = nullptr);
+                                        std::shared_ptr<RoundsStep> rounds = nullptr);
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   std::vector<PeerPath> paths(const std::string& from, Duration timeout);
   void close(Duration timeout);
   [[nodiscard]] SessionUsage usage() const;
-  /// The loop, which calls under way keep when the session is closed meanwhile. Errors: throws Error{invalid_argument} when it
-  /// is closed, or another process's.
+  /// The loop; a call in progress keeps it if the session is closed meanwhile. Errors: throws Error{invalid_argument}
+  /// if the session is closed or belongs to another process.
   [[nodiscard]] std::shared_ptr<Loop> running() const;
 
   const Bootstrap bootstrap;
@@ -96,13 +97,15 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::shared_ptr<MemoryTable> memory;  // owners: this session and its core
 
  private:
+  class Exchanging;
+
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
   void list(const std::shared_ptr<PublicationState>& publication);
   void copy_and_wait(std::vector<memory::QueuedCopy> copies);
   std::shared_ptr<PublicationState> describe_publication(const Catalog& held, const PublishOptions& options);
   void refuse_aliasing(const Catalog& wanted);
   void abandon();
-  /// Null where running() throws.
+  /// Null if running() throws.
   [[nodiscard]] std::shared_ptr<Loop> open_loop() const;
 
   support::OwningProcess owner_;
@@ -113,11 +116,11 @@ class SHARDWIRE_LOCAL SessionState : public std::enable_shared_from_this<Session
   std::atomic<double> join_seconds_{0};  // until the first restore has taken it
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<PublicationState>> published_;  // guarded by mutex_
-  std::optional<Catalog> checked_;                          // the last that was found apart; guarded by mutex_
-  std::vector<std::uint64_t> checked_beside_;               // from publications of these generations; likewise
-  bool rounds_unasked_ = false;                             // nobody has named transports
-  Turn::Order exchanges_;
-  KeptGroup kept_group_;  // of who has the turn
+  std::optional<Catalog> checked_;                          // the last one found disjoint; guarded by mutex_
+  std::vector<std::uint64_t> checked_against_;              // from publications of these generations; likewise
+  bool rounds_unasked_ = false;                             // the transports were not named
+  TimedLock::State exchanges_;
+  KeptGroup kept_group_;  // of the exchange that holds the lock
 };
 
 }  // namespace detail
@@ -126,22 +129,10 @@ namespace {
 
 using detail::PublicationState;
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// Processes that give the same answer run under one kernel. What they can do with each other's memory is found out.
-std::string host_identity() {
-  return first_line("/proc/sys/kernel/random/boot_id");
-}
-
 constexpr std::chrono::seconds store_interval(1);
 constexpr std::size_t max_addresses = 16;  // of member 0: hosts of containers have one for each of these
 
-// Where member 0 listens, as far as the bootstrap says it.
+// Rendezvous addresses of member 0, as far as the bootstrap gives them.
 std::vector<SocketAddress> rendezvous_of(const Bootstrap& bootstrap) {
   if (!bootstrap.store) return {{resolve(bootstrap.address), bootstrap.port}};
   std::vector<std::string> hosts{"127.0.0.1"};
@@ -161,31 +152,29 @@ Bootstrap named(Bootstrap bootstrap) {
   return bootstrap;
 }
 
-/// A restore that has not begun: it ends with its session when its turn does not come.
+/// A restore that has not begun; it ends with its session if the loop never runs it.
 class PostedRestore {
  public:
-  PostedRestore(std::shared_ptr<detail::RestoreState> state, std::shared_ptr<GroupedHandover> grouped)
-      : state_(std::move(state)), grouped_(std::move(grouped)) {}
+  explicit PostedRestore(std::shared_ptr<detail::RestoreState> state) : state_(std::move(state)) {}
   ~PostedRestore() {
     if (!state_) return;
     state_->finish({}, {}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed")));
-    if (grouped_) grouped_->stop();
   }
   PostedRestore(const PostedRestore&) = delete;
   PostedRestore& operator=(const PostedRestore&) = delete;
   void begins() { state_.reset(); }
 
  private:
-  std::shared_ptr<detail::RestoreState> state_;  // owners: see RestoreRun, as the next
-  std::shared_ptr<GroupedHandover> grouped_;
+  std::shared_ptr<detail::RestoreState> state_;  // owners: see restore::RestoreTask
 };
 
-std::optional<Way> way_of_environment() {
-  const char* name = std::getenv("SHARDWIRE_WAY");
+std::optional<Method> method_of_environment() {
+  const char* name = std::getenv("SHARDWIRE_METHOD");
   if (name == nullptr || *name == '\0') return std::nullopt;
-  const auto way = way_from(name);
-  if (!way) throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_WAY='{}' is not the name of a way", name));
-  return way;
+  const auto method = method_from(name);
+  if (!method)
+    throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_METHOD='{}' is not the name of a method", name));
+  return method;
 }
 
 }  // namespace
@@ -201,7 +190,7 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a run id has at most {} characters, and no NUL among them", wire::max_name_bytes));
   }
-  Settings settings = settle(options, bootstrap.rank);
+  Settings settings = resolve_settings(options, bootstrap.rank);
   rounds_unasked_ = settings.transport == transport::automatic;
   force_kernel_of_environment();
   begin_with_kernels_of(settings.costs);
@@ -209,26 +198,22 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   const Duration timeout = settings.join_timeout;
   const auto left = [&] { return std::max<Duration>(timeout - (Clock::now() - began), std::chrono::milliseconds(1)); };
 
+  loop_ = std::make_shared<UvLoop>();
   Core::Setup setup;
   setup.bootstrap = bootstrap;
   setup.identity.job_key = bootstrap.job_key;
   wire::Hello& hello = setup.identity.hello;
-  hello.capabilities = {"packed",    "digest",  "strides",
-                        "straight",  "confirm", "unleased",
-                        "withdrawn", "ping",    std::string(wire::tree_digest_capability)};
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
-  hello.incarnation = wire::random_number();
-  hello.host = host_identity();
+  hello.incarnation = loop_->random_number();
+  hello.host =
+      support::boot_id();  // by the kernel's boot; the possible memory access between its processes is probed later
   hello.run_id = bootstrap.run_id;
 
-  loop_ = std::make_shared<Loop>();
   setup.options = std::move(settings);
-  const auto joined = std::make_shared<std::promise<void>>();  // owners: this call and the core's callback
-  auto outcome = joined->get_future();
   loop_->call([&] {
     std::vector<std::string> left_out;
-    fabrics = std::make_shared<Fabrics>(setup.options.transport, setup.options.costs.tcp().streams,
+    fabrics = std::make_shared<Fabrics>(setup.options.transport, setup.options.costs.tuning().tcp.streams,
                                         [&](const std::string& why) { left_out.push_back(why); });
     memory = std::make_shared<MemoryTable>(fabrics);
     setup.identity.hello.fabrics = fabrics->offers();
@@ -243,24 +228,20 @@ SessionState::SessionState(Bootstrap from, const SessionOptions& options) : boot
   try {
     std::optional<StoredRendezvous> stored;
     if (bootstrap.store) stored.emplace(bootstrap);
-    // Last: once the address is known, all the time that is left is for the connection.
+    // Last, so that the connection gets all the remaining time once the address is known.
     std::vector<SocketAddress> rendezvous =
         stored && bootstrap.rank != 0 ? stored->wait(left(), timeout) : rendezvous_of(bootstrap);
-    loop_->call([&] {
-      core_->membership().join(std::move(rendezvous), left(), [joined](const std::exception_ptr& error) {
-        if (error) {
-          joined->set_exception(error);
-        } else {
-          joined->set_value();
-        }
+    Awaited<void> joined = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
+      core_->membership().join(std::move(rendezvous), left(), [answer](const std::exception_ptr& error) {
+        error ? answer.fail(error) : answer.give();
       });
     });
-    // What was stored may be from a member 0 that is gone.
-    while (stored && bootstrap.rank != 0 && outcome.wait_for(store_interval) != std::future_status::ready) {
-      auto news = stored->news(std::min<Duration>(left(), store_interval));
-      if (news) loop_->call([&] { core_->membership().rendezvous_moved(std::move(*news)); });
+    // The stored address may be that of an earlier member 0.
+    while (stored && bootstrap.rank != 0 && !joined.ready_within(store_interval)) {
+      auto addresses = stored->new_addresses(std::min<Duration>(left(), store_interval));
+      if (addresses) loop_->call([&] { core_->membership().rendezvous_moved(std::move(*addresses)); });
     }
-    outcome.get();
+    joined.take();
     if (stored && bootstrap.rank == 0) {
       loop_->call([&] { rendezvous = core_->membership().rendezvous(); });
       stored->put(rendezvous, left());
@@ -281,13 +262,13 @@ void SessionState::stop(Clock::time_point until) {
   }
   if (!ended) return;
   ended->end([this] { core_.reset(); });
-  // One that is running ends, since it can ask nobody any more, but for what it waits for of the caller's. Then its group is
-  // given up with this.
-  const Turn no_exchange(exchanges_, until);
-  if (no_exchange.has_come()) kept_group_ = {};
+  // A running exchange fails, since it can reach no other member; only waits for the caller's events can delay it. In
+  // that case it gives up its group itself.
+  const TimedLock no_exchange(exchanges_, until);
+  if (no_exchange.owns()) kept_group_ = {};
 }
 
-// Threads, locks and the fabrics are the parent's: nothing of theirs can be ended here.
+// Threads, locks and fabrics belong to the parent process and cannot be ended here.
 void SessionState::abandon() {
   if (!loop_) return;
   static_cast<void>(core_.release());
@@ -298,7 +279,7 @@ void SessionState::abandon() {
 }
 
 std::shared_ptr<Loop> SessionState::open_loop() const {
-  if (!owner_.is_this()) return nullptr;  // a lock may be another thread's for ever
+  if (!owner_.is_this()) return nullptr;  // another thread of the parent may hold the lock forever
   const std::lock_guard lock(mutex_);
   return loop_;
 }
@@ -346,13 +327,11 @@ std::vector<int> SessionState::replace(const std::shared_ptr<PublicationState>& 
   const auto publication = describe_publication(update.held, options);
   check_update(*old, *publication);
   list(publication);
-  const auto readers = std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
-  loop->call([&] {
-    core_->replace(old, publication, update.timeout,
-                   [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
+  Awaited<std::vector<int>> readers = begin_on<std::vector<int>>(*loop, [&](const auto& answer) {
+    core_->replace(old, publication, update.timeout, [answer](std::vector<int> left) { answer.give(std::move(left)); });
   });
   fresh = publication;
-  auto left = readers->get_future().get();
+  auto left = readers.take();
   old->retired = true;
   return left;
 }
@@ -363,27 +342,26 @@ void SessionState::list(const std::shared_ptr<PublicationState>& publication) {
   published_.push_back(publication);
 }
 
-// On the caller's thread.
+// Runs on the caller's thread.
 void SessionState::copy_and_wait(std::vector<memory::QueuedCopy> copies) {
   const auto loop = running();
   if (loop->is_current()) {
     throw Error(ErrorCode::unsupported,
                 "device memory cannot be read or written from within a callback of the session");
   }
-  // owners: this call and the batch's completion
-  const auto outcome = std::make_shared<std::promise<std::exception_ptr>>();
-  loop->call([&] {
-    core_->copies().submit(on_devices(std::move(copies)),
-                           [outcome](const memory::CopyResult& result) { outcome->set_value(result.error); });
+  Awaited<void> copied = begin_on<void>(*loop, [&](const Answer<void>& answer) {
+    core_->copies().submit(on_devices(std::move(copies)), [answer](const memory::CopyResult& result) {
+      result.error ? answer.fail(result.error) : answer.give();
+    });
   });
   try {
-    if (const std::exception_ptr error = outcome->get_future().get()) std::rethrow_exception(error);
-  } catch (const std::future_error&) {
+    copied.take();
+  } catch (const LoopEnded&) {
     throw Error(ErrorCode::cancelled, "the session was closed while device memory was copied");
   }
 }
 
-// Not shown to anybody yet.
+// Not yet visible to peers.
 std::shared_ptr<PublicationState> SessionState::describe_publication(const Catalog& held,
                                                                      const PublishOptions& options) {
   if (options.name.empty() || options.name.size() > 256) {
@@ -410,18 +388,15 @@ std::shared_ptr<PublicationState> SessionState::describe_publication(const Catal
     const auto own = self.lock();
     const auto loop = state ? state->open_loop() : nullptr;
     if (!loop || !own) return {};
-    const auto readers =
-        std::make_shared<std::promise<std::vector<int>>>();  // owners: this call and the core's callback
     try {
-      loop->call([&] {
-        state->core_->withdraw(own, timeout, [readers](std::vector<int> left) { readers->set_value(std::move(left)); });
+      auto left = await<std::vector<int>>(*loop, [&](const auto& answer) {
+        state->core_->withdraw(own, timeout, [answer](std::vector<int> readers) { answer.give(std::move(readers)); });
       });
+      own->retired = true;
+      return left;
     } catch (const LoopEnded&) {
       return {};
     }
-    auto left = readers->get_future().get();
-    own->retired = true;
-    return left;
   };
   publication->replace = [session = weak_from_this(), self = std::weak_ptr<PublicationState>(publication)](
                              const PublicationState::Update& update, std::shared_ptr<PublicationState>& fresh) {
@@ -442,7 +417,7 @@ std::vector<std::shared_ptr<PublicationState>> SessionState::published() const {
   return result;
 }
 
-// What was found to be apart stays apart as long as neither the wanted catalog nor what is published changes.
+// Disjoint memory stays disjoint while neither the wanted catalog nor the publications change.
 void SessionState::refuse_aliasing(const Catalog& wanted) {
   const auto now = published();
   std::vector<std::uint64_t> generations;
@@ -451,27 +426,27 @@ void SessionState::refuse_aliasing(const Catalog& wanted) {
   }
   {
     const std::lock_guard lock(mutex_);
-    if (checked_ && checked_->same(wanted) && checked_beside_ == generations) return;
+    if (checked_ && checked_->same(wanted) && checked_against_ == generations) return;
   }
   check_aliasing(wanted, now);
   const std::lock_guard lock(mutex_);
   checked_ = wanted;
-  checked_beside_ = std::move(generations);
+  checked_against_ = std::move(generations);
 }
 
 std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing,
-                                                    std::shared_ptr<GroupedHandover> grouped) {
+                                                    std::shared_ptr<RoundsStep> rounds) {
   const auto loop = running();
-  const auto began = Clock::now();
+  const auto began = loop->now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
   TensorPlaces places = places_of(wanted);
   require_writable(wanted, places);
   static_cast<void>(done_events_of(options));
   if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
-  if (!options.way) options.way = way_of_environment();
+  if (!options.method) options.method = method_of_environment();
   auto state = std::make_shared<RestoreState>();
-  auto run =
-      std::make_shared<RestoreRun*>(nullptr);  // owners: the task that starts the run and cancel(); loop thread only
+  auto run = std::make_shared<restore::RestoreTask*>(
+      nullptr);  // owners: the task that starts the run and cancel(); loop thread only
   state->cancel = [session = weak_from_this(), run, weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     const auto open = owner ? owner->open_loop() : nullptr;
@@ -482,105 +457,114 @@ std::shared_ptr<RestoreState> SessionState::restore(const Catalog& wanted, Resto
         if (!still || still->done() || *run == nullptr) return;
         (*run)->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
       });
-    } catch (const LoopEnded&) {  // and the restore with it
+    } catch (const LoopEnded&) {  // the restore ends with it
     }
   };
   const double join_seconds = join_seconds_.exchange(0);
-  // Of an exchange nobody publishes a second time.
-  const auto withdrawal =
-      aliasing == Aliasing::refused ? RestoreRun::Withdrawal::plans_anew : RestoreRun::Withdrawal::ends;
-  const auto posted = std::make_shared<PostedRestore>(state, grouped);  // owners: this call and the task
+  // An exchange never publishes a replacement.
+  const auto withdrawal = aliasing == Aliasing::refused ? restore::RestoreTask::Withdrawal::restarts
+                                                        : restore::RestoreTask::Withdrawal::ends;
+  const auto posted = std::make_shared<PostedRestore>(state);  // owners: this call and the task
   loop->post([this, state, run, wanted, places = std::move(places), options = std::move(options), withdrawal, began,
-              join_seconds, grouped = std::move(grouped), posted] {
+              join_seconds, rounds = std::move(rounds), posted] {
     posted->begins();
-    auto made =
-        std::make_unique<RestoreRun>(*core_, state, wanted, places, options, withdrawal, began, join_seconds, grouped);
+    auto made = std::make_unique<restore::RestoreTask>(
+        core_->services(), state, restore::Request{wanted, places, options, rounds}, withdrawal, began, join_seconds);
     *run = made.get();
     core_->start(std::move(made));
   });
   return state;
 }
 
+/// This session, as one of its exchanges sees it.
+class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
+ public:
+  Exchanging(SessionState& session, std::uint64_t exchange) : session_(session), exchange_(exchange) {}
+
+  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) override {
+    return session_.gather(name, std::move(value), timeout);
+  }
+  TensorPlaces check_destination(const Catalog& wanted) override {
+    TensorPlaces places = places_of(wanted);
+    require_writable(wanted, places);
+    check_aliasing(wanted, session_.published());
+    memory::wait_until_ready(events_of(wanted, places));
+    return places;
+  }
+  void copy(std::vector<memory::QueuedCopy> copies) override { session_.copy_and_wait(std::move(copies)); }
+  Publication publish(const Catalog& held, const PublishOptions& options) override {
+    return Publication(session_.publish(held, options));
+  }
+  Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override {
+    return Restore(session_.restore(wanted, std::move(options), Aliasing::checked_before, std::move(rounds)));
+  }
+  void give_up() override {
+    if (const auto open = session_.open_loop()) {
+      open->post(
+          [&session = session_, exchange = exchange_] { give_up_exchange(session.core_->membership(), exchange); });
+    }
+  }
+  std::shared_ptr<Loop> loop() override { return session_.running(); }
+  RoundsHost& rounds() override { return *this; }
+
+ private:
+  shardwire::Clock& clock() override { return core().loop(); }
+  FabricDriver& driver() override { return core().driver(); }
+  memory::CopyQueue& copies() override { return core().copies(); }
+  [[nodiscard]] FailureNotices failure_notices() const override {
+    return failure_notices_of(core().membership(), exchange_);
+  }
+  void start(std::unique_ptr<RunningRestore> rounds) override { core().start(std::move(rounds)); }
+  void finished(RunningRestore& rounds) override { core().finished(rounds); }
+  [[nodiscard]] Core& core() const { return *session_.core_; }
+
+  SessionState& session_;
+  std::uint64_t exchange_;
+};
+
 ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
   const auto began = Clock::now();
-  const Turn one_at_a_time(exchanges_, began + options.deadline);
-  ExchangeCalls calls;
-  calls.member = bootstrap.rank;
-  // In the order in which they run, and of one that has no time left too: others count it.
-  calls.number = next_exchange_++;
-  if (!one_at_a_time.has_come()) {
+  const TimedLock one_at_a_time(exchanges_, began + options.deadline);
+  ExchangeSetup setup;
+  setup.member = bootstrap.rank;
+  // Numbered in running order, including an exchange whose time is up: other members count it too.
+  setup.number = next_exchange_++;
+  if (!one_at_a_time.owns()) {
     throw Error(ErrorCode::timed_out, "another exchange of this session was not over by the deadline of this one");
   }
-  calls.gather = [this](const std::string& name, Bytes value, Duration timeout) {
-    return gather(name, std::move(value), timeout);
-  };
-  calls.check_destination = [this](const Catalog& catalog) {
-    TensorPlaces places = places_of(catalog);
-    require_writable(catalog, places);
-    check_aliasing(catalog, published());
-    memory::wait_until_ready(events_of(catalog, places));
-    return places;
-  };
-  calls.copy = [this](std::vector<memory::QueuedCopy> copies) { copy_and_wait(std::move(copies)); };
-  calls.publish = [this](const Catalog& catalog, const PublishOptions& how) {
-    return Publication(publish(catalog, how));
-  };
-  calls.restore = [this](const Catalog& catalog, RestoreOptions how, std::shared_ptr<GroupedHandover> grouped) {
-    return Restore(restore(catalog, std::move(how), Aliasing::checked_before, std::move(grouped)));
-  };
-  calls.post = [this](std::function<void()> task) { running()->post(std::move(task)); };
-  calls.news = [this, number = calls.number] {
-    return running()->call([&] { return exchange_news(core_->membership(), number); });
-  };
-  calls.give_up = [this, number = calls.number] {
-    if (const auto open = open_loop()) {
-      open->post([this, number] { give_up_exchange(core_->membership(), bootstrap.rank, number); });
-    }
-  };
-  calls.way = options.way ? options.way : way_of_environment();
-  calls.rounds_unasked = rounds_unasked_;
-  calls.kept = &kept_group_;
+  setup.method = options.method ? options.method : method_of_environment();
+  setup.rounds_unasked = rounds_unasked_;
+  setup.kept = &kept_group_;
   ExchangeOptions left = options;
   left.deadline -= Clock::now() - began;
-  return shardwire::exchange(held, wanted, left, calls);
+  Exchanging host(*this, setup.number);
+  return shardwire::exchange(held, wanted, left, setup, host);
 }
 
 std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout) {
-  const auto result =
-      std::make_shared<std::promise<std::vector<Bytes>>>();  // owners: this call and the core's callback
-  running()->call([&] {
+  return await<std::vector<Bytes>>(*running(), [&](const auto& answer) {
     core_->membership().gather(name, value, timeout,
-                               [result](std::vector<Bytes> values, const std::exception_ptr& error) {
-                                 if (error) {
-                                   result->set_exception(error);
-                                 } else {
-                                   result->set_value(std::move(values));
-                                 }
+                               [answer](std::vector<Bytes> values, const std::exception_ptr& error) {
+                                 error ? answer.fail(error) : answer.give(std::move(values));
                                });
   });
-  return result->get_future().get();
 }
 
 std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {
-  const auto result = std::make_shared<std::promise<std::vector<PeerPath>>>();  // owners: as of gather()
-  running()->call([&] {
-    core_->start(std::make_unique<PathSurvey>(*core_, from, timeout,
-                                              [result](std::vector<PeerPath> paths, const std::exception_ptr& error) {
-                                                if (error) {
-                                                  result->set_exception(error);
-                                                } else {
-                                                  result->set_value(std::move(paths));
-                                                }
-                                              }));
+  return await<std::vector<PeerPath>>(*running(), [&](const auto& answer) {
+    core_->start(std::make_unique<restore::PathSurvey>(
+        core_->services(), from, timeout, [answer](std::vector<PeerPath> paths, const std::exception_ptr& error) {
+          error ? answer.fail(error) : answer.give(std::move(paths));
+        }));
   });
-  return result->get_future().get();
 }
 
 SessionUsage SessionState::usage() const {
   const auto registration = memory->registration();
   return running()->call([&] {
-    return SessionUsage{core_->publisher().staging_budget_bytes(), core_->publisher().staging_peak_bytes(),
-                        registration.bytes, registration.seconds, core_->copies().pinned_bytes()};
+    return SessionUsage{core_->publisher().serving().staging().budget_bytes(),
+                        core_->publisher().serving().staging().peak_bytes(), registration.bytes, registration.seconds,
+                        core_->copies().pinned_bytes()};
   });
 }
 
@@ -615,7 +599,7 @@ Session& Session::operator=(Session&& other) noexcept {
 Session Session::join(Bootstrap bootstrap, SessionOptions options) {
   try {
     return Session(std::make_shared<detail::SessionState>(std::move(bootstrap), options));
-  } catch (const std::system_error& error) {  // a thread that could not be started
+  } catch (const std::system_error& error) {  // a thread could not be started
     throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
   }
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "memory/kernel_choice.hpp"
+#include "move/tuning.hpp"
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
 #include "support/processor.hpp"
@@ -57,13 +58,6 @@ CostModel costs_of_environment() {
   return path ? load_costs(*path) : CostModel();
 }
 
-memory::DigestKind digest_of_environment() {
-  const std::string name = variable("SHARDWIRE_DIGEST").value_or("flat");
-  if (name == "flat") return memory::DigestKind::flat;
-  if (name == "tree") return memory::DigestKind::tree;
-  throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_DIGEST: '{}' is neither flat nor tree", name));
-}
-
 void force_kernel_of_environment() {
   try {
     memory::kernel_choice().force(variable("SHARDWIRE_COPY_KERNEL").value_or(""));
@@ -73,7 +67,7 @@ void force_kernel_of_environment() {
 }
 
 void begin_with_kernels_of(const CostModel& costs) {
-  const FastestKernels& kernels = costs.kernels();
+  const FastestKernels& kernels = costs.tuning().kernels;
   if (kernels.processor.empty() || kernels.processor != support::processor_model()) return;
   for (const FastestKernels::Entry& one : kernels.entries) {
     memory::kernel_choice().begin_with(one.run_bytes_class, one.kernel);
@@ -93,21 +87,20 @@ LogLevel log_level_of_environment() {
 LogSink standard_error_log(LogLevel least, int member) {
   return [least, member](LogLevel level, std::string_view text) {
     if (level < least) return;
-    // At once: lines of processes that share the stream stay whole.
+    // One write per line, so that lines of processes that share the stream stay whole.
     const std::string line =
         fmt::format("shardwire: member {}: {}: {}\n", member, level_names[static_cast<std::size_t>(level)], text);
     std::fwrite(line.data(), 1, line.size(), stderr);
   };
 }
 
-Settings settle(const SessionOptions& options, int member) {
+Settings resolve_settings(const SessionOptions& options, int member) {
   Settings settings{
       .transport = options.transport.empty() ? transport_of_environment() : options.transport,
       .staging_bytes = options.staging_bytes ? *options.staging_bytes : staging_of_environment(),
       .join_timeout = options.join_timeout ? *options.join_timeout : join_timeout_of_environment(),
       .copy_threads = options.copy_threads,
       .costs = options.costs ? *options.costs : costs_of_environment(),
-      .digest = digest_of_environment(),
       .progress = options.progress,
       .log = options.log ? options.log : standard_error_log(log_level_of_environment(), member),
   };

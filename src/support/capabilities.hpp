@@ -7,7 +7,7 @@
 
 namespace shardwire::support {
 
-/// Whether this process has it: CAP_IPC_LOCK, say (linux/capability.h). `root`: where /proc is looked for.
+/// Whether this process has the capability, such as CAP_IPC_LOCK (linux/capability.h). `root`: prefix of /proc.
 inline bool has_capability(unsigned number, const std::string& root = {}) {
   std::ifstream file(root + "/proc/self/status");
   for (std::string line; std::getline(file, line);) {

@@ -7,7 +7,7 @@
 
 namespace shardwire::support {
 
-/// Product or sum that must fit. Errors: throws Error{invalid_argument} naming `what`.
+/// Product or sum that must fit. Errors: throws Error{invalid_argument} that names `what`.
 template <std::integral T>
 T multiply(T a, T b, const char* what) {
   T result{};

@@ -14,7 +14,7 @@
 namespace shardwire::support {
 namespace {
 
-// Room for one more than allowed, so that who sends too many is told apart from a process that may not have so many.
+// Room for one more than allowed, to distinguish a sender of too many from a process that may not open so many.
 struct ControlBuffer {
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE((max_passed_descriptors + 1) * sizeof(int))> bytes{};
 };
@@ -23,7 +23,7 @@ struct ControlBuffer {
   throw Error(code, "descriptors over a local socket: " + why);
 }
 
-// All of them are owned before anything is judged.
+// Takes ownership of all descriptors before any check.
 bool take_descriptors(msghdr& message, std::vector<Descriptor>& descriptors) {
   bool nothing_else = true;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {

@@ -14,8 +14,7 @@
 namespace shardwire::support {
 namespace {
 
-// Whether the number `at` is free. Numbers are given out from the lowest, so then all above are free as well, unless
-// somebody has chosen one.
+// Whether the number `at` is free. The kernel assigns the lowest free number, so all above are normally free as well.
 bool is_free(int at) {
   const int any = ::open("/", O_PATH | O_CLOEXEC);
   if (any < 0) return false;
@@ -25,7 +24,7 @@ bool is_free(int at) {
   return got == at;
 }
 
-// A large number when it cannot be told.
+// A large number if it cannot be determined.
 long in_use() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   if (!folder) return 1L << 30;

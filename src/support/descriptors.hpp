@@ -6,7 +6,7 @@
 
 namespace shardwire::support {
 
-/// Owner of a file descriptor, or of none.
+/// Owns a file descriptor, or none.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -26,11 +26,11 @@ class Descriptor {
   int number_ = -1;
 };
 
-/// Whether this process may open `count` more file descriptors; it opens at most one meanwhile.
+/// Whether this process may open `count` more file descriptors; the check opens at most one.
 bool descriptors_left(int count);
-/// Makes sure that this process may open `count` more file descriptors; it opens at most one meanwhile. For use before
-/// libraries that end the process, or wait for ever, when they are refused one.
-/// Errors: throws Error{out_of_resources} saying that there are too few for `what`.
+/// Ensures that this process may open `count` more file descriptors; the check opens at most one. Call it before
+/// libraries that end the process or wait for ever if they are refused one.
+/// Errors: throws Error{out_of_resources} that reports too few for `what`.
 void require_descriptors(int count, std::string_view what);
 
 }  // namespace shardwire::support

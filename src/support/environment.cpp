@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",    "SHARDWIRE_STAGING_BYTES", "SHARDWIRE_JOB_KEY_FILE",
                                       "SHARDWIRE_RUN_ID",       "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",
-                                      "SHARDWIRE_WAY",          "SHARDWIRE_LOG",           "SHARDWIRE_CALIBRATION",
+                                      "SHARDWIRE_METHOD",       "SHARDWIRE_LOG",           "SHARDWIRE_CALIBRATION",
                                       "SHARDWIRE_JOIN_TIMEOUT", "SHARDWIRE_COPY_KERNEL",   "SHARDWIRE_TCP_STREAMS",
-                                      "SHARDWIRE_ALLOW_ATTACH", "SHARDWIRE_DIGEST"};
+                                      "SHARDWIRE_ALLOW_ATTACH"};
 
 }  // namespace
 
@@ -27,8 +27,8 @@ std::optional<std::string> variable(const char* name) {
 }
 
 std::string unknown_variables_warning() {
-  static std::atomic<bool> told = false;
-  if (told.exchange(true)) return {};
+  static std::atomic<bool> warned = false;
+  if (warned.exchange(true)) return {};
   std::string unknown;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);

@@ -7,17 +7,17 @@
 
 #include "shardwire/types.hpp"
 
-// The only place that knows which SHARDWIRE_* variables there are, for the library and the command.
+// The only list of SHARDWIRE_* variables, for the library and the command.
 namespace shardwire::support {
 
 /// Value of a variable that is set and not empty.
 std::optional<std::string> variable(const char* name);
 
-/// What to say about SHARDWIRE_* variables that mean nothing: most are misspelt. Empty when there are none, and from the
+/// A warning about unknown SHARDWIRE_* variables, most of which are misspelt. Empty if there are none, and from the
 /// second call in a process on.
 std::string unknown_variables_warning();
 
-/// "4096", "64K", "256M", "2G" (x 1024), in bytes. Empty for anything else, and for what does not fit 63 bits.
+/// "4096", "64K", "256M", "2G" (x 1024), in bytes. Empty for anything else, and for values that do not fit 63 bits.
 std::optional<ByteCount> parse_size(std::string_view text);
 
 }  // namespace shardwire::support

@@ -20,7 +20,7 @@ struct Registry {
 Registry& registry() {
   static Registry& instance = [&]() -> Registry& {
     auto& made = *new Registry;
-    // The lock is held across fork(), so that the child finds the list whole. It does no more than close().
+    // The lock is held across fork(), so that the child finds a consistent list. The child only calls close().
     ::pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                      [] {
                        for (const int descriptor : registry().descriptors) ::close(descriptor);

@@ -6,7 +6,7 @@
 
 namespace shardwire::support {
 
-/// The process that made an object. A child of fork() has a copy of the object, but none of the threads behind it.
+/// The process that created an object. A child of fork() has a copy of the object, but none of its threads.
 class OwningProcess {
  public:
   [[nodiscard]] bool is_this() const { return ::getpid() == id_; }
@@ -16,9 +16,9 @@ class OwningProcess {
   pid_t id_ = ::getpid();
 };
 
-/// A descriptor that a child of fork() closes at once: a connection must end with the process that it belongs to, whoever
-/// else has inherited it.
-/// Ownership: borrows the descriptor, which is closed in the parent after this is gone. Threads: any.
+/// A descriptor that a child of fork() closes at once: a connection must end with its process, even if other processes
+/// have inherited it.
+/// Ownership: borrows the descriptor, which is closed in the parent after this is destroyed. Threads: any.
 class ClosedOnFork {
  public:
   explicit ClosedOnFork(int descriptor);

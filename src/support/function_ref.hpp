@@ -10,7 +10,7 @@ namespace shardwire::support {
 template <typename Signature>
 class FunctionRef;
 
-/// Borrows a callable for the length of a call: what std::function is as a parameter, without its allocation.
+/// Borrows a callable for the length of a call: replaces std::function as a parameter type, without its allocation.
 template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:

@@ -9,7 +9,7 @@
 
 namespace shardwire::support {
 
-/// "3, 4, 9 and 12 more": numbers for a message, which has to stay readable when all of a large job are meant.
+/// "3, 4, 9 and 12 more": numbers for a message, readable even if it lists all ranks of a large job.
 template <typename Number>
 std::string list_of(std::span<const Number> numbers, std::size_t shown = 8) {
   if (numbers.size() <= shown) return fmt::format("{}", fmt::join(numbers, ", "));

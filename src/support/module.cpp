@@ -18,7 +18,7 @@ Function* find(void* library, const char* symbol) {
 }
 
 Module load(const std::string& path) {
-  // Kept: libraries of fabrics start threads, and install handlers, that do not survive an unloading.
+  // Never unloaded: libraries of fabrics start threads and install handlers that would not survive.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return {.why_not = ::dlerror()};
   const auto build = find<const char*()>(library, "shardwire_module_build");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the library and the programs that are installed: beside this code, wherever the installation has been moved to, then
-// where it was installed.
+// For the library and the installed programs: next to this code, even if the installation was moved, then the original
+// installation folder.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Host {
-  fs::path file;         ///< that this code is in: a shared library, or a program that it is linked into
+  fs::path file;         ///< contains this code: a shared library, or a program that links it
   const char* folder{};  ///< where such a file is installed
 };
 
@@ -38,7 +38,7 @@ std::vector<std::string> module_folders() {
   const fs::path real = fs::canonical(file, unreadable);
   if (unreadable) return {installed.string()};
   const fs::path moved = (real.parent_path() / installed.lexically_relative(folder)).lexically_normal();
-  // Everything in one folder is how builds have it, and bundles of libraries.
+  // Builds and library bundles have everything in one folder.
   std::vector<std::string> out{moved.string(), real.parent_path().string()};
   if (moved != installed) out.push_back(installed.string());
   return out;

@@ -15,7 +15,7 @@ std::string processor_model() {
     if (colon == std::string::npos) continue;
     std::string value = line.substr(colon + 2);
     if (line.starts_with("model name")) return value;
-    // Of 64-bit ARM, which tells no names.
+    // 64-bit ARM reports numbers, no names.
     if (line.starts_with("CPU implementer")) maker = value;
     if (line.starts_with("CPU part")) return fmt::format("ARM processor {}, part {}", maker, value);
   }

@@ -5,8 +5,8 @@
 
 namespace shardwire::support {
 
-/// Model of the processor as the system names it, or by the numbers of its maker and part where it has no name; empty where
-/// the system does not say.
+/// Model of the processor as the system names it, or the numbers of its maker and part if it has no name; empty if the
+/// system does not report it.
 std::string processor_model();
 
 }  // namespace shardwire::support

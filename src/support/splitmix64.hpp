@@ -5,7 +5,7 @@
 
 namespace shardwire::support {
 
-/// Of the generator splitmix64, on host and device.
+/// The mixing function of the generator splitmix64, on host and device.
 #if defined(__CUDACC__)
 __host__ __device__
 #endif

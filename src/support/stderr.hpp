@@ -9,7 +9,7 @@
 
 namespace shardwire::support {
 
-/// Writes to standard error. That it is closed or full is no error: there is nobody left to tell.
+/// Writes to standard error. Errors are ignored: a closed or full stderr leaves no place to report them.
 template <typename... T>
 void write_stderr(fmt::format_string<T...> format, T&&... values) {
   const std::string text = fmt::format(format, std::forward<T>(values)...);

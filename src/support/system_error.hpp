@@ -6,7 +6,7 @@
 
 namespace shardwire::support {
 
-/// What errno says of a system call that has failed.
+/// Throws for a failed system call, with the text of errno.
 [[noreturn]] inline void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }

@@ -28,10 +28,10 @@ Input::Input(const char* message, std::span<const std::byte> bytes) : field_(mes
 
 capnp::ReaderOptions Input::options() const {
   capnp::ReaderOptions options;
-  // Pointers may overlap, so that a small message can describe a large tree. Ours never do: twice the size covers one
+  // Pointers may overlap, so a small message can describe a large tree. Ours never overlap: twice the size covers one
   // pass.
   options.traversalLimitInWords = 2 * words_.size() + 64;
-  // A rule in a rule takes two steps, and so does a list in a list.
+  // A rule in a rule takes two levels, and so does a list in a list.
   options.nestingLimit = 2 * static_cast<int>(std::max<std::size_t>(max_rule_depth, max_value_depth)) + 16;
   return options;
 }

@@ -18,15 +18,15 @@
 namespace shardwire::wire {
 
 /// One untrusted message while it is being read. Holds its words, the budgets that bound the reader, and the name of
-/// the field in hand, so that whatever goes wrong, also inside Cap'n Proto, is reported against that field. Every
-/// getter of a pointer field is called once: the traversal limit allows for little more than one pass.
+/// the current field, so that every error, also one inside Cap'n Proto, is reported with that field. Every getter of a
+/// pointer field is called once: the traversal limit allows little more than one pass.
 class Input {
  public:
   /// Errors: throws Error{transport_failed} for a size that no message has.
   Input(const char* message, std::span<const std::byte> bytes);
 
-  /// Names the field that the next calls read. The call chain `in.at("A.b").name(a.getB(), ..)` sets the name before
-  /// the getter runs (C++17 sequences the object of a call before its arguments).
+  /// Sets the name of the field that the next calls read. The call chain `in.at("A.b").name(a.getB(), ..)` sets the
+  /// name before the getter runs (C++17 sequences the object of a call before its arguments).
   Input& at(const char* field);
   Input& at(const char* field, std::size_t index);
   [[noreturn]] void reject(const std::string& why) const;
@@ -41,12 +41,12 @@ class Input {
   [[nodiscard]] std::vector<Box> boxes(schema::Boxes::Reader boxes);
   void check_box(const Box& box) const;
 
-  /// Passes anything on: names the field before its getter runs.
+  /// Returns its argument: sets the field's name before its getter runs.
   template <typename Reader>
   [[nodiscard]] Reader pass(Reader reader) const {
     return reader;
   }
-  /// Passes a list of structs or pointers on when its length can be true: each element takes a word at least.
+  /// Returns a list of structs or pointers if its length is plausible: each element takes at least a word.
   template <typename List>
   [[nodiscard]] List list(List list, std::size_t max_count = max_boxes_per_message) const {
     check_count(list.size(), max_count, words_.size());
@@ -62,7 +62,7 @@ class Input {
   [[nodiscard]] kj::ArrayPtr<const capnp::word> words() const { return words_; }
   [[nodiscard]] capnp::ReaderOptions options() const;
 
-  /// Runs `read` and turns every failure into Error{transport_failed}.
+  /// Runs `read` and converts every failure to Error{transport_failed}.
   template <typename Read>
   auto guarded(Read&& read) const -> decltype(read()) {
     try {

@@ -20,7 +20,7 @@ inline capnp::Data::Reader data_of(std::span<const std::byte> bytes) {
 }
 void write_digest(schema::Digest::Builder out, const Digest& digest);
 
-/// box_at(i) names box i of `count`.
+/// box_at(i) returns box i of `count`.
 template <typename BoxAt>
 void write_boxes(schema::Boxes::Builder out, std::size_t count, BoxAt&& box_at) {
   auto dims = out.initDims(static_cast<unsigned>(count));
@@ -48,7 +48,7 @@ void fill(ListBuilder out, const Values& values) {
   for (const auto& value : values) out.set(next++, value);
 }
 
-/// Runs `write`; what Cap'n Proto refuses becomes Error{invalid_argument}, as does a result that no peer would accept.
+/// Runs `write`; an error of Cap'n Proto becomes Error{invalid_argument}, as does a result that no peer would accept.
 template <typename Write>
 Bytes guarded_encode(const char* what, Write&& write) {
   try {
@@ -86,7 +86,7 @@ Bytes encode_canonical(const char* what, Write&& write) {
   });
 }
 
-/// What the proof of the job key covers.
+/// The bytes that the proof of the job key covers.
 Bytes canonical_hello(const Hello& hello);
 
 }  // namespace shardwire::wire

@@ -16,7 +16,7 @@ void need_sodium() {
   if (status < 0) throw Error(ErrorCode::internal, "libsodium cannot be initialised");
 }
 
-// Keys the proof of jobs without a secret, which tells jobs apart from noise and nothing more.
+// Key of the proof in jobs without a secret; it only distinguishes members from stray connections.
 constexpr std::string_view public_key_label = "shardwire job without a key";
 constexpr std::string_view proof_label = "shardwire hello proof 1";
 
@@ -33,7 +33,7 @@ class Hmac {
   Hmac(const Hmac&) = delete;
   Hmac& operator=(const Hmac&) = delete;
 
-  /// Lengths go in first, so that bytes cannot wander from one field to the next.
+  /// Lengths come first, so that bytes cannot move from one field to the next.
   void add(std::span<const std::byte> field) {
     std::array<unsigned char, 8> length{};
     for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<unsigned char>(field.size() >> (8 * i));
@@ -77,20 +77,6 @@ Proof prove(std::span<const std::byte> key, bool initiator, const Hello& initiat
 
 bool same_digest(const Digest& a, const Digest& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-Nonce random_nonce() {
-  need_sodium();
-  Nonce nonce{};
-  randombytes_buf(nonce.data(), nonce.size());
-  return nonce;
-}
-
-std::uint64_t random_number() {
-  const Nonce nonce = random_nonce();
-  std::uint64_t value = 0;
-  std::memcpy(&value, nonce.data(), sizeof value);
-  return value;
 }
 
 std::string to_hex(const Digest& digest) {

@@ -102,10 +102,10 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
     in.at("Bound.regions", bound.regions.size());
     bound.regions.push_back(read_region(region, bound.addresses.size(), in));
   }
-  if (from.hasMarkRegion()) {
-    in.at("Bound.markRegion");
-    bound.word = Bound::Word{read_region(from.getMarkRegion(), bound.addresses.size(), in), from.getMarkOffsetBytes()};
-    if (bound.word->offset_bytes > bound.word->region.size_bytes) in.reject("ends before its mark");
+  if (from.hasWordRegion()) {
+    in.at("Bound.wordRegion");
+    bound.word = Bound::Word{read_region(from.getWordRegion(), bound.addresses.size(), in), from.getWordOffsetBytes()};
+    if (bound.word->offset_bytes > bound.word->region.size_bytes) in.reject("ends before its generation word");
   }
   const auto tensors = in.at("Bound.tensors").list(from.getTensors());
   bound.tensors.reserve(tensors.size());
@@ -127,7 +127,6 @@ Request read_parts(schema::PartsRequest::Reader from, Input& in) {
   Request request;
   request.request = from.getRequest();
   request.lease = from.getLease();
-  request.tree_digests = from.getTreeDigests();
   const auto tensors = in.at("PartsRequest.tensors").numbers(from.getTensors(), max_boxes_per_message);
   std::vector<Box> boxes = in.at("PartsRequest.boxes").boxes(from.getBoxes());
   if (boxes.size() != tensors.size()) in.reject(fmt::format("are {} for {} tensors", boxes.size(), tensors.size()));
@@ -160,7 +159,7 @@ Digests read_digests(schema::Digests::Reader from, Input& in) {
 }
 
 Failure read_failure(schema::Failure::Reader from, Input& in) {
-  // A code of a later version still says that the request failed, and its message why.
+  // An unknown code of a later version still means that the request failed, and its message tells why.
   const auto known = static_cast<std::size_t>(from.getCode());
   const ErrorCode code = known < wire_errors.size() ? wire_errors[known] : ErrorCode::transport_failed;
   return {from.getRequest(), code, in.at("Failure.message").name(from.getMessage(), max_failure_bytes)};
@@ -177,9 +176,6 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::UNSET: break;
     case Which::HELLO: return read_hello(from.getHello(), in);
     case Which::PROOF: return Proof{in.at("Proof.digest").digest(from.getProof().getDigest())};
-    case Which::OBSOLETE3:
-    case Which::OBSOLETE4:
-    case Which::OBSOLETE5: break;
     case Which::MANIFEST_REQUEST: return read_blob_request<ManifestRequest>(from.getManifestRequest(), in);
     case Which::MANIFEST_REPLY: return read_blob_reply<ManifestReply>(from.getManifestReply(), in);
     case Which::VALUES_REQUEST: return read_blob_request<ValuesRequest>(from.getValuesRequest(), in);
@@ -200,13 +196,14 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::PUBLISH:
     case Which::WATCH:
     case Which::ROSTER:
-    case Which::DEPARTURES:
+    case Which::MEMBERSHIP_CHANGES:
     case Which::LOOKUP:
     case Which::ADDRESSES:
     case Which::GATHER:
     case Which::GATHERED:
     case Which::GATHER_QUIT:
-    case Which::GATHER_ABSENT: return read_rendezvous_message(from, in);
+    case Which::GATHER_ABSENT:
+    case Which::EXCHANGE_GIVEN_UP: return read_rendezvous_message(from, in);
     case Which::CONFIRM: return read_confirm(from.getConfirm(), in);
     case Which::PING: return Ping{from.getPing().getNumber()};
     case Which::PONG: return Pong{from.getPong().getNumber()};

@@ -46,7 +46,6 @@ template <typename Request>
 void write_parts(schema::PartsRequest::Builder out, const Request& request) {
   out.setRequest(request.request);
   out.setLease(request.lease);
-  out.setTreeDigests(request.tree_digests);
   auto tensors = out.initTensors(static_cast<unsigned>(request.parts.size()));
   for (unsigned i = 0; i < tensors.size(); ++i) tensors.set(i, request.parts[i].tensor);
   write_boxes(out.initBoxes(), request.parts.size(), [&](unsigned i) -> const Box& { return request.parts[i].box; });
@@ -149,8 +148,8 @@ void write(Builder out, const Bound& bound) {
     write_region(regions[i], bound.regions[i]);
   }
   if (bound.word) {
-    write_region(to.initMarkRegion(), bound.word->region);
-    to.setMarkOffsetBytes(bound.word->offset_bytes);
+    write_region(to.initWordRegion(), bound.word->region);
+    to.setWordOffsetBytes(bound.word->offset_bytes);
   }
   auto tensors = to.initTensors(static_cast<unsigned>(bound.tensors.size()));
   for (unsigned i = 0; i < tensors.size(); ++i) {
@@ -190,7 +189,7 @@ void write(Builder out, const Failure& failure) {
   auto to = out.initFailure();
   to.setRequest(failure.request);
   to.setCode(to_wire<schema::ErrorCode>(wire_errors, failure.code));
-  // Text for people: a shortened one is worth more than none.
+  // Text for people: shorten it rather than refuse it.
   const std::size_t size = std::min(failure.message.size(), max_failure_bytes);
   to.setMessage(text_of(failure.message.substr(0, size)));
 }

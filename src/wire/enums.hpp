@@ -7,7 +7,8 @@
 #include "shardwire/error.hpp"
 #include "shardwire/tensor.hpp"
 
-// C++ enumerators in the order of their ordinals in the schema: reordering an enum in C++ cannot change the wire.
+// C++ enumerators in the order of their ordinals in the schema: reordering an enum in C++ cannot change the wire
+// format.
 namespace shardwire::wire {
 
 inline constexpr std::array wire_dtypes{DType::f64, DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2,

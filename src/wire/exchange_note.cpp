@@ -31,7 +31,7 @@ ExchangeWrite read_write(schema::ExchangeNote::Write::Reader from, std::size_t p
   return write;
 }
 
-// What planning rounds divides by.
+// Checks the values that planning rounds divides by.
 void check_request(const ExchangeRequest& request, const Input& in) {
   if (request.item_bytes == 0 || request.run_bytes == 0 || request.run_bytes % request.item_bytes != 0 ||
       request.bytes % request.run_bytes != 0) {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// What a reader accepts besides the limits of messages.hpp. Generous for honest peers, small enough to bound the damage
-// that a dishonest one can do.
+// Further limits of a reader, in addition to those of messages.hpp. Generous for honest peers, small enough to bound
+// the damage by a dishonest one.
 namespace shardwire::wire {
 
 inline constexpr std::size_t max_fqn_bytes = 4096;

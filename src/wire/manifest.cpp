@@ -56,7 +56,7 @@ RuleDescription read_rule(schema::Rule::Reader from, Input& in, unsigned depth, 
 
 struct Rule {
   Layout layout;
-  std::size_t size = 0;  // numbers in its description: what checking it costs at least
+  std::size_t size = 0;  // numbers in its description: minimum cost of checking it
 };
 
 std::vector<Rule> read_rules(schema::Manifest::Reader from, Input& in) {
@@ -72,7 +72,7 @@ std::vector<Rule> read_rules(schema::Manifest::Reader from, Input& in) {
   return rules;
 }
 
-// Every name has one parameter, and every (parameter, state) one tensor. Errors: throws Error{invalid_argument}.
+// Every name denotes one parameter, and every (parameter, state) one tensor. Errors: throws Error{invalid_argument}.
 void check_aliases(const Manifest& manifest) {
   if (manifest.aliases.empty()) return;
   std::map<std::string_view, std::string_view> parameters;
@@ -91,7 +91,7 @@ void check_aliases(const Manifest& manifest) {
   for (const Alias& alias : manifest.aliases) {
     if (parameters.contains(alias.fqn)) {
       throw Error(ErrorCode::invalid_argument,
-                  fmt::format("alias '{}' of '{}' names what is an alias itself", alias.alias, alias.fqn));
+                  fmt::format("alias '{}' of '{}' names another alias", alias.alias, alias.fqn));
     }
   }
   std::set<std::pair<std::string_view, std::string_view>> keys;
@@ -139,7 +139,7 @@ class ManifestReader {
     return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
   }
 
-  // The row's numbers are within their tables.
+  // Requires: the row's numbers are within their tables.
   void add(const TensorRow& row) {
     in_.at("Manifest.tensors", manifest_.tensors.size());
     const auto& [name, state, shape, rule, ordinal] = row;
@@ -148,7 +148,7 @@ class ManifestReader {
     (void)support::multiply(static_cast<ByteCount>(volumes_[shape]), item_size(dtype), "size of a tensor");
     if (!names_left_.take(names_[name].size() + states_[state].size())) in_.reject("expands to too many names");
     if (fits_.insert(std::uint64_t{shape} << 32 | rule).second) {
-      // A few numbers can ask for a lot of work: layouts inside layouts are checked for every outer rank.
+      // A few numbers can demand much work: layouts inside layouts are checked for every outer rank.
       const auto cost = static_cast<std::size_t>(rules_[rule].layout.rule().check_cost(shapes_[shape]));
       if (!checks_left_.take(rules_[rule].size) || !checks_left_.take(cost)) {
         in_.reject("needs too many layouts checked");
@@ -167,7 +167,7 @@ class ManifestReader {
   std::vector<Extents> shapes_;
   std::vector<ElementCount> volumes_;
   std::vector<Rule> rules_;
-  std::set<std::uint64_t> keys_;  // ordered: a peer picks the numbers, and could pick colliding ones
+  std::set<std::uint64_t> keys_;  // ordered: a peer chooses the numbers, and could choose colliding ones
   std::set<std::uint64_t> fits_;
 };
 
@@ -216,7 +216,7 @@ Bytes encode_manifest(const Manifest& manifest) {
 Manifest decode_manifest(std::span<const std::byte> bytes) {
   return read_canonical<schema::Manifest>("Manifest", bytes, [&](schema::Manifest::Reader from, Input& in) {
     Manifest manifest = ManifestReader(from, in).take();
-    // Also refuses what a newer version says and this one cannot honour: unknown fields would be lost on the way back.
+    // Also refuses fields of a newer version that this one cannot honour: they would be lost when encoded again.
     if (!std::ranges::equal(encode_manifest(manifest), bytes)) in.at("Manifest").reject("is not in canonical form");
     return manifest;
   });

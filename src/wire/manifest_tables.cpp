@@ -10,7 +10,7 @@ namespace shardwire::wire {
 
 namespace {
 
-// What of a row is not as foreseen.
+// The parts of a row that differ from the prediction.
 constexpr std::uint64_t in_name = 1;
 constexpr std::uint64_t in_state = 2;
 constexpr std::uint64_t in_shape = 4;
@@ -18,12 +18,12 @@ constexpr std::uint64_t in_rule = 8;
 constexpr std::uint64_t in_dtype = 16;
 constexpr std::int64_t in_any = 31;
 
-/// What rows so far let expect of the next one. Both sides keep one.
+/// Predicts the next row from the rows so far. Both sides keep one.
 class Foresight {
  public:
   explicit Foresight(const TableSizes& sizes) : sizes_(sizes), by_name_(sizes.names), dtypes_(sizes.states) {}
 
-  /// Requires: there are names and states. May name a name or state that is not there.
+  /// Requires: there are names and states. May name a name or state that does not exist.
   [[nodiscard]] TensorRow next() const {
     if (!last_) return {};
     TensorRow row = *last_;
@@ -34,7 +34,7 @@ class Foresight {
     }
     return row;
   }
-  /// The rest of a row whose name and state are settled.
+  /// Predicts the rest of a row whose name and state are set.
   void complete(TensorRow& row) const {
     if (by_name_[row.name]) {
       row.shape = by_name_[row.name]->first;

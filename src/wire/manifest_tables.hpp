@@ -8,11 +8,11 @@
 
 #include "wire/capnp_input.hpp"
 
-// The two large tables of a manifest as bytes. Names of neighbours begin alike, and each parameter comes with the same
-// states: as text and structs they take several times the room.
+// The two large tables of a manifest as bytes. Adjacent names share prefixes, and each parameter has the same states:
+// as text and structs they would take several times the space.
 namespace shardwire::wire {
 
-/// Bounds what little input can become when it is read.
+/// Bounds the expansion of small inputs when they are decoded.
 class Expansion {
  public:
   Expansion(std::size_t encoded_bytes, std::size_t allowance) : left_(allowance + 16 * encoded_bytes) {}
@@ -26,9 +26,9 @@ class Expansion {
   std::size_t left_;
 };
 
-/// Each name is the number of bytes that it shares with the one before, the number of its other bytes, and those.
+/// Each name is the number of bytes that it shares with the one before, the number of its other bytes, and those bytes.
 Bytes encode_names(const std::vector<const std::string*>& names);
-/// Errors: in.reject() for names too long, with zero bytes, or more than `left` allows.
+/// Errors: in.reject() for names that are too long, contain zero bytes, or exceed `left`.
 std::vector<std::string> decode_names(std::span<const std::byte> bytes, const Input& in, Expansion left);
 
 /// A tensor of a manifest as indices into its tables.
@@ -49,11 +49,11 @@ struct TableSizes {
   std::size_t dtypes = 0;
 };
 
-/// Each row is a byte that says which of its five numbers are not as foreseen, and those. Foreseen are the next state, the
-/// next name after the last state, shape and rule that the name had in another state, else those of the row before, and the
-/// dtype that the state had before.
+/// Each row is a byte that marks which of its five numbers differ from the prediction, and those numbers. Predicted
+/// are: the next state, or the next name after the last state; shape and rule that the name had in another state, else
+/// those of the row before; and the dtype that the state had before.
 Bytes encode_rows(std::span<const TensorRow> rows, const TableSizes& sizes);
-/// Errors: in.reject() for rows that refer past the end of a table, and for more than a message may have.
+/// Errors: in.reject() for rows that refer beyond the end of a table, and for more rows than a message may have.
 std::vector<TensorRow> decode_rows(std::span<const std::byte> bytes, const TableSizes& sizes, Input& in,
                                    const char* field);
 

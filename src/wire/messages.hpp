@@ -13,14 +13,15 @@
 #include "shardwire/plan.hpp"
 #include "shardwire/value.hpp"
 
-// Values that cross between members, free of any encoding. encode()/decode() are the only way to bytes and back.
+// Values exchanged between members, independent of their encoding. encode()/decode() are the only conversion to and
+// from bytes.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 using Digest = std::array<std::byte, 32>;
 using Nonce = std::array<std::byte, 32>;
 
-/// A fabric that a member has open. Two can talk over it when both name and domain are equal.
+/// A fabric that a member has open. Two members can use it if both name and domain are equal.
 struct FabricOffer {
   std::string name;
   std::string domain;
@@ -30,24 +31,24 @@ struct FabricOffer {
 /// First message on a connection, both ways.
 struct Hello {
   std::uint32_t version = protocol_version;
-  std::vector<std::string> capabilities;
-  std::int32_t rank = 0;  ///< member number
+  std::vector<std::string> capabilities;  ///< features that only some members of this version have; schema/README.md
+  std::int32_t rank = 0;                  ///< member number
   std::int32_t world_size = 0;
   std::uint64_t incarnation = 0;  ///< distinguishes processes that had the same member number
   std::string host;               ///< equal on one host (boot id)
   Nonce nonce{};
-  std::string run_id{};  ///< name of the job; may be empty. Of both members the same, or they refuse each other
+  std::string run_id{};  ///< name of the job; may be empty. Members with different names refuse each other
   std::vector<FabricOffer> fabrics{};
   bool operator==(const Hello&) const = default;
 };
-/// Keyed digest over both hellos: shows that the sender has the job key. Second message, both ways.
+/// Keyed digest over both hellos: proves that the sender has the job key. Second message, both ways.
 struct Proof {
   Digest digest{};
   bool operator==(const Proof&) const = default;
 };
 
-// --- rendezvous: member 0 knows who is there and who publishes what ---
-/// How to reach a member. Given to the rendezvous on joining, and by it to those who ask.
+// --- rendezvous: member 0 knows the members and their publications ---
+/// How to reach a member. Sent to the rendezvous on joining, and by the rendezvous to members that ask.
 struct MemberRecord {
   std::int32_t rank = 0;
   std::uint64_t incarnation = 0;
@@ -57,10 +58,10 @@ struct MemberRecord {
   std::string local_path{};  ///< Unix socket for members of the same host, abstract name; may be empty
   bool operator==(const MemberRecord&) const = default;
 };
-/// What a member publishes under a name.
+/// A member's publication under a name.
 struct PublicationRecord {
   std::int32_t member = 0;
-  std::uint32_t epoch = 0;       ///< see Joined; does not travel with Publish
+  std::uint32_t epoch = 0;       ///< see Joined; not sent with Publish
   std::int32_t layout_rank = 0;  ///< rank in the layouts of the manifest
   std::int64_t step = 0;
   std::uint64_t generation = 0;
@@ -74,18 +75,19 @@ struct Join {
   MemberRecord member;
   bool operator==(const Join&) const = default;
 };
-/// Answer to Join. Incarnations are random and do not compress; a turn tells the same processes apart in a small number.
+/// Answer to Join. Incarnations are random and do not compress; an epoch distinguishes the same processes by a small
+/// number.
 struct Joined {
-  std::uint32_t epoch = 0;  ///< how many processes have had this member number, this one included
+  std::uint32_t epoch = 0;  ///< number of processes that have had this member number, this one included
   bool operator==(const Joined&) const = default;
 };
-/// Announces or, when not live, withdraws.
+/// Announces a publication, or withdraws it if it is not live.
 struct Publish {
   std::string publication;
   PublicationRecord record;
   bool operator==(const Publish&) const = default;
 };
-/// Asks for the roster of one name, now and whenever it changes.
+/// Requests the roster of one name, now and whenever it changes.
 struct Watch {
   std::string publication;
   bool operator==(const Watch&) const = default;
@@ -99,9 +101,9 @@ struct MemberRun {
   std::uint32_t group = 0;       ///< 0: none
   bool operator==(const MemberRun&) const = default;
 };
-/// What publications of many members have in common.
+/// The common properties of many members' publications.
 struct RosterGroup {
-  std::uint32_t number = 0;  ///< not 0; the receiver knows it until no member belongs to it
+  std::uint32_t number = 0;  ///< not 0; the receiver remembers it until no member belongs to it
   std::uint32_t epoch = 0;
   std::int64_t step = 0;
   std::uint64_t generation = 0;
@@ -109,17 +111,18 @@ struct RosterGroup {
   Digest values{};
   bool operator==(const RosterGroup&) const = default;
 };
-/// Who publishes what under a name, or what has changed since the last roster of that name.
+/// The publications under a name, or the changes since the last roster of that name.
 struct Roster {
   std::string publication;
-  bool whole = false;  ///< forget what came before
+  bool whole = false;  ///< replaces all earlier rosters
   std::vector<RosterGroup> groups;
-  std::vector<MemberRun> runs;  ///< ascending, disjoint; sets these members and leaves the others as they were
+  std::vector<MemberRun> runs;  ///< ascending, disjoint; sets these members and leaves the others unchanged
   bool operator==(const Roster&) const = default;
 };
 
 enum class Presence : std::uint32_t { there, left, lost };
-/// Members that went or came back, in the form of Roster::runs: the group is a Presence, the layout rank 0 or the member.
+/// Members that left or came back, in the form of Roster::runs: the group is a Presence, the layout rank 0 or the
+/// member.
 struct MembershipChanges {
   std::vector<MemberRun> runs;
   bool operator==(const MembershipChanges&) const = default;
@@ -129,7 +132,7 @@ struct Lookup {
   std::vector<std::int32_t> members;  ///< ascending
   bool operator==(const Lookup&) const = default;
 };
-/// Each member asked for is in one of the two.
+/// Each requested member is in one of the two lists.
 struct Addresses {
   struct Entry {
     std::uint32_t epoch = 0;
@@ -137,7 +140,7 @@ struct Addresses {
     bool operator==(const Entry&) const = default;
   };
   std::vector<Entry> members;
-  std::vector<std::int32_t> absent;  ///< not there; ascending
+  std::vector<std::int32_t> absent;  ///< not present; ascending
   bool operator==(const Addresses&) const = default;
 };
 
@@ -147,22 +150,29 @@ struct Gather {
   Bytes value;
   bool operator==(const Gather&) const = default;
 };
-/// All have come.
+/// All values have arrived.
 struct Gathered {
   std::string name;
   std::vector<Bytes> values;  ///< by member
   bool operator==(const Gathered&) const = default;
 };
-/// The sender waits no longer; the answer says who is missing.
+/// The sender no longer waits; the answer lists the missing members.
 struct GatherQuit {
   std::string name;
   bool operator==(const GatherQuit&) const = default;
 };
 struct GatherAbsent {
   std::string name;
-  bool lost = false;                  ///< these members have gone, so that the gather cannot end otherwise
+  bool lost = false;                  ///< these members have gone, so that the gather cannot complete
   std::vector<std::int32_t> members;  ///< ascending
   bool operator==(const GatherAbsent&) const = default;
+};
+
+/// The sender has stopped in this exchange and gives the reason at its next barrier. The rendezvous passes the first
+/// notice about an exchange on to all members.
+struct ExchangeGivenUp {
+  std::uint64_t exchange = 0;  ///< its number in the session, from 1
+  bool operator==(const ExchangeGivenUp&) const = default;
 };
 
 // --- between a reader (restore) and a source (publication) ---
@@ -203,7 +213,7 @@ struct Leased {
   std::uint64_t lease = 0;
   bool operator==(const Leased&) const = default;
 };
-/// Ends a lease. The answer says whether the bytes were untouched until now.
+/// Ends a lease. The answer reports whether the bytes were unchanged until now.
 struct Release {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
@@ -215,8 +225,8 @@ struct Released {
   bool operator==(const Released&) const = default;
 };
 
-/// Asks whether a publication that the reader was bound to is still live, and so was while the reader read from it. Answered
-/// by Released. Only for sources with the capability "confirm".
+/// Asks whether a publication that the reader was bound to is still live, and so was live while the reader read from
+/// it. Answered by Released.
 struct Confirm {
   std::uint64_t request = 0;
   std::string publication;
@@ -229,10 +239,10 @@ struct FabricHandle {
   std::string name;
   std::string domain;
   Bytes address;
-  std::uint64_t sockets = 0;  ///< token of those that were attached for it; 0: it is connected already, or needs none
+  std::uint64_t sockets = 0;  ///< token of the sockets attached for it; 0: it is already connected, or needs none
   bool operator==(const FabricHandle&) const = default;
 };
-/// Asks for the handles of the tensors under a lease.
+/// Requests the handles of the tensors under a lease.
 struct Bind {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
@@ -243,12 +253,12 @@ struct Bind {
 struct RegionKey {
   std::uint8_t fabric = 0;  ///< index into Bind::fabrics
   Bytes key;
-  std::uint8_t descriptors = 0;  ///< that belong to it, of those that came for the request
+  std::uint8_t descriptors = 0;  ///< number of its descriptors among those that arrived for the request
   bool operator==(const RegionKey&) const = default;
 };
 struct RegionHandle {
   std::uint64_t size_bytes = 0;
-  std::vector<RegionKey> keys;   ///< none: its bytes are sent by the source only
+  std::vector<RegionKey> keys;   ///< none: only the source can send its bytes
   std::uint8_t memory_kind = 0;  ///< one of the constants below, or of a later version
   std::int16_t device = -1;
   static constexpr std::uint8_t host = 0;
@@ -260,17 +270,16 @@ struct TensorHandle {
   std::uint32_t tensor = 0;
   std::uint32_t region = no_region;  ///< index into Bound::regions; no_region: served by packed messages only
   std::uint64_t offset_bytes = 0;    ///< of local element 0 in that region
-  Extents strides{};                 ///< of the local array, in elements, none negative; empty: as the layout says.
-                                     ///< Only for readers with the capability "strides"
+  Extents strides{};                 ///< of the local array, in elements, none negative; empty: those of the layout
   bool operator==(const TensorHandle&) const = default;
 };
 struct Bound {
   std::uint64_t request = 0;
-  std::vector<Bytes> addresses;      ///< of the source's fabrics, one for each of Bind::fabrics
-  std::uint64_t max_pack_bytes = 0;  ///< most payload that one PackRequest to this source may ask for
+  std::vector<Bytes> addresses;      ///< of the source's fabrics, one per entry of Bind::fabrics
+  std::uint64_t max_pack_bytes = 0;  ///< maximum payload of one PackRequest to this source
   std::vector<RegionHandle> regions;
   std::vector<TensorHandle> tensors;
-  /// A word in memory of the source: the publication's generation as long as it is live.
+  /// A word in memory of the source: the publication's generation while it is live.
   struct Word {
     RegionHandle region;
     std::uint64_t offset_bytes = 0;
@@ -280,37 +289,30 @@ struct Bound {
   bool operator==(const Bound&) const = default;
 };
 
-/// Who lists it takes digests as trees (memory/tree_digest.hpp) where a request says so.
-inline constexpr std::string_view tree_digest_capability = "tree-digest";
-
 struct RequestedBox {
   std::uint32_t tensor = 0;  ///< in the source's manifest
   Box box;                   ///< global coordinates, inside one box of the source
   bool operator==(const RequestedBox&) const = default;
 };
-/// Asks the source for these boxes, each row-major: packed back to back into one message, or one message for each. The
-/// headers of the messages are PayloadHeaders.
+/// Requests these boxes from the source, each row-major: packed back to back into one message, or one message for each.
+/// The headers of the messages are PayloadHeaders.
 struct PackRequest {
   std::uint64_t request = 0;
-  std::uint64_t lease = 0;  ///< 0: none, `publication` has to be live while the source packs. Not with `each`
+  std::uint64_t lease = 0;  ///< 0: none; `publication` must be live while the source packs. Not with `each`
   std::vector<RequestedBox> parts;
-  bool each = false;    ///< one message per part, straight from where it lies if it lies in one piece. Only for sources
-                        ///< with the capability "straight"
+  bool each = false;    ///< one message per part, sent from its location if that is contiguous
   bool digest = false;  ///< with a digest of the elements of each message: of the part's box, or of the digests of all
-                        ///< parts' boxes in order. Same capability
-  std::string publication{};  ///< without a lease, as the next. Only for sources with the capability "unleased", to
-                              ///< which the reader is bound
+                        ///< parts' boxes in order
+  std::string publication{};  ///< without a lease, like the next field. Only for sources to which the reader is bound
   std::uint64_t generation = 0;
-  bool gathered = false;      ///< one message, gathered from where the boxes lie instead of packed; not with `each`
-  bool tree_digests = false;  ///< digests are trees. Only for sources with the capability "tree-digest"
+  bool gathered = false;  ///< one message, gathered from the boxes' locations instead of packed; not with `each`
   bool operator==(const PackRequest&) const = default;
 };
-/// Asks for a digest of each box, taken row-major from the source's memory.
+/// Requests a digest of each box, taken row-major from the source's memory.
 struct DigestRequest {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
   std::vector<RequestedBox> parts;
-  bool tree_digests = false;  ///< as in PackRequest
   bool operator==(const DigestRequest&) const = default;
 };
 struct BoxDigest {
@@ -331,12 +333,12 @@ struct Failure {
   std::string message;
   bool operator==(const Failure&) const = default;
 };
-/// The sender leaves in order: the end of file that follows is no death.
+/// The sender leaves in order: the end of file that follows does not mean that it died.
 struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
-/// Asks for a sign of life. Only for peers with the capability "ping".
+/// Requests a sign of life.
 struct Ping {
   std::uint64_t number = 0;
   bool operator==(const Ping&) const = default;
@@ -347,14 +349,15 @@ struct Pong {
   bool operator==(const Pong&) const = default;
 };
 
-/// Brings descriptors beside its bytes, for regions of the answer to `request`, which follows. Within a host only.
+/// Carries descriptors in addition to its bytes, for regions of the answer to `request`, which follows. Within a host
+/// only.
 struct Descriptors {
   std::uint64_t request = 0;
   std::uint8_t count = 0;  ///< at most max_descriptors_per_message
   bool operator==(const Descriptors&) const = default;
 };
-/// Makes this connection one of the sockets that the reader's next Bind names by `token`. After the answer both sides hand
-/// the socket to a fabric; no further message travels on it.
+/// Makes this connection one of the sockets that the reader's next Bind names by `token`. After the answer both sides
+/// hand the socket to a fabric; no further message is sent on it.
 struct Attach {
   std::uint64_t token = 0;
   std::uint8_t index = 0;  ///< among the sockets of the token
@@ -364,12 +367,13 @@ struct Attached {
   bool operator==(const Attached&) const = default;
 };
 
-using Message = std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased,
-                             Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye,
-                             Join, Joined, Publish, Watch, Roster, MembershipChanges, Lookup, Addresses, Gather,
-                             Gathered, GatherQuit, GatherAbsent, Confirm, Ping, Pong, Descriptors, Attach, Attached>;
+using Message =
+    std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
+                 Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
+                 Watch, Roster, MembershipChanges, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent,
+                 Confirm, Ping, Pong, Descriptors, Attach, Attached, ExchangeGivenUp>;
 
-/// Bounds of what a reader accepts.
+/// Limits of a reader.
 inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key
 inline constexpr std::size_t max_message_bytes = 256u << 20;  ///< after
 inline constexpr std::size_t max_boxes_per_message = 1u << 20;
@@ -378,14 +382,14 @@ inline constexpr std::size_t max_descriptors_per_message = 64;
 
 /// One message as bytes, without the length prefix of the connection. Always a multiple of 8 bytes.
 Bytes encode(const Message& message);
-/// Errors: throws Error{transport_failed} naming the field for anything truncated, oversized, unknown or out of bounds; no
-/// other effect, whatever the bytes are. Bounded in time and memory by the size of `bytes`.
+/// Errors: throws Error{transport_failed} that names the field for anything truncated, oversized, unknown or out of
+///         bounds; no other effect, whatever the bytes are. Bounded in time and memory by the size of `bytes`.
 Message decode(std::span<const std::byte> bytes);
 
-/// Canonical: equal manifests give equal bytes, so their digest names them.
+/// Canonical: equal manifests give equal bytes, so their digest identifies them.
 Bytes encode_manifest(const Manifest& manifest);
-/// Checks every field: extents, dims, dtype, rule parameters, unique keys, and that each layout fits its tensor, and the table
-/// of aliases.
+/// Checks every field: extents, dims, dtype, rule parameters, unique keys, the fit of each layout to its tensor, and
+/// the alias table.
 Manifest decode_manifest(std::span<const std::byte> bytes);
 
 struct NamedValue {
@@ -399,13 +403,10 @@ std::vector<NamedValue> decode_values(std::span<const std::byte> bytes);
 
 /// BLAKE2b-256.
 Digest digest_of(std::span<const std::byte> bytes);
-/// HMAC-SHA-256 proof that whoever sent `mine` knows `key`: covers the role, both hellos and their order.
+/// HMAC-SHA-256 proof that the sender of `mine` knows `key`: covers the role, both hellos and their order.
 Proof prove(std::span<const std::byte> key, bool initiator, const Hello& initiator_hello, const Hello& acceptor_hello);
 /// Constant time.
 bool same_digest(const Digest& a, const Digest& b);
-Nonce random_nonce();
-/// Of the same quality.
-std::uint64_t random_number();
 std::string to_hex(const Digest& digest);
 
 }  // namespace shardwire::wire

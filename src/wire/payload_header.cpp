@@ -8,7 +8,7 @@ namespace shardwire::wire {
 
 namespace {
 
-// As it travels. Both ends of a fabric run on the same kind of machine; its domain says so.
+// Wire format. Both ends of a fabric run on the same kind of machine, as its domain guarantees.
 struct Long {
   std::uint64_t request = 0;
   std::uint32_t part = 0;

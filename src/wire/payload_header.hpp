@@ -9,15 +9,15 @@
 
 namespace shardwire::wire {
 
-/// What a payload on the fabric says of itself: which request it answers, and with what.
+/// The header of a payload on the fabric: the request that it answers, and its contents.
 struct PayloadHeader {
   std::uint64_t request = 0;          ///< 0: a header of another form; requests never have that number
   std::uint32_t part = 0;             ///< of a request with PackRequest::each, else 0
-  std::optional<BoxDigest> digest{};  ///< where the request asked for one
+  std::optional<BoxDigest> digest{};  ///< if the request asked for one
   bool operator==(const PayloadHeader&) const = default;
 };
 
-/// 8 bytes, the request number, for a whole answer without digest, as all members know it; else 32.
+/// 8 bytes, the request number, for a whole answer without digest, the form known to all members; else 32.
 class EncodedHeader {
  public:
   explicit EncodedHeader(const PayloadHeader& header);

@@ -73,14 +73,14 @@ Roster read_roster(schema::Roster::Reader from, Input& in) {
     if (group.getManifest() >= digests.size() || group.getValues() >= digests.size()) {
       in.reject("refers past the end of the digests");
     }
-    roster.groups.push_back({group.getNumber(), group.getTurn(), group.getStep(), group.getGeneration(),
+    roster.groups.push_back({group.getNumber(), group.getEpoch(), group.getStep(), group.getGeneration(),
                              digests[group.getManifest()], digests[group.getValues()]});
   }
   roster.runs = read_runs(in.at("Roster.runs").pass(from.getRuns()), in);
   return roster;
 }
 
-MembershipChanges read_membership_changes(schema::Departures::Reader from, Input& in) {
+MembershipChanges read_membership_changes(schema::MembershipChanges::Reader from, Input& in) {
   MembershipChanges membership_changes{read_runs(in.at("MembershipChanges.runs").pass(from.getRuns()), in)};
   for (const MemberRun& run : membership_changes.runs) {
     if (run.group > static_cast<std::uint32_t>(Presence::lost)) in.reject(fmt::format("has the group {}", run.group));
@@ -98,7 +98,7 @@ Addresses read_addresses(schema::Addresses::Reader from, Input& in) {
     in.at("Addresses.members", addresses.members.size());
     if (member.getHost() >= hosts.size()) in.reject("refers past the end of the hosts");
     Addresses::Entry entry;
-    entry.epoch = member.getTurn();
+    entry.epoch = member.getEpoch();
     entry.member.rank = in.rank(member.getRank());
     entry.member.incarnation = member.getIncarnation();
     entry.member.host = hosts[member.getHost()];
@@ -149,7 +149,7 @@ void write(Builder out, const Join& join) {
 }
 
 void write(Builder out, const Joined& joined) {
-  out.initJoined().setTurn(joined.epoch);
+  out.initJoined().setEpoch(joined.epoch);
 }
 
 void write(Builder out, const Publish& publish) {
@@ -184,7 +184,7 @@ void write(Builder out, const Roster& roster) {
   auto groups = to.initGroups(static_cast<unsigned>(roster.groups.size()));
   for (unsigned i = 0; i < groups.size(); ++i) {
     groups[i].setNumber(roster.groups[i].number);
-    groups[i].setTurn(roster.groups[i].epoch);
+    groups[i].setEpoch(roster.groups[i].epoch);
     groups[i].setStep(roster.groups[i].step);
     groups[i].setGeneration(roster.groups[i].generation);
     groups[i].setManifest(indices[i].first);
@@ -194,7 +194,7 @@ void write(Builder out, const Roster& roster) {
 }
 
 void write(Builder out, const MembershipChanges& membership_changes) {
-  out.initDepartures().setRuns(data_of(encode_runs(membership_changes.runs)));
+  out.initMembershipChanges().setRuns(data_of(encode_runs(membership_changes.runs)));
 }
 
 void write(Builder out, const Lookup& lookup) {
@@ -210,9 +210,9 @@ void write(Builder out, const Addresses& addresses) {
   for (unsigned i = 0; i < hosts.size(); ++i) to_hosts.set(i, text_of(hosts[i]));
   auto members = to.initMembers(static_cast<unsigned>(addresses.members.size()));
   for (unsigned i = 0; i < members.size(); ++i) {
-    const auto& [turn, member] = addresses.members[i];
+    const auto& [epoch, member] = addresses.members[i];
     members[i].setRank(member.rank);
-    members[i].setTurn(turn);
+    members[i].setEpoch(epoch);
     members[i].setIncarnation(member.incarnation);
     members[i].setHost(indices[i]);
     members[i].setPort(member.port);
@@ -247,15 +247,20 @@ void write(Builder out, const GatherAbsent& absent) {
   fill(to.initMembers(static_cast<unsigned>(absent.members.size())), absent.members);
 }
 
+void write(Builder out, const ExchangeGivenUp& notice) {
+  out.initExchangeGivenUp().setExchange(notice.exchange);
+}
+
 Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
   using Which = schema::Message::Which;
   switch (from.which()) {
     case Which::JOIN: return read_join(in.at("Join").pass(from.getJoin()), in);
-    case Which::JOINED: return Joined{in.at("Joined").pass(from.getJoined()).getTurn()};
+    case Which::JOINED: return Joined{in.at("Joined").pass(from.getJoined()).getEpoch()};
     case Which::PUBLISH: return read_publish(in.at("Publish").pass(from.getPublish()), in);
     case Which::WATCH: return Watch{in.at("Watch.publication").name(from.getWatch().getPublication(), max_name_bytes)};
     case Which::ROSTER: return read_roster(in.at("Roster").pass(from.getRoster()), in);
-    case Which::DEPARTURES: return read_membership_changes(in.at("MembershipChanges").pass(from.getDepartures()), in);
+    case Which::MEMBERSHIP_CHANGES:
+      return read_membership_changes(in.at("MembershipChanges").pass(from.getMembershipChanges()), in);
     case Which::LOOKUP: return Lookup{read_members(in.at("Lookup.members").pass(from.getLookup().getMembers()), in)};
     case Which::ADDRESSES: return read_addresses(in.at("Addresses").pass(from.getAddresses()), in);
     case Which::GATHER: return read_gather(in.at("Gather").pass(from.getGather()), in);
@@ -263,6 +268,8 @@ Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
     case Which::GATHER_QUIT:
       return GatherQuit{in.at("GatherQuit.name").name(from.getGatherQuit().getName(), max_store_key_bytes)};
     case Which::GATHER_ABSENT: return read_gather_absent(in.at("GatherAbsent").pass(from.getGatherAbsent()), in);
+    case Which::EXCHANGE_GIVEN_UP:
+      return ExchangeGivenUp{in.at("ExchangeGivenUp").pass(from.getExchangeGivenUp()).getExchange()};
     default: in.at("Message").reject("is not for the rendezvous");
   }
 }

@@ -5,7 +5,7 @@
 #include "wire/capnp_input.hpp"
 #include "wire/messages.hpp"
 
-// Messages between members and the rendezvous: the part of encode() and decode() that is about them.
+// Messages between members and the rendezvous: their part of encode() and decode().
 namespace shardwire::wire {
 
 void write(schema::Message::Builder out, const Join& join);
@@ -20,6 +20,7 @@ void write(schema::Message::Builder out, const Gather& gather);
 void write(schema::Message::Builder out, const Gathered& gathered);
 void write(schema::Message::Builder out, const GatherQuit& quit);
 void write(schema::Message::Builder out, const GatherAbsent& absent);
+void write(schema::Message::Builder out, const ExchangeGivenUp& notice);
 
 /// Requires: the message is one of the above.
 Message read_rendezvous_message(schema::Message::Reader from, Input& in);

@@ -13,7 +13,7 @@ constexpr std::uint64_t many = 1;   // bits of a run's first number
 constexpr std::uint64_t fresh = 2;  // another group or shift than the run before
 constexpr std::int64_t member_end = std::int64_t{max_rank} + 1;
 
-/// What the next run is compared with. The shift of group 0 does not exist: the last one stays.
+/// The state that the next run is compared with. Group 0 has no shift: the last one stays.
 struct Last {
   std::int64_t end = 0;  // first member after the run
   std::uint32_t group = 0;
@@ -46,7 +46,7 @@ class RunReader {
   void change() {
     last_.group = static_cast<std::uint32_t>(bytes_.number(0xffffffff, "group"));
     if (last_.group == 0) return;
-    // Two shifts of legal layout ranks are less than two numbers of members apart.
+    // Two shifts of legal layout ranks differ by less than twice the range of members.
     const std::int64_t by = unzigzag(bytes_.number());
     if (by < -2 * member_end || by > 2 * member_end) in_.reject("has a layout rank that no member can have");
     last_.shift += by;

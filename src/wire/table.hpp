@@ -22,7 +22,7 @@ class Table {
   [[nodiscard]] const std::vector<const T*>& values() const { return values_; }
 
  private:
-  std::map<T, std::uint32_t, Less> indices_;  // nodes stay where they are
+  std::map<T, std::uint32_t, Less> indices_;  // nodes have stable addresses
   std::vector<const T*> values_;
 };
 

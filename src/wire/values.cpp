@@ -14,7 +14,7 @@
 namespace shardwire::wire {
 namespace {
 
-// The value of an entry and an item of a list are written alike: `Out` is the builder of either union.
+// Writes the value of an entry or an item of a list: `Out` is the builder of either union.
 template <typename Out>
 struct Writer {
   Out out;
@@ -39,7 +39,7 @@ struct Writer {
   }
 };
 
-// Counts what a reader would count. Errors: throws Error{invalid_argument}.
+// Counts the items as a reader would. Errors: throws Error{invalid_argument}.
 void check_lists(const NamedValue& named, std::size_t& items_left) {
   if (depth_of(named.value) > max_value_depth) {
     throw Error(ErrorCode::invalid_argument, fmt::format("value {} has lists inside lists, more than {} deep",
@@ -79,7 +79,7 @@ std::string text_in(capnp::Data::Reader from) {
 ValueList read_list(capnp::List<schema::Values::Item>::Reader from, Input& in, std::size_t lists_left,
                     std::size_t& items_left);
 
-// `lists_left`: how many lists may stand inside one another from here; `items_left`: budget of the whole message.
+// `lists_left`: allowed nesting depth of lists from here; `items_left`: budget of the whole message.
 template <typename From>
 Value read_value(From from, Input& in, std::size_t lists_left, std::size_t& items_left) {
   switch (from.which()) {

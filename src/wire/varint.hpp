@@ -6,7 +6,7 @@
 
 #include "wire/capnp_input.hpp"
 
-// Numbers as bytes, for what would take several times the room as structs: little-endian, 7 bits to a byte.
+// Numbers as bytes, for data that would take several times the space as structs: little-endian, 7 bits per byte.
 namespace shardwire::wire {
 
 /// Requires: value < 2^56.
@@ -15,7 +15,7 @@ inline void put_varint(Bytes& out, std::uint64_t value) {
   out.push_back(static_cast<std::byte>(value));
 }
 
-/// Small numbers of either sign become small numbers.
+/// Maps small numbers of either sign to small numbers.
 inline std::uint64_t zigzag(std::int64_t value) {
   return static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63);
 }
@@ -23,7 +23,7 @@ inline std::int64_t unzigzag(std::uint64_t value) {
   return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
 }
 
-/// Takes bytes that may be hostile apart. Errors: every call rejects the field that `in` stands at.
+/// Decodes bytes that may be hostile. Errors: every call rejects the current field of `in`.
 class VarintReader {
  public:
   VarintReader(std::span<const std::byte> bytes, const Input& in) : bytes_(bytes), in_(in) {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program is built against an installed copy with CMake: cmake_test.sh MESON BUILD_DIR SOURCE VERSION COMPILER...
+# Builds a program against an installed copy with CMake: cmake_test.sh MESON BUILD_DIR SOURCE VERSION COMPILER...
 if ! command -v cmake >/dev/null; then
   echo "skipped: there is no cmake (Debian: cmake)"
   exit 77
@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/installed.sh" "$1" "$2"
 source=$3 version=$4
 shift 4
 
-# project VERSION: a project that asks for this version.
+# project VERSION: creates a project that requests this version.
 project() {
   mkdir -p project
   cat >project/CMakeLists.txt <<END

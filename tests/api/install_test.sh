@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program is built against an installed copy with nothing but pkg-config: install_test.sh MESON BUILD_DIR SOURCE COMPILER...
+# Builds a program against an installed copy with pkg-config only: install_test.sh MESON BUILD_DIR SOURCE COMPILER...
 source "$(dirname "${BASH_SOURCE[0]}")/installed.sh" "$1" "$2"
 source=$3
 shift 3

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For `source installed.sh MESON BUILD_DIR`: installs into an empty place, which goes when the script ends. No package but
-# ours is to be found there.
+# For `source installed.sh MESON BUILD_DIR`: installs into an empty folder, which is removed when the script ends.
+# pkg-config finds only this library's packages there.
 set -euo pipefail
 
 place=$(realpath "$(mktemp -d)")
@@ -21,7 +21,7 @@ libdir=$(dirname "$(found -name libshardwire.so)")
 command=$(found -path '*/bin/shardwire')
 cd "$place"
 
-# build OUTPUT SOURCE COMPILER...: a program, with what pkg-config says and nothing else.
+# build OUTPUT SOURCE COMPILER...: builds a program with only the flags from pkg-config.
 build() {
   local output=$1 source=$2 flags
   shift 2

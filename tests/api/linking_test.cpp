@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Built outside the tree against the installed library: what linking it does to a process, and what joining adds.
-//   linking_test TRANSPORT         joins over it; UCX is loaded then, if TRANSPORT is ucx
-//   linking_test TRANSPORT REASON  joining is refused with an error that names the reason
+// Built outside the tree against the installed library: the effects of linking it on a process, and those of joining.
+//   linking_test TRANSPORT         joins over it; this loads UCX if TRANSPORT is ucx
+//   linking_test TRANSPORT REASON  joining must fail with an error that names the reason
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -33,7 +33,7 @@ bool has_ucx() {
   return is_mapped("/libucp.so") || is_mapped("/libucs.so");
 }
 
-/// Signals that somebody has installed a handler for.
+/// Signals for which a handler is installed.
 std::string handled_signals() {
   std::string out;
   for (int signal = 1; signal < NSIG; ++signal) {
@@ -62,7 +62,7 @@ void expect_joins(const std::string& transport) {
   session.close(30s);
 }
 
-// Caught by its type: what the library throws is what this program knows by that name.
+// Catches by type: the library's exception type is the same as this program's.
 void expect_refused(const std::string& transport, const std::string& reason) {
   try {
     join(transport).close(30s);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What linking the installed library costs a process, and how it does without a fabric's module:
+# The cost of linking the installed library, and its behaviour without a fabric's module:
 # linking_test.sh MESON BUILD_DIR SOURCE DETAIL_OF_UCX TRANSPORTS COMPILER...
 source "$(dirname "${BASH_SOURCE[0]}")/installed.sh" "$1" "$2"
 source=$3 detail=$4 transports=$5
@@ -10,7 +10,7 @@ fail() {
   echo "$1"
   exit 1
 }
-# loads FILE COMMAND...: whether it, or a child of it, loads a library of such a name before it ends.
+# loads FILE COMMAND...: whether it, or a child of it, loads a library with such a name before it ends.
 loads() {
   local file=$1
   shift
@@ -25,14 +25,14 @@ build program "$source" "$@"
 for file in "$libdir/libshardwire.so" "$command" program; do
   if LD_LIBRARY_PATH=$libdir ldd "$file" | grep -E 'libuc[mpst]\.so|libpmix|libcud'; then fail "$file is linked with UCX, PMIx or CUDA"; fi
 done
-# The module for GPUs has CUDA's runtime inside, so that it can say on any machine what is missing there.
+# The module for GPUs contains CUDA's runtime, so that it can report missing parts on any machine.
 gpus=$libdir/shardwire/libshardwire-cuda.so
 if [[ -e $gpus ]] && ldd "$gpus" | grep -E 'libcud|not found'; then fail "$gpus is linked with CUDA"; fi
 program loopback
 
 echo '{"tensors": [{"fqn": "w", "shape": [64]}], "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
        "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}}' >case.json
-# Host memory needs nothing of CUDA.
+# Host memory needs no CUDA library.
 for line in '--version' 'plan case.json' 'run case.json --transport tcp'; do
   read -ra words <<<"$line"
   if loads libshardwire-cuda "$command" "${words[@]}"; then fail "$line loads what is for GPUs"; fi
@@ -54,12 +54,12 @@ for own in loopback tcp; do
   if loads_ucx "$command" run case.json --transport "$own"; then fail "run --transport $own loads UCX"; fi
 done
 
-# UCX's own library cannot be loaded.
+# UCX's own library fails to load.
 mkdir broken
 : >broken/libucp.so.0
 LD_LIBRARY_PATH=$libdir:$place/broken timeout 60 ./program ucx libucp.so.0
 
-# A module of another build, one that is none, and none at all.
+# A module of another build, an invalid one, and a missing one.
 module=$libdir/shardwire/libshardwire-ucx.so
 "$@" -shared -fPIC -x c++ - -o "$module" <<'END'
 extern "C" const char* shardwire_module_build() { return "0.0.1 some-compiler 0123456789abcdef"; }

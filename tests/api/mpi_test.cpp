@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MPI program: rows are spread over the ranks of a communicator, and each wants columns. Two communicators at once, then
-// all ranks together.
-//   mpi_test later         the same, after a session that MPI knew nothing of
-//   mpi_test absent RANK   that rank does not come, and the others say who is missing
+// An MPI program: the ranks of a communicator hold rows, and each wants columns. Two communicators at once, then all
+// ranks together.
+//   mpi_test later         the same, after a session that was joined without MPI
+//   mpi_test absent RANK   that rank does not come, and the errors of the others name it
 //   mpi_test absent-pmix RANK  the same, by bootstrap_from_env() and without MPI
-//   mpi_test again         the same as without words, after a join that all but rank 0 have missed
-//   mpi_test unbuffered    an MPI that buffers nothing: rank 0 waits no longer than the environment says; then all join
+//   mpi_test again         the same as without arguments, after a join that all ranks but rank 0 missed
+//   mpi_test unbuffered    MPI buffers nothing: rank 0 waits as long as the environment allows; then all join
 //   mpi_test receive-fault, send-fault  a call of MPI fails in a join; then all join
-//   mpi_test alone         MPI runs alone although several processes were started: that is refused
+//   mpi_test alone         MPI has one rank although several processes were started: an error
 #include <mpi.h>
 
 #include <chrono>
@@ -29,12 +29,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// What MPI is made to do, by its profiling interface.
+// Behaviour of MPI, changed through its profiling interface.
 bool buffers_nothing = false;
-int polls_to_fault = 0;       // the one that many calls later fails
-int send_to_fail = -1;        // to this rank
+int polls_to_fault = 0;       // the call after that many fails
+int send_to_fail = -1;        // sends to this rank fail
 const void* sent = nullptr;   // the bytes of the first send
-std::vector<std::byte> copy;  // of these
+std::vector<std::byte> copy;  // copy of these bytes
 
 bool poll_fails() {
   return polls_to_fault > 0 && --polls_to_fault == 0;
@@ -65,7 +65,7 @@ int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* there, MPI_Status* status)
 
 namespace {
 
-// Whether all that arrived is right.
+// Whether all values that arrived are right.
 bool rows_to_columns(MPI_Comm comm, float seed) {
   auto session = Session::join(bootstrap_from_mpi(comm), {.join_timeout = 20s});
   const Rank me{session.rank()};
@@ -89,7 +89,7 @@ bool rows_to_columns(MPI_Comm comm, float seed) {
   return restored.front() == seed && restored.back() == seed + static_cast<float>(ranks - 1);
 }
 
-// Whether the others say that rank `absent` is missing: those that wait for rank 0 cannot join.
+// Whether the other ranks' errors name rank `absent` as missing: ranks that wait for rank 0 cannot join.
 bool without(int absent, int rank, const std::function<Bootstrap()>& bootstrap) {
   if (rank == absent) {
     std::this_thread::sleep_for(6s);
@@ -100,7 +100,7 @@ bool without(int absent, int rank, const std::function<Bootstrap()>& bootstrap) 
     session = Session::join(bootstrap(), {.join_timeout = 2s});
     session->gather("joined", {}, 2s);
   } catch (const Error& error) {
-    if (rank == 0) std::this_thread::sleep_for(2s);  // the others hear from it who is missing
+    if (rank == 0) std::this_thread::sleep_for(2s);  // the others learn from it which rank is missing
     std::printf("rank %d: %s: %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
     return error.code() == ErrorCode::timed_out && error.ranks() == std::vector<Rank>{Rank{absent}};
   }
@@ -116,7 +116,7 @@ std::optional<Error> failure_of_join(const SessionOptions& options) {
   return std::nullopt;
 }
 
-// Joins that go wrong, on all ranks; whether they do so as they should. Rank 0 leaves messages that nobody has taken.
+// Joins that fail on all ranks; returns whether they fail as specified. Rank 0 leaves messages that are not received.
 bool missed_each_other(int rank) {
   bool fine = true;
   if (rank != 0) {
@@ -152,7 +152,7 @@ bool lived_through_a_send_that_fails(int rank) {
   send_to_fail = 2;
   const auto failure = failure_of_join({.join_timeout = 20s});
   send_to_fail = -1;
-  // What is still to be read of the first message is there.
+  // The unread part of the first message is still there.
   return failure && failure->code() == ErrorCode::transport_failed && std::memcmp(sent, copy.data(), copy.size()) == 0;
 }
 
@@ -164,14 +164,14 @@ int main(int argc, char** argv) {
   try {
     bootstrap_from_mpi(MPI_COMM_WORLD);
     fine = false;
-  } catch (const Error& error) {  // it is too early
+  } catch (const Error& error) {  // too early
     fine = error.code() == ErrorCode::invalid_argument;
   }
   if (mode == "absent-pmix") {
     const Bootstrap bootstrap = bootstrap_from_env();
     return without(std::atoi(argv[2]), bootstrap.rank, [&] { return bootstrap; }) ? 0 : 1;
   }
-  // What the launcher is asked here must not keep MPI from it.
+  // Queries to the launcher here must not interfere with MPI.
   if (mode == "later") {
     auto session = Session::join(bootstrap_from_env());
     session.gather("joined", {}, 60s);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program that uses MPI is built against an installed copy with mpicxx, and run: mpi_test.sh MESON BUILD_DIR SOURCE
+# Builds a program that uses MPI against an installed copy with mpicxx, and runs it: mpi_test.sh MESON BUILD_DIR SOURCE
 for tool in mpicxx mpirun; do
   if ! command -v $tool >/dev/null; then
     echo "skipped: there is no $tool (Debian: libopenmpi-dev openmpi-bin)"
@@ -17,7 +17,7 @@ export LD_LIBRARY_PATH=$libdir
 launch=(mpirun --allow-run-as-root --oversubscribe --mca btl self,vader -n)
 "${launch[@]}" 4 ./program | tee output.txt
 [[ $(grep -c 'all is there' output.txt) == 4 ]]
-# Who never comes is named; the program says by its exit whether it was.
+# Errors name the missing rank; the program's exit status tells whether they did.
 for missing in 0 1; do
   "${launch[@]}" 3 ./program absent $missing
   "${launch[@]}" 3 ./program absent-pmix $missing

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The library that runs is the one whose headers were read, and the numbers say what the text says.
+/// Checks that the running library matches the headers, and that the version's numbers match its text.
 int wrong_version() {
   const std::string text = std::to_string(SHARDWIRE_VERSION_MAJOR) + '.' + std::to_string(SHARDWIRE_VERSION_MINOR) +
                            '.' + std::to_string(SHARDWIRE_VERSION_PATCH);
@@ -60,7 +60,8 @@ void for_each_element(const shardwire::Layout& layout, shardwire::Rank rank, Vis
   }
 }
 
-/// One member's part: publishes its place in `from`, restores its place in `to`. Returns the elements that are wrong.
+/// One member: publishes its layout rank of `from`, restores its layout rank of `to`. Returns the number of wrong
+/// elements.
 int member(int rank, int members, std::uint16_t port, const shardwire::Layout& from, const shardwire::Layout& to) {
   const shardwire::Rank place{rank};
   auto session =

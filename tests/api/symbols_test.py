@@ -15,9 +15,10 @@ MODULE_SYMBOLS = {"shardwire_module_build", "shardwire_module_table"}
 @dataclasses.dataclass
 class Header:
     """Qualified names below namespace shardwire."""
-    classes: set                    # that programs may use
-    exported: collections.Counter   # functions that programs may call and the library defines: how many of each name
-    constants: set                  # that a sanitizer keeps in memory, for its checks
+    classes: set                    # classes that programs may use
+    exported: collections.Counter   # number of functions per name that programs may call and the library defines
+    constants: set                  # constants that a sanitizer keeps in memory for its checks
+    inline: set                     # functions of no class whose bodies a build without optimization keeps
 
 
 @dataclasses.dataclass
@@ -25,7 +26,7 @@ class Declaration:
     name: str
     public: bool
     elsewhere: bool  # its body is not in the header
-    at: int          # in the text without comments
+    at: int          # position in the text without comments
 
 
 def without_comments(text):
@@ -95,7 +96,7 @@ def declarations(text, at, end, scope, public, classes):
 
 
 def read(headers):
-    out = Header(set(), collections.Counter(), set())
+    out = Header(set(), collections.Counter(), set(), set())
     for header in headers:
         text = without_comments(pathlib.Path(header).read_text(encoding="utf-8"))
         declared = declarations(text, 0, len(text), (), True, out.classes)
@@ -104,6 +105,8 @@ def read(headers):
             called = re.search(rf"(return|=)\s+{re.escape(one.name.rpartition('::')[2])}\(", text)
             if one.elsewhere and (one.public or called):
                 out.exported[one.name] += 1
+            if not one.elsewhere and one.public and "::" not in one.name:
+                out.inline.add(one.name)
     return out
 
 
@@ -131,6 +134,7 @@ def main():
     counts = collections.Counter(map(name_of, exported))
     bad = [f"{symbol}: in no public header" for symbol in sorted(exported)
            if not is_public_type(symbol, header) and name_of(symbol) not in header.exported
+           and name_of(symbol) not in header.inline
            and symbol.removeprefix("shardwire::") not in header.constants]
     bad += [f"shardwire::{name}: {declared} declared, {counts[name]} exported"
             for name, declared in sorted(header.exported.items()) if declared != counts[name]]

@@ -7,6 +7,8 @@
 #include "case_text.hpp"
 #include "shardwire/box.hpp"
 
+BOOST_AUTO_TEST_SUITE(accepted_cases)
+
 namespace {
 
 using namespace shardwire;
@@ -53,13 +55,11 @@ bool accepted(const std::string& text) {
     parse_case(text);
     return true;
   } catch (const CaseError&) {
-    return false;  // anything else ends the test
+    return false;  // any other exception ends the test
   }
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(accepted_cases)
 
 BOOST_AUTO_TEST_CASE(the_documented_example) {
   const Case job = parse_case(example);
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(the_documented_example) {
   BOOST_CHECK(tensors[1].spec.dtype == DType::bf16);
   BOOST_CHECK(tensors[2].spec.dtype == DType::f32);
   BOOST_CHECK(tensors[0].layout == Layout::mesh({4, 2}, {Shard{0}, Shard{1}}));
-  BOOST_REQUIRE(job.by_value.size() == 3);  // its rule cuts a dim it does not have
+  BOOST_REQUIRE(job.by_value.size() == 3);  // its rule would split a dim that it lacks
   BOOST_TEST(job.by_value[0].key.fqn == "temperature");
 }
 
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_flat_list_is_one_flat_parameter_in_one_buffer) {
       tensors, R"j("ranks": 2, "rules": {"*": {"flat": [["*"]], "world": 2, "align": 4}})j",
       R"j("ranks": 2, "rules": {"*": {"flat": [["c", "s"], ["b", "a"]], "world": 2}})j", R"j("dtype": "bf16")j"));
   const auto& source = job.source.layout.sections.at(0).manifest->tensors;
-  BOOST_REQUIRE(source.size() == 3U);  // the one-element tensor travels by value, and has its place all the same
+  BOOST_REQUIRE(source.size() == 3U);  // the one-element tensor travels by value, but still has its layout
   const std::vector<FlatMember> all{{{9, 5}}, {{1}}, {{5}}, {{6}}};
   const auto layouts = Layout::flat(all, 2, 4);
   BOOST_CHECK(source[0].layout == layouts[0]);
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(pipeline_stages_have_their_layers_and_ranks) {
   }
   BOOST_TEST(query.layout.boxes_of({4096, 4096}, Rank{2}).at(0).box.lower(0) == 2048);
   BOOST_TEST(query.layout.boxes_of({4096, 4096}, Rank{3}).at(0).box.lower(0) == 0);
-  // A stage has flat parameters of its own.
+  // Each stage has its own flat parameters.
   const auto& last = job.target.layout.sections.at(1).manifest->tensors;
   ElementCount elements = 0;
   for (const TensorLayout& tensor : last) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fabric files: what a good one says, and the line that a user reads about a bad one.
+// Fabric files: the content of valid ones, and the user's error message for invalid ones.
 #include "case/fabric_file.hpp"
 
 #include <boost/test/data/monomorphic.hpp>
@@ -9,6 +9,8 @@
 #include <string>
 
 #include "case/case.hpp"
+
+BOOST_AUTO_TEST_SUITE(fabric_file)
 
 namespace {
 
@@ -67,8 +69,6 @@ const Refusal refused[] = {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(fabric_file)
 
 BOOST_AUTO_TEST_CASE(units_are_those_of_the_field_names) {
   const ClusterModel fabric = parse_fabric(text(copy, host, network + ", \"name\": \"n\""));

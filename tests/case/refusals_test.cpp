@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every refusal of a case file, with the line that a user reads.
+// Every refusal of a case file, with the user's error message.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -8,6 +8,8 @@
 
 #include "case/case.hpp"
 #include "case_text.hpp"
+
+BOOST_AUTO_TEST_SUITE(refused_cases)
 
 namespace {
 
@@ -71,7 +73,7 @@ const Refusal refused_files[] = {
     {"too_many_layers", R"j({"model": "llama3-8b", "layers": 33})j", "layers: llama3-8b has 32 layers"},
     {"negative_layers", R"j({"model": "llama3-8b", "layers": -1})j", "layers: -1 is not from 0 to"},
     {"nothing_left", R"j({"model": "llama3-8b", "layers": 0, "embeddings": false})j", "no tensor is left of the model"},
-    {"layers_without_model", with_top(R"j("layers": 1)j"), "layers: has a meaning only beside a model"},
+    {"layers_without_model", with_top(R"j("layers": 1)j"), "layers: is valid only together with a model"},
     {"embeddings_no_bool", R"j({"model": "llama3-8b", "embeddings": 0})j", "embeddings: true or false is expected"},
     {"misspelt_model_rule",
      R"j({"model": "llama3-8b", "layers": 1, "source": {"ranks": 1, "rules": {"*": {"replicated": true}, "rwo": {"replicated": true}}}})j",
@@ -110,7 +112,7 @@ const Refusal refused_files[] = {
      with_source(R"j("ranks": 2, "rules": {"*": {"replicated": true}, "boxes": {"replicated": true}})j"),
      "source.rules.boxes: 'boxes' is a layout keyword"},
     {"pipeline_of_tensors", with_source(R"j("ranks": 2, "pipeline": 2, "rules": {})j"),
-     "source.pipeline: has a meaning only beside a model"},
+     "source.pipeline: is valid only together with a model"},
     {"uneven_pipeline", with_stages(R"j("ranks": 5, "pipeline": 2)j"),
      "source.pipeline: 5 ranks do not make 2 stages of equal size"},
     {"more_stages_than_layers", with_stages(R"j("ranks": 9, "pipeline": 4)j"),
@@ -223,7 +225,7 @@ const Refusal refused_files[] = {
     {"chunk_without_over", with_rule(R"j({"chunk": 0})j"), "source.rules.r: the field 'over' is missing"},
     {"chunk_over_none", with_rule(R"j({"chunk": 0, "over": 0})j"), "source.rules.r.over: 0 is not from 1 to"},
     {"chunk_over_too_many", with_rule(R"j({"chunk": 0, "over": 5})j"), "source.rules.r: "},
-    {"replicated_false", with_rule(R"j({"replicated": false})j"), "source.rules.r.replicated: only true has a meaning"},
+    {"replicated_false", with_rule(R"j({"replicated": false})j"), "source.rules.r.replicated: only true is valid"},
     {"replicated_and_more", with_rule(R"j({"replicated": true, "over": 4})j"), "source.rules.r.over: unknown field"},
     {"boxes_of_no_rank", with_rule(R"j({"boxes": {"x": []}})j"), "source.rules.r.boxes.x: the key is no rank"},
     {"boxes_of_rank_01", with_rule(R"j({"boxes": {"01": []}})j"), "source.rules.r.boxes.01: the key is no rank"},
@@ -243,8 +245,6 @@ const Refusal refused_files[] = {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(refused_cases)
 
 BOOST_DATA_TEST_CASE(names_the_place, boost::unit_test::data::make(refused_files), refusal) {
   try {

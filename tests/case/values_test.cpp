@@ -5,6 +5,8 @@
 #include "case/values.hpp"
 #include "perf/measure/value_box.hpp"
 
+BOOST_AUTO_TEST_SUITE(element_values)
+
 namespace {
 
 using namespace shardwire;
@@ -28,8 +30,6 @@ constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
                                 DType::i64, DType::i32, DType::i16, DType::i8,   DType::u8,     DType::boolean};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(element_values)
 
 BOOST_AUTO_TEST_CASE(follow_the_published_check_values) {
   BOOST_TEST(first_two(0) == "3f449f4162039608");
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(of_a_part_are_those_of_the_whole) {
         }
       }
     }
-    BOOST_TEST(std::memcmp(local.data(), Bytes(2 * item).data(), 2 * item) == 0);  // nothing beside the box
+    BOOST_TEST(std::memcmp(local.data(), Bytes(2 * item).data(), 2 * item) == 0);  // the rest is unchanged
     ValueCheck check;
     values.check(part, local.data(), check);
     BOOST_TEST(check.elements == 12);
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(of_a_part_are_those_of_the_whole) {
   }
 }
 
-// By the kernels' own code, one thread after the other.
+// Runs the kernels' own code, one thread after the other.
 BOOST_AUTO_TEST_CASE(of_a_device_are_those_of_the_host) {
   constexpr std::uint32_t threads = 3;
   for (const DType dtype : all_dtypes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where GPUs lie beside NICs, from a made-up /sys and a runtime that only tells of devices.
+// Distances between GPUs and NICs, from a fake /sys and a runtime that only lists devices.
 #include "cli/doctor_gpus.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -11,6 +11,8 @@
 #include "shardwire/error.hpp"
 #include "support/fake_root.hpp"
 #include "support/partial_devices.hpp"
+
+BOOST_AUTO_TEST_SUITE(doctor_gpus)
 
 namespace {
 
@@ -67,8 +69,6 @@ struct Host : FakeRoot {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(doctor_gpus)
-
 BOOST_AUTO_TEST_CASE(without_a_runtime_there_is_the_reason) {
   const FakeRoot root;
   const GpuFindings findings = find_gpus({nullptr, "no driver"}, root.path.string());
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(nics_of_the_same_node_are_near) {
   host.nic("mlx5_1", 0);
   host.nic("mlx5_0", 0);
   host.nic("mlx5_2", 1);
-  host.nic("eth0", 2, "net");  // with RDMA devices, others are not what matters
+  host.nic("eth0", 2, "net");  // if there are RDMA devices, other interfaces are ignored
   const GpuFindings findings = find(host, {"0000:1b:00.0", "0000:ab:00.0"});
   BOOST_REQUIRE(findings.gpus.size() == 2);
   BOOST_TEST(findings.version == "CUDA 13.0");
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_nics_do_not_reach_is_flagged_with_the_reason) {
   const auto gpus = std::make_shared<Gpus>(std::vector<std::string>{"0000:1b:00.0"});
   gpus->dma_buf = false;
   const auto flags = [&] { return flag_gpus(find_gpus({gpus, {}}, host.path.string()), host.path.string()); };
-  BOOST_TEST(flags().empty());  // there is no NIC that could
+  BOOST_TEST(flags().empty());  // there is no NIC that could be flagged
   host.nic("mlx5_0", 0);
   BOOST_REQUIRE(flags().size() == 1);
   BOOST_TEST(flags()[0].says.starts_with("is staged through host memory: there is no nvidia_peermem"), flags()[0].says);
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_nics_do_not_reach_is_flagged_with_the_reason) {
 BOOST_AUTO_TEST_CASE(interfaces_count_where_there_is_no_rdma_device) {
   const Host host;
   host.gpu("0000:ab:00.0", 3);
-  host.write("/sys/class/net/lo/address", "");  // no hardware
+  host.write("/sys/class/net/lo/address", "");  // not hardware
   host.nic("eth0", 0, "net");
   BOOST_TEST(host.flagged({"0000:ab:00.0"}).size() == 1);
   host.nic("cxi0", 2, "cxi");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ports brought beside their rate, from results of ranks and from a made-up /sys.
+// Throughput of ports compared with their rate, from results of ranks and from a fake /sys.
 #include "cli/doctor_ports.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -11,6 +11,8 @@
 #include "cli/run_result.hpp"
 #include "perf/measure/ports.hpp"
 #include "support/fake_root.hpp"
+
+BOOST_AUTO_TEST_SUITE(doctor_ports)
 
 namespace {
 
@@ -38,8 +40,6 @@ constexpr ByteCount giga = 1'000'000'000;
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(doctor_ports)
-
 BOOST_AUTO_TEST_CASE(what_came_is_added_up_by_port_and_told_from_what_the_kernel_says) {
   const test::FakeRoot root;
   root.write("/sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)");
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(what_came_is_added_up_by_port_and_told_from_what_the_kernel
   root.write("/sys/class/net/lo/operstate", "unknown");
   const std::vector<PeerReport> peers{peer(5, "ucx/read", "ud_mlx5/mlx5_1:1, reads by rc_mlx5/mlx5_0:1"),
                                       peer(6, "ucx/packed", "ud_mlx5/mlx5_1:1, reads by rc_mlx5/mlx5_0:1"),
-                                      peer(2, "libfabric/over_read", "verbs;ofi_rxm/mlx5_0"),
+                                      peer(2, "libfabric/sieved_read", "verbs;ofi_rxm/mlx5_0"),
                                       peer(9, "tcp/packed", "tcp/lo"), peer(9, "shm/mapped", "shared memory")};
   const std::vector<perf::PortBytes> ports = perf::port_bytes(peers, root.path.string());
   BOOST_REQUIRE(ports.size() == 2U);
@@ -82,9 +82,9 @@ BOOST_AUTO_TEST_CASE(ranks_of_a_host_share_a_port_and_those_of_others_have_their
   BOOST_TEST(slow["flag"] == "slow port");
   const std::string text = port_line(shares[1], false);
   BOOST_TEST(text == "  slow port     mlx5_0:1 " + slow["says"].get<std::string>());
-  BOOST_TEST(text.find("brought 5.00 GB/s to targets 2, 10 % of the 50.0 GB/s that it lets through: far below") !=
-                 std::string::npos,
-             text);
+  BOOST_TEST(
+      text.find("moved 5.00 GB/s to targets 2, 10 % of its line rate of 50.0 GB/s: far below") != std::string::npos,
+      text);
 }
 
 BOOST_AUTO_TEST_CASE(little_is_over_before_it_says_anything) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What works in this process, as the command tells people and scripts.
+// Fabrics that work in this process, as the command prints them and as JSON.
 #include <boost/test/unit_test.hpp>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +9,8 @@
 #include "support/command.hpp"
 #include "transport/collective.hpp"
 #include "transport/transport.hpp"
+
+BOOST_AUTO_TEST_SUITE(cli_doctor)
 
 namespace {
 
@@ -31,8 +33,6 @@ bool has(const CommandResult& result, const std::string& text) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(doctor)
-
 BOOST_AUTO_TEST_CASE(every_transport_of_this_build_is_a_row_with_its_version_or_the_reason) {
   const CommandResult result = run_command({"doctor", "--json"}, "", plain);
   BOOST_TEST(result.exit_code == 0, result.err);
@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(every_transport_of_this_build_is_a_row_with_its_version_or_
     return std::ranges::find_if(found, [&](const Json& row) { return row["transport"] == name; })->at("chosen");
   };
   BOOST_TEST(chosen("tcp") == true);
-  BOOST_TEST(chosen("loopback") == false);  // nobody gets threads of one process unasked
+  BOOST_TEST(chosen("loopback") == false);  // loopback is never chosen by default
 }
 
 BOOST_AUTO_TEST_CASE(people_read_of_interfaces_and_limits_too) {
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(people_read_of_interfaces_and_limits_too) {
     BOOST_TEST(has(result, text), "no '" << text << "' in\n" << result.out);
   }
   BOOST_TEST(!has(result, "UCX_TLS is not set"));
-  BOOST_TEST(!has(result, "FI_MR_CACHE"));  // that is ours, and nobody has set it
+  BOOST_TEST(!has(result, "FI_MR_CACHE"));  // the library sets it, not the user
 }
 
 BOOST_AUTO_TEST_CASE(each_gpu_is_a_row_or_the_reason_why_there_is_none) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `shardwire perf` refuses, and how.
+// Invalid options of `shardwire perf`, and their errors.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <ostream>
 
 #include "support/command.hpp"
+
+BOOST_AUTO_TEST_SUITE(perf_usage)
 
 namespace {
 
@@ -25,9 +27,9 @@ const Usage usages[] = {
     {"missing_case", {"/nonexistent/case.json"}, "/nonexistent/case.json: No such file"},
     {"unknown_transport", {"--transport", "pigeon"}, "no transport named \"pigeon\""},
     {"device_memory", {"--memory", "cuda"}, "--memory cuda: "},
-    {"unknown_way", {"--way", "sideways"}, "'sideways' is unknown"},
-    {"local_is_no_way_to_force", {"-", "--way", "local"}, "'local' is unknown"},
-    {"local_between_processes", {"--way", "local", "--disjoint"}, "nothing is local between different processes"},
+    {"unknown_method", {"--method", "sideways"}, "'sideways' is unknown"},
+    {"local_is_no_method_to_force", {"-", "--method", "local"}, "'local' is unknown"},
+    {"local_between_processes", {"--method", "local", "--disjoint"}, "nothing is local between different processes"},
     {"unknown_bound",
      {"--against", "memcpy,rsync"},
      "'rsync' is unknown; known are memcpy, ucx, mpi, unverified, contiguous, ucp_get, fi_read, nccl, or none alone"},
@@ -57,7 +59,7 @@ const Usage usages[] = {
     {"runs_of_a_case", {"-", "--runs", "4K"}, "--runs belongs to a sweep"},
     {"ranks_of_a_case", {"-", "--ranks", "4"}, "--ranks belongs to a sweep"},
     {"plot_of_a_case", {"-", "--plot", "/tmp/plot.svg"}, "--plot belongs to a sweep"},
-    {"layers_without_model", {"-", "--layers", "1"}, "standard input: layers: has a meaning only beside a model"},
+    {"layers_without_model", {"-", "--layers", "1"}, "standard input: layers: is valid only together with a model"},
     {"calibration_over_tcp", {"--tcp", "--calibrate"}, "takes no --tcp"},
     {"calibration_of_ordinary_memory", {"--ordinary", "--calibrate"}, "takes no --ordinary"},
     {"calibration_of_device_memory", {"--memory", "cuda", "--calibrate"}, "takes no --memory"},
@@ -70,8 +72,6 @@ const char* const two_ranks = R"j({"name": "square", "tensors": [{"fqn": "w", "s
   "target": {"ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}}}})j";
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(perf_usage)
 
 BOOST_DATA_TEST_CASE(is_refused_before_anything_runs, boost::unit_test::data::make(usages), sample) {
   Words words = sample.words;

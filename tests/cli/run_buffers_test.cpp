@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of `run` on a device that is made and checked there, or in its mirror.
+// State of `run` that is filled and checked on a device, or in its mirror in host memory.
 #include "cli/run_buffers.hpp"
 
 #include <boost/test/data/monomorphic.hpp>
@@ -15,6 +15,8 @@
 #include "support/job.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(run_buffers)
+
 namespace {
 
 using namespace shardwire;
@@ -29,8 +31,14 @@ constexpr std::size_t padding_bytes = 6;
 constexpr std::size_t last = 53;
 
 struct Bench {
+  /// `by_device`: the device fills and checks values.
+  explicit Bench(bool by_device = true) : devices(by_device) {}
+
+  struct Devices : UsedDevices {
+    explicit Devices(bool by_device) : UsedDevices(2) { (*this)->make_values(by_device); }
+  };
   Deadline deadline{60s};
-  UsedDevices devices{2};
+  Devices devices;
   Session session = Session::join(member(0, 1, free_port()), [] {
     SessionOptions options;
     options.transport = "loopback";
@@ -60,11 +68,8 @@ struct Bench {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(run_buffers)
-
 BOOST_DATA_TEST_CASE(state_on_a_device_is_checked_whole, boost::unit_test::data::make({true, false}), by_device) {
-  Bench bench;
-  bench.devices->make_values(by_device);
+  Bench bench(by_device);
   bench.held.fill(3, false);
   ValueCheck values;
   const ValueCheck all = bench.check(3, values);
@@ -85,8 +90,7 @@ BOOST_DATA_TEST_CASE(state_on_a_device_is_checked_whole, boost::unit_test::data:
 }
 
 BOOST_DATA_TEST_CASE(padding_on_a_device_is_to_stay, boost::unit_test::data::make({true, false}), by_device) {
-  Bench bench;
-  bench.devices->make_values(by_device);
+  Bench bench(by_device);
   bench.held.fill(0, false);
   for (const std::byte byte : bench.devices->read(bench.buffer + padding, padding_bytes)) {
     BOOST_TEST(std::to_integer<int>(byte) == 0xff);

@@ -12,6 +12,8 @@
 #include "support/fake_nccl_devices.hpp"
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(run_nccl)
+
 using namespace shardwire;
 using namespace shardwire::cli;
 using namespace shardwire::test;
@@ -21,7 +23,7 @@ namespace {
 
 constexpr int member_count = 4;
 
-// The last of them holds nothing.
+// The last rank holds nothing.
 const char* const cross = R"j({
   "dtype": "bf16", "states": ["m", "v"], "dtypes": {"v": "f32"}, "scalars": {"step": 1000, "lr": 0.1},
   "tensors": [{"fqn": "w", "shape": [40, 60]}, {"fqn": "n", "shape": [1]}],
@@ -30,8 +32,6 @@ const char* const cross = R"j({
 })j";
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(run_nccl)
 
 BOOST_AUTO_TEST_CASE(all_members_exchange_and_find_every_element_right) {
   const Deadline deadline(120s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard streams that are closed, full or read by nobody, and folders where files are expected.
+// Standard streams that are closed, full or without a reader, and folders given as files.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -7,6 +7,8 @@
 
 #include "support/command.hpp"
 #include "support/file.hpp"
+
+BOOST_AUTO_TEST_SUITE(streams)
 
 namespace {
 
@@ -17,14 +19,14 @@ const char* const small = R"j({
   "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
   "target": {"ranks": 3, "rules": {"*": {"mesh": [3], "placements": ["S(1)"]}}}
 })j";
-// 40,000 pieces: more text than a pipe or any buffer holds.
+// 40,000 pieces: more text than a pipe or any buffer can hold.
 const char* const large = R"j({
   "states": ["m"], "tensors": [{"fqn": "w", "shape": [200, 200]}],
   "source": {"ranks": 200, "rules": {"*": {"chunk": 0, "over": 200}}},
   "target": {"ranks": 200, "rules": {"*": {"chunk": 1, "over": 200}}}
 })j";
 
-// The shell redirects, and then becomes the command or waits for it.
+// The shell redirects, and then executes the command or waits for it.
 CommandResult run_redirected(const std::string& redirected, const char* text,
                              std::vector<std::pair<std::string, std::string>> environment = {}) {
   const File file("case.json", text);
@@ -32,9 +34,9 @@ CommandResult run_redirected(const std::string& redirected, const char* text,
 }
 
 struct Redirected {
-  const char* line;  ///< of the shell: $0 is the command, $1 the case
+  const char* line;  ///< shell command: $0 is the command, $1 the case
   int exit_code;
-  const char* says;  ///< on standard error
+  const char* says;  ///< expected on standard error
 };
 std::ostream& operator<<(std::ostream& out, const Redirected& redirected) {
   return out << redirected.line;
@@ -68,8 +70,6 @@ const Redirected lines[] = {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(streams)
 
 BOOST_DATA_TEST_CASE(what_does_not_work_is_an_error_and_no_crash, boost::unit_test::data::make(lines), sample) {
   const CommandResult result = run_redirected(sample.line, small);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom the supervisor of `shardwire run` ends, and when, with processes that do one thing each.
+// The processes that the supervisor of `shardwire run` ends, and when; each test process does one thing.
 #include <unistd.h>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <thread>
 
 #include "cli/run_supervisor.hpp"
+
+BOOST_AUTO_TEST_SUITE(supervisor)
 
 namespace {
 
@@ -26,7 +28,7 @@ void deliver(int descriptor, const MemberResult& result) {
   });
 }
 
-// A member that waits for the others, and would for ever.
+// A member that waits for the others without end.
 ProcessPlan waiting(int member) {
   return {{member}, [member](int descriptor) {
             say(descriptor, member, "wait");
@@ -54,11 +56,9 @@ Ended run(const std::vector<ProcessPlan>& plans) {
   return {std::move(outcome), Clock::now() - began};
 }
 
-constexpr auto seconds = std::chrono::seconds(20);  // far below what members wait for each other
+constexpr auto seconds = std::chrono::seconds(20);  // far below the members' own timeouts
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(supervisor)
 
 BOOST_AUTO_TEST_CASE(a_member_killed_before_it_joined_ends_the_job) {
   const Ended ended = run({waiting(0), killed(1, "join"), waiting(2)});

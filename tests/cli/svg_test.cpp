@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `shardwire plan --svg`: a picture that is well-formed, complete and in the right colours.
+// `shardwire plan --svg`: a picture that is well-formed and complete, with the right colours.
 #include <boost/property_tree/ptree.hpp>
 #include <boost/property_tree/xml_parser.hpp>
 #include <boost/test/unit_test.hpp>
@@ -11,6 +11,8 @@
 #include <sstream>
 
 #include "support/command.hpp"
+
+BOOST_AUTO_TEST_SUITE(svg)
 
 namespace {
 
@@ -93,7 +95,7 @@ const char* const fsdp4 = R"j({"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4
 const char* const two_by_two = R"j({"ranks": 4, "rules": {"*": {"mesh": [2, 2], "placements": ["S(0)", "S(1)"]}}})j";
 const char* const hsdp = R"j({"ranks": 4, "rules": {"*": {"mesh": [2, 2], "placements": ["R", "S(0)"]}}})j";
 
-// Fill of each source rank, as the source side shows it.
+// Colour of each source rank, as drawn on the source side.
 std::map<std::string, std::string> colours_of(Svg& svg) {
   std::map<std::string, std::string> colours;
   for (const Rect& rect : svg.of("held")) {
@@ -106,7 +108,7 @@ std::map<std::string, std::string> colours_of(Svg& svg) {
   return colours;
 }
 
-// Every piece of the plan is one rectangle in the colour of its source, as large as its bytes.
+// Every piece of the plan is one rectangle in its source's colour, with an area proportional to its bytes.
 void check_pieces(Svg& svg, const std::string& text, const std::string& fqn) {
   const Json json = Json::parse(plan({"--json"}, text).out);
   std::multiset<std::tuple<int, int, std::uint64_t>> planned;
@@ -138,8 +140,6 @@ void check_pieces(Svg& svg, const std::string& text, const std::string& fqn) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(svg)
-
 BOOST_AUTO_TEST_CASE(each_piece_is_one_rectangle_in_the_colour_of_its_source) {
   const std::string text = text_of(w, fsdp4, two_by_two);
   Svg svg = draw(text, "layers.0.w");
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(each_piece_is_one_rectangle_in_the_colour_of_its_source) {
   BOOST_TEST(svg.says("layers.0.w:m"));
   BOOST_TEST(svg.says("rank 3"));
   BOOST_TEST(svg.says("mesh (2, 2) [S(0), S(1)]"));
-  // The other state is as large again.
+  // The other state has the same size.
   BOOST_TEST(svg.sum("job_egress") == 2 * svg.sum("egress"));
 }
 
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(replicas_are_drawn_as_copies) {
   BOOST_TEST(svg.of("piece").size() == 8U);
   BOOST_TEST(svg.says("copy 2 of 2: ranks 2-3"));
   check_pieces(svg, text, "layers.0.w");
-  // Replicated sources, among which the plan of the whole job chooses.
+  // Replicated sources, of which the plan of the whole job chooses.
   const std::string back = text_of(w, hsdp, two_by_two);
   Svg from_replicas = draw(back, "layers.0.w:m");
   BOOST_TEST(from_replicas.of("held").size() == 4U);
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(vectors_and_tensors_of_many_dims_are_drawn) {
   Svg slice = draw(cube, "c");
   BOOST_TEST(slice.says("dim 1 runs down, dim 2 to the right, dim 0 at index 0"));
   check_pieces(slice, cube, "c");
-  // What lies elsewhere is counted.
+  // Pieces outside of the drawn part are counted.
   const std::string deep =
       text_of(R"j({"fqn": "c", "shape": [6, 8, 12]})j",
               R"j({"ranks": 8, "rules": {"*": {"mesh": [2, 2, 2], "placements": ["S(0)", "S(1)", "S(2)"]}}})j",

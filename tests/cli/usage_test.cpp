@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exit codes and messages that scripts and people meet before anything runs.
+// Exit codes and messages of invalid command lines, before anything runs.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -8,6 +8,8 @@
 #include "support/command.hpp"
 #include "transport/config.hpp"
 #include "transport/rdma.hpp"
+
+BOOST_AUTO_TEST_SUITE(usage)
 
 namespace {
 
@@ -18,7 +20,7 @@ struct Usage {
   const char* title;
   Words words;
   int exit_code;
-  const char* says;  ///< somewhere on either stream
+  const char* says;  ///< expected on either stream
 };
 std::ostream& operator<<(std::ostream& out, const Usage& usage) {
   return out << usage.title;
@@ -47,8 +49,6 @@ const char* const two_ranks = R"j({"tensors": [{"fqn": "w", "shape": [8]}],
   "source": {"ranks": 2, "rules": {"*": {"replicated": true}}}, "target": {"ranks": 2, "rules": {"*": {"replicated": true}}}})j";
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(usage)
 
 BOOST_DATA_TEST_CASE(has_the_documented_exit_code, boost::unit_test::data::make(usages), sample) {
   const CommandResult result = run_command(sample.words, two_ranks);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Giving up on a peer that does not answer: what is under way with it ends, and its memory is the caller's again.
+// Aborting an unresponsive peer's endpoint: operations in flight end, and their memory is the caller's again.
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "conformance/pair.hpp"
+
+BOOST_AUTO_TEST_SUITE(endpoint_abort)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -23,11 +25,9 @@ bool all_done(const std::vector<Result>& results) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(endpoint_abort)
-
-BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
+BOOST_TEST_DECORATOR(*boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(sends_under_way_end_with_a_fault, boost::unit_test::data::make({0UL, 100UL, large}), size) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   std::vector<Result> sent(20);
   std::vector<Bytes> payloads(sent.size(), pattern(size));
@@ -36,22 +36,22 @@ BOOST_DATA_TEST_CASE(sends_under_way_end_with_a_fault, boost::unit_test::data::m
   const auto done = [&] { return std::count_if(sent.begin(), sent.end(), [](const Result& one) { return one.done; }); };
   const auto before = done();
   pair.to_right->abort();
-  BOOST_TEST(done() == before);  // never inside the call
+  BOOST_TEST(done() == before);  // never inside abort()
   BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return all_done(sent); }, 10s));
   if (size == large) {
     for (const Result& result : sent) BOOST_TEST(!result.succeeded());
   }
   for (Bytes& payload : payloads) std::fill(payload.begin(), payload.end(), std::byte{0xee});
   run_until([&] { pair.step(); }, [] { return false; }, 200ms);
-  // The peer has to take what it gets then for what was sent, or for nothing.
+  // The peer receives the complete message or an error.
   for (const auto& message : pair.right_mail.messages) {
     if (message->result.succeeded()) BOOST_TEST((message->payload == pattern(size)));
   }
 }
 
 BOOST_AUTO_TEST_CASE(receives_under_way_end_and_are_not_written_any_more,
-                     *boost::unit_test::precondition(paths_have_messages)) {
-  const Deadline deadline(30s);
+                     *boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages)) {
+  const Deadline deadline(120s);
   Pair pair;
   std::vector<Result> sent(6);
   const Bytes payload = pattern(large);
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(receives_under_way_end_and_are_not_written_any_more,
       [&] { return !received.empty(); }, 10s));
   pair.to_right->abort();
   BOOST_REQUIRE(run_until([&] { pair.left->progress(); }, [&] { return all_done(received); }, 10s));
-  if (protocol().starts_with("tcp")) {  // whose bytes come only while the peer works
+  if (protocol().starts_with("tcp")) {  // its bytes arrive only while the peer makes progress
     BOOST_TEST(std::none_of(received.begin(), received.end(), [](const Result& one) { return one.succeeded(); }));
   }
   const std::size_t ended = received.size();
@@ -84,8 +84,9 @@ BOOST_AUTO_TEST_CASE(receives_under_way_end_and_are_not_written_any_more,
   for (std::size_t i = 0; i < ended; ++i) BOOST_TEST((into[i] == untouched));
 }
 
-BOOST_AUTO_TEST_CASE(other_endpoints_of_the_fabric_go_on, *boost::unit_test::precondition(paths_have_messages)) {
-  const Deadline deadline(30s);
+BOOST_AUTO_TEST_CASE(other_endpoints_of_the_fabric_go_on,
+                     *boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages)) {
+  const Deadline deadline(120s);
   Pair pair;
   Mailbox other_mail;
   const auto other = open_fabric();
@@ -113,8 +114,8 @@ BOOST_AUTO_TEST_CASE(other_endpoints_of_the_fabric_go_on, *boost::unit_test::pre
 }
 
 BOOST_AUTO_TEST_CASE(an_endpoint_may_be_aborted_twice_and_a_new_one_made,
-                     *boost::unit_test::precondition(paths_have_messages)) {
-  const Deadline deadline(30s);
+                     *boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages)) {
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes payload = pattern(large);
   Result sent;
@@ -137,11 +138,11 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_aborted_twice_and_a_new_one_made,
   BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
 }
 
-// What the old endpoint leaves behind ends a while after it; nothing of the new one may end with it.
-BOOST_TEST_DECORATOR(*boost::unit_test::precondition(paths_have_messages))
+// Leftovers of the old endpoint end later, without ending operations of the new one.
+BOOST_TEST_DECORATOR(*boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages))
 BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_the_old_one,
                      boost::unit_test::data::make({0, 50, 250}), pause_ms) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes payload = pattern(large);
   Result lost;
@@ -160,7 +161,7 @@ BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_
   send(*pair.to_right, text("there"), payload, there.completion());
   send(*pair.to_left, text("back"), payload, back.completion());
   BOOST_REQUIRE(pair.until([&] { return !pair.left_mail.messages.empty(); }));
-  left_alone(700ms);  // the peer pauses in the middle
+  left_alone(700ms);  // the peer pauses in between
   BOOST_REQUIRE(pair.until([&] { return there.done && back.done && pair.left_mail.complete() == 1; }));
   BOOST_TEST(there.succeeded());
   BOOST_TEST(back.succeeded());
@@ -168,8 +169,9 @@ BOOST_DATA_TEST_CASE(what_comes_after_a_new_endpoint_was_made_is_not_ended_with_
   BOOST_TEST((pair.right_mail.messages.back()->payload == payload));
 }
 
-BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_an_abort, *boost::unit_test::precondition(paths_have_messages)) {
-  const Deadline deadline(30s);
+BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_an_abort,
+                     *boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages)) {
+  const Deadline deadline(120s);
   for (const bool fabric_first : {false, true}) {
     const Bytes payload = pattern(large);
     Pair pair;
@@ -191,14 +193,14 @@ BOOST_AUTO_TEST_CASE(destructors_are_fine_right_after_an_abort, *boost::unit_tes
 }
 
 BOOST_AUTO_TEST_CASE(endpoints_tell_whether_bytes_stay_on_the_host) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const bool on_host = !protocol().starts_with("tcp") && !protocol().starts_with("verbs") &&
                        !protocol().starts_with("/");  // "/mlx5_0:1"
   BOOST_TEST((pair.to_right->path({}).reach != Reach::network) == on_host);
   EndpointOwner back;
   const auto far = connect_anew(*pair.left, *pair.right, back, false);
-  BOOST_TEST((far->path({}).reach != Reach::network) == on_host);  // what is told is not believed
+  BOOST_TEST((far->path({}).reach != Reach::network) == on_host);  // claims of the peer are not trusted
 }
 
 BOOST_AUTO_TEST_SUITE_END()

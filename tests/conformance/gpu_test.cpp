@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a path says that it does with memory of a real device.
+// A path's reported capabilities for memory of a real device.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
@@ -8,6 +8,8 @@
 
 #include "conformance/pair.hpp"
 #include "support/gpu.hpp"
+
+BOOST_AUTO_TEST_SUITE(conformance_gpu)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -28,7 +30,7 @@ boost::test_tools::assertion_result paths_can(boost::unit_test::test_unit_id id,
     able.message() << "this path does not do that with memory of a device"
                    << (path.why_not.empty() ? "" : ": " + path.why_not);
     return able;
-  } catch (const Error& error) {  // there is none
+  } catch (const Error& error) {  // no memory left
     boost::test_tools::assertion_result none(false);
     none.message() << error.what();
     return none;
@@ -44,7 +46,7 @@ boost::test_tools::assertion_result paths_send_devices(boost::unit_test::test_un
   return paths_can(id, [](const transport::Path& path) { return path.message; });
 }
 
-/// Memory of the device that the left fabric shows, and some that the right one fills.
+/// Device memory that the left fabric exports, and memory that the right one fills.
 struct Shown {
   Deadline deadline{60s};
   Bytes content = pattern(size, 5);
@@ -63,9 +65,8 @@ struct Shown {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(gpu)
-
-BOOST_FIXTURE_TEST_CASE(memory_of_a_device_is_mapped, Shown, *boost::unit_test::precondition(paths_map)) {
+BOOST_FIXTURE_TEST_CASE(memory_of_a_device_is_mapped, Shown,
+                        *boost::unit_test::label("maps") * boost::unit_test::precondition(paths_map)) {
   const auto region = adopt();
   const auto remote = import_region(*pair.to_left, *region, size);
   BOOST_REQUIRE_MESSAGE(remote->mapped().bytes == size, remote->why_not_mapped());
@@ -79,7 +80,8 @@ BOOST_FIXTURE_TEST_CASE(memory_of_a_device_is_mapped, Shown, *boost::unit_test::
 }
 
 BOOST_FIXTURE_TEST_CASE(memory_of_a_device_is_read_into_its_kind_and_into_the_hosts, Shown,
-                        *boost::unit_test::precondition(paths_read_devices)) {
+                        *boost::unit_test::label("reads-devices") *
+                            boost::unit_test::precondition(paths_read_devices)) {
   const auto region = adopt();
   const auto remote = import_region(*pair.to_left, *region, size);
   Bytes host(size - 5);
@@ -98,7 +100,8 @@ BOOST_FIXTURE_TEST_CASE(memory_of_a_device_is_read_into_its_kind_and_into_the_ho
 }
 
 BOOST_FIXTURE_TEST_CASE(messages_come_out_of_a_device_and_into_it, Shown,
-                        *boost::unit_test::precondition(paths_send_devices)) {
+                        *boost::unit_test::label("sends-devices") *
+                            boost::unit_test::precondition(paths_send_devices)) {
   Result received;
   pair.right->on_message([&](transport::Incoming& incoming) {
     incoming.receive(transport::Memory{target.address(), size, device_0}, received.completion());

@@ -5,6 +5,8 @@
 
 #include "conformance/pair.hpp"
 
+namespace messages {
+
 using namespace shardwire;
 using namespace shardwire::test;
 
@@ -14,16 +16,19 @@ const std::size_t largest = on_slow_machine() ? 4 << 20 : 64 << 20;
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(messages, *boost::unit_test::precondition(paths_have_messages))
+}  // namespace messages
+
+BOOST_AUTO_TEST_SUITE(messages,
+                      *boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages))
 
 BOOST_DATA_TEST_CASE(a_message_of_any_size_arrives_intact,
                      boost::unit_test::data::make({0UL, 1UL, 4096UL, 65535UL, 65536UL, 1UL << 20, largest}), size) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes payload = pattern(size);
   Result sent;
   send(*pair.to_right, text("header"), payload, sent.completion());
-  BOOST_TEST(!sent.done);  // never inside the call that posts
+  BOOST_TEST(!sent.done);  // never inside the posting call
   BOOST_REQUIRE(pair.until([&] { return sent.done && pair.right_mail.complete() == 1; }));
   BOOST_TEST(sent.succeeded());
   const auto& message = *pair.right_mail.messages.front();
@@ -33,7 +38,7 @@ BOOST_DATA_TEST_CASE(a_message_of_any_size_arrives_intact,
 }
 
 BOOST_AUTO_TEST_CASE(headers_may_be_empty_or_as_long_as_allowed) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes longest = pattern(transport::max_header_bytes);
   Result first;
@@ -47,7 +52,7 @@ BOOST_AUTO_TEST_CASE(headers_may_be_empty_or_as_long_as_allowed) {
 }
 
 BOOST_AUTO_TEST_CASE(the_header_is_copied_by_send) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes payload = pattern(1 << 20);
   Result sent;
@@ -61,7 +66,7 @@ BOOST_AUTO_TEST_CASE(the_header_is_copied_by_send) {
 }
 
 BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   int discarded = 0;
   pair.right->on_message([&](transport::Incoming& incoming) {
@@ -78,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
   BOOST_TEST(first.succeeded());
   BOOST_TEST(second.succeeded());
 
-  // The fabric is none the worse for it.
+  // The fabric still works.
   pair.right_mail.attach(*pair.right);
   Result third;
   send(*pair.to_right, text("next"), large, third.completion());
@@ -87,7 +92,7 @@ BOOST_AUTO_TEST_CASE(a_discarded_message_completes_its_sender) {
 }
 
 BOOST_AUTO_TEST_CASE(a_receive_buffer_of_the_wrong_size_is_refused) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   int refused = 0;
   pair.right->on_message([&](transport::Incoming& incoming) {
@@ -106,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_receive_buffer_of_the_wrong_size_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   constexpr std::size_t count = 400;
   std::vector<Bytes> payloads;
@@ -133,13 +138,13 @@ BOOST_AUTO_TEST_CASE(many_messages_both_ways_keep_the_order_of_their_headers) {
 }
 
 BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const std::size_t most = pair.to_right->path({}).max_message_ranges;
   const Bytes content = pattern(900'000);
   std::vector<transport::ConstMemory> from;
   Bytes expected;
-  for (std::size_t i = 0; i < std::min<std::size_t>(most, 700); ++i) {  // some of them empty
+  for (std::size_t i = 0; i < std::min<std::size_t>(most, 700); ++i) {  // some are empty
     const auto range = transport::host_memory(content).part(i * 1201, i % 5 == 0 ? 0 : i % 977);
     from.push_back(range);
     expected.insert(expected.end(), range.address, range.address + range.bytes);
@@ -149,7 +154,7 @@ BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others
   Result received;
   pair.right->on_message([&](transport::Incoming& incoming) {
     ByteCount left = incoming.payload_bytes();
-    for (std::size_t i = 0; left > 0; ++i) {  // other lengths than on the other side, with gaps between them
+    for (std::size_t i = 0; left > 0; ++i) {  // lengths differ from the other side's, with gaps between them
       const ByteCount bytes = i + 1 == most ? left : std::min<ByteCount>(left, i % 3 == 0 ? 0 : 1000 + i % 701);
       const ByteCount at =
           into.empty() ? 3 : static_cast<ByteCount>(into.back().address - place.data()) + into.back().bytes + 5;
@@ -160,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others
   });
   Result sent;
   pair.to_right->send(text("list"), from, sent.completion());
-  from.clear();  // the list was copied
+  from.clear();  // send() has copied the list
   BOOST_REQUIRE(pair.until([&] { return sent.done && received.done; }));
   BOOST_TEST(sent.succeeded());
   BOOST_TEST(received.succeeded());
@@ -171,13 +176,13 @@ BOOST_AUTO_TEST_CASE(a_payload_is_gathered_from_ranges_and_scattered_into_others
     std::ranges::fill(range.span(), std::byte{0});
   }
   BOOST_TEST((gathered == expected));
-  BOOST_TEST((place == untouched));  // nothing between the ranges was written
+  BOOST_TEST((place == untouched));  // bytes between the ranges are unchanged
   const std::vector<transport::ConstMemory> too_many(most + 1);
   BOOST_CHECK_THROW(pair.to_right->send({}, too_many, {}), Error);
 }
 
 BOOST_AUTO_TEST_CASE(handlers_and_completions_may_post) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes payload = pattern(200'000);
   Bytes received(payload.size());
@@ -194,7 +199,7 @@ BOOST_AUTO_TEST_CASE(handlers_and_completions_may_post) {
 }
 
 BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Mailbox mail;
   const auto fabric = open_fabric();
   mail.attach(*fabric);
@@ -208,7 +213,7 @@ BOOST_AUTO_TEST_CASE(a_fabric_can_talk_to_itself) {
 }
 
 BOOST_AUTO_TEST_CASE(a_handler_that_throws_loses_its_own_message_only) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   bool thrown = false;
   pair.right->on_message([&](transport::Incoming& incoming) {

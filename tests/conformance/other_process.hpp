@@ -8,23 +8,23 @@
 #include "support/descriptor_messages.hpp"
 #include "support/local_socket.hpp"
 
-// What a test and the process it has started tell each other over the socket between them.
+// Messages between a test and its other process over their socket.
 namespace shardwire::test {
 
-struct ToldKey {
+struct ReceivedKey {
   Bytes bytes;
   std::vector<support::Descriptor> descriptors;
-  /// Once.
+  /// The key; call it once.
   [[nodiscard]] transport::RegionKey key() { return {bytes, std::move(descriptors)}; }
 };
 
-inline void tell_key(int socket, const transport::Region& region) {
+inline void send_key(int socket, const transport::Region& region) {
   write_frame(socket, region.key());
   const std::array<std::byte, 1> one{};
   support::send_with_descriptors(socket, one, region.descriptors());
 }
-inline ToldKey read_key(int socket) {
-  ToldKey told{.bytes = read_frame(socket), .descriptors = {}};
+inline ReceivedKey read_key(int socket) {
+  ReceivedKey told{.bytes = read_frame(socket), .descriptors = {}};
   std::array<std::byte, 1> one{};
   auto message = support::receive_with_descriptors(socket, one, transport::max_key_descriptors);
   if (message.bytes != 1) throw std::runtime_error("no descriptors of a key");
@@ -32,8 +32,8 @@ inline ToldKey read_key(int socket) {
   return told;
 }
 
-/// Sockets between fabrics of two processes. Local ones are listened for by the test and connected by the other process, so that
-/// the kernel tells each whose the other end is; others are made here and handed over.
+/// Sockets between fabrics of two processes. For local ones, the test listens and the other process connects, so that
+/// the kernel tells each the other end's process; other sockets are created here and passed on.
 inline std::vector<support::Descriptor> accept_sockets(int control, const transport::Fabric& fabric) {
   const transport::Sockets wanted = fabric.sockets();
   if (wanted.kind == transport::Sockets::Kind::network) {

@@ -17,16 +17,16 @@ namespace shardwire::test {
 
 using namespace std::chrono_literals;
 
-/// The transport that this run is about.
-inline std::string transport_under_test() {
+/// The transport under test.
+inline std::string fabric_under_test() {
   const char* name = std::getenv("SHARDWIRE_TEST_TRANSPORT");
   return name == nullptr ? "loopback" : name;
 }
 inline std::unique_ptr<transport::Fabric> open_fabric() {
-  return transport::choose(transport_under_test()).open();
+  return transport::choose(fabric_under_test()).open();
 }
 
-/// Connected sockets for two fabrics, the ends of one and those of the other; none for fabrics that live without.
+/// Connected sockets for two fabrics, one list of ends each; empty for fabrics that use no sockets.
 struct SocketsBetween {
   std::vector<support::Descriptor> here;
   std::vector<support::Descriptor> there;
@@ -42,14 +42,14 @@ inline SocketsBetween make_sockets(const transport::Sockets& wanted) {
 }
 
 using EndpointOwner = std::unique_ptr<transport::Endpoint>;
-/// An endpoint of `from` to `to`, and one back, since a fabric on sockets hears only those that it has an endpoint to.
+/// Creates an endpoint of `from` to `to` and one back, since a fabric on sockets receives only over its endpoints.
 inline void connect_both(transport::Fabric& from, EndpointOwner& to_there, transport::Fabric& to,
                          EndpointOwner& to_here) {
   SocketsBetween sockets = make_sockets(from.sockets());
   to_there = from.connect({.address = to.address(), .same_host = true, .sockets = std::move(sockets.here)});
   to_here = to.connect({.address = from.address(), .same_host = true, .sockets = std::move(sockets.there)});
 }
-/// Another one, where there may be one back already: that is replaced only where sockets demand it.
+/// Replaces an endpoint. The endpoint back, if any, is replaced only if sockets demand it.
 inline EndpointOwner connect_anew(transport::Fabric& from, transport::Fabric& to, EndpointOwner& to_here,
                                   bool same_host = true) {
   SocketsBetween sockets = make_sockets(from.sockets());
@@ -60,7 +60,7 @@ inline EndpointOwner connect_anew(transport::Fabric& from, transport::Fabric& to
   return made;
 }
 
-/// Bytes that differ by place and by seed.
+/// Bytes that depend on position and seed.
 inline Bytes pattern(std::size_t size, std::uint64_t seed = 1) {
   Bytes out(size);
   std::uint64_t state = seed * 0x9e3779b97f4a7c15ULL + 1;
@@ -76,7 +76,7 @@ inline Bytes text(std::string_view value) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// How an operation ended, once it has.
+/// The outcome of an operation, once it has ended.
 struct Result {
   bool done = false;
   transport::Outcome outcome;
@@ -89,19 +89,19 @@ struct Result {
   [[nodiscard]] bool succeeded() const { return done && !outcome; }
 };
 
-/// One range of host memory as a message.
+/// Sends one range of host memory as a message.
 inline void send(transport::Endpoint& endpoint, transport::ByteView header, transport::ByteView payload,
                  transport::Completion done) {
   endpoint.send(header, transport::host_memory(payload), std::move(done));
 }
-/// One range of host memory read.
+/// Reads into one range of host memory.
 inline void read(transport::Endpoint& endpoint, const transport::RemoteRegion& region, ByteCount offset_bytes,
                  std::span<std::byte> into, transport::Completion done) {
   const transport::ReadRange range{offset_bytes, transport::host_memory(into)};
   endpoint.read(region, std::span(&range, 1), std::move(done));
 }
 
-/// Receives every message into memory of its own.
+/// Receives every message into its own memory.
 struct Mailbox {
   struct Message {
     Bytes header;
@@ -124,7 +124,7 @@ struct Mailbox {
   std::vector<std::unique_ptr<Message>> messages;
 };
 
-/// What a peer of this process is given of a region: descriptors of its own.
+/// A region's key with its own descriptors, for a peer in this process.
 inline transport::RegionKey export_key(const transport::Region& region, transport::ByteView key) {
   transport::RegionKey out{key};
   for (const int descriptor : region.descriptors()) {
@@ -138,7 +138,7 @@ inline std::unique_ptr<transport::RemoteRegion> import_region(transport::Endpoin
   return endpoint.import_region(export_key(region, key), size_bytes);
 }
 
-/// Two fabrics of one thread, connected both ways.
+/// Two fabrics on one thread, connected in both directions.
 struct Pair {
   Mailbox left_mail;
   Mailbox right_mail;
@@ -162,7 +162,7 @@ struct Pair {
   }
 };
 
-/// Preconditions of cases about what a path need not be able to do.
+/// Preconditions of cases about optional capabilities of a path.
 inline boost::test_tools::assertion_result paths_have_messages(boost::unit_test::test_unit_id /*case*/) {
   static const bool able = Pair().to_right->path({}).message;
   boost::test_tools::assertion_result result(able);

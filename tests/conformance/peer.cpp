@@ -3,8 +3,8 @@
 
 #include "conformance/other_process.hpp"
 
-// The other process of departure_test.cpp. Arguments: what to do, number of the socket to the test.
-// It tells its address, a region's key and its protocol, is told the test's address, and works until it is killed.
+// The other process of departure_test.cpp. Arguments: task, number of the socket to the test. It sends its address, a
+// region's key and its protocol, receives the test's address, and runs until it is killed.
 using namespace shardwire;
 using namespace shardwire::test;
 
@@ -18,7 +18,7 @@ int work(const std::string& task, int socket) {
   const auto region = task == "adopted" ? fabric->adopt(transport::host_memory(own)) : fabric->allocate(own.size());
   if (task != "adopted") std::ranges::copy(own, region->memory().span().begin());
   write_frame(socket, fabric->address());
-  tell_key(socket, *region);
+  send_key(socket, *region);
   auto sockets = connect_sockets(socket, *fabric);
   const Bytes address = read_frame(socket);
   const auto endpoint = fabric->connect({.address = address, .same_host = true, .sockets = std::move(sockets)});
@@ -50,7 +50,7 @@ int work(const std::string& task, int socket) {
 
 int main(int argc, char** argv) {
   try {
-    ::alarm(60);  // whatever happens to the test
+    ::alarm(60);  // in case the test ends without ending it
     return argc == 3 ? work(argv[1], std::atoi(argv[2])) : 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "peer: %s\n", error.what());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-sided reads from their post to their end, however that comes.
+// One-sided reads from their post to their end, including failures and aborts.
 #include <poll.h>
 
 #include <atomic>
@@ -10,6 +10,8 @@
 
 #include "conformance/pair.hpp"
 
+namespace reads {
+
 using namespace shardwire;
 using namespace shardwire::test;
 using transport::Clock;
@@ -17,11 +19,11 @@ using transport::Clock;
 namespace {
 
 const std::size_t large = on_slow_machine() ? 1 << 20 : 12 << 20;
-// Of what hits another moment in each.
+// Number of rounds that interrupt at different moments.
 const int interruptions = on_slow_machine() ? 3 : 6;
 const int withdrawals = on_slow_machine() ? 20 : 60;
 
-/// Memory of the left fabric that the right one reads: allocated, and adopted where that can be read.
+/// Memory of the left fabric that the right one reads: allocated memory, and adopted memory if the transport reads it.
 struct Readable {
   Pair pair;
   Bytes content = pattern(large, 3);
@@ -38,7 +40,7 @@ struct Readable {
   }
 };
 
-// Memory that has come back to its owner, and must not change any more. In one call each: tests are not optimized.
+// Marks memory that its owner has back, which must not change any more. One call each, since tests are not optimized.
 void mark(Bytes& bytes) {
   std::memset(bytes.data(), 0x5a, bytes.size());
 }
@@ -55,7 +57,7 @@ bool all_done(const std::vector<Result>& results) {
 
 }  // namespace
 
-/// Works for a fabric of another process, whose reads may take that.
+/// Makes progress for the peer's fabric on a thread, as another process would; its reads may need that.
 class Progressing {
  public:
   explicit Progressing(transport::Fabric& fabric)
@@ -74,10 +76,12 @@ class Progressing {
   std::thread thread_;
 };
 
-BOOST_AUTO_TEST_SUITE(reads, *boost::unit_test::precondition(paths_read))
+}  // namespace reads
+
+BOOST_AUTO_TEST_SUITE(reads, *boost::unit_test::label("reads") * boost::unit_test::precondition(paths_read))
 
 BOOST_AUTO_TEST_CASE(an_empty_list_completes_in_progress) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Readable readable;
   for (const auto& remote : readable.remotes) {
     for (const std::size_t count : {0UL, 3UL}) {
@@ -92,7 +96,7 @@ BOOST_AUTO_TEST_CASE(an_empty_list_completes_in_progress) {
 }
 
 BOOST_AUTO_TEST_CASE(many_reads_under_way_get_their_own_bytes) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Readable readable;
   constexpr std::size_t count = 100;
   const std::size_t part = large / (count + 4) | 1;
@@ -111,12 +115,12 @@ BOOST_AUTO_TEST_CASE(many_reads_under_way_get_their_own_bytes) {
 }
 
 BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Readable readable;
   transport::Fabric& fabric = *readable.pair.right;
   BOOST_REQUIRE(fabric.event_descriptor() >= 0);
   Bytes into(large);
-  // Settle the connection first: its handshake may take both sides.
+  // Connect first: the handshake may need both sides.
   for (const auto& remote : readable.remotes) {
     Result first;
     read(*readable.pair.to_left, *remote, 0, std::span(into).first(10), first.completion());
@@ -138,11 +142,11 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
       pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
       ::poll(&entry, 1, 10'000);
     }
-    BOOST_TEST((Clock::now() - started < 5s));
-    if (alone) BOOST_TEST(wakings < 10);  // and it does not wake for nothing
+    BOOST_TEST((Clock::now() - started < promptly));
+    if (alone) BOOST_TEST(wakings < 10);  // no unnecessary wake-ups
   }
   peer.reset();
-  // Then it sleeps, but for a late word of the handshake.
+  // Then it sleeps, except for a late message of the handshake.
   const auto sleeps = [&] {
     pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
     return fabric.arm() && ::poll(&entry, 1, 50) == 0;
@@ -151,7 +155,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_waits_for_a_read) {
 }
 
 BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Readable readable;
   transport::Fabric& fabric = *readable.pair.right;
   while (fabric.progress()) continue;
@@ -163,14 +167,14 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
     readable.pair.left.reset();
   });
   const auto started = Clock::now();
-  while (!readable.pair.to_left->failed() && Clock::now() - started < 10s) {
+  while (!readable.pair.to_left->failed() && Clock::now() - started < promptly) {
     if (fabric.progress() || !fabric.arm()) continue;
     pollfd entry{.fd = fabric.event_descriptor(), .events = POLLIN, .revents = 0};
-    ::poll(&entry, 1, transport_under_test() == "loopback" ? 10 : 10'000);  // which has nobody to wake it
+    ::poll(&entry, 1, fabric_under_test() == "loopback" ? 10 : 10'000);  // loopback never wakes a sleeper
   }
   closer.join();
   BOOST_TEST(readable.pair.to_left->failed());
-  BOOST_TEST((Clock::now() - started < 5s));
+  BOOST_TEST((Clock::now() - started < promptly));
   Bytes into(100);
   Result late;
   read(*readable.pair.to_left, *readable.remotes.front(), 0, into, late.completion());
@@ -180,7 +184,7 @@ BOOST_AUTO_TEST_CASE(the_descriptor_wakes_who_sleeps_when_the_peer_closes) {
 }
 
 BOOST_AUTO_TEST_CASE(an_abort_ends_reads_and_nothing_is_written_any_more) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   for (int round = 0; round < interruptions; ++round) {
     Readable readable;
     std::vector<Bytes> into(8, Bytes(large));
@@ -190,21 +194,21 @@ BOOST_AUTO_TEST_CASE(an_abort_ends_reads_and_nothing_is_written_any_more) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(6 * round / interruptions));
     readable.pair.to_left->abort();
-    BOOST_TEST(std::ranges::none_of(results, &Result::done));  // never inside a call
+    BOOST_TEST(std::ranges::none_of(results, &Result::done));  // never inside abort()
     for (std::size_t i = 0; i < into.size(); ++i) {
       BOOST_REQUIRE(readable.pair.until([&] { return results[i].done; }));
-      if (results[i].succeeded()) BOOST_TEST(equal_bytes(into[i], readable.content));  // which some had before
+      if (results[i].succeeded()) BOOST_TEST(equal_bytes(into[i], readable.content));  // some had ended before
       mark(into[i]);
     }
     run_until([&] { readable.pair.step(); }, [] { return false; }, 30ms);
     for (const Bytes& one : into) BOOST_TEST(is_marked(one));
     readable.pair.to_left->abort();
-    BOOST_TEST(!readable.pair.to_right->path({}).carrier.empty());  // the other side lives on
+    BOOST_TEST(!readable.pair.to_right->path({}).carrier.empty());  // the other side still works
   }
 }
 
 BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   for (int round = 0; round < interruptions; ++round) {
     Readable readable;
     int ran = 0;
@@ -217,7 +221,7 @@ BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
     const auto started = Clock::now();
     readable.remotes.clear();
     readable.pair.to_left.reset();
-    BOOST_TEST((Clock::now() - started < 2s));
+    BOOST_TEST((Clock::now() - started < promptly));
     std::ranges::for_each(into, mark);
     run_until([&] { readable.pair.step(); }, [] { return false; }, 30ms);
     BOOST_TEST(ran == 0);
@@ -226,7 +230,7 @@ BOOST_AUTO_TEST_CASE(completions_of_reads_of_a_destroyed_endpoint_never_run) {
 }
 
 BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_the_completion_of_a_read_and_another_one_throw) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Readable readable;
   Bytes into(1000);
   bool thrown = false;
@@ -258,7 +262,7 @@ BOOST_AUTO_TEST_CASE(an_endpoint_may_be_destroyed_by_the_completion_of_a_read_an
 }
 
 BOOST_AUTO_TEST_CASE(a_fabric_is_closed_before_its_endpoints) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Readable readable;
   std::vector<Bytes> into(4, Bytes(large));
   bool ran = false;
@@ -272,9 +276,9 @@ BOOST_AUTO_TEST_CASE(a_fabric_is_closed_before_its_endpoints) {
   BOOST_TEST(std::ranges::all_of(into, is_marked));
 }
 
-// Its memory is the owner's again as soon as the region is gone: what is read then must not be taken for what was there.
+// The owner may reuse the memory once the region is gone: a later read must not return the new bytes as the old ones.
 BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fail) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   const Bytes content = pattern(on_slow_machine() ? 1 << 16 : 4 << 20, 7);
   int withdrawn = 0;
@@ -283,11 +287,11 @@ BOOST_AUTO_TEST_CASE(reads_of_memory_that_is_withdrawn_meanwhile_are_whole_or_fa
     Bytes memory = content;
     auto region = pair.left->adopt(transport::host_memory(memory));
     BOOST_REQUIRE(!region->key().empty());
-    // A NIC that has refused a read does nothing more for that endpoint.
+    // A NIC that rejects a read leaves that endpoint unusable.
     if (pair.to_left->failed()) pair.to_left = connect_anew(*pair.right, *pair.left, pair.to_right);
     const auto remote = import_region(*pair.to_left, *region, memory.size());
     Bytes into(memory.size());
-    Result first;  // a connection is made with it
+    Result first;  // its first read also establishes the connection
     read(*pair.to_left, *remote, 0, std::span(into).first(10), first.completion());
     BOOST_REQUIRE(pair.until([&] { return first.done; }));
     Result result;

@@ -11,12 +11,14 @@
 #include "conformance/pair.hpp"
 #include "support/fake_device.hpp"
 
+BOOST_AUTO_TEST_SUITE(regions)
+
 using namespace shardwire;
 using namespace shardwire::test;
 
 namespace {
 
-/// Of a fabric that neither maps nor reads: nobody else gets at its regions, and they have no keys.
+/// For a fabric that neither maps nor reads: peers cannot access its regions, and these have no keys.
 bool has_no_keys(Pair& pair, const transport::Region& region) {
   if (!region.key().empty()) return false;
   const transport::Path path = pair.to_left->path({});
@@ -28,7 +30,7 @@ bool has_no_keys(Pair& pair, const transport::Region& region) {
   return true;
 }
 
-/// Fabrics that are opened meanwhile are of the machine's second RDMA port, where the environment names one.
+/// While it lives, new fabrics use the machine's second RDMA port, if the environment names one.
 struct OtherPort {
   OtherPort() {
     const char* const other = std::getenv("SHARDWIRE_TEST_OTHER_PORT");
@@ -45,18 +47,16 @@ struct OtherPort {
   std::string before{};
 };
 
-/// Stands for a region where no fabric gives any out.
+/// A placeholder for fabrics without regions.
 struct NoRegion final : transport::RemoteRegion {
   [[nodiscard]] transport::ConstMemory mapped() const override { return {}; }
 };
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(regions)
-
 BOOST_DATA_TEST_CASE(a_region_is_exported_and_imported, boost::unit_test::data::make({0UL, 1UL, 4097UL, 8UL << 20}),
                      size) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const auto region = pair.left->allocate(size);
   BOOST_REQUIRE(region->memory().span().size() == size);
@@ -71,12 +71,12 @@ BOOST_DATA_TEST_CASE(a_region_is_exported_and_imported, boost::unit_test::data::
   BOOST_TEST(std::ranges::equal(mapped, std::span(content).first(mapped.size())));
   if (!mapped.empty()) {
     region->memory().span().front() = ~region->memory().span().front();
-    BOOST_TEST((mapped.front() == region->memory().span().front()));  // the memory itself, no copy of it
+    BOOST_TEST((mapped.front() == region->memory().span().front()));  // the memory itself, not a copy
   }
 }
 
 BOOST_AUTO_TEST_CASE(a_part_of_a_region_may_be_announced_but_not_more_than_all) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const auto region = pair.left->allocate(10'000);
   if (has_no_keys(pair, *region)) return;
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_region_may_be_announced_but_not_more_than_all) 
 }
 
 BOOST_AUTO_TEST_CASE(a_mapping_outlives_its_region) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   auto region = pair.left->allocate(100'000);
   const Bytes content = pattern(100'000);
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_mapping_outlives_its_region) {
 }
 
 BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const auto region = pair.left->allocate(1 << 20);
   const Bytes content = pattern(1 << 20);
@@ -121,10 +121,10 @@ BOOST_AUTO_TEST_CASE(one_sided_reads_complete_in_progress) {
   BOOST_CHECK_THROW(read(*pair.to_left, *remote, ~0ULL, into, {}), Error);
 }
 
-// From memory that can be mapped, and from memory that the caller has: a path may read the two in different ways.
+// Over memory that can be mapped, and over the caller's memory: a path may read them by different mechanisms.
 BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::unit_test::data::make({false, true}),
                      adopted) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const transport::Path path = pair.to_left->path({});
   if (!path.read) return;  // see one_sided_reads_complete_in_progress
@@ -136,7 +136,7 @@ BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::un
   BOOST_REQUIRE(!region->key().empty());
   const auto remote = import_region(*pair.to_left, *region, size);
   BOOST_TEST(remote->mapped().empty() == (adopted || !path.map));
-  // Odd lengths at odd places, the last bytes first.
+  // Odd lengths at odd addresses, the last bytes first.
   const std::size_t count = std::min<std::size_t>(path.max_read_ranges, 500);
   Bytes into(size);
   std::vector<transport::ReadRange> ranges;
@@ -153,7 +153,7 @@ BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::un
     BOOST_TEST(!outcome);
     ++completions;
   });
-  ranges.clear();  // the list was copied
+  ranges.clear();  // the call has copied the list
   BOOST_REQUIRE(pair.until([&] { return completions > 0; }));
   BOOST_TEST((into == expected));
   run_until([&] { pair.step(); }, [] { return false; }, 50ms);
@@ -164,18 +164,18 @@ BOOST_DATA_TEST_CASE(a_list_of_reads_completes_once_when_all_is_there, boost::un
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_the_caller_has_is_reached_until_it_is_withdrawn) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   Bytes memory = pattern(300'001);
   auto region = pair.left->adopt(transport::host_memory(memory));
   BOOST_TEST((region->memory().address == memory.data()));
   BOOST_TEST(region->memory().bytes == memory.size());
-  if (region->key().empty()) {  // its bytes can be sent, and that is all
+  if (region->key().empty()) {  // its bytes can only be sent
     BOOST_TEST(pair.to_left->path({}).message);
     return;
   }
   const auto remote = import_region(*pair.to_left, *region, memory.size());
-  BOOST_TEST(remote->mapped().empty());  // it may be unmapped by its owner
+  BOOST_TEST(remote->mapped().empty());  // its owner may unmap it
   BOOST_REQUIRE(pair.to_left->path({}).read);
   Bytes into(10'000);
   Result first;
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(memory_that_the_caller_has_is_reached_until_it_is_withdrawn
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_a_place_that_a_fabric_does_not_know_is_refused) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Pair pair;
   const transport::MemoryPlace elsewhere{MemoryKind::cuda, 0};
   if (pair.to_left->path(elsewhere).message || pair.to_left->path(elsewhere).map) return;
@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_place_that_a_fabric_does_not_know_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_a_device_is_mapped_where_the_path_says_so) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   UsedDevices devices;
   devices->share(FakeDevices::Sharing::handle);
   Pair pair;
@@ -219,7 +219,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_mapped_where_the_path_says_so) {
   BOOST_TEST((remote->mapped().place == place));
   BOOST_TEST(remote->mapped().bytes == size);
   BOOST_TEST((devices->read(remote->mapped().address, size) == content));
-  // Another allocation at the same address is not it.
+  // Another allocation at the same address must not be accepted.
   devices->give_back(memory.address);
   BOOST_REQUIRE(devices->take(1, size) == memory.address);
   const auto stale = import_region(*pair.to_left, *region, size);
@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_device_is_mapped_where_the_path_says_so) {
 }
 
 BOOST_AUTO_TEST_CASE(garbled_keys_are_refused) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   const auto region = pair.left->allocate(4096);
   const Bytes good = region->key();
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(garbled_keys_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(more_memory_than_there_is_gives_a_typed_error) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const auto fabric = open_fabric();
   for (const ByteCount size : {ByteCount{1} << 50, ~ByteCount{0}}) {
     BOOST_CHECK_EXCEPTION(fabric->allocate(size), Error,
@@ -260,12 +260,12 @@ BOOST_AUTO_TEST_CASE(more_memory_than_there_is_gives_a_typed_error) {
   BOOST_TEST(fabric->allocate(100)->memory().bytes == 100);
 }
 
-// A NIC gives nothing out by a key of another one, and may end the connection.
+// A NIC rejects a key of another NIC, and may end the connection.
 BOOST_AUTO_TEST_CASE(a_key_of_another_fabric_opens_none_of_its_memory) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   const transport::Path path = pair.to_left->path({});
-  if (!path.read || path.map) return;  // what is handed over to be mapped is no key
+  if (!path.read || path.map) return;  // exported mappings have no such key
   const OtherPort port;
   const auto other = open_fabric();
   const auto region = other->allocate(4096);
@@ -285,9 +285,9 @@ BOOST_AUTO_TEST_CASE(a_key_of_another_fabric_opens_none_of_its_memory) {
   BOOST_TEST(std::ranges::all_of(into, [](std::byte one) { return one == std::byte{0}; }));
 }
 
-// More than there is of memory, and none of it can be pinned; software does not ask for that.
+// More memory than exists, and none of it can be pinned; software transports do not pin.
 BOOST_AUTO_TEST_CASE(memory_that_a_device_does_not_take_is_a_typed_error_and_the_next_is_taken) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   constexpr std::size_t size = std::size_t{64} << 30;
   void* const reserved = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(memory_that_a_device_does_not_take_is_a_typed_error_and_the
 }
 
 BOOST_AUTO_TEST_CASE(regions_come_and_go_on_other_threads) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   std::atomic<bool> stop = false;
   std::vector<std::thread> threads;

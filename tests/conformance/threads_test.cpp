@@ -6,21 +6,26 @@
 
 #include "conformance/pair.hpp"
 
-// A fabric per thread: what ranks as threads of one process look like.
+namespace threads {
+
+// A fabric per thread, like ranks that are threads of one process.
 using namespace shardwire;
 using namespace shardwire::test;
 
-BOOST_AUTO_TEST_SUITE(threads, *boost::unit_test::precondition(paths_have_messages))
+}  // namespace threads
+
+BOOST_AUTO_TEST_SUITE(threads,
+                      *boost::unit_test::label("messages") * boost::unit_test::precondition(paths_have_messages))
 
 BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   constexpr std::size_t ranks = 3;
   constexpr std::size_t rounds = 40;
   std::array<std::promise<Bytes>, ranks> addresses;
   std::array<std::promise<Bytes>, ranks> keys;
   std::array<std::shared_future<Bytes>, ranks> known_addresses;
   std::array<std::shared_future<Bytes>, ranks> known_keys;
-  std::array<std::array<std::vector<support::Descriptor>, ranks>, ranks> sockets;  // of a rank, to a peer
+  std::array<std::array<std::vector<support::Descriptor>, ranks>, ranks> sockets;  // [rank][peer]
   const transport::Sockets wanted = open_fabric()->sockets();
   for (std::size_t i = 0; i < ranks; ++i) {
     for (std::size_t peer = 0; peer < i; ++peer) {
@@ -91,7 +96,7 @@ BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) 
 }
 
 BOOST_AUTO_TEST_CASE(a_fabric_is_closed_while_another_thread_sends_to_it) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   for (int round = 0; round < 10; ++round) {
     auto left = open_fabric();
     SocketsBetween sockets = make_sockets(left->sockets());

@@ -5,6 +5,8 @@
 
 #include "shardwire/error.hpp"
 
+BOOST_AUTO_TEST_SUITE(box)
+
 using namespace shardwire;
 
 namespace {
@@ -17,8 +19,6 @@ bool is_unsupported(const Error& error) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(box)
 
 BOOST_AUTO_TEST_CASE(overlap_is_the_common_region) {
   const auto common = intersect({{0, 4}, {3, 8}}, {{2, 0}, {5, 6}});

@@ -13,6 +13,8 @@
 #include "shardwire/layout.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(compose)
+
 using namespace shardwire;
 using test::refused;
 
@@ -42,8 +44,6 @@ bool tiles(const Layout& layout, const Extents& shape, int ranks) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(compose)
 
 BOOST_AUTO_TEST_CASE(blocks_are_dealt_out_in_turn) {
   const Layout layout = Layout::block_cyclic({2}, {3});

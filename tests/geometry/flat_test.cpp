@@ -13,6 +13,8 @@
 #include "shardwire/layout.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(flat)
+
 using namespace shardwire;
 using test::refused;
 
@@ -32,8 +34,6 @@ std::string held(const Layout& layout, const Extents& shape, int rank) {
 const Members three{{{9, 5}}, {{5}}, {{5}}};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(flat)
 
 BOOST_AUTO_TEST_CASE(members_follow_each_other_without_alignment) {
   const auto layouts = Layout::flat(three, 4);  // U = 55, s = 14

@@ -7,12 +7,14 @@
 #include "geometry/layout_rule.hpp"
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(layout_oracle)
+
 using namespace shardwire;
 using namespace shardwire::test;
 
 namespace {
 
-/// The local buffer that a rank's boxes describe. Fails when two elements lie in one place.
+/// The local buffer that a rank's boxes describe. Fails if two elements have one position.
 Slots slots_of(const Layout& layout, const Extents& shape, int rank) {
   Slots slots(static_cast<std::size_t>(layout.local_elements(shape, Rank{rank})), -1);
   ElementCount previous = 0;
@@ -39,8 +41,6 @@ Slots slots_of(const Layout& layout, const Extents& shape, int rank) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(layout_oracle)
 
 BOOST_AUTO_TEST_CASE(every_kind_holds_what_its_definition_says) {
   const std::uint64_t first = seed();

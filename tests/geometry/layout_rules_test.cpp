@@ -6,6 +6,15 @@
 #include "shardwire/error.hpp"
 #include "support/random_layout.hpp"
 
+namespace std {
+ostream& operator<<(ostream& out, const shardwire::RuleDescription& description);
+ostream& operator<<(ostream& out, const shardwire::RuleDescription& description) {
+  return out << description.kind;
+}
+}  // namespace std
+
+BOOST_AUTO_TEST_SUITE(layout_rules)
+
 using namespace shardwire;
 
 namespace {
@@ -82,7 +91,7 @@ const std::vector<RuleDescription> hostile{
     mesh_with({{"tp_first", {2}}}),
     mesh_with({{"first", {-1}}}),
     mesh_with({{"first", {huge}}}),
-    mesh_with({{"ranks", {0, 1, 2, 3}}}),  // beside "first"
+    mesh_with({{"ranks", {0, 1, 2, 3}}}),  // given in addition to "first"
     {"mesh", {{"shape", {2}}, {"placements", {1, 0, 0}}, {"tp_first", {0}}, {"ranks", {}}}, {}},
     {"mesh", {{"shape", {2}}, {"placements", {1, 0, 0}}, {"tp_first", {0}}, {"ranks", {1, huge}}}, {}},
     {"mesh", {{"shape", {2}}, {"placements", {1, 0, 0}}, {"tp_first", {0}}, {"ranks", {1, 1}}}, {}},
@@ -104,7 +113,7 @@ const std::vector<RuleDescription> hostile{
     placed_with({0, -1}),    // negative stride
     placed_with({0, 0}),     // two elements in one place
     placed_with({huge, 1}),  // the last place
-    placed_with({0, huge}),  // and by the stride
+    placed_with({0, huge}),  // and through the stride
     block_cyclic_with({2}, {2, 1}, {0}),
     block_cyclic_with({0}, {2}, {0}),
     block_cyclic_with({2}, {0}, {0}),
@@ -142,15 +151,6 @@ const std::vector<RuleDescription> hostile{
 
 }  // namespace
 
-namespace std {
-ostream& operator<<(ostream& out, const shardwire::RuleDescription& description);
-ostream& operator<<(ostream& out, const shardwire::RuleDescription& description) {
-  return out << description.kind;
-}
-}  // namespace std
-
-BOOST_AUTO_TEST_SUITE(layout_rules)
-
 BOOST_DATA_TEST_CASE(a_hostile_description_is_refused, boost::unit_test::data::make(hostile), description) {
   BOOST_CHECK_EXCEPTION(layout_from(description), Error,
                         [](const Error& error) { return error.code() == ErrorCode::invalid_argument; });
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(a_layout_survives_its_description) {
 }
 
 BOOST_AUTO_TEST_CASE(consecutive_ranks_are_never_listed) {
-  // A thousand meshes of 2^24 ranks each, from rank 1 on: as lists they would not fit memory for long.
+  // A thousand meshes of 2^24 ranks each, starting at rank 1: stored as lists, they would soon exhaust memory.
   std::vector<Layout> layouts;
   for (int i = 0; i < 1000; ++i)
     layouts.push_back(layout_from(mesh_with({{"shape", {1 << 12, 1 << 12}}, {"first", {1}}})));
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_a_flat_model_says_little_per_tensor) {
       Layout::flat(std::vector<FlatMember>(3, FlatMember{{4096, 4096}, Layout::chunk(0, 8), {}}), 4, 0, 8);
   const RuleDescription description = layouts[2].rule().describe();
   BOOST_TEST(description.fields.size() == 2U);
-  BOOST_TEST(description.fields[1].second.size() == 4U);  // one place for all outer ranks, which are cut alike
+  BOOST_TEST(description.fields[1].second.size() == 4U);  // one entry for all outer ranks, which are split alike
 }
 
 BOOST_AUTO_TEST_CASE(layouts_are_equal_when_kind_and_parameters_are) {

@@ -12,6 +12,8 @@
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(layout)
+
 using namespace shardwire;
 using test::refused;
 
@@ -57,8 +59,6 @@ bool tiles(const Layout& layout, const Extents& shape, int ranks) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(layout)
 
 BOOST_AUTO_TEST_CASE(chunks_are_as_torch_cuts_them) {
   BOOST_TEST(all_held(Layout::chunk(0, 4), {5}, 4) == "[0:2]; [2:4]; [4:5]; -");

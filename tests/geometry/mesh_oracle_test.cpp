@@ -6,6 +6,8 @@
 
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(mesh_oracle)
+
 using namespace shardwire;
 
 namespace {
@@ -32,8 +34,6 @@ Indices strided(const Indices& all, Extent factor, Extent parts, Extent index) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(mesh_oracle)
 
 BOOST_AUTO_TEST_CASE(a_mesh_holds_what_index_lists_hold) {
   test::Random random(test::seed());

@@ -5,6 +5,8 @@
 
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(overlap)
+
 using namespace shardwire;
 
 namespace {
@@ -21,15 +23,13 @@ std::vector<Box> grid(int rows, int columns, Extent height, Extent width) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(overlap)
-
 BOOST_AUTO_TEST_CASE(a_search_finds_what_all_pairs_find) {
   test::Random random(test::seed());
   std::size_t hits = 0;
   for (int round = 0; round < 400; ++round) {
     const Extents shape = test::random_shape(random);
     std::vector<Box> boxes;
-    for (int i = test::pick(random, 0, 12); i > 0; --i) test::cut_at_random(random, Box::whole(shape), 2, boxes);
+    for (int i = test::pick(random, 0, 12); i > 0; --i) test::split_at_random(random, Box::whole(shape), 2, boxes);
     const OverlapIndex index(boxes);
     std::vector<std::uint32_t> found{99};
     bool any = false;

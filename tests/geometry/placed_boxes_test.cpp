@@ -7,6 +7,8 @@
 #include "shardwire/error.hpp"
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(placed_boxes)
+
 using namespace shardwire;
 
 namespace {
@@ -31,8 +33,6 @@ const PlacedBox* one_by_one(const std::vector<PlacedBox>& boxes, const Box& piec
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(placed_boxes)
 
 BOOST_AUTO_TEST_CASE(a_piece_is_found_in_the_box_around_it_among_few_and_among_many) {
   for (const Extent side : {Extent{1}, Extent{3}, Extent{40}}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layout's own search against looking at every rank's boxes.
+// A layout's own search, compared with a scan of every rank's boxes.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -7,11 +7,11 @@
 #include "geometry/found_boxes.hpp"
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(search)
+
 using namespace shardwire;
 using test::pick;
 using test::Random;
-
-BOOST_AUTO_TEST_SUITE(search)
 
 BOOST_AUTO_TEST_CASE(finds_what_looking_at_every_rank_finds) {
   const std::uint64_t seed = test::seed();

@@ -8,7 +8,10 @@
 
 #include "geometry/layout_rule.hpp"
 #include "shardwire/error.hpp"
+#include "support/each_element.hpp"
 #include "support/random_layout.hpp"
+
+BOOST_AUTO_TEST_SUITE(strides)
 
 using namespace shardwire;
 
@@ -32,29 +35,7 @@ bool says(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// Calls visit(global index, local element) for every element that is held.
-template <typename Visit>
-void each_element(const PlacedBoxes& boxes, const Extents& shape, Visit visit) {
-  const Extents global = row_major_strides(shape);
-  for (const PlacedBox& placed : boxes.all()) {
-    for (ElementCount n = 0; n < placed.box.volume(); ++n) {
-      ElementCount rest = n;
-      ElementCount local = placed.local_offset;
-      ElementCount index = 0;
-      for (std::size_t dim = placed.box.dims(); dim-- > 0;) {
-        const ElementCount at = rest % placed.box.size[dim];
-        rest /= placed.box.size[dim];
-        local += at * placed.local_strides[dim];
-        index += (placed.box.offset[dim] + at) * global[dim];
-      }
-      visit(index, local);
-    }
-  }
-}
-
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(strides)
 
 BOOST_AUTO_TEST_CASE(a_column_major_array_places_a_single_box) {
   const Layout layout = Layout::chunk(0, 2);
@@ -89,7 +70,7 @@ BOOST_AUTO_TEST_CASE(any_order_of_dims_places_every_element_once_where_its_coord
     }
     const PlacedBoxes dense = place_boxes(layout, shape, rank);
     if (!layout.rule().has_local_array() || dense.all().empty() || shape.empty()) continue;
-    // The shape of the local array, seen from outside: how far each dim's coordinates reach.
+    // The shape of the local array, derived from outside: the range of each dim's coordinates.
     const Extents by = dense.all().front().local_strides;
     const auto coordinates = [&](ElementCount local) {
       Extents at = by;
@@ -100,7 +81,7 @@ BOOST_AUTO_TEST_CASE(any_order_of_dims_places_every_element_once_where_its_coord
       return at;
     };
     Extents local_shape = Extents::filled(shape.size(), 0);
-    each_element(dense, shape, [&](ElementCount, ElementCount local) {
+    test::each_element(dense.all(), shape, [&](ElementCount, ElementCount local) {
       const Extents at = coordinates(local);
       for (std::size_t dim = 0; dim < shape.size(); ++dim) local_shape[dim] = std::max(local_shape[dim], at[dim] + 1);
     });
@@ -115,7 +96,7 @@ BOOST_AUTO_TEST_CASE(any_order_of_dims_places_every_element_once_where_its_coord
     }
     const PlacedBoxes placed = place_boxes(layout, shape, rank, check_strides(layout, shape, rank, given));
     std::map<ElementCount, ElementCount> expected;  // by global index
-    each_element(dense, shape, [&](ElementCount index, ElementCount local) {
+    test::each_element(dense.all(), shape, [&](ElementCount index, ElementCount local) {
       const Extents at = coordinates(local);
       ElementCount moved = 0;
       for (std::size_t dim = 0; dim < at.size(); ++dim) moved += at[dim] * given[dim];
@@ -123,7 +104,7 @@ BOOST_AUTO_TEST_CASE(any_order_of_dims_places_every_element_once_where_its_coord
     });
     std::set<ElementCount> addresses;
     std::size_t wrong = 0;
-    each_element(placed, shape, [&](ElementCount index, ElementCount local) {
+    test::each_element(placed.all(), shape, [&](ElementCount index, ElementCount local) {
       wrong += expected.at(index) != local ? 1 : 0;
       addresses.insert(local);
     });

@@ -7,6 +7,8 @@
 
 #include <sstream>
 
+BOOST_AUTO_TEST_SUITE(tensor)
+
 using namespace shardwire;
 
 namespace {
@@ -16,8 +18,6 @@ const std::vector<std::string> names{"f64", "f32", "f16", "bf16", "f8e4m3", "f8e
 const std::vector<int> sizes{8, 4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(tensor)
 
 BOOST_DATA_TEST_CASE(a_dtype_has_its_name_and_size, boost::unit_test::data::make(names) ^ sizes, name, size) {
   const auto dtype = parse_dtype(name);

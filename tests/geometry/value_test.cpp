@@ -6,9 +6,9 @@
 
 #include "shardwire/value.hpp"
 
-using namespace shardwire;
-
 BOOST_AUTO_TEST_SUITE(value)
+
+using namespace shardwire;
 
 BOOST_AUTO_TEST_CASE(floats_are_equal_when_their_bits_are) {
   const Value nan(std::numeric_limits<double>::quiet_NaN());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# shardwire/mpi.hpp after <mpi.h>, twice, and what it says without: mpi.sh COMPILER OPTIONS...
+# Includes shardwire/mpi.hpp after <mpi.h>, twice, and checks the error without <mpi.h>: mpi.sh COMPILER OPTIONS...
 set -euo pipefail
 
 header='#include "shardwire/mpi.hpp"'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Public headers may include the standard library and each other, nothing else: own_includes.sh include/shardwire
+# Checks that public headers include only the standard library and each other: own_includes.sh include/shardwire
 set -euo pipefail
 
 foreign=$(grep -rnE '^[[:space:]]*#[[:space:]]*include' "$1" |

@@ -9,11 +9,13 @@
 #include <cstddef>
 #include <vector>
 
+BOOST_AUTO_TEST_SUITE(address_space)
+
 namespace {
 
 using shardwire::memory::AddressSpace;
 
-// Pages of a mapping of its own, unmapped at the end. What lies beside them is mapped, and out of reach.
+// Pages of a private mapping, unmapped at the end. Adjacent pages are mapped without access.
 class Pages {
  public:
   explicit Pages(std::size_t count)
@@ -38,8 +40,6 @@ class Pages {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(address_space)
 
 BOOST_AUTO_TEST_CASE(what_is_mapped_readable_or_writable_is_told_apart) {
   const Pages pages(4);
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_covered_anywhere) {
   BOOST_TEST(!space.writable(reinterpret_cast<const void*>(UINTPTR_MAX - 4), 8));
 }
 
-// Of so many that they are read all at once in the end: every other page is writable.
+// Every other page is writable: so many mappings that the code finally reads them all at once.
 BOOST_AUTO_TEST_CASE(many_mappings_are_told_apart) {
   constexpr std::size_t count = 400;
   const Pages pages(count);

@@ -10,20 +10,22 @@
 #include <stdexcept>
 #include <vector>
 
+BOOST_AUTO_TEST_SUITE(copier)
+
 using shardwire::memory::Copier;
 using namespace std::chrono_literals;
 
 namespace {
 
-/// What a session does with `wake`: sleeps until there may be news.
+/// A session's use of `wake`: sleeps until there may be news.
 class Waker {
  public:
-  void wake() { news_.release(); }
-  /// Polls until `count` callbacks have run in all, or 20 s.
+  void wake() { wakeups_.release(); }
+  /// Polls until `count` callbacks have run in all, or 20 s have passed.
   void poll(Copier& copier, unsigned count) {
     const auto deadline = std::chrono::steady_clock::now() + 20s;
     while (count > 0) {
-      BOOST_REQUIRE(news_.try_acquire_until(deadline));
+      BOOST_REQUIRE(wakeups_.try_acquire_until(deadline));
       const unsigned ran = copier.poll();
       BOOST_REQUIRE_LE(ran, count);
       count -= ran;
@@ -31,7 +33,7 @@ class Waker {
   }
 
  private:
-  std::counting_semaphore<> news_{0};
+  std::counting_semaphore<> wakeups_{0};
 };
 
 void nothing(const std::exception_ptr&) {
@@ -58,8 +60,6 @@ void check_every_job_runs_once(unsigned threads) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(copier)
 
 BOOST_AUTO_TEST_CASE(every_job_runs_once_and_is_reported_on_the_polling_thread) {
   for (const unsigned threads : {0u, 1u, 2u, 4u}) check_every_job_runs_once(threads);

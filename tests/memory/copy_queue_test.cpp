@@ -9,13 +9,15 @@
 #include <stdexcept>
 #include <thread>
 
+BOOST_AUTO_TEST_SUITE(copy_queue)
+
 using namespace shardwire;
 using namespace shardwire::memory;
 using namespace std::chrono_literals;
 
 namespace {
 
-/// Some boxes of a dense array, each to its place in an array with gaps.
+/// Copies boxes of a dense array into an array with gaps.
 class Bench {
  public:
   static constexpr Extent rows = 40;
@@ -73,8 +75,6 @@ class Bench {
 const std::vector<bool> both{false, true};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(copy_queue)
 
 BOOST_AUTO_TEST_CASE(a_batch_is_copied_away_from_the_thread_that_submits_it) {
   Bench bench;

@@ -17,7 +17,7 @@
 #include "support/seed.hpp"
 #include "support/splitmix64.hpp"
 
-// The kernels' own code, run by a processor: one thread after the other, in any order.
+// The kernels' own code, run on a CPU: one thread after the other, in any order.
 
 using namespace shardwire;
 namespace data = boost::unit_test::data;
@@ -32,9 +32,12 @@ using memory::Tile;
 #include <sanitizer/asan_interface.h>
 #endif
 
+BOOST_AUTO_TEST_SUITE(copy_table)
+
 namespace {
 
-/// Reads of these bytes stop a program with the address sanitizer. Requires: `bytes` is a multiple of 8.
+/// After this call, reads of these bytes stop a program with the address sanitizer. Requires: `bytes` is a multiple of
+/// 8.
 void forbid([[maybe_unused]] const std::byte* first, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(first, bytes);
@@ -46,10 +49,10 @@ void allow([[maybe_unused]] const std::byte* first, [[maybe_unused]] std::size_t
 #endif
 }
 
-constexpr std::size_t margin = 64;  // shows writes outside; of every byte, as values are random
+constexpr std::size_t margin = 64;  // detects writes outside; random values detect it for every byte
 
-/// One copy, its buffers and what the target has to hold afterwards. Buffers begin anywhere within 16 bytes, and end with the last
-/// byte that may be touched, so that sanitizers see what lies behind.
+/// One copy, its buffers and the target's expected content. Buffers begin at any offset within 16 bytes and end at the
+/// last byte that may be accessed, so that sanitizers detect overruns.
 struct Buffers {
   std::vector<std::byte> from, to, expected;
   StridedCopy copy;
@@ -57,8 +60,8 @@ struct Buffers {
 
   Buffers(layouts::Maker& maker, const StridedCopy& made)
       : copy(made), from_shift(maker.below(17)), to_shift(maker.below(17)) {
-    from = maker.bytes(from_shift + copy.source_span().past);
-    to = maker.bytes(margin + to_shift + copy.target_span().past + margin);
+    from = maker.bytes(from_shift + copy.source_span().end);
+    to = maker.bytes(margin + to_shift + copy.target_span().end + margin);
     from.shrink_to_fit();
     expected = to;
     copy.run_all(from.data() + from_shift, expected.data() + margin + to_shift);
@@ -66,7 +69,7 @@ struct Buffers {
   DeviceCopy listed() { return {copy, from.data() + from_shift, to.data() + margin + to_shift}; }
 };
 
-/// Blocks take every so many-th tile, as on a device.
+/// As on a device, block b of n takes tiles b, b + n, b + 2n and so on.
 void run(const TableView& table, std::uint64_t blocks, std::uint32_t threads, std::mt19937_64& random) {
   std::vector<std::uint64_t> order(blocks);
   std::iota(order.begin(), order.end(), 0);
@@ -88,7 +91,7 @@ void check(std::vector<Buffers>& all, std::uint64_t blocks, std::uint32_t thread
   std::vector<DeviceCopy> copies;
   for (Buffers& one : all) copies.push_back(one.listed());
   const CopyTable table(copies);
-  // What a device sees is another copy of the bytes.
+  // A device reads its own copy of the bytes.
   const std::size_t size = table.bytes().size();
   const auto uploaded = std::make_unique_for_overwrite<std::byte[]>(size);
   std::memcpy(uploaded.get(), table.bytes().data(), size);
@@ -107,7 +110,7 @@ StridedCopy rows(Extent count, Extent bytes, Extent gap, Extent target_gap) {
   return StridedCopy(box, {box, 0, {bytes + gap, 1}}, {box, 0, {bytes + target_gap, 1}}, 1);
 }
 
-/// How often each byte of each run is written, by the arithmetic alone.
+/// How often each byte of each run is written, from the arithmetic alone.
 std::uint64_t covered_bytes(const TableView& table) {
   std::uint64_t bytes = 0;
   std::uint64_t copy = 0;
@@ -120,8 +123,6 @@ std::uint64_t covered_bytes(const TableView& table) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(copy_table)
 
 BOOST_DATA_TEST_CASE(kernels_copy_what_a_strided_copy_does, data::make({1, 2, 4, 8, 3, 16}), item) {
   layouts::Maker maker(test_seed() + static_cast<unsigned>(item));
@@ -190,7 +191,7 @@ BOOST_AUTO_TEST_CASE(copies_of_nothing_have_no_tile) {
   check(all, 2, 32);
 }
 
-// Nothing is touched: the addresses are made up.
+// The addresses are invented, and nothing accesses them.
 BOOST_AUTO_TEST_CASE(runs_of_many_gigabytes_are_dealt_out_once) {
   constexpr Extent huge = (Extent{5} << 30) + 12345;
   const Box one{{0}, {huge}};
@@ -204,7 +205,7 @@ BOOST_AUTO_TEST_CASE(runs_of_many_gigabytes_are_dealt_out_once) {
   const TableView view = table.view();
   BOOST_CHECK_EQUAL(covered_bytes(view), 4u * static_cast<std::uint64_t>(huge));
 
-  // Parts follow each other, and all but the first begin with a line.
+  // Parts are consecutive, and all but the first begin at a cache line.
   std::uint64_t copy = 0;
   std::uint64_t end = 0;
   for (std::uint64_t number = 0; number < view.first_tiles()[1]; ++number) {
@@ -223,7 +224,7 @@ BOOST_AUTO_TEST_CASE(runs_of_many_gigabytes_are_dealt_out_once) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_past_32_bits_are_found) {
-  // 2^33 runs of 4 bytes; the last tile of them.
+  // The last tile of 2^33 runs of 4 bytes.
   const Box box{{0, 0, 0}, {1 << 20, 1 << 13, 1}};
   const PlacedBox source{box, 0, {(1 << 14) + 3, 2, 1}};
   const PlacedBox target{box, 0, {(1 << 14) + 5, 2, 1}};
@@ -234,11 +235,11 @@ BOOST_AUTO_TEST_CASE(rows_past_32_bits_are_found) {
   Tile tile;
   memory::find_tile(table.view(), table.size().tiles - 1, copy, tile);
   const auto last = tile.first.offset(tile.runs - 1);
-  BOOST_CHECK_EQUAL(last.source + 4, listed.copy.source_span().past);
-  BOOST_CHECK_EQUAL(last.target + 4, listed.copy.target_span().past);
+  BOOST_CHECK_EQUAL(last.source + 4, listed.copy.source_span().end);
+  BOOST_CHECK_EQUAL(last.target + 4, listed.copy.target_span().end);
 }
 
-// More tiles, and strides of more bytes, than 32 bits count. Nothing is touched here either.
+// More tiles, and larger strides in bytes, than fit into 32 bits. Nothing accesses this memory either.
 BOOST_AUTO_TEST_CASE(tiles_past_32_bits_are_found) {
   constexpr Extent row = (Extent{1} << 49) + 5;
   constexpr Extent apart = (Extent{1} << 50) + 3;

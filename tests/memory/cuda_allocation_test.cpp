@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is made of a pointer, through a cuPointerGetAttributes that answers as drivers do about each kind of memory.
+// Properties of a pointer, through a cuPointerGetAttributes that answers as drivers do for each kind of memory.
 #include <cuda.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -14,6 +14,8 @@
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(cuda_allocation)
+
 namespace {
 
 namespace data = boost::unit_test::data;
@@ -25,7 +27,7 @@ using shardwire::test::refused;
 constexpr std::uint64_t mib = 1u << 20;
 constexpr std::uint64_t posix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// What was allocated, reserved or mapped at once.
+/// Memory that was allocated, reserved or mapped by one call.
 struct Mapping {
   std::uint64_t bytes = 0;
   unsigned type = CU_MEMORYTYPE_DEVICE;
@@ -41,12 +43,12 @@ struct Mapping {
   std::uint64_t range_bytes = 0;
 };
 
-// cuPointerGetAttributes has no argument for the driver that is asked.
+// Global, since cuPointerGetAttributes has no argument for the driver.
 std::map<std::uint64_t, Mapping> memory_of_driver;
 int newest_attribute = 0;
 int queries = 0;
 
-/// Forgets what tests before it allocated.
+/// Clears the allocations of earlier tests.
 struct FakeDriver {
   explicit FakeDriver(int newest = CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE) {
     memory_of_driver.clear();
@@ -87,7 +89,7 @@ CUresult fake_attributes(unsigned count, CUpointer_attribute* attributes, void**
     if (attributes[i] > newest_attribute) return CUDA_ERROR_INVALID_VALUE;
   }
   auto next = memory_of_driver.upper_bound(address);
-  if (next == memory_of_driver.begin()) return CUDA_SUCCESS;  // unknown pointers: nothing is written
+  if (next == memory_of_driver.begin()) return CUDA_SUCCESS;  // unknown pointer: no value is written
   const auto& [start, mapping] = *--next;
   if (address - start >= mapping.bytes) return CUDA_SUCCESS;
   for (unsigned i = 0; i < count; ++i) answer_about(attributes[i], start, mapping, answers[i]);
@@ -113,7 +115,7 @@ std::uint64_t address_of(const std::optional<DeviceAllocation>& found) {
   return reinterpret_cast<std::uintptr_t>(found->address);
 }
 
-// As PyTorch's expandable segments: much is reserved, and chunks of 2 MiB are mapped into it.
+// Like PyTorch's expandable segments: a large reservation with chunks of 2 MiB mapped into it.
 void reserve(std::uint64_t start, std::uint64_t bytes, const std::vector<Mapping>& chunks) {
   std::uint64_t at = start;
   for (Mapping chunk : chunks) {
@@ -131,8 +133,6 @@ void reserve(std::uint64_t start, std::uint64_t bytes, const std::vector<Mapping
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(cuda_allocation)
-
 BOOST_AUTO_TEST_CASE(memory_of_nobody_and_of_the_host_is_no_devices) {
   const FakeDriver driver;
   memory_of_driver[16 * mib] = {.bytes = mib, .type = CU_MEMORYTYPE_HOST, .buffer = 5};  // cudaMallocHost
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(memory_of_nobody_and_of_the_host_is_no_devices) {
   BOOST_TEST(queries == 1);
 }
 
-// Small ones may share what the driver has mapped at once.
+// Small allocations may share one mapping of the driver.
 BOOST_AUTO_TEST_CASE(an_allocation_is_its_own_range_and_not_all_of_its_mapping) {
   const FakeDriver driver;
   memory_of_driver[8 * mib] = {
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(chunks_under_one_range_are_walked_as_far_as_is_asked) {
   BOOST_TEST(two->bytes == 4 * mib);
   BOOST_TEST(one->chunks == 1U);
   BOOST_TEST(two->chunks == 2U);
-  // It ends where nothing is mapped, and so short of what was asked for.
+  // It ends where the mapping ends, before the requested end.
   const auto all = find(65 * mib, 32 * mib);
   BOOST_TEST(address_of(all) == 64 * mib);
   BOOST_TEST(all->bytes == 6 * mib);
@@ -270,7 +270,7 @@ BOOST_AUTO_TEST_CASE(arrays_are_refused) {
   refused(ErrorCode::unsupported, "is in a CUDA array", [] { find(mib); });
 }
 
-// Each driver below knows one attribute less.
+// Each driver below lacks one more attribute.
 BOOST_DATA_TEST_CASE(drivers_that_know_less_are_asked_less,
                      data::xrange(int{CU_POINTER_ATTRIBUTE_MAPPED}, int{CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID} + 1),
                      newest) {

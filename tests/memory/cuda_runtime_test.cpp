@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, memory and contexts of the CUDA module, over functions of CUDA that work in ordinary memory.
+// Streams, memory and contexts of the CUDA module, over fake CUDA functions that use ordinary memory.
 #include "memory/cuda/runtime.hpp"
 
 #include <algorithm>
@@ -15,12 +15,15 @@
 
 #include "memory/cuda/engine_calls.hpp"
 #include "memory/cuda/engine_limits.hpp"
+#include "memory/device_check.hpp"
 #include "memory/fake_cuda.hpp"
 #include "shardwire/error.hpp"
 #include "support/refused.hpp"
 #include "support/splitmix64.hpp"
 #include "transport/device_use.hpp"
 #include "transport/gpu_direct.hpp"
+
+BOOST_AUTO_TEST_SUITE(cuda_runtime)
 
 namespace {
 
@@ -33,13 +36,19 @@ using Bytes = std::vector<std::byte>;
 void look_up_nothing(cuda::Api&) {
 }
 
-/// The runtime over a fake; checks at the end that everything was given back, in the right context.
+DeviceCheck& checks_of(DeviceStream& stream) {
+  DeviceCheck* const checks = check_of(stream);
+  BOOST_REQUIRE(checks != nullptr);
+  return *checks;
+}
+
+/// The runtime over a fake; checks at the end that everything was released, in the right context.
 struct Fixture {
   FakeCuda fake;
   std::shared_ptr<DeviceRuntime> runtime = cuda::find_runtime(fake.api(), look_up_nothing, nullptr).runtime;
 
   Fixture() { BOOST_REQUIRE(runtime != nullptr); }
-  /// One that has asked for nothing yet.
+  /// A new runtime that has made no queries yet.
   [[nodiscard]] std::shared_ptr<DeviceRuntime> anew() const {
     return cuda::find_runtime(fake.api(), look_up_nothing, nullptr).runtime;
   }
@@ -54,7 +63,7 @@ struct Fixture {
   }
 };
 
-/// `columns` of `width` bytes out of the middle of rows, into a dense array.
+/// Columns of `width` bytes out of the middle of rows, into a dense array.
 StridedCopy columns(ElementCount rows, ElementCount row_bytes, ElementCount first, ElementCount width) {
   const Box whole{{0, 0}, {rows, row_bytes}};
   const Box part{{0, first}, {rows, width}};
@@ -71,7 +80,7 @@ Bytes content(const std::byte* address, std::size_t bytes) {
   return {address, address + bytes};
 }
 
-// What arrives by the host's copy.
+// The target's content after a copy by the host.
 Bytes expected(const StridedCopy& copy, const std::byte* source) {
   Bytes out(copy.bytes());
   copy.run_all(source, out.data());
@@ -83,8 +92,6 @@ std::string why(int status, int count, int driver) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_runtime)
 
 BOOST_AUTO_TEST_CASE(it_says_why_there_is_no_device) {
   BOOST_TEST(why(cudaErrorInsufficientDriver, 0, 0) == "no NVIDIA driver here (libcuda.so.1)");
@@ -114,9 +121,9 @@ BOOST_FIXTURE_TEST_CASE(devices_are_told_of_without_a_context, Fixture) {
   BOOST_TEST(details.bytes == ByteCount{80} << 30);
   BOOST_TEST(details.pci_address == "0000:1c:00.0");
   BOOST_TEST(details.peers == std::vector<int>{0}, boost::test_tools::per_element());
-  BOOST_TEST(details.memory_bytes_per_second == 2e9 * 2 * 640);  // twice in a cycle of the clock
+  BOOST_TEST(details.memory_bytes_per_second == 2e9 * 2 * 640);  // two transfers per clock cycle
   fake.memory_clock_khz = 0;
-  BOOST_TEST(runtime->details(1).memory_bytes_per_second > 0);  // it is asked once
+  BOOST_TEST(runtime->details(1).memory_bytes_per_second > 0);  // it is queried once
   BOOST_TEST(anew()->details(1).memory_bytes_per_second == 0);
   BOOST_TEST(fake.retained.empty());
 }
@@ -126,7 +133,7 @@ BOOST_FIXTURE_TEST_CASE(memory_is_allocated_in_the_devices_context, Fixture) {
   BOOST_TEST(memory->bytes() == 1000u);
   BOOST_TEST(fake.device_memory.contains(memory->address()));
   BOOST_TEST((fake.retained == std::set{1}));
-  // Pinned memory needs some context, and makes none where there is one.
+  // Pinned memory needs some context, and does not create another one.
   const auto host = runtime->allocate_host(10);
   BOOST_TEST(fake.host_memory.contains(host->address()));
   BOOST_TEST((fake.retained == std::set{1}));
@@ -183,7 +190,7 @@ BOOST_FIXTURE_TEST_CASE(tables_under_way_are_not_overwritten_and_blocks_are_used
   }
   fake.run();
   for (unsigned i = 0; i < targets.size(); ++i) BOOST_TEST((targets[i] == expected(copy, sources[i].data())));
-  // None of these is the same as another one.
+  // All of them differ.
   std::vector<Digest128> digests(1);
   Bytes target(300 * 30);
   for (unsigned i = 0; i < 300; ++i) {
@@ -196,7 +203,7 @@ BOOST_FIXTURE_TEST_CASE(tables_under_way_are_not_overwritten_and_blocks_are_used
   BOOST_TEST(fake.device_memory.size() == 64);
 }
 
-// Making one takes the system a while.
+// Allocating a block is slow.
 BOOST_FIXTURE_TEST_CASE(a_block_that_keeps_no_table_is_used_before_another_is_made, Fixture) {
   const auto stream = runtime->open_stream(0);
   std::uint32_t value = 0;
@@ -209,19 +216,19 @@ BOOST_FIXTURE_TEST_CASE(a_block_that_keeps_no_table_is_used_before_another_is_ma
   const Bytes source = pattern(4000);
   Bytes target(1200);
   for (int i = 0; i < 3; ++i) {
-    stream->fill({&box, 1});
+    checks_of(*stream).fill({&box, 1});
     fake.run();
   }
   BOOST_TEST(fake.host_memory.size() == 1U);
   stream->copy(std::vector<DeviceCopy>{{columns(40, 100, 11, 30), source.data(), target.data()}});
   fake.run();
   BOOST_TEST(fake.host_memory.size() == 1U);
-  stream->fill({&box, 1});  // what has a table is kept
+  checks_of(*stream).fill({&box, 1});  // a block with a table is kept
   fake.run();
   BOOST_TEST(fake.host_memory.size() == 2U);
 }
 
-/// A stream that is given the same batch again, elsewhere.
+/// A stream that receives the same batch again, at other addresses.
 struct RepeatFixture : Fixture {
   static constexpr std::size_t shifted_by = 4096;
   std::unique_ptr<DeviceStream> stream = runtime->open_stream(0);
@@ -237,7 +244,7 @@ struct RepeatFixture : Fixture {
   void copy(std::size_t from, std::size_t to) {
     stream->copy(std::vector<DeviceCopy>{{one, source + from, target + to}, {two, source + from, target + to + 600}});
   }
-  /// Runs what is queued. How many tables and kernels there were.
+  /// Runs the queued work. Returns the numbers of tables and kernels.
   std::pair<int, int> run() {
     fake.run();
     std::pair<int, int> seen;
@@ -256,7 +263,7 @@ BOOST_FIXTURE_TEST_CASE(a_batch_that_is_repeated_is_not_uploaded_again, RepeatFi
   copy(0, 0);
   BOOST_TEST((run() == std::pair{1, 1}));
   check(0, 0);
-  // Also while it is under way, and after others.
+  // Also while it is in flight, and after others.
   copy(0, 0);
   copy(0, 0);
   stream->copy(std::vector<DeviceCopy>{{two, source, target}});
@@ -268,7 +275,7 @@ BOOST_FIXTURE_TEST_CASE(a_batch_that_is_repeated_is_not_uploaded_again, RepeatFi
 BOOST_FIXTURE_TEST_CASE(a_table_serves_wherever_the_same_copies_lie, RepeatFixture) {
   copy(0, 0);
   run();
-  // As out of another staging slot, or into one; both are under way together.
+  // As from another staging slot, or into one; both are in flight at the same time.
   copy(0, shifted_by);
   copy(shifted_by, 0);
   BOOST_TEST((run() == std::pair{0, 2}));
@@ -279,7 +286,7 @@ BOOST_FIXTURE_TEST_CASE(a_table_serves_wherever_the_same_copies_lie, RepeatFixtu
 BOOST_FIXTURE_TEST_CASE(a_batch_that_lies_otherwise_has_a_table_of_its_own, RepeatFixture) {
   copy(0, 0);
   run();
-  for (const std::size_t shift : {1u, 8u, 16u, 128u}) {  // as alignment decides who copies what
+  for (const std::size_t shift : {1u, 8u, 16u, 128u}) {  // alignment determines the threads' shares
     copy(shift, 0);
     BOOST_TEST((run() == std::pair{1, 1}));
     check(shift, 0);
@@ -287,7 +294,7 @@ BOOST_FIXTURE_TEST_CASE(a_batch_that_lies_otherwise_has_a_table_of_its_own, Repe
     BOOST_TEST((run() == std::pair{1, 1}));
     check(0, shift);
   }
-  // One of two has moved.
+  // One of two copies has moved.
   stream->copy(std::vector<DeviceCopy>{{one, source, target}, {two, source + 256, target + 600}});
   BOOST_TEST((run() == std::pair{1, 1}));
   BOOST_TEST((content(target + 600, 140) == expected(two, source + 256)));
@@ -300,7 +307,7 @@ BOOST_FIXTURE_TEST_CASE(digests_that_are_repeated_upload_nothing_and_arrive_each
     stream->digest(std::vector<DeviceCopy>{{one, source + from, nullptr}, {two, source + from, nullptr}}, into);
   };
   digest(0, first);
-  BOOST_TEST((run() == std::pair{2, 1}));  // the table up, and digests down
+  BOOST_TEST((run() == std::pair{2, 1}));  // the table is uploaded, and digests are downloaded
   digest(0, first);
   digest(shifted_by, second);
   BOOST_TEST((run() == std::pair{2, 2}));
@@ -365,7 +372,7 @@ BOOST_FIXTURE_TEST_CASE(values_are_made_and_counted_by_kernels, Fixture) {
   box.dims = 2;
   box.dim[0] = {5, 100, 80};
   box.dim[1] = {10, 1, 8};
-  BOOST_TEST(stream->fill({&box, 1}));
+  checks_of(*stream).fill({&box, 1});
   BOOST_TEST(target[0] == 0u);
   fake.run();
   for (std::uint64_t i = 0; i < 50; ++i) {
@@ -373,12 +380,12 @@ BOOST_FIXTURE_TEST_CASE(values_are_made_and_counted_by_kernels, Fixture) {
     BOOST_TEST(target[2 * i + 1] == 0u);
   }
   std::uint64_t wrong = 7;
-  BOOST_TEST(stream->count_wrong({&box, 1}, wrong));
+  checks_of(*stream).count_wrong({&box, 1}, wrong);
   fake.run();
   BOOST_TEST(wrong == 7u);
   target[0] ^= 1;
   target[98] ^= 1u << 31;
-  BOOST_TEST(stream->count_wrong({&box, 1}, wrong));
+  checks_of(*stream).count_wrong({&box, 1}, wrong);
   fake.run();
   BOOST_TEST(wrong == 9u);
 }
@@ -428,7 +435,7 @@ BOOST_FIXTURE_TEST_CASE(a_stream_that_goes_waits_for_its_work, Fixture) {
   BOOST_TEST((target == expected(copy, source.data())));
 }
 
-// Whoever waits for work hears of it, and everything after it is refused, also what does not touch the device.
+// Code that waits for work is notified, and all later calls are refused, also those that do not use the device.
 BOOST_FIXTURE_TEST_CASE(a_sticky_error_ends_everything, Fixture) {
   const auto memory = runtime->allocate(0, 10);
   const auto stream = runtime->open_stream(0);
@@ -442,7 +449,7 @@ BOOST_FIXTURE_TEST_CASE(a_sticky_error_ends_everything, Fixture) {
   BOOST_REQUIRE(heard.has_value());
   BOOST_TEST((heard->code() == ErrorCode::transport_failed));
   BOOST_TEST(std::string(heard->what()).find("700") != std::string::npos);
-  fake.break_with(cudaSuccess);  // as a call that touches no context
+  fake.break_with(cudaSuccess);  // like a call that uses no context
   const std::string says = "works on no device any more";
   refused(ErrorCode::transport_failed, says, [&] { runtime->allocate(1, 1); });
   refused(ErrorCode::transport_failed, says, [&] { runtime->allocate_host(1); });
@@ -499,7 +506,7 @@ BOOST_FIXTURE_TEST_CASE(peer_access_is_asked_for_and_may_be_refused, Fixture) {
   refused(ErrorCode::invalid_argument, "there is no device 7", [&] { runtime->enable_peer_access(0, 7); });
 }
 
-/// Three chunks of device 1, of which the tests export what lies in the last two.
+/// Three chunks of device 1; the tests export allocations in the last two.
 struct ChunkFixture : Fixture {
   ChunkFixture() {
     fake.chunks_start = 64u << 20;
@@ -524,7 +531,7 @@ BOOST_FIXTURE_TEST_CASE(an_allocation_goes_by_one_handle, ChunkFixture) {
   BOOST_TEST(exported.handle.size() == 64);
   BOOST_TEST(exported.chunks.empty());
   const auto imported = runtime->import_memory(0, exported);
-  BOOST_TEST((imported->address() == address(100)));  // the fake maps it where it was
+  BOOST_TEST((imported->address() == address(100)));  // the fake maps it at the original address
   BOOST_TEST(imported->bytes() == 1000u);
   BOOST_TEST(fake.legacy_open);
 }
@@ -567,7 +574,7 @@ BOOST_FIXTURE_TEST_CASE(what_cannot_be_mapped_whole_is_not_mapped, ChunkFixture)
 BOOST_FIXTURE_TEST_CASE(what_cannot_be_handed_over_is_refused, ChunkFixture) {
   refused(ErrorCode::unsupported, "no other process can map", [&] { runtime->export_memory(address(0), 1); });
   fake.legacy_ipc = true;
-  refused(ErrorCode::invalid_argument, "no memory of a device", [&] { runtime->export_memory(&fake, 1); });
+  refused(ErrorCode::invalid_argument, "not memory of a device", [&] { runtime->export_memory(&fake, 1); });
   refused(ErrorCode::invalid_argument, "ends before that",
           [&] { runtime->export_memory(address(chunk_bytes), 2 * chunk_bytes + 1); });
 }
@@ -587,14 +594,14 @@ BOOST_FIXTURE_TEST_CASE(exports_that_contradict_themselves_are_refused, ChunkFix
 // --- NICs ---
 
 BOOST_FIXTURE_TEST_CASE(devices_say_whether_nics_can_write_to_them, Fixture) {
-  BOOST_TEST(!runtime->details(0).gpu_direct);  // a driver that does not know the question
+  BOOST_TEST(!runtime->details(0).gpu_direct);  // a driver that does not know the attribute
   fake.attributes = {{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 1}, {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1}};
-  BOOST_TEST(!anew()->details(0).gpu_direct);  // what they write could not be waited for
+  BOOST_TEST(!anew()->details(0).gpu_direct);  // there would be no way to wait for their writes
   BOOST_TEST(anew()->details(0).dma_buf);
   fake.attributes[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS] =
       CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
   BOOST_TEST(anew()->details(0).gpu_direct);
-  BOOST_TEST(fake.retained.empty());  // nobody has needed a context for that
+  BOOST_TEST(fake.retained.empty());  // no call needed a context for that
 }
 
 BOOST_FIXTURE_TEST_CASE(remote_writes_are_flushed_where_the_device_does_not_order_them, Fixture) {
@@ -616,7 +623,7 @@ BOOST_FIXTURE_TEST_CASE(a_device_is_in_use_once_somebody_has_its_context, Fixtur
 }
 
 BOOST_FIXTURE_TEST_CASE(each_chunk_that_nics_are_shown_has_its_copies_synchronised, ChunkFixture) {
-  fake.synchronise_status = CUDA_ERROR_NOT_SUPPORTED;  // which is no reason against
+  fake.synchronise_status = CUDA_ERROR_NOT_SUPPORTED;  // not a reason against GPUDirect
   runtime->prepare_for_nics(reinterpret_cast<void*>(fake.chunks_start + 5), FakeCuda::chunk_bytes);
   BOOST_TEST(
       fake.synchronised == (std::vector<std::uint64_t>{fake.chunks_start, fake.chunks_start + FakeCuda::chunk_bytes}),
@@ -641,7 +648,7 @@ BOOST_FIXTURE_TEST_CASE(what_nics_are_shown_is_whole_chunks_and_ends_with_the_la
   refused(ErrorCode::invalid_argument, "not all of one allocation", [&] { (void)shown(3 * chunk_bytes - 10, 11); });
 }
 
-// --- which copies the engine makes ---
+// --- copies made by the copy engine ---
 
 BOOST_AUTO_TEST_CASE(the_engine_makes_few_long_copies) {
   using cuda::engine_calls;
@@ -676,7 +683,7 @@ BOOST_AUTO_TEST_CASE(the_engine_is_taken_from_where_it_is_measured_to_be_faster)
     });
   };
   BOOST_TEST((measured() == EngineLimits{.inside = EngineLimits::never, .to_host = 256 << 10, .from_host = 4 << 10}));
-  engine_from_host = 10e-3;  // longer than all may take together
+  engine_from_host = 10e-3;  // longer than the limit for all trials
   BOOST_TEST((measured() == EngineLimits{.from_host = EngineLimits::never}));
 }
 
@@ -694,7 +701,7 @@ BOOST_FIXTURE_TEST_CASE(a_device_is_measured_when_it_is_first_used, Fixture) {
   const auto second = runtime->open_stream(1);
   BOOST_TEST(fake.calls.empty());
   fake.run();
-  const std::size_t blocks = fake.host_memory.size();  // of trials: kept, since freeing waits for the device
+  const std::size_t blocks = fake.host_memory.size();  // kept after trials, since freeing waits for the device
   const Bytes source = pattern(4000);
   Bytes target(1200);
   const StridedCopy copy = columns(40, 100, 11, 30);
@@ -703,9 +710,9 @@ BOOST_FIXTURE_TEST_CASE(a_device_is_measured_when_it_is_first_used, Fixture) {
   BOOST_TEST((target == expected(copy, source.data())));
   BOOST_TEST(fake.host_memory.size() == blocks + 1);
 
-  fake.memory_left = 1u << 20;  // which is too little for trials
+  fake.memory_left = 1u << 20;  // too little for trials
   const auto other = runtime->open_stream(0);
-  BOOST_TEST(fake.calls.size() == 2U);  // of the copy before
+  BOOST_TEST(fake.calls.size() == 2U);  // of the previous copy
   other->copy(std::vector<DeviceCopy>{{copy, source.data(), target.data()}});
   fake.run();
 }

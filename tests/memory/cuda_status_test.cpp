@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What statuses of CUDA mean, and after which nothing works any more.
+// Meaning of CUDA statuses, and those after which a device is unusable.
 #include "memory/cuda/status.hpp"
 
 #include <cuda.h>
@@ -8,6 +8,8 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <ostream>
+
+BOOST_AUTO_TEST_SUITE(cuda_status)
 
 namespace {
 
@@ -48,8 +50,6 @@ constexpr Meaning meanings[] = {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_status)
 
 BOOST_DATA_TEST_CASE(a_status_says_what_the_caller_can_do, data::make(meanings), meaning) {
   BOOST_TEST(to_string(code_of(meaning.status)) == to_string(meaning.code));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices a process finds, and when it may have any.
+// Devices that a process finds, and the conditions for having any.
 #include "memory/device.hpp"
 
 #include <dlfcn.h>
@@ -11,11 +11,13 @@
 #include "memory/config.hpp"
 #include "support/partial_devices.hpp"
 
+BOOST_AUTO_TEST_SUITE(memory_device)
+
 namespace {
 
 using namespace shardwire::memory;
 
-/// One that finds nothing.
+/// A runtime that finds no memory.
 struct NoMemory final : shardwire::test::PartialDevices {
   [[nodiscard]] int device_count() const override { return 0; }
 };
@@ -27,8 +29,6 @@ bool has_driver() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(device)
 
 BOOST_AUTO_TEST_CASE(devices_are_in_use_once_the_driver_is_loaded) {
   BOOST_TEST(!devices_in_use());

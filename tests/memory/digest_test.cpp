@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -17,7 +18,10 @@
 #include "memory/kernel_choice.hpp"
 #include "memory/layouts.hpp"
 #include "memory/strided_copy.hpp"
+#include "memory/tree_digest.hpp"
 #include "support/seed.hpp"
+
+BOOST_AUTO_TEST_SUITE(digest)
 
 using namespace shardwire;
 namespace data = boost::unit_test::data;
@@ -27,14 +31,21 @@ using memory::packed;
 
 namespace {
 
-Digest128 of_row_major(const std::vector<std::byte>& bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+Digest128 hash_of(const void* data, std::size_t size) {
+  const XXH128_hash_t hash = XXH3_128bits(data, size);
   return {hash.low64, hash.high64};
 }
 
-}  // namespace
+/// As tree_digest.hpp defines it.
+Digest128 of_row_major(const std::vector<std::byte>& bytes) {
+  std::vector<Digest128> leaves;
+  for (std::size_t at = 0; at < bytes.size(); at += memory::leaf_bytes) {
+    leaves.push_back(hash_of(bytes.data() + at, std::min<std::size_t>(memory::leaf_bytes, bytes.size() - at)));
+  }
+  return hash_of(leaves.data(), leaves.size() * sizeof leaves[0]);
+}
 
-BOOST_AUTO_TEST_SUITE(digest)
+}  // namespace
 
 BOOST_AUTO_TEST_CASE(any_layout_gives_the_digest_of_the_row_major_bytes) {
   layouts::Maker maker(test_seed());
@@ -54,7 +65,7 @@ BOOST_AUTO_TEST_CASE(any_layout_gives_the_digest_of_the_row_major_bytes) {
 
 BOOST_AUTO_TEST_CASE(the_length_of_the_runs_does_not_matter) {
   layouts::Maker maker(test_seed());
-  // Rows shorter and longer than what is hashed in place, next to a dense copy of the same elements.
+  // Rows shorter and longer than the in-place limit of hashing, compared with a dense copy of the same elements.
   for (const Extent columns : {1, 7, 255, 256, 257, 1023, 1024, 1025, 5000}) {
     const Box box{{0, 0}, {9, columns}};
     const PlacedBox padded{box, 2, {columns + 3, 1}};
@@ -115,7 +126,7 @@ BOOST_DATA_TEST_CASE(a_copy_gives_the_digest_of_its_target, data::make({1, 2, 4,
 }
 
 BOOST_AUTO_TEST_CASE(a_copy_in_batches_gives_the_same_digest) {
-  // Runs below, at and above every limit, in more bytes than one batch has; one run longer than any batch.
+  // Runs below, at and above every limit, with more bytes than a batch has; one run longer than any batch.
   layouts::Maker maker(test_seed());
   struct Rows {
     Extent rows, bytes;
@@ -152,7 +163,7 @@ BOOST_AUTO_TEST_CASE(a_copy_in_batches_gives_the_same_digest) {
 BOOST_AUTO_TEST_CASE(each_kernel_gives_the_same_digest) {
   const auto from = test::numbered_bytes(3 << 20);
   for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
-    if (!kernel.has_feature()) continue;  // tests of kernels say so
+    if (!kernel.has_feature()) continue;  // the kernels' own tests report it
     memory::kernel_choice().force(kernel.name);
     for (const Extent run : {128, 511, 512, 1000, 16384, 16385, 70001, (1 << 20) + 3}) {
       for (const Extent first : {0, 1, 64}) {

@@ -11,7 +11,7 @@
 
 namespace shardwire::test {
 
-/// Kernels that need `feature`, none of the processor's when empty.
+/// Kernels that need the processor feature `feature`; empty: kernels that need none.
 inline std::vector<const memory::CopyKernel*> kernels_with(std::string_view feature) {
   std::vector<const memory::CopyKernel*> kernels;
   for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
@@ -20,7 +20,7 @@ inline std::vector<const memory::CopyKernel*> kernels_with(std::string_view feat
   return kernels;
 }
 
-/// Precondition of a test of those.
+/// Precondition of a test of these kernels.
 inline auto can_run(std::string_view feature) {
   return [feature](boost::unit_test::test_unit_id) {
     const auto kernels = kernels_with(feature);

@@ -15,7 +15,7 @@ namespace {
 using memory::Digest128;
 using memory::TableView;
 
-// CUDA's functions have no argument for it.
+// Global, since CUDA's functions have no argument for it.
 FakeCuda* fake = nullptr;
 
 FakeCuda::Stream* stream_of(cudaStream_t handle) {
@@ -31,7 +31,7 @@ FakeCuda::Event* event_of(cudaEvent_t handle) {
   return reinterpret_cast<FakeCuda::Event*>(handle);
 }
 
-// What every call that needs a context begins with.
+// The beginning of every call that needs a context.
 cudaError_t called() {
   if (fake->contexts.empty()) fake->mistakes.emplace_back("a call without a context");
   return fake->broken;
@@ -161,7 +161,7 @@ cudaError_t memset_async(void* to, int value, std::size_t bytes, cudaStream_t st
   return queue(stream, [=] { std::memset(to, value, bytes); });
 }
 
-// By the kernel's own code, one thread after the other. The table is read when the work runs, out of memory of the device.
+// Runs the kernel's own code, one thread after the other. The table is read from device memory when the work runs.
 cudaError_t launch_copy(const TableView& table, cudaStream_t stream) {
   fake->calls.push_back("kernel " + std::to_string(table.size().copies));
   return queue(stream, [table] {
@@ -200,7 +200,7 @@ cudaError_t launch_count_wrong(const memory::ValueView& values, std::uint64_t* w
   });
 }
 
-// What is asked of the chunks that the fake has.
+// Answers queries about the fake's chunks.
 std::uint64_t answer_to(CUpointer_attribute attribute, std::uint64_t chunk) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return CU_MEMORYTYPE_DEVICE;
@@ -232,7 +232,7 @@ CUresult called_driver() {
   return static_cast<CUresult>(called());
 }
 
-// Descriptors are real ones, of files of which each is named by its number.
+// Descriptors are real: each belongs to a file that contains its number.
 CUresult mem_export(void* descriptor, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) {
   const int opened = ::memfd_create("chunk", 0);
   std::memcpy(descriptor, &opened, sizeof(opened));
@@ -336,7 +336,7 @@ memory::cuda::Api FakeCuda::api() const {
   api.get_device_count = [](int* count) { return *count = fake->devices, fake->count_status; };
   api.get_device_properties = &properties;
   api.device_get_attribute = [](int* value, cudaDeviceAttr attribute, int) {
-    *value = attribute == cudaDevAttrMemoryClockRate ? fake->memory_clock_khz : 5120;  // else the bus, in bits
+    *value = attribute == cudaDevAttrMemoryClockRate ? fake->memory_clock_khz : 5120;  // else the bus width in bits
     return fake->memory_clock_khz == 0 ? cudaErrorInvalidValue : cudaSuccess;
   };
   api.device_can_access_peer = [](int* can, int, int) {

@@ -16,8 +16,8 @@
 
 namespace shardwire::test {
 
-/// Functions of CUDA over ordinary memory. A stream does nothing before it is told to, or somebody waits for it. What is called with
-/// the wrong context, or freed while it may be used, is a mistake.
+/// CUDA functions over ordinary memory. A stream works only on command, or when a call waits for it. A call in the
+/// wrong context, and freeing memory that may be in use, are errors.
 /// Threads: one.
 class FakeCuda {
  public:
@@ -28,9 +28,9 @@ class FakeCuda {
 
   [[nodiscard]] memory::cuda::Api api() const;
 
-  /// What is queued in all streams.
+  /// Runs the queued work of all streams.
   void run();
-  /// From now on the device is broken: work ends with it, and every call says it.
+  /// Breaks the device from now on: work ends with this status, and every call returns it.
   void break_with(cudaError_t status) { broken = status; }
 
   int devices;
@@ -38,11 +38,11 @@ class FakeCuda {
   cudaError_t count_status = cudaSuccess;
   cudaError_t broken = cudaSuccess;
   cudaError_t memcpy_status = cudaSuccess;
-  CUresult stranger_status = CUDA_SUCCESS;  ///< of addresses that are nothing of CUDA's
+  CUresult stranger_status = CUDA_SUCCESS;  ///< for addresses unknown to CUDA
   std::size_t memory_left = ~std::size_t{0};
-  int memory_clock_khz = 2'000'000;  ///< 0: nobody says
+  int memory_clock_khz = 2'000'000;  ///< 0: unknown
 
-  /// Memory of device 1 in chunks of 1 MiB from here on, if any; it is not there to be used.
+  /// Address of device 1's chunks of 1 MiB, if there are any; the memory cannot be accessed.
   static constexpr std::uint64_t chunk_bytes = 1u << 20;
   std::uint64_t chunks_start = 0;
   std::uint64_t chunk_count = 0;
@@ -55,14 +55,14 @@ class FakeCuda {
   std::uint64_t reserved_bytes = 0;
   bool legacy_open = false;
   cudaError_t peer_status = cudaSuccess;
-  std::vector<int> accessible_from{};  // devices that the last mapping of chunks was opened to
+  std::vector<int> accessible_from{};  // devices with access to the last mapping of chunks
 
-  // Of GPUDirect: what devices say of themselves, and what was done.
-  std::map<CUdevice_attribute, int> attributes;  ///< of every device; one that is not here is not known
-  std::set<int> contexts_elsewhere;              ///< devices whose context somebody else has made
-  std::vector<std::uint64_t> synchronised;       ///< addresses whose copies wait
+  // For GPUDirect: attributes of devices, and calls made.
+  std::map<CUdevice_attribute, int> attributes;  ///< of every device; others are unknown
+  std::set<int> contexts_elsewhere;              ///< devices with a context made by other code
+  std::vector<std::uint64_t> synchronised;       ///< addresses with synchronous copies
   CUresult synchronise_status = CUDA_SUCCESS;
-  std::vector<int> flushed;  ///< devices, once for each time
+  std::vector<int> flushed;  ///< devices, one entry per flush
 
   struct Stream {
     int device = 0;
@@ -77,7 +77,7 @@ class FakeCuda {
   std::set<Stream*> streams;
   std::set<Event*> events;
   unsigned stream_flags = 0;
-  std::vector<std::string> calls;  ///< that move bytes or launch kernels
+  std::vector<std::string> calls;  ///< calls that move bytes or launch kernels
   std::vector<std::string> mistakes;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA module and its kernels on a real device, beside the host's own code.
+// The CUDA module and its kernels on a real device, compared with the host's own code.
 #include <algorithm>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
@@ -9,12 +9,14 @@
 #include <memory>
 #include <vector>
 
-#include "memory/device_copy/value_box.hpp"
+#include "memory/device_check.hpp"
 #include "memory/digest.hpp"
 #include "memory/layouts.hpp"
 #include "support/deadline.hpp"
 #include "support/gpu.hpp"
 #include "support/seed.hpp"
+
+namespace memory_gpu {
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -24,14 +26,20 @@ using memory::StridedCopy;
 
 namespace {
 
-constexpr std::size_t margin = 64;  // shows writes outside
+constexpr std::size_t margin = 64;  // detects writes outside
 
-/// A batch of copies out of one piece of memory into another, and what the target has to hold afterwards.
+memory::DeviceCheck& checks_of(memory::DeviceStream& stream) {
+  memory::DeviceCheck* const checks = memory::check_of(stream);
+  BOOST_REQUIRE(checks != nullptr);
+  return *checks;
+}
+
+/// A batch of copies between two pieces of memory, and the target's expected content.
 struct Batch {
   std::vector<std::byte> from, to, expected;
   struct Part {
     StridedCopy copy;
-    std::size_t source, target;  // where local element 0 lies
+    std::size_t source, target;  // offset of local element 0
   };
   std::vector<Part> parts;
 
@@ -42,8 +50,8 @@ struct Batch {
       const auto more = maker.bytes(size - bytes.size());
       bytes.insert(bytes.end(), more.begin(), more.end());
     };
-    grow(from, source + copy.source_span().past);
-    grow(to, target + copy.target_span().past + margin);
+    grow(from, source + copy.source_span().end);
+    grow(to, target + copy.target_span().end + margin);
     parts.push_back({copy, source, target});
   }
   [[nodiscard]] std::vector<DeviceCopy> listed(const std::byte* source, std::byte* target) const {
@@ -62,7 +70,7 @@ struct Gpu {
   layouts::Maker maker{test_seed()};
   std::unique_ptr<memory::DeviceStream> stream = gpu_runtime().open_stream(0);
 
-  // On the device, and between it and pinned memory, both ways.
+  // Within the device, and between it and pinned memory in both directions.
   void check(Batch& batch) {
     batch.copy_on_host();
     GpuBytes source(batch.from.size());
@@ -121,7 +129,9 @@ boost::test_tools::assertion_result has_room(boost::unit_test::test_unit_id id) 
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(gpu, *boost::unit_test::precondition(has_gpu))
+}  // namespace memory_gpu
+
+BOOST_AUTO_TEST_SUITE(memory_gpu, *boost::unit_test::precondition(has_gpu))
 
 BOOST_FIXTURE_TEST_CASE(kernels_copy_what_the_host_does, Gpu) {
   for (const ByteCount item : {1, 2, 3, 4, 8, 16}) {
@@ -156,7 +166,7 @@ BOOST_FIXTURE_TEST_CASE(digests_are_those_of_the_host, Gpu) {
   finish(*stream);
   for (std::size_t i = 0; i < digests.size(); ++i) {
     const auto& [copy, first, target] = batch.parts[i];
-    const auto expected = memory::digest_runs(copy, batch.from.data() + first, memory::DigestKind::tree);
+    const auto expected = memory::digest_runs(copy, batch.from.data() + first);
     BOOST_REQUIRE_MESSAGE(digests[i] == expected, "digest " << i << " of " << copy.bytes() << " bytes");
   }
 }
@@ -166,7 +176,7 @@ BOOST_FIXTURE_TEST_CASE(values_are_those_of_the_host, Gpu) {
   for (const std::uint32_t item : {1U, 2U, 4U, 8U}) {
     GpuBytes there(count * item);
     const memory::ValueBox box = values(there.address(), count, item, 7);
-    BOOST_REQUIRE(stream->fill({&box, 1}));
+    checks_of(*stream).fill({&box, 1});
     finish(*stream);
     std::vector<std::byte> bytes = there.read();
     std::vector<std::byte> expected(bytes.size());
@@ -177,7 +187,7 @@ BOOST_FIXTURE_TEST_CASE(values_are_those_of_the_host, Gpu) {
     for (const std::size_t at : {std::size_t{0}, bytes.size() / 2, bytes.size() - 1}) bytes[at] ^= std::byte{1};
     there.write(bytes);
     std::uint64_t wrong = 0;
-    BOOST_REQUIRE(stream->count_wrong({&box, 1}, wrong));
+    checks_of(*stream).count_wrong({&box, 1}, wrong);
     finish(*stream);
     BOOST_TEST(wrong == 3U);
   }
@@ -194,7 +204,7 @@ BOOST_FIXTURE_TEST_CASE(memory_is_cleared_and_nothing_else, Gpu) {
   BOOST_TEST((there.read() == expected));
 }
 
-// The second stream would be done long before the first.
+// Without the wait, the second stream would finish long before the first.
 BOOST_FIXTURE_TEST_CASE(a_stream_waits_for_what_another_one_records, Gpu) {
   const ByteCount bytes = fake_gpus() == nullptr ? 64u << 20 : 64u << 10;
   const auto memory = gpu_runtime().allocate(0, 3 * bytes);
@@ -203,7 +213,7 @@ BOOST_FIXTURE_TEST_CASE(a_stream_waits_for_what_another_one_records, Gpu) {
   for (std::uint64_t round = 1; round <= 5; ++round) {
     const GpuEvent event;
     const memory::ValueBox made = values(first, bytes, 1, round);
-    BOOST_REQUIRE(stream->fill({&made, 1}));
+    checks_of(*stream).fill({&made, 1});
     const DeviceCopy next = dense_copy(first, first + bytes, bytes);
     stream->copy({&next, 1});
     stream->record(event.get());
@@ -212,7 +222,7 @@ BOOST_FIXTURE_TEST_CASE(a_stream_waits_for_what_another_one_records, Gpu) {
     other->copy({&last, 1});
     const memory::ValueBox expected = values(first + 2 * bytes, bytes, 1, round);
     std::uint64_t wrong = 0;
-    BOOST_REQUIRE(other->count_wrong({&expected, 1}, wrong));
+    checks_of(*other).count_wrong({&expected, 1}, wrong);
     finish(*other);
     BOOST_TEST(wrong == 0U);
     finish(*stream);
@@ -232,7 +242,7 @@ BOOST_FIXTURE_TEST_CASE(pointers_say_where_they_point, Gpu) {
   BOOST_TEST(!gpu_runtime().find(&local, sizeof local).has_value());
   const auto pinned = gpu_runtime().allocate_host(4096);
   BOOST_TEST(!gpu_runtime().find(pinned->address(), 4096).has_value());
-  // What was freed is another thing at the same place, or nothing.
+  // After freeing, the address has another allocation or none.
   const std::byte* const address = memory->address();
   memory.reset();
   const auto again = gpu_runtime().allocate(0, 1 << 20);
@@ -259,7 +269,7 @@ BOOST_FIXTURE_TEST_CASE(what_cannot_be_had_is_a_typed_error_and_the_device_goes_
   check(batch);
 }
 
-// Offsets, strides and runs of more than 32 bits, where a kernel and not the copy engine makes the copy.
+// Offsets, strides and runs that exceed 32 bits, in copies made by a kernel instead of the copy engine.
 BOOST_FIXTURE_TEST_CASE(places_past_four_gigabytes_are_reached, Gpu, *boost::unit_test::precondition(has_room)) {
   const auto from = gpu_runtime().allocate(0, many_bytes + 16);
   const auto to = gpu_runtime().allocate(0, many_bytes + 16);
@@ -267,9 +277,9 @@ BOOST_FIXTURE_TEST_CASE(places_past_four_gigabytes_are_reached, Gpu, *boost::uni
   const memory::ValueBox arrived = values(to->address() + 2, many_bytes, 1, 3);
   memory::ValueBox other = arrived;
   other.flip = ~std::uint64_t{0};
-  BOOST_REQUIRE(stream->fill({&made, 1}));
+  checks_of(*stream).fill({&made, 1});
   const DeviceCopy run = dense_copy(from->address() + 1, to->address() + 2, many_bytes);
-  // Two columns of as many rows of 512 bytes: strides are small, places are not.
+  // Two columns of as many rows of 512 bytes: small strides, large offsets.
   const Extent column = 512;
   const Extent count = static_cast<Extent>(many_bytes) / (2 * column);
   const Box band{{0, 0}, {count, column}};
@@ -278,10 +288,10 @@ BOOST_FIXTURE_TEST_CASE(places_past_four_gigabytes_are_reached, Gpu, *boost::uni
       {StridedCopy(band, placed, placed, 1), from->address() + 1, to->address() + 2},
       {StridedCopy(band, placed, placed, 1), from->address() + 1 + column, to->address() + 2 + column}};
   for (const auto& copies : {std::vector<DeviceCopy>{run}, bands}) {
-    BOOST_REQUIRE(stream->fill({&other, 1}));
+    checks_of(*stream).fill({&other, 1});
     stream->copy(copies);
     std::uint64_t wrong = 0;
-    BOOST_REQUIRE(stream->count_wrong({&arrived, 1}, wrong));
+    checks_of(*stream).count_wrong({&arrived, 1}, wrong);
     finish(*stream);
     BOOST_TEST(wrong == 0U);
   }

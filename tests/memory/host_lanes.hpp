@@ -5,22 +5,22 @@
 
 #include "memory/device_copy/lanes_hash.hpp"
 
-namespace test {
+namespace shardwire::test {
 
-/// The lanes of a warp, one after the other; in another order for each of them that is asked for.
+/// The lanes of a warp, one after the other, in an order that the caller chooses.
 class HostLanes {
  public:
   explicit HostLanes(unsigned first = 0) : first_(first) {}
 
   template <typename Body>
   void each(Body body) {
-    for (unsigned i = 0; i < shardwire::memory::hash_lanes; ++i) {
-      const unsigned lane = (i + first_) % shardwire::memory::hash_lanes;
+    for (unsigned i = 0; i < memory::hash_lanes; ++i) {
+      const unsigned lane = (i + first_) % memory::hash_lanes;
       body(lane, states_[lane]);
     }
   }
   void add_up() {
-    constexpr unsigned sums = shardwire::memory::xxh3::lanes;
+    constexpr unsigned sums = memory::xxh3::lanes;
     std::array<std::uint64_t, sums> more{};
     for (unsigned lane = 0; lane < states_.size(); ++lane) {
       more[lane % sums] += states_[lane].products;
@@ -28,13 +28,13 @@ class HostLanes {
     }
     for (unsigned lane = 0; lane < states_.size(); ++lane) states_[lane].sum += more[lane % sums];
   }
-  void collect(std::uint64_t (&sums)[shardwire::memory::xxh3::lanes]) const {
-    for (unsigned lane = 0; lane < shardwire::memory::xxh3::lanes; ++lane) sums[lane] = states_[lane].sum;
+  void collect(std::uint64_t (&sums)[memory::xxh3::lanes]) const {
+    for (unsigned lane = 0; lane < memory::xxh3::lanes; ++lane) sums[lane] = states_[lane].sum;
   }
 
  private:
   unsigned first_;
-  std::array<shardwire::memory::HashLane, shardwire::memory::hash_lanes> states_{};
+  std::array<memory::HashLane, memory::hash_lanes> states_{};
 };
 
-}  // namespace test
+}  // namespace shardwire::test

@@ -16,6 +16,8 @@
 #include "memory/stream.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(kernel_choice)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using memory::CopyClass;
@@ -74,8 +76,6 @@ void copy(KernelChoice& choice, std::byte* target, const std::byte* source, std:
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(kernel_choice)
-
 BOOST_AUTO_TEST_CASE(the_fastest_is_chosen_once_each_has_its_samples) {
   KernelChoice choice(made_up);
   BOOST_TEST(choice.made(short_runs) == nullptr);
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(the_fastest_is_chosen_once_each_has_its_samples) {
     BOOST_TEST(chosen.kernel == (made ? "second" : "first"));
   }
   record_all(choice, 9e9, 1e9, 1e9);
-  BOOST_TEST(choice.made(short_runs)->name == "second");  // for good
+  BOOST_TEST(choice.made(short_runs)->name == "second");  // permanently
 }
 
 BOOST_AUTO_TEST_CASE(a_slow_sample_does_not_decide) {
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_small_copy_does_not_measure) {
 
 BOOST_AUTO_TEST_CASE(slices_of_a_large_copy_try_each_kernel) {
   KernelChoice choice(made_up);
-  // More than its samples: one that takes a page fault does not count.
+  // More slices than samples needed: a sample with a page fault does not count.
   const auto source = numbered_bytes(slice * each * 12 + 4321);
   std::vector<std::byte> target(source.size());
   copied_by_first = copied_by_second = 0;
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(a_slice_that_touches_pages_first_is_no_sample) {
   const auto source = numbered_bytes(size);
   void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   BOOST_REQUIRE(pages != MAP_FAILED);
-  ::madvise(pages, size, MADV_NOHUGEPAGE);  // or some slices would touch none
+  ::madvise(pages, size, MADV_NOHUGEPAGE);  // otherwise some slices would access no new page
   auto* const target = static_cast<std::byte*>(pages);
   copy(choice, target, source.data(), size);
   BOOST_TEST(choice.made(long_runs) == nullptr);
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(several_threads_choose_together_and_copy_every_byte) {
   KernelChoice choice(memory::copy_kernels());
   constexpr std::size_t threads = 4;
   constexpr std::size_t rounds = 12;
-  constexpr std::size_t most_rounds = 1000;
+  constexpr std::size_t max_rounds = 1000;
   const auto source = numbered_bytes(4 * slice + 12345);
   std::atomic<int> wrong = 0;
   std::array<const CopyKernel*, threads> chosen{};
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(several_threads_choose_together_and_copy_every_byte) {
     for (std::size_t thread = 0; thread < threads; ++thread) {
       copiers.emplace_back([&, thread] {
         std::vector<std::byte> target(source.size());
-        for (std::size_t round = 0; round < most_rounds; ++round) {
+        for (std::size_t round = 0; round < max_rounds; ++round) {
           if (round >= rounds && choice.made(long_runs) != nullptr) break;
           std::fill(target.begin(), target.end(), std::byte{0});
           copy(choice, target.data() + thread, source.data(), source.size() - thread);

@@ -13,6 +13,8 @@
 #include "memory/stream.hpp"
 #include "support/seed.hpp"
 
+BOOST_AUTO_TEST_SUITE(kernels)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using boost::unit_test::precondition;
@@ -22,7 +24,7 @@ namespace {
 
 constexpr std::byte untouched{0xa5};
 
-// Bytes [at, at + size) are those of the source, all others are as they were.
+// Checks that bytes [at, at + size) equal the source, and that all others are unchanged.
 void check_bytes(const std::vector<std::byte>& bytes, std::size_t at, const std::byte* source, std::size_t size,
                  const std::string& what) {
   const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(at);
@@ -56,7 +58,7 @@ void check_alignments(const CopyKernel& kernel) {
   }
 }
 
-// Around the size of parts, and of as many as are under way at once.
+// Lengths around the size of parts, and around multiples up to the number in flight at once.
 void check_long_ranges(const CopyKernel& kernel) {
   for (const std::size_t size :
        {16383u, 16384u, 16385u, 65536u, 131072u + 64, 262144u + 1, 1u << 20, (3u << 20) + 77}) {
@@ -66,7 +68,7 @@ void check_long_ranges(const CopyKernel& kernel) {
   }
 }
 
-// From none to more than are under way at once, among them some that are cut, and one object for all of them.
+// From none to more than are in flight at once, including split ranges, and one object for all of them.
 void check_many_ranges(const CopyKernel& kernel) {
   std::mt19937_64 random(test_seed());
   memory::RangeCopier copier(kernel);
@@ -107,8 +109,6 @@ void check_kernels_with(std::string_view feature) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(kernels)
 
 BOOST_AUTO_TEST_CASE(what_needs_no_feature_copies_exactly_its_ranges) {
   check_kernels_with("");

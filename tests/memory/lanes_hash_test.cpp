@@ -11,10 +11,13 @@
 #include "memory/layouts.hpp"
 #include "support/seed.hpp"
 
-// What a device does, against libxxhash.
+BOOST_AUTO_TEST_SUITE(lanes_hash)
+
+// A device's hash, compared with libxxhash.
 
 using namespace shardwire;
 using memory::Digest128;
+using test::HostLanes;
 
 namespace {
 
@@ -31,15 +34,13 @@ struct Dense {
 
 void check(layouts::Maker& maker, std::size_t length) {
   const std::vector<std::byte> bytes = maker.bytes(length);
-  test::HostLanes lanes(static_cast<unsigned>(maker.below(memory::hash_lanes)));
+  HostLanes lanes(static_cast<unsigned>(maker.below(memory::hash_lanes)));
   const Digest128 digest = memory::hash_stream(lanes, Dense{bytes}, static_cast<std::uint32_t>(length));
   const XXH128_hash_t expected = XXH3_128bits(bytes.data(), length);
   BOOST_REQUIRE_MESSAGE((digest == Digest128{expected.low64, expected.high64}), length << " bytes");
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(lanes_hash)
 
 BOOST_AUTO_TEST_CASE(every_short_length_gives_what_libxxhash_gives) {
   layouts::Maker maker(test_seed());

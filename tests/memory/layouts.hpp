@@ -8,7 +8,7 @@
 
 #include "shardwire/layout.hpp"
 
-// Random placements of boxes in local buffers, and the slow way to find an element in them.
+// Random placements of boxes in local buffers, and a slow lookup of their elements.
 namespace layouts {
 
 using namespace shardwire;
@@ -26,7 +26,7 @@ class Maker {
     }
     return result;
   }
-  /// A box around `inner`, in an order of dims and with gaps of its own.
+  /// A box around `inner`, with its own order of dims and gaps.
   PlacedBox place(const Box& inner) {
     PlacedBox placed{inner, static_cast<ElementCount>(below(5)), Extents::filled(inner.dims(), 0)};
     for (std::size_t d = 0; d < inner.dims(); ++d) {
@@ -72,7 +72,7 @@ inline std::vector<std::size_t> elements_of(const Box& box, const PlacedBox& pla
   return result;
 }
 
-/// Elements that a buffer of this placement needs.
+/// Number of elements that a buffer with this placement needs.
 inline std::size_t extent_of(const PlacedBox& placed) {
   const auto all = elements_of(placed.box, placed);
   return *std::max_element(all.begin(), all.end()) + 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies with every kernel of this kind of processor and compares byte by byte. Needs nothing but the kernels, so that it
-// can be compiled for other processors and emulated: see neon_check.
+// Copies with every kernel for this kind of processor and compares byte by byte. Depends only on the kernels, so that
+// it can be compiled for other processors and emulated: see neon_check.
 #include <cstdio>
 #include <vector>
 
@@ -13,7 +13,7 @@ using namespace shardwire::memory;
 constexpr std::size_t line = line_bytes;
 constexpr std::byte untouched{0xa5};
 
-// Runs of several lengths with a line between them; sources and what is kept lie out of line.
+// Copies runs of several lengths with a cache line between them; sources and guard bytes are not aligned to lines.
 bool copies_exactly(const CopyKernel& kernel, std::size_t shift, bool keep) {
   constexpr std::size_t lines[] = {1, 2, 3, 16, 5, 256, 1, 7, 64, 9, 2};
   constexpr std::size_t size = 512 * line;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that has the name of the NVIDIA driver's, and nothing else of it.
+// A library with the name of NVIDIA's driver and none of its functions.
 extern "C" int shardwire_no_driver() {
   return 0;
 }

@@ -8,6 +8,8 @@
 #include "memory/each_kernel.hpp"
 #include "memory/strided_copy.hpp"
 
+BOOST_AUTO_TEST_SUITE(stream)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using boost::unit_test::precondition;
@@ -18,7 +20,7 @@ std::size_t end_of(const PlacedBox& side) {
   return static_cast<std::size_t>(side.local_offset + side.box.size[0] * side.local_strides[0]);
 }
 
-// Byte by byte.
+// Copies byte by byte.
 void copy_slowly(const Box& box, const PlacedBox& source, const PlacedBox& target, const std::byte* from,
                  std::byte* to) {
   const auto element = [](const PlacedBox& side, Extent row, Extent column) {
@@ -35,7 +37,7 @@ void check_both_stores(const Box& box, const PlacedBox& source, const PlacedBox&
   const auto from = numbered_bytes(end_of(source) + 64);
   const std::vector<std::byte> before(end_of(target) + 256, std::byte{0xa5});
   auto expected = before;
-  // From the start of a line: runs of whole lines may be treated in a way of their own.
+  // Aligned to a cache line: runs of whole lines may take a separate code path.
   const auto to_line = [&](std::vector<std::byte>& bytes) {
     return bytes.data() + 64 + -reinterpret_cast<std::uintptr_t>(bytes.data()) % 64 + first_byte;
   };
@@ -71,8 +73,6 @@ void check_strided_copies(std::string_view feature) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(stream)
 
 BOOST_AUTO_TEST_CASE(a_strided_copy_touches_its_bytes_alone) {
   check_strided_copies("");

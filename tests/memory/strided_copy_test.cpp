@@ -12,6 +12,8 @@
 #include "shardwire/error.hpp"
 #include "support/seed.hpp"
 
+BOOST_AUTO_TEST_SUITE(strided_copy)
+
 namespace data = boost::unit_test::data;
 using namespace shardwire;
 using memory::packed;
@@ -19,7 +21,7 @@ using memory::StridedCopy;
 
 namespace {
 
-constexpr std::size_t margin = 3;  // makes every address odd, and shows writes before the buffer
+constexpr std::size_t margin = 3;  // makes every address odd, and detects writes before the buffer
 
 struct Case {
   Box box;
@@ -51,8 +53,6 @@ void check_invalid(const Box& box, const PlacedBox& source, const PlacedBox& tar
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(strided_copy)
 
 BOOST_DATA_TEST_CASE(copies_what_an_element_wise_copy_does, data::make({1, 2, 4, 8, 3, 16}), item) {
   layouts::Maker maker(test_seed() + static_cast<unsigned>(item));
@@ -101,10 +101,10 @@ BOOST_AUTO_TEST_CASE(parts_by_way_of_dense_memory_copy_the_same) {
       const StridedCopy into = part.into_dense();
       const StridedCopy out = part.from_dense();
       BOOST_REQUIRE(into.bytes() == part.bytes());
-      BOOST_REQUIRE(into.target_span().past == part.bytes());
-      BOOST_REQUIRE(out.source_span().past == part.bytes());
-      BOOST_REQUIRE(part.source_span().past <= copy.source_span().past);
-      BOOST_REQUIRE(part.target_span().past <= copy.target_span().past);
+      BOOST_REQUIRE(into.target_span().end == part.bytes());
+      BOOST_REQUIRE(out.source_span().end == part.bytes());
+      BOOST_REQUIRE(part.source_span().end <= copy.source_span().end);
+      BOOST_REQUIRE(part.target_span().end <= copy.target_span().end);
       std::vector<std::byte> dense(part.bytes());
       into.run_all(&c.from[margin], dense.data());
       out.run_all(dense.data(), &c.to[margin]);
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(spans_are_exactly_what_is_touched) {
     const auto check = [&](StridedCopy::Span span, const PlacedBox& side) {
       const auto elements = layouts::elements_of(c.box, side);
       BOOST_CHECK_EQUAL(span.first, *std::min_element(elements.begin(), elements.end()) * 4);
-      BOOST_CHECK_EQUAL(span.past, *std::max_element(elements.begin(), elements.end()) * 4 + 4);
+      BOOST_CHECK_EQUAL(span.end, *std::max_element(elements.begin(), elements.end()) * 4 + 4);
     };
     check(copy.source_span(), c.source);
     check(copy.target_span(), c.target);
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(an_empty_box_copies_nothing) {
   const StridedCopy copy(none, packed({{0, 0}, {4, 8}}), packed(none), 4);
   BOOST_CHECK_EQUAL(copy.runs(), 0u);
   BOOST_CHECK_EQUAL(copy.bytes(), 0u);
-  BOOST_CHECK_EQUAL(copy.source_span().past, 0u);
+  BOOST_CHECK_EQUAL(copy.source_span().end, 0u);
   copy.run_all(nullptr, nullptr);
 }
 
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(offsets_past_32_bits_are_exact) {
   const Box tensor{{0, 0}, {1 << 20, 1 << 14}};
   const Box corner{{(1 << 20) - 2, (1 << 14) - 1}, {2, 1}};
   const StridedCopy copy(corner, packed(tensor), packed(corner), 8);
-  BOOST_CHECK_EQUAL(copy.source_span().past, (ByteCount{1} << 34) * 8);
+  BOOST_CHECK_EQUAL(copy.source_span().end, (ByteCount{1} << 34) * 8);
   BOOST_CHECK_EQUAL(copy.runs(), 2u);
 }
 

@@ -14,12 +14,14 @@
 #include "memory/layouts.hpp"
 #include "support/seed.hpp"
 
+BOOST_AUTO_TEST_SUITE(tree_digest)
+
 using namespace shardwire;
 using memory::Digest128;
-using memory::DigestKind;
 using memory::leaf_bytes;
 using memory::packed;
 using memory::StridedCopy;
+using test::HostLanes;
 
 namespace {
 
@@ -28,7 +30,7 @@ Digest128 flat_of(const void* data, std::size_t size) {
   return {hash.low64, hash.high64};
 }
 
-/// As tree_digest.hpp says.
+/// As tree_digest.hpp defines it.
 Digest128 tree_of(const std::vector<std::byte>& bytes) {
   std::vector<std::uint64_t> words;
   for (std::size_t at = 0; at < bytes.size(); at += leaf_bytes) {
@@ -47,21 +49,21 @@ std::vector<std::byte> dense(const StridedCopy& copy, const std::byte* source) {
   return bytes;
 }
 
-/// What kernels do with a table, warp after warp.
+/// Digests computed from a table as kernels do, one warp after the other.
 std::vector<Digest128> digests_of(std::span<const memory::DeviceCopy> copies, layouts::Maker& maker) {
   const memory::CopyTable table(copies);
   std::vector<Digest128> leaves(table.size().leaves);
   for (std::uint64_t number = 0; number < leaves.size(); ++number) {
     memory::LeafStream leaf;
     leaf.find(table.view(), number);
-    test::HostLanes lanes(static_cast<unsigned>(maker.below(memory::hash_lanes)));
+    HostLanes lanes(static_cast<unsigned>(maker.below(memory::hash_lanes)));
     leaves[number] = memory::hash_stream(lanes, leaf, leaf.length());
   }
   std::vector<Digest128> roots;
   for (std::uint64_t copy = 0; copy < copies.size(); ++copy) {
     const std::uint64_t first = table.view().first_leaves()[copy];
     const memory::LeafDigests below(leaves.data() + first, table.view().first_leaves()[copy + 1] - first);
-    test::HostLanes lanes;
+    HostLanes lanes;
     roots.push_back(memory::hash_stream(lanes, below, static_cast<std::uint32_t>(below.length())));
   }
   return roots;
@@ -99,20 +101,17 @@ std::vector<Rows> all_rows(layouts::Maker& maker) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(tree_digest)
-
 BOOST_AUTO_TEST_CASE(a_tree_is_the_digest_of_the_digests_of_its_leaves) {
   layouts::Maker maker(test_seed());
   for (const Rows& rows : all_rows(maker)) {
     const StridedCopy copy = rows.copy();
     const Digest128 expected = tree_of(dense(copy, rows.base()));
-    BOOST_REQUIRE(memory::digest_runs(copy, rows.base(), DigestKind::tree) == expected);
-    BOOST_REQUIRE(memory::digest_box(rows.box, rows.placed, rows.base(), 1, DigestKind::tree) == expected);
+    BOOST_REQUIRE(memory::digest_runs(copy, rows.base()) == expected);
+    BOOST_REQUIRE(memory::digest_box(rows.box, rows.placed, rows.base(), 1) == expected);
     for (const memory::Stores stores : {memory::Stores::cached, memory::Stores::streaming}) {
       std::vector<std::byte> target(copy.bytes());
       double seconds = 0;
-      BOOST_REQUIRE(memory::copy_and_digest(copy, rows.base(), target.data(), stores, seconds, DigestKind::tree) ==
-                    expected);
+      BOOST_REQUIRE(memory::copy_and_digest(copy, rows.base(), target.data(), stores, seconds) == expected);
       BOOST_REQUIRE(target == dense(copy, rows.base()));
     }
   }
@@ -121,22 +120,19 @@ BOOST_AUTO_TEST_CASE(a_tree_is_the_digest_of_the_digests_of_its_leaves) {
 BOOST_AUTO_TEST_CASE(pieces_of_any_length_give_the_same) {
   layouts::Maker maker(test_seed());
   const auto bytes = maker.bytes(5 * leaf_bytes + 77);
-  for (const DigestKind kind : {DigestKind::flat, DigestKind::tree}) {
-    const Digest128 expected = kind == DigestKind::tree ? tree_of(bytes) : flat_of(bytes.data(), bytes.size());
-    for (const std::size_t most : {std::size_t{700}, std::size_t{40'000}, std::size_t{200'000}}) {
-      memory::DigestState state(kind);
-      for (std::size_t at = 0; at < bytes.size();) {
-        const std::size_t part = std::min(maker.below(most), bytes.size() - at);
-        state.add(bytes.data() + at, part);
-        at += part;
-      }
-      BOOST_CHECK(state.finish() == expected);
+  for (const std::size_t most : {std::size_t{700}, std::size_t{40'000}, std::size_t{200'000}}) {
+    memory::DigestState state;
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t part = std::min(maker.below(most), bytes.size() - at);
+      state.add(bytes.data() + at, part);
+      at += part;
     }
+    BOOST_CHECK(state.finish() == tree_of(bytes));
   }
 }
 
 BOOST_AUTO_TEST_CASE(no_bytes_are_no_leaves) {
-  BOOST_CHECK(memory::DigestState(DigestKind::tree).finish() == flat_of(nullptr, 0));
+  BOOST_CHECK(memory::DigestState().finish() == flat_of(nullptr, 0));
   BOOST_CHECK_EQUAL(memory::leaves_of(0), 0u);
   BOOST_CHECK_EQUAL(memory::leaves_of(1), 1u);
   BOOST_CHECK_EQUAL(memory::leaves_of(leaf_bytes), 1u);
@@ -151,7 +147,7 @@ BOOST_AUTO_TEST_CASE(kernels_give_the_digests_of_the_host) {
   for (const Rows& rows : all) copies.push_back({rows.copy(), rows.base(), nullptr});
   const auto digests = digests_of(copies, maker);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    BOOST_CHECK_MESSAGE(digests[i] == memory::digest_runs(copies[i].copy, copies[i].source, DigestKind::tree),
+    BOOST_CHECK_MESSAGE(digests[i] == memory::digest_runs(copies[i].copy, copies[i].source),
                         copies[i].copy.runs() << " runs of " << copies[i].copy.run_bytes() << " bytes");
   }
 }
@@ -165,7 +161,7 @@ BOOST_AUTO_TEST_CASE(kernels_follow_any_layout) {
     const auto buffer = maker.bytes(layouts::extent_of(placed) * item + 1);
     const memory::DeviceCopy copy{StridedCopy(box, placed, packed(box), item), buffer.data() + round % 2, nullptr};
     const auto digests = digests_of(std::span(&copy, 1), maker);
-    BOOST_REQUIRE(digests.front() == memory::digest_runs(copy.copy, copy.source, DigestKind::tree));
+    BOOST_REQUIRE(digests.front() == memory::digest_runs(copy.copy, copy.source));
   }
 }
 

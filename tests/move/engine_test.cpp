@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that comes more than once, and peers that are dropped. Peers are simulated: they deliver when a test says so.
+// Repeated deliveries, and peers that are dropped. Peers are simulated: they deliver when a test tells them to.
 #include "move/engine.hpp"
 
 #include <boost/test/data/test_case.hpp>
@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "support/partial_devices.hpp"
+
+BOOST_AUTO_TEST_SUITE(engine)
 
 using namespace shardwire;
 using namespace shardwire::move;
@@ -29,7 +31,7 @@ struct Region final : transport::RemoteRegion {
   [[nodiscard]] transport::ConstMemory mapped() const override { return {}; }
 };
 
-/// A payload as a fabric shows it; it is in place when what receive() has left in `pending` is called.
+/// A fabric's incoming payload; calling the function that receive() stores in `pending` completes it.
 class Payload final : public transport::Incoming {
  public:
   Payload(Bytes bytes, Pending& pending) : bytes_(std::move(bytes)), pending_(pending) {}
@@ -56,7 +58,7 @@ class Payload final : public transport::Incoming {
   Pending& pending_;
 };
 
-/// Peers that all hold the same rows, and a restore that wants them, each in a place of its own.
+/// Peers that all hold the same rows, and a restore that wants them, each at its own position.
 class Bench final : public Requests, public Events, transport::Endpoint {
  public:
   explicit Bench(std::uint32_t pieces)
@@ -81,8 +83,8 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void add(const std::vector<Transfer>& transfers) {
     engine.add(std::make_shared<const std::vector<Transfer>>(transfers));
   }
-  void add(std::uint32_t peer, const std::string& way, std::uint32_t piece, int target_device = memory::on_host) {
-    const bool gathered = way == "gathered";  // straight, where messages take lists
+  void add(std::uint32_t peer, const std::string& method, std::uint32_t piece, int target_device = memory::on_host) {
+    const bool gathered = method == "gathered";  // zcopy, if messages accept lists
     if (gathered && !std::exchange(added_, true)) limit(16);
     const PlacedBox held{Box::whole({rows_, row_bytes}), 0, {row_bytes, 1}};
     PlacedBox wanted = held;
@@ -90,7 +92,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
     Transfer transfer;
     transfer.piece = piece;
     transfer.peer = peer;
-    transfer.way = *way_from(gathered ? "straight" : way);
+    transfer.method = *method_from(gathered ? "zcopy" : method);
     transfer.box = Box{{static_cast<Extent>(piece) * rows_of_piece, 0}, {rows_of_piece, row_bytes}};
     transfer.held = held;
     transfer.wanted = wanted;
@@ -101,7 +103,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
     transfer.region = &region_;
     add({transfer});
   }
-  /// What one peer leaves, from another one.
+  /// Moves one peer's remaining parts to another peer.
   void hand_over(const std::vector<TransferPart>& parts, std::uint32_t peer) {
     std::vector<Transfer> transfers;
     for (const TransferPart& part : parts) {
@@ -118,7 +120,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
     std::vector<PackPart> parts;
     bool each = false;
   };
-  /// One payload of a request begins to arrive; false when nobody waits for it.
+  /// Starts one payload of a request; false if it is not expected.
   bool deliver(const Asked& request, std::size_t first, std::size_t end) {
     Bytes bytes;
     for (std::size_t i = first; i < end; ++i) {
@@ -131,14 +133,14 @@ class Bench final : public Requests, public Events, transport::Endpoint {
     Payload payload(std::move(bytes), arriving);
     return engine.payload({.request = request.number, .part = static_cast<std::uint32_t>(first)}, payload);
   }
-  /// All of a request.
+  /// Starts all payloads of a request.
   bool deliver(const Asked& request) {
     if (!request.each) return deliver(request, 0, request.parts.size());
     bool waited = true;
     for (std::size_t i = 0; i < request.parts.size(); ++i) waited = deliver(request, i, i + 1) && waited;
     return waited;
   }
-  /// What arrives is in place, or never will be.
+  /// Completes the incoming payload, or fails it.
   void finish(const transport::Outcome& outcome = std::nullopt) {
     for (const auto& done : std::exchange(arriving, {})) done(outcome);
   }
@@ -149,17 +151,17 @@ class Bench final : public Requests, public Events, transport::Endpoint {
       copier_.poll();
     }
   }
-  /// Peers deliver all that they are asked for, until nothing is asked for any more.
+  /// Peers deliver all requested bytes until no request is left.
   void run() {
     do {
       changed_ = false;
-      engine.pump();
+      engine.pump(RateLimiter::Clock::now());
       for (; !asked.empty(); asked.pop_front()) BOOST_TEST(deliver(asked.front()));
       finish();
       copy();
     } while (changed_);
   }
-  /// Rows in place, each once and right; the others are untouched.
+  /// Rows that are complete; checks that each is right and arrived once, and that the others are unchanged.
   [[nodiscard]] std::set<Extent> rows() const {
     std::set<Extent> rows;
     for (Extent row = 0; row < rows_; ++row) {
@@ -184,7 +186,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
   void differs(const TransferPart&) override { ++failures; }
 
   std::deque<Asked> asked;
-  std::set<std::uint64_t> awaited;  // requests whose refusal would be heard
+  std::set<std::uint64_t> awaited;  // requests whose refusal would be reported
   Pending arriving;
   int failures = 0;
   std::vector<transport::MemoryPlace> read_into{};
@@ -227,7 +229,7 @@ class Bench final : public Requests, public Events, transport::Endpoint {
                 static_cast<Events&>(*this)};
 };
 
-/// Devices that are only told to flush.
+/// Devices that only record flushes.
 class FlushedDevices final : public test::PartialDevices {
  public:
   [[nodiscard]] int device_count() const override { return 2; }
@@ -244,23 +246,21 @@ ByteCount bytes_of_parts(const std::vector<TransferPart>& parts) {
 
 constexpr ByteCount piece_bytes = rows_of_piece * row_bytes;
 const transport::Outcome lost = transport::Fault{ErrorCode::peer_lost, "the peer is gone"};
-const std::vector<std::string> remote_ways{"mapped", "read", "over_read", "straight", "gathered", "packed"};
-const std::vector<std::string> fabric_ways{"read", "over_read", "straight", "gathered", "packed"};
-const std::vector<std::string> message_ways{"straight", "gathered", "packed"};
+const std::vector<std::string> remote_methods{"mapped", "read", "sieved_read", "zcopy", "gathered", "packed"};
+const std::vector<std::string> fabric_methods{"read", "sieved_read", "zcopy", "gathered", "packed"};
+const std::vector<std::string> message_methods{"zcopy", "gathered", "packed"};
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(engine)
-
-BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_is_done, remote_ways, way) {
+BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_is_done, remote_methods, method) {
   Bench bench(3);
-  bench.add(0, way, 0);
-  bench.engine.pump();
-  bench.add(1, way, 1);
+  bench.add(0, method, 0);
+  bench.engine.pump(RateLimiter::Clock::now());
+  bench.add(1, method, 1);
   bench.run();
   BOOST_TEST(bench.engine.complete());
   BOOST_TEST(bench.rows().size() == std::size_t{2 * rows_of_piece});
-  bench.add(0, way, 2);
+  bench.add(0, method, 2);
   BOOST_TEST(!bench.engine.complete());
   bench.run();
   BOOST_TEST(bench.engine.complete());
@@ -269,10 +269,10 @@ BOOST_DATA_TEST_CASE(work_may_come_again_while_some_is_under_way_and_after_all_i
   BOOST_TEST(bench.failures == 0);
 }
 
-BOOST_DATA_TEST_CASE(what_waits_for_a_dropped_peer_is_given_back_and_another_one_brings_it, remote_ways, way) {
+BOOST_DATA_TEST_CASE(what_waits_for_a_dropped_peer_is_given_back_and_another_one_brings_it, remote_methods, method) {
   Bench bench(2);
-  bench.add(0, way, 0);
-  bench.add(1, way, 1);
+  bench.add(0, method, 0);
+  bench.add(1, method, 1);
   const auto left = bench.engine.drop(0);
   BOOST_TEST(bytes_of_parts(left) == piece_bytes);
   BOOST_TEST(bench.engine.tally().owed_bytes(0) == 0U);
@@ -287,11 +287,11 @@ BOOST_DATA_TEST_CASE(what_waits_for_a_dropped_peer_is_given_back_and_another_one
   BOOST_TEST(bench.all_in_place());
 }
 
-BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it_has_ended, fabric_ways, way) {
+BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it_has_ended, fabric_methods, method) {
   for (const transport::Outcome& outcome : {lost, transport::Outcome()}) {
     Bench bench(3);
-    for (std::uint32_t piece = 0; piece < 3; ++piece) bench.add(0, way, piece);
-    bench.engine.pump();
+    for (std::uint32_t piece = 0; piece < 3; ++piece) bench.add(0, method, piece);
+    bench.engine.pump(RateLimiter::Clock::now());
     const auto asked = bench.asked;
     if (!asked.empty()) {
       BOOST_TEST(bench.deliver(asked[0], 0, asked[0].each ? 1 : asked[0].parts.size()));
@@ -303,7 +303,7 @@ BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it
     BOOST_TEST(in_flight > 0U);
     BOOST_TEST(bytes_of_parts(left) + in_flight == 3 * piece_bytes);
     BOOST_TEST(bench.awaited.empty());
-    for (const auto& request : asked) BOOST_TEST(!bench.deliver(request));  // comes too late
+    for (const auto& request : asked) BOOST_TEST(!bench.deliver(request));  // too late
 
     bench.finish(outcome);
     bench.copy();
@@ -336,7 +336,7 @@ BOOST_AUTO_TEST_CASE(fabrics_are_told_where_bytes_that_they_read_are_wanted) {
   }
 }
 
-// A NIC's writes may be on their way to the device when the read has ended.
+// When a read ends, a NIC's writes may still be in transit to the device.
 BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_once_the_last_of_it_is_there) {
   const auto devices = std::make_shared<FlushedDevices>();
   memory::use_device_runtime(devices);
@@ -344,7 +344,7 @@ BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_once_the_last_of_it_is_th
   bench.add(0, "read", 0, 1);
   bench.add(1, "read", 1, 1);
   bench.add(1, "read", 2);
-  bench.engine.pump();
+  bench.engine.pump(RateLimiter::Clock::now());
   BOOST_REQUIRE(bench.arriving.size() > 1U);
   while (bench.arriving.size() > 1) {
     const auto one = std::move(bench.arriving.front());
@@ -371,7 +371,7 @@ BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_although_the_last_read_fa
   Bench bench(2);
   bench.add(0, "read", 0, 1);
   bench.add(1, "read", 1, 1);
-  bench.engine.pump();
+  bench.engine.pump(RateLimiter::Clock::now());
   BOOST_REQUIRE(bench.arriving.size() > 1U);
   auto reads = std::exchange(bench.arriving, {});
   for (std::size_t i = 0; i + 1 < reads.size(); ++i) reads[i](std::nullopt);
@@ -382,10 +382,10 @@ BOOST_AUTO_TEST_CASE(what_nics_have_written_is_flushed_although_the_last_read_fa
 }
 
 BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
-  constexpr std::uint32_t pieces = 64;  // more than is copied at once
+  constexpr std::uint32_t pieces = 64;  // more than are copied at once
   Bench bench(pieces);
   for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, "mapped", piece);
-  bench.engine.pump();
+  bench.engine.pump(RateLimiter::Clock::now());
   auto left = bench.engine.drop(0);
   BOOST_TEST(bench.engine.tally().owed_bytes(0) > 0U);
   bench.copy();
@@ -398,31 +398,31 @@ BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
   BOOST_TEST(bench.all_in_place());
 }
 
-BOOST_DATA_TEST_CASE(what_a_dropped_peer_has_brought_stays, fabric_ways, way) {
+BOOST_DATA_TEST_CASE(what_a_dropped_peer_has_brought_stays, fabric_methods, method) {
   Bench bench(2);
-  bench.add(0, way, 0);
+  bench.add(0, method, 0);
   bench.run();
-  bench.add(0, way, 1);
+  bench.add(0, method, 1);
   const auto left = bench.engine.drop(0);
   BOOST_TEST(bytes_of_parts(left) == piece_bytes);
   BOOST_TEST(bench.engine.tally().complete(0));
   BOOST_TEST(bench.engine.tally().done_bytes() == piece_bytes);
 }
 
-BOOST_DATA_TEST_CASE(a_fault_of_a_peer_that_is_not_dropped_fails_the_restore, fabric_ways, way) {
+BOOST_DATA_TEST_CASE(a_fault_of_a_peer_that_is_not_dropped_fails_the_restore, fabric_methods, method) {
   Bench bench(1);
-  bench.add(0, way, 0);
-  bench.engine.pump();
+  bench.add(0, method, 0);
+  bench.engine.pump(RateLimiter::Clock::now());
   for (const auto& request : bench.asked) BOOST_TEST(bench.deliver(request));
   bench.finish(lost);
   BOOST_TEST(bench.failures > 0);
   BOOST_TEST(!bench.engine.complete());
 }
 
-BOOST_DATA_TEST_CASE(a_refusal_is_heard_until_all_of_a_request_is_in_place, message_ways, way) {
+BOOST_DATA_TEST_CASE(a_refusal_is_heard_until_all_of_a_request_is_in_place, message_methods, method) {
   Bench bench(1);
-  bench.add(0, way, 0);
-  bench.engine.pump();
+  bench.add(0, method, 0);
+  bench.engine.pump(RateLimiter::Clock::now());
   const auto requests = bench.asked;
   for (const auto& request : requests) BOOST_TEST(bench.deliver(request));
   BOOST_TEST(bench.awaited.size() == requests.size());
@@ -431,11 +431,11 @@ BOOST_DATA_TEST_CASE(a_refusal_is_heard_until_all_of_a_request_is_in_place, mess
   BOOST_TEST(bench.awaited.empty());
 }
 
-BOOST_DATA_TEST_CASE(nothing_is_awaited_or_taken_after_stop, message_ways, way) {
+BOOST_DATA_TEST_CASE(nothing_is_awaited_or_taken_after_stop, message_methods, method) {
   Bench bench(2);
-  bench.add(0, way, 0);
-  bench.add(1, way, 1);
-  bench.engine.pump();
+  bench.add(0, method, 0);
+  bench.add(1, method, 1);
+  bench.engine.pump(RateLimiter::Clock::now());
   BOOST_REQUIRE(bench.asked.size() >= 2U);
   BOOST_TEST(bench.deliver(bench.asked[0]));
   bench.engine.stop();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a source packs when, over copies and an endpoint that do nothing by themselves.
+// The order in which a source packs requests, with copies and an endpoint that act only on command.
 #include "move/packed_source.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -14,6 +14,8 @@
 #include "memory/strided_copy.hpp"
 #include "support/fake_device.hpp"
 
+BOOST_AUTO_TEST_SUITE(packed_source)
+
 using namespace shardwire;
 using namespace shardwire::move;
 
@@ -21,7 +23,7 @@ namespace {
 
 constexpr ByteCount slot_bytes = 64u << 10;
 
-/// Copies nothing; says that it has, when it is told to.
+/// Copies nothing; reports completion on command.
 class Copies final : public memory::CopyQueue {
  public:
   void submit(memory::CopyBatch batch, Done done) override {
@@ -86,7 +88,7 @@ struct Bench {
   void ask(std::uint64_t number, int device = memory::on_host) {
     const Box box = Box::whole({static_cast<Extent>(slot_bytes)});
     source.send(std::make_shared<Request>(*this, number), {{box, memory::packed(box), memory.data(), 1, device}},
-                std::nullopt);
+                false);
   }
 
   test::UsedDevices devices;
@@ -99,9 +101,7 @@ struct Bench {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(packed_source)
-
-// A reader takes no more slots than it leaves to others, so the second waits for the first.
+// A reader may use only part of the slots, so its second request waits for the first.
 BOOST_FIXTURE_TEST_CASE(a_request_that_waits_is_packed_once_another_was_sent, Bench) {
   ask(1);
   ask(2);

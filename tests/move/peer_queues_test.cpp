@@ -4,6 +4,8 @@
 #include <boost/test/unit_test.hpp>
 #include <deque>
 
+BOOST_AUTO_TEST_SUITE(peer_queues)
+
 using namespace shardwire;
 using namespace shardwire::move;
 
@@ -17,7 +19,7 @@ PeerQueues queues_of(const std::vector<ByteCount>& limits) {
   return queues;
 }
 
-// Queues only point at transfers: these stay where they are.
+// Queues store pointers to transfers, so these must not move.
 const Transfer& line(std::uint32_t peer, Extent elements, ByteCount item_bytes = 1) {
   static std::deque<Transfer> kept;
   Transfer& transfer = kept.emplace_back();
@@ -29,7 +31,7 @@ const Transfer& line(std::uint32_t peer, Extent elements, ByteCount item_bytes =
   return transfer;
 }
 
-// Takes one part of whoever's turn it is; the peer, or -1 when nothing is left.
+// Takes one part of the next peer in turn; returns the peer, or -1 if nothing is left.
 int take_one(PeerQueues& queues) {
   int served = -1;
   queues.next([&](std::uint32_t peer) {
@@ -42,8 +44,6 @@ int take_one(PeerQueues& queues) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(peer_queues)
 
 BOOST_AUTO_TEST_CASE(peers_take_turns_however_much_one_of_them_has) {
   PeerQueues queues = queues_of({10, 10, 10});

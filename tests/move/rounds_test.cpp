@@ -13,6 +13,8 @@
 #include "shardwire/error.hpp"
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(rounds)
+
 using namespace shardwire;
 using namespace shardwire::move;
 using test::pick;
@@ -47,7 +49,7 @@ StreamPiece random_piece(Random& random) {
 }
 
 Job random_job(Random& random) {
-  // Now and then less than one element for each of those that want room.
+  // Sometimes less than one element for each stream that needs staging.
   const bool tight = pick(random, 0, 2) == 0;
   const int staging = tight ? pick(random, 8, 64) : pick(random, 4000, 60'000);
   Job job{{}, {.members = pick(random, 1, tight ? 8 : 40), .staging_bytes = static_cast<ByteCount>(staging)}};
@@ -61,11 +63,11 @@ Job random_job(Random& random) {
       for (int i = pick(random, 0, 4); i > 0; --i) stream.pieces.push_back(random_piece(random));
     }
   }
-  std::shuffle(job.streams.begin(), job.streams.end(), random);  // whatever the order in which they are told
+  std::shuffle(job.streams.begin(), job.streams.end(), random);  // the order of notes must not matter
   return job;
 }
 
-// What a part that goes in place is, and that one in staging cuts no element.
+// Checks that a part in place is valid, and that a staged part splits no element.
 bool lies_well(const Stream& stream, const RoundPart& part, ByteCount in_place_bytes) {
   ByteCount offset = 0;
   for (const StreamPiece& piece : stream.pieces) {
@@ -73,9 +75,9 @@ bool lies_well(const Stream& stream, const RoundPart& part, ByteCount in_place_b
     const bool touched = piece.bytes > 0 && part.offset_bytes < end && part.offset_bytes + part.bytes > offset;
     if (touched) {
       const ByteCount first = std::max(part.offset_bytes, offset) - offset;
-      const ByteCount past = std::min(part.offset_bytes + part.bytes, end) - offset;
+      const ByteCount part_end = std::min(part.offset_bytes + part.bytes, end) - offset;
       const bool long_runs = piece.run_bytes >= in_place_bytes;
-      if (part.in_place != long_runs || first % piece.item_bytes != 0 || past % piece.item_bytes != 0) return false;
+      if (part.in_place != long_runs || first % piece.item_bytes != 0 || part_end % piece.item_bytes != 0) return false;
       if (part.in_place && (first % piece.run_bytes != 0 || part.bytes != piece.run_bytes)) return false;
     }
     offset = end;
@@ -99,7 +101,7 @@ void check_bounds(const Rounds& rounds, const RoundLimits& limits) {
   }
 }
 
-// Every byte of every stream once, in its order, and each send in the same round as a receive of the same bytes.
+// Every stream's bytes move once and in order, and each send is in the same round as a receive of the same bytes.
 void check_streams(const Job& job, const std::vector<Rounds>& all) {
   std::map<std::pair<int, int>, std::vector<std::pair<std::size_t, RoundPart>>> sent;
   std::map<std::pair<int, int>, std::vector<std::pair<std::size_t, RoundPart>>> received;
@@ -129,8 +131,8 @@ void check_streams(const Job& job, const std::vector<Rounds>& all) {
   BOOST_REQUIRE(sent.empty());
 }
 
-// Members that go to their next round only when all of the present one's partners have come to theirs: what a collective
-// does that starts nothing before both sides of a message are there. Returns whether all come to their end.
+// Members enter the next round only when all partners of the current one have entered theirs, like a collective that
+// starts nothing before both sides of a message are posted. Returns whether all reach the end.
 bool ends_when_rounds_block(const std::vector<Rounds>& all) {
   std::vector<std::size_t> at(all.size(), 0);
   const auto partners_are_there = [&](std::size_t member) {
@@ -158,7 +160,7 @@ bool ends_when_rounds_block(const std::vector<Rounds>& all) {
     }
     if (over) return true;
     if (ready.empty()) return false;
-    // A round with partners ends for those together; who waits for others may not go ahead of them.
+    // A round ends for all its partners together; a member that waits for others must not go ahead of them.
     std::vector<std::size_t> moving;
     for (const std::size_t member : ready) {
       const Round& round = all[member][at[member]];
@@ -174,8 +176,6 @@ bool ends_when_rounds_block(const std::vector<Rounds>& all) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(rounds)
 
 BOOST_DATA_TEST_CASE(every_byte_goes_once_and_both_sides_of_it_are_in_one_round, data::xrange(60), repeat) {
   Random random(test::seed() + static_cast<std::uint64_t>(repeat));
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(three_hundred_members_have_no_more_than_256_operations) {
   BOOST_TEST(most == 256);
 }
 
-// All with all: 598 operations of each member, which are three rounds and no more.
+// All with all: 598 operations of each member in only three rounds.
 BOOST_AUTO_TEST_CASE(three_hundred_members_that_all_talk_with_all_need_few_rounds) {
   Job job{{}, {.members = 300, .staging_bytes = 1 << 20}};
   for (int from = 0; from < 300; ++from) {
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(three_hundred_members_that_all_talk_with_all_need_few_round
   }
 }
 
-// Found out with executors that block: a schedule whose rounds differ between two members waits for ever.
+// Found with blocking executors: a schedule whose rounds differ between two members never ends.
 BOOST_DATA_TEST_CASE(members_that_block_in_every_round_all_come_to_the_end, data::xrange(30), repeat) {
   Random random(test::seed() + 1000 + static_cast<std::uint64_t>(repeat));
   auto all = random_job(random).all();
@@ -227,7 +227,7 @@ BOOST_DATA_TEST_CASE(members_that_block_in_every_round_all_come_to_the_end, data
   });
   if (busy == all.end()) return;
   const auto first = std::ranges::find_if(*busy, [](const Round& round) { return !round.sends.empty(); });
-  first->sends.pop_back();  // now somebody waits for what does not come
+  first->sends.pop_back();  // now one member waits for a send that does not come
   BOOST_TEST(!ends_when_rounds_block(all));
 }
 

@@ -9,12 +9,14 @@
 #include "support/random_layout.hpp"
 #include "support/seed.hpp"
 
+BOOST_AUTO_TEST_SUITE(split)
+
 using namespace shardwire;
 namespace data = boost::unit_test::data;
 
 namespace {
 
-// Row-major position of a box's first element inside `whole`, which lists the order in which parts have to come.
+// Row-major position of a box's first element inside `whole`, which gives the required order of parts.
 ElementCount position(const Box& whole, const Box& part) {
   ElementCount result = 0;
   for (std::size_t d = 0; d < whole.dims(); ++d) result = result * whole.size[d] + (part.offset[d] - whole.offset[d]);
@@ -35,7 +37,7 @@ PlacedBox random_placed(test::Random& random, const Extents& shape) {
   return placed;
 }
 
-// What the functions add to an empty list.
+// The boxes that the function adds to an empty list.
 std::vector<Box> parts_of(const Box& box, ElementCount limit) {
   std::vector<Box> parts;
   move::split(box, limit, parts);
@@ -68,8 +70,6 @@ move::Transfer random_transfer(test::Random& random) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(split)
 
 BOOST_DATA_TEST_CASE(parts_are_consecutive_and_within_the_limit, data::xrange(1, 70), limit) {
   for (const Box& box : {Box{{3, 1, 2}, {5, 3, 4}}, Box{{0}, {17}}, Box{{2, 2}, {1, 9}}, Box{{}, {}}}) {
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(hulls_keep_within_the_limit_and_together_within_the_whole) 
       });
     }
     BOOST_REQUIRE(std::all_of(covered.begin(), covered.end(), [](int times) { return times == 1; }));
-    // The bound on what is read beyond what is wanted was computed with the whole.
+    // The limit on unwanted bytes in reads was computed for the whole.
     BOOST_REQUIRE_LE(sum, move::hull_bytes(t.box, t.held, t.item_bytes));
   }
 }

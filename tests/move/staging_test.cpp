@@ -11,9 +11,9 @@
 #include "shardwire/error.hpp"
 #include "support/fake_device.hpp"
 
-using namespace shardwire;
-
 BOOST_AUTO_TEST_SUITE(staging)
+
+using namespace shardwire;
 
 BOOST_AUTO_TEST_CASE(a_pool_never_hands_out_more_than_its_budget) {
   move::StagingPool pool(1000, 300);
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(trimmed_slots_are_made_again) {
   BOOST_TEST(pool.peak_bytes() == 128U);
 }
 
-// Nothing is made before poll().
+// Allocates only in poll().
 class SlowQueue final : public memory::CopyQueue {
  public:
   void submit(memory::CopyBatch, Done) override { BOOST_FAIL("there is nothing to be copied"); }
@@ -124,7 +124,7 @@ BOOST_FIXTURE_TEST_CASE(pinned_slots_are_made_one_at_a_time_and_elsewhere, Pinni
   move::StagingPool pool(128, 32);
   BOOST_TEST(!try_from(pool));
   BOOST_TEST(!try_from(pool));
-  BOOST_TEST(pool.free_slots() == 3U);  // the one that is made is as good as taken
+  BOOST_TEST(pool.free_slots() == 3U);  // the slot being allocated counts as taken
   BOOST_TEST(devices->pinned_bytes() == 0U);
   BOOST_TEST(queue.poll() == 1U);
   BOOST_TEST(made == 1);
@@ -155,7 +155,7 @@ BOOST_FIXTURE_TEST_CASE(pinned_slots_and_others_share_one_budget, Pinning) {
     for (const move::Slot& slot : others) BOOST_TEST(slot.place() == memory::on_host);
     BOOST_TEST(!from(pool));
   }
-  {  // what was of the other kind makes way
+  {  // slots of the other kind are freed
     const move::Slot slots[] = {from(pool), from(pool), from(pool), from(pool)};
     for (const move::Slot& slot : slots) {
       BOOST_TEST(slot.place() == memory::on_pinned_host);
@@ -163,7 +163,7 @@ BOOST_FIXTURE_TEST_CASE(pinned_slots_and_others_share_one_budget, Pinning) {
     }
     BOOST_TEST(devices->pinned_bytes() == 128U);
   }
-  BOOST_TEST(static_cast<bool>(pool.acquire()));  // pinned memory does for everything
+  BOOST_TEST(static_cast<bool>(pool.acquire()));  // pinned memory serves both kinds
   BOOST_TEST(devices->max_pinned_bytes() == 128U);
   pool.trim(0);
   BOOST_TEST(devices->pinned_bytes() == 0U);
@@ -180,7 +180,7 @@ BOOST_FIXTURE_TEST_CASE(a_pinned_slot_that_cannot_be_made_takes_none_away, Pinni
   for (const move::Slot& slot : slots) slot.bytes()[31] = std::byte{1};
 }
 
-// Whoever waits for it goes on with what there is.
+// Callers that wait for it continue with the slots that exist.
 BOOST_FIXTURE_TEST_CASE(a_second_pinned_slot_that_cannot_be_made_is_no_error, Pinning) {
   move::StagingPool pool(64, 32);
   {
@@ -190,7 +190,7 @@ BOOST_FIXTURE_TEST_CASE(a_second_pinned_slot_that_cannot_be_made_is_no_error, Pi
     BOOST_TEST(!from(pool));
     BOOST_TEST(made == 2);
     BOOST_TEST(!failure.has_value());
-    BOOST_TEST(!from(pool));  // and is not asked for again
+    BOOST_TEST(!from(pool));  // the pool does not try again
     BOOST_TEST(made == 2);
   }
   BOOST_TEST(static_cast<bool>(from(pool)));

@@ -11,14 +11,14 @@
 #include "support/deadline.hpp"
 #include "support/fake_device.hpp"
 
+BOOST_AUTO_TEST_SUITE(device_turns)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
 
-BOOST_AUTO_TEST_SUITE(device_turns)
-
-BOOST_AUTO_TEST_CASE(each_way_and_run_length_has_a_row_beside_plain_copies) {
-  const Deadline deadline(60s);
+BOOST_AUTO_TEST_CASE(each_method_and_run_length_has_a_row_beside_plain_copies) {
+  const Deadline deadline(120s);
   const UsedDevices devices(2);
   perf::DeviceTurns turns;
   turns.device = 1;
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(without_a_peak_there_is_no_share) {
   BOOST_TEST(perf::device_json("some", 1e9, 0).dump() == R"({"name":"some","memory_bytes_per_second":1000000000.0})");
 }
 
-// Two members, each on a device of its own, whose restore takes twice as long as the plain copy.
+// Two members with a device each, whose restore takes twice as long as the plain copy.
 BOOST_AUTO_TEST_CASE(rows_of_restores_say_what_share_of_each_device_they_took) {
   perf::Setup setup;
   setup.memory = MemoryKind::cuda;
@@ -79,14 +79,14 @@ BOOST_AUTO_TEST_CASE(rows_of_restores_say_what_share_of_each_device_they_took) {
   BOOST_TEST(rows[0]["versions"]["device"] == "CUDA 13.0");
   const auto& device = rows[0]["device"];
   BOOST_TEST(device["count"] == 2);
-  const double touched = 2 * (1 << 20) / 1e-3;  // of each: a MiB read and one written
+  const double touched = 2 * (1 << 20) / 1e-3;  // per device: a MiB read and one written
   BOOST_CHECK_CLOSE(device["memory_bytes_per_second"].get<double>(), touched, 1e-6);
   BOOST_CHECK_CLOSE(device["share_of_peak"].get<double>(), touched / 4e9, 1e-6);
   BOOST_CHECK_CLOSE(device["bound_share_of_peak"].get<double>(), 2 * touched / 4e9, 1e-6);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_bytes_end_it_without_a_row) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const UsedDevices devices(1);
   devices->drop_strided_copies(true);
   perf::DeviceTurns turns;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges in rounds of NCCL beside bare sends and receives, by members as threads over fakes of NCCL and of its devices.
+// Exchanges in NCCL rounds compared with bare sends and receives. Members are threads, over fakes of NCCL and of its
+// devices.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -15,13 +16,15 @@
 #include "support/fake_nccl_devices.hpp"
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(nccl_turns)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
 
 namespace {
 
-// The last target is no source; the first column is of all.
+// The last target is not a source; all sources hold a part of the first column.
 const char* const cross = R"j({
   "name": "cross", "states": ["m"], "tensors": [{"fqn": "w", "shape": [60, 80]}],
   "source": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}},
@@ -37,7 +40,7 @@ perf::Setup exchanges(const char* case_text) {
   setup.staging_bytes = 64 << 10;
   setup.deadline = 60s;
   setup.measurements.push_back(perf::measurement_of(case_text));
-  setup.measurements.front().ways = {Way::grouped};
+  setup.measurements.front().methods = {Method::collective};
   setup.measurements.front().against = {perf::Against::nccl};
   return setup;
 }
@@ -58,8 +61,6 @@ perf::Outcome outcome_of(const perf::Setup& setup) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(nccl_turns)
-
 BOOST_AUTO_TEST_CASE(an_exchange_has_a_row_beside_bare_sends_and_receives) {
   const Deadline deadline(120s);
   const UsedNccl devices;
@@ -67,9 +68,9 @@ BOOST_AUTO_TEST_CASE(an_exchange_has_a_row_beside_bare_sends_and_receives) {
   const auto rows = perf::rows_of(setup, outcome_of(setup), {"T10", {}});
   BOOST_REQUIRE(rows.size() == 1U);
   const auto& row = rows.front();
-  BOOST_TEST(row["way"] == "grouped");
+  BOOST_TEST(row["method"] == "collective");
   BOOST_TEST(row["bytes"]["needed"] == 60 * 80 * 4);
-  BOOST_TEST(row["ways"]["grouped"] == row["bytes"]["moved"]);
+  BOOST_TEST(row["methods"]["collective"] == row["bytes"]["moved"]);
   BOOST_TEST(row["bytes"]["moved"].get<int>() + row["bytes"]["local"].get<int>() == 60 * 80 * 4);
   BOOST_TEST(row["rounds"]["bytes"] == row["bytes"]["moved"]);
   BOOST_TEST(row["rounds"]["most"].get<int>() > 0);
@@ -77,12 +78,13 @@ BOOST_AUTO_TEST_CASE(an_exchange_has_a_row_beside_bare_sends_and_receives) {
   BOOST_TEST(row["ratio"].get<double>() == row["bound_seconds"].get<double>() / row["seconds"].get<double>());
   BOOST_TEST(row["elements"] == 60 * 80);
   BOOST_TEST(row["versions"]["fabric"].get<std::string>().ends_with(", nccl 2.29.7"));
-  // A group of the exchanges and one of the loop.
+  // One group for the exchanges and one for the loop.
   BOOST_TEST(FakeNccl::instance().made() == 2 * setup.members());
   BOOST_TEST(FakeNccl::instance().early() == 0);
 }
 
-// Of each target what it wants, from each source what a restore takes, and inside of what there is.
+// Each target receives the bytes that it wants, from each source as many as a restore reads, within the bounds of its
+// memory.
 BOOST_AUTO_TEST_CASE(the_loop_moves_the_bytes_of_the_case) {
   perf::Setup setup = exchanges(cross);
   for (const bool disjoint : {false, true}) {
@@ -123,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_sends_more_than_it_holds_begins_again) {
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_that_is_refused_says_by_whom) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   FakeNcclFaults faults;
   faults.init_result = transport::nccl::system_error;
   const UsedNccl devices(faults);

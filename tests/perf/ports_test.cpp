@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of ports and flagged about them, from a made-up /sys.
+// Properties of ports and warnings about them, from a fake /sys.
 #include "perf/measure/ports.hpp"
 
 #include <unistd.h>
@@ -12,12 +12,14 @@
 
 #include "perf/measure/port_flags.hpp"
 
+BOOST_AUTO_TEST_SUITE(ports)
+
 namespace {
 
 using namespace shardwire;
 using namespace shardwire::perf;
 
-// A root folder that goes with this object.
+// A temporary root folder, removed by the destructor.
 class Root {
  public:
   Root() : path_(std::filesystem::temp_directory_path() / ("shardwire-ports-" + std::to_string(::getpid()))) {
@@ -53,7 +55,7 @@ class Root {
   std::filesystem::path path_;
 };
 
-// "about subject" of each.
+// "about subject" of each warning.
 std::multiset<std::string> flagged(const Root& root, const std::optional<ByteCount>& pinnable = {},
                                    const std::optional<ByteCount>& needed = {}) {
   std::multiset<std::string> out;
@@ -68,8 +70,6 @@ std::string said(const Root& root, const std::optional<ByteCount>& pinnable = {}
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(ports)
 
 BOOST_AUTO_TEST_CASE(a_host_without_a_device_has_no_ports_and_no_flags) {
   const Root root;
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(locked_memory_is_judged_by_what_a_case_needs) {
   BOOST_TEST(flagged(root, limit, limit).empty());
   BOOST_TEST((flagged(root, limit, limit + 1) == std::multiset<std::string>{"locked memory RLIMIT_MEMLOCK"}));
   BOOST_TEST(said(root, limit, limit + 1).find("up to 8388609 bytes in a rank of this case") != std::string::npos);
-  BOOST_TEST(flagged(root, {}, limit).empty());  // no limit holds
+  BOOST_TEST(flagged(root, {}, limit).empty());  // no limit applies
 }
 
 BOOST_AUTO_TEST_SUITE_END()

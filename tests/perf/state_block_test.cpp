@@ -9,6 +9,8 @@
 #include "support/fake_device.hpp"
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(state_block)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -16,7 +18,7 @@ using perf::StateBlock;
 
 namespace {
 
-constexpr ByteCount large = (20u << 20) + 12;  // in more than one part on its way
+constexpr ByteCount large = (20u << 20) + 12;  // more than one part in flight
 
 SessionOptions over_loopback() {
   SessionOptions options;
@@ -36,8 +38,6 @@ std::byte value_at(std::size_t i) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(state_block)
-
 BOOST_AUTO_TEST_CASE(members_take_devices_in_turn) {
   const UsedDevices devices(3);
   BOOST_TEST(perf::place_of(MemoryKind::host, 4).device == memory::on_host);
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(members_take_devices_in_turn) {
   BOOST_TEST(perf::place_of(MemoryKind::cuda, 4).device == 1);
 }
 
-// A launcher may deal out ranks to hosts in turn: then these are no numbers of devices.
+// A launcher may assign ranks to hosts in turn: then ranks are not device numbers.
 BOOST_AUTO_TEST_CASE(members_are_counted_on_their_own_host) {
   const Bytes here = perf::host_identity();
   Bytes other = here;
@@ -102,12 +102,12 @@ BOOST_FIXTURE_TEST_CASE(state_of_a_case_is_restored_between_devices, Alone) {
   into.store();
   const Publication publication = session.publish(held.catalog(from));
   session.restore(wanted.catalog(into), {}).wait();
-  BOOST_CHECK_THROW(static_cast<void>(wanted.check()), std::runtime_error);  // the mirror is as it was
+  BOOST_CHECK_THROW(static_cast<void>(wanted.check()), std::runtime_error);  // the mirror is unchanged
   into.load();
   BOOST_TEST(wanted.check() == 2400);
 }
 
-// Lists of copies are the same then, through whatever slots they go to the host.
+// The lists of copies are then the same, whatever slots they use.
 BOOST_FIXTURE_TEST_CASE(a_restore_that_is_repeated_brings_devices_no_other_tables, Alone) {
   const Case job = parse_case(R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [1000, 6000]}],
     "source": {"ranks": 1, "rules": {"*": {"replicated": true}}},
@@ -134,17 +134,22 @@ BOOST_FIXTURE_TEST_CASE(a_restore_that_is_repeated_brings_devices_no_other_table
   BOOST_TEST(devices->max_pinned_bytes() > (2u << 20));  // several slots
 }
 
-/// What the device makes and checks is what the host would, and without a device that does it the mirror is right.
+/// Values filled and checked by the device equal the host's, and without such a device the mirror is right.
 struct TwoTensors : Alone {
-  static constexpr std::size_t second = 64;  // begins there, behind 60 bytes
+  /// `by_device`: the device fills and checks values.
+  explicit TwoTensors(bool by_device = true)
+      : block((devices->make_values(by_device), session), part.size_bytes(), {.device = 1}) {
+    part.lie_in(block.bytes());
+  }
+
+  static constexpr std::size_t second = 64;  // begins there, after 60 bytes
   Case job = parse_case(R"j({"states": ["m"], "dtype": "bf16",
     "tensors": [{"fqn": "v", "shape": [10, 6]}, {"fqn": "w", "shape": [40, 60]}],
     "source": {"ranks": 1, "rules": {"*": {"replicated": true}}},
     "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j");
   perf::StateMemory part{job.target, Rank{1}};
-  StateBlock block{session, part.size_bytes(), {.device = 1}};
+  StateBlock block;
 
-  TwoTensors() { part.lie_in(block.bytes()); }
   [[nodiscard]] std::byte* on_device(std::size_t at) const {
     return static_cast<std::byte*>(block.view_of(block.bytes().data() + at).data);
   }
@@ -166,7 +171,7 @@ struct TwoTensors : Alone {
     bool complement = true;
     for (std::size_t i = 0; i < filled.size(); ++i) complement = complement && spoiled[i] == ~filled[i];
     BOOST_TEST(complement);
-    part.fill();  // the host's own, in the mirror
+    part.fill();  // filled by the host, in the mirror
     BOOST_TEST(std::ranges::equal(filled, block.bytes().subspan(second, 2400)));
   }
 };
@@ -179,8 +184,11 @@ BOOST_FIXTURE_TEST_CASE(values_are_made_and_checked_on_the_device, TwoTensors) {
   check_all();
 }
 
-BOOST_FIXTURE_TEST_CASE(values_are_made_in_the_mirror_where_the_device_does_not, TwoTensors) {
-  devices->make_values(false);
+struct WithoutValues : TwoTensors {
+  WithoutValues() : TwoTensors(false) {}
+};
+
+BOOST_FIXTURE_TEST_CASE(values_are_made_in_the_mirror_where_the_device_does_not, WithoutValues) {
   check_all();
 }
 

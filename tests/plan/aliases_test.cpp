@@ -5,6 +5,8 @@
 #include <functional>
 #include <set>
 
+BOOST_AUTO_TEST_SUITE(aliases)
+
 using namespace shardwire;
 
 namespace {
@@ -27,7 +29,7 @@ JobLayout both(std::vector<TensorLayout> tensors, std::vector<Alias> aliases = {
   return {2, {section(2, {Rank{0}, Rank{1}}, std::move(tensors), std::move(aliases))}};
 }
 
-// What `search` finds for `fqn` when the source side has `held`.
+// The name that `search` finds for `fqn` if the source side has `held`.
 std::string found(const NameSearch& search, std::string_view fqn, const std::set<std::string_view>& held) {
   const auto name = search.find(fqn, [&](std::string_view one) { return held.contains(one); });
   return name ? std::string(*name) : "nothing";
@@ -37,7 +39,7 @@ bool says(const Error& error, const std::string& text) {
   return std::string(error.what()).find(text) != std::string::npos;
 }
 
-// Elements that the plan of rank 0 finds and misses.
+// Numbers of elements that rank 0's plan finds and misses.
 std::pair<ElementCount, ElementCount> covered(const JobLayout& from, const JobLayout& to) {
   const Plan plan = shardwire::plan(from, to, Rank{0});
   std::pair<ElementCount, ElementCount> result{0, 0};
@@ -50,8 +52,6 @@ using Elements = std::pair<ElementCount, ElementCount>;
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(aliases)
-
 BOOST_AUTO_TEST_CASE(a_name_without_aliases_stands_for_itself) {
   const JobLayout side = named({});
   const NameClasses names(side);
@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(a_name_without_aliases_stands_for_itself) {
 }
 
 BOOST_AUTO_TEST_CASE(tables_of_all_sections_are_taken_together) {
-  // b is a in one section, c is b in another: all three are one.
+  // b is a in one section, c is b in another: all three are the same.
   const JobLayout side{2,
                        {section(2, {Rank{0}}, {}, {{"b", "a"}, {"y", "x"}}), section(2, {Rank{1}}, {}, {{"c", "b"}})}};
   const NameClasses names(side);
@@ -73,13 +73,13 @@ BOOST_AUTO_TEST_CASE(tables_of_all_sections_are_taken_together) {
 BOOST_AUTO_TEST_CASE(a_wanted_name_is_found_under_its_other_names) {
   const JobLayout tied = named({{"head", "embed"}});
   const JobLayout plain = named({});
-  // The source says so: everything is filed under the first name of the class.
+  // The source declares it: everything is stored under the first name of the class.
   BOOST_TEST(found(NameSearch(tied, plain), "head", {"embed"}) == "embed");
   BOOST_TEST(found(NameSearch(tied, plain), "embed", {"embed"}) == "embed");
-  // The target says so.
+  // The target declares it.
   BOOST_TEST(found(NameSearch(plain, tied), "head", {"embed"}) == "embed");
   BOOST_TEST(found(NameSearch(plain, tied), "embed", {"head"}) == "head");
-  // Both, by different names.
+  // Both declare it, by different names.
   BOOST_TEST(found(NameSearch(named({{"b", "a"}}), named({{"c", "b"}})), "c", {"a"}) == "a");
   BOOST_TEST(found(NameSearch(plain, tied), "embed", {"other"}) == "nothing");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best assignment, against all permutations where they can be tried, and proved by its prices where they cannot.
+// The best assignment: compared with all permutations for small cases, and proved by its prices for large ones.
 #include "plan/assignment.hpp"
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 
 #include "shardwire/relabel.hpp"
 #include "support/seed.hpp"
+
+BOOST_AUTO_TEST_SUITE(assignment)
 
 namespace {
 
@@ -29,7 +31,7 @@ ByteCount kept(const Labels& labels, const std::vector<Flow>& holdings) {
   return bytes;
 }
 
-// Most bytes that any choice of processes keeps: all of them are tried.
+// The most bytes that any choice of processes keeps, found by trying all of them.
 ByteCount best_of_all(int sources, int targets, const std::vector<Flow>& holdings, const std::set<int>& lost) {
   std::vector<std::vector<ByteCount>> table(static_cast<std::size_t>(targets),
                                             std::vector<ByteCount>(static_cast<std::size_t>(sources)));
@@ -52,7 +54,7 @@ ByteCount best_of_all(int sources, int targets, const std::vector<Flow>& holding
   return best;
 }
 
-// Every process takes one target at most, no lost one takes any, and -1 only stands when processes have run out.
+// Every process takes at most one target, no lost process takes any, and -1 occurs only if processes run out.
 void check_form(const Labels& labels, int sources, int targets, const std::set<int>& lost) {
   BOOST_REQUIRE(labels.size() == static_cast<std::size_t>(targets));
   std::set<std::int32_t> used;
@@ -122,10 +124,8 @@ std::vector<Flow> random_holdings(std::mt19937_64& random, int sources, int targ
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(assignment)
-
 BOOST_AUTO_TEST_CASE(a_greedy_choice_would_lose) {
-  // Target 0 gains most from source 0, but target 1 has nothing else.
+  // Target 0 gains most from source 0, but it is target 1's only source.
   const std::vector<Flow> holdings = {flow(0, 0, 10), flow(1, 0, 9), flow(0, 1, 8)};
   BOOST_TEST((best_assignment(2, 2, holdings) == Labels{1, 0}));
 }

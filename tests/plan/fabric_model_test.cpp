@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted times: worked out by hand where few flows meet, and what must hold for any flows.
+// Predicted times: computed by hand for few flows, and invariants for any flows.
 #include "plan/fabric_model.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <random>
 
 #include "support/seed.hpp"
+
+BOOST_AUTO_TEST_SUITE(fabric_model)
 
 namespace {
 
@@ -39,8 +41,6 @@ void check_times(const RestorePrediction& prediction, double seconds, double bou
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(fabric_model)
-
 BOOST_AUTO_TEST_CASE(nothing_to_move_takes_no_time) {
   const RestorePrediction none = predict(slow(), 1, {});
   BOOST_TEST(none.seconds == 0);
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(tiny_flows_take_their_latency) {
 
 BOOST_AUTO_TEST_CASE(two_flows_share_the_link_out) {
   check_times(predict(slow(), 1, std::vector<Flow>{flow(0, 1, 100), flow(0, 2, 100)}), 3, 3);
-  // 100 bytes each at 50 B/s until 3 s, then the rest of the other at full speed.
+  // 100 bytes each at 50 B/s until 3 s, then the rest of the second flow at full speed.
   check_times(predict(slow(), 1, std::vector<Flow>{flow(0, 1, 100), flow(0, 2, 300)}), 5, 5);
 }
 
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(where_ranks_are_decides_which_links_their_flows_take) {
   BOOST_REQUIRE(prediction.host_flows.size() == 2U);
   BOOST_TEST(prediction.host_flows[0].bytes == 3500U);
   BOOST_TEST(prediction.host_flows[1].target == 1);
-  // The same target ranks in other processes: 1 beside its source, 2 on the other host, 4 in the source's process.
+  // The same target ranks in other processes: 1 on its source's host, 2 on the other host, 4 in the source's process.
   const std::vector<std::int32_t> processes = {0, 2, 5, 3, 1};
   const RestorePrediction moved = predict(slow(), 4, flows, processes);
   BOOST_TEST(moved.within_hosts == 3000U);

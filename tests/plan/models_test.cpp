@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole-job totals of public model shapes, against figures that were computed elsewhere.
+// Whole-job totals of public model shapes, compared with figures computed by other programs.
 #include <boost/test/unit_test.hpp>
 
 #include <string>
 
 #include "shardwire/plan.hpp"
+
+BOOST_AUTO_TEST_SUITE(models)
 
 namespace {
 
@@ -107,8 +109,6 @@ Totals totals_of(const JobLayout& from, const JobLayout& to, bool with_runs) {
 constexpr ByteCount bytes_8b = ByteCount{8'030'261'248} * 12;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(models)
 
 BOOST_AUTO_TEST_CASE(fewer_ranks_of_the_8b_model) {
   const Totals totals = totals_of(fsdp(llama3_8b, 8), fsdp(llama3_8b, 6), true);

@@ -10,6 +10,8 @@
 #include "shardwire/plan.hpp"
 #include "support/refused.hpp"
 
+BOOST_AUTO_TEST_SUITE(planner)
+
 using namespace shardwire;
 using test::refused;
 
@@ -71,8 +73,6 @@ std::vector<Box> boxes_of(const Plan& plan) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(planner)
-
 BOOST_AUTO_TEST_CASE(pieces_come_by_tensor_then_box_then_offset) {
   const Layout to = Layout::boxes({{Rank{0}, {{{6}, {4}}, {{0}, {5}}}}});
   Planner planner(job(3, {tensor({10}, Layout::chunk(0, 3), "a"), tensor({10}, Layout::chunk(0, 3), "b")}),
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(layouts_of_one_element_tensors_are_checked_like_others) {
 }
 
 BOOST_AUTO_TEST_CASE(what_a_rank_has_it_does_not_fetch) {
-  // Ranks 0 and 1 hold overlapping parts: [0:6] and [4:10]. Rank 1 keeps all of its own.
+  // Ranks 0 and 1 hold overlapping parts: [0:6] and [4:10]. Rank 1 keeps all of its part.
   const Layout from = Layout::boxes({{Rank{0}, {{{0}, {6}}}}, {Rank{1}, {{{4}, {6}}}}});
   Planner planner(job(2, {tensor({10}, from)}), job(2, {tensor({10}, Layout::replicated())}));
   const auto expect = [&](int target, const std::vector<Box>& boxes) {
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(sections_hold_a_tensor_each_in_its_own_way) {
   BOOST_TEST(to_int(schedule.items[0].source) == 3);
   BOOST_TEST(schedule.items[0].section == 1U);
   BOOST_TEST(to_index(schedule.items[0].held) == 1U);
-  // With that rank gone the rows of the other stage serve.
+  // Without that rank, the plan uses the rows of the other stage.
   const Rank lost[] = {Rank{3}};
   Planner again(from.without(lost), planner.to());
   BOOST_TEST((boxes_of(again.plan(Rank{3})) == std::vector<Box>{{{0, 2}, {2, 2}}, {{2, 2}, {2, 2}}}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of random jobs against an oracle that looks at every element of every rank.
+// Plans of random jobs, compared with an oracle that examines every element of every rank.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 #include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
 #include "support/random_layout.hpp"
+
+BOOST_AUTO_TEST_SUITE(random_plans)
 
 namespace {
 
@@ -48,7 +50,7 @@ JobLayout random_side(Random& random, const std::vector<TensorSpec>& specs) {
   for (const auto& members : ranks) {
     Manifest manifest{job.ranks, {}};
     for (const TensorSpec& spec : specs) {
-      if (pick(random, 0, 9) == 0) continue;  // a section need not have every key
+      if (pick(random, 0, 9) == 0) continue;  // a section may lack keys
       manifest.tensors.push_back({spec, test::random_layout(random, spec.shape, job.ranks)});
     }
     std::shuffle(manifest.tensors.begin(), manifest.tensors.end(), random);
@@ -99,7 +101,7 @@ void check_plan(const JobLayout& from, const Plan& plan, Seen& seen) {
     const TensorLayout& tensor = plan.wanted->tensors[t];
     const TensorSpec& spec = tensor.spec;
     const std::vector<Ranks> holders = holders_of(from, spec);
-    std::vector<int> open(holders.size());  // times that an element is wanted and not yet met
+    std::vector<int> open(holders.size());  // number of times that an element is wanted and not yet covered
     if (volume_of(spec.shape) != 1) {
       for (const PlacedBox& placed : tensor.layout.boxes_of(spec.shape, plan.target)) {
         for_each_element(spec.shape, placed.box, [&](std::size_t element) { ++open[element]; });
@@ -171,7 +173,7 @@ void check_schedule(Planner& planner, Plan plan, const std::vector<Rank>& lost) 
   }
 }
 
-// What is shown of one target rank is what its plan and schedule list, in the same order, and adds up to its totals.
+// The listing of one target rank equals its plan and schedule, in the same order, and its sum equals the rank's totals.
 void check_listed(Planner& planner, Plan plan) {
   const std::vector<Rank> only{plan.target};
   std::vector<Gap> gaps;
@@ -199,7 +201,7 @@ void check_listed(Planner& planner, Plan plan) {
 
 using Delivered = std::map<std::tuple<Rank, Rank, TensorKey>, std::vector<Box>>;  // by source, target and tensor
 
-// The job seen as a whole, from the sources' side and from a planner that plans one rank only: all the same.
+// The whole job, seen from the sources, and seen by a planner of one rank only: all views agree.
 void check_job(Planner& planner, const std::vector<Rank>& lost, const Topology& topology, Seen& seen) {
   JobTotals totals;
   try {
@@ -283,8 +285,6 @@ Topology random_topology(Random& random, int source_ranks, int target_ranks) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(random_plans)
-
 BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
   const std::uint64_t seed = test::seed();
   Seen seen;
@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
       check_job(placed, {Rank{pick(random, 0, from.ranks - 1)}}, topology, seen);
     }
   }
-  // The cases mean nothing unless all of these came up.
+  // The test is valid only if all of these occurred.
   BOOST_TEST(seen.pieces > 10'000);
   BOOST_TEST(seen.gaps > 1'000);
   BOOST_TEST(seen.local > 1'000);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which holder of a replicated box is read.
+// Choice between the holders of a replicated box.
 #include <boost/test/unit_test.hpp>
 
 #include <map>
 
 #include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
+
+BOOST_AUTO_TEST_SUITE(replicas)
 
 using namespace shardwire;
 
@@ -23,7 +25,7 @@ Layout hsdp(Extent replicas, Extent shards) {
   return Layout::mesh({replicas, shards}, {Replicate{}, Shard{0}});
 }
 
-Topology apart(int targets) {  // no target runs beside a source
+Topology disjoint(int targets) {  // no target is colocated with a source
   Topology topology;
   topology.colocated.assign(static_cast<std::size_t>(targets), -1);
   return topology;
@@ -37,20 +39,18 @@ std::map<Rank, ByteCount> egress_of(const JobTotals& totals) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(replicas)
-
 BOOST_AUTO_TEST_CASE(many_readers_of_one_box_share_out_its_holders) {
   // 32 new ranks read a tensor that 8 ranks hold whole: the first holder must not serve them all.
-  Planner planner(side(8, Layout::replicated()), side(32, Layout::chunk(0, 32)), apart(32));
+  Planner planner(side(8, Layout::replicated()), side(32, Layout::chunk(0, 32)), disjoint(32));
   for (const auto& [source, bytes] : egress_of(planner.totals())) BOOST_TEST(bytes == whole / 8);
-  Planner copies(side(8, Layout::replicated()), side(32, Layout::replicated()), apart(32));
+  Planner copies(side(8, Layout::replicated()), side(32, Layout::replicated()), disjoint(32));
   const auto egress = egress_of(copies.totals());
   BOOST_TEST(egress.size() == 8U);
   for (const auto& [source, bytes] : egress) BOOST_TEST(bytes == 4 * whole);
 }
 
 BOOST_AUTO_TEST_CASE(a_large_piece_is_read_from_several_holders_at_once) {
-  Planner planner(side(4, Layout::replicated()), side(1, Layout::replicated()), apart(1));
+  Planner planner(side(4, Layout::replicated()), side(1, Layout::replicated()), disjoint(1));
   const Plan plan = planner.plan(Rank{0});
   BOOST_TEST(plan.pieces.size() == 1U);
   const Schedule schedule = planner.schedule(plan);
@@ -61,15 +61,16 @@ BOOST_AUTO_TEST_CASE(a_large_piece_is_read_from_several_holders_at_once) {
 
 BOOST_AUTO_TEST_CASE(a_small_piece_is_not_split) {
   const Extents small{64, 64};
-  Planner planner(side(4, Layout::replicated(), small), side(2, Layout::chunk(0, 2), small), apart(2));
+  Planner planner(side(4, Layout::replicated(), small), side(2, Layout::chunk(0, 2), small), disjoint(2));
   for (int target = 0; target < 2; ++target) {
     BOOST_TEST(planner.schedule(planner.plan(Rank{target})).items.size() == 1U);
   }
-  BOOST_TEST(egress_of(planner.totals()).size() == 2U);  // not both from one
+  BOOST_TEST(egress_of(planner.totals()).size() == 2U);  // each target reads from another source
 }
 
 BOOST_AUTO_TEST_CASE(readers_that_hold_the_box_leave_their_part_to_others) {
-  // Ranks 0..7 keep their place; each of 4 shards has 2 holders and, of 16 new ranks, 4 readers less those that hold it.
+  // Ranks 0..7 keep their layout rank; each of 4 shards has 2 holders and, of 16 new ranks, 4 readers except those that
+  // hold it.
   Planner planner(side(8, hsdp(2, 4)), side(16, Layout::chunk(0, 16)));
   const JobTotals totals = planner.totals();
   std::map<Rank, ByteCount> egress;
@@ -84,7 +85,7 @@ BOOST_AUTO_TEST_CASE(readers_that_hold_the_box_leave_their_part_to_others) {
 
 BOOST_AUTO_TEST_CASE(a_lost_replica_leaves_its_load_to_the_others) {
   const std::vector<Rank> lost{Rank{1}, Rank{6}};
-  Planner planner(side(12, hsdp(3, 4)), side(24, Layout::chunk(0, 24)), apart(24));
+  Planner planner(side(12, hsdp(3, 4)), side(24, Layout::chunk(0, 24)), disjoint(24));
   const auto egress = egress_of(planner.totals(lost));
   BOOST_TEST(!egress.contains(Rank{1}));
   BOOST_TEST(!egress.contains(Rank{6}));
@@ -98,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_lost_replica_leaves_its_load_to_the_others) {
 }
 
 BOOST_AUTO_TEST_CASE(a_holder_on_the_same_host_is_preferred) {
-  Topology topology = apart(8);
+  Topology topology = disjoint(8);
   for (int rank = 0; rank < 8; ++rank) {
     topology.source_host.push_back(rank / 4);
     topology.target_host.push_back(rank < 6 ? rank / 3 : 7);  // the last two have no source on their host

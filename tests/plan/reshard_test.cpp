@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans carried out in this process: every byte of every target buffer, padding included, is what it must be.
+// Plans executed in this process: every byte of every target buffer, padding included, is right.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -10,12 +10,14 @@
 #include "shardwire/plan.hpp"
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(reshard_in_process)
+
 namespace {
 
 using namespace shardwire;
 using test::Slots;
 
-/// A way to spread tensors over ranks.
+/// A distribution of tensors over ranks.
 struct Side {
   std::string name;
   JobLayout job;
@@ -54,7 +56,7 @@ class RankMemory {
     throw std::runtime_error("no box of rank " + std::to_string(to_int(rank_)) + " holds " + to_string(box));
   }
 
-  /// What each place must hold: a value of the tensor, or the mark of padding.
+  /// The required content of each position: a value of the tensor, or the padding mark.
   [[nodiscard]] std::vector<std::vector<std::byte>> expected() const {
     std::vector<std::vector<std::byte>> all = buffers_;
     for (std::size_t t = 0; t < all.size(); ++t) {
@@ -173,8 +175,6 @@ Side mlp_flat(const std::string& name, int world, Extent align, bool tensor_para
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(reshard_in_process)
-
 BOOST_AUTO_TEST_CASE(all_pairs_of_placements_on_a_square_mesh) {
   const Extents shape{7, 5};
   const auto mesh = [&](const char* name, const Placement& outer, const Placement& inner) {
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(shapes_chunked_over_two) {
                           one_tensor("replicated", 2, shape, Layout::replicated())});
   }
   const JobLayout one = one_tensor("FSDP(2)", 2, {1}, Layout::chunk(0, 2)).job;
-  BOOST_TEST(Planner(one, one).plan(Rank{0}).pieces.empty());  // one element goes by value
+  BOOST_TEST(Planner(one, one).plan(Rank{0}).pieces.empty());  // one-element tensors go by value
 }
 
 BOOST_AUTO_TEST_CASE(a_small_model_under_each_parallelism) {
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(random_layouts_of_every_kind_into_each_other) {
       if (volume_of(shape) == 1) continue;  // such a tensor goes by value
       const int ranks = test::pick(random, 1, 8);
       const Layout layout = test::random_layout(random, shape, ranks);
-      // What the ranks hold together; a target of another layout wants no more than that.
+      // The union of the ranks' holdings; a target of another layout wants at most that.
       const JobLayout held = one_tensor("held", ranks, shape, layout).job;
       const JobLayout whole = one_tensor("whole", 2, shape, Layout::mesh({1}, {Replicate{}})).job;
       const int others = test::pick(random, 1, 8);

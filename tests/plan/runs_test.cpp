@@ -3,6 +3,8 @@
 
 #include "shardwire/plan.hpp"
 
+BOOST_AUTO_TEST_SUITE(plan_runs)
+
 using namespace shardwire;
 
 namespace {
@@ -12,8 +14,6 @@ PlacedBox dense(const Box& box) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(runs)
 
 BOOST_AUTO_TEST_CASE(whole_rows_are_one_run) {
   const Box piece{{4, 0}, {2, 8}};
@@ -25,7 +25,7 @@ BOOST_AUTO_TEST_CASE(part_of_each_row_is_a_run_per_row) {
   const PlacedBox rows = dense({{0, 0}, {6, 8}});
   const PlacedBox columns = dense({{0, 2}, {6, 2}});
   BOOST_TEST(runs_of(piece, columns, columns) == 1);
-  BOOST_TEST(runs_of(piece, rows, columns) == 6);  // contiguity of both sides is needed
+  BOOST_TEST(runs_of(piece, rows, columns) == 6);  // a run must be contiguous on both sides
   BOOST_TEST(runs_of(piece, columns, rows) == 6);
 }
 

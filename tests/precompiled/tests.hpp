@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled once for all tests (Meson: cpp_pch). Each file includes what it uses all the same.
+// Compiled once for all tests (Meson: cpp_pch). Each file still includes the headers that it uses.
 #include <algorithm>
 #include <atomic>
 #include <boost/test/data/monomorphic.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the bytes of a case would come, asked of real ranks.
+// The paths of a case's bytes, as `shardwire doctor` reports them for real ranks.
 #include <boost/test/unit_test.hpp>
 
 #include <map>
@@ -10,13 +10,15 @@
 #include "support/command.hpp"
 #include "support/file.hpp"
 
+BOOST_AUTO_TEST_SUITE(ranks_doctor)
+
 namespace {
 
 using namespace shardwire::test;
 using Json = nlohmann::json;
 using Pairs = std::map<std::pair<int, int>, double>;  // bytes by source and target
 
-// Rows to columns: everybody reads from everybody, in short runs.
+// Rows to columns: every rank reads from every other, in short runs.
 const char* const rows_to_columns = R"j({"name": "doctor", "states": ["m"], "scalars": {"step": 7},
   "tensors": [{"fqn": "w", "shape": [300, 201]}, {"fqn": "s", "shape": [1]}],
   "source": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}},
@@ -43,7 +45,7 @@ Pairs planned() {
   return bytes;
 }
 
-// What would cross and how: that of the plan, over the transport that was asked for.
+// Checks bytes and paths: the bytes of the plan, over the requested transport.
 void check(const std::vector<Json>& found) {
   Pairs bytes;
   for (const Json& row : found) {
@@ -66,8 +68,6 @@ void check(const std::vector<Json>& found) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(doctor)
 
 BOOST_AUTO_TEST_CASE(each_path_is_a_row_of_json) {
   const CommandResult result = run_command({"doctor", "-", "--json", "--transport", transport()}, rows_to_columns);
@@ -94,18 +94,18 @@ BOOST_AUTO_TEST_CASE(each_pair_is_a_line_for_people) {
   }
 }
 
-// Expected by files of costs that no machine keeps to.
+// Expectations come from cost files that no machine meets.
 BOOST_AUTO_TEST_CASE(what_takes_far_longer_than_expected_is_flagged) {
   Json big = Json::parse(rows_to_columns);
   big["tensors"][0]["shape"] = {4000, 6000};
   for (const bool slow : {true, false}) {
     Json costs{{"format", "shardwire costs 2"}, {"machine", "none"}, {"costs", Json::array()}};
     for (const char* name : {"local", "loopback", "shm", "tcp"}) {
-      for (const char* way : {"local", "mapped", "read", "over_read", "straight", "packed"}) {
-        if ((std::string(name) == "local") != (std::string(way) == "local")) continue;
+      for (const char* method : {"local", "mapped", "read", "sieved_read", "zcopy", "packed"}) {
+        if ((std::string(name) == "local") != (std::string(method) == "local")) continue;
         costs["costs"].push_back({{"transport", name},
                                   {"memory", "host"},
-                                  {"way", way},
+                                  {"method", method},
                                   {"latency_seconds", 0},
                                   {"run_seconds", 0},
                                   {"bytes_per_second", slow ? 1e15 : 1e3}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts on one machine: network namespaces joined by a wire of limited rate, with processes, mounts, IPC and /dev/shm
-// apart.
+// Two hosts on one machine: network namespaces joined by a rate-limited wire, with separate processes, mounts, IPC and
+// /dev/shm.
 #include <unistd.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -14,6 +14,8 @@
 #include "support/file.hpp"
 #include "support/host.hpp"
 
+namespace hosts {
+
 namespace {
 
 using namespace shardwire::test;
@@ -24,8 +26,8 @@ CommandResult tool(const std::string& line) {
   return RunningCommand({"/bin/sh", "-c", line}).wait(20s);
 }
 
-// Two network namespaces and a wire between them, each end of which lets 1 Gbit/s out, after a delay. They go with this
-// object.
+// Two network namespaces and a wire between them. Each end sends at most 1 Gbit/s, after a delay. The destructor
+// removes them.
 class Wire {
  public:
   explicit Wire(std::chrono::milliseconds delay = {}) : name_("shardwire" + std::to_string(::getpid())) {
@@ -42,7 +44,7 @@ class Wire {
       must(add + " root handle 1: tbf rate 1gbit burst 256kb latency 50ms");
       if (delay.count() > 0) must(add + " parent 1:1 netem limit 10000 delay " + std::to_string(delay.count()) + "ms");
     }
-    // A device is there before it counts as running.
+    // A device exists before it counts as running.
     for (const char end : {'a', 'b'}) {
       must("for i in $(seq 200); do ip -n " + network(end) + " link show dev " + device(end) +
            " | grep -q 'state UP' && exit 0; sleep 0.05; done; exit 1");
@@ -53,9 +55,9 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
 
   [[nodiscard]] std::string network(char end) const { return name_ + end; }
-  [[nodiscard]] static std::string device(char end) { return std::string("wire") + end; }  // seen in its namespace only
+  [[nodiscard]] static std::string device(char end) { return std::string("wire") + end; }  // local to a namespace
   [[nodiscard]] static std::string address(char end) { return std::string("10.217.93.") + (end == 'a' ? "1" : "2"); }
-  /// Bytes that have left this end.
+  /// Bytes that this end has sent.
   [[nodiscard]] double sent_bytes(char end) const {
     const CommandResult shown = tool("ip -n " + network(end) + " -s -j link show dev " + device(end));
     return Json::parse(shown.out).at(0).at("stats64").at("tx").at("bytes").get<double>();
@@ -68,12 +70,12 @@ class Wire {
     remove();
     throw std::runtime_error(line + ": " + result.err);
   }
-  // The wire goes with them.
+  // Deleting the namespaces also deletes the wire.
   void remove() const noexcept {
     for (const char end : {'a', 'b'}) {
       try {
         tool("ip netns delete " + network(end));
-      } catch (const std::exception&) {  // the next is to be tried all the same
+      } catch (const std::exception&) {  // go on with the next one
       }
     }
   }
@@ -115,7 +117,7 @@ boost::test_tools::assertion_result wires_can_be_slow(boost::unit_test::test_uni
 
 const char* const over_shared_memory = "shm,tcp";
 
-// Rows to columns and to strided shards on four ranks: everybody reads from everybody.
+// Rows to columns and to strided shards on four ranks: every rank reads from every other.
 const char* const mesh_case = R"j({
   "name": "hosts", "states": ["m", "v"], "dtypes": {"v": "bf16"}, "scalars": {"step": 7, "note": "x"},
   "tensors": [{"fqn": "q", "shape": [1024, 900], "rule": "col"}, {"fqn": "o", "shape": [1001, 640], "rule": "row"},
@@ -125,7 +127,7 @@ const char* const mesh_case = R"j({
     "row": {"mesh": [2, 2], "placements": ["SS(0,2)", "S(0)"], "order": "tp_first"}, "*": {"replicated": true}}}
 })j";
 
-// What `shardwire plan` says of each pair (source, target).
+// Bytes per pair (source, target) in the output of `shardwire plan`.
 std::map<std::pair<int, int>, double> planned_bytes(const File& text) {
   const CommandResult planned = run_command({"plan", "--json", text.path()});
   BOOST_REQUIRE_MESSAGE(planned.exit_code == 0, planned.err);
@@ -139,10 +141,10 @@ std::map<std::pair<int, int>, double> planned_bytes(const File& text) {
 
 struct Job {
   std::array<CommandResult, 2> hosts;
-  Json report;  ///< of rank 0
+  Json report;  ///< rank 0's
 };
 
-// Ranks 0 and 1 on one host, 2 and 3 on the other, as torchrun starts them.
+// Ranks 0 and 1 on one host, 2 and 3 on the other, started as torchrun starts them.
 Job run_job(const Wire& wire, const File& text, const std::string& transports, std::vector<std::string> more,
             bool containers = false) {
   const File report("report.json");
@@ -182,12 +184,12 @@ double moved(const std::map<std::pair<int, int>, double>& planned, bool between_
   return sum;
 }
 
-// Packed or straight, by what is cheapest: messages in either case.
+// packed or zcopy, whichever is cheapest: both use messages.
 std::string reached_by(const std::string& path) {
-  return path == "tcp/packed" || path == "tcp/straight" ? "messages" : path;
+  return path == "tcp/packed" || path == "tcp/zcopy" ? "messages" : path;
 }
 
-// Each line of the report: how much came from whom, and that it came by `same_host` or over the wire.
+// Checks each line of the report: the bytes per source, and the path, which is `same_host` or the wire.
 void check_paths(const Json& report, const std::map<std::pair<int, int>, double>& planned,
                  const std::string& same_host) {
   std::map<std::pair<int, int>, double> arrived;
@@ -205,6 +207,8 @@ void check_paths(const Json& report, const std::map<std::pair<int, int>, double>
 
 }  // namespace
 
+}  // namespace hosts
+
 BOOST_AUTO_TEST_SUITE(hosts, *boost::unit_test::precondition(wires_can_be_laid))
 
 BOOST_AUTO_TEST_CASE(ranks_map_memory_on_their_host_and_use_the_wire_between_hosts) {
@@ -214,17 +218,17 @@ BOOST_AUTO_TEST_CASE(ranks_map_memory_on_their_host_and_use_the_wire_between_hos
   const Job job = run_job(wire, text, over_shared_memory, {});
   check_job(job);
   check_paths(job.report, planned, "shm/mapped");
-  BOOST_TEST(job.report["ways"]["packed"].get<double>() + job.report["ways"]["straight"].get<double>() ==
+  BOOST_TEST(job.report["methods"]["packed"].get<double>() + job.report["methods"]["zcopy"].get<double>() ==
              moved(planned, true));
-  BOOST_TEST(job.report["ways"]["mapped"] == moved(planned, false));
-  // It really went over the wire, and nothing of what stayed on a host did.
+  BOOST_TEST(job.report["methods"]["mapped"] == moved(planned, false));
+  // Bytes between hosts went over the wire, and bytes within a host did not.
   const double sent = wire.sent_bytes('a') + wire.sent_bytes('b');
   BOOST_TEST(sent >= moved(planned, true));
   BOOST_TEST(sent <= 1.2 * moved(planned, true) + 1e6);
   BOOST_TEST(job.hosts[0].out.find(Wire::device('a')) != std::string::npos, job.hosts[0].out);
 }
 
-// They share the network of their host, so that its local sockets join them, and nothing else.
+// The containers share only their host's network, so local sockets connect them.
 BOOST_AUTO_TEST_CASE(ranks_in_containers_of_one_host_map_each_others_memory) {
   const Wire wire;
   const File text("case.json", mesh_case);
@@ -285,7 +289,8 @@ BOOST_AUTO_TEST_CASE(a_host_with_little_staging_is_served_through_one_slot) {
   BOOST_TEST(job.report["staging"]["peak"] <= 64 << 10);
 }
 
-// One process on each: both directions, over the port that the wire is at, and beside reads by UCX alone where there is one.
+// One process per host: both directions are measured, over the wire's port, and in addition raw UCX reads if UCX
+// exists.
 BOOST_AUTO_TEST_CASE(pairs_of_hosts_are_measured_each_with_its_port) {
   const Wire wire;
   const File rows("rows.jsonl");
@@ -322,7 +327,7 @@ BOOST_AUTO_TEST_CASE(pairs_of_hosts_are_measured_each_with_its_port) {
     BOOST_TEST(nics.at("count") == 1);
     const double each = nics.at("bytes_per_second_each").get<double>();
     BOOST_CHECK_CLOSE(each, row.at("bytes_per_second").get<double>(), 1e-6);
-    // What the kernel says of a pair of virtual interfaces.
+    // The kernel's line rate for a pair of virtual interfaces.
     BOOST_CHECK_CLOSE(nics.at("share_of_line").get<double>(), each / nics.at("line_bytes_per_second").get<double>(),
                       1e-6);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A restore of every layout kind with real ranks: all elements arrive, and padding stays as it was.
+// A restore of every layout kind with real ranks: all elements arrive, and padding stays unchanged.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -9,6 +9,8 @@
 #include <ostream>
 
 #include "support/command.hpp"
+
+BOOST_AUTO_TEST_SUITE(kinds_of_layouts)
 
 namespace {
 
@@ -33,7 +35,7 @@ std::string job(const std::string& source, const std::string& target,
          source + R"j(}, "target": {)j" + target + "}}";
 }
 
-// Of three layers, the norms alone: what is left of a model when all else has no owner.
+// The norms of three layers only, as left of a model when no rank owns the other parameters.
 std::string stages(const std::string& source, const std::string& target) {
   return R"j({"model": "llama3-8b", "layers": 3, "states": ["m"], "source": {)j" + source + R"j(}, "target": {)j" +
          target + "}}";
@@ -98,8 +100,6 @@ const Kind kinds[] = {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(kinds_of_layouts)
 
 BOOST_DATA_TEST_CASE(arrive_whole, boost::unit_test::data::make(kinds), kind) {
   const std::string path = "kinds_test_report." + std::to_string(::getpid()) + ".json";

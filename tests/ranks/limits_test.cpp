@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs under limits of the operating system: they end with an error that names what is short, or take a slower way and
-// say so. No crash, no hang.
+// Jobs under limits of the operating system: they end with an error that names the limit, or use a slower path and
+// report it. They neither crash nor hang.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -11,6 +11,8 @@
 #include "support/host.hpp"
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
+
+BOOST_AUTO_TEST_SUITE(limits)
 
 namespace {
 
@@ -24,7 +26,7 @@ const char* const rows_to_columns = R"j({
   "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
   "target": {"ranks": 4, "rules": {"*": {"mesh": [4], "placements": ["S(1)"]}}}
 })j";
-// Runs of one element, which are cheapest packed where they cannot be mapped.
+// Runs of one element: packed is cheapest unless the memory can be mapped.
 const char* const single_elements = R"j({
   "states": ["m"], "scalars": {"step": 7}, "tensors": [{"fqn": "w", "shape": [10000, 4]}],
   "source": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}},
@@ -51,7 +53,7 @@ struct Outcome {
 const std::string by_shared_memory = "shm,tcp";
 const std::string by_tcp = "tcp";
 
-// The command under a limit of the shell's.
+// Runs the command under a limit set by the shell.
 Outcome run_under(const std::string& limit, const char* text, const std::string& transports,
                   const std::vector<std::string>& more = {}) {
   const File file("case.json", text);
@@ -65,8 +67,8 @@ Outcome run_under(const std::string& limit, const char* text, const std::string&
   return {std::move(result), report.json()};
 }
 
-// Started as by a launcher, on a host with little shared memory: nobody has counted beforehand what the job takes. Fails too
-// when anything lies in /dev/shm.
+// Started as by a launcher, on a host with little shared memory and without a memory check in advance. Fails too if
+// /dev/shm contains anything afterwards.
 Outcome run_on_host(const std::string& shared_memory, const char* text, const std::string& first = ":") {
   const File file("case.json", text);
   const File report("report.json");
@@ -111,20 +113,18 @@ boost::test_tools::assertion_result memory_of_a_group_can_be_limited(boost::unit
   }
 }
 
-// From too few for the command itself, over too few to open the fabrics, to too few for all peers.
+// Too few for the command itself, too few to open the fabrics, too few for all peers.
 const std::vector<int> descriptor_limits{6, 10, 16, 28, 40, 46, 52};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(limits)
 
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(descriptors_may_run_out))
 BOOST_DATA_TEST_CASE(too_few_file_descriptors_are_named, boost::unit_test::data::make(descriptor_limits), limit) {
   for (const std::string& transports : {by_shared_memory, by_tcp}) {
     const Outcome outcome = run_under("ulimit -n " + std::to_string(limit), rows_to_columns, transports);
     check_orderly(outcome);
-    if (outcome.result.exit_code == 0 && limit > 40) continue;  // it may just do
-    // 2 where not even a transport that was asked for can be opened
+    if (outcome.result.exit_code == 0 && limit > 40) continue;  // the limit may just suffice
+    // 2 if a requested transport cannot be opened
     BOOST_TEST((outcome.result.exit_code == 1 || outcome.result.exit_code == 2), outcome.result.err);
     BOOST_TEST((says(outcome, "file descriptors") || says(outcome, "pen files")), outcome.result.err);
   }
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(memory_that_may_not_be_locked_does_not_matter) {
   }
 }
 
-// What is shared has the size of a file, and nobody is ended by a signal for it.
+// Arenas are files, whose size is limited; exceeding it must not end a process by a signal.
 BOOST_AUTO_TEST_CASE(arenas_longer_than_files_may_be_are_refused_by_name) {
   const Outcome outcome = run_under("ulimit -f 1000", rows_to_columns, by_shared_memory);
   check_orderly(outcome);
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(staging_of_less_than_one_element_is_refused_where_staging_i
   BOOST_TEST(says(packed, "one element of 4 bytes"), packed.result.err);
 }
 
-// Two halves, one for each side of a rank: from one element to many.
+// Each side of a rank gets one half: from one element to many.
 BOOST_DATA_TEST_CASE(staging_of_one_small_slot_is_enough, boost::unit_test::data::make({8, 100, 4096}), bytes) {
   const Outcome outcome =
       run_under(":", single_elements, by_tcp, {"--staging", std::to_string(bytes), "--verify", "digest"});
@@ -181,7 +181,7 @@ BOOST_DATA_TEST_CASE(staging_of_one_small_slot_is_enough, boost::unit_test::data
   BOOST_TEST(outcome.report["staging"]["peak"] > 0);
 }
 
-// What containers have unless they are told otherwise, and next to nothing.
+// The default size in containers, and almost nothing.
 BOOST_AUTO_TEST_CASE(the_size_of_dev_shm_does_not_matter, *boost::unit_test::precondition(hosts_can_be_made)) {
   for (const char* size : {"64M", "4k"}) {
     const Outcome outcome = run_on_host(size, large);
@@ -189,10 +189,10 @@ BOOST_AUTO_TEST_CASE(the_size_of_dev_shm_does_not_matter, *boost::unit_test::pre
     BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
     BOOST_REQUIRE(outcome.report.is_object());
     BOOST_TEST(outcome.report["verified"] == true);
-    const Json& ways = outcome.report["ways"];
-    BOOST_TEST(
-        ways["mapped"].get<double>() + ways["read"].get<double>() == outcome.report["bytes"]["moved"].get<double>(),
-        ways.dump());
+    const Json& methods = outcome.report["methods"];
+    BOOST_TEST(methods["mapped"].get<double>() + methods["read"].get<double>() ==
+                   outcome.report["bytes"]["moved"].get<double>(),
+               methods.dump());
     BOOST_TEST(outcome.report["bytes"]["moved"] > 200e6);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds of the NCCL that is installed, with all ranks on one GPU.
+// Rounds of the installed NCCL, with all ranks on one GPU.
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
@@ -11,12 +11,14 @@
 
 #include "support/command.hpp"
 
+BOOST_AUTO_TEST_SUITE(nccl_gpu)
+
 namespace {
 
 using namespace shardwire::test;
 using Json = nlohmann::json;
 
-// As many ranks as NCCL lets share a GPU; one tensor is sent in runs of 2 KiB, the other one in place.
+// As many ranks as NCCL allows on one GPU; one tensor is sent in runs of 2 KiB, the other one in place.
 const char* const rows_to_columns = R"j({
   "states": ["m"], "dtype": "f32",
   "tensors": [{"fqn": "strided", "shape": [512, 1024]}, {"fqn": "whole", "shape": [2, 4194304]}],
@@ -38,11 +40,9 @@ boost::test_tools::assertion_result nccl_works(boost::unit_test::test_unit_id) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(nccl_gpu)
-
 BOOST_AUTO_TEST_CASE(ranks_of_one_gpu_exchange_in_rounds_of_nccl, *boost::unit_test::precondition(nccl_works)) {
   const std::string path = "nccl_gpu_test_report." + std::to_string(::getpid()) + ".json";
-  // That it hangs is known of it (transport/README.md), so there is an end to it.
+  // NCCL is known to hang here (transport/README.md), so the command has a time limit.
   const CommandResult result =
       run_command({"run", "-", "--memory", "cuda", "--transport", "nccl", "--verify", "digest", "--repeat", "2",
                    "--deadline", "60", "--report", path},

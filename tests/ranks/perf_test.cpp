@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `shardwire perf` says about bytes, ways and files. Never a time: those are somebody else's to judge.
+// Bytes, methods and files in the output of `shardwire perf`. Times are not judged here.
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
@@ -12,9 +12,12 @@
 #include <set>
 #include <sstream>
 
+#include "move/tuning.hpp"
 #include "shardwire/costs.hpp"
 #include "support/command.hpp"
 #include "support/sanitizer.hpp"
+
+BOOST_AUTO_TEST_SUITE(perf_command)
 
 namespace {
 
@@ -27,7 +30,7 @@ const char* const two_ranks = R"j({"name": "square", "states": ["master"], "tens
   "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
   "target": {"ranks": 2, "rules": {"*": {"chunk": 1, "over": 2}}}})j";
 
-// TEST_TRANSPORT: how this variant of the test reaches its peers.
+// TEST_TRANSPORT: the transports of this variant of the test.
 std::string transport() {
   return std::getenv("TEST_TRANSPORT");
 }
@@ -95,7 +98,7 @@ CommandResult perf(Words words, const std::string& input = "",
   return run_command(std::move(words), input, std::move(environment));
 }
 
-// All that a row promises, whatever was measured.
+// Checks all that a row promises, whatever the measurement.
 void check_row(const Json& row, int processes) {
   for (const char* field : {"name", "options", "commit", "machine", "versions", "seconds", "seconds_min", "seconds_max",
                             "bytes_per_second", "cpu_seconds", "stages", "outside_move", "staging", "costs"}) {
@@ -108,10 +111,10 @@ void check_row(const Json& row, int processes) {
   const Json& bytes = row.at("bytes");
   const auto number = [&](const char* name) { return bytes.at(name).get<std::uint64_t>(); };
   BOOST_TEST(number("moved") + number("local") == number("needed") + number("extra"));
-  if (row.at("ways").at("over_read") == 0) BOOST_TEST(row.at("delivered_over_needed") == 1.0);
-  std::uint64_t by_way = 0;
-  for (const auto& [way, moved] : row.at("ways").items()) by_way += moved.get<std::uint64_t>();
-  BOOST_TEST(by_way == number("moved") + number("local"));
+  if (row.at("methods").at("sieved_read") == 0) BOOST_TEST(row.at("delivered_over_needed") == 1.0);
+  std::uint64_t by_method = 0;
+  for (const auto& [method, moved] : row.at("methods").items()) by_method += moved.get<std::uint64_t>();
+  BOOST_TEST(by_method == number("moved") + number("local"));
   BOOST_TEST(row.at("elements").get<std::uint64_t>() * 4 == number("needed"));
   BOOST_TEST(row.at("staging").at("peak") <= row.at("staging").at("budget"));
 }
@@ -124,9 +127,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(perf_command)
-
-BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_way) {
+BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_method) {
   const TemporaryFile plot;
   const CommandResult result = perf({"--runs", "256,1K,..,16K", "--bytes", "64K", "--ranks", "3", "--repeats", "2",
                                      "--transport", transport(), "--plot", plot.path});
@@ -134,38 +135,37 @@ BOOST_AUTO_TEST_CASE(a_sweep_has_a_row_for_each_run_length_and_way) {
   std::map<std::string, std::set<std::uint64_t>> runs;
   for (const Json& row : rows_of(result.out)) {
     check_row(row, 3);
-    const std::string way = row.at("way");
+    const std::string method = row.at("method");
     BOOST_TEST(row.at("bytes").at("needed") == 3 * 65536);
-    // One way and nothing else.
-    BOOST_TEST(row.at("ways").at(way) ==
+    // Only one method is used.
+    BOOST_TEST(row.at("methods").at(method) ==
                row.at("bytes").at("needed").get<std::uint64_t>() + row.at("bytes").at("extra").get<std::uint64_t>());
-    BOOST_TEST(row.at("bytes").at("local") == (way == "local" ? 3 * 65536 : 0));
+    BOOST_TEST(row.at("bytes").at("local") == (method == "local" ? 3 * 65536 : 0));
     BOOST_TEST(row.at("bound").is_string());
     BOOST_TEST(row.at("against").at("memcpy").at("ratio") == row.at("ratio"));
-    BOOST_TEST(runs[way].insert(row.at("run_bytes").get<std::uint64_t>()).second);
+    BOOST_TEST(runs[method].insert(row.at("run_bytes").get<std::uint64_t>()).second);
   }
   const std::set<std::uint64_t> all{256, 1024, 4096, 16384};
-  for (const auto& [way, lengths] : runs) BOOST_TEST(lengths == all, way);
-  const std::vector<std::string> possible = transport() == "tcp"
-                                                ? std::vector<std::string>{"local", "straight", "packed"}
-                                                : std::vector<std::string>{"local", "mapped"};
-  for (const std::string& way : possible) BOOST_TEST(runs.count(way) == 1, way);
-  // A line for each way, and a dashed one for what it is measured beside.
+  for (const auto& [method, lengths] : runs) BOOST_TEST(lengths == all, method);
+  const std::vector<std::string> possible = transport() == "tcp" ? std::vector<std::string>{"local", "zcopy", "packed"}
+                                                                 : std::vector<std::string>{"local", "mapped"};
+  for (const std::string& method : possible) BOOST_TEST(runs.count(method) == 1, method);
+  // One line per method, and a dashed one for the reference measurement.
   const std::string svg = plot.text();
-  BOOST_TEST(count(svg, "class=\"way\"") == runs.size());
+  BOOST_TEST(count(svg, "class=\"method\"") == runs.size());
   BOOST_TEST(count(svg, "class=\"bound\"") == 1);
-  for (const auto& [way, lengths] : runs) BOOST_TEST(count(svg, "data-name=\"" + way + "\"") == 1, way);
+  for (const auto& [method, lengths] : runs) BOOST_TEST(count(svg, "data-name=\"" + method + "\"") == 1, method);
   const std::string check = "xml.dom.minidom.parse(" + Json(plot.path).dump() + ")";
   BOOST_TEST(RunningCommand({"/usr/bin/python3", "-c", "import xml.dom.minidom; " + check}).wait().exit_code == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_local_can_be_measured_alone) {
   const CommandResult result =
-      perf({"--runs", "256,4K", "--bytes", "64K", "--repeats", "1", "--way", "local", "--transport", transport()});
+      perf({"--runs", "256,4K", "--bytes", "64K", "--repeats", "1", "--method", "local", "--transport", transport()});
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
   const auto rows = rows_of(result.out);
   BOOST_TEST(rows.size() == 2U);
-  for (const Json& row : rows) BOOST_TEST(row.at("way") == "local");
+  for (const Json& row : rows) BOOST_TEST(row.at("method") == "local");
 }
 
 BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
@@ -191,21 +191,21 @@ BOOST_AUTO_TEST_CASE(a_case_has_one_row_and_its_bytes_add_up) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_fails_and_says_why, *boost::unit_test::precondition(over_tcp)) {
-  // Nothing can be mapped over TCP.
+BOOST_AUTO_TEST_CASE(a_method_that_is_not_possible_fails_and_says_why, *boost::unit_test::precondition(over_tcp)) {
+  // TCP cannot map memory.
   const CommandResult result =
-      perf({"-", "--repeats", "1", "--tcp", "--way", "mapped", "--against", "none"}, two_ranks);
+      perf({"-", "--repeats", "1", "--tcp", "--method", "mapped", "--against", "none"}, two_ranks);
   BOOST_TEST(result.exit_code == 1);
   BOOST_TEST(result.out == "");
   BOOST_TEST(result.err.find("not measured: mapped: ") != std::string::npos, result.err);
 }
 
 BOOST_AUTO_TEST_CASE(goes_over_the_transport_of_its_own_unless_told_otherwise,
-                     *boost::unit_test::precondition(over_tcp_with_ucx)) {
+                     *boost::unit_test::label("tcp") * boost::unit_test::precondition(over_tcp_with_ucx)) {
   for (const std::string name : {"", "tcp", "ucx"}) {
     Words words{"-", "--repeats", "1", "--tcp", "--against", "none"};
     if (!name.empty()) words.insert(words.end(), {"--transport", name});
-    // SHARDWIRE_TRANSPORT is for those who have said nothing.
+    // Options take precedence over SHARDWIRE_TRANSPORT.
     const CommandResult result = perf(words, two_ranks, {{"SHARDWIRE_TRANSPORT", "shm"}});
     BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
     const Json row = rows_of(result.out).at(0);
@@ -214,19 +214,19 @@ BOOST_AUTO_TEST_CASE(goes_over_the_transport_of_its_own_unless_told_otherwise,
     BOOST_TEST(row.at("options").at("transport") == expected);
     BOOST_TEST(row.at("versions").at("fabric").get<std::string>().starts_with(expected + " "));
     BOOST_TEST(row.at("bytes").at("moved") == 64 * 64 * 2);
-    BOOST_TEST(result.err.find(" " + expected + "/") != std::string::npos, result.err);  // people are told the path
+    BOOST_TEST(result.err.find(" " + expected + "/") != std::string::npos, result.err);  // the path is printed
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_sweep_says_by_which_port_a_way_was_the_fastest, *boost::unit_test::precondition(over_tcp)) {
-  const CommandResult result = perf({"--runs", "4K", "--bytes", "64K", "--repeats", "1", "--transport", "tcp", "--way",
-                                     "straight", "--against", "none"});
+BOOST_AUTO_TEST_CASE(a_sweep_says_by_which_port_a_method_was_the_fastest, *boost::unit_test::precondition(over_tcp)) {
+  const CommandResult result = perf({"--runs", "4K", "--bytes", "64K", "--repeats", "1", "--transport", "tcp",
+                                     "--method", "zcopy", "--against", "none"});
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
   const Json row = rows_of(result.out).at(0);
-  BOOST_TEST(row.at("paths") == Json::parse(R"j([{"path": "tcp/straight", "port": "lo", "bytes": 131072}])j"));
+  BOOST_TEST(row.at("paths") == Json::parse(R"j([{"path": "tcp/zcopy", "port": "lo", "bytes": 131072}])j"));
   BOOST_TEST(row.at("nics").at("count") == 1);
   BOOST_TEST(!row.at("nics").contains("line_bytes_per_second"));  // lo has none
-  BOOST_TEST(result.err.find("straight at 4 KiB: tcp/straight (lo); ") != std::string::npos, result.err);
+  BOOST_TEST(result.err.find("zcopy at 4 KiB: tcp/zcopy (lo); ") != std::string::npos, result.err);
 }
 
 BOOST_AUTO_TEST_CASE(each_pair_is_measured_alone_and_halves_at_once) {
@@ -251,8 +251,9 @@ BOOST_AUTO_TEST_CASE(each_pair_is_measured_alone_and_halves_at_once) {
   BOOST_TEST(count(result.err, "2 pairs at once") == 2);
 }
 
-// UCX emulates reads over TCP. Elements that the loop brings are compared too, so it reads the right ranges.
-BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_of_reads, *boost::unit_test::precondition(over_tcp_with_ucx)) {
+// UCX emulates reads over TCP. The loop's elements are compared too, which shows that it reads the right ranges.
+BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_of_reads,
+                     *boost::unit_test::label("tcp") * boost::unit_test::precondition(over_tcp_with_ucx)) {
   for (const bool disjoint : {false, true}) {
     Words words{"-", "--repeats", "1", "--tcp", "--against", "ucp_get"};
     if (disjoint) words.emplace_back("--disjoint");
@@ -262,23 +263,23 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_of_reads, *boost::unit_test::
     check_row(row, disjoint ? 4 : 2);
     BOOST_TEST(row.at("against").at("ucp_get").at("fastest").get<std::string>().starts_with("ucp_get 64 reads"));
     BOOST_TEST(row.at("versions").at("ucp_get").get<std::string>().starts_with("ucx 1."));
-    // 64 rows, half of each; one process's half needs no read where it holds half of the rows.
+    // Half of each of 64 rows; a process that holds half of the rows needs no read for its half.
     BOOST_TEST(row.at("reads").at("count") == (disjoint ? 128 : 64));
     BOOST_TEST(row.at("reads").contains("ucp_get_per_second"));
     BOOST_TEST(!row.at("reads").contains("restore_per_second"));  // it sent messages
   }
 }
 
-// The same loop over libfabric, beside restores that go the same way and beside others.
+// The same loop over libfabric, compared with restores over libfabric and over another transport.
 BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_over_libfabric,
-                     *boost::unit_test::precondition(over_tcp_with_libfabric)) {
+                     *boost::unit_test::label("tcp") * boost::unit_test::precondition(over_tcp_with_libfabric)) {
   for (const std::string transport : {"libfabric,tcp", "tcp"}) {
     const bool reads = transport != "tcp";
     for (const bool disjoint : {false, true}) {
       Words words{"-", "--repeats", "1", "--tcp", "--against", "fi_read", "--transport", transport};
-      if (reads) words.insert(words.end(), {"--way", "read"});
+      if (reads) words.insert(words.end(), {"--method", "read"});
       if (disjoint) words.emplace_back("--disjoint");
-      // --tcp means TCP, whatever is asked of libfabric otherwise.
+      // --tcp means TCP, even if the environment selects another libfabric provider.
       const CommandResult result = perf(words, two_ranks, {{"FI_PROVIDER", "verbs"}});
       BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
       const Json row = rows_of(result.out).at(0);
@@ -289,16 +290,17 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_a_plain_loop_over_libfabric,
       BOOST_TEST(row.at("reads").at("count") == (disjoint ? 128 : 64));
       BOOST_TEST(row.at("reads").contains("fi_read_per_second"));
       BOOST_TEST(row.at("reads").contains("restore_over_fi_read") == reads);
-      BOOST_TEST(row.at("ways").at("read") == (reads ? (disjoint ? 64 * 64 * 4 : 64 * 64 * 2) : 0));
-      // Without what the loop takes, and what a sanitizer does.
+      BOOST_TEST(row.at("methods").at("read") == (reads ? (disjoint ? 64 * 64 * 4 : 64 * 64 * 2) : 0));
+      // The ratio excludes the loop's memory; a sanitizer adds its own.
       if (!with_address_sanitizer) BOOST_TEST(row.at("memory").at("ratio") < 1.0);
     }
   }
 }
 
-BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_test::precondition(over_tcp_with_ucx)) {
+BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp,
+                     *boost::unit_test::label("tcp") * boost::unit_test::precondition(over_tcp_with_ucx)) {
   const CommandResult result =
-      perf({"-", "--repeats", "1", "--tcp", "--disjoint", "--way", "packed,straight"}, two_ranks);
+      perf({"-", "--repeats", "1", "--tcp", "--disjoint", "--method", "packed,zcopy"}, two_ranks);
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
   const auto rows = rows_of(result.out);
   BOOST_REQUIRE(rows.size() == 2);
@@ -311,7 +313,8 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_tagged_messages_over_tcp, *boost::unit_tes
   }
 }
 
-BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one, *boost::unit_test::precondition(with_mpi)) {
+BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one,
+                     *boost::unit_test::label("processes") * boost::unit_test::precondition(with_mpi)) {
   const bool tcp = transport() == "tcp";
   Words words{"-", "--repeats", "2", "--against", "memcpy,mpi"};
   if (tcp) words.emplace_back("--tcp");
@@ -325,17 +328,18 @@ BOOST_AUTO_TEST_CASE(takes_turns_with_mpi_where_there_is_one, *boost::unit_test:
   BOOST_TEST(row.at("bound") == row.at("against").at("memcpy").at("fastest"));
 }
 
-BOOST_AUTO_TEST_CASE(ordinary_memory_is_not_mapped, *boost::unit_test::precondition(with_processes)) {
+BOOST_AUTO_TEST_CASE(ordinary_memory_is_not_mapped,
+                     *boost::unit_test::label("processes") * boost::unit_test::precondition(with_processes)) {
   const CommandResult result = perf({"-", "--repeats", "1", "--ordinary", "--transport", transport()}, two_ranks);
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
   const Json row = rows_of(result.out).at(0);
   check_row(row, 2);
   BOOST_TEST(row.at("options").at("ordinary") == true);
-  BOOST_TEST(row.at("ways").at("mapped") == 0);
+  BOOST_TEST(row.at("methods").at("mapped") == 0);
   BOOST_TEST(row.at("bytes").at("local") == 64 * 64 * 2);
 }
 
-// Of 2 ranks that each want half of the columns: 8 KiB cross, in runs of 128 bytes or in one for each pair.
+// 2 ranks that each want half of the columns: 8 KiB cross, in runs of 128 bytes or in one run per pair.
 BOOST_AUTO_TEST_CASE(a_restore_is_measured_beside_others) {
   for (const bool disjoint : {false, true}) {
     Words words{"-",        "--repeats", "2",         "--transport",          transport(),
@@ -354,7 +358,8 @@ BOOST_AUTO_TEST_CASE(a_restore_is_measured_beside_others) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(first_restores_are_told_apart, *boost::unit_test::precondition(with_processes)) {
+BOOST_AUTO_TEST_CASE(first_restores_are_told_apart,
+                     *boost::unit_test::label("processes") * boost::unit_test::precondition(with_processes)) {
   const CommandResult result = perf({"-", "--repeats", "2", "--fresh", "3", "--transport", transport()}, two_ranks);
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
   const auto rows = rows_of(result.out);
@@ -366,12 +371,13 @@ BOOST_AUTO_TEST_CASE(first_restores_are_told_apart, *boost::unit_test::precondit
   BOOST_TEST(first.at("seconds_min") <= first.at("seconds"));
   BOOST_TEST(first.at("seconds") <= first.at("seconds_max"));
   BOOST_TEST(first.at("over_later") > 0.0);
-  // Joining is told, and is no part of it; no later restore joins.
+  // Joining is reported separately, and no later restore joins.
   BOOST_TEST(first.at("stages").at("join") > 0.0);
   BOOST_TEST(rows[0].at("stages").at("join") == 0.0);
 }
 
-BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::precondition(over_shared_memory)) {
+BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf,
+                     *boost::unit_test::label("shm") * boost::unit_test::precondition(over_shared_memory)) {
   const TemporaryFile file;
   const CommandResult result = perf({"--calibrate", file.path, "--bytes", "64K", "--repeats", "1"});
   BOOST_REQUIRE_MESSAGE(result.exit_code == 0, result.err);
@@ -382,21 +388,21 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
   for (const Json& cost : written.at("costs")) {
     BOOST_TEST(cost.at("bytes_per_second") > 0.0);
     BOOST_TEST(cost.at("memory") == "host");
-    const std::string name = cost.at("transport").get<std::string>() + " " + cost.at("way").get<std::string>();
+    const std::string name = cost.at("transport").get<std::string>() + " " + cost.at("method").get<std::string>();
     BOOST_TEST(measured.insert(name).second, name);
   }
   BOOST_TEST(written.at("format") == "shardwire costs 2");
-  for (const char* one : {"local local", "shm mapped", "tcp straight", "tcp packed"}) {
+  for (const char* one : {"local local", "shm mapped", "tcp zcopy", "tcp packed"}) {
     BOOST_TEST(measured.count(one) == 1, one);
   }
-  // Where the kernel does not let processes read each other, it says so.
+  // If the kernel forbids reads between processes, the output reports it.
   BOOST_TEST((measured.count("shm read") == 1) == (result.err.find("not measured: read: ") == std::string::npos),
              result.err);
   for (const std::string& one : measured) BOOST_TEST(!one.starts_with("ucx"), one);
-  BOOST_TEST(written.at("processor").get<std::string>() == costs.kernels().processor);
-  BOOST_TEST(costs.kernels().entries.size() == 6U);
-  BOOST_TEST(written.at("tcp").at("request_bytes") == costs.tcp().request_bytes);
-  BOOST_TEST(written.at("tcp").at("streams") == costs.tcp().streams);
+  BOOST_TEST(written.at("processor").get<std::string>() == costs.tuning().kernels.processor);
+  BOOST_TEST(costs.tuning().kernels.entries.size() == 6U);
+  BOOST_TEST(written.at("tcp").at("request_bytes") == costs.tuning().tcp.request_bytes);
+  BOOST_TEST(written.at("tcp").at("streams") == costs.tuning().tcp.streams);
   BOOST_TEST(result.err.find("tcp: requests of ") != std::string::npos, result.err);
   BOOST_TEST(run_command({"run", "-", "--calibration", file.path}, two_ranks).exit_code == 0);
   BOOST_TEST(run_command({"run", "-"}, two_ranks, {{"SHARDWIRE_CALIBRATION", file.path}}).exit_code == 0);
@@ -409,8 +415,9 @@ BOOST_AUTO_TEST_CASE(a_calibration_is_read_by_run_and_perf, *boost::unit_test::p
   BOOST_TEST(bad.err.find(file.path) != std::string::npos, bad.err);
 }
 
-// What it reads is registered with it, so arenas have to be measured.
-BOOST_AUTO_TEST_CASE(a_fabric_that_only_reads_is_calibrated, *boost::unit_test::precondition(over_tcp_with_libfabric)) {
+// It reads registered memory, so arenas must be measured.
+BOOST_AUTO_TEST_CASE(a_fabric_that_only_reads_is_calibrated,
+                     *boost::unit_test::label("tcp") * boost::unit_test::precondition(over_tcp_with_libfabric)) {
   const TemporaryFile file;
   const CommandResult result =
       perf({"--calibrate", file.path, "--transport", "libfabric", "--bytes", "64K", "--repeats", "1"}, "",
@@ -419,20 +426,21 @@ BOOST_AUTO_TEST_CASE(a_fabric_that_only_reads_is_calibrated, *boost::unit_test::
   std::set<std::string> measured;
   const Json written = Json::parse(file.text());
   for (const Json& cost : written.at("costs")) {
-    measured.insert(cost.at("transport").get<std::string>() + " " + cost.at("way").get<std::string>());
+    measured.insert(cost.at("transport").get<std::string>() + " " + cost.at("method").get<std::string>());
   }
   BOOST_TEST(measured.count("local local") == 1, result.err);
   BOOST_TEST(measured.count("libfabric read") == 1, result.err);
 }
 
-BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together, *boost::unit_test::precondition(with_processes)) {
+BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together,
+                     *boost::unit_test::label("processes") * boost::unit_test::precondition(with_processes)) {
   const std::string port = std::to_string(20000 + ::getpid() % 10000);
-  const std::string way = transport() == "tcp" ? "packed" : "mapped";
+  const std::string method = transport() == "tcp" ? "packed" : "mapped";
   std::vector<std::unique_ptr<RunningCommand>> ranks;
   for (const char* rank : {"0", "1"}) {
     ranks.push_back(std::make_unique<RunningCommand>(
         Words{command_path(), "perf", "--runs", "1K,4K", "--bytes", "16K", "--repeats", "2", "--transport", transport(),
-              "--way", way, "--against", std::getenv("TEST_UCX") != nullptr ? "memcpy,ucx" : "memcpy"},
+              "--method", method, "--against", std::getenv("TEST_UCX") != nullptr ? "memcpy,ucx" : "memcpy"},
         "",
         std::vector<std::pair<std::string, std::string>>{
             {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}));
@@ -441,12 +449,12 @@ BOOST_AUTO_TEST_CASE(ranks_that_a_launcher_started_measure_together, *boost::uni
   const CommandResult second = ranks[1]->wait();
   BOOST_REQUIRE_MESSAGE(first.exit_code == 0, first.err);
   BOOST_REQUIRE_MESSAGE(second.exit_code == 0, second.err);
-  BOOST_TEST(second.out == "");  // rank 0 speaks
+  BOOST_TEST(second.out == "");  // only rank 0 prints
   const auto rows = rows_of(first.out);
   BOOST_REQUIRE(rows.size() == 2);
   for (const Json& row : rows) {
     check_row(row, 2);
-    BOOST_TEST(row.at("way") == way);
+    BOOST_TEST(row.at("method") == method);
     BOOST_TEST(row.at("against").size() == (std::getenv("TEST_UCX") != nullptr ? 2 : 1));
   }
 }

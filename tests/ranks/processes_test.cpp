@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real processes only: what happens when one dies, and joining processes that a launcher has started.
+// Real processes only: deaths of processes, and joins of processes started by a launcher.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -16,6 +16,8 @@
 #include "support/command.hpp"
 #include "support/file.hpp"
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(processes)
 
 namespace {
 
@@ -37,7 +39,7 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// The ranks of a job as a launcher starts them; all of them run until this goes.
+// The ranks of a job as a launcher starts them; the destructor ends them.
 class Launched {
  public:
   Launched(const char* text, int ranks, const std::vector<std::string>& more, const Environment& environment)
@@ -51,12 +53,12 @@ class Launched {
                       {"WORLD_SIZE", std::to_string(ranks)},
                       {"MASTER_ADDR", "127.0.0.1"},
                       {"SHARDWIRE_PORT", port}};
-      own.insert(own.end(), environment.begin(), environment.end());  // the last of a name counts
+      own.insert(own.end(), environment.begin(), environment.end());  // the last value of a name counts
       members_.push_back(std::make_unique<RunningCommand>(std::move(words), "", std::move(own)));
     }
   }
   CommandResult wait(int rank) { return members_[static_cast<std::size_t>(rank)]->wait(); }
-  /// Rank 0's.
+  /// Rank 0's report.
   [[nodiscard]] Json report() const { return report_.json(); }
 
  private:
@@ -81,7 +83,7 @@ const char* const two_ranks = R"j({
   "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}
 })j";
 
-// Two processes restore every element; returns what rank 1 logs.
+// Two processes restore every element; returns rank 1's log.
 std::string run_two(Environment environment) {
   environment.emplace_back("SHARDWIRE_LOG", "info");
   Launched job(two_ranks, 2, {}, environment);
@@ -115,8 +117,6 @@ boost::test_tools::assertion_result has_ipv6_loopback(boost::unit_test::test_uni
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(processes)
-
 BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
   const File text("case.json");
   const File report("report.json");
@@ -141,14 +141,14 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named_and_the_others_end) {
     BOOST_TEST(error["code"] == "peer_lost");
     const bool survivor = error["message"].get<std::string>().find("source rank 2") != std::string::npos;
     others += survivor ? 1 : 0;
-    BOOST_TEST(error.contains("gaps") == survivor);  // nobody holds that any more
+    BOOST_TEST(error.contains("gaps") == survivor);  // its data is lost
     if (!survivor) continue;
     for (const Json& gap : error["gaps"]) BOOST_TEST(gap["offset"][0].get<int>() / 500 == 2);
   }
-  BOOST_TEST(others == 3);  // each survivor says whom it lost
+  BOOST_TEST(others == 3);  // each survivor names the lost rank
 }
 
-// As early as a process can be seen; should it have joined by then, the job ends no later.
+// Killed as soon as the process is visible; if it has joined by then, the job ends as early.
 BOOST_DATA_TEST_CASE(a_rank_that_is_killed_while_it_joins_ends_the_job_in_seconds, boost::unit_test::data::make({0, 3}),
                      rank) {
   const File text("case.json", rows_to_columns);
@@ -157,7 +157,8 @@ BOOST_DATA_TEST_CASE(a_rank_that_is_killed_while_it_joins_ends_the_job_in_second
                           "--report", report.path()});
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   std::vector<pid_t> ranks;
-  // A list that is read while processes come and go may be torn, e.g. begin with the one that has looked for transports.
+  // A list read while processes start and end may be inconsistent, and may begin with the process that probed the
+  // transports.
   const auto seen = [&] { return ranks.size() >= 4 && children_of(command.pid()) == ranks; };
   while (!seen() && std::chrono::steady_clock::now() < end) ranks = children_of(command.pid());
   BOOST_REQUIRE_EQUAL(ranks.size(), 4U);
@@ -205,6 +206,20 @@ BOOST_AUTO_TEST_CASE(processes_of_a_launcher_tell_rank_0_what_they_miss) {
                               {"fqn": "u", "state": "m", "offset": [6, 0], "size": [2, 2], "rank": 3}])j"));
 }
 
+BOOST_AUTO_TEST_CASE(one_element_tensors_of_lost_ranks_are_missed_too) {
+  const char* const all_lost = R"j({
+    "states": ["m"], "tensors": [{"fqn": "w", "shape": [4]}, {"fqn": "n", "shape": [1]}],
+    "source": {"ranks": 4, "lost": [0, 1, 2, 3], "rules": {"*": {"replicated": true}}},
+    "target": {"ranks": 1, "rules": {"*": {"replicated": true}}}
+  })j";
+  const Json report = run_launched(all_lost, {}, 1);
+  BOOST_REQUIRE(report.is_object());
+  BOOST_REQUIRE(report["errors"].size() == 1U);
+  BOOST_TEST(report["errors"][0]["gaps"] ==
+             Json::parse(R"j([{"fqn": "w", "state": "m", "offset": [0], "size": [4], "rank": 0},
+                              {"fqn": "n", "state": "m", "offset": [0], "size": [1], "rank": 0}])j"));
+}
+
 BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_over_ipv6, *boost::unit_test::precondition(has_ipv6_loopback)) {
   const std::string log = run_two({{"MASTER_ADDR", "::1"}});
   BOOST_TEST(says(log, "joined at ::1 port "), log);
@@ -217,7 +232,7 @@ BOOST_AUTO_TEST_CASE(processes_of_a_launcher_join_over_the_interface_that_is_nam
   BOOST_TEST(says(log, "over lo (127.0.0.1)"), log);
 }
 
-// An interface's IPv4 address comes first, so that it shows whose choice it was.
+// An interface's IPv4 address comes first, so an IPv6 address shows which setting decided.
 BOOST_AUTO_TEST_CASE(the_interface_that_is_named_counts_more_than_the_one_that_reaches_rank_0,
                      *boost::unit_test::precondition(has_ipv6_loopback)) {
   const std::string log = run_two({{"MASTER_ADDR", "::1"}, {"SHARDWIRE_INTERFACE", "lo"}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `shardwire run` as its users run it: real processes, or threads over loopback.
+// `shardwire run` as users run it: real processes, or threads over loopback.
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 
@@ -14,6 +14,8 @@
 
 #include "support/command.hpp"
 #include "support/sanitizer.hpp"
+
+BOOST_AUTO_TEST_SUITE(run_command_line)
 
 namespace {
 
@@ -31,7 +33,7 @@ std::string report_path() {
 
 struct Outcome {
   CommandResult result;
-  Json report;  ///< null when none was written
+  Json report;  ///< null if no report was written
 };
 
 Outcome run(const std::string& text, std::vector<std::string> more = {}) {
@@ -80,8 +82,6 @@ void check_sums(const Json& report) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(run_command_line)
-
 BOOST_AUTO_TEST_CASE(every_element_arrives_and_the_report_adds_up) {
   const Outcome outcome = run(cross);
   BOOST_TEST(outcome.result.exit_code == 0, outcome.result.err);
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(every_element_arrives_and_the_report_adds_up) {
   BOOST_TEST(report["errors"].empty());
   BOOST_TEST(report["faults"].empty());
   check_sums(report);
-  // What the plan calls remote is what moved.
+  // The bytes that the plan calls remote have moved.
   const CommandResult planned = run_command({"plan", "--json", "--totals", "-"}, cross);
   BOOST_TEST(Json::parse(planned.out)["totals"]["remote"] == report["bytes"]["moved"]);
 }
@@ -121,7 +121,7 @@ const char* const four_to_three = R"j({
   "target": {"ranks": 3, "rules": {"*": {"chunk": 0, "over": 3}}}
 })j";
 
-// Rank 1's process is there and free; there are more targets than source ranks. Two replicas of each row.
+// Rank 1's process survives and is free; there are more targets than source ranks. Each row has two replicas.
 const char* const relabelled_onto_new_processes = R"j({
   "states": ["m"], "tensors": [{"fqn": "w", "shape": [8, 30]}],
   "source": {"ranks": 4, "lost": [1], "rules": {"*": {"mesh": [2, 2], "placements": ["R", "S(0)"]}}},
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_region_without_holder_fails_the_job) {
   BOOST_TEST(outcome.result.err.find("w") != std::string::npos);
 }
 
-// 150 tensors of two states; rank 2 wants the two rows of each that nobody holds.
+// 150 tensors of two states; rank 2 wants two rows of each that no rank holds.
 std::string many_gaps() {
   Json tensors = Json::array();
   for (int t = 0; t < 150; ++t) tensors.push_back({{"fqn", "layers." + std::to_string(t) + ".w"}, {"shape", {6, 4}}});
@@ -217,7 +217,7 @@ boost::test_tools::assertion_result memory_can_be_limited(boost::unit_test::test
   return result;
 }
 
-// Rank 1 alone holds more than the shell lets a process have; the machine has it.
+// Rank 1 alone holds more than the shell's limit per process; the machine has enough.
 BOOST_AUTO_TEST_CASE(a_rank_that_gets_no_memory_ends_the_job_in_seconds,
                      *boost::unit_test::precondition(memory_can_be_limited)) {
   const std::string path = report_path() + ".case";
@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_gets_no_memory_ends_the_job_in_seconds,
   Json report;
   if (std::ifstream file(report_path()); file) report = Json::parse(file);
   BOOST_REQUIRE(report.is_object());
-  BOOST_TEST(report["elements"] == 0);  // the others do not begin
+  BOOST_TEST(report["elements"] == 0);  // the other ranks do not begin
   for (const Json& error : report["errors"]) {
     const bool its_own = error["message"].get<std::string>().find("rank 1:") != std::string::npos;
     BOOST_TEST(error["code"] == (its_own ? "out_of_resources" : "cancelled"), error["message"]);
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(nccl_is_for_device_memory) {
 }
 
 BOOST_AUTO_TEST_CASE(an_interrupt_ends_all_ranks) {
-  // Too slow to end by itself.
+  // Too slow to finish by itself.
   const std::string slow = R"j({"states": ["m"], "tensors": [{"fqn": "w", "shape": [4000, 4000]}],
     "source": {"ranks": 2, "rules": {"*": {"chunk": 0, "over": 2}}},
     "target": {"ranks": 2, "rules": {"*": {"mesh": [2], "placements": ["S(1)"]}}}})j";

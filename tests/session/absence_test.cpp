@@ -4,6 +4,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(absence)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -21,8 +23,6 @@ Layout rows(Extent first, Extent count, int rank) {
 using Keys = std::vector<TensorKey>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(absence)
 
 BOOST_AUTO_TEST_CASE(skipped_tensors_stay_as_they_are_and_zeroed_ones_become_zero) {
   Session session = Session::join(member(0, 1, free_port()), quick());
@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_CASE(skipped_tensors_stay_as_they_are_and_zeroed_ones_become_zer
   target.add(weight("lazy", {12, 6}), blocks, View{.data = zeroed.data() + 1}, Absent::zero);
   target.add({{"lazy", "step"}, DType::f32, {}}, Layout::replicated(), View{.data = &step}, Absent::skip);
   target.add_value({"frozen", "param_group/lr"}, {}, Absent::skip);
-  Restore restore = session.restore(target, within(20s));
+  Restore restore = session.restore(target, within(patience));
   restore.wait();
 
   BOOST_TEST(wanted.wrong(1) == 0U);
@@ -71,13 +71,13 @@ BOOST_AUTO_TEST_CASE(what_is_wanted_without_a_policy_has_to_be_there) {
   wanted.add_to(target);
   target.add(weight("lazy"), Layout::replicated(), View{.data = zeroed.data()}, Absent::zero);
   target.add_value({"w", "momentum"});
-  Restore restore = session.restore(target, within(20s));
+  Restore restore = session.restore(target, within(patience));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_TEST((error.gaps() ==
               std::vector<Gap>{{"w", "exp_avg", Box{{0, 0}, {12, 4}}, Rank{0}}, {"w", "momentum", Box{}, Rank{0}}}));
   BOOST_TEST(says(error, "no source has w:exp_avg and 1 more keys: add what may be missing with Absent::skip"));
-  BOOST_TEST(zeroed.front() == 3.0F);  // nothing is written by a restore that ends so
+  BOOST_TEST(zeroed.front() == 3.0F);  // a failed restore writes nothing
   BOOST_TEST(restore.report().zeroed.empty());
 }
 
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_with_holes_is_an_error_whatever_its_policy) {
     std::vector<float> memory(48);
     Catalog target(Rank{0}, 1);
     target.add(weight("w"), Layout::replicated(), View{.data = memory.data()}, absent);
-    Restore restore = session.restore(target, within(20s));
+    Restore restore = session.restore(target, within(patience));
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST((error.gaps() == std::vector<Gap>{{"w", "exp_avg", Box{{8, 0}, {4, 4}}, Rank{0}}}));
   }
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(a_rank_whose_every_key_is_skipped_finishes) {
   Catalog target(Rank{0}, 1);
   target.add(weight("w"), Layout::replicated(), View{.data = memory.data()}, Absent::skip);
   target.add_value({"w", "step"}, {}, Absent::skip);
-  Restore restore = session.restore(target, within(20s));
+  Restore restore = session.restore(target, within(patience));
   restore.wait();
   BOOST_TEST(restore.report().skipped.size() == 2U);
   BOOST_TEST(restore.report().needed == 0U);
@@ -118,12 +118,12 @@ BOOST_AUTO_TEST_CASE(a_value_of_another_kind_under_a_tensors_key_is_no_absence) 
   std::vector<float> memory(48);
   Catalog target(Rank{0}, 1);
   target.add(weight("w"), Layout::replicated(), View{.data = memory.data()}, Absent::zero);
-  Restore restore = session.restore(target, within(20s));
+  Restore restore = session.restore(target, within(patience));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST(says(error, "w:exp_avg: wanted as a f32 tensor of shape (12, 4), but source rank 0 has None by value"));
 }
 
-// Place 1 of the source layout never publishes.
+// Layout rank 1 of the source never publishes.
 BOOST_AUTO_TEST_CASE(absence_is_final_after_the_settle_time_for_what_may_be_absent_only) {
   Session session = Session::join(member(0, 1, free_port()), quick());
   TestShard held(weight("w"), Layout::replicated(), Rank{0});
@@ -148,12 +148,12 @@ BOOST_AUTO_TEST_CASE(absence_is_final_after_the_settle_time_for_what_may_be_abse
         BOOST_TEST(wanted.wrong(1) == 0U);
         BOOST_TEST(restore.report().skipped.size() == 1U);
       } else {
-        // Somebody may still publish it: at the deadline it is called missing.
+        // A member may still publish it, so the restore reports it as missing at the deadline.
         const Error error = failure_of([&] { restore.wait(); });
         if (error.code() == ErrorCode::layout_mismatch) {
           BOOST_TEST(error.gaps().size() == 1U);
         } else {
-          BOOST_TEST((error.code() == ErrorCode::timed_out));  // on a machine too busy to plan by then
+          BOOST_TEST((error.code() == ErrorCode::timed_out));  // on a machine too busy to plan in time
         }
       }
     }
@@ -178,21 +178,21 @@ BOOST_AUTO_TEST_CASE(what_has_to_be_there_is_waited_for) {
       w.add_to(target);
       lazy.add_to(target);
       target.add_value({"lazy", "step"});
-      Restore restore = session.restore(target, within(30s));
-      session.gather("begun", {}, 20s);
+      Restore restore = session.restore(target, within(patience));
+      session.gather("begun", {}, patience);
       restore.wait();
       require(w.wrong(1) == 0 && lazy.wrong(2) == 0, "both tensors arrived");
       require(restore.value({"lazy", "step"}) == Value(std::int64_t{7}), "the value arrived");
     } else {
-      session.gather("begun", {}, 20s);
+      session.gather("begun", {}, patience);
       publication = session.publish(source);
     }
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
   });
 }
 
-// Four ranks, two pipeline stages, experts on one rank each, a frozen parameter, and an optimizer that makes state when a
-// parameter gets its first gradient: no two manifests are alike, neither before nor after.
+// Four ranks, two pipeline stages, one rank per expert, a frozen parameter, and an optimizer that creates state at a
+// parameter's first gradient: no two manifests are alike, neither before nor after.
 BOOST_AUTO_TEST_CASE(ranks_whose_manifests_differ_find_what_they_want) {
   const auto port = free_port();
   constexpr int members = 4;
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(ranks_whose_manifests_differ_find_what_they_want) {
       held.back().add_to(source);
     };
     held.reserve(8);
-    // Stage 0 is ranks 0 and 1, stage 1 ranks 2 and 3. The embedding is on the first, tied to the head on the last.
+    // Stage 0 is ranks 0 and 1, stage 1 is ranks 2 and 3. The first holds the embedding, tied to the head on the last.
     const int stage = rank / 2;
     const Layout in_stage =
         Layout::boxes({{Rank{2 * stage}, {{{0, 0}, {7, 4}}}}, {Rank{2 * stage + 1}, {{{7, 0}, {5, 4}}}}});
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(ranks_whose_manifests_differ_find_what_they_want) {
     }
     Publication publication = session.publish(source);
 
-    // After: every rank has both layers in rows, the experts have moved on by one, and rank 3 wants nothing at all.
+    // After: every rank wants both layers in rows, the experts move on by one rank, and rank 3 wants nothing.
     Catalog target(Rank{rank}, members);
     std::vector<std::pair<TestShard, std::uint64_t>> wanted;
     wanted.reserve(8);
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(ranks_whose_manifests_differ_find_what_they_want) {
       target.add(weight("unused"), Layout::chunk(0, 3), View{.data = unused.data()}, Absent::zero);
     }
     if (rank == 2) want("head", Layout::replicated(), 30);
-    Restore restore = session.restore(target, within(30s));
+    Restore restore = session.restore(target, within(patience));
     restore.wait();
     for (auto& [shard, seed] : wanted) require(shard.wrong(seed) == 0, "a tensor arrived");
     require(frozen == std::vector<float>(48, 3.0F), "what is frozen stays");
@@ -249,7 +249,7 @@ BOOST_AUTO_TEST_CASE(ranks_whose_manifests_differ_find_what_they_want) {
               "steps");
     }
     require(restore.report().skipped.size() == (rank < 3 ? 1U : 0U), "one key was skipped");
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
     publication.retire(10s);
     session.close(10s);
   });

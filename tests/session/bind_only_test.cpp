@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Restores that say how bytes would come, and leave it at that.
+// Restores that only report how bytes would move.
 #include <boost/test/unit_test.hpp>
 
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(bind_only)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -17,7 +19,7 @@ TensorSpec single() {
   return {{"step", ""}, DType::i64, {1}};
 }
 
-/// Rows of both members, wanted as columns by member 1.
+/// Both members hold rows; member 1 wants columns.
 struct Pair {
   std::uint16_t port = free_port();
   std::vector<Session> sessions;
@@ -59,11 +61,9 @@ struct Pair {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(bind_only)
-
 BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   Pair pair;
-  Restore bound = pair.restore(within(20s), true);
+  Restore bound = pair.restore(within(patience), true);
   bound.wait();
   BOOST_TEST(pair.untouched());
   const RestoreReport& expected = bound.report();
@@ -73,14 +73,14 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
   BOOST_TEST(expected.staging_peak == 0U);
   BOOST_REQUIRE(expected.peers.size() == 2U);
   for (const PeerReport& peer : expected.peers) {
-    BOOST_TEST(peer.bytes >= pair.wanted.size_bytes() / 2);  // more where gaps are read
+    BOOST_TEST(peer.bytes >= pair.wanted.size_bytes() / 2);  // more if a sieved read includes gaps
     BOOST_TEST(peer.predicted_seconds > 0);
     BOOST_TEST(!peer.carrier.empty());
   }
   BOOST_TEST(expected.peers[1].path == "local");
 
-  // The restore that follows does just that.
-  Restore moved = pair.restore(within(20s), false);
+  // The restore that follows moves bytes as predicted.
+  Restore moved = pair.restore(within(patience), false);
   moved.wait();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
   BOOST_TEST(pair.one.wrong(1) == 0U);
@@ -94,34 +94,34 @@ BOOST_AUTO_TEST_CASE(what_would_be_done_is_said_and_nothing_is_written) {
     BOOST_TEST(done.peers[i].bytes == expected.peers[i].bytes);
     BOOST_TEST(done.peers[i].predicted_seconds == expected.peers[i].predicted_seconds);
   }
-  done.ways.each([&](Way way, const WayReport& row) {
-    BOOST_TEST(row.bytes == expected.ways[way].bytes);
-    BOOST_TEST(row.runs == expected.ways[way].runs);
-    BOOST_TEST(expected.ways[way].measured_seconds == 0);
+  done.methods.each([&](Method method, const MethodReport& row) {
+    BOOST_TEST(row.bytes == expected.methods[method].bytes);
+    BOOST_TEST(row.runs == expected.methods[method].runs);
+    BOOST_TEST(expected.methods[method].measured_seconds == 0);
   });
 }
 
 BOOST_AUTO_TEST_CASE(it_says_the_same_after_a_restore_and_holds_no_lease_afterwards) {
   Pair pair;
-  pair.restore(within(20s), false).wait();
-  Restore again = pair.restore(within(20s), true);
+  pair.restore(within(patience), false).wait();
+  Restore again = pair.restore(within(patience), true);
   again.wait();
   BOOST_TEST(again.report().needed == pair.wanted.size_bytes());
   BOOST_TEST(again.report().peers.size() == 2U);
-  for (Publication& publication : pair.publications) publication.retire(0s);  // throws when a reader is left
+  for (Publication& publication : pair.publications) publication.retire(0s);  // throws if a reader is left
   pair.publications.clear();
   const auto next = static_cast<std::uint64_t>(2);
   for (const int rank : {0, 1}) pair.publish(rank, next);
-  pair.restore(within(20s), true).wait();
-  BOOST_TEST(pair.wanted.wrong(1) == 0U);  // still that of the first
-  pair.restore(within(20s), false).wait();
+  pair.restore(within(patience), true).wait();
+  BOOST_TEST(pair.wanted.wrong(1) == 0U);  // still the values of the first publication
+  pair.restore(within(patience), false).wait();
   BOOST_TEST(pair.wanted.wrong(next) == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(a_way_that_is_not_possible_is_refused_as_in_a_restore) {
+BOOST_AUTO_TEST_CASE(a_method_that_is_not_possible_is_refused_as_in_a_restore) {
   Pair pair;
-  RestoreOptions options = within(20s);
-  options.way = Way::grouped;
+  RestoreOptions options = within(patience);
+  options.method = Method::collective;
   Restore bound = pair.restore(options, true);
   const Error error = failure_of([&] { bound.wait(); });
   BOOST_TEST((error.code() == ErrorCode::unsupported));

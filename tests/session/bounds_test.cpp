@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers may make a member keep, and for how long.
+// Limits on the memory that peers can make a member keep, and for how long.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -7,6 +7,8 @@
 
 #include "support/job.hpp"
 #include "support/resident_bytes.hpp"
+
+namespace bounds {
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -17,7 +19,7 @@ namespace {
 constexpr std::size_t mib = 1u << 20;
 constexpr std::size_t arena_bytes = 24 * mib;
 
-// Whether it falls to `bytes` in the end.
+// Whether memory use falls to `bytes` within a time limit.
 bool falls_to(std::size_t bytes) {
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   while (resident_bytes() > bytes) {
@@ -35,7 +37,7 @@ Catalog catalog_at(void* data) {
   return catalog;
 }
 
-// A member that publishes from an arena of its own, until it is told that all have read.
+// A member that publishes from an arena of its own until the test reports that all have read.
 class Source {
  public:
   Source(Session& session, int step) : arena_(session.allocate(arena_bytes)) {
@@ -52,7 +54,7 @@ class Source {
 };
 
 void read_step(Session& session, std::vector<std::byte>& memory, int step) {
-  RestoreOptions options = within(30s);
+  RestoreOptions options = within(patience);
   options.step = step;
   session.restore(catalog_at(memory.data()), options).wait();
   require(memory.front() == std::byte(step) && memory.back() == std::byte(step), "every element arrived");
@@ -65,6 +67,8 @@ boost::test_tools::assertion_result peers_memory_is_mapped(boost::unit_test::tes
 }
 
 }  // namespace
+
+}  // namespace bounds
 
 BOOST_AUTO_TEST_SUITE(bounds, *boost::unit_test::precondition(peers_memory_is_mapped))
 
@@ -81,7 +85,7 @@ BOOST_AUTO_TEST_CASE(mapped_memory_is_given_back_when_its_publication_is_withdra
     BOOST_TEST(resident_bytes() >= before + arena_bytes / 2);
     source.retire();
   }
-  // Staging that is kept for the next restore is no part of it.
+  // Staging kept for the next restore does not count.
   BOOST_TEST(falls_to(before + arena_bytes / 2));
 }
 

@@ -9,10 +9,10 @@
 #include "support/fake_device.hpp"
 #include "support/job.hpp"
 
-// What device_ipc_test.cpp and its other process agree on.
+// Shared by device_ipc_test.cpp and its other process.
 namespace shardwire::test {
 
-/// Two tensors behind each other in one allocation of a device, beyond its begin; large ones lie in more chunks than a key names.
+/// Two adjacent tensors in one allocation of a device, not at its start; large ones span more chunks than a key lists.
 class SharedAllocation {
  public:
   static constexpr ByteCount offset_bytes = 4096;
@@ -23,7 +23,7 @@ class SharedAllocation {
   [[nodiscard]] static TensorSpec spec(const std::string& name, bool large = false) {
     return {{name, "exp_avg"}, DType::f32, {64, large ? 2080 : 96}};
   }
-  /// Others for another seed.
+  /// Values depend on the seed.
   void fill(std::uint64_t seed) {
     for (const bool second : {false, true}) {
       TestShard content(spec(second ? "v" : "w", large_), Layout::replicated(), Rank{0});
@@ -31,7 +31,7 @@ class SharedAllocation {
       devices_->write(address(second), std::span(content.data(), content.size_bytes()));
     }
   }
-  /// The same addresses are those of another allocation from now on.
+  /// Frees the allocation and makes another one at the same address.
   void take_anew() {
     devices_->give_back(first_);
     take();
@@ -44,7 +44,7 @@ class SharedAllocation {
     }
     return catalog;
   }
-  /// Of what fill() has put there.
+  /// Number of bytes that differ from those of fill(seed).
   [[nodiscard]] std::size_t wrong(std::uint64_t seed) const {
     std::size_t count = 0;
     for (const bool second : {false, true}) {

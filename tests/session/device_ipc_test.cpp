@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices that another process maps, or may not: CUDA IPC over the shm transport, with devices made of ordinary memory.
+// Device memory that another process maps or cannot map: CUDA IPC over the shm transport, with fake devices
+// (support/fake_device.hpp).
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -15,6 +16,8 @@
 #include "support/deadline.hpp"
 #include "support/open_descriptors.hpp"
 
+BOOST_AUTO_TEST_SUITE(device_ipc)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -27,13 +30,13 @@ struct TwoProcesses {
       : child(peer_process("device source " + sharing, port)), reader(join_with(child, port, options)) {}
 
   Restore restored(const Catalog& wanted, Verify verify = Verify::none) {
-    RestoreOptions options = within(20s);
+    RestoreOptions options = within(patience);
     options.verify = verify;
     Restore restore = reader.restore(wanted, options);
     restore.wait();
     return restore;
   }
-  void tell(std::string_view order) {
+  void send_order(std::string_view order) {
     write_frame(child.socket(), std::as_bytes(std::span(order)));
     read_frame(child.socket());
   }
@@ -44,7 +47,7 @@ struct TwoProcesses {
   Session reader;
 };
 
-/// What a restore says of the one source that it has.
+/// The report on the restore's only source.
 PeerReport only_peer(const Restore& restore) {
   BOOST_REQUIRE(restore.report().peers.size() == 1U);
   return restore.report().peers.front();
@@ -59,11 +62,9 @@ void require_staged(const Restore& restore, const std::string& why) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(device_ipc)
-
 BOOST_DATA_TEST_CASE(memory_of_another_process_is_mapped_once_and_read_without_it,
                      boost::unit_test::data::make({"handle", "chunks"}), sharing) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   std::atomic<bool> freeze = false;
   const Child* child = nullptr;
   TwoProcesses two(sharing, when_all_is_bound([&] {
@@ -89,7 +90,7 @@ BOOST_DATA_TEST_CASE(memory_of_another_process_is_mapped_once_and_read_without_i
   BOOST_TEST((best.map && best.gpu_direct));
   BOOST_TEST(best.carrier == "CUDA IPC");
 
-  two.tell("republish");
+  two.send_order("republish");
   SharedAllocation wanted(two.devices, 1, false);
   freeze = true;
   two.restored(wanted.catalog());
@@ -101,7 +102,7 @@ BOOST_DATA_TEST_CASE(memory_of_another_process_is_mapped_once_and_read_without_i
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_handed_over_is_staged_and_says_why) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   for (const auto& [sharing, why] : {std::pair{"none", "in a way that no other process can map"},
                                      std::pair{"chunks large", "is 66 chunks side by side, and at most 64"}}) {
     TwoProcesses two(sharing);
@@ -111,9 +112,9 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_handed_over_is_staged_and_says_why) {
   }
 }
 
-// As an expandable segment of PyTorch: descriptors are as many as chunks, and few keys show them, each chunk once.
+// Like an expandable segment of PyTorch: one descriptor per chunk, and few keys, which together list each chunk once.
 BOOST_AUTO_TEST_CASE(tensors_that_share_chunks_are_shown_together) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   UsedDevices devices;
   devices->share(FakeDevices::Sharing::chunks);
   constexpr ByteCount tensor_bytes = 3 * FakeDevices::chunk_bytes / 2;
@@ -135,15 +136,15 @@ BOOST_AUTO_TEST_CASE(tensors_that_share_chunks_are_shown_together) {
   Session reader = Session::join(member(1, 2, port), quick());
   const std::size_t before = open_descriptors();
   const Publication publication = source.publish(catalog_at(held));
-  BOOST_TEST(open_descriptors() <= before + 135 + 8);  // and a few of the session
-  Restore restore = reader.restore(catalog_at(wanted), within(20s));
+  BOOST_TEST(open_descriptors() <= before + 135 + 8);  // the session itself opens a few
+  Restore restore = reader.restore(catalog_at(wanted), within(patience));
   restore.wait();
   BOOST_TEST((devices->read(wanted, content.size()) == content));
   BOOST_TEST(only_peer(restore).path == "shm/mapped");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_refused_here_is_staged_and_says_why) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   TwoProcesses two("handle");
   SharedAllocation wanted(two.devices, 0, false);
   two.devices->refuse_imports(true);
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(what_is_refused_here_is_staged_and_says_why) {
 }
 
 BOOST_AUTO_TEST_CASE(a_device_that_reaches_no_other_maps_its_own_memory_alone) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   TwoProcesses two("handle");
   two.devices->refuse_peers(true);
   SharedAllocation other(two.devices, 0, false);
@@ -170,26 +171,26 @@ BOOST_AUTO_TEST_CASE(a_device_that_reaches_no_other_maps_its_own_memory_alone) {
   BOOST_TEST(ipc.why_not.find(why) != std::string::npos, ipc.why_not);
 }
 
-// What is mapped stays readable when its owner frees it, and what is at the address then is another allocation.
+// Mapped memory stays readable after its owner frees it. Another allocation may then have its address.
 BOOST_AUTO_TEST_CASE(memory_that_was_freed_while_published_is_not_handed_out_again) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   TwoProcesses two("handle");
   SharedAllocation wanted(two.devices, 1, false);
   const Catalog catalog = wanted.catalog();
   two.restored(catalog);
-  two.tell("retake");
+  two.send_order("retake");
   Restore again = two.reader.restore(catalog, within(3s * slowdown()));
   const Error error = failure_of([&] { again.wait(); });
   BOOST_TEST((error.code() == ErrorCode::withdrawn), error.what());
-  two.tell("republish");
+  two.send_order("republish");
   BOOST_TEST(only_peer(two.restored(catalog)).path == "shm/mapped");
   BOOST_TEST(wanted.wrong(3) == 0U);
   BOOST_TEST(two.devices->imports_made() == 2);
 }
 
 BOOST_AUTO_TEST_CASE(what_nothing_carries_is_refused_and_says_what_to_open) {
-  const Deadline deadline(60s);
-  UsedDevices devices;  // whose memory cannot be handed over
+  const Deadline deadline(120s);
+  UsedDevices devices;  // their memory cannot be exported
   SessionOptions options = quick();
   options.transport = "shm";
   const auto port = free_port();
@@ -198,16 +199,16 @@ BOOST_AUTO_TEST_CASE(what_nothing_carries_is_refused_and_says_what_to_open) {
   SharedAllocation held(devices, 0, false);
   const Publication publication = source.publish(held.catalog());
   SharedAllocation wanted(devices, 1, false);
-  Restore restore = reader.restore(wanted.catalog(), within(20s));
+  Restore restore = reader.restore(wanted.catalog(), within(patience));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
   BOOST_TEST(says(error, "in a way that no other process can map"), error.what());
-  BOOST_TEST(says(error, "open tcp beside it"), error.what());
+  BOOST_TEST(says(error, "open tcp too"), error.what());
 }
 
-// Both sessions are threads here: a process cannot open what it has exported itself.
+// Both sessions are threads here: a process cannot open memory that it exported itself.
 BOOST_DATA_TEST_CASE(within_a_process_the_pointer_itself_is_used, boost::unit_test::data::make({0, 1}), device) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   UsedDevices devices;
   devices->share(FakeDevices::Sharing::handle);
   const auto port = free_port();
@@ -217,7 +218,7 @@ BOOST_DATA_TEST_CASE(within_a_process_the_pointer_itself_is_used, boost::unit_te
   held.fill(1);
   const Publication publication = source.publish(held.catalog());
   SharedAllocation wanted(devices, device, false);
-  Restore restore = reader.restore(wanted.catalog(), within(20s));
+  Restore restore = reader.restore(wanted.catalog(), within(patience));
   restore.wait();
   BOOST_TEST(wanted.wrong(1) == 0U);
   BOOST_TEST(only_peer(restore).path == "shm/mapped");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices that are made of ordinary memory (support/fake_device.hpp): who touches it but through the runtime ends by
-// a signal.
+// Fake devices made of ordinary memory (support/fake_device.hpp): access other than through the runtime ends the
+// process by a signal.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -19,6 +19,8 @@
 #include "support/fake_device.hpp"
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(session_device)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -27,8 +29,8 @@ namespace {
 
 constexpr int on_host = memory::on_host;
 
-/// Whether memory of devices is mapped by other members, threads of this process here. What shm can hand over is in
-/// device_ipc_test.cpp.
+/// Whether other members, here threads of this process, map device memory. device_ipc_test.cpp tests memory that shm
+/// exports.
 bool maps_devices() {
   return transport_under_test() == "loopback";
 }
@@ -37,7 +39,7 @@ TensorSpec spec(const std::string& name, Extents shape = {64, 96}) {
   return {{name, "exp_avg"}, DType::f32, std::move(shape)};
 }
 
-/// What a rank has of a tensor, in host memory or on a device.
+/// A rank's shard of a tensor, in host memory or on a device.
 class PlacedShard {
  public:
   PlacedShard(UsedDevices& devices, TensorSpec spec, const Layout& layout, int rank, int place)
@@ -57,7 +59,7 @@ class PlacedShard {
     get();
     return std::all_of(host_.data(), host_.data() + host_.size_bytes(), [&](std::byte one) { return one == value; });
   }
-  /// From now on, what it holds besides.
+  /// Moves the shard to `address` and copies its values there.
   void lie_at(std::byte* address) {
     address_ = address;
     put();
@@ -89,12 +91,12 @@ class PlacedShard {
   std::byte* address_ = nullptr;
 };
 
-/// A source and a reader, and what one rank of a job holds of one tensor on either side.
+/// A source and a reader, and one rank's shard of one tensor on either side.
 struct Pair {
   explicit Pair(const SessionOptions& options = quick())
       : source(Session::join(member(0, 2, port), options)), reader(Session::join(member(1, 2, port), options)) {}
 
-  /// Of a tensor of its own, published.
+  /// Publishes a tensor of its own.
   PlacedShard& publish(int place, void* event = nullptr) {
     held.emplace(devices, spec("w"), Layout::replicated(), 0, place);
     held->fill(1);
@@ -129,10 +131,10 @@ void require_refused(Pair& pair, int target, const RestoreOptions& options) {
   BOOST_TEST(pair.wanted->is(untouched));
 }
 
-/// Their threads are not held up.
+/// Fails if a session's thread is blocked.
 void require_both_serve(Pair& pair) {
-  auto values = std::async(std::launch::async, [&] { return pair.source.gather("here", {}, 20s); });
-  BOOST_TEST(pair.reader.gather("here", {}, 20s).size() == 2U);
+  auto values = std::async(std::launch::async, [&] { return pair.source.gather("here", {}, patience); });
+  BOOST_TEST(pair.reader.gather("here", {}, patience).size() == 2U);
   BOOST_TEST(values.get().size() == 2U);
 }
 
@@ -140,10 +142,8 @@ const std::vector<int> places{on_host, 0, 1};
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(device)
-
-// Two ranks that are cut along one dim on one side, and along the other on the other: half of it is local, half is not.
-BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_way_that_there_is) {
+// Two ranks, split along one dim on one side and along the other on the other: half of the bytes are local.
+BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_method_that_there_is) {
   const Deadline deadline(120s);
   UsedDevices devices;
   const auto port = free_port();
@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_way_that_there
     for (const int from : places) {
       for (const int to : places) {
         const std::string name = std::to_string(from) + "to" + std::to_string(to);
-        // The element as well, which goes by value.
+        // The one-element tensor goes by value.
         for (const auto& [shape, suffix] : {std::pair<Extents, const char*>{{64, 96}, ""}, {{1}, "one"}}) {
           const bool one = shape.size() == 1;
           const Layout rows = one ? Layout::replicated() : Layout::chunk(0, 2);
@@ -171,39 +171,39 @@ BOOST_AUTO_TEST_CASE(tensors_move_between_any_two_places_in_every_way_that_there
       }
     }
     const Publication publication = session.publish(held);
-    for (int round = 0; round < 3; ++round) {  // the second as the first has left it
-      Restore restore = session.restore(wanted, tight_within(60s));
+    for (int round = 0; round < 3; ++round) {  // later rounds start from the values of the first
+      Restore restore = session.restore(wanted, tight_within(patience));
       restore.wait();
       for (std::size_t i = 0; i < targets.size(); ++i) {
         require(targets[i]->wrong(i + 1) == 0, "tensor " + std::to_string(i) + " has arrived");
       }
       const RestoreReport& report = restore.report();
       require(report.staging_peak <= report.staging_budget, "staging stays inside of its budget");
-      require(report.ways[Way::local].bytes > 0, "what is here is copied here");
-      require(report.ways[Way::packed].bytes > 0, "device memory is packed");
-      require((report.ways[Way::mapped].bytes > 0) == maps_devices(), "or mapped");
+      require(report.methods[Method::local].bytes > 0, "what is here is copied here");
+      require(report.methods[Method::packed].bytes > 0, "device memory is packed");
+      require((report.methods[Method::mapped].bytes > 0) == maps_devices(), "or mapped");
     }
     const SessionUsage usage = session.usage();
     require(usage.pinned_bytes > 0 && usage.pinned_bytes <= usage.serving_budget,
             "what is pinned besides is bounded too");
-    session.gather("done", {}, 60s);
+    session.gather("done", {}, patience);
   });
   BOOST_TEST(devices->max_pinned_bytes() > 0U);
-  // Of each member: its slots as a source, as a reader, and those of copies by way of pinned memory.
+  // Per member: the source's slots, the reader's slots, and those of copies through pinned memory.
   BOOST_TEST(devices->max_pinned_bytes() <= 2U * 3U * (64U << 10));
   BOOST_TEST(devices->streams() == 0);
   BOOST_TEST(devices->pinned_bytes() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_publication_is_announced_once_its_events_have_happened) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   void* const event = pair.devices->make_event();
   PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 0);
   Catalog catalog(Rank{0}, 1);
   held.add_to(catalog, event);
   auto publishing = std::async(std::launch::async, [&] { return pair.source.publish(catalog); });
-  Restore restore = pair.reader.restore(pair.want(1), within(30s));
+  Restore restore = pair.reader.restore(pair.want(1), within(patience));
   std::this_thread::sleep_for(200ms);
   BOOST_TEST(!restore.poll());
   BOOST_TEST((publishing.wait_for(0s) == std::future_status::timeout));
@@ -216,11 +216,11 @@ BOOST_AUTO_TEST_CASE(a_publication_is_announced_once_its_events_have_happened) {
 
 BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
                      boost::unit_test::data::make({on_host, 0}), place) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(1);
   void* const event = pair.devices->make_event();
-  Restore restore = pair.reader.restore(pair.want(place, event), within(30s));
+  Restore restore = pair.reader.restore(pair.want(place, event), within(patience));
   std::this_thread::sleep_for(200ms);
   BOOST_TEST(!restore.poll());
   BOOST_TEST(pair.wanted->is(untouched));
@@ -228,9 +228,9 @@ BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
   restore.wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 
-  // Who waits can be stopped, and the session ends meanwhile.
+  // A waiting restore can be cancelled, and the session can end meanwhile.
   void* const never = pair.devices->make_event();
-  Restore waiting = pair.reader.restore(pair.want(place, never), within(30s));
+  Restore waiting = pair.reader.restore(pair.want(place, never), within(patience));
   std::this_thread::sleep_for(50ms);
   waiting.cancel();
   BOOST_TEST((failure_of([&] { waiting.wait(); }).code() == ErrorCode::cancelled));
@@ -241,7 +241,7 @@ BOOST_DATA_TEST_CASE(nothing_is_written_before_the_events_of_the_destination,
 
 BOOST_DATA_TEST_CASE(who_waits_for_events_of_its_own_views_blames_no_source, boost::unit_test::data::make({on_host, 0}),
                      place) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(1);
   void* const never = pair.devices->make_event();
@@ -250,18 +250,18 @@ BOOST_DATA_TEST_CASE(who_waits_for_events_of_its_own_views_blames_no_source, boo
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
   BOOST_TEST(says(error, "events of the destination's own views had not happened"), error.what());
   BOOST_TEST(!says(error, "source rank"), error.what());
-  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));  // where it is to be
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));  // the destination's rank
   pair.reader.close(1s);
   pair.devices->fire(never);
 }
 
 BOOST_AUTO_TEST_CASE(an_event_is_not_used_once_the_restore_has_ended) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(1);
   void* const event = pair.devices->make_event();
   pair.devices->hold_streams(true);
-  Restore restore = pair.reader.restore(pair.want(on_host, event), within(30s));
+  Restore restore = pair.reader.restore(pair.want(on_host, event), within(patience));
   std::this_thread::sleep_for(50ms);
   restore.cancel();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
@@ -272,19 +272,19 @@ BOOST_AUTO_TEST_CASE(an_event_is_not_used_once_the_restore_has_ended) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_event_is_refused) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   int nothing = 0;
   BOOST_TEST((failure_of([&] { pair.publish(0, &nothing); }).code() == ErrorCode::invalid_argument));
   pair.publish(0);
-  Restore restore = pair.reader.restore(pair.want(0, &nothing), within(30s));
+  Restore restore = pair.reader.restore(pair.want(0, &nothing), within(patience));
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::invalid_argument));
 }
 
-// The address belongs to something else by then.
+// The address belongs to another allocation by then.
 BOOST_DATA_TEST_CASE(memory_that_was_freed_is_not_read_though_its_address_is_in_use,
                      boost::unit_test::data::make({0, 1}), local) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   PlacedShard& held = pair.publish(0);
   const ByteCount bytes = held.bytes();
@@ -301,18 +301,18 @@ BOOST_DATA_TEST_CASE(memory_that_was_freed_is_not_read_though_its_address_is_in_
 }
 
 BOOST_AUTO_TEST_CASE(freed_memory_is_noticed_by_a_restore_that_has_read_it_before) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   PlacedShard& held = pair.publish(0);
   const Catalog wanted = pair.want(1);
-  pair.reader.restore(wanted, within(20s)).wait();
+  pair.reader.restore(wanted, within(patience)).wait();
   pair.devices->give_back(held.address());
   Restore again = pair.reader.restore(wanted, within(5s * slowdown()));
   BOOST_TEST((failure_of([&] { again.wait(); }).code() == ErrorCode::withdrawn));
 }
 
 BOOST_AUTO_TEST_CASE(views_of_memory_that_is_not_there_are_refused_by_name) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 1);
   std::vector<std::byte> ordinary(held.bytes());
@@ -320,7 +320,7 @@ BOOST_AUTO_TEST_CASE(views_of_memory_that_is_not_there_are_refused_by_name) {
     Catalog catalog(Rank{0}, 1);
     catalog.add(spec("w"), Layout::replicated(), view);
     const Error published = failure_of([&] { pair.source.publish(catalog); });
-    const Error restored = failure_of([&] { pair.reader.restore(catalog, within(20s)); });
+    const Error restored = failure_of([&] { pair.reader.restore(catalog, within(patience)); });
     BOOST_TEST((published.code() == restored.code()));
     for (const Error* error : {&published, &restored}) {
       BOOST_TEST(says(*error, "w:exp_avg"), error->what());
@@ -336,7 +336,7 @@ BOOST_AUTO_TEST_CASE(views_of_memory_that_is_not_there_are_refused_by_name) {
   wrong.offset = 1;
   BOOST_TEST((code_of(wrong, "ends outside") == ErrorCode::invalid_argument));
   wrong = View{.data = ordinary.data(), .kind = MemoryKind::cuda};
-  BOOST_TEST((code_of(wrong, "is said to be a device's") == ErrorCode::invalid_argument));
+  BOOST_TEST((code_of(wrong, "is declared as device memory") == ErrorCode::invalid_argument));
   wrong = right;
   wrong.kind = MemoryKind::host;
   BOOST_TEST((code_of(wrong, "is not mapped") == ErrorCode::invalid_argument));
@@ -349,7 +349,7 @@ BOOST_AUTO_TEST_CASE(views_of_memory_that_is_not_there_are_refused_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(managed_memory_moves_as_memory_of_its_device) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   UsedDevices devices;
   std::vector<std::string> log;
   std::mutex mutex;
@@ -369,7 +369,7 @@ BOOST_AUTO_TEST_CASE(managed_memory_moves_as_memory_of_its_device) {
   PlacedShard target(devices, spec("w"), Layout::replicated(), 0, on_host);
   Catalog wanted(Rank{0}, 1);
   target.add_to(wanted);
-  session.restore(wanted, within(20s)).wait();
+  session.restore(wanted, within(patience)).wait();
   BOOST_TEST(target.wrong(1) == 0U);
   const std::lock_guard lock(mutex);
   BOOST_TEST(
@@ -377,7 +377,7 @@ BOOST_AUTO_TEST_CASE(managed_memory_moves_as_memory_of_its_device) {
 }
 
 BOOST_AUTO_TEST_CASE(an_arena_on_a_device_stays_as_long_as_it_is_published) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 1);
   Arena arena = pair.source.allocate(held.bytes(), MemoryKind::cuda, 1);
@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(an_arena_on_a_device_stays_as_long_as_it_is_published) {
   held.add_to(catalog);
   Publication publication = pair.source.publish(catalog);
   arena = Arena();
-  pair.reader.restore(pair.want(0), within(20s)).wait();
+  pair.reader.restore(pair.want(0), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   publication.retire(10s);
   publication = Publication();
@@ -402,7 +402,7 @@ BOOST_AUTO_TEST_CASE(an_arena_on_a_device_stays_as_long_as_it_is_published) {
 }
 
 BOOST_AUTO_TEST_CASE(an_arena_on_a_device_outlives_its_session) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   Arena arena = pair.source.allocate(1000, MemoryKind::cuda, 0);
   std::byte* const at = arena.data();
@@ -413,7 +413,7 @@ BOOST_AUTO_TEST_CASE(an_arena_on_a_device_outlives_its_session) {
 }
 
 BOOST_AUTO_TEST_CASE(arenas_that_cannot_be_are_typed_errors) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   const auto code_of = [&](MemoryKind kind, int device) {
     return failure_of([&] { pair.source.allocate(1000, kind, device); }).code();
@@ -433,7 +433,7 @@ BOOST_AUTO_TEST_CASE(arenas_that_cannot_be_are_typed_errors) {
 }
 
 BOOST_AUTO_TEST_CASE(registered_memory_of_a_device_is_staged_where_no_fabric_knows_it) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 0);
   held.fill(1);
@@ -442,27 +442,27 @@ BOOST_AUTO_TEST_CASE(registered_memory_of_a_device_is_staged_where_no_fabric_kno
   Registration registration = pair.source.register_memory(whole);
   BOOST_TEST(registration.size_bytes() == held.bytes());
   whole.bytes = 64;
-  BOOST_TEST(pair.source.register_memory(whole).size_bytes() == held.bytes());  // that one, shared
+  BOOST_TEST(pair.source.register_memory(whole).size_bytes() == held.bytes());  // returns the existing registration
 
   Catalog catalog(Rank{0}, 1);
   held.add_to(catalog);
   Publication publication = pair.source.publish(catalog);
-  pair.reader.restore(pair.want(1), within(20s)).wait();
+  pair.reader.restore(pair.want(1), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   for (const PeerPath& path : pair.reader.paths()) {
     BOOST_REQUIRE(path.memory.size() == 2U);
     for (const FabricPath& one : path.memory[1].fabrics) {
-      if (one.map) continue;  // knows what can be handed over
+      if (one.map) continue;  // memory can be exported
       BOOST_TEST(one.why_not.starts_with("staged through host memory"), one.why_not);
     }
   }
-  registration = Registration();  // still published
-  pair.reader.restore(pair.want(on_host), within(20s)).wait();
+  registration = Registration();  // the publication keeps it registered
+  pair.reader.restore(pair.want(on_host), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_registration_of_memory_that_was_freed_is_nobody_elses) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   const auto view_of = [](std::byte* address, ByteCount bytes) {
     return View{.data = address, .kind = MemoryKind::cuda, .bytes = static_cast<ElementCount>(bytes)};
@@ -478,7 +478,7 @@ BOOST_AUTO_TEST_CASE(a_registration_of_memory_that_was_freed_is_nobody_elses) {
 }
 
 BOOST_AUTO_TEST_CASE(registering_what_a_device_has_not_is_refused_with_the_reason) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   std::byte* const address = pair.devices->take(1, 4096);
   std::vector<std::byte> ordinary(4096);
@@ -496,7 +496,7 @@ BOOST_AUTO_TEST_CASE(registering_what_a_device_has_not_is_refused_with_the_reaso
   BOOST_TEST((code_of(wrong, "ends outside") == ErrorCode::invalid_argument));
   wrong = right;
   wrong.data = ordinary.data();
-  BOOST_TEST((code_of(wrong, "is said to be a device's") == ErrorCode::invalid_argument));
+  BOOST_TEST((code_of(wrong, "is declared as device memory") == ErrorCode::invalid_argument));
   wrong.device = -1;
   BOOST_TEST(pair.source.register_memory(wrong).valid());
   pair.devices->give_back(address);
@@ -505,23 +505,23 @@ BOOST_AUTO_TEST_CASE(registering_what_a_device_has_not_is_refused_with_the_reaso
   BOOST_TEST((code_of(right, "there is no device") == ErrorCode::unsupported));
 }
 
-// Whoever waits for it reads what was restored, and has asked nobody else.
+// After the event, the caller reads restored values without another query.
 BOOST_DATA_TEST_CASE(a_restore_records_events_once_all_is_in_place, boost::unit_test::data::make({on_host, 0, 1}),
                      place) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(1);
   const Catalog wanted = pair.want(place);
   std::vector<DoneEvent> events{{pair.devices->make_event(), 0}, {pair.devices->make_event(), 1}};
-  RestoreOptions options = within(30s);
+  RestoreOptions options = within(patience);
   options.done_events = events;
   Restore restore = pair.reader.restore(wanted, options);
-  BOOST_TEST(pair.devices->await(events[0].event, 30s));
+  BOOST_TEST(pair.devices->await(events[0].event, patience));
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   restore.wait();
   BOOST_TEST(pair.devices->await(events[1].event, 0s));
 
-  // Where nothing has to be moved, and where nothing is wanted.
+  // With nothing to move, and with nothing wanted.
   for (const bool nothing : {false, true}) {
     options.bind_only = !nothing;
     options.done_events = {{pair.devices->make_event(), 1}};
@@ -532,18 +532,18 @@ BOOST_DATA_TEST_CASE(a_restore_records_events_once_all_is_in_place, boost::unit_
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_that_fails_records_no_event) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(1);
   void* const never = pair.devices->make_event();
-  RestoreOptions options = within(30s);
+  RestoreOptions options = within(patience);
   options.done_events = {{pair.devices->make_event(), 0}};
   Restore cancelled = pair.reader.restore(pair.want(0, never), options);
   cancelled.cancel();
   BOOST_TEST((failure_of([&] { cancelled.wait(); }).code() == ErrorCode::cancelled));
   pair.devices->fire(never);
 
-  // One whose event cannot be recorded by its deadline does not use it later.
+  // An operation that cannot record its event by the deadline does not use the event later.
   pair.devices->hold_streams(true);
   options = within(500ms * slowdown());
   options.done_events = {{pair.devices->make_event(), 0}};
@@ -554,7 +554,7 @@ BOOST_AUTO_TEST_CASE(a_restore_that_fails_records_no_event) {
   pair.devices->destroy(options.done_events[0].event);
   pair.devices->hold_streams(false);
 
-  options = within(20s);
+  options = within(patience);
   options.done_events = {{pair.devices->make_event(), 0}};
   Restore good = pair.reader.restore(pair.want(0), options);
   good.wait();
@@ -563,11 +563,11 @@ BOOST_AUTO_TEST_CASE(a_restore_that_fails_records_no_event) {
 }
 
 BOOST_AUTO_TEST_CASE(events_that_cannot_be_recorded_are_typed_errors) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(on_host);
   const Catalog wanted = pair.want(on_host);
-  RestoreOptions options = within(20s);
+  RestoreOptions options = within(patience);
   int nothing = 0;
   const auto code_of = [&](void* event, int device) {
     options.done_events = {{event, device}};
@@ -578,32 +578,33 @@ BOOST_AUTO_TEST_CASE(events_that_cannot_be_recorded_are_typed_errors) {
     BOOST_TEST((code_of(pair.devices->make_event(), device) == ErrorCode::invalid_argument));
   BOOST_TEST((code_of(&nothing, 0) == ErrorCode::invalid_argument));
 
-  // Of several those before it are recorded, everything is in place, and others go on.
+  // If one of several events fails, the events before it are recorded, all bytes are in place, and other restores
+  // continue.
   PlacedShard second(pair.devices, spec("w"), Layout::replicated(), 0, 0);
   Catalog on_device(Rank{0}, 1);
   second.add_to(on_device);
   options.done_events = {{pair.devices->make_event(), 0}, {&nothing, 0}, {pair.devices->make_event(), 1}};
   Restore failing = pair.reader.restore(on_device, options);
-  Restore other = pair.reader.restore(wanted, within(20s));
+  Restore other = pair.reader.restore(wanted, within(patience));
   BOOST_TEST((failure_of([&] { failing.wait(); }).code() == ErrorCode::invalid_argument));
   BOOST_TEST(pair.devices->await(options.done_events[0].event, 0s));
   BOOST_TEST(second.wrong(1) == 0U);
   other.wait();
   pair.devices->lose(1);
   BOOST_TEST((code_of(pair.devices->make_event(), 1) == ErrorCode::transport_failed));
-  pair.reader.restore(wanted, within(20s)).wait();
+  pair.reader.restore(wanted, within(patience)).wait();
   memory::use_device_runtime(nullptr);
   BOOST_TEST((code_of(&nothing, 0) == ErrorCode::unsupported));
 }
 
-// It takes the system milliseconds, which are not the session's.
+// Pinning takes the operating system milliseconds; the session's thread must not wait for it.
 BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::data::make({on_host, 0}), from) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(from);
   const Catalog wanted = pair.want(from == on_host ? 1 : on_host);
   pair.devices->hold_host_memory(true);
-  Restore restore = pair.reader.restore(wanted, within(30s));
+  Restore restore = pair.reader.restore(wanted, within(patience));
   std::this_thread::sleep_for(100ms);
   BOOST_TEST(!restore.poll());
   require_both_serve(pair);
@@ -612,7 +613,7 @@ BOOST_DATA_TEST_CASE(sessions_go_on_while_memory_is_pinned, boost::unit_test::da
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
-/// A member that publishes memory of a device, and restores what the other one has published.
+/// A member that publishes device memory and restores the other's publication.
 struct Member {
   Member(UsedDevices& devices, std::uint16_t port, int number, int target, const SessionOptions& options)
       : held(devices, spec(name(number), {512, 512}), Layout::replicated(), 0, 0),
@@ -624,7 +625,7 @@ struct Member {
   }
   static std::string name(int number) { return number == 0 ? "first" : "second"; }
   void begin(int other) {
-    RestoreOptions options = within(20s);
+    RestoreOptions options = within(patience);
     options.from = name(other);
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
@@ -638,7 +639,7 @@ struct Member {
   Restore restore;
 };
 
-// Slots are made, packed by a device, waited for and on their way in both directions, each at some time.
+// When the session ends, slots are being allocated, packed by a device, waited for or sent, in both directions.
 BOOST_AUTO_TEST_CASE(a_session_may_end_at_any_time_while_it_packs) {
   const Deadline deadline(120s);
   SessionOptions options = quick();
@@ -665,7 +666,7 @@ BOOST_AUTO_TEST_CASE(a_session_may_end_at_any_time_while_it_packs) {
         try {
           restore->wait();
         } catch (const Error& error) {
-          // `unsupported`: its last fabric broke while it was connected, before the end of the peer was heard of.
+          // `unsupported`: the last fabric broke while connecting, before the peer's end was known.
           const bool expected = error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::cancelled ||
                                 error.code() == ErrorCode::withdrawn || error.code() == ErrorCode::unsupported;
           BOOST_TEST(expected, error.what());
@@ -681,25 +682,25 @@ BOOST_AUTO_TEST_CASE(a_session_may_end_at_any_time_while_it_packs) {
 BOOST_DATA_TEST_CASE(memory_that_cannot_be_pinned_ends_the_restore_and_no_other,
                      boost::unit_test::data::make({on_host, 0}) * boost::unit_test::data::make({false, true}), from,
                      local) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(from);
   Session& session = local ? pair.source : pair.reader;
-  if (from == 0 && (local || maps_devices())) pair.devices->refuse_peers(true);  // else none is needed
+  if (from == 0 && (local || maps_devices())) pair.devices->refuse_peers(true);  // else no peer access is needed
   pair.devices->refuse_host_memory(true);
-  Restore restore = session.restore(pair.want(1), within(20s));
+  Restore restore = session.restore(pair.want(1), within(patience));
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::out_of_resources));
   pair.devices->refuse_host_memory(false);
-  session.restore(pair.want(1), within(20s)).wait();
+  session.restore(pair.want(1), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
-// Before it begins, and when the copy is made that it is there for.
+// Lost before the restore begins, and during a copy that uses it.
 BOOST_DATA_TEST_CASE(a_device_that_is_lost_ends_what_needs_it_and_nothing_else,
                      boost::unit_test::data::make({0, 1}) * boost::unit_test::data::make({false, true}) *
                          boost::unit_test::data::make({false, true}),
                      lost, halfway, local) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(0);
   const Catalog wanted = pair.want(1);
@@ -709,32 +710,32 @@ BOOST_DATA_TEST_CASE(a_device_that_is_lost_ends_what_needs_it_and_nothing_else,
   } else {
     pair.devices->lose(lost);  // the source's, or the target's
   }
-  Restore restore = (local ? pair.source : pair.reader).restore(wanted, within(20s));
+  Restore restore = (local ? pair.source : pair.reader).restore(wanted, within(patience));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(says(error, "has failed for good"), error.what());
   BOOST_TEST(!error.gaps().empty());
   pair.publication.retire(5s);
   pair.publish(on_host);
-  pair.reader.restore(pair.want(on_host), within(20s)).wait();
+  pair.reader.restore(pair.want(on_host), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(host_memory_goes_on_where_the_driver_answers_nothing_any_more) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.devices->fail_queries(true);
   pair.publish(on_host);
-  pair.reader.restore(pair.want(on_host), within(20s)).wait();
+  pair.reader.restore(pair.want(on_host), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   const Catalog wanted = pair.want(1);
-  const Error error = failure_of([&] { pair.reader.restore(wanted, within(20s)); });
+  const Error error = failure_of([&] { pair.reader.restore(wanted, within(patience)); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(says(error, "w:exp_avg"), error.what());
 }
 
 BOOST_AUTO_TEST_CASE(what_is_said_to_be_a_devices_is_not_taken_for_the_hosts) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   std::vector<float> memory(64 * 96);
   Catalog catalog(Rank{0}, 1);
@@ -744,7 +745,7 @@ BOOST_AUTO_TEST_CASE(what_is_said_to_be_a_devices_is_not_taken_for_the_hosts) {
 }
 
 BOOST_AUTO_TEST_CASE(a_snapshot_of_device_memory_lies_in_the_host) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   PlacedShard held(pair.devices, spec("w"), Layout::replicated(), 0, 0);
   held.fill(1);
@@ -753,28 +754,28 @@ BOOST_AUTO_TEST_CASE(a_snapshot_of_device_memory_lies_in_the_host) {
   Publication publication = pair.source.publish(catalog, {.snapshot = Snapshot::copy});
   held.fill(2);
   const Catalog wanted = pair.want(1);
-  pair.reader.restore(wanted, within(20s)).wait();
+  pair.reader.restore(wanted, within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   publication.update(catalog, 1, Snapshot::copy, 5s);
-  pair.reader.restore(wanted, within(20s)).wait();
+  pair.reader.restore(wanted, within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(2) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(what_no_source_has_becomes_zeros_on_a_device_too) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(0);
   Catalog wanted = pair.want(1);
   PlacedShard absent(pair.devices, spec("v"), Layout::replicated(), 0, 1);
   absent.add_to(wanted, nullptr, Absent::zero);
-  pair.reader.restore(wanted, within(20s)).wait();
+  pair.reader.restore(wanted, within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   BOOST_TEST(absent.is(std::byte{0}));
 }
 
-// Rows become columns of the same memory: every tensor waits for its place.
+// Rows become columns of the same memory, so every tensor waits until its destination is free.
 BOOST_AUTO_TEST_CASE(an_exchange_of_device_memory_in_place) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   UsedDevices devices;
   const auto port = free_port();
   on_members(2, [&](int rank) {
@@ -802,10 +803,10 @@ BOOST_AUTO_TEST_CASE(an_exchange_of_device_memory_in_place) {
 
 BOOST_DATA_TEST_CASE(digests_compare_what_lies_on_devices,
                      boost::unit_test::data::make(places) * boost::unit_test::data::make(places), from, to) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(from);
-  RestoreOptions options = within(20s);
+  RestoreOptions options = within(patience);
   options.verify = Verify::digest;
   const Catalog wanted = pair.want(to);
   Restore restore = pair.reader.restore(wanted, options);
@@ -813,7 +814,7 @@ BOOST_DATA_TEST_CASE(digests_compare_what_lies_on_devices,
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
   BOOST_TEST(restore.report().digest_seconds > 0);
 
-  // They are taken by the device, and compared.
+  // The device computes the digests, and the restore compares them.
   if (from == on_host && to == on_host) return;
   pair.devices->spoil_digests(true);
   Restore spoiled = pair.reader.restore(wanted, options);
@@ -823,15 +824,15 @@ BOOST_DATA_TEST_CASE(digests_compare_what_lies_on_devices,
 }
 
 BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(0);
-  Restore restore = pair.reader.restore(pair.want(1), within(20s));
+  Restore restore = pair.reader.restore(pair.want(1), within(patience));
   restore.wait();
   BOOST_REQUIRE(restore.report().peers.size() == 1U);
   const PeerReport& peer = restore.report().peers.front();
   BOOST_TEST(peer.path.find(maps_devices() ? "/mapped" : "/packed") != std::string::npos, peer.path);
-  // Slots that messages lie in are pinned: nothing is copied by way of others.
+  // Message slots are pinned, so no copy goes through other pinned memory.
   BOOST_TEST(pair.reader.usage().pinned_bytes == 0U);
   BOOST_TEST(pair.source.usage().pinned_bytes == 0U);
   if (!maps_devices()) {
@@ -845,7 +846,7 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
   BOOST_TEST((cuda.memory == MemoryKind::cuda));
   BOOST_REQUIRE(!cuda.fabrics.empty());
   for (const FabricPath& one : cuda.fabrics) {
-    if (one.map) {  // it would map what can be handed over
+    if (one.map) {  // it would map memory that can be exported
       BOOST_TEST(one.why_not.empty(), one.why_not);
       continue;
     }
@@ -858,16 +859,16 @@ BOOST_AUTO_TEST_CASE(the_path_says_that_it_is_staged_and_why) {
 BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
                      boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({false, true}), local,
                      closed) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.devices->refuse_peers(!closed);
-  pair.devices->close_to_peers(closed);  // as expandable segments are
+  pair.devices->close_to_peers(closed);  // like expandable segments
   pair.publish(0);
   Session& session = local ? pair.source : pair.reader;
   const Catalog wanted = pair.want(1);
   const std::string why = "device 1 cannot access memory of device 0";
   for (int round = 0; round < 2; ++round) {
-    Restore restore = session.restore(wanted, within(20s));
+    Restore restore = session.restore(wanted, within(patience));
     restore.wait();
     BOOST_TEST(pair.wanted->wrong(1) == 0U);
     BOOST_REQUIRE(restore.report().peers.size() == 1U);
@@ -882,21 +883,21 @@ BOOST_DATA_TEST_CASE(what_another_device_cannot_access_is_staged_and_says_why,
   for (const FabricPath& one : paths.front().memory.back().fabrics) {
     if (one.map && !closed) BOOST_TEST(one.why_not.find(why) != std::string::npos, one.why_not);
   }
-  session.restore(pair.want(0), within(20s)).wait();
+  session.restore(pair.want(0), within(patience)).wait();
   BOOST_TEST(pair.wanted->wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(predicted_seconds_are_those_of_the_devices) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   SessionOptions measured = quick();
   measured.costs.emplace();
-  measured.costs->set("local", MemoryKind::cuda, Way::local, {.bytes_per_second = 1e6});
+  measured.costs->set("local", MemoryKind::cuda, Method::local, {.bytes_per_second = 1e6});
   for (const bool calibrated : {false, true}) {
     Pair pair(calibrated ? measured : quick());
     pair.devices->set_peak(2e9);
     const auto bytes = static_cast<double>(pair.publish(0).bytes());
     const auto seconds = [&](Session& session, int place) {
-      RestoreOptions options = within(20s);
+      RestoreOptions options = within(patience);
       options.bind_only = true;
       Restore restore = session.restore(pair.want(place), options);
       restore.wait();
@@ -906,20 +907,20 @@ BOOST_AUTO_TEST_CASE(predicted_seconds_are_those_of_the_devices) {
     constexpr double launch_and_run = 20e-6 + 1e-9;
     BOOST_TEST(seconds(pair.source, 0) == (calibrated ? bytes / 1e6 : launch_and_run + bytes / 1e9), near);
     BOOST_TEST(seconds(pair.source, 1) == (calibrated ? bytes / 1e6 : launch_and_run + bytes / 20e9), near);
-    // From elsewhere it is not what the host's memory costs, either.
+    // On another device, the cost also differs from that of host memory.
     if (!maps_devices()) {
-      const WayCost host = CostModel().at("tcp", MemoryKind::host, Way::packed);
+      const MethodCost host = CostModel().at("tcp", MemoryKind::host, Method::packed);
       BOOST_TEST(seconds(pair.reader, 1) == 20e-6 + host.seconds(pair.held->bytes(), 1), near);
     }
   }
 }
 
-// The columns that are wanted lie apart by as much as they are wide.
-BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_way_that_the_fabric_has,
-                     boost::unit_test::data::make({"mapped", "read", "over_read", "straight", "packed"}) *
+// Gaps between the wanted columns are as wide as the columns.
+BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_method_that_the_fabric_has,
+                     boost::unit_test::data::make({"mapped", "read", "sieved_read", "zcopy", "packed"}) *
                          boost::unit_test::data::make({false, true}),
                      name, digested) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   TestShard held(spec("w"), Layout::replicated(), Rank{0});
   const Arena arena = pair.source.allocate(held.size_bytes());
@@ -931,11 +932,11 @@ BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_way_that_the_fabric_ha
   PlacedShard wanted(pair.devices, spec("w"), Layout::chunk(1, 2), 1, 1);
   Catalog columns(Rank{1}, 2);
   wanted.add_to(columns);
-  const Way way = way_from(name).value();
-  const bool possible =
-      way == Way::packed || (way == Way::mapped && maps_arenas()) || (way == Way::over_read && reads_arenas());
-  RestoreOptions options = tight_within(20s);
-  options.way = way;
+  const Method method = method_from(name).value();
+  const bool possible = method == Method::packed || (method == Method::mapped && maps_arenas()) ||
+                        (method == Method::sieved_read && reads_arenas());
+  RestoreOptions options = tight_within(patience);
+  options.method = method;
   options.verify = digested ? Verify::digest : Verify::none;
   for (int round = 0; round < 2; ++round) {
     Restore restore = pair.reader.restore(columns, options);
@@ -946,8 +947,8 @@ BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_way_that_the_fabric_ha
     }
     restore.wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
-    BOOST_TEST(restore.report().ways[way].bytes >= wanted.bytes());
-    BOOST_TEST((restore.report().extra > 0) == (way == Way::over_read));
+    BOOST_TEST(restore.report().methods[method].bytes >= wanted.bytes());
+    BOOST_TEST((restore.report().extra > 0) == (method == Method::sieved_read));
     BOOST_TEST(restore.report().staging_peak <= restore.report().staging_budget);
   }
   BOOST_TEST((pair.devices->max_pinned_bytes() > 0) == possible);
@@ -955,14 +956,14 @@ BOOST_DATA_TEST_CASE(host_memory_goes_to_a_device_in_each_way_that_the_fabric_ha
 
 BOOST_DATA_TEST_CASE(what_device_memory_cannot_do_is_refused_by_name, boost::unit_test::data::make({on_host, 0}),
                      from) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Pair pair;
   pair.publish(from);
   const int target = from == on_host ? 1 : on_host;
-  for (const Way way : {Way::straight, Way::read, Way::mapped}) {
-    if (way == Way::mapped && from != on_host && maps_devices()) continue;
-    RestoreOptions forced = within(20s);
-    forced.way = way;
+  for (const Method method : {Method::zcopy, Method::read, Method::mapped}) {
+    if (method == Method::mapped && from != on_host && maps_devices()) continue;
+    RestoreOptions forced = within(patience);
+    forced.method = method;
     require_refused(pair, target, forced);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program around a session may do without coming to harm: throw, fork, use empty handles, name wrong memory.
+// Faults of the embedding program that a session survives: exceptions, fork(), empty handles, wrong memory.
 #include <boost/test/unit_test.hpp>
 
 #include <sys/mman.h>
@@ -13,6 +13,8 @@
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
 
+BOOST_AUTO_TEST_SUITE(embedding)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -21,7 +23,7 @@ namespace {
 
 const TensorSpec weight{{"w", "exp_avg"}, DType::f32, {1024}};
 
-// A session on its own, with a tensor that it publishes.
+// A session alone in its job, with a tensor that it publishes.
 struct Alone {
   explicit Alone(SessionOptions options = quick()) : session(Session::join(member(0, 1, free_port()), options)) {
     shard.fill(1);
@@ -41,7 +43,7 @@ struct Alone {
   Publication publication;
 };
 
-// Pages that can be accessed as `protection` says.
+// Pages with the access `protection`.
 class Pages {
  public:
   Pages(std::size_t bytes, int protection)
@@ -69,13 +71,13 @@ bool refused_as_invalid(Call call) {
   return failure_of(call).code() == ErrorCode::invalid_argument;
 }
 
-// Exit status of a child of fork() that runs `body` and says by 0 that all was well.
+// Exit status of a child of fork() that runs `body`; 0 means success.
 template <typename Body>
 int in_child(Body body) {
   const pid_t child = ::fork();
   BOOST_REQUIRE(child >= 0);
   if (child == 0) {
-    ::alarm(20);  // a destructor that waits for ever ends it by a signal
+    ::alarm(20);  // a destructor that never returns ends it by a signal
     int status = 1;
     try {
       status = body() ? 0 : 2;
@@ -101,7 +103,7 @@ std::set<std::string> thread_names() {
 
 struct CallersOwn {};
 
-// The thread sanitizer ends a child of fork() in a process with threads.
+// The thread sanitizer ends a child of fork() if the process has threads.
 boost::test_tools::assertion_result can_fork(boost::unit_test::test_unit_id) {
   boost::test_tools::assertion_result result(!with_thread_sanitizer);
   result.message() << "the thread sanitizer does not go on after fork()";
@@ -110,34 +112,32 @@ boost::test_tools::assertion_result can_fork(boost::unit_test::test_unit_id) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(embedding)
-
 BOOST_AUTO_TEST_CASE(what_a_progress_callback_throws_comes_out_of_wait) {
   Alone alone;
   Catalog never(Rank{0}, 1);
   alone.target.add_to(never);
-  RestoreOptions options = within(20s);
-  options.from = "nobody publishes this";  // it runs until the callback ends it
+  RestoreOptions options = within(patience);
+  options.from = "nobody publishes this";  // runs until the callback ends it
   Restore restore = alone.session.restore(never, options);
   restore.on_progress([](const Progress&) { throw CallersOwn(); }, 1ms);
   BOOST_CHECK_THROW(restore.wait(), CallersOwn);
-  alone.session.restore(alone.wanted(), within(20s)).wait();  // the session lives on
+  alone.session.restore(alone.wanted(), within(patience)).wait();  // the session still works
   BOOST_TEST(alone.target.wrong(1) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(what_the_last_progress_callback_throws_comes_out_of_wait) {
   Alone alone;
-  Restore restore = alone.session.restore(alone.wanted(), within(20s));
+  Restore restore = alone.session.restore(alone.wanted(), within(patience));
   restore.on_progress(
       [](const Progress& progress) {
         if (std::string_view(progress.stage) == "done") throw CallersOwn();
       },
       10s);
   try {
-    restore.wait();  // it may have been over before the callback was there
+    restore.wait();  // it may have ended before the callback was set
   } catch (const CallersOwn&) {
   }
-  alone.session.restore(alone.wanted(), within(20s)).wait();
+  alone.session.restore(alone.wanted(), within(patience)).wait();
 }
 
 BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {
   TestShard target(weight, Layout::replicated(), Rank{0});
   Catalog wanted(Rank{0}, 1);
   target.add_to(wanted);
-  Restore restore = session.restore(wanted, within(20s));
+  Restore restore = session.restore(wanted, within(patience));
   BOOST_CHECK_THROW(restore.wait(), CallersOwn);
   *throwing = false;
   session.close(10s);
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(a_closed_session_allocates_nothing) {
   alone.publication.retire(10s);
   alone.session.close(10s);
   BOOST_TEST(refused_as_invalid([&] { alone.session.allocate(4096); }));
-  alone.session.close(10s);  // once more is nothing
+  alone.session.close(10s);  // closing again does nothing
 }
 
 BOOST_AUTO_TEST_CASE(arenas_are_aligned_and_zero) {
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(memory_that_ends_before_the_layout_does_is_not_published) {
   BOOST_REQUIRE(::mprotect(static_cast<std::byte*>(some.data()) + 4096, 4096, PROT_NONE) == 0);
   PublishOptions options;
   options.name = "other";
-  void* const late = static_cast<std::byte*>(some.data()) + 1024;  // 4096 bytes from here are not there
+  void* const late = static_cast<std::byte*>(some.data()) + 1024;  // the 4096 bytes from here extend past the end
   BOOST_TEST(refused_as_invalid([&] { alone.session.publish(catalog_at(late), options); }));
   alone.session.publish(catalog_at(some.data()), options);
 }
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(a_forked_session_is_inert_and_its_handles_can_be_destroyed,
   auto alone = std::make_unique<Alone>();
   Catalog wanted(Rank{0}, 1);
   alone->target.add_to(wanted);
-  RestoreOptions options = within(60s);
+  RestoreOptions options = within(patience);
   options.from = "nobody publishes this";
   auto running = std::make_unique<Restore>(alone->session.restore(wanted, options));
   auto arena = std::make_unique<Arena>(alone->session.allocate(1 << 20));
@@ -267,7 +267,7 @@ BOOST_AUTO_TEST_CASE(a_forked_session_is_inert_and_its_handles_can_be_destroyed,
   BOOST_TEST(status == 0);
   running->cancel();
   BOOST_TEST((failure_of([&] { running->wait(); }).code() == ErrorCode::cancelled));
-  alone->session.restore(alone->wanted(), within(20s)).wait();
+  alone->session.restore(alone->wanted(), within(patience)).wait();
   BOOST_TEST(alone->target.wrong(1) == 0U);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launchers and users say by environment variables, to bootstrap_from_env() and to sessions.
+// Environment variables of launchers and users, read by bootstrap_from_env() and by sessions.
 #include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
@@ -9,12 +9,15 @@
 #include <map>
 #include <mutex>
 
+#include "control/pmix_config.hpp"
 #include "memory/kernel_choice.hpp"
-#include "session/control/pmix_config.hpp"
+#include "move/tuning.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
 #include "support/processor.hpp"
 #include "support/refused.hpp"
+
+BOOST_AUTO_TEST_SUITE(environment)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -42,7 +45,7 @@ Bootstrap bootstrap_in(const Variables& variables) {
   return bootstrap_from_env();
 }
 
-/// Lines of a session's log.
+/// The lines that a session logs.
 struct Log {
   std::mutex mutex;
   std::vector<std::pair<LogLevel, std::string>> lines;
@@ -68,7 +71,7 @@ SessionOptions logged(Log& log) {
   return options;
 }
 
-/// What `body` writes to standard error.
+/// The text that `body` writes to standard error.
 template <typename Body>
 std::string standard_error_of(Body body) {
   std::FILE* file = std::tmpfile();
@@ -94,9 +97,7 @@ boost::test_tools::assertion_result has_pmix(boost::unit_test::test_unit_id) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(environment)
-
-// First: once in a process.
+// Runs first: the warning appears once per process.
 BOOST_AUTO_TEST_CASE(an_unknown_variable_is_warned_of_once) {
   const Environment environment(Variables{{"SHARDWIRE_TRANSPROT", "ucx"}});
   Log log;
@@ -150,7 +151,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_nobody_names_is_derived_from_the_run_id) {
     return bootstrap_in(mpirun(more)).port;
   };
   BOOST_TEST(port("prterun-host-1@1") != port("prterun-host-2@1"));
-  BOOST_TEST(port("job") == 28060);  // for ever, since members may be of different builds
+  BOOST_TEST(port("job") == 28060);  // fixed, since members may have different builds
   for (int i = 0; i < 1000; ++i) {
     const auto one = port(std::to_string(i));
     BOOST_REQUIRE((one >= 20000 && one <= 32767));
@@ -167,7 +168,7 @@ BOOST_AUTO_TEST_CASE(srun_on_one_node_needs_no_address) {
     BOOST_TEST(bootstrap.rank == 1);
     BOOST_TEST(bootstrap.local_size == 4);
   }
-  // One node of an allocation of two.
+  // One node of a two-node allocation.
   BOOST_TEST(bootstrap_in(srun({{"SLURM_NNODES", "2"}, {"SLURM_STEP_NUM_NODES", "1"}})).local_size == 4);
   const auto needs_address = [](const Variables& more) {
     refused(ErrorCode::invalid_argument, "MASTER_ADDR", [&] { bootstrap_in(srun(more)); });
@@ -191,7 +192,8 @@ BOOST_AUTO_TEST_CASE(how_many_were_launched_is_what_the_launcher_says) {
   });
 }
 
-// Of a server that is not there: jobs of one process each must not come of it, nor a meeting on some port of this host.
+// If the PMIx server does not answer, members must neither form jobs of one process each nor meet at a port of this
+// host.
 BOOST_AUTO_TEST_CASE(a_pmix_server_that_does_not_answer_is_an_error, *boost::unit_test::precondition(has_pmix)) {
   const Variables pmix{{"PMIX_NAMESPACE", "gone"}, {"PMIX_RANK", "1"}};
   for (const Variables& variables : {mpirun(pmix), srun(pmix), pmix}) {
@@ -256,7 +258,6 @@ BOOST_AUTO_TEST_CASE(a_variable_that_makes_no_sense_is_refused_by_name) {
   refuses("SHARDWIRE_CALIBRATION", "/nonexistent/costs.json");
   refuses("SHARDWIRE_TRANSPORT", "carrier-pigeon");
   refuses("SHARDWIRE_COPY_KERNEL", "mmx");
-  refuses("SHARDWIRE_DIGEST", "bush");
   for (const memory::CopyKernel& kernel : memory::copy_kernels()) {
     if (!kernel.has_feature()) refuses("SHARDWIRE_COPY_KERNEL", std::string(kernel.name));
   }
@@ -280,7 +281,7 @@ BOOST_AUTO_TEST_CASE(kernels_of_a_calibration_are_begun_with_on_the_same_process
   const auto open =
       std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return choice.made(kind) == nullptr; });
   BOOST_REQUIRE((open != kinds.end()));
-  // One that would not be the first guess.
+  // Not the kernel that would be chosen first.
   std::string kernel;
   for (const memory::CopyKernel& one : memory::copy_kernels()) {
     if (one.has_feature() && one.name != choice.best(*open).name) kernel = one.name;
@@ -291,7 +292,7 @@ BOOST_AUTO_TEST_CASE(kernels_of_a_calibration_are_begun_with_on_the_same_process
   const auto join_with = [&](const std::string& processor, const std::string& name) {
     SessionOptions options = quick();
     options.costs.emplace();
-    options.costs->set_kernels({processor, {{"no such runs", name}, {std::string(open->name()), name}}});
+    options.costs->set_tuning({.kernels = {processor, {{"no such runs", name}, {std::string(open->name()), name}}}});
     Session::join(member(0, 1, free_port()), options);
   };
   join_with(support::processor_model() + " the second", kernel);
@@ -322,7 +323,7 @@ BOOST_AUTO_TEST_CASE(the_log_answers_what_a_newcomer_asks) {
   Catalog target(Rank{0}, 1);
   wanted.add_to(target);
   Publication publication = host.publish(source, {.name = "weights", .step = 12});
-  RestoreOptions options = within(20s);
+  RestoreOptions options = within(patience);
   options.from = "weights";
   reader.restore(target, options).wait();
   publication.retire(5s);

@@ -7,8 +7,11 @@
 #include <random>
 #include <string>
 
+#include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/seed.hpp"
+
+BOOST_AUTO_TEST_SUITE(exchange)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -16,12 +19,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A tensor of a job, and where its local buffers lie in each member's arena on either side.
+// A tensor of a job, and the positions of its local buffers in each member's arena on either side.
 struct Placed {
   TensorSpec spec;
   Layout from;
   Layout to;
-  std::vector<std::size_t> from_at;  // bytes, by member; where it holds nothing of no meaning
+  std::vector<std::size_t> from_at;  // bytes, indexed by member; unused where the member holds nothing
   std::vector<std::size_t> to_at;
 };
 
@@ -39,8 +42,8 @@ struct Outcome {
   bool good = false;
 };
 
-// Exchanges in one buffer per member. `in_arena`: peers can map it. Every wanted byte is checked, and that no other byte
-// of the buffer has changed.
+// Exchanges in one buffer per member. `in_arena`: peers can map it. Checks every wanted byte, and that no other byte of
+// the buffer changes.
 Outcome exchange_in_place(Session& session, const std::vector<Placed>& tensors, std::size_t room, int members,
                           bool in_arena, const ExchangeOptions& options) {
   const int rank = session.rank();
@@ -76,7 +79,7 @@ Outcome exchange_in_place(Session& session, const std::vector<Placed>& tensors, 
   return outcome;
 }
 
-// Packs the tensors one behind the other on each side; targets begin `shift` bytes after the start.
+// Packs the tensors one after the other on each side; targets begin `shift` bytes after the start.
 std::size_t pack(std::vector<Placed>& tensors, int members, std::size_t shift) {
   std::size_t room = 0;
   for (Placed& tensor : tensors)
@@ -119,12 +122,12 @@ ExchangeOptions with(ByteCount staging_bytes, Verify verify = Verify::none) {
 void check_report(const RestoreReport& report) {
   require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
-  ByteCount by_way = 0;
-  report.ways.each([&](Way, const WayReport& row) {
-    by_way += row.bytes;
-    require(row.bytes == 0 || (row.runs > 0 && row.predicted_seconds > 0), "every way that was used has its costs");
+  ByteCount by_method = 0;
+  report.methods.each([&](Method, const MethodReport& row) {
+    by_method += row.bytes;
+    require(row.bytes == 0 || (row.runs > 0 && row.predicted_seconds > 0), "every method that was used has its costs");
   });
-  require(by_way == report.moved + report.local, "every byte went by a way");
+  require(by_method == report.moved + report.local, "every byte went by a method");
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
   require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
@@ -146,38 +149,36 @@ void all_exchange(int members, const std::vector<Placed>& tensors, std::size_t r
   }
 }
 
-/// The way of all exchanges while this lives; null: as the library likes.
-class ForcedWay {
+/// Forces the method of all exchanges during its lifetime; null: the library chooses.
+class ForcedMethod {
  public:
-  explicit ForcedWay(const char* way) {
+  explicit ForcedMethod(const char* method) {
     if (const char* value = std::getenv(name)) before_ = value;
-    set(way);
+    set(method);
   }
-  ~ForcedWay() { set(before_ ? before_->c_str() : nullptr); }
-  ForcedWay(const ForcedWay&) = delete;
-  ForcedWay& operator=(const ForcedWay&) = delete;
-  static void set(const char* way) { way == nullptr ? ::unsetenv(name) : ::setenv(name, way, 1); }
+  ~ForcedMethod() { set(before_ ? before_->c_str() : nullptr); }
+  ForcedMethod(const ForcedMethod&) = delete;
+  ForcedMethod& operator=(const ForcedMethod&) = delete;
+  static void set(const char* method) { method == nullptr ? ::unsetenv(name) : ::setenv(name, method, 1); }
 
  private:
-  static constexpr const char* name = "SHARDWIRE_WAY";
+  static constexpr const char* name = "SHARDWIRE_METHOD";
   std::optional<std::string> before_;
 };
 
-void check_grouped(const RestoreReport& report) {
+void check_collective(const RestoreReport& report) {
   check_report(report);
-  require(report.ways[Way::grouped].bytes == report.moved, "all that crossed went in rounds");
+  require(report.methods[Method::collective].bytes == report.moved, "all that crossed went in rounds");
   require(report.moved == 0 || report.rounds > 0, "there were rounds");
   for (const PeerReport& peer : report.peers) {
-    require(peer.path == "local" || peer.path == "loopback/grouped", "paths are of rounds: " + peer.path);
+    require(peer.path == "local" || peer.path == "loopback/collective", "paths are of rounds: " + peer.path);
   }
 }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(exchange)
-
 BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
-  const ForcedWay grouped("grouped");
+  const ForcedMethod collective("collective");
   constexpr int members = 4;
   std::vector<Placed> tensors = layers(4, members);
   const std::size_t room = pack(tensors, members, 0);
@@ -189,7 +190,7 @@ BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
         const Outcome outcome =
             exchange_in_place(session, tensors, room, members, rank % 2 == 0, with(staging, verify));
         require(outcome.good, "every byte is as expected");
-        check_grouped(outcome.report);
+        check_collective(outcome.report);
         require(verify == Verify::none || outcome.report.digest_seconds > 0, "digests cost what they cost");
         session.close(10s);
       });
@@ -198,7 +199,7 @@ BOOST_AUTO_TEST_CASE(bytes_go_in_rounds_where_that_is_forced) {
 }
 
 BOOST_AUTO_TEST_CASE(a_process_that_is_told_so_goes_in_rounds_from_the_next_exchange_on_and_can_go_back) {
-  const ForcedWay none(nullptr);
+  const ForcedMethod none(nullptr);
   std::vector<Placed> tensors = layers(1, 3);
   const std::size_t room = pack(tensors, 3, 0);
   const auto port = free_port();
@@ -208,13 +209,13 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_told_so_goes_in_rounds_from_the_next_exch
     const Outcome before = exchanged();
     require(before.good && before.report.rounds == 0, "nothing goes in rounds unasked");
     session.gather("before", {}, 10s);
-    if (rank == 0) ForcedWay::set("grouped");
+    if (rank == 0) ForcedMethod::set("collective");
     session.gather("set", {}, 10s);
     const Outcome outcome = exchanged();
     require(outcome.good, "every byte is as expected");
-    check_grouped(outcome.report);
+    check_collective(outcome.report);
     session.gather("after", {}, 10s);
-    if (rank == 0) ForcedWay::set(nullptr);
+    if (rank == 0) ForcedMethod::set(nullptr);
     session.gather("unset", {}, 10s);
     const Outcome again = exchanged();
     require(again.good && again.report.rounds == 0, "and back");
@@ -223,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_told_so_goes_in_rounds_from_the_next_exch
 }
 
 BOOST_AUTO_TEST_CASE(a_member_that_leaves_before_the_rounds_ends_them_for_all_in_time) {
-  const ForcedWay grouped("grouped");
+  const ForcedMethod collective("collective");
   std::vector<Placed> tensors = layers(2, 3);
   const std::size_t room = pack(tensors, 3, 0);
   const auto port = free_port();
@@ -232,11 +233,11 @@ BOOST_AUTO_TEST_CASE(a_member_that_leaves_before_the_rounds_ends_them_for_all_in
     ExchangeOptions options = with(1 << 20);
     options.deadline = 3s;
     session.gather("all here", {}, 10s);
-    if (rank == 2) return;  // it never comes
+    if (rank == 2) return;  // does not take part
     const auto began = std::chrono::steady_clock::now();
     const Error error = failure_of([&] { exchange_in_place(session, tensors, room, 3, true, options); });
     require(error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::timed_out, error.what());
-    require(std::chrono::steady_clock::now() - began < 8s, "in time");
+    require(std::chrono::steady_clock::now() - began < promptly, "in time");
   });
 }
 
@@ -276,11 +277,11 @@ BOOST_AUTO_TEST_CASE(two_tensors_that_swap_their_memory_fit_into_staging_for_one
   std::vector<Placed> tensors{{named("a", {40, 10}), rows, rows, {}, {}}, {named("b", {40, 10}), rows, rows, {}, {}}};
   const std::size_t room = pack(tensors, 2, 0);
   std::swap(tensors[0].to_at, tensors[1].to_at);
-  all_exchange(2, tensors, room, with(4 * 800 / 3 + 4));  // three quarters are for parts, of 800 bytes each
+  all_exchange(2, tensors, room, with(4 * 800 / 3 + 4));  // three quarters are for parts of 800 bytes each
 }
 
 BOOST_AUTO_TEST_CASE(a_tensor_larger_than_the_staging_goes_in_slices) {
-  // Growing shards: each member's new rows begin where they began before, a few more each.
+  // Growing shards: each member's rows begin at the same address, with a few more rows each.
   std::vector<Placed> tensors{{named("w", {192, 64}), Layout::chunk(0, 4), Layout::chunk(0, 3), {}, {}}};
   const std::size_t room = pack(tensors, 4, 0);
   const std::size_t largest = 192 / 3 * 64 * 4;
@@ -288,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_larger_than_the_staging_goes_in_slices) {
 }
 
 BOOST_AUTO_TEST_CASE(too_small_a_budget_is_refused_on_every_member_before_anything_is_written) {
-  // Both tensors lie on both: neither can be written before the other is read, in any slices.
+  // Each tensor lies on both: neither can be written before the other is read, however they are sliced.
   const Layout columns = Layout::chunk(1, 2);
   const Layout rows = Layout::chunk(0, 2);
   const TensorSpec spec = named("w", {64, 64});
@@ -305,7 +306,7 @@ BOOST_AUTO_TEST_CASE(too_small_a_budget_is_refused_on_every_member_before_anythi
     require(error.code() == ErrorCode::out_of_resources, error.what());
     for (const char* part : {"w:exp_avg", "8192", "400"}) require(says(error, part), error.what());
     require(source.wrong(1) == 0, "nothing was written");
-    // The session goes on, and with room enough the same exchange works.
+    // The session still works, and the same exchange succeeds with enough staging.
     TestShard target(spec, columns, Rank{rank});
     target.use(source.data());
     session.exchange(held, wanted, with(64 << 10));
@@ -315,7 +316,7 @@ BOOST_AUTO_TEST_CASE(too_small_a_budget_is_refused_on_every_member_before_anythi
 }
 
 BOOST_AUTO_TEST_CASE(members_with_different_budgets_agree_on_one_order) {
-  // Six tensors move on by one place each, across members. By itself, each member would take other waves.
+  // Six tensors move on by one layout rank each, across members. Planning alone, each member would choose other waves.
   const Layout from = Layout::chunk(0, 2);
   const Layout to = Layout::boxes({{Rank{0}, {Box{{20, 0}, {20, 10}}}}, {Rank{1}, {Box{{0, 0}, {20, 10}}}}});
   std::vector<Placed> tensors;
@@ -363,7 +364,7 @@ BOOST_AUTO_TEST_CASE(members_that_only_hold_or_only_want_take_part) {
   const TensorSpec spec = named("w", {30, 8});
   on_members(4, [&](int rank) {
     Session session = Session::join(member(rank, 4, port), tight());
-    // Places 0 and 1 of the old layout are members 0 and 1, those of the new one members 1 to 3.
+    // Layout ranks 0 and 1 of the old layout are members 0 and 1; those of the new one are members 1 to 3.
     Catalog held(Rank{rank < 2 ? rank : 0}, 2);
     Catalog wanted(Rank{rank == 0 ? 0 : rank - 1}, 3);
     std::vector<std::byte> memory(30 * 8 * 4);
@@ -397,7 +398,7 @@ BOOST_AUTO_TEST_CASE(one_element_tensors_may_lie_on_held_memory) {
     TestShard target(spec, Layout::replicated(), Rank{rank});
     Catalog wanted(Rank{rank}, 2);
     target.add_to(wanted);
-    wanted.add(scale, Layout::replicated(), View{.data = source.data()});  // on the first element held
+    wanted.add(scale, Layout::replicated(), View{.data = source.data()});  // overlaps the first element held
     session.exchange(held, wanted, with(64 << 10));
     require(target.wrong(1) == 0, "the tensor was read first");
     float arrived = 0;
@@ -411,7 +412,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_is_not_overwritten_before_it_is_read_under_its_oth
   const auto port = free_port();
   on_members(2, [&](int rank) {
     Session session = Session::join(member(rank, 2, port), tight());
-    // Two tensors swap their memory. What is held as "head" is wanted as "embedding", on one member only.
+    // Two tensors swap their memory. One member only wants "embedding", held as "head".
     std::vector<std::byte> memory(2 * 200 * 4);
     const Layout rows = Layout::chunk(0, 2);
     const Layout whole = Layout::replicated();
@@ -432,7 +433,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_is_not_overwritten_before_it_is_read_under_its_oth
     Catalog wanted(Rank{rank}, 2);
     to_embedding.add_to(wanted);
     to_w.add_to(wanted);
-    // Room for one part at a time, so that the order matters.
+    // Staging for one part at a time, so that the order matters.
     session.exchange(held, wanted, with(4 * 800 / 3 + 4));
     require(to_w.wrong(1) == 0, "w arrived");
     require(to_embedding.wrong(2) == 0, "the shared tensor arrived");
@@ -441,7 +442,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_is_not_overwritten_before_it_is_read_under_its_oth
 }
 
 BOOST_AUTO_TEST_CASE(two_tensors_that_another_member_declares_one_are_refused_before_anything_is_written) {
-  // "a" apart from held memory, so that it would be written first, and "b" on it or apart as well.
+  // "a" disjoint from held memory, so that it would be written first; "b" on held memory, or disjoint as well.
   for (const bool on_held : {true, false}) {
     const auto port = free_port();
     on_members(3, [&](int rank) {
@@ -455,10 +456,10 @@ BOOST_AUTO_TEST_CASE(two_tensors_that_another_member_declares_one_are_refused_be
       Catalog held(Rank{rank}, 3);
       source.add_to(held);
       if (rank == 0) held.alias("b", "a");
-      std::vector<std::byte> apart(1200, std::byte{0x5a});
+      std::vector<std::byte> separate(1200, std::byte{0x5a});
       std::vector<std::byte> other(400, std::byte{0x5a});
       Catalog wanted(Rank{rank}, 3);
-      wanted.add(a, Layout::replicated(), View{.data = apart.data()});
+      wanted.add(a, Layout::replicated(), View{.data = separate.data()});
       std::byte* const b = on_held ? memory.data() + 200 : other.data();
       if (rank == 1) wanted.add(named("b", {300}), rows, View{.data = b});
       const std::vector<std::byte> before = memory;
@@ -467,10 +468,10 @@ BOOST_AUTO_TEST_CASE(two_tensors_that_another_member_declares_one_are_refused_be
       for (const char* part : {"member 1", "a:exp_avg", "b:exp_avg"}) require(says(error, part), error.what());
       require(error.ranks() == std::vector<Rank>{Rank{1}}, "the member is named");
       const auto untouched = [](std::byte byte) { return byte == std::byte{0x5a}; };
-      require(memory == before && std::all_of(apart.begin(), apart.end(), untouched) &&
+      require(memory == before && std::all_of(separate.begin(), separate.end(), untouched) &&
                   std::all_of(other.begin(), other.end(), untouched),
               "nothing was written");
-      // The session goes on, and with the alias on all members the parameter is wanted once.
+      // The session still works: with the alias on all members, the parameter is wanted once.
       Catalog once(Rank{rank}, 3);
       once.alias("b", "a");
       TestShard target(named(rank == 1 ? "b" : "a", {300}), Layout::replicated(), Rank{rank});
@@ -532,7 +533,7 @@ BOOST_AUTO_TEST_CASE(what_fails_on_one_member_ends_the_exchange_on_all) {
     require(error.code() == ErrorCode::invalid_argument, error.what());
     require(says(error, "v:exp_avg") && says(error, "w:exp_avg"), error.what());
     require(says(error, "member 1") == (rank != 1), error.what());
-    // And the session goes on.
+    // The session still works.
     Catalog good(Rank{rank}, 3);
     good.add(named("w", {30}), Layout::replicated(), View{.data = memory.data()});
     session.exchange(held, good, with(64 << 10));
@@ -593,7 +594,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_the_exchange_by_name) {
     require(error.code() == ErrorCode::peer_lost, error.what());
     require(error.ranks() == std::vector<Rank>{Rank{2}}, error.what());
     ++seen;
-    while (seen < 2) std::this_thread::sleep_for(1ms);  // both have to find the same reason, not each other gone
+    while (seen < 2) std::this_thread::sleep_for(1ms);  // both must find the same reason, not a departed member
   });
 }
 
@@ -624,13 +625,13 @@ BOOST_AUTO_TEST_CASE(a_restore_still_refuses_what_an_exchange_allows_until_the_p
   const Error error = failure_of([&] { session.restore(held); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
   BOOST_TEST(says(error, "exchange"));
-  BOOST_TEST(says(failure_of([&] { session.exchange(held, held); }), "overlaps"));  // somebody may read 'state'
+  BOOST_TEST(says(failure_of([&] { session.exchange(held, held); }), "overlaps"));  // a peer may be reading 'state'
   publication.retire(5s);
   session.exchange(held, held);
   BOOST_TEST(source.wrong(1) == 0U);
   RestoreOptions soon;
   soon.deadline = 50ms;
-  Restore restore = session.restore(held, soon);  // the memory is ours: what is missing is a source
+  Restore restore = session.restore(held, soon);  // the memory is the caller's; only a source is missing
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::timed_out));
 }
 
@@ -657,7 +658,7 @@ BOOST_AUTO_TEST_CASE(random_placements_in_random_memory_are_right_to_the_last_by
       tensors.back().from_at.resize(static_cast<std::size_t>(members));
       tensors.back().to_at.resize(static_cast<std::size_t>(members));
     }
-    // On each member and side the tensors lie in another order, with gaps.
+    // The order of tensors, with gaps, differs between members and sides.
     std::size_t room = 1;
     for (int rank = 0; rank < members; ++rank) {
       for (const bool source : {true, false}) {
@@ -686,7 +687,7 @@ BOOST_AUTO_TEST_CASE(random_placements_in_random_memory_are_right_to_the_last_by
         if (error.code() != ErrorCode::out_of_resources) throw;
         ++no_room;
       }
-      session.gather("done", {}, 20s);
+      session.gather("done", {}, patience);
       session.close(10s);
     });
     BOOST_TEST((no_room == 0 || no_room == members));

@@ -13,16 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "session/control/connection.hpp"
-#include "session/control/listener.hpp"
-#include "session/control/loop.hpp"
-#include "session/source/publication.hpp"
+#include "control/connection.hpp"
+#include "runtime/uv_loop.hpp"
+#include "serve/publication.hpp"
 #include "transport/transport.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::test {
 
-/// Memory that a restore may write to, and around it some that it may not.
+/// Memory that a restore may write, between guard bytes that it must not write.
 class GuardedBytes {
  public:
   explicit GuardedBytes(std::size_t bytes) : all_(2 * guard_bytes + bytes, untouched) {}
@@ -40,8 +39,8 @@ class GuardedBytes {
   std::vector<std::byte> all_;
 };
 
-/// Member 1 of 2, which publishes generation 1 of "state" and serves it by hand: everything it says is true but what the test
-/// answers to `bind` and to requests for bytes and digests.
+/// Member 1 of 2, which publishes generation 1 of "state" and serves it by hand: all its messages are correct except
+/// the test's answers to `bind` and to requests for bytes and digests.
 class FalseSource {
  public:
   /// Answers one Bind, on the loop's thread.
@@ -49,20 +48,16 @@ class FalseSource {
   using AnswerPack = std::function<void(Connection& reader, const wire::PackRequest& asked)>;
   using AnswerDigests = std::function<void(Connection& reader, const wire::DigestRequest& asked)>;
 
-  /// Joins the job of whoever listens at `port`; the publication is announced when this returns.
-  FalseSource(std::uint16_t port, const Catalog& held, const std::vector<std::string>& more_capabilities = {})
-      : described_(describe(held)) {
+  /// Joins the job of the rendezvous at `port`; the publication is announced when this returns.
+  FalseSource(std::uint16_t port, const Catalog& held) : described_(describe(held)) {
     identity_.hello.rank = 1;
     identity_.hello.world_size = 2;
     identity_.hello.incarnation = 4711;
-    identity_.hello.capabilities = {"packed", "digest", "strides", "straight", "confirm", "unleased", "withdrawn"};
-    auto& capabilities = identity_.hello.capabilities;
-    capabilities.insert(capabilities.end(), more_capabilities.begin(), more_capabilities.end());
     std::promise<void> joined;
     loop_.call([&] {
-      const auto incoming = [this](support::Descriptor socket) { accept(std::move(socket)); };
-      network_ = std::make_unique<Listener>(loop_, SocketAddress{"127.0.0.1", 0}, incoming);
-      local_ = std::make_unique<Listener>(loop_, local_name(), incoming);
+      const auto incoming = [this](const AcceptedStream& open) { accept(open); };
+      network_ = loop_.listen({"127.0.0.1", 0}, incoming);
+      local_ = loop_.listen_local(local_name(), incoming);
       ask_who_is_there(port, joined);
     });
     joined.get_future().get();
@@ -91,11 +86,11 @@ class FalseSource {
     });
   }
   Loop& loop() { return loop_; }
-  /// How often it was asked to bind.
+  /// Number of bind requests received.
   [[nodiscard]] int binds() {
     return loop_.call([&] { return binds_; });
   }
-  /// The ends of the sockets of a token, in the order of their indexes. On the loop's thread.
+  /// The sockets of a token, in the order of their indexes. Loop thread only.
   std::vector<support::Descriptor> take_sockets(std::uint64_t token) {
     std::vector<support::Descriptor> taken;
     for (auto& [index, socket] : sockets_[token]) taken.push_back(std::move(socket));
@@ -106,7 +101,8 @@ class FalseSource {
  private:
   [[nodiscard]] static std::string local_name() { return "shardwire-test-" + std::to_string(::getpid()); }
 
-  // Once for the host and the fabrics that the other has, which are said here as well; then for good.
+  // Joins once to learn the other's host and fabrics, which this member then announces as its own, and then
+  // permanently.
   void ask_who_is_there(std::uint16_t port, std::promise<void>& joined) {
     Connection::Events events;
     events.ready = [this, port, &joined](Connection& connection) {
@@ -141,7 +137,7 @@ class FalseSource {
     };
     rendezvous_ = Connection::connect(loop_, {"127.0.0.1", port}, identity_, std::move(events));
   }
-  void accept(support::Descriptor socket) {
+  void accept(const AcceptedStream& open) {
     Connection::Events events;
     events.message = [this](Connection& reader, wire::Message& message) {
       std::visit([&](const auto& one) { serve(reader, one); }, message);
@@ -149,7 +145,7 @@ class FalseSource {
     events.closed = [this](Connection& reader, const Error&, bool) {
       std::erase_if(readers_, [&](const auto& one) { return one.get() == &reader; });
     };
-    readers_.push_back(Connection::accept(loop_, std::move(socket), identity_, std::move(events)));
+    readers_.push_back(Connection::accept(loop_, open, identity_, std::move(events)));
   }
   void serve(Connection& reader, const wire::ManifestRequest& asked) {
     reader.send(wire::ManifestReply{asked.digest, described_.encoded_manifest});
@@ -181,11 +177,11 @@ class FalseSource {
 
   DescribedCatalog described_;
   Identity identity_;
-  Loop loop_;
-  std::unique_ptr<Listener> network_;  // loop thread only, as all that follows
+  UvLoop loop_;
+  std::unique_ptr<Listener> network_;  // loop thread only, like all members below
   std::unique_ptr<Listener> local_;
   std::shared_ptr<Connection> rendezvous_;                                        // owners: this and its own callbacks
-  std::vector<std::shared_ptr<Connection>> readers_;                              // likewise
+  std::vector<std::shared_ptr<Connection>> readers_;                              // owners: this and its own callbacks
   std::map<std::uint64_t, std::map<std::uint8_t, support::Descriptor>> sockets_;  // by token and index
   Answer answer_;
   AnswerPack answer_pack_;

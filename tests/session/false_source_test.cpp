@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sources that lie: a restore ends with a typed error, soon, and nothing beside the destination was written.
+// Sources that send false answers: a restore ends with a typed error, soon, and writes nothing outside the destination.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -18,6 +18,8 @@
 #include "support/open_descriptors.hpp"
 #include "transport/bytes.hpp"
 
+BOOST_AUTO_TEST_SUITE(false_source)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -30,7 +32,7 @@ TensorSpec spec() {
   return {{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}};
 }
 
-/// A reader, what it wants with memory around it that is nobody's to write, and a source that lies.
+/// A reader, its destination with guard bytes around it, and a false source.
 struct Job {
   std::uint16_t port = free_port();
   Session reader = Session::join(member(0, 2, port), quick());
@@ -50,9 +52,9 @@ struct Job {
     source = std::make_unique<FalseSource>(port, catalog);
   }
   void restore(Duration deadline = 20s) { restore(within(deadline)); }
-  void restore_by(Way way) {
-    RestoreOptions options = within(20s);
-    options.way = way;
+  void restore_by(Method method) {
+    RestoreOptions options = within(patience);
+    options.method = method;
     restore(options);
   }
   void restore(const RestoreOptions& options) {
@@ -63,14 +65,14 @@ struct Job {
   void refuse_reads(int times);
 };
 
-/// An answer to Bind and the descriptors that come with it, and what is announced of them.
+/// An answer to Bind, the descriptors sent with it, and their announcement.
 struct Answer {
   wire::Bound bound;
   std::vector<int> descriptors;
   std::uint8_t announced = 0;
 };
 
-/// The whole truth.
+/// The correct answer.
 Answer truth(const Job& job, const wire::Bind& asked) {
   Answer answer;
   answer.descriptors = job.arena->descriptors();
@@ -95,7 +97,7 @@ void send(Connection& reader, const wire::Bind& asked, const Answer& answer) {
   reader.send(answer.bound);
 }
 
-// By a key that opens nothing any more, in the first answers, whatever is said of what is published.
+// The first answers contain a withdrawn key, whatever the source publishes.
 void Job::refuse_reads(int times) {
   Bytes memory(arena->memory().bytes);
   const Bytes key = shm->adopt(transport::host_memory(memory))->key();
@@ -113,11 +115,11 @@ support::Descriptor memory_file(std::size_t bytes, int seals) {
   support::Descriptor file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const bool made =
       ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 && ::fcntl(file.get(), F_ADD_SEALS, seals) == 0;
-  if (!made) throw std::runtime_error("no sealed file");  // not on the test's thread, so no check
+  if (!made) throw std::runtime_error("no sealed file");  // not on the test's thread, so it throws
   return file;
 }
 
-/// What was opened since is closed again, but for one that a lie keeps.
+/// Fails unless all descriptors opened since are closed again, except one that a case keeps open.
 class NothingLeaks {
  public:
   ~NothingLeaks() {
@@ -129,7 +131,7 @@ class NothingLeaks {
   std::size_t before_ = open_descriptors();
 };
 
-/// What is wrong with an answer over shm.
+/// A fault of an answer over shm.
 struct Lie {
   const char* what;
   std::function<void(Answer&)> tell;
@@ -190,22 +192,20 @@ std::vector<Lie> lies() {
   };
 }
 
-/// The same record as that of adopted memory, which only the transport knows: made by it, for memory that is none.
+/// A record like that of adopted memory, which only the transport can write: it is made for memory that is gone.
 Bytes key_of_memory_that_is_gone(transport::Fabric& fabric, std::size_t bytes) {
   void* const range = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (range == MAP_FAILED) throw std::runtime_error("no memory");
   static auto& regions =
-      *new std::vector<std::unique_ptr<transport::Region>>;  // withdrawn keys fail for another reason
+      *new std::vector<std::unique_ptr<transport::Region>>;  // kept: a withdrawn key would fail for another reason
   regions.push_back(fabric.adopt({static_cast<std::byte*>(range), bytes, {}}));
   return regions.back()->key();
 }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(false_source)
-
 BOOST_AUTO_TEST_CASE(the_truth_is_believed) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
   job.restore();
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(the_truth_is_believed) {
 }
 
 BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test::data::make(lies()), lie) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const NothingLeaks check;
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
@@ -228,16 +228,16 @@ BOOST_DATA_TEST_CASE(a_lie_ends_the_restore_with_a_typed_error, boost::unit_test
   BOOST_TEST((error.code() == ErrorCode::transport_failed || error.code() == ErrorCode::peer_lost));
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
-  // The session is as good as before, and so is a source that has come to its senses.
+  // The session still works, and so does the source when it answers correctly.
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
   job.restore();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
-// More than it needs is closed.
+// Superfluous descriptors are closed.
 BOOST_AUTO_TEST_CASE(descriptors_that_belong_to_nothing_are_closed) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Job job;
   std::size_t before = 0;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(descriptors_that_belong_to_nothing_are_closed) {
     Answer answer = truth(job, asked);
     for (int i = 0; i < 10; ++i) answer.descriptors.push_back(answer.descriptors.front());
     answer.announced = static_cast<std::uint8_t>(answer.announced + 10);
-    reader.send(wire::Descriptors{asked.request + 1000, 3}, std::vector<int>(3, 0));  // for nobody
+    reader.send(wire::Descriptors{asked.request + 1000, 3}, std::vector<int>(3, 0));  // matches no request
     send(reader, asked, answer);
   });
   job.restore();
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(descriptors_that_belong_to_nothing_are_closed) {
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_error) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
     Answer answer = truth(job, asked);
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
     send(reader, asked, answer);
   });
   const auto began = std::chrono::steady_clock::now();
-  const Error error = failure_of([&] { job.restore_by(Way::read); });
+  const Error error = failure_of([&] { job.restore_by(Method::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
@@ -274,30 +274,31 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_erro
 }
 
 BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_is_not_withdrawn_until_its_owner_says_so) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Job job;
   job.refuse_reads(1);
   const auto began = std::chrono::steady_clock::now();
-  job.restore_by(Way::read);
+  job.restore_by(Method::read);
   BOOST_TEST(job.wanted.wrong(1) == 0U);
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
 BOOST_AUTO_TEST_CASE(what_a_fabric_refuses_again_and_again_ends_the_restore) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Job job;
   job.refuse_reads(1'000);
   const auto began = std::chrono::steady_clock::now();
-  const Error error = failure_of([&] { job.restore_by(Way::read); });
+  const Error error = failure_of([&] { job.restore_by(Method::read); });
   BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
   BOOST_TEST((std::chrono::steady_clock::now() - began < 10s));
   BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
-// No fabric of this build carries it, and keys of host memory do not make it so. Memory of a device is sent, but not read.
+// No fabric of this build carries this kind, and keys of host memory do not change that. Device memory is sent, but not
+// read.
 BOOST_AUTO_TEST_CASE(memory_of_a_kind_that_no_fabric_carries_is_unsupported) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   constexpr std::uint8_t unknown = 200;
   for (const std::uint8_t kind : {wire::RegionHandle::cuda, unknown}) {
     Job job;
@@ -307,14 +308,14 @@ BOOST_AUTO_TEST_CASE(memory_of_a_kind_that_no_fabric_carries_is_unsupported) {
       answer.bound.regions[0].device = 0;
       send(reader, asked, answer);
     });
-    const Error error = failure_of([&] { kind == unknown ? job.restore() : job.restore_by(Way::mapped); });
+    const Error error = failure_of([&] { kind == unknown ? job.restore() : job.restore_by(Method::mapped); });
     BOOST_TEST((error.code() == ErrorCode::unsupported), error.what());
     BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
     BOOST_TEST(job.destination.nothing_beside_is_written());
   }
 }
 
-/// What is different in the second answer, over another fabric.
+/// The fault of the second answer, over another fabric.
 const std::vector<Lie> second_lies{
     {"more_regions", [](Answer& a) { a.bound.regions.push_back(a.bound.regions.front()); }},
     {"fewer_regions",
@@ -330,11 +331,11 @@ const std::vector<Lie> second_lies{
 
 BOOST_DATA_TEST_CASE(a_second_answer_that_contradicts_the_first_ends_the_restore,
                      boost::unit_test::data::make(second_lies), lie) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Job job;
   job.source->answer_with([&](Connection& reader, const wire::Bind& asked) {
     Answer answer = truth(job, asked);
-    if (asked.fabrics.front().name == "shm") {  // so that another fabric is asked for
+    if (asked.fabrics.front().name == "shm") {  // so that the reader requests another fabric
       answer.bound.regions[0].keys.clear();
       answer.announced = 0;
     } else {

@@ -11,6 +11,8 @@
 #include "shardwire/error.hpp"
 #include "support/random_layout.hpp"
 
+BOOST_AUTO_TEST_SUITE(footprint)
+
 using namespace shardwire;
 
 namespace {
@@ -37,8 +39,6 @@ Pairs pairs_of(const std::vector<Claim>& claims) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(footprint)
 
 BOOST_AUTO_TEST_CASE(a_dense_array_is_one_run_in_any_order_of_dims) {
   BOOST_TEST(Footprint(at(1000), rows(30, 40, 40), 4).runs() == 1U);
@@ -150,13 +150,13 @@ BOOST_AUTO_TEST_CASE(conflicts_are_those_found_byte_by_byte) {
 }
 
 BOOST_AUTO_TEST_CASE(explicit_boxes_that_share_bytes_do_not_pass_for_dense) {
-  // As many elements as the buffer reaches over, but one place is taken twice and one is free.
+  // As many elements as the buffer spans, but one position is used twice and one is free.
   const PlacedBoxMap twice{{Rank{0}, {{{{0}, {2}}, 0, {1}}, {{{2}, {2}}, 1, {1}}, {{{4}, {2}}, 4, {1}}}}};
   const PlacedBoxes boxes = place_boxes(Layout::boxes(twice), {6}, Rank{0});
   BOOST_TEST(boxes.elements() == boxes.local_end());
   BOOST_TEST((pairs_of({{Footprint(at(1000), boxes, 4), true}}) == Pairs{{0, 0}}));
-  const PlacedBoxMap apart{{Rank{0}, {{{{0}, {2}}, 4, {1}}, {{{2}, {2}}, 0, {1}}, {{{4}, {2}}, 2, {1}}}}};
-  BOOST_TEST(pairs_of({{Footprint(at(1000), place_boxes(Layout::boxes(apart), {6}, Rank{0}), 4), true}}).empty());
+  const PlacedBoxMap separate{{Rank{0}, {{{{0}, {2}}, 4, {1}}, {{{2}, {2}}, 0, {1}}, {{{4}, {2}}, 2, {1}}}}};
+  BOOST_TEST(pairs_of({{Footprint(at(1000), place_boxes(Layout::boxes(separate), {6}, Rank{0}), 4), true}}).empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Restores and exchanges over memory of a real device. What can go wrong there is tried over device_test.cpp's.
+// Restores and exchanges over memory of a real device. device_test.cpp tests faults over fake devices.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -17,6 +17,8 @@
 #include "support/gpu.hpp"
 #include "support/job.hpp"
 
+namespace session_gpu {
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -26,7 +28,7 @@ namespace {
 enum class Place : std::uint8_t { host, host_arena, device, device_arena };
 constexpr std::array places{Place::host, Place::host_arena, Place::device, Place::device_arena};
 
-/// What a rank has of a tensor, somewhere.
+/// A rank's shard of a tensor, on a device or on the host.
 class PlacedShard {
  public:
   PlacedShard(Session& session, const std::string& name, const Extents& shape, Layout layout, int rank, Place place)
@@ -87,7 +89,7 @@ class PlacedShard {
   std::byte* there_ = nullptr;  // null on the host
 };
 
-/// A tensor of rows for each pair of places, wanted by columns.
+/// A tensor split by rows for each pair of places, wanted by columns.
 struct Matrix {
   std::vector<std::unique_ptr<PlacedShard>> sources, targets;
   Catalog held, wanted;
@@ -123,7 +125,9 @@ struct Matrix {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(gpu, *boost::unit_test::precondition(has_gpu))
+}  // namespace session_gpu
+
+BOOST_AUTO_TEST_SUITE(session_gpu, *boost::unit_test::precondition(has_gpu))
 
 BOOST_DATA_TEST_CASE(tensors_move_between_any_two_places, boost::unit_test::data::make({false, true}), with_digests) {
   const Deadline deadline(200s);
@@ -132,11 +136,11 @@ BOOST_DATA_TEST_CASE(tensors_move_between_any_two_places, boost::unit_test::data
     Session session = Session::join(member(rank, 2, port), tight());
     {
       const Matrix matrix(session, rank, 2, {64, 96});
-      for (std::uint64_t step = 0; step < 3; ++step) {  // again as the first has left it
+      for (std::uint64_t step = 0; step < 3; ++step) {  // later steps start from the values of the first
         matrix.fill(100 * step);
         const Publication publication = session.publish(matrix.held, {.step = static_cast<std::int64_t>(step)});
         session.gather("published " + std::to_string(step), {}, 60s);
-        RestoreOptions options = tight_within(60s);
+        RestoreOptions options = tight_within(patience);
         options.verify = with_digests ? Verify::digest : Verify::none;
         Restore restore = session.restore(matrix.wanted, options);
         restore.wait();
@@ -176,7 +180,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_may_overwrite_its_own_sources) {
   });
 }
 
-// The source's values are still being made when it publishes, the reader's memory is still being written when it restores.
+// The source publishes before its values are computed, and the reader restores before its memory is ready.
 BOOST_AUTO_TEST_CASE(events_of_views_are_waited_for_and_those_of_the_caller_recorded) {
   const Deadline deadline(200s);
   const auto port = free_port();
@@ -207,7 +211,7 @@ BOOST_AUTO_TEST_CASE(events_of_views_are_waited_for_and_those_of_the_caller_reco
         const Publication publication = session.publish(catalog);
         session.gather("done", {}, 60s);
       } else {
-        RestoreOptions options = within(60s);
+        RestoreOptions options = within(patience);
         options.done_events = {{.event = done.get(), .device = 0}};
         session.restore(catalog, options).wait();
         const auto after = gpu_runtime().open_stream(0);

@@ -13,38 +13,39 @@
 #include <string_view>
 #include <utility>
 
+#include "support/bytes.hpp"
 #include "support/child.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 
-// What tests with another process agree on with it.
+// Shared by tests with another process and that process.
 namespace shardwire::test {
 
-/// Long enough that one can stop in the middle.
-inline const std::size_t tensor_bytes = on_slow_machine() ? 32u << 20 : 256u << 20;
+/// Long enough to be stopped in the middle.
+inline const std::size_t tensor_bytes = on_slow_machine() ? 32u << 20 : 64u << 20;
 inline constexpr ByteCount enough_bytes = 8u << 20;
-inline constexpr std::string_view all_is_bound = "restore of '";  // what a reader logs before it moves the first byte
+inline constexpr std::string_view all_is_bound = "restore of '";  // a reader logs this before it moves the first byte
 
-/// The other process, as member 1: see hang_peer.cpp for what `task` says it does.
+/// Starts the other process, as member 1: hang_peer.cpp lists the tasks.
 inline Child peer_process(const std::string& task, std::uint16_t port, int members = 2) {
   const char* const program = std::getenv("TEST_PEER");
   return Child({program == nullptr ? "" : program, task, std::to_string(members), std::to_string(port)});
 }
-/// This process, as member 0 of two, once the other has said that it is ready.
+/// Joins this process as member 0 of two once the other reports that it is ready.
 inline Session join_with(const Child& other, std::uint16_t port, const SessionOptions& options = quick()) {
   Session session = Session::join(member(0, 2, port), options);
   read_frame(other.socket());
   return session;
 }
 
-/// Stops it. On any thread, so without checks.
+/// Stops the process. Called on any thread, so it makes no checks.
 inline void freeze_and_await(const Child& child) {
   child.freeze();
   int status = 0;
   ::waitpid(child.pid(), &status, WUNTRACED);
 }
 
-/// Options of a reader that does this each time all is bound, and moves the first byte after it.
+/// Options of a reader that calls `act` each time all is bound, and moves the first byte after it.
 inline SessionOptions when_all_is_bound(std::function<void()> act) {
   SessionOptions options = quick();
   options.log = [act = std::move(act)](LogLevel, std::string_view text) {
@@ -53,7 +54,7 @@ inline SessionOptions when_all_is_bound(std::function<void()> act) {
   return options;
 }
 
-/// One tensor of one place, in ordinary memory or in memory of a session's that peers may map.
+/// One tensor of one layout rank, in ordinary memory or in session memory that peers may map.
 class Tensor {
  public:
   Tensor() : own_(tensor_bytes), bytes_(own_) {}
@@ -68,39 +69,19 @@ class Tensor {
                 View{.data = bytes_.data()});
     return catalog;
   }
-  /// Others for another seed, all of them.
-  void fill(std::uint8_t seed = 0) {
-    each_piece(seed, [](std::byte* at, const std::byte* expected, std::size_t size) {
-      std::memcpy(at, expected, size);
-      return true;
-    });
-  }
-  [[nodiscard]] bool is_filled(std::uint8_t seed = 0) {
-    return each_piece(seed, [](const std::byte* at, const std::byte* expected, std::size_t size) {
-      return std::memcmp(at, expected, size) == 0;
-    });
-  }
+  /// All values depend on the seed.
+  void fill(std::uint8_t seed = 0) { fill_pattern(bytes_, seed); }
+  [[nodiscard]] bool is_filled(std::uint8_t seed = 0) const { return has_pattern(bytes_, seed); }
   [[nodiscard]] std::span<std::byte> bytes() { return bytes_; }
   [[nodiscard]] View view() const { return {.data = bytes_.data(), .bytes = static_cast<ElementCount>(bytes_.size())}; }
 
  private:
-  // Whole pieces at a time: a loop over bytes takes longer than the deadlines under a sanitizer. Their size is a prime,
-  // so that bytes moved by any power of two are seen.
-  template <typename Work>
-  bool each_piece(std::uint8_t seed, Work work) {
-    std::vector<std::byte> piece(65521);
-    for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = static_cast<std::byte>(i * 7 + (i >> 8) * 13 + seed);
-    for (std::size_t at = 0; at < bytes_.size(); at += piece.size()) {
-      if (!work(bytes_.data() + at, piece.data(), std::min(piece.size(), bytes_.size() - at))) return false;
-    }
-    return true;
-  }
   std::vector<std::byte> own_;
   std::optional<Arena> arena_;
   std::span<std::byte> bytes_;
 };
 
-/// A small tensor of one place, in memory of the session's that peers may map.
+/// A small tensor of one layout rank, in session memory that peers may map.
 struct SmallTensor {
   explicit SmallTensor(Session& session) : arena(session.allocate(elements * sizeof(float))) {
     shard.use(arena.data());
@@ -116,13 +97,13 @@ struct SmallTensor {
   TestShard shard{{{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}}, Layout::replicated(), Rank{0}};
 };
 
-inline RestoreOptions by(std::optional<Way> way, Duration deadline) {
+inline RestoreOptions by(std::optional<Method> method, Duration deadline) {
   RestoreOptions options = within(deadline);
-  options.way = way;
+  options.method = method;
   return options;
 }
-inline RestoreOptions straight(Duration deadline) {
-  return by(Way::straight, deadline);
+inline RestoreOptions zcopy(Duration deadline) {
+  return by(Method::zcopy, deadline);
 }
 
 }  // namespace shardwire::test

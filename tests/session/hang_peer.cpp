@@ -5,15 +5,15 @@
 #include "session/device_ipc.hpp"
 #include "session/hang.hpp"
 
-// The other process of hang_test.cpp and its like. Arguments: what to do, members of the job, port of the rendezvous, number of the
-// socket to the test.
+// The other process of hang_test.cpp and similar tests. Arguments: task, members of the job, port of the rendezvous,
+// number of the socket to the test.
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
 
 namespace {
 
-// Says that its state is ready, publishes when it is told to, says so, and serves until it is told to end.
+// Reports that its state is ready, publishes on command, reports that, and serves until the test sends the end.
 void be_source(Session& session, int socket) {
   Tensor tensor;
   tensor.fill();
@@ -24,7 +24,7 @@ void be_source(Session& session, int socket) {
   read_frame(socket);
 }
 
-// Publishes a small tensor at once, and serves until it is told to end.
+// Publishes a small tensor at once, and serves until the test sends the end.
 void be_small_source(Session& session, int socket) {
   SmallTensor tensor(session);
   tensor.shard.fill(1);
@@ -33,21 +33,22 @@ void be_small_source(Session& session, int socket) {
   read_frame(socket);
 }
 
-// The same, but it has forked: a child that lives on holds none of its connections. Says the child's number.
+// The same after fork(): the child lives on and holds none of its connections. Reports the child's process number.
 void be_forked_source(Session& session, int socket) {
   SmallTensor tensor(session);
   tensor.shard.fill(1);
   const Publication publication = session.publish(tensor.catalog());
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(240);
+    ::alarm(600);
     while (true) ::pause();
   }
   write_frame(socket, std::as_bytes(std::span(&child, 1)));
   read_frame(socket);
 }
 
-// Makes and fills arenas for ever, in one session after the other publication; says once that it has begun.
+// Allocates and fills arenas without end, in one session, with or without publishing them; reports once that it has
+// begun.
 void be_allocating(Session& session, int socket, bool publishes) {
   for (int round = 0;; ++round) {
     SmallTensor small(session);
@@ -58,7 +59,7 @@ void be_allocating(Session& session, int socket, bool publishes) {
   }
 }
 
-// Publishes a large tensor in an arena at once, and serves until it is told to end.
+// Publishes a large tensor in an arena at once, and serves until the test sends the end.
 void be_arena_source(Session& session, int socket) {
   Tensor tensor(session);
   tensor.fill();
@@ -67,7 +68,7 @@ void be_arena_source(Session& session, int socket) {
   read_frame(socket);
 }
 
-// The same in memory of its own, which it registers.
+// The same in its own memory, which it registers.
 void be_registered_source(Session& session, int socket) {
   Tensor tensor;
   tensor.fill();
@@ -77,7 +78,7 @@ void be_registered_source(Session& session, int socket) {
   read_frame(socket);
 }
 
-// Publishes another state each time it is told to, in the same memory, which readers have lost by then.
+// Publishes another state on each command, in the same memory, which readers have lost by then.
 void be_replacing_source(Session& session, int socket) {
   Tensor tensor;
   for (std::uint8_t seed = 0;; ++seed) {
@@ -94,7 +95,7 @@ void be_replacing_source(Session& session, int socket) {
   }
 }
 
-// Forks each time it is told to; the children write into the memory that is read.
+// Forks on each command; the children write into the memory that is read.
 void be_forking_source(Session& session, int socket) {
   Tensor tensor;
   tensor.fill();
@@ -105,14 +106,14 @@ void be_forking_source(Session& session, int socket) {
   while (true) {
     read_frame(socket);
     if (::fork() != 0) continue;
-    ::signal(SIGSEGV, [](int) { ::_exit(0); });  // a child need not have what hardware reads
+    ::signal(SIGSEGV, [](int) { ::_exit(0); });  // a child may lack the pages that hardware reads
     std::memset(tensor.bytes().data(), 0x44, tensor.bytes().size());
     ::_exit(0);
   }
 }
 
-// Publishes memory of a device, and serves. Told to "retake", another allocation takes its place while it is published; told to
-// "republish", that is published.
+// Publishes memory of a device, and serves. On "retake", another allocation replaces that memory while it is published;
+// on "republish", that allocation is published.
 void be_device_source(Session& session, int socket, UsedDevices& devices, bool large) {
   SharedAllocation memory(devices, 0, large);
   memory.fill(1);
@@ -130,7 +131,7 @@ void be_device_source(Session& session, int socket, UsedDevices& devices, bool l
   }
 }
 
-// Publishes a small tensor, and says what became of its membership.
+// Publishes a small tensor, and reports its membership's end.
 void be_member(Session& session, int socket) {
   SmallTensor tensor(session);
   tensor.shard.fill(1);
@@ -145,15 +146,15 @@ void be_member(Session& session, int socket) {
   write_frame(socket, std::as_bytes(std::span(end)));
 }
 
-// Where a reader stops itself in its first restore.
+// The stage of its first restore at which a reader stops itself.
 enum class Stop : std::uint8_t { joined, bound, moving };
 
 void stop_this_process() {
   ::raise(SIGSTOP);
 }
 
-// Restores twice. Says what came of each.
-void be_reader(Session& session, int socket, Stop stop, std::optional<Way> way) {
+// Restores twice and reports each result.
+void be_reader(Session& session, int socket, Stop stop, std::optional<Method> method, Duration first_deadline) {
   Tensor tensor;
   write_frame(socket, {});
   for (int round = 0; round < 2; ++round) {
@@ -163,9 +164,9 @@ void be_reader(Session& session, int socket, Stop stop, std::optional<Way> way) 
       stop_this_process();
     }
     std::string result = "wrong";
-    bool stopped = false;  // the callback is copied for each call
+    bool stopped = false;  // shared: the callback is copied for each call
     try {
-      Restore restore = session.restore(tensor.catalog(), by(way, 30s));
+      Restore restore = session.restore(tensor.catalog(), by(method, round == 0 ? first_deadline : patience));
       if (round == 0 && stop == Stop::moving) {
         restore.on_progress(
             [&stopped](const Progress& progress) {
@@ -189,7 +190,7 @@ void be_reader(Session& session, int socket, Stop stop, std::optional<Way> way) 
 
 int main(int argc, char** argv) {
   try {
-    ::alarm(240);  // whatever happens to the test
+    ::alarm(600);  // in case the test ends without ending it
     if (argc != 5) return 2;
     const std::string task = argv[1];
     const int socket = std::atoi(argv[4]);
@@ -223,10 +224,11 @@ int main(int argc, char** argv) {
     if (devices) be_device_source(session, socket, *devices, is("large"));
     if (task == "member") be_member(session, socket);
     const auto stop = is("joined") ? Stop::joined : is("bound") ? Stop::bound : Stop::moving;
-    std::optional<Way> way;
-    if (is("straight")) way = Way::straight;
-    if (is("packed")) way = Way::packed;
-    if (is("reader")) be_reader(session, socket, stop, way);
+    std::optional<Method> method;
+    if (is("zcopy")) method = Method::zcopy;
+    if (is("packed")) method = Method::packed;
+    // A hasty reader gives its first restore a short deadline.
+    if (is("reader")) be_reader(session, socket, stop, method, is("hasty") ? 15s : patience);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "peer: %s\n", error.what());

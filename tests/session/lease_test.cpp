@@ -15,13 +15,15 @@
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
 
+BOOST_AUTO_TEST_SUITE(lease)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
 
 namespace {
 
-// Two members: 0 publishes, 1 reads slowly (paced), so that a restore can be met half-way.
+// Two members: 0 publishes, 1 reads slowly (rate limit), so that a test can act during a restore.
 struct Pair {
   static constexpr ByteCount bytes = 4 << 20;
 
@@ -66,7 +68,7 @@ void wait_until_moving(Restore& restore) {
     std::atomic<bool> once = false;
   };
   const auto seen =
-      std::make_shared<Seen>();  // owners: this call and the callback, which may be running when it is taken back
+      std::make_shared<Seen>();  // owners: this call and the callback, which may still run after its removal
   restore.on_progress(
       [seen](const Progress& progress) {
         if (progress.done_bytes > 0 && !seen->once.exchange(true)) seen->moving.set_value();
@@ -88,8 +90,6 @@ ErrorCode code_of(Restore& restore) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(lease)
 
 BOOST_AUTO_TEST_CASE(retire_waits_for_a_reader_and_the_restore_commits) {
   Pair pair;
@@ -133,28 +133,28 @@ boost::test_tools::assertion_result memory_may_change_while_it_is_read(boost::un
 }
 
 struct Read {
-  Way way;
+  Method method;
   bool in_arena;
   friend std::ostream& operator<<(std::ostream& out, const Read& read) {
-    return out << to_string(read.way) << (read.in_arena ? " from an arena" : " from ordinary memory");
+    return out << to_string(read.method) << (read.in_arena ? " from an arena" : " from ordinary memory");
   }
 };
 
-// What the transport under test can do.
+// The reads that the transport under test supports.
 std::vector<Read> every_read() {
   std::vector<Read> reads;
   for (const bool in_arena : {false, true}) {
-    for (const Way way : {Way::packed, Way::straight}) reads.push_back({way, in_arena});
-    if (in_arena && maps_arenas()) reads.push_back({Way::mapped, in_arena});
+    for (const Method method : {Method::packed, Method::zcopy}) reads.push_back({method, in_arena});
+    if (in_arena && maps_arenas()) reads.push_back({Method::mapped, in_arena});
     if (!reads_ordinary_memory() && !(in_arena && maps_arenas())) continue;
-    for (const Way way : {Way::read, Way::over_read}) reads.push_back({way, in_arena});
+    for (const Method method : {Method::read, Method::sieved_read}) reads.push_back({method, in_arena});
   }
   return reads;
 }
 
-// The reader wants the left half of each row, so that there are gaps to read across.
+// The reader wants the left half of each row, so that sieved reads include gaps.
 BOOST_TEST_DECORATOR(*boost::unit_test::precondition(memory_may_change_while_it_is_read))
-BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digests_in_every_way,
+BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digests_in_every_method,
                      boost::unit_test::data::make(every_read()), read) {
   const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {1024, 1024}};
   std::mutex mutex;
@@ -178,17 +178,17 @@ BOOST_DATA_TEST_CASE(memory_that_changes_while_it_is_read_is_found_out_by_digest
   TestShard wanted(spec, Layout::chunk(1, 2), Rank{0});
   Catalog target(Rank{0}, 2);
   wanted.add_to(target);
-  RestoreOptions how = within(30s);
+  RestoreOptions how = within(patience);
   how.staging_bytes = 512 << 10;
   how.ingress_bytes_per_second = wanted.size_bytes();  // one second
-  how.way = read.way;
+  how.method = read.method;
   how.verify = Verify::digest;
   Restore restore = reader.restore(target, how);
   wait_until_moving(restore);
   held.fill(2);
   BOOST_TEST((code_of(restore) == ErrorCode::transport_failed));
   const std::lock_guard lock(mutex);
-  BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(read.way))) != std::string::npos, paths);
+  BOOST_TEST(paths.find(fmt::format(" bytes {}", to_string(read.method))) != std::string::npos, paths);
 }
 
 BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of_the_old) {
@@ -200,18 +200,18 @@ BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of
   Catalog catalog(Rank{0}, 1);
   next.add_to(catalog);
   auto updated = std::async(std::launch::async, [&] { pair.publication->update(catalog, 2, Snapshot::none, 20s); });
-  // It is there before the reader of the old one is done.
+  // There before the reader of the old one is done.
   TestShard seen(Pair::spec(), Layout::replicated(), Rank{0});
   Catalog target(Rank{0}, 1);
   seen.add_to(target);
-  RestoreOptions options = within(20s);
+  RestoreOptions options = within(patience);
   options.step = 2;
   pair.reader->restore(target, options).wait();
   BOOST_TEST(seen.wrong(2) == 0U);
   old.wait();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
   updated.get();
-  pair.held.fill(9);  // the caller's again
+  pair.held.fill(9);  // the memory is the caller's again
   pair.publication->update(pair.catalog(), 3, Snapshot::copy, 20s);
   pair.publication->retire(20s);
   const Error error = failure_of([&] { pair.publication->update(catalog, 4, Snapshot::none, 20s); });
@@ -244,11 +244,11 @@ BOOST_AUTO_TEST_CASE(an_update_in_place_over_memory_of_the_live_generation_is_re
   overlapping.add(last, Layout::replicated(), View{.data = pair.arena.data() + Pair::bytes - 8});
   BOOST_TEST((failure_of([&] { pair.publication->update(overlapping, 2, Snapshot::none, 20s); }).code() ==
               ErrorCode::invalid_argument));
-  Restore restore = pair.start();  // the old one is as it was
+  Restore restore = pair.start();  // the old publication is unchanged
   restore.wait();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
   pair.held.fill(3);
-  pair.publication->update(pair.catalog(), 2, Snapshot::copy, 20s);  // nobody reads it
+  pair.publication->update(pair.catalog(), 2, Snapshot::copy, 20s);  // nothing reads it
   pair.held.fill(4);
   Restore after = pair.start();
   after.wait();
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
   Pair pair;
   Restore restore = pair.start();
   wait_until_moving(restore);
-  pair.source.reset();  // without a word: a publication that is retired would be withdrawn first
+  pair.source.reset();  // crash: retire() would withdraw the publication first
   pair.publication.reset();
   try {
     restore.wait();
@@ -280,7 +280,7 @@ BOOST_AUTO_TEST_CASE(a_deadline_in_the_middle_of_the_move_names_the_slow_source)
   options.ingress_bytes_per_second = Pair::bytes / 4;
   Restore restore = pair.reader->restore(target, options);
   BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
-  pair.publication->retire(5s);  // the lease has gone with the restore
+  pair.publication->retire(5s);  // the lease ended with the restore
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) {
@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(the_rate_holds_remote_ingress) {
   Restore restore = pair.start();
   restore.wait();
   BOOST_TEST(restore.report().moved == Pair::bytes);
-  BOOST_TEST(restore.report().seconds.move > 0.5);  // asked for one second; faster than twice the rate is a fault
+  BOOST_TEST(restore.report().seconds.move > 0.5);  // the limit gives one second; the test fails above twice the rate
 }
 
 BOOST_AUTO_TEST_CASE(closing_the_reading_session_ends_its_restores) {

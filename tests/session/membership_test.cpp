@@ -6,6 +6,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(membership)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -41,12 +43,10 @@ struct Job {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(membership)
-
 BOOST_AUTO_TEST_CASE(a_restore_under_way_does_not_need_the_rendezvous) {
   Job job;
   job.publish(1);
-  RestoreOptions slowly = within(30s);
+  RestoreOptions slowly = within(patience);
   slowly.ingress_bytes_per_second = job.wanted.size_bytes();
   Restore restore = job.start(slowly);
   std::atomic<bool> moving = false;
@@ -57,9 +57,9 @@ BOOST_AUTO_TEST_CASE(a_restore_under_way_does_not_need_the_rendezvous) {
   restore.wait();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
 
-  // What has been learnt serves another restore, too.
+  // The next restore uses the same knowledge.
   job.wanted.fill(9);
-  job.start(within(20s)).wait();
+  job.start(within(patience)).wait();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
 }
 
@@ -68,12 +68,12 @@ BOOST_AUTO_TEST_CASE(a_restore_that_has_yet_to_learn_who_publishes_ends_with_the
   job.publish(1);
   job.host.reset();
   const auto began = std::chrono::steady_clock::now();
-  const Error error = failure_of([&] { job.start(within(60s)).wait(); });
+  const Error error = failure_of([&] { job.start(within(patience)).wait(); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
   BOOST_TEST(says(error, "rendezvous"));
-  BOOST_TEST(says(error, "who publishes 'state'"));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // not the deadline
+  BOOST_TEST(says(error, "the publishers of 'state'"));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
   const Error late = failure_of([&] {
     SessionOptions options = quick();
     options.join_timeout = 300ms;
@@ -82,14 +82,14 @@ BOOST_AUTO_TEST_CASE(a_restore_that_has_yet_to_learn_who_publishes_ends_with_the
   BOOST_TEST((late.code() == ErrorCode::timed_out));
 }
 
-// Whoever may still publish, nobody would be told.
+// Without the rendezvous, later publications would not be announced.
 BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_a_source_ends_with_the_rendezvous) {
   Job job;
   job.held.fill(1);
   Catalog half(Rank{0}, 2);
   half.add({{"w", "m"}, DType::f32, {Job::rows, 64}}, Layout::chunk(0, 2), View{.data = job.held.data()});
   job.publication = job.source->publish(half);
-  Restore restore = job.start(within(60s));
+  Restore restore = job.start(within(patience));
   std::atomic<bool> waits = false;
   restore.on_progress([&](const Progress&) { waits = true; }, 5ms);
   while (!waits) std::this_thread::sleep_for(1ms);
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_a_source_ends_with_the_rendezvous)
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
   BOOST_TEST(error.gaps().size() == 1U);
   BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state', and member 0, which serves the rendezvous"));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // not the deadline
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
 }
 
 BOOST_AUTO_TEST_CASE(a_source_whose_address_was_never_needed_cannot_be_found_without_the_rendezvous) {
@@ -123,27 +123,27 @@ BOOST_AUTO_TEST_CASE(a_source_whose_address_was_never_needed_cannot_be_found_wit
     TestShard wanted(spec, Layout::boxes({{Rank{0}, {{{from, 0}, {4, 4}}}}}), Rank{0});
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
-    reader.restore(catalog, within(60s)).wait();
+    reader.restore(catalog, within(patience)).wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
   };
   restore_rows(4);  // an odd member asks the second holder for the manifest, and the plan names no other source
   host.reset();
-  // Until the reader has noticed, it may still ask.
+  // Until the reader notices the loss, it may still ask the lost source.
   const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { restore_rows(0); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST(says(error, "rendezvous"));
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // not the deadline
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
   restore_rows(4);
 }
 
 BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
   Job job;
   job.publish(1);
-  job.start(within(20s)).wait();
+  job.start(within(patience)).wait();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
-  job.source.reset();  // without goodbye
-  // The place is free once the rendezvous has noticed.
+  job.source.reset();  // without leaving
+  // The rank is free once the rendezvous notices the loss.
   for (const auto began = std::chrono::steady_clock::now(); !job.source;) {
     try {
       job.source = Session::join(member(1, members, job.port), quick());
@@ -152,11 +152,11 @@ BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
     }
   }
   job.publish(2);
-  // The reader may still know the first publication only: then the restore says that its source is lost.
+  // The reader may still know only the first publication: then the restore reports that its source is lost.
   for (int attempt = 0;; ++attempt) {
     BOOST_REQUIRE(attempt < 100);
     try {
-      job.start(within(20s)).wait();
+      job.start(within(patience)).wait();
       break;
     } catch (const Error& error) {
       BOOST_REQUIRE((error.code() == ErrorCode::peer_lost));
@@ -185,11 +185,11 @@ BOOST_AUTO_TEST_CASE(a_gather_ends_with_the_rendezvous) {
     std::this_thread::sleep_for(100ms);
     job.host.reset();
   });
-  const Error error = failure_of([&] { job.reader.gather("all", {}, 20s); });
+  const Error error = failure_of([&] { job.reader.gather("all", {}, patience); });
   leaver.join();
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
-  BOOST_TEST((failure_of([&] { job.reader.gather("more", {}, 20s); }).code() == ErrorCode::peer_lost));
+  BOOST_TEST((failure_of([&] { job.reader.gather("more", {}, patience); }).code() == ErrorCode::peer_lost));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that never comes is named by all others when their time is over, whichever way they join. By PMIx and MPI: tests/api,
-// tests/launchers.
+// If a rank never joins, all others name it in their timeout errors, whatever the bootstrap. tests/api and
+// tests/launchers cover PMIx and MPI.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -13,6 +13,8 @@
 
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
+
+BOOST_AUTO_TEST_SUITE(missing)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -31,7 +33,7 @@ std::vector<Bootstrap> by_address(std::uint16_t port) {
   return all;
 }
 
-/// From variables of these names for rank and size, and `more`.
+/// Bootstraps from variables with these names for rank and size, and from `more`.
 std::vector<Bootstrap> by_variables(const std::string& rank_name, const std::string& size_name, Variables more,
                                     std::uint16_t port) {
   more[size_name] = std::to_string(members);
@@ -45,17 +47,17 @@ std::vector<Bootstrap> by_variables(const std::string& rank_name, const std::str
   return all;
 }
 
-const char* const ways[] = {"address", "torchrun", "mpirun", "mpich", "srun"};
+const char* const methods[] = {"address", "torchrun", "mpirun", "mpich", "srun"};
 
-std::vector<Bootstrap> bootstraps(const std::string& way) {
+std::vector<Bootstrap> bootstraps(const std::string& method) {
   const auto port = free_port();
-  if (way == "torchrun") return by_variables("RANK", "WORLD_SIZE", {{"MASTER_ADDR", "127.0.0.1"}}, port);
-  if (way == "mpirun") {
+  if (method == "torchrun") return by_variables("RANK", "WORLD_SIZE", {{"MASTER_ADDR", "127.0.0.1"}}, port);
+  if (method == "mpirun") {
     return by_variables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                         {{"OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(members)}}, port);
   }
-  if (way == "mpich") return by_variables("PMI_RANK", "PMI_SIZE", {{"MASTER_ADDR", "127.0.0.1"}}, port);
-  if (way == "srun") {
+  if (method == "mpich") return by_variables("PMI_RANK", "PMI_SIZE", {{"MASTER_ADDR", "127.0.0.1"}}, port);
+  if (method == "srun") {
     return by_variables("SLURM_PROCID", "SLURM_NTASKS", {{"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "1"}}, port);
   }
   return by_address(port);
@@ -69,10 +71,9 @@ SessionOptions hasty() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(missing)
-
-BOOST_DATA_TEST_CASE(member_0_that_never_comes_is_named_by_its_deadline, boost::unit_test::data::make(ways), way) {
-  const auto all = bootstraps(way);
+BOOST_DATA_TEST_CASE(member_0_that_never_comes_is_named_by_its_deadline, boost::unit_test::data::make(methods),
+                     method) {
+  const auto all = bootstraps(method);
   const auto began = std::chrono::steady_clock::now();
   on_members(members, [&](int rank) {
     if (rank == 0) return;
@@ -85,16 +86,16 @@ BOOST_DATA_TEST_CASE(member_0_that_never_comes_is_named_by_its_deadline, boost::
   BOOST_TEST((took >= patience && took < 15s));
 }
 
-// Joining is no barrier: what all wait for is the first gather.
-BOOST_DATA_TEST_CASE(others_that_never_come_are_all_named_to_all, boost::unit_test::data::make(ways), way) {
-  const auto all = bootstraps(way);
+// Joining is no barrier: the first gather is the first call that waits for all.
+BOOST_DATA_TEST_CASE(others_that_never_come_are_all_named_to_all, boost::unit_test::data::make(methods), method) {
+  const auto all = bootstraps(method);
   const auto began = std::chrono::steady_clock::now();
   std::latch told(2);
   on_members(members, [&](int rank) {
     if (rank == 1 || rank == 3) return;
     Session session = Session::join(all[static_cast<std::size_t>(rank)], quick());
     const Error error = failure_of([&] { session.gather("joined", {}, patience); });
-    told.arrive_and_wait();  // who is missing is heard from member 0
+    told.arrive_and_wait();  // member 0 must live until it has named the missing ranks
     require(error.code() == ErrorCode::timed_out, "timed out");
     require(error.ranks() == std::vector<Rank>{Rank{1}, Rank{3}}, "names both");
     require(says(error, "members 1, 3 did not come"), error.what());

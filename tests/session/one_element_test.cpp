@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of one element travel by value, and obey their layout like any other.
+// Tensors of one element travel by value, and obey their layout like all others.
 #include <boost/test/unit_test.hpp>
 
 #include <array>
@@ -9,6 +9,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(one_element)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -16,7 +18,7 @@ using namespace std::chrono_literals;
 namespace {
 
 const TensorSpec scale{{"scale", "exp_avg"}, DType::f32, {1}};
-const Layout rows = Layout::chunk(0, 2);  // of one row: all on rank 0
+const Layout rows = Layout::chunk(0, 2);  // of a tensor with one row: rank 0 holds all of it
 const Layout whole = Layout::replicated();
 
 Layout at(std::map<Rank, ElementCount> places) {
@@ -25,7 +27,7 @@ Layout at(std::map<Rank, ElementCount> places) {
   return Layout::boxes(std::move(boxes));
 }
 
-// Two members that each publish `held` and restore `wanted`, filled by these, and what is to hold afterwards.
+// Two members that each publish `held` and restore `wanted`, filled by these functions, and the check of the result.
 struct Restored {
   std::function<void(int rank, Catalog& held)> hold;
   std::function<void(int rank, Catalog& wanted)> want;
@@ -40,12 +42,12 @@ void run_two(const Restored& job) {
     Catalog held(Rank{rank}, 2);
     job.hold(rank, held);
     const Publication publication = session.publish(held, job.options);
-    session.gather("published", {}, 20s);
+    session.gather("published", {}, patience);
     Catalog wanted(Rank{rank}, 2);
     job.want(rank, wanted);
-    Restore restore = session.restore(wanted, within(20s));
+    Restore restore = session.restore(wanted, within(patience));
     job.check(rank, restore);
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
   });
 }
 
@@ -55,9 +57,7 @@ Error error_of(Restore& restore) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(one_element)
-
-// --- what a catalog takes ---
+// --- catalog entries ---
 
 BOOST_AUTO_TEST_CASE(a_layout_that_does_not_fit_is_refused) {
   float element = 0;
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_declared_size_is_that_of_the_layout) {
   BOOST_TEST(says(nothing, "declares a local buffer of 1 elements, but its layout puts 0 there"), nothing.what());
 }
 
-// --- who holds, who wants, and where it lies ---
+// --- holders, targets and positions ---
 
 BOOST_AUTO_TEST_CASE(a_target_rank_whose_shard_is_empty_is_not_written_to) {
   std::array<float, 2> have{2.5F, 2.5F};
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(values_and_one_element_tensors_stand_for_each_other) {
            }});
 }
 
-// --- who has authority ---
+// --- authority over a value ---
 
 BOOST_AUTO_TEST_CASE(ranks_that_hold_one_and_differ_in_a_byte_are_named_with_their_values) {
   std::array<float, 2> have{0.0F, -0.0F};
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_hold_one_and_differ_in_a_byte_are_named_with_the
            }});
 }
 
-BOOST_AUTO_TEST_CASE(ranks_whose_shard_of_a_one_element_parameter_is_empty_have_no_vote_on_its_step) {
+BOOST_AUTO_TEST_CASE(ranks_whose_shard_of_a_one_element_parameter_is_empty_have_no_authority_over_its_step) {
   std::array<float, 2> have{2.5F, 2.5F};
   std::array<float, 2> step{7, 3};
   std::array<float, 2> get{};
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(ranks_whose_shard_of_a_one_element_parameter_is_empty_have_
            }});
 }
 
-// --- what is missing or something else ---
+// --- missing tensors and mismatches ---
 
 BOOST_AUTO_TEST_CASE(one_that_no_source_rank_holds_is_a_gap_whatever_its_policy) {
   std::array<float, 2> get{-1, -1};
@@ -294,7 +294,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_obeys_the_layouts_too) {
     held.add(scale, at({{Rank{1}, 3}}), View{.data = memory.data()});
     held.add(other, at({{Rank{0}, 0}}), View{.data = memory.data()});
     Catalog wanted(Rank{rank}, 2);
-    wanted.add(scale, at({{Rank{0}, 0}}), View{.data = memory.data()});  // where "other" lies
+    wanted.add(scale, at({{Rank{0}, 0}}), View{.data = memory.data()});  // the memory of the held "other"
     wanted.add(other, at({{Rank{1}, 3}}), View{.data = memory.data()});
     const ExchangeResult result = session.exchange(held, wanted);
     const std::array<float, 4> expected =
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_obeys_the_layouts_too) {
   });
 }
 
-// --- memory is read when it is published ---
+// --- memory is read at publication ---
 
 BOOST_AUTO_TEST_CASE(a_catalog_kept_over_steps_publishes_the_bytes_of_each_step) {
   Session session = Session::join(member(0, 1, free_port()), quick());
@@ -324,15 +324,15 @@ BOOST_AUTO_TEST_CASE(a_catalog_kept_over_steps_publishes_the_bytes_of_each_step)
     step = static_cast<float>(day);
     held.set_value(epoch, std::int64_t{day});
     Publication publication = session.publish(held, {.step = day});
-    step = -5;  // the publication has what was there
-    Restore restore = session.restore(wanted, within(20s));
+    step = -5;  // the publication keeps the former value
+    Restore restore = session.restore(wanted, within(patience));
     restore.wait();
     BOOST_TEST(get == static_cast<float>(day));
     BOOST_TEST((restore.value(epoch) == Value(std::int64_t{day})));
     publication.retire(10s);
   }
   const Publication publication = session.publish(first);
-  Restore restore = session.restore(wanted, within(20s));
+  Restore restore = session.restore(wanted, within(patience));
   restore.wait();
   BOOST_TEST((restore.value(epoch) == Value(std::int64_t{0})));
 }

@@ -4,6 +4,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(param_groups)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -30,16 +32,14 @@ std::vector<ParamGroup> restored(const std::vector<ParamGroup>& held, const std:
   const Publication publication = session.publish(source);
   Catalog target(Rank{0}, 1);
   add_param_groups(target, wanted, absent);
-  Restore restore = session.restore(target, within(20s));
+  Restore restore = session.restore(target, within(patience));
   restore.wait();
   return param_groups_of(restore, wanted);
 }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(param_groups)
-
-// Both stages count their parameters from 0, and list weights and biases in another order.
+// Both stages number their parameters from 0, and order weights and biases differently.
 BOOST_AUTO_TEST_CASE(groups_of_pipeline_stages_whose_ids_collide_come_together_by_name) {
   const auto port = free_port();
   on_members(2, [&](int rank) {
@@ -56,21 +56,21 @@ BOOST_AUTO_TEST_CASE(groups_of_pipeline_stages_whose_ids_collide_come_together_b
     add_param_groups(source, held);
     Publication publication = session.publish(source);
 
-    // After: one stage with both layers, numbered in yet another way.
+    // After: one stage with both layers and yet another numbering.
     const std::map<std::int64_t, std::string> after{
         {0, "layers.1.bias"}, {1, "layers.0.bias"}, {2, "layers.1.weight"}, {3, "layers.0.weight"}};
     const std::vector<ParamGroup> wanted{{fqns_of(Ids{0, 1}, after), adamw(9, 9.0)},
                                          {fqns_of(Ids{2, 3}, after), adamw(9, 9.0)}};
     Catalog target(Rank{rank}, 2);
     add_param_groups(target, wanted);
-    Restore restore = session.restore(target, within(30s));
+    Restore restore = session.restore(target, within(patience));
     restore.wait();
     const std::vector<ParamGroup> groups = param_groups_of(restore, wanted);
     require(groups.size() == 2, "as many groups as were wanted");
     require(groups[0].fqns == std::vector<std::string>{"layers.1.bias", "layers.0.bias"}, "the caller's own grouping");
     require(groups[0].options == adamw(0.1, 0.0), "options of the biases");
     require(groups[1].options == adamw(0.1, 0.01), "options of the weights");
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
     publication.retire(10s);
     session.close(10s);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session says of the paths to those who publish.
+// A session's report of the paths to the members that publish.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -7,7 +7,10 @@
 #include <optional>
 #include <thread>
 
+#include "support/deadline.hpp"
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(paths)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -28,7 +31,7 @@ std::vector<std::string> fabrics_under_test() {
   return {names};
 }
 
-/// Three members, each of which holds a third of one tensor as the layout rank that it has from behind.
+/// Three members, each with a third of one tensor; their layout ranks are in reverse order.
 struct Job {
   std::uint16_t port = free_port();
   std::vector<std::optional<Session>> sessions;
@@ -53,13 +56,13 @@ struct Job {
   }
 };
 
-/// Keeps the thread of a session in a callback.
+/// Blocks the thread of a session in a callback.
 class Hanging {
  public:
   explicit Hanging(Session& session) {
     Catalog wanted(Rank{0}, 1);
     shard_.add_to(wanted);
-    RestoreOptions options = within(60s);
+    RestoreOptions options = within(patience);
     options.from = "what nobody publishes";
     restore_ = session.restore(wanted, options);
     restore_.on_progress(
@@ -88,8 +91,6 @@ class Hanging {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(paths)
-
 BOOST_AUTO_TEST_CASE(nobody_publishes) {
   Job job;
   for (const int rank : {0, 1}) BOOST_TEST(job.paths(rank).empty());
@@ -103,7 +104,7 @@ BOOST_AUTO_TEST_CASE(everybody_who_publishes_is_there_with_what_each_fabric_can_
   std::vector<PeerPath> found = job.paths(1);
   for (int tries = 0; found.size() < 3 && tries < 100; ++tries, found = job.paths(1)) std::this_thread::sleep_for(20ms);
   BOOST_REQUIRE(found.size() == 3U);
-  for (int rank = 0; rank < 3; ++rank) {  // of the layout
+  for (int rank = 0; rank < 3; ++rank) {  // layout rank
     const PeerPath& peer = found[static_cast<std::size_t>(rank)];
     BOOST_TEST(to_int(peer.rank) == rank);
     BOOST_TEST(peer.member == 2 - rank);
@@ -138,15 +139,15 @@ BOOST_AUTO_TEST_CASE(they_take_no_bytes_and_no_lease_and_leave_restores_as_they_
   Job job;
   job.publish(0);
   BOOST_REQUIRE(job.paths(1).size() == 1U);
-  job.publications.front().retire(0s);  // throws when a reader is left
+  job.publications.front().retire(0s);  // throws if a reader is left
   job.publications.clear();
   for (const int rank : {0, 1, 2}) job.publish(rank);
   TestShard wanted({{"w", "m"}, DType::f32, {600}}, Layout::replicated(), Rank{0});
   for (int repeat = 0; repeat < 3; ++repeat) {
     Catalog target(Rank{0}, 1);
     wanted.add_to(target);
-    Restore restore = job.sessions[1]->restore(target, within(20s));
-    const std::size_t found = job.paths(1).size();  // while it runs
+    Restore restore = job.sessions[1]->restore(target, within(patience));
+    const std::size_t found = job.paths(1).size();  // while the callback runs
     BOOST_TEST(found >= 1U);
     restore.wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
@@ -158,7 +159,7 @@ BOOST_AUTO_TEST_CASE(who_has_gone_is_not_there_any_more) {
   Job job;
   job.publish(0);
   job.publish(2);
-  job.sessions[2].reset();  // without a word to its readers
+  job.sessions[2].reset();  // crash, without leaving
   const auto until = Clock::now() + 20s;
   std::vector<PeerPath> found = job.paths(1);
   while (found.size() != 1 && Clock::now() < until) {
@@ -177,7 +178,7 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   Hanging hanging(*job.sessions[2]);
   const auto began = Clock::now();
   const std::vector<PeerPath> found = job.paths(1, "state", 500ms);
-  BOOST_TEST((Clock::now() - began < 5s));
+  BOOST_TEST((Clock::now() - began < promptly));
   BOOST_REQUIRE(found.size() == 2U);
   BOOST_TEST(found[0].member == 2);
   BOOST_TEST(found[0].why_not == "it has not answered within 0.5 s");
@@ -185,7 +186,7 @@ BOOST_AUTO_TEST_CASE(one_that_hangs_holds_up_nobody_longer_than_asked) {
   BOOST_TEST(found[1].member == 0);
   BOOST_TEST(found[1].why_not == "");
   hanging.end();
-  job.publications.back().retire(10s);  // the lease that came too late was given back
+  job.publications.back().retire(10s);  // the late lease was returned
 }
 
 BOOST_AUTO_TEST_CASE(a_rendezvous_that_hangs_is_an_error_that_names_it) {
@@ -194,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_rendezvous_that_hangs_is_an_error_that_names_it) {
   const Error error = failure_of([&] { job.paths(1, "state", 300ms); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST(error.ranks() == std::vector<Rank>{Rank{0}});
-  BOOST_TEST(says(error, "who publishes 'state'"), error.what());
+  BOOST_TEST(says(error, "the publishers of 'state'"), error.what());
   hanging.end();
 }
 

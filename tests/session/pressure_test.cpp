@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one member may cost another, by connections, requests and replies that it does not read.
+// Costs that a member can impose on another by connections, requests and unread replies.
 #include <sys/resource.h>
 #include <unistd.h>
 #include <boost/test/data/monomorphic.hpp>
@@ -13,14 +13,16 @@
 #include <memory>
 #include <utility>
 
-#include "session/control/connection.hpp"
-#include "session/control/listener.hpp"
+#include "control/connection.hpp"
+#include "runtime/uv_loop.hpp"
 #include "session/stranger.hpp"
 #include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/resident_bytes.hpp"
 #include "support/sanitizer.hpp"
 #include "transport/transport.hpp"
+
+BOOST_AUTO_TEST_SUITE(pressure)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -29,7 +31,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::size_t mib = 1u << 20;
-constexpr int members = 3;  // a source, one that presses it, and one that needs it as well
+constexpr int members = 3;  // a source, one that overloads it, and one that needs it as well
 
 SessionOptions loopback() {
   SessionOptions options;
@@ -46,11 +48,20 @@ wire::Hello hello_of(int rank) {
   return mine;
 }
 
-// A member that has proven the key and then keeps no rules.
+// A member that passes the key handshake and then breaks the protocol's rules.
 struct Reader : Stranger {
   Reader(std::uint16_t port, int rank) : Stranger(port) { introduce(*this, hello_of(rank)); }
 
   void ask(const wire::Message& message) { send_frame(wire::encode(message)); }
+  /// The next message other than a ping; it answers pings.
+  wire::Message next() {
+    while (true) {
+      wire::Message message = Stranger::next();
+      const auto* ping = std::get_if<wire::Ping>(&message);
+      if (ping == nullptr) return message;
+      ask(wire::Pong{ping->number});
+    }
+  }
   template <typename Answer>
   Answer answer() {
     const wire::Message message = next();
@@ -76,8 +87,8 @@ struct Source {
     Session other = Session::join(member(1, members, port), loopback());
     Catalog catalog(Rank{0}, 1);
     wanted.add_to(catalog);
-    RestoreOptions options = within(30s);
-    options.way = Way::packed;
+    RestoreOptions options = within(patience);
+    options.method = Method::packed;
     other.restore(catalog, options).wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
   }
@@ -93,23 +104,22 @@ struct Source {
 Identity identity_with(const Backlog& backlog, const Liveness& liveness = {}) {
   Identity identity;
   identity.hello.world_size = members;
-  identity.hello.capabilities = {"ping"};
   identity.backlog = backlog;
   identity.liveness = liveness;
   return identity;
 }
 
-// The accepting side alone: answers each Confirm with some bytes. All but the loop is used on its thread.
+// The accepting side alone: answers each Confirm with some bytes. All members except the loop belong to its thread.
 struct Server {
   explicit Server(const Identity& with, std::size_t answer_bytes) : identity(with), digests(answer_bytes / 16) {
     port = loop.call([&] {
-      listener = std::make_unique<Listener>(loop, SocketAddress{"127.0.0.1", 0}, [this](support::Descriptor socket) {
+      listener = loop.listen({"127.0.0.1", 0}, [this](const AcceptedStream& open) {
         Connection::Events events;
         events.message = [this](Connection& peer, wire::Message& message) { serve(peer, message); };
         events.closed = [this](Connection&, const Error& reason, bool orderly) {
           if (!std::exchange(has_ended, true)) ended.set_value({reason, orderly});
         };
-        connection = Connection::accept(loop, std::move(socket), identity, std::move(events));
+        connection = Connection::accept(loop, open, identity, std::move(events));
       });
       return listener->address().port;
     });
@@ -134,7 +144,7 @@ struct Server {
     return loop.call([&] { return connection->unread_bytes(); });
   }
   bool await_unread(std::size_t bytes) {
-    return run_until([] { std::this_thread::sleep_for(1ms); }, [&] { return unread_bytes() > bytes; }, 30s);
+    return run_until([] { std::this_thread::sleep_for(1ms); }, [&] { return unread_bytes() > bytes; }, patience);
   }
 
   struct End {
@@ -148,11 +158,11 @@ struct Server {
   std::unique_ptr<Listener> listener;
   std::size_t peak_bytes = 0;
   bool has_ended = false;
-  std::promise<End> ended;  // of the first connection that does
-  Loop loop;
+  std::promise<End> ended;  // set when the first connection ends
+  UvLoop loop;
 };
 
-// A server that asks another one.
+// A server that sends requests to another server.
 struct Flooder : Server {
   using Server::Server;
   ~Flooder() {
@@ -182,7 +192,7 @@ struct Flooder : Server {
   std::promise<void> done;
 };
 
-// Takes every file descriptor that is free or comes free, until it goes.
+// Holds every file descriptor that is or becomes free during its lifetime.
 class Shortage {
  public:
   Shortage() {
@@ -219,8 +229,6 @@ constexpr Backlog small{64u << 10, 16u << 10, 256u << 10};
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(pressure)
-
 BOOST_AUTO_TEST_CASE(a_member_that_asks_and_never_reads_costs_little_and_others_are_served) {
   constexpr int requests = 100;
   const Bytes value(4 * mib, std::byte{7});
@@ -233,14 +241,14 @@ BOOST_AUTO_TEST_CASE(a_member_that_asks_and_never_reads_costs_little_and_others_
   for (int i = 0; i < requests; ++i) reader.ask(wire::ValuesRequest{digest});
   source.check_others_are_served();
   BOOST_TEST(resident_bytes() < before + 64 * mib);
-  for (int i = 0; i < requests; ++i) {  // and when it reads after all, it misses nothing
+  for (int i = 0; i < requests; ++i) {  // when it finally reads, no reply is missing
     BOOST_REQUIRE(reader.answer<wire::ValuesReply>().encoded.size() >= value.size());
   }
 }
 
 BOOST_AUTO_TEST_CASE(requests_wait_until_their_sender_has_read) {
   constexpr std::size_t answer_bytes = 32u << 10;
-  constexpr std::uint64_t requests = 2000;  // for more than the kernel keeps
+  constexpr std::uint64_t requests = 2000;  // exceeds the kernel's buffers
   Server server(identity_with(small), answer_bytes);
   Reader reader(server.port, 1);
   for (std::uint64_t i = 1; i <= requests; ++i) reader.ask(wire::Confirm{i, "state", 1});
@@ -265,11 +273,11 @@ BOOST_AUTO_TEST_CASE(two_members_that_flood_each_other_finish) {
 
 BOOST_DATA_TEST_CASE(the_end_of_a_peer_that_is_not_read_is_noticed, boost::unit_test::data::make({true, false}),
                      goodbye) {
-  constexpr std::size_t answer_bytes = 60u << 10;  // what is left after one of them is too much to go on
+  constexpr std::size_t answer_bytes = 60u << 10;  // after one answer, the remaining budget is too small to continue
   Server server(identity_with(small), answer_bytes);
   {
     Reader reader(server.port, 1);
-    Bytes all;  // in one go: what is on its way when a socket is closed is lost
+    Bytes all;  // in one call: closing a socket discards unsent bytes
     for (std::uint64_t i = 1; i <= 400; ++i) Stranger::append_frame(all, wire::encode(wire::Confirm{i, "state", 1}));
     if (goodbye) Stranger::append_frame(all, wire::encode(wire::Goodbye{}));
     reader.send(all);
@@ -280,17 +288,15 @@ BOOST_DATA_TEST_CASE(the_end_of_a_peer_that_is_not_read_is_noticed, boost::unit_
   BOOST_TEST(ended.get().orderly == goodbye);
 }
 
-// Its answer to a ping stands behind requests that are not read, and the ping behind replies that it has not read.
+// Its answer to a ping is queued behind unread requests, and the ping behind unread replies.
 BOOST_AUTO_TEST_CASE(a_peer_that_reads_slowly_is_alive) {
   constexpr std::size_t answer_bytes = 1u << 20;
   constexpr std::uint64_t requests = 100;
   constexpr std::chrono::milliseconds limit =
-      with_thread_sanitizer || with_address_sanitizer ? 15s : 3s;  // above what the kernel holds takes
+      with_thread_sanitizer || with_address_sanitizer ? 15s : 3s;  // longer than filling the kernel's buffers takes
   Server server(identity_with(small, {3s, limit}), answer_bytes);
-  wire::Hello mine = hello_of(1);
-  mine.capabilities = {"ping"};
   Stranger reader(server.port);
-  introduce(reader, mine);
+  introduce(reader, hello_of(1));
   for (std::uint64_t i = 1; i <= requests; ++i) reader.send_frame(wire::encode(wire::Confirm{i, "state", 1}));
   BOOST_REQUIRE(server.await_unread(small.pause));
   std::promise<bool> verdict;
@@ -300,22 +306,22 @@ BOOST_AUTO_TEST_CASE(a_peer_that_reads_slowly_is_alive) {
     const wire::Message message = reader.next();
     if (std::holds_alternative<wire::Digests>(message)) ++answers;
     if (const auto* ping = std::get_if<wire::Ping>(&message)) reader.send_frame(wire::encode(wire::Pong{ping->number}));
-    std::this_thread::sleep_for((limit + 2s) / requests);  // longer than the limit in all
+    std::this_thread::sleep_for((limit + 2s) / requests);  // the total exceeds the limit
   }
   auto alive = verdict.get_future();
   BOOST_REQUIRE(alive.wait_for(30s) == std::future_status::ready);
   BOOST_TEST(alive.get());
 }
 
-BOOST_AUTO_TEST_CASE(news_for_a_peer_that_never_reads_are_bounded_and_its_connection_ends_by_name) {
-  constexpr std::size_t news_bytes = 32u << 10;
+BOOST_AUTO_TEST_CASE(notices_for_a_peer_that_never_reads_are_bounded_and_its_connection_ends_by_name) {
+  constexpr std::size_t notice_bytes = 32u << 10;
   Server server(identity_with(small), 16);
   const Reader reader(server.port, 2);
   auto ended = server.ended.get_future();
   std::size_t peak = 0;
   for (int i = 0; i < 10000 && ended.wait_for(0s) != std::future_status::ready; ++i) {
     server.loop.call([&] {
-      server.connection->notify(Bytes(news_bytes));
+      server.connection->notify(Bytes(notice_bytes));
       peak = std::max(peak, server.connection->unread_bytes());
     });
   }
@@ -323,12 +329,12 @@ BOOST_AUTO_TEST_CASE(news_for_a_peer_that_never_reads_are_bounded_and_its_connec
   const Error reason = ended.get().reason;
   BOOST_TEST((reason.code() == ErrorCode::out_of_resources));
   BOOST_TEST(says(reason, "member 2 at 127.0.0.1"));
-  BOOST_TEST(peak <= small.notices + 2 * news_bytes);
+  BOOST_TEST(peak <= small.notices + 2 * notice_bytes);
 }
 
-// Compared box by box this takes a minute, in which nobody else is served.
+// Comparing box by box would take a minute, during which no other member is served.
 BOOST_AUTO_TEST_CASE(many_parts_of_many_boxes_keep_nobody_waiting) {
-  // With a sanitizer each takes ten to twenty times as long.
+  // A sanitizer makes each comparison ten to twenty times as slow.
   constexpr Extent count = with_thread_sanitizer || with_address_sanitizer ? 10'000 : 100'000;
   std::vector<Box> boxes;
   std::vector<wire::RequestedBox> parts;
@@ -364,7 +370,7 @@ BOOST_AUTO_TEST_CASE(leases_of_one_reader_are_limited_and_those_of_others_are_no
   reader.answer<wire::Leased>();
 }
 
-// The reader's fabric takes nothing, so that what is packed for it stays in its slots, and requests after these wait.
+// The reader's fabric accepts nothing, so packed bytes stay in their slots, and later requests wait.
 BOOST_AUTO_TEST_CASE(requests_in_flight_of_one_reader_are_limited_and_those_of_others_are_not) {
   constexpr std::uint64_t limit = 4096;
   Source source;
@@ -404,7 +410,7 @@ BOOST_AUTO_TEST_CASE(leases_on_whole_tensors_of_one_reader_are_limited) {
   BOOST_TEST(refusal.message.find(std::to_string(1u << 20)) != std::string::npos, refusal.message);
 }
 
-// One after the other, these digests take minutes.
+// Run one at a time, these digests take minutes.
 BOOST_AUTO_TEST_CASE(digests_for_one_reader_hold_up_neither_others_nor_the_end_of_a_publication) {
   constexpr Extent elements = 1 << 20;
   constexpr std::uint64_t requests = 4000;
@@ -422,10 +428,10 @@ BOOST_AUTO_TEST_CASE(digests_for_one_reader_hold_up_neither_others_nor_the_end_o
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{2}}));
   bool revoked = false;
-  for (std::uint64_t i = 0; i < requests; ++i) {  // each is answered
+  for (std::uint64_t i = 0; i < requests; ++i) {  // each gets an answer
     const wire::Message answer = reader.next();
     const auto* failure = std::get_if<wire::Failure>(&answer);
-    revoked = revoked || (failure != nullptr && failure->code == ErrorCode::layout_mismatch);  // knows no "withdrawn"
+    revoked = revoked || (failure != nullptr && failure->code == ErrorCode::withdrawn);
   }
   BOOST_TEST(revoked);
 }
@@ -450,7 +456,7 @@ BOOST_AUTO_TEST_CASE(a_listener_without_descriptors_leaves_the_loop_to_others_an
   for (int i = 0; i < count; ++i) strangers.push_back(std::make_unique<Stranger>());
   {
     const Shortage shortage;
-    for (const auto& stranger : strangers) {  // each may be the one that meets two threads after the last descriptor
+    for (const auto& stranger : strangers) {  // two threads may compete for the last descriptor at any of them
       stranger->connect(server.port);
       const auto turn = std::async(std::launch::async, [&] { server.loop.call([] {}); });
       BOOST_REQUIRE((turn.wait_for(10s) == std::future_status::ready));

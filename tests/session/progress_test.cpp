@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that sleep while they wait, and sessions that spin for a while first.
+// Sessions that sleep while they wait, and sessions that first spin for a while.
 #include <sys/resource.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -8,6 +8,14 @@
 #include <thread>
 
 #include "support/job.hpp"
+
+namespace shardwire {
+std::ostream& operator<<(std::ostream& out, const ProgressMode& mode) {
+  return out << "spin of " << mode.spin.count() << " ns";
+}
+}  // namespace shardwire
+
+BOOST_AUTO_TEST_SUITE(progress)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -24,7 +32,7 @@ std::chrono::duration<double> processor_time() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Rows to columns, by packs and by mapped arenas; then every member idles for a second.
+// Rows to columns, by packed reads and by mapped arenas; then every member idles for a second.
 void restore_then_idle(int rank, int members, std::uint16_t port, const SessionOptions& options, bool arena) {
   Session session = Session::join(member(rank, members, port), options);
   const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {64, 100}};
@@ -38,14 +46,14 @@ void restore_then_idle(int rank, int members, std::uint16_t port, const SessionO
   held.add_to(source);
   wanted.add_to(target);
   Publication publication = session.publish(source);
-  session.restore(target, tight_within(30s)).wait();
+  session.restore(target, tight_within(patience)).wait();
   require(wanted.wrong(1) == 0, "every element arrived");
-  session.gather("restored", {}, 30s);
+  session.gather("restored", {}, patience);
   const auto before = processor_time();
   std::this_thread::sleep_for(1s);
-  // Of all members together, which are threads here: one that did not sleep would take a second alone.
+  // Time of all members together, which are threads here: one member that does not sleep would use a second.
   require(processor_time() - before < 500ms, "an idle session sleeps");
-  session.gather("idled", {}, 30s);
+  session.gather("idled", {}, patience);
   publication.retire(10s);
   session.close(10s);
 }
@@ -53,14 +61,6 @@ void restore_then_idle(int rank, int members, std::uint16_t port, const SessionO
 const ProgressMode modes[] = {ProgressMode::wakeup(), ProgressMode::spinning(50us), ProgressMode::spinning(10ms)};
 
 }  // namespace
-
-namespace shardwire {
-std::ostream& operator<<(std::ostream& out, const ProgressMode& mode) {
-  return out << "spin of " << mode.spin.count() << " ns";
-}
-}  // namespace shardwire
-
-BOOST_AUTO_TEST_SUITE(progress)
 
 BOOST_DATA_TEST_CASE(members_restore_and_then_sleep, boost::unit_test::data::make(modes), mode) {
   for (const bool arena : {false, true}) {

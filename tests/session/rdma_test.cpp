@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Restores that read by RDMA hardware, out of another process: what its processor has to do for them, and what happens when
-// it is killed, takes its memory back, or forks meanwhile.
+// Restores that read another process's memory by RDMA hardware: the processor time that this costs the source, and
+// behaviour when the source is killed, withdraws its memory, or forks meanwhile.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -15,6 +15,8 @@
 #include "session/hang.hpp"
 #include "support/deadline.hpp"
 #include "transport/rdma.hpp"
+
+namespace rdma {
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -32,10 +34,10 @@ boost::test_tools::assertion_result a_port_is_active(boost::unit_test::test_unit
 }
 
 RestoreOptions by_reads() {
-  return by(Way::read, 60s * slowdown());
+  return by(Method::read, 60s * slowdown());
 }
 
-// How often each thread has been given the processor, but for the one in which UCX looks at its timers ten times a second.
+// Number of context switches per thread, without the thread in which UCX checks its timers ten times a second.
 std::map<std::string, std::uint64_t> turns_of_threads(pid_t pid) {
   std::map<std::string, std::uint64_t> turns;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
@@ -59,9 +61,11 @@ std::string text_of(const std::map<std::string, std::uint64_t>& turns) {
 
 }  // namespace
 
+}  // namespace rdma
+
 BOOST_AUTO_TEST_SUITE(rdma, *boost::unit_test::precondition(a_port_is_active))
 
-// Neither for bytes nor for the word that all of them are of the publication.
+// The source's processor is needed neither for the bytes nor for the proof that they belong to the publication.
 BOOST_DATA_TEST_CASE(a_source_that_is_stopped_once_all_is_bound_is_read_and_the_restore_ends_well,
                      boost::unit_test::data::make(kinds_of_memory), task) {
   const Deadline deadline(150s);
@@ -87,7 +91,7 @@ BOOST_AUTO_TEST_CASE(no_thread_of_a_source_wakes_while_it_is_read) {
   Child child = peer_process("arena source", port);
   Session session = join_with(child, port);
   Tensor tensor;
-  for (const bool counted : {false, true}) {  // what the first restore of a session takes, the next does not
+  for (const bool counted : {false, true}) {  // only the first restore of a session sets up connections
     tensor.fill();
     std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
     const auto began = Clock::now();
@@ -105,7 +109,7 @@ BOOST_AUTO_TEST_CASE(no_thread_of_a_source_wakes_while_it_is_read) {
     if (!counted) continue;
     BOOST_TEST(!first.empty());
     BOOST_TEST(!last.empty());
-    // A connection on which nothing was heard for ten seconds is pinged.
+    // A connection without traffic for ten seconds is pinged.
     const auto pings = static_cast<std::uint64_t>((Clock::now() - began) / 5s);
     BOOST_TEST(last.size() == first.size());
     for (const auto& [thread, turns] : first) {
@@ -134,15 +138,15 @@ BOOST_DATA_TEST_CASE(a_source_that_is_killed_while_it_is_read_ends_the_restore_s
   BOOST_TEST((Clock::now() - began < 2s * slowdown()));
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
   BOOST_TEST(!error.gaps().empty());
-  // Nothing writes there any more.
+  // Nothing writes to the tensor any more.
   std::memset(tensor.bytes().data(), 0x5a, tensor.bytes().size());
   std::this_thread::sleep_for(500ms);
   const auto untouched = [](std::byte b) { return b == std::byte{0x5a}; };
   BOOST_TEST(std::all_of(tensor.bytes().begin(), tensor.bytes().end(), untouched));
 }
 
-// The keys of the first publication open nothing any more, which ends the connection they are used on. What takes its place
-// is read instead, all of it.
+// The keys of the first publication become invalid, which ends the connection on which they are used. The restore reads
+// the next publication completely.
 BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_of_it_behind) {
   const Deadline deadline(150s);
   const auto port = free_port();
@@ -150,7 +154,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
   Session session = join_with(child, port);
   Tensor tensor;
   RestoreOptions options = by_reads();
-  options.ingress_bytes_per_second = tensor_bytes / 2;  // so that some are left to be read when it is taken back
+  options.ingress_bytes_per_second = tensor_bytes / 2;  // so that some bytes are still unread at the withdrawal
   ByteCount again = 0;
   for (int round = 0; round < 3; ++round) {
     std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
@@ -158,7 +162,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
     std::atomic<bool> moving = false;
     restore.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > enough_bytes; }, 1ms);
     while (!moving && !restore.poll()) std::this_thread::yield();
-    write_frame(child.socket(), {});  // it withdraws, spoils its memory, and publishes something else
+    write_frame(child.socket(), {});  // it withdraws, overwrites its memory, and publishes another state
     restore.wait();
     const bool old_bytes = tensor.is_filled(static_cast<std::uint8_t>(round));
     const bool new_bytes = tensor.is_filled(static_cast<std::uint8_t>(round + 1));
@@ -167,10 +171,10 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
     BOOST_TEST_MESSAGE("round " << round << ": " << (old_bytes ? "all was read before" : "planned anew"));
     read_frame(child.socket());
   }
-  BOOST_TEST(again > 0);  // at least one was planned anew
+  BOOST_TEST(again > 0);  // at least one replanned
 }
 
-// Children share the pages that hardware writes into, until one of both writes there.
+// After fork(), parent and child share pages that hardware writes into until one of them writes there.
 BOOST_AUTO_TEST_CASE(who_forks_while_it_reads_gets_every_byte_itself) {
   const Deadline deadline(150s);
   const auto port = free_port();
@@ -187,8 +191,8 @@ BOOST_AUTO_TEST_CASE(who_forks_while_it_reads_gets_every_byte_itself) {
     write_frame(child.socket(), {});  // the source forks as well
     const pid_t pid = ::fork();
     if (pid == 0) {
-      ::signal(SIGSEGV, [](int) { ::_exit(0); });                       // nor need it have what hardware writes into
-      std::memset(tensor.bytes().data(), 0x33, tensor.bytes().size());  // of the child's own
+      ::signal(SIGSEGV, [](int) { ::_exit(0); });                       // a child may lack hardware-written pages
+      std::memset(tensor.bytes().data(), 0x33, tensor.bytes().size());  // the child's own copy
       ::_exit(0);
     }
     forked.push_back(pid);

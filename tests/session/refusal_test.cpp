@@ -9,6 +9,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(refusal)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -41,8 +43,6 @@ struct Alone {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(refusal)
-
 BOOST_AUTO_TEST_CASE(a_transport_that_does_not_exist_is_refused_by_name_with_those_that_do) {
   for (const std::string names : {"pigeon", "tcp,pigeon", "tcp,"}) {
     SessionOptions options = hasty();
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(every_element_without_a_holder_is_named_before_any_byte_mov
   wanted.add_to(target);
   std::vector<float> other(6);
   target.add({{"absent", "exp_avg"}, DType::f32, {6}}, Layout::replicated(), View{.data = other.data()});
-  Restore restore = alone.session.restore(target, within(20s));
+  Restore restore = alone.session.restore(target, within(patience));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_REQUIRE_EQUAL(error.gaps().size(), 2U);
@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(another_dtype_or_shape_is_an_error_that_names_both_and_neve
   const auto refused = [&](const TensorSpec& spec, const std::string& part) {
     TestShard wanted(spec, Layout::replicated(), Rank{0});
     Catalog target(Rank{0}, 1);
-    target.add(spec, Layout::replicated(), View{.data = wanted.data()}, Absent::skip);  // not what skip is for
-    Restore restore = alone.session.restore(target, within(20s));
+    target.add(spec, Layout::replicated(), View{.data = wanted.data()}, Absent::skip);  // skip does not cover this
+    Restore restore = alone.session.restore(target, within(patience));
     const Error error = failure_of([&] { restore.wait(); });
     BOOST_TEST_INFO(error.what());
     BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_value_wanted_where_there_is_a_tensor_is_refused) {
   const Publication publication = alone.publish();
   Catalog target(Rank{0}, 1);
   target.add_value({"w", "exp_avg"});
-  Restore restore = alone.session.restore(target, within(20s));
+  Restore restore = alone.session.restore(target, within(patience));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_TEST(says(error, "w:exp_avg: wanted as a value, but it is a f32 tensor of shape (12, 4) on source rank 0"));
@@ -109,12 +109,12 @@ BOOST_AUTO_TEST_CASE(nothing_published_ends_at_the_deadline_and_says_so) {
   Restore restore = alone.session.restore(target, within(200ms));
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out));
-  BOOST_TEST(says(error, "nobody has published 'state'"));
+  BOOST_TEST(says(error, "no member published 'state'"));
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_wants_nothing_finishes_at_once) {
   Alone alone;
-  Restore restore = alone.session.restore(Catalog(Rank{0}, 1), within(20s));
+  Restore restore = alone.session.restore(Catalog(Rank{0}, 1), within(patience));
   restore.wait();
   BOOST_TEST(restore.report().needed == 0U);
 }
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_restore_throws_cancelled) {
   TestShard wanted(matrix(), Layout::replicated(), Rank{0});
   Catalog target(Rank{0}, 1);
   wanted.add_to(target);
-  Restore restore = alone.session.restore(target, within(60s));
+  Restore restore = alone.session.restore(target, within(patience));
   restore.cancel();
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::cancelled));
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_destination_that_overlaps_published_memory_is_refused) {
   const Publication publication = alone.publish();
   Catalog target(Rank{0}, 1);
   target.add(matrix(), Layout::boxes({{Rank{0}, {{{0, 0}, {2, 4}}}}}), View{.data = alone.held.data() + 16});
-  const Error error = failure_of([&] { alone.session.restore(target, within(20s)); });
+  const Error error = failure_of([&] { alone.session.restore(target, within(patience)); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
   BOOST_TEST(says(error, "overlaps"));
 }
@@ -168,14 +168,14 @@ BOOST_AUTO_TEST_CASE(conflicting_values_name_the_ranks_that_disagree) {
     Catalog held(Rank{rank}, 2);
     held.add_value({"w", "step"}, std::int64_t{rank == 0 ? 5 : 6});
     const Publication publication = session.publish(held);
-    session.gather("published", {}, 20s);  // else one may be done before the other disagrees
+    session.gather("published", {}, patience);  // otherwise one member may finish before the other disagrees
     Catalog wanted(Rank{rank}, 2);
     wanted.add_value({"w", "step"});
-    Restore restore = session.restore(wanted, within(20s));
+    Restore restore = session.restore(wanted, within(patience));
     const Error error = failure_of([&] { restore.wait(); });
     require(error.code() == ErrorCode::layout_mismatch, "a mismatch");
     require(error.ranks() == std::vector<Rank>{Rank{0}, Rank{1}}, "both ranks are named");
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
   });
 }
 
@@ -187,14 +187,14 @@ BOOST_AUTO_TEST_CASE(sources_at_different_steps_are_refused) {
     Catalog held(Rank{rank}, 2);
     shard.add_to(held);
     const Publication publication = session.publish(held, {.step = rank});
-    session.gather("published", {}, 20s);
+    session.gather("published", {}, patience);
     TestShard wanted(matrix(), Layout::replicated(), Rank{rank});
     Catalog target(Rank{rank}, 2);
     wanted.add_to(target);
-    Restore restore = session.restore(target, within(20s));
+    Restore restore = session.restore(target, within(patience));
     const Error error = failure_of([&] { restore.wait(); });
     require(says(error, "step"), "the steps are named");
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
   });
 }
 
@@ -208,14 +208,14 @@ BOOST_AUTO_TEST_CASE(one_element_tensors_travel_by_value) {
     Catalog held(Rank{rank}, 2);
     held.add(scale, Layout::replicated(), View{.data = &have});
     const Publication publication = session.publish(held);
-    session.gather("published", {}, 20s);
+    session.gather("published", {}, patience);
     Catalog target(Rank{rank}, 2);
     target.add(scale, Layout::replicated(), View{.data = &get});
-    Restore restore = session.restore(target, within(20s));
+    Restore restore = session.restore(target, within(patience));
     restore.wait();
     require(get == 2.5F, "the value arrived");
     require(restore.report().needed == 0, "no bytes were counted");
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
   });
 }
 
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(a_member_that_is_gone_ends_a_gather_by_name) {
     one.reset();
   });
   Session& waiting = const_cast<Session&>(host);
-  const Error error = failure_of([&] { waiting.gather("all", {}, 20s); });
+  const Error error = failure_of([&] { waiting.gather("all", {}, patience); });
   leaver.join();
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
@@ -325,13 +325,13 @@ BOOST_AUTO_TEST_CASE(a_port_that_something_else_has_is_refused_and_not_waited_fo
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   BOOST_REQUIRE(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  BOOST_REQUIRE(::listen(listener, 8) == 0);  // which accepts, and never says a word
+  BOOST_REQUIRE(::listen(listener, 8) == 0);  // accepts, and never sends anything
   SessionOptions patient = hasty();
   patient.join_timeout = 60s;
   const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { Session::join(member(0, 2, port), patient); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
-  BOOST_TEST(says(error, "no member of a job"), error.what());
+  BOOST_TEST(says(error, "not a member of a job"), error.what());
   const Error other = failure_of([&] { Session::join(member(1, 2, port), patient); });
   BOOST_TEST(says(other, "handshake"), other.what());
   BOOST_TEST((std::chrono::steady_clock::now() - began < 40s));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the caller that is registered: read in place by peers, withdrawn with the handle.
+// Registered memory of the caller: peers read it in place, and the registration ends with the handle.
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(registration)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -32,16 +34,17 @@ struct Pair {
   RestoreReport restore() {
     Catalog target(Rank{0}, 1);
     wanted.add_to(target);
-    Restore restore = reader.restore(target, within(20s));
+    Restore restore = reader.restore(target, within(patience));
     restore.wait();
     return restore.report();
   }
-  /// Publishes and restores; whether no byte was sent.
+  /// Publishes and restores; returns whether all bytes were read without messages.
   bool is_read_in_place() {
     Publication publication = publish();
     const RestoreReport report = restore();
     publication.retire(10s);
-    return wanted.wrong(1) == 0 && report.ways[Way::read].bytes + report.ways[Way::mapped].bytes == report.needed;
+    return wanted.wrong(1) == 0 &&
+           report.methods[Method::read].bytes + report.methods[Method::mapped].bytes == report.needed;
   }
 };
 
@@ -50,8 +53,6 @@ bool reads_in_place() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(registration)
 
 BOOST_AUTO_TEST_CASE(registered_memory_is_read_in_place_where_a_fabric_can) {
   Pair pair;
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE(registered_memory_is_read_in_place_where_a_fabric_can) {
   Publication publication = pair.publish();
   const RestoreReport report = pair.restore();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
-  const ByteCount in_place = report.ways[Way::read].bytes + report.ways[Way::mapped].bytes;
+  const ByteCount in_place = report.methods[Method::read].bytes + report.methods[Method::mapped].bytes;
   BOOST_TEST(in_place == (reads_ordinary_memory() || reads_arenas() ? report.needed : 0));
   BOOST_TEST(pair.source.usage().registered_bytes >= pair.held.size_bytes());
   publication.retire(10s);
@@ -77,7 +78,7 @@ BOOST_AUTO_TEST_CASE(memory_is_registered_once_and_withdrawn_with_its_last_handl
   BOOST_TEST(second.size_bytes() == pair.held.size_bytes());
   BOOST_TEST(pair.source.usage().registered_bytes == registered);
   first = Registration();
-  Registration third = pair.source.register_memory(whole);  // the second keeps it
+  Registration third = pair.source.register_memory(whole);  // the second registration keeps it
   BOOST_TEST(pair.source.usage().registered_bytes == registered);
   second = Registration();
   third = Registration();
@@ -85,7 +86,7 @@ BOOST_AUTO_TEST_CASE(memory_is_registered_once_and_withdrawn_with_its_last_handl
   BOOST_TEST(pair.source.usage().registered_bytes == 2 * registered);
 }
 
-// Whichever comes first, and whatever becomes of the smaller one.
+// In either order, and also after the smaller registration ends.
 BOOST_DATA_TEST_CASE(a_registration_inside_of_another_does_not_hide_it, boost::unit_test::data::make({false, true}),
                      same_start) {
   Pair pair;
@@ -122,11 +123,13 @@ BOOST_AUTO_TEST_CASE(what_was_published_from_a_registration_that_is_gone_is_sent
         pair.source.register_memory(view(std::span(pair.held.data(), pair.held.size_bytes())));
     return pair.publish();
   }();
-  // Its keys are gone, so the bytes come as messages.
+  // Its keys are withdrawn, so the bytes come as messages.
   const RestoreReport report = pair.restore();
   BOOST_TEST(pair.wanted.wrong(1) == 0U);
-  BOOST_TEST(report.ways[Way::read].bytes + report.ways[Way::over_read].bytes + report.ways[Way::mapped].bytes == 0U);
-  BOOST_TEST(report.ways[Way::straight].bytes + report.ways[Way::packed].bytes == report.needed);
+  BOOST_TEST(report.methods[Method::read].bytes + report.methods[Method::sieved_read].bytes +
+                 report.methods[Method::mapped].bytes ==
+             0U);
+  BOOST_TEST(report.methods[Method::zcopy].bytes + report.methods[Method::packed].bytes == report.needed);
   publication.retire(10s);
 }
 
@@ -139,7 +142,7 @@ BOOST_AUTO_TEST_CASE(what_was_discarded_is_not_shown_to_readers) {
   pair.held.use(arena.data() + part);
   pair.held.fill(1);
   Publication publication = pair.publish();
-  const bool in_parts = reads_ordinary_memory();  // shm's
+  const bool in_parts = reads_ordinary_memory();  // over shm
   BOOST_TEST(arena.discard(part, part) == (in_parts ? part : 0));
   if (in_parts) {
     const Error error = failure_of([&] { pair.restore(); });
@@ -160,7 +163,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_registered_is_refused_with_the_reason) {
   };
   View unsized;
   unsized.data = pair.held.data();
-  refused(unsized, ErrorCode::invalid_argument, "how large");
+  refused(unsized, ErrorCode::invalid_argument, "the size of its memory");
   View strided = view(std::span(pair.held.data(), 64));
   strided.strides = {2};
   refused(strided, ErrorCode::invalid_argument, "strides");

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Restores of the same catalog again and again: what was worked out the first time is used, and nothing old comes along.
+// Repeated restores of the same catalog reuse the first one's plan, but never outdated bytes.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
 #include <chrono>
-#include <new>
 
-#include "session/restore/repeat.hpp"
+#include "restore/repeat.hpp"
+#include "support/allocated_bytes.hpp"
 #include "support/job.hpp"
 #include "transport/transport.hpp"
+
+BOOST_AUTO_TEST_SUITE(repeat)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -16,33 +18,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::atomic<std::uint64_t> allocated_bytes = 0;
-
-}  // namespace
-
-// Not inlined: the compiler would take free() for a mistake where it sees new beside it.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  allocated_bytes += size;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-// A sanitizer's own would not go with the operator delete below.
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  allocated_bytes += size;
-  return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-
-namespace {
-
 constexpr int members = 3;
 
-// Tensors of one member, held by rows and wanted by columns, all in one arena or in ordinary memory.
+// One member's tensors, held by rows and wanted by columns, all in one arena or in ordinary memory.
 class Member {
  public:
   Member(int rank, std::uint16_t port, int tensors, Extent rows, bool arenas)
@@ -83,7 +61,7 @@ class Member {
     for (TestShard& shard : wanted_)
       require(shard.wrong(seed) == 0, "every element is of seed " + std::to_string(seed));
   }
-  void meet(const std::string& name) { session_.gather(name, {}, 30s); }
+  void meet(const std::string& name) { session_.gather(name, {}, patience); }
   void close() {
     meet("end");
     session_.close(10s);
@@ -97,7 +75,7 @@ class Member {
   std::vector<TestShard> wanted_;
 };
 
-// `same`: the very catalog each time, or one like it.
+// `same`: the same catalog object each time, or an equal one.
 void steps_follow_one_another(bool arenas, bool same, Extent rows, Verify verify) {
   const auto port = free_port();
   on_members(members, [&](int rank) {
@@ -112,7 +90,7 @@ void steps_follow_one_another(bool arenas, bool same, Extent rows, Verify verify
       member.meet("published " + std::to_string(step));
       for (int again = 0; again < 2; ++again) {
         member.spoil();
-        RestoreOptions options = tight_within(30s);
+        RestoreOptions options = tight_within(patience);
         options.step = step;
         options.verify = verify;
         Restore restore = member.session().restore(same ? once : member.wanted(), options);
@@ -133,8 +111,6 @@ void steps_follow_one_another(bool arenas, bool same, Extent rows, Verify verify
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(repeat)
 
 BOOST_AUTO_TEST_CASE(small_steps_of_the_same_catalog_follow_one_another) {
   steps_follow_one_another(true, true, 40, Verify::none);
@@ -160,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_catalog_with_other_memory_or_one_tensor_more_is_no_repeti
     Publication publication = member.session().publish(member.held(1));
     member.meet("published");
     member.spoil();
-    member.session().restore(member.wanted(), tight_within(30s)).wait();
+    member.session().restore(member.wanted(), tight_within(patience)).wait();
     member.require_seed(1);
     const TensorSpec spec{{"w1", "exp_avg"}, DType::f32, {40, 12}};
     TestShard elsewhere(spec, Layout::chunk(1, members), Rank{rank});
@@ -170,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_catalog_with_other_memory_or_one_tensor_more_is_no_repeti
         shard->fill(99);
         Catalog other(Rank{rank}, members);
         shard->add_to(other);
-        Restore restore = member.session().restore(other, tight_within(30s));
+        Restore restore = member.session().restore(other, tight_within(patience));
         restore.wait();
         require(shard->wrong(1) == 0, "the other memory is filled");
         require(!restore.has_value({"", "step"}), "nothing comes along that was not wanted");
@@ -190,7 +166,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_has_gone_fails_the_repetition) {
     Publication publication = member.session().publish(member.held(1));
     member.meet("published");
     const Catalog wanted = member.wanted();
-    if (rank != 2) member.session().restore(wanted, tight_within(30s)).wait();
+    if (rank != 2) member.session().restore(wanted, tight_within(patience)).wait();
     member.meet("restored");
     if (rank == 2) publication.retire(10s);
     member.meet("retired");
@@ -206,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_has_gone_fails_the_repetition) {
   });
 }
 
-// Not a byte for each piece or tensor: only what messages and handles of one restore take.
+// Allocations do not depend on the number of pieces or tensors: only messages and handles of one restore count.
 BOOST_AUTO_TEST_CASE(what_a_repetition_allocates_does_not_grow_with_the_state) {
   const auto allocated = [](int tensors, Extent rows) {
     std::atomic<std::uint64_t> most = 0;
@@ -218,10 +194,10 @@ BOOST_AUTO_TEST_CASE(what_a_repetition_allocates_does_not_grow_with_the_state) {
       const Catalog wanted = member.wanted();
       for (int again = 0; again < 4; ++again) {
         member.meet("before " + std::to_string(again));
-        const std::uint64_t before = allocated_bytes;
-        member.session().restore(wanted, tight_within(30s)).wait();
+        const std::uint64_t before = allocated_bytes();
+        member.session().restore(wanted, tight_within(patience)).wait();
         member.meet("after " + std::to_string(again));
-        if (again == 3) most = std::max<std::uint64_t>(most, allocated_bytes - before);
+        if (again == 3) most = std::max<std::uint64_t>(most, allocated_bytes() - before);
       }
       member.require_seed(1);
       publication.retire(10s);
@@ -236,44 +212,46 @@ BOOST_AUTO_TEST_CASE(what_a_repetition_allocates_does_not_grow_with_the_state) {
   BOOST_TEST(few < (512u << 10));
 }
 
-// A session's thread asks thousands of times for each message that comes.
+// A session's thread polls thousands of times for each message.
 BOOST_AUTO_TEST_CASE(asking_a_fabric_that_has_nothing_allocates_nothing) {
   for (const transport::Transport* row : transport::select(transport_under_test())) {
     const std::unique_ptr<transport::Fabric> fabric = row->open();
     fabric->progress();
-    const std::uint64_t before = allocated_bytes;
+    const std::uint64_t before = allocated_bytes();
     for (int i = 0; i < 100; ++i) fabric->progress();
-    BOOST_TEST(allocated_bytes == before, row->name);
+    BOOST_TEST(allocated_bytes() == before, row->name);
   }
 }
 
-// Its owner may have freed it, and only a lease has the driver asked about that.
+// The owner may have freed the memory; only a lease makes the source ask the driver.
 BOOST_AUTO_TEST_CASE(memory_of_a_device_is_read_with_a_lease_alone) {
-  for (const Way way : {Way::mapped, Way::read}) {
+  for (const Method method : {Method::mapped, Method::read}) {
     for (const MemoryKind kind : {MemoryKind::host, MemoryKind::cuda}) {
       move::Transfer transfer;
-      transfer.way = way;
+      transfer.method = method;
       const Catalog wanted(Rank{0}, 1);
-      Repetition repetition(std::make_unique<CachedRestore>(
-          CachedRestore{.from = "state",
-                        .wanted = wanted,
-                        .places = {},
-                        .manifest = nullptr,
-                        .planning = nullptr,
-                        .peers = {},
-                        .transfers = std::make_shared<const std::vector<move::Transfer>>(1, transfer),
-                        .way = std::nullopt,
-                        .predictions = {},
-                        .placed = {},
-                        .staging = nullptr}));
-      std::vector<SourcePeer> peers(1);
-      peers.front().tensors = {0};
-      peers.front().handles = {{.tensor = 0, .region = 0}};
-      peers.front().regions.resize(1);
-      peers.front().regions.front().place = transport::MemoryPlace{kind, kind == MemoryKind::cuda ? 0 : -1};
-      repetition.choose(RestoreOptions(), wanted, peers);
-      BOOST_TEST(repetition.optimistic() == (kind == MemoryKind::host));
-      BOOST_TEST(repetition.unleased() == (kind == MemoryKind::host));
+      const restore::CachedRestore earlier{
+          .from = "state",
+          .wanted = wanted,
+          .places = {},
+          .manifest = nullptr,
+          .planning = nullptr,
+          .bindings = {},
+          .transfers = std::make_shared<const std::vector<move::Transfer>>(1, transfer),
+          .staged_local = {},
+          .method = std::nullopt,
+          .predictions = {},
+          .placed = {},
+          .staging = nullptr};
+      std::vector<restore::Binding> bindings(1);
+      bindings.front().tensors = {0};
+      bindings.front().handles = {{.tensor = 0, .region = 0}};
+      bindings.front().regions.resize(1);
+      bindings.front().regions.front().place = transport::MemoryPlace{kind, kind == MemoryKind::cuda ? 0 : -1};
+      const auto leasing = restore::leasing_of(earlier, std::vector<const restore::Binding*>{&bindings.front()},
+                                               RestoreOptions(), wanted);
+      BOOST_TEST(
+          (leasing == (kind == MemoryKind::host ? restore::Source::Leasing::none : restore::Source::Leasing::first)));
     }
   }
 }

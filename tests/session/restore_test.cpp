@@ -6,6 +6,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(restore)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -28,7 +30,7 @@ std::vector<Tensor> adam(int ranks) {
           {{{"empty", "exp_avg"}, DType::f32, {0, 4}}, chunk, chunk}};
 }
 
-// One member of a job in which member i is place i of both layouts.
+// Runs one member of a job in which member i is layout rank i of both layouts.
 void member_restores(int rank, int members, std::uint16_t port, bool arenas, Snapshot snapshot, Verify verify) {
   Session session = Session::join(member(rank, members, port), tight());
   std::vector<TestShard> held;
@@ -53,9 +55,9 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   target.add_value({"", "step"});
   Publication publication = session.publish(source, {.name = "state", .step = 7, .snapshot = snapshot});
   if (snapshot == Snapshot::copy) {
-    for (TestShard& shard : held) shard.fill(99);  // training goes on
+    for (TestShard& shard : held) shard.fill(99);  // training continues
   }
-  RestoreOptions options = tight_within(30s);
+  RestoreOptions options = tight_within(patience);
   options.verify = verify;
   Restore restore = session.restore(target, options);
   restore.wait();
@@ -64,21 +66,19 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   const RestoreReport& report = restore.report();
   require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
   const bool direct = reads_arenas() && (arenas || snapshot == Snapshot::copy);
-  require(report.ways[Way::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
-  const ByteCount sent = report.ways[Way::packed].bytes + report.ways[Way::straight].bytes;
+  require(report.methods[Method::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
+  const ByteCount sent = report.methods[Method::packed].bytes + report.methods[Method::zcopy].bytes;
   require(sent == (direct || reads_ordinary_memory() ? 0 : report.moved), "other memory was read, or sent");
   require(report.staging_peak <= report.staging_budget, "staging stayed within its budget");
   const StageSeconds& s = report.seconds;
   const double sum = s.join + s.plan + s.bind + s.move + s.verify + s.commit;
   require(std::abs(sum - s.wall) <= 0.02 * s.wall, "the stages sum to the wall time");
-  session.gather("done", {}, 20s);
+  session.gather("done", {}, patience);
   publication.retire(10s);
   session.close(10s);
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(restore)
 
 BOOST_AUTO_TEST_CASE(members_pull_what_they_lack_from_arenas) {
   const auto port = free_port();
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_keeps_the_published_bytes_while_training_goes_on
 }
 
 BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {
-  // A reader keeps what it has mapped; the next snapshot may get the address and the descriptor of the last one.
+  // A reader keeps its mappings; the next snapshot may reuse the address and the descriptor of the last one.
   const auto port = free_port();
   on_members(2, [&](int rank) {
     Session session = Session::join(member(rank, 2, port), tight());
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {
         publication = session.publish(
             catalog, {.name = "state", .step = static_cast<std::int64_t>(step), .snapshot = Snapshot::copy});
       } else {
-        RestoreOptions options = tight_within(30s);
+        RestoreOptions options = tight_within(patience);
         options.step = static_cast<std::int64_t>(step);
         session.restore(catalog, options).wait();
         require(shard.wrong(step) == 0, "the bytes are those of step " + std::to_string(step));

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/restore/values.hpp"
+#include "restore/values.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <deque>
 
-#include "session/source/publication.hpp"
+#include "serve/publication.hpp"
+
+BOOST_AUTO_TEST_SUITE(restore_values)
 
 using namespace shardwire;
+using namespace shardwire::restore;
 
 namespace {
 
@@ -16,17 +19,17 @@ TensorLayout tensor(const char* fqn, const Layout& layout, const char* state = "
   return {{{fqn, state}, DType::f32, shape}, layout};
 }
 
-// Holds rows for the first `holders` of the ranks, two each.
+// The first `holders` ranks hold two rows each.
 Layout first_ranks(int holders) {
   std::map<Rank, std::vector<Box>> boxes;
   for (int rank = 0; rank < holders; ++rank) boxes[Rank{rank}] = {Box{{2 * rank}, {2}}};
   return Layout::boxes(boxes);
 }
 
-/// A source side and what its ranks publish by value; a target of one rank.
+/// A source side with the values that its ranks publish; a target of one rank.
 struct Job {
   JobLayout from;
-  std::deque<Named> lists;  // stay where they are
+  std::deque<Named> lists;  // deque: addresses stay valid
   std::vector<ValueSource> sources;
   Catalog wanted{Rank{0}, 1};
   std::vector<float> memory = std::vector<float>(64);
@@ -79,7 +82,7 @@ Value scalar(int number) {
   return TensorValue{DType::f32, {}, Bytes(4, static_cast<std::byte>(number))};
 }
 
-// Three ranks that have the steps 1, 2 and 3 of w, and `tensors`.
+// Three ranks with `tensors`, and the steps 1, 2 and 3 of w.
 Job with_steps(std::vector<TensorLayout> tensors) {
   tensors.push_back(tensor("w", Layout::replicated(), "step", {}));
   Job job(3, std::move(tensors));
@@ -95,8 +98,6 @@ Layout one_row(std::initializer_list<int> holders) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(restore_values)
 
 BOOST_AUTO_TEST_CASE(equal_values_of_all_ranks_are_taken) {
   Job job(4, {tensor("w", Layout::chunk(0, 4))});
@@ -120,7 +121,7 @@ BOOST_AUTO_TEST_CASE(values_that_differ_on_ranks_with_a_part_name_key_ranks_and_
       ranks({0, 1, 2, 3}));
 }
 
-BOOST_AUTO_TEST_CASE(ranks_without_a_part_of_the_parameter_have_no_vote) {
+BOOST_AUTO_TEST_CASE(ranks_without_a_part_of_the_parameter_have_no_authority) {
   // Ranks 0 and 1 hold rows of w; rank 2 holds a box without elements, rank 3 none.
   std::map<Rank, std::vector<Box>> boxes{{Rank{0}, {{{0}, {4}}}}, {Rank{1}, {{{4}, {4}}}}, {Rank{2}, {{{8}, {0}}}}};
   Job job(4, {tensor("w", Layout::boxes(boxes))});
@@ -133,7 +134,7 @@ BOOST_AUTO_TEST_CASE(ranks_without_a_part_of_the_parameter_have_no_vote) {
   BOOST_TEST((resolved.values.at(step_of_w) == five));
 }
 
-BOOST_AUTO_TEST_CASE(a_part_of_any_state_gives_a_vote) {
+BOOST_AUTO_TEST_CASE(a_part_of_any_state_gives_authority) {
   Job job(3, {tensor("w", first_ranks(1)), tensor("w", first_ranks(2), "exp_avg_sq")});
   job.publish(0, 1, step(five));
   job.publish(1, 2, step(six));
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_part_of_any_state_gives_a_vote) {
   refuses(job.find(), "source rank 0 has 5, source rank 1 has 6", ranks({0, 1}));
 }
 
-BOOST_AUTO_TEST_CASE(everybody_votes_where_no_source_has_such_a_tensor) {
+BOOST_AUTO_TEST_CASE(everybody_has_authority_where_no_source_has_such_a_tensor) {
   Job job(2, {tensor("other", first_ranks(1))});
   job.publish(0, 1, {{{"", "epoch"}, five}});
   job.publish(1, 2, {{{"", "epoch"}, six}});
@@ -164,12 +165,12 @@ BOOST_AUTO_TEST_CASE(those_with_the_shard_of_a_one_element_parameter_decide_on_i
     return tensor("w", one_row(holders), state, {1});
   };
   BOOST_TEST((with_steps({row({1}, "exp_avg")}).find().values.at(step_of_w) == scalar(2)));
-  // A second scalar that everybody keeps says no more than the first.
+  // A second scalar held by all ranks adds no information.
   BOOST_TEST(
       (with_steps({row({1}, "exp_avg"), row({0, 1, 2}, "mu_product")}).find().values.at(step_of_w) == scalar(2)));
   refuses(with_steps({row({0, 2}, "exp_avg"), row({0, 2}, "exp_avg_sq")}).find(), "source rank 2 has ", ranks({0, 2}));
   refuses(with_steps({row({0}, "exp_avg"), row({2}, "exp_avg_sq")}).find(), "source rank 2 has ", ranks({0, 2}));
-  // Held by nobody: then that says nothing.
+  // If no rank holds it, it gives no authority.
   refuses(with_steps({row({}, "exp_avg")}).find(), "source rank 0 has ", ranks({0, 1, 2}));
 }
 
@@ -182,7 +183,7 @@ BOOST_AUTO_TEST_CASE(a_one_element_tensor_that_is_known_but_not_held_is_a_gap) {
   BOOST_TEST((resolved.skipped.empty() && resolved.absent.empty()));
 }
 
-BOOST_AUTO_TEST_CASE(a_value_that_only_ranks_without_a_vote_have_is_taken_when_they_agree) {
+BOOST_AUTO_TEST_CASE(a_value_that_only_ranks_without_authority_have_is_taken_when_they_agree) {
   Job job(4, {tensor("w", first_ranks(2))});
   job.publish(0, 2, {});
   job.publish(2, 3, step(five));
@@ -263,7 +264,7 @@ BOOST_AUTO_TEST_CASE(values_are_found_under_every_name_of_their_parameter) {
   BOOST_TEST((target.find().values.at({"head", "step"}) == five));
 }
 
-BOOST_AUTO_TEST_CASE(votes_follow_the_aliases) {
+BOOST_AUTO_TEST_CASE(authority_follows_the_aliases) {
   Job job(2, {tensor("embed", first_ranks(1))}, {{"head", "embed"}});
   job.publish(0, 1, step(five, "head"));
   job.publish(1, 2, step(six, "head"));
@@ -329,12 +330,12 @@ BOOST_AUTO_TEST_CASE(without_values_nothing_is_called_absent) {
   BOOST_TEST(!job.find(false).values_unknown);
   job.want("lazy", Absent::zero);
   BOOST_TEST(job.find(false).values_unknown);
-  // What is there by value is not absent.
+  // A tensor published by value is not absent.
   refuses(job.find(), "lazy:exp_avg: wanted as a f32 tensor of shape (8,), but source ranks 0, 1 have None by value",
           ranks({0, 1}));
 }
 
-// --- kinds that differ ---
+// --- mismatched kinds ---
 
 BOOST_AUTO_TEST_CASE(a_tensor_wanted_as_a_value_is_refused) {
   Job job(2, {tensor("w", Layout::chunk(0, 2))});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two restores of one session that read from the same source at once, over one connection: what befalls the one is not the
-// other's fault. Not over messages of UCX: over TCP it may use a connection that is cut after it has freed it, and a source does not
-// notice that its reader has connected anew (transport/README.md).
+// Two restores of one session that read from the same source at once, over one connection: a fault of one does not
+// affect the other. Not run over messages of UCX: over TCP it may use an aborted connection after freeing it, and a
+// source does not notice that its reader has reconnected (transport/README.md).
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -10,6 +10,8 @@
 
 #include "session/hang.hpp"
 #include "support/deadline.hpp"
+
+BOOST_AUTO_TEST_SUITE(shared_source)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -22,9 +24,9 @@ bool over(std::string_view transport) {
   return all != nullptr && std::string_view(all).starts_with(transport);
 }
 
-// Reads that a processor answers are those of libfabric here; over the others it sends.
+// Methods that need the source's processor: reads over libfabric's tcp provider, messages over the other fabrics.
 RestoreOptions in_need_of_the_source() {
-  return by(over("libfabric") ? Way::read : Way::straight, 60s * slowdown());
+  return by(over("libfabric") ? Method::read : Method::zcopy, 60s * slowdown());
 }
 
 /// A restore that takes a second or more.
@@ -51,16 +53,16 @@ struct SlowRestore {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(shared_source)
-
 BOOST_AUTO_TEST_CASE(who_gives_up_a_source_that_hangs_takes_nothing_from_another_restore) {
-  const Deadline deadline(150s);
+  const Deadline deadline(300s);
   const auto port = free_port();
   Child child = peer_process("registered source", port);
   Session session = join_with(child, port);
-  ByteCount moved_again =
-      0;  // where the connection was cut: it is when the source hangs in the middle of a message, or of reads
-  for (int round = 0; round < 3 && moved_again == 0; ++round) {
+  // The patient restore moves bytes again if the connection was aborted, that is, if the source stops in the middle of
+  // a message or of reads. Over libfabric the moment depends on the machine, so rounds continue until reads were in
+  // flight.
+  ByteCount moved_again = 0;
+  for (int round = 0; moved_again == 0 && (over("libfabric") || round < 3); ++round) {
     SlowRestore patient(session);
     patient.await_moving();
     Tensor tensor;
@@ -80,23 +82,22 @@ BOOST_AUTO_TEST_CASE(who_gives_up_a_source_that_hangs_takes_nothing_from_another
     BOOST_TEST(patient.tensor.is_filled());
     moved_again = patient.restore->report().again;
   }
-  if (over("libfabric")) BOOST_TEST(moved_again > 0);
   write_frame(child.socket(), {});
 }
 
-// Both were read by the keys that open nothing any more.
+// Both restores used keys that are withdrawn now.
 BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back) {
-  const Deadline deadline(150s);
+  const Deadline deadline(300s);
   const auto port = free_port();
   Child child = peer_process("replacing source", port);
   Session session = join_with(child, port);
   ByteCount moved_again = 0;
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 3 || moved_again == 0; ++round) {  // until a withdrawal comes while bytes move
     SlowRestore one(session);
     SlowRestore other(session);
     one.await_moving();
     other.await_moving();
-    write_frame(child.socket(), {});  // it withdraws, spoils its memory, and publishes something else
+    write_frame(child.socket(), {});  // it withdraws, overwrites its memory, and publishes another state
     for (SlowRestore* restore : {&one, &other}) {
       restore->restore->wait();
       const bool all_was_read_before = restore->tensor.is_filled(static_cast<std::uint8_t>(round));
@@ -105,7 +106,6 @@ BOOST_AUTO_TEST_CASE(both_get_what_takes_the_place_of_memory_that_is_taken_back)
     }
     read_frame(child.socket());
   }
-  if (!on_slow_machine()) BOOST_TEST(moved_again > 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

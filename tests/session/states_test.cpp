@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What optimizers really keep beside a parameter: a dtype of its own per state, and shapes that are not the parameter's.
+// States that optimizers really keep in addition to parameters: each with its own dtype, and shapes that differ from
+// the parameter's.
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(states)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -30,7 +33,7 @@ struct State {
   Layout to;
 };
 
-/// A parameter of 22 x 36 and its states; all but the first are in no layout that could be derived from the parameter's.
+/// A parameter of 22 x 36 and its states; only the first layout can be derived from the parameter's.
 std::vector<State> states_of_a_parameter() {
   const Layout rows = Layout::chunk(0, members);
   const Layout columns = Layout::chunk(1, members);
@@ -60,8 +63,6 @@ std::vector<State> states_of_a_parameter() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(states)
-
 BOOST_AUTO_TEST_CASE(every_state_travels_with_its_own_dtype_shape_and_layout) {
   const auto port = free_port();
   on_members(members, [&](int rank) {
@@ -81,9 +82,9 @@ BOOST_AUTO_TEST_CASE(every_state_travels_with_its_own_dtype_shape_and_layout) {
       held[i].add_to(source);
       wanted[i].add_to(target);
     }
-    // One element, with the shape that the optimizer gave it.
+    // One element, in the optimizer's shape.
     float step = 41.0F;
-    std::uint8_t scale = 0x7f;  // a NaN of e4m3: bytes, never a number
+    std::uint8_t scale = 0x7f;  // a NaN of e4m3: the byte must not be read as a number
     source.add({{"w", "step"}, DType::f32, {}}, Layout::replicated(), View{.data = &step});
     source.add({{"w", "scale"}, DType::f8e4m3, {1, 1}}, Layout::replicated(), View{.data = &scale});
     Publication publication = session.publish(source);
@@ -99,13 +100,13 @@ BOOST_AUTO_TEST_CASE(every_state_travels_with_its_own_dtype_shape_and_layout) {
     }
     require(restored_step == 41.0F && restored_scale == 0x7f, "one-element states arrived");
     require(std::get<TensorValue>(restore.value({"w", "scale"})).shape == Extents{1, 1}, "and kept their shape");
-    session.gather("done", {}, 20s);
+    session.gather("done", {}, patience);
     publication.retire(10s);
     session.close(10s);
   });
 }
 
-// The head is tied to the embedding; the source calls the parameter by one name, the target by the other.
+// The head is tied to the embedding. The source uses one name of the parameter, the target the other.
 BOOST_AUTO_TEST_CASE(a_shared_parameter_is_moved_once_under_either_name) {
   for (const bool source_says : {true, false}) {
     const auto port = free_port();
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_shared_parameter_is_moved_once_under_either_name) {
       require(wanted.wrong(1) == 0, "the parameter arrived");
       require(restore.report().needed == wanted.size_bytes(), "once");
       require(restore.value({"head", "step"}) == Value(std::int64_t{3}), "and its step");
-      session.gather("done", {}, 20s);
+      session.gather("done", {}, patience);
       publication.retire(10s);
       session.close(10s);
     });

@@ -18,11 +18,12 @@
 #include <vector>
 
 #include "support/descriptor_messages.hpp"
+#include "support/job.hpp"
 #include "wire/messages.hpp"
 
 namespace shardwire::test {
 
-/// Where a socket of this process listens.
+/// Address at which a socket of this process listens.
 struct Listening {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
@@ -32,14 +33,14 @@ struct Listening {
   [[nodiscard]] std::uint16_t port() const {  // IPv4
     return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
   }
-  /// Of an abstract one.
+  /// Name of an abstract socket.
   [[nodiscard]] std::string name() const {
     const char* path = reinterpret_cast<const sockaddr_un*>(&address)->sun_path;
     return {path + 1, length - offsetof(sockaddr_un, sun_path) - 1};
   }
 };
 
-/// Every one of them, whoever has opened it.
+/// All of them, including those of other libraries.
 inline std::vector<Listening> listening_sockets() {
   std::vector<Listening> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -53,12 +54,12 @@ inline std::vector<Listening> listening_sockets() {
   return all;
 }
 
-/// A plain socket to the control port, without any of our code behind it.
+/// A plain socket to the control port that uses no code of the library.
 class Stranger {
  public:
   explicit Stranger(std::uint16_t port) : Stranger() { connect(port); }
   explicit Stranger(const Listening& at) : Stranger(Family{at.address.ss_family}) { connect(at.raw(), at.length); }
-  /// Has a socket, so that it needs no other descriptor to connect.
+  /// Creates its socket now, so that it needs no further descriptor to connect.
   Stranger() : Stranger(Family{AF_INET}) {}
   void connect(std::uint16_t port) {
     sockaddr_in address{};
@@ -91,7 +92,7 @@ class Stranger {
     to.insert(to.end(), header, header + sizeof length);
     to.insert(to.end(), message.begin(), message.end());
   }
-  /// All that comes until the other end closes; fails the test when it does not.
+  /// All bytes until the other end closes; fails the test if it does not close.
   Bytes until_closed() {
     Bytes all;
     std::byte buffer[4096];
@@ -102,7 +103,7 @@ class Stranger {
       all.insert(all.end(), buffer, buffer + count);
     }
   }
-  /// Whether the other end has closed the connection, or does so within a moment.
+  /// Whether the other end has closed the connection, or closes it within a moment.
   bool closed() {
     pollfd entry{descriptor_, POLLIN, 0};
     std::byte any{};
@@ -124,8 +125,8 @@ class Stranger {
     int number;
   };
   explicit Stranger(Family family) : descriptor_(socket(family.number, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval patience{20, 0};
-    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const timeval limit{patience.count(), 0};
+    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
   Bytes exactly(std::size_t count) {
     Bytes bytes(count);
@@ -136,7 +137,7 @@ class Stranger {
   int descriptor_;
 };
 
-/// Of member 1 of 2.
+/// The hello of member 1 of 2.
 inline wire::Hello hello() {
   wire::Hello hello;
   hello.rank = 1;
@@ -145,7 +146,7 @@ inline wire::Hello hello() {
   return hello;
 }
 
-/// The whole handshake, so that what follows comes from a member. Returns what the other says of itself.
+/// Runs the whole handshake, so that later messages come from a member. Returns the other's hello.
 inline wire::Hello introduce(Stranger& stranger, const wire::Hello& mine = hello()) {
   stranger.send_frame(wire::encode(mine));
   const wire::Message theirs = stranger.next();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -9,12 +10,13 @@
 #include <memory>
 #include <random>
 
-#include "session/control/connection.hpp"
-#include "session/control/listener.hpp"
-#include "session/control/unproven.hpp"
+#include "control/connection.hpp"
+#include "runtime/uv_loop.hpp"
 #include "session/stranger.hpp"
 #include "support/job.hpp"
 #include "support/seed.hpp"
+
+BOOST_AUTO_TEST_SUITE(stranger)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -30,7 +32,7 @@ struct Job {
     return options;
   }());
 
-  // The job still takes members.
+  // Checks that the job still accepts members.
   void still_works() const {
     SessionOptions options;
     options.transport = "loopback";
@@ -39,11 +41,9 @@ struct Job {
   }
 };
 
-// Member 1, as far as the rendezvous can tell, until it is asked for a sign of life.
+// Joins as member 1, as far as the rendezvous can tell, until it is pinged.
 void join(Stranger& stranger) {
-  wire::Hello mine = hello();
-  mine.capabilities = {"ping"};
-  introduce(stranger, mine);
+  introduce(stranger);
   stranger.send_frame(wire::encode(wire::Join{{.rank = 1, .host = "elsewhere", .address = "127.0.0.1", .port = 9}}));
 }
 
@@ -61,8 +61,6 @@ int option_of(int descriptor, int level, int name) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(stranger)
 
 BOOST_AUTO_TEST_CASE(random_bytes_are_cut_off) {
   const Job job;
@@ -111,6 +109,25 @@ BOOST_AUTO_TEST_CASE(requests_before_the_proof_are_refused) {
   job.still_works();
 }
 
+BOOST_AUTO_TEST_CASE(members_of_another_version_are_refused_in_words) {
+  const Job job;
+  Stranger stranger(job.port);
+  wire::Hello mine = hello();
+  mine.version = wire::protocol_version - 1;
+  stranger.send_frame(wire::encode(mine));
+  const wire::Message answer = stranger.next();
+  const auto* refusal = std::get_if<wire::Failure>(&answer);
+  BOOST_REQUIRE(refusal != nullptr);
+  BOOST_TEST((refusal->code == ErrorCode::unsupported));
+  BOOST_TEST(
+      refusal->message ==
+      fmt::format("member 1 runs a version of shardwire that speaks protocol {}, member 0 one that speaks protocol "
+                  "{}: all members of a job need the same",
+                  mine.version, wire::protocol_version));
+  stranger.until_closed();
+  job.still_works();
+}
+
 BOOST_AUTO_TEST_CASE(a_proof_replayed_from_the_other_role_is_refused) {
   const Job job;
   Stranger stranger(job.port);
@@ -123,7 +140,7 @@ BOOST_AUTO_TEST_CASE(a_proof_replayed_from_the_other_role_is_refused) {
   job.still_works();
 }
 
-// Without a bound they stay until the handshake's limit, and take the descriptors that a member needs.
+// Without this bound they would stay until the handshake's limit, and use up the descriptors that a member needs.
 BOOST_AUTO_TEST_CASE(idle_connections_of_one_address_are_bounded_and_the_oldest_goes_first) {
   const Job job;
   std::vector<std::unique_ptr<Stranger>> idle;
@@ -134,20 +151,7 @@ BOOST_AUTO_TEST_CASE(idle_connections_of_one_address_are_bounded_and_the_oldest_
   int open = 0;
   for (std::size_t i = 0; i < 190; ++i) BOOST_REQUIRE_MESSAGE(idle[i]->closed(), "connection " << i << " is open");
   for (const auto& one : idle) open += one->still_open() ? 1 : 0;
-  BOOST_TEST(open > 32);  // the newest are given their time
-}
-
-BOOST_AUTO_TEST_CASE(the_oldest_of_one_address_makes_room) {
-  const auto before = Unproven::Clock::now() - 1ms;
-  Unproven table(2);
-  BOOST_TEST(!table.add(1, "a"));
-  BOOST_TEST(!table.add(2, "b"));
-  BOOST_TEST(!table.add(3, "a"));
-  BOOST_TEST((table.add(4, "a") == std::optional<Unproven::Id>(1)));
-  table.remove(3);
-  BOOST_TEST(!table.add(5, "a"));
-  BOOST_TEST((table.oldest(Unproven::Clock::now()) == std::optional<Unproven::Id>(2)));
-  BOOST_TEST(!table.oldest(before));
+  BOOST_TEST(open > 32);  // the newest connections are kept
 }
 
 BOOST_AUTO_TEST_CASE(members_that_come_together_from_one_address_are_all_heard) {
@@ -196,16 +200,15 @@ BOOST_AUTO_TEST_CASE(who_comes_later_takes_the_seat_of_a_member_that_does_not_an
 }
 
 BOOST_AUTO_TEST_CASE(a_silent_peer_is_pinged_and_counts_as_hung_until_it_answers) {
-  Loop loop;
+  UvLoop loop;
   Identity identity;
   identity.hello.world_size = 2;
-  identity.hello.capabilities = {"ping"};
   identity.liveness = {20ms, 50ms};
-  std::shared_ptr<Connection> connection;  // loop thread only, as the next
+  std::shared_ptr<Connection> connection;  // loop thread only, like the next one
   std::unique_ptr<Listener> listener;
   const std::uint16_t port = loop.call([&] {
-    listener = std::make_unique<Listener>(loop, SocketAddress{"127.0.0.1", 0}, [&](support::Descriptor socket) {
-      connection = Connection::accept(loop, std::move(socket), identity, {});
+    listener = loop.listen({"127.0.0.1", 0}, [&](const AcceptedStream& open) {
+      connection = Connection::accept(loop, open, identity, {});
     });
     return listener->address().port;
   });
@@ -215,13 +218,11 @@ BOOST_AUTO_TEST_CASE(a_silent_peer_is_pinged_and_counts_as_hung_until_it_answers
     return verdict->get_future();
   };
   Stranger stranger(port);
-  wire::Hello mine = hello();
-  mine.capabilities = {"ping"};
-  introduce(stranger, mine);
-  const std::uint64_t unanswered = await_ping(stranger);  // nobody has asked
+  introduce(stranger);
+  const std::uint64_t unanswered = await_ping(stranger);  // an unsolicited ping
   BOOST_TEST(!alive().get());
   stranger.send_frame(wire::encode(wire::Pong{unanswered}));
-  BOOST_TEST(await_ping(stranger) > unanswered);  // the answer counts: only then it is asked anew
+  BOOST_TEST(await_ping(stranger) > unanswered);  // only an answer causes another ping
   loop.call([&] {
     connection->drop();
     connection.reset();
@@ -252,7 +253,10 @@ BOOST_AUTO_TEST_CASE(a_member_may_not_join_or_publish_for_another) {
   const std::vector<wire::Message> forbidden{
       wire::Join{wire::MemberRecord{.rank = 0}},
       wire::Publish{"state", wire::PublicationRecord{.member = 1}},  // it has not joined
-      wire::Watch{"state"}, wire::Lookup{{0}}, wire::GatherQuit{"all"}};
+      wire::Watch{"state"},
+      wire::Lookup{{0}},
+      wire::GatherQuit{"all"},
+      wire::ExchangeGivenUp{1}};
   const Job job;
   for (const wire::Message& message : forbidden) {
     Stranger stranger(job.port);
@@ -281,7 +285,7 @@ BOOST_AUTO_TEST_CASE(requests_about_nothing_are_answered_with_their_number) {
   }
 }
 
-// What may be asked for without a lease is checked as it is under one.
+// Requests without a lease are checked like requests with one.
 BOOST_AUTO_TEST_CASE(requests_without_a_lease_are_held_to_what_is_live) {
   Job job;
   std::vector<float> memory(6);
@@ -299,14 +303,14 @@ BOOST_AUTO_TEST_CASE(requests_without_a_lease_are_held_to_what_is_live) {
   };
   const wire::RequestedBox all{0, Box{{0}, {6}}};
   BOOST_TEST(asked(all, "state", 1, false).message.find("before bind") != std::string::npos);  // nothing else is wrong
-  BOOST_TEST((asked(all, "state", 2, false).code == ErrorCode::layout_mismatch));
-  BOOST_TEST((asked(all, "other", 1, false).code == ErrorCode::layout_mismatch));
-  BOOST_TEST((asked(all, "", 0, false).code == ErrorCode::layout_mismatch));
+  BOOST_TEST((asked(all, "state", 2, false).code == ErrorCode::withdrawn));
+  BOOST_TEST((asked(all, "other", 1, false).code == ErrorCode::withdrawn));
+  BOOST_TEST((asked(all, "", 0, false).code == ErrorCode::withdrawn));
   BOOST_TEST(asked(all, "state", 1, true).message.find("without a lease") != std::string::npos);
   BOOST_TEST(asked({1, Box{{0}, {6}}}, "state", 1, false).message.find("no tensor 1") != std::string::npos);
   BOOST_TEST(asked({0, Box{{3}, {4}}}, "state", 1, false).message.find("not held here") != std::string::npos);
   publication.retire(5s);
-  BOOST_TEST((asked(all, "state", 1, false).code == ErrorCode::layout_mismatch));
+  BOOST_TEST((asked(all, "state", 1, false).code == ErrorCode::withdrawn));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

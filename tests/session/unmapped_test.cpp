@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that goes while it is published: whoever reads it gets a typed error, and its owner lives.
+// Memory that is unmapped while it is published: its reader gets a typed error, and its owner survives.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -10,6 +10,8 @@
 
 #include "support/deadline.hpp"
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(unmapped)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -23,7 +25,8 @@ TensorSpec spec() {
   return {{"w", "exp_avg"}, DType::f32, {static_cast<Extent>(elements)}};
 }
 
-/// Memory of a tensor that can go. Nothing takes the place of what has gone: reading it fails as if it were unmapped.
+/// A tensor's memory that can be made inaccessible: reading it then fails as if it were unmapped, and no other mapping
+/// takes its address.
 class Fleeting {
  public:
   Fleeting() : memory_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -33,7 +36,7 @@ class Fleeting {
   Fleeting(const Fleeting&) = delete;
   Fleeting& operator=(const Fleeting&) = delete;
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-  /// From this byte on.
+  /// Makes the memory from this byte on inaccessible.
   void go(std::size_t from) const {
     BOOST_REQUIRE(::mmap(data() + from, bytes - from, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
                   MAP_FAILED);
@@ -44,18 +47,17 @@ class Fleeting {
   void* memory_;
 };
 
-/// The way that reads ordinary memory without a copy of our own: by the kernel, or as a message straight from where it lies.
-Way way_without_a_copy() {
-  return reads_ordinary_memory() ? Way::read : Way::straight;
+/// The method that reads ordinary memory without a copy by the library: through the kernel, or as a message sent
+/// directly from the memory.
+Method method_without_a_copy() {
+  return reads_ordinary_memory() ? Method::read : Method::zcopy;
 }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(unmapped)
-
 BOOST_DATA_TEST_CASE(memory_that_goes_while_it_is_published_ends_the_restore_and_not_its_owner,
                      boost::unit_test::data::make({std::size_t{0}, Fleeting::bytes / 2}), from) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const auto port = free_port();
   Session source = Session::join(member(0, 2, port), quick());
   Session reader = Session::join(member(1, 2, port), quick());
@@ -74,8 +76,8 @@ BOOST_DATA_TEST_CASE(memory_that_goes_while_it_is_published_ends_the_restore_and
   wanted.use(around.data() + guard);
   Catalog target(Rank{0}, 1);
   wanted.add_to(target);
-  RestoreOptions options = within(20s);
-  options.way = way_without_a_copy();
+  RestoreOptions options = within(patience);
+  options.method = method_without_a_copy();
   const auto began = std::chrono::steady_clock::now();
   Restore restore = reader.restore(target, options);
   const Error error = failure_of([&] { restore.wait(); });
@@ -86,7 +88,7 @@ BOOST_DATA_TEST_CASE(memory_that_goes_while_it_is_published_ends_the_restore_and
   BOOST_TEST(std::all_of(around.begin(), around.begin() + guard, untouched));
   BOOST_TEST(std::all_of(around.end() - guard, around.end(), untouched));
 
-  // Its owner serves what is there.
+  // The owner serves the rest.
   publication.retire(5s);
   TestShard whole(spec(), Layout::replicated(), Rank{0});
   whole.fill(2);

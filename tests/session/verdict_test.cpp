@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a restore makes of sources that are not there, not there any more, or somewhere else by now.
+// A restore's verdict on sources that are absent, have departed, or have moved to another member.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -8,6 +8,8 @@
 
 #include "support/blocked.hpp"
 #include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(verdict)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -19,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 const TensorSpec spec{{"w", "exp_avg"}, DType::f32, {64, 16}};
 
-/// Something with a tensor to publish.
+/// A member with a tensor to publish.
 class Source {
  public:
   Source(int rank, int members, std::uint16_t port, Layout layout, int layout_rank, int ranks)
@@ -38,7 +40,7 @@ class Source {
   void retire() { publication_.retire(20s); }
   void die() { session.reset(); }
   void leave() { session->close(20s); }
-  /// Returns once a reader's request was refused, or after a while.
+  /// Returns once a reader's request was refused, or after a time limit.
   void wait_for_refusal() const {
     for (const auto end = Clock::now() + 5s; *refusals_ == 0 && Clock::now() < end;) std::this_thread::sleep_for(1ms);
   }
@@ -52,7 +54,7 @@ class Source {
   Publication publication_;
 };
 
-/// Wants all of it.
+/// Wants the whole tensor.
 struct Target {
   TestShard wanted{spec, Layout::replicated(), Rank{0}};
   Catalog catalog{Rank{0}, 1};
@@ -81,7 +83,7 @@ void wait_until_lost(Session& session, int member) {
   throw std::runtime_error("the loss was not noticed");
 }
 
-/// Members 0: the rendezvous, which can be held up; 1: a source; 2: reads.
+/// Member 0 is the rendezvous, which can be blocked; member 1 is a source; member 2 reads.
 struct Job {
   std::uint16_t port = free_port();
   Session host = Session::join(member(0, 3, port), quick());
@@ -91,7 +93,7 @@ struct Job {
 
   Job() {
     source.publish(1, 1);
-    reader.restore(target.catalog, within(20s)).wait();  // it knows who publishes, and where
+    reader.restore(target.catalog, within(patience)).wait();  // it learns the source and its address
     target.wanted.fill(4711);
   }
 };
@@ -110,7 +112,7 @@ struct Halves {
 void check_missing(Restore& restore, Clock::time_point began) {
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST_MESSAGE(error.what());
-  BOOST_TEST((Clock::now() - began < 30s));  // not the deadline
+  BOOST_TEST((Clock::now() - began < 30s));  // does not wait for the deadline
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_TEST((error.gaps() == std::vector<Gap>{{"w", "exp_avg", Box{{32, 0}, {32, 16}}, Rank{0}}}));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
@@ -119,9 +121,7 @@ void check_missing(Restore& restore, Clock::time_point began) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(verdict)
-
-// --- nobody is left who could publish ---
+// --- no possible source is left ---
 
 BOOST_AUTO_TEST_CASE(a_source_that_left_in_order_is_not_waited_for) {
   Halves job;
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_left_in_order_is_not_waited_for) {
   job.second.leave();
   Target target;
   const auto began = Clock::now();
-  Restore restore = job.reader.restore(target.catalog, within(60s));
+  Restore restore = job.reader.restore(target.catalog, within(patience));
   check_missing(restore, began);
 }
 
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_dies_before_it_publishes_is_not_waited_for) {
   job.first.publish(1, 1);
   Target target;
   const auto began = Clock::now();
-  Restore restore = job.reader.restore(target.catalog, within(60s));
+  Restore restore = job.reader.restore(target.catalog, within(patience));
   job.second.die();
   check_missing(restore, began);
 }
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_dies_does_not_stand_for_a_source_that_has_yet
   job.other.reset();
   wait_until_lost(job.reader, 3);
   Target target;
-  Restore restore = job.reader.restore(target.catalog, within(60s));
+  Restore restore = job.reader.restore(target.catalog, within(patience));
   for (const auto end = Clock::now() + 300ms; !restore.poll() && Clock::now() < end;) std::this_thread::sleep_for(1ms);
   job.second.publish(1, 1);
   restore.wait();
@@ -162,13 +162,13 @@ BOOST_AUTO_TEST_CASE(the_last_of_a_job_does_not_wait_for_sources_that_never_publ
   Source source(1, 2, port, Layout::replicated(), 0, 1);
   Target target;
   const auto began = Clock::now();
-  Restore restore = reader.restore(target.catalog, within(60s));
+  Restore restore = reader.restore(target.catalog, within(patience));
   source.leave();
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((Clock::now() - began < 30s));
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
-  BOOST_TEST(says(error, "nobody publishes 'state', and nobody is left who could: member 1 has left"));
+  BOOST_TEST(says(error, "no member publishes 'state', and none is left that could: member 1 has left"));
 }
 
 BOOST_AUTO_TEST_CASE(a_dead_replica_costs_no_discovery_grace) {
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_dead_replica_costs_no_discovery_grace) {
   second.publish(1, 1);
   second.die();
   wait_until_lost(reader, 2);
-  RestoreOptions options = within(60s);
+  RestoreOptions options = within(patience);
   options.discovery_grace = 20s;
   for (int round = 0; round < 3; ++round) {
     Target target;
@@ -193,17 +193,17 @@ BOOST_AUTO_TEST_CASE(a_dead_replica_costs_no_discovery_grace) {
 
 // --- a roster that is older than the source ---
 
-// The rendezvous is held up, so that the reader cannot know that there is another generation by now.
+// The rendezvous is blocked, so that the reader cannot know the next generation yet.
 BOOST_AUTO_TEST_CASE(a_restore_that_meets_a_withdrawn_generation_plans_again) {
   Job job;
   std::optional<Blocked> hold(job.host);
   job.source.retire();
   job.source.publish(2, 2);
-  Restore restore = job.reader.restore(job.target.catalog, within(60s));  // as before: read without a lease
+  Restore restore = job.reader.restore(job.target.catalog, within(patience));  // read without a lease, as before
   Catalog other(Rank{0}, 1);
   TestShard rows(spec, Layout::boxes({{Rank{0}, {{{3, 0}, {9, 16}}}}}), Rank{0});
   rows.add_to(other);
-  Restore leased = job.reader.restore(other, within(60s));
+  Restore leased = job.reader.restore(other, within(patience));
   job.source.wait_for_refusal();
   hold.reset();
   restore.wait();
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(a_generation_that_others_cannot_take_the_place_of_is_withdr
   job.first.publish(1, 1);
   job.second.publish(1, 1);
   Target target;
-  job.reader.restore(target.catalog, within(20s)).wait();
+  job.reader.restore(target.catalog, within(patience)).wait();
   const Blocked hold(job.host);
   job.second.retire();
   const Error error = failure_of([&] { job.reader.restore(target.catalog, within(1s)).wait(); });
@@ -262,7 +262,7 @@ BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_another_generation_can_be_cancelle
   Job job;
   const Blocked hold(job.host);
   job.source.retire();
-  Restore restore = job.reader.restore(job.target.catalog, within(60s));
+  Restore restore = job.reader.restore(job.target.catalog, within(patience));
   std::this_thread::sleep_for(50ms);
   restore.cancel();
   BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(another_step_than_the_published_one_is_said_to_be_so) {
   BOOST_TEST((later.ranks() == std::vector{Rank{0}, Rank{1}}));
   const auto began = Clock::now();
   const Error earlier = failure_of([&] { job.reader.restore(target.catalog, at_step(9, 60s)).wait(); });
-  BOOST_TEST((Clock::now() - began < 30s));  // sources go forward
+  BOOST_TEST((Clock::now() - began < 30s));  // steps of sources only increase
   BOOST_TEST((earlier.code() == ErrorCode::step_mismatch));
 }
 
@@ -292,8 +292,8 @@ BOOST_AUTO_TEST_CASE(layouts_over_different_numbers_of_ranks_are_told_apart) {
   first.publish(1, 1);
   second.publish(1, 1);
   Target target;
-  // The rendezvous knows of both before it is asked by the second.
-  const Error error = failure_of([&] { second.session->restore(target.catalog, within(20s)).wait(); });
+  // The rendezvous knows both before the second one asks.
+  const Error error = failure_of([&] { second.session->restore(target.catalog, within(patience)).wait(); });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_TEST(says(error, "source rank 0 declares a layout over 1 rank, source rank 2 over 4"));
 }
@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_names_the_source_that_is_behind_and_no_other) {
   job.first.publish(1, 1);
   job.second.publish(1, 1);
   Target warm;
-  job.reader.restore(warm.catalog, within(20s)).wait();
+  job.reader.restore(warm.catalog, within(patience)).wait();
   TestShard rows(spec, Layout::boxes({{Rank{0}, {{{3, 0}, {50, 16}}}}}), Rank{0});
   Catalog catalog(Rank{0}, 1);
   rows.add_to(catalog);
@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_before_anything_is_published_names_who_could_hav
   const Error nothing = failure_of([&] { job.reader.restore(target.catalog, within(200ms)).wait(); });
   BOOST_TEST((nothing.code() == ErrorCode::timed_out));
   BOOST_TEST((nothing.ranks() == std::vector{Rank{0}, Rank{1}, Rank{2}}));
-  BOOST_TEST(says(nothing, "nobody has published 'state' before the deadline; members 0..2 could have"));
+  BOOST_TEST(says(nothing, "no member published 'state' before the deadline; members 0..2 could have"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

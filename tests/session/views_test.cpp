@@ -7,6 +7,8 @@
 
 #include "support/job.hpp"
 
+BOOST_AUTO_TEST_SUITE(views)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
@@ -18,8 +20,8 @@ TensorSpec named(const std::string& fqn, DType dtype = DType::f32) {
   return {{fqn, "exp_avg"}, dtype, shape};
 }
 
-// The rows that `layout` gives to `rank` of the (10, 6) tensor, in a larger array: local row i, column k is at
-// offset + i * row + k * column.
+// The rows that `layout` gives to `rank` of the (10, 6) tensor, in a larger array: local row i, column k is at offset +
+// i * row + k * column.
 struct Rows {
   Layout layout;
   Rank rank;
@@ -63,7 +65,7 @@ struct Rows {
 
 constexpr std::size_t room = 400;
 
-// Two tensors, each under a view of its own on either side; everything that no view names must stay as it was.
+// Restores two tensors, each with its own view on either side; bytes outside the views must stay unchanged.
 void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot, Verify verify) {
   Session session = Session::join(member(rank, 2, port), tight());
   Arena memory = session.allocate(arena ? room * sizeof(float) : 0);
@@ -94,7 +96,7 @@ void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot
   target.add(named("a"), Layout::replicated(), to_a.view(wanted.data()));
   target.add(named("b"), Layout::replicated(), to_b.view(wanted.data()));
   target.add(named("c"), Layout::chunk(0, 3), to_c.view(wanted.data()));
-  RestoreOptions options = tight_within(30s);
+  RestoreOptions options = tight_within(patience);
   options.verify = verify;
   Restore restore = session.restore(target, options);
   restore.wait();
@@ -109,17 +111,15 @@ void member_restores(int rank, std::uint16_t port, bool arena, Snapshot snapshot
   }
   const RestoreReport& report = restore.report();
   const bool direct = reads_arenas() && (arena || snapshot == Snapshot::copy);
-  require(report.ways[Way::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
-  const ByteCount sent = report.ways[Way::packed].bytes + report.ways[Way::straight].bytes;
+  require(report.methods[Method::mapped].bytes == (direct && maps_arenas() ? report.moved : 0), "arenas were mapped");
+  const ByteCount sent = report.methods[Method::packed].bytes + report.methods[Method::zcopy].bytes;
   require(sent == (direct || reads_ordinary_memory() ? 0 : report.moved), "other memory was read, or sent");
-  session.gather("done", {}, 20s);
+  session.gather("done", {}, patience);
   publication.retire(10s);
   session.close(10s);
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(views)
 
 BOOST_AUTO_TEST_CASE(strided_views_are_mapped_and_written_where_they_say) {
   const auto port = free_port();
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(a_storage_offset_holds_for_one_element_tensors) {
   Catalog target(Rank{0}, 1);
   target.add(scale, Layout::replicated(), to);
   const Publication publication = session.publish(source);
-  session.restore(target, tight_within(20s)).wait();
+  session.restore(target, tight_within(patience)).wait();
   BOOST_TEST((wanted[0] == 0 && wanted[1] == 3 && wanted[2] == 0));
 }
 
@@ -218,13 +218,13 @@ BOOST_AUTO_TEST_CASE(destinations_may_interleave_but_not_share_a_byte) {
     catalog.add(named("b"), Layout::replicated(), view);
     return catalog;
   };
-  const Error error = failure_of([&] { session.restore(target(5), tight_within(20s)); });
+  const Error error = failure_of([&] { session.restore(target(5), tight_within(patience)); });
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
   for (const char* part : {"wanted a:exp_avg", "wanted b:exp_avg", "layout rank 0", "its own memory"}) {
     BOOST_TEST(says(error, part), error.what());
   }
-  Restore restore = session.restore(target(6), tight_within(20s));
-  BOOST_TEST(says(failure_of([&] { restore.wait(); }), "b:exp_avg"));  // nobody holds b: the memory was accepted
+  Restore restore = session.restore(target(6), tight_within(patience));
+  BOOST_TEST(says(failure_of([&] { restore.wait(); }), "b:exp_avg"));  // no source holds b: the memory was accepted
 }
 
 BOOST_AUTO_TEST_CASE(const_memory_is_published_and_never_restored_into) {
@@ -237,12 +237,12 @@ BOOST_AUTO_TEST_CASE(const_memory_is_published_and_never_restored_into) {
   const Publication publication = session.publish(source);
   Catalog target(Rank{0}, 1);
   target.add(spec, Layout::replicated(), view(get));
-  session.restore(target, tight_within(20s)).wait();
+  session.restore(target, tight_within(patience)).wait();
   BOOST_TEST(get == have);
   const std::vector<float> untouched(3);
   Catalog refused(Rank{0}, 1);
   refused.add(spec, Layout::replicated(), view(untouched));
-  for (const Error& error : {failure_of([&] { session.restore(refused, tight_within(20s)); }),
+  for (const Error& error : {failure_of([&] { session.restore(refused, tight_within(patience)); }),
                              failure_of([&] { session.exchange(Catalog(Rank{0}, 1), refused); })}) {
     BOOST_TEST((error.code() == ErrorCode::invalid_argument));
     BOOST_TEST(says(error, "v:exp_avg: its view on layout rank 0 was made from const memory"), error.what());

@@ -11,7 +11,7 @@
 
 namespace shardwire::test {
 
-/// Keeps a session's thread from doing anything, like a process that hangs, until this ends.
+/// Blocks a session's thread during its lifetime, like a process that hangs.
 class Blocked {
  public:
   explicit Blocked(Session& session) {

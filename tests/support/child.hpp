@@ -17,7 +17,7 @@ extern char** environ;
 
 namespace shardwire::test {
 
-/// Frames of bytes over a stream socket. Errors: throws when the other side has gone.
+/// Sends and receives frames of bytes over a stream socket. Errors: throws when the other side has closed.
 inline void write_frame(int socket, std::span<const std::byte> bytes) {
   const std::uint64_t size = bytes.size();
   if (::write(socket, &size, sizeof size) != sizeof size) throw std::runtime_error("frame: cannot write");
@@ -44,8 +44,8 @@ inline std::vector<std::byte> read_frame(int socket) {
   return out;
 }
 
-/// A program started afresh (not forked out of a process that has opened a fabric), with a socket to it. Its number of
-/// that socket is the last argument.
+/// A newly started program with a socket to it, not forked from a process that has opened a fabric. Its last argument
+/// is that socket's number.
 class Child {
  public:
   explicit Child(std::vector<std::string> arguments) {
@@ -75,11 +75,11 @@ class Child {
 
   [[nodiscard]] int socket() const { return socket_; }
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Leaves a zombie, as a launcher that is slow to reap would.
+  /// Leaves a zombie, like a launcher that reaps late.
   void kill() const {
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   }
-  /// Stops it without ending it: a peer that hangs.
+  /// Stops the process without ending it: a peer that hangs.
   void freeze() const { ::kill(pid_, SIGSTOP); }
   int reap() {
     int status = 0;

@@ -19,16 +19,16 @@
 namespace shardwire::test {
 
 struct CommandResult {
-  int exit_code = -1;  ///< -signal when a signal ended it
+  int exit_code = -1;  ///< negative signal number if a signal ended it
   bool timed_out = false;
   std::string out;
   std::string err;
 };
 
-/// A program under test with its output captured. Ended when this object goes or its deadline passes.
+/// A program under test with captured output. The destructor and the deadline end it.
 class RunningCommand {
  public:
-  /// `environment` is added to this process's own; a value "" of a name unsets it.
+  /// `environment` is added to this process's own; the value "" unsets a variable.
   RunningCommand(std::vector<std::string> arguments, std::string input = {},
                  std::vector<std::pair<std::string, std::string>> environment = {})
       : input_(std::move(input)) {
@@ -118,7 +118,7 @@ class RunningCommand {
       if (written > 0) {
         input_.erase(0, static_cast<std::size_t>(written));
       } else if (errno != EAGAIN) {
-        input_.clear();  // the program reads no more
+        input_.clear();  // the program has closed its input
       }
     }
     if (!input_.empty()) return;

@@ -11,11 +11,11 @@
 
 namespace shardwire::test {
 
-/// A control group below this process's own, whose processes may use so much memory. Goes with this object, once they have
+/// A control group below this process's own that limits its processes' memory. The destructor removes it once they have
 /// ended.
 class ControlGroup {
  public:
-  /// Errors: throws std::runtime_error where none can be made.
+  /// Errors: throws std::runtime_error if no control group can be made.
   explicit ControlGroup(std::uint64_t limit_bytes) {
     const auto [parent, limit] = memory_group_of_this();
     folder_ = parent + "/shardwire" + std::to_string(::getpid());
@@ -30,7 +30,7 @@ class ControlGroup {
   ControlGroup(const ControlGroup&) = delete;
   ControlGroup& operator=(const ControlGroup&) = delete;
 
-  /// Words of a shell that take it in.
+  /// Shell commands that move the shell into the group.
   [[nodiscard]] std::string enter() const { return "echo $$ > " + folder_ + "/cgroup.procs || exit 97"; }
 
  private:
@@ -38,7 +38,7 @@ class ControlGroup {
     std::string folder;
     std::string limit;
   };
-  // Lines are number:controllers:path. Memory is counted by version 1 where it is listed there.
+  // Lines are number:controllers:path. If version 1 lists the memory controller, version 1 counts memory.
   static Parent memory_group_of_this() {
     Parent parent;
     std::ifstream groups("/proc/self/cgroup");

@@ -40,7 +40,7 @@ ByteCount whole_pages(ByteCount bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-/// What a handle of 64 bytes says.
+/// Content of a 64-byte handle.
 struct Handle {
   std::uint64_t magic = 0x6b6166;
   std::int64_t process = 0;
@@ -66,7 +66,7 @@ struct FakeDevices::Block {
   bool live = false;
   bool peer_access = true;
   Sharing sharing = Sharing::none;
-  std::vector<support::Descriptor> files{};  // side by side
+  std::vector<support::Descriptor> files{};  // adjacent
 };
 
 class FakeDevices::Event {
@@ -110,7 +110,7 @@ class FakeDevices::Memory final : public memory::DeviceMemory {
   Release release_;
 };
 
-class FakeStream final : public memory::DeviceStream {
+class FakeStream : public memory::DeviceStream {
  public:
   FakeStream(FakeDevices& devices, int device) : devices_(devices), device_(device), thread_([this] { run(); }) {
     ++devices_.streams_;
@@ -157,24 +157,6 @@ class FakeStream final : public memory::DeviceStream {
       for (std::size_t i = 0; i < list.size(); ++i) digests[i] = devices_.digest(list[i]);
     });
   }
-  bool fill(std::span<const memory::ValueBox> boxes) override {
-    if (!devices_.make_values_) return false;
-    push([this, list = std::vector(boxes.begin(), boxes.end())] {
-      const memory::ValueTable table(devices_.reach(list));
-      for (std::uint64_t i = 0; i < table.view().chunks(); ++i) memory::fill_chunk(table.view(), i, 0, 1);
-    });
-    return true;
-  }
-  bool count_wrong(std::span<const memory::ValueBox> boxes, std::uint64_t& wrong) override {
-    if (!devices_.make_values_) return false;
-    push([this, list = std::vector(boxes.begin(), boxes.end()), &wrong] {
-      const memory::ValueTable table(devices_.reach(list));
-      for (std::uint64_t i = 0; i < table.view().chunks(); ++i) {
-        wrong += memory::count_wrong_of_chunk(table.view(), i, 0, 1);
-      }
-    });
-    return true;
-  }
   void call_when_done(Done done) override {
     devices_.check(device_);
     if (devices_.refuse_calls_) throw Error(ErrorCode::out_of_resources, "nobody can be called");
@@ -184,17 +166,22 @@ class FakeStream final : public memory::DeviceStream {
   }
   [[nodiscard]] void* native() const override { return nullptr; }
 
- private:
-  struct Item {
-    Done task;
-    bool is_callback = false;
-  };
+ protected:
   void push(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     ++devices_.under_way_;
     work_.push_back({[task = std::move(task)](const std::optional<Error>&) { task(); }, false});
     queued_.notify_one();
   }
+  [[nodiscard]] memory::ValueTable reached(std::span<const memory::ValueBox> boxes) const {
+    return memory::ValueTable(devices_.reach(boxes));
+  }
+
+ private:
+  struct Item {
+    Done task;
+    bool is_callback = false;
+  };
 
   void run() {
     while (true) {
@@ -231,6 +218,25 @@ class FakeStream final : public memory::DeviceStream {
   std::optional<Error> failure_;  // its thread only, as the next
   std::minstd_rand random_{std::random_device{}()};
   std::thread thread_;
+};
+
+class FakeCheckedStream final : public FakeStream, public memory::DeviceCheck {
+ public:
+  using FakeStream::FakeStream;
+  void fill(std::span<const memory::ValueBox> boxes) override {
+    push([this, list = std::vector(boxes.begin(), boxes.end())] {
+      const memory::ValueTable table = reached(list);
+      for (std::uint64_t i = 0; i < table.view().chunks(); ++i) memory::fill_chunk(table.view(), i, 0, 1);
+    });
+  }
+  void count_wrong(std::span<const memory::ValueBox> boxes, std::uint64_t& wrong) override {
+    push([this, list = std::vector(boxes.begin(), boxes.end()), &wrong] {
+      const memory::ValueTable table = reached(list);
+      for (std::uint64_t i = 0; i < table.view().chunks(); ++i) {
+        wrong += memory::count_wrong_of_chunk(table.view(), i, 0, 1);
+      }
+    });
+  }
 };
 
 FakeDevices::FakeDevices(int devices, int first) : devices_(devices), first_(first) {
@@ -316,7 +322,7 @@ std::unique_ptr<memory::DeviceMemory> FakeDevices::import_memory(int device, con
                                   [this, seen = block.seen](const std::byte*) { remove_block(seen); });
 }
 
-// With the lock. Reserved first, so that chunks come to lie side by side.
+// Requires the lock. Reserves the range first, so that chunks are adjacent.
 FakeDevices::Block& FakeDevices::add_block(int device, ByteCount bytes, std::vector<support::Descriptor> files,
                                            ByteCount file_bytes) {
   const ByteCount whole = whole_pages(bytes);
@@ -394,8 +400,8 @@ memory::DeviceAllocation FakeDevices::describe(const Block& block, const void* a
   if (block.sharing != Sharing::chunks) return found;
   const ByteCount offset = number_of(address) - number_of(block.seen);
   const ByteCount first = offset / chunk_bytes;
-  const ByteCount past = offset + std::clamp<ByteCount>(bytes, 1, block.bytes - offset);
-  found.chunks = static_cast<std::uint32_t>((past + chunk_bytes - 1) / chunk_bytes - first);
+  const ByteCount end = offset + std::clamp<ByteCount>(bytes, 1, block.bytes - offset);
+  found.chunks = static_cast<std::uint32_t>((end + chunk_bytes - 1) / chunk_bytes - first);
   found.address += first * chunk_bytes;
   found.bytes = std::min(block.bytes - first * chunk_bytes, found.chunks * chunk_bytes);
   found.number += first << 16 | found.chunks;
@@ -469,7 +475,8 @@ void FakeDevices::release_host(const std::byte* address) {
 std::unique_ptr<memory::DeviceStream> FakeDevices::open_stream(int device) {
   hold_streams_.wait(true);
   check(device);
-  return std::make_unique<FakeStream>(*this, device);
+  if (!make_values_) return std::make_unique<FakeStream>(*this, device);
+  return std::make_unique<FakeCheckedStream>(*this, device);
 }
 
 std::byte* FakeDevices::reach(const std::byte* first, ByteCount bytes) const {
@@ -527,8 +534,8 @@ void FakeDevices::run(int device, const DeviceCopy& copy) {
   const auto to = copy.copy.target_span();
   check_access(device, copy.source + from.first);
   check_access(device, copy.target + to.first);
-  const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
-  std::byte* const target = reach(copy.target + to.first, to.past - to.first) - to.first;
+  const std::byte* const source = reach(copy.source + from.first, from.end - from.first) - from.first;
+  std::byte* const target = reach(copy.target + to.first, to.end - to.first) - to.first;
   if (!drop_strided_copies_ || copy.copy.runs() == 1) copy.copy.run_all(source, target);
   ++copies_;
   copied_bytes_ += copy.copy.bytes();
@@ -536,8 +543,8 @@ void FakeDevices::run(int device, const DeviceCopy& copy) {
 
 memory::Digest128 FakeDevices::digest(const DeviceCopy& copy) {
   const auto from = copy.copy.source_span();
-  const std::byte* const source = reach(copy.source + from.first, from.past - from.first) - from.first;
-  memory::Digest128 digest = memory::digest_runs(copy.copy, source, memory::DigestKind::tree);
+  const std::byte* const source = reach(copy.source + from.first, from.end - from.first) - from.first;
+  memory::Digest128 digest = memory::digest_runs(copy.copy, source);
   if (spoil_digests_) digest.low ^= ++spoiled_;
   return digest;
 }

@@ -18,28 +18,29 @@
 #include <vector>
 
 #include "memory/device.hpp"
+#include "memory/device_check.hpp"
 #include "support/descriptors.hpp"
 
 namespace shardwire::test {
 
 /// Devices made of ordinary memory, for tests of everything above memory::DeviceRuntime.
 ///
-/// Device memory is mapped twice: at the address that everybody sees it may be neither read nor written, so that who touches
-/// it without the runtime ends by a signal; streams work through the other mapping. A stream is a thread that takes its time
-/// and makes copies of one piece of work in any order. Host memory has to be that of allocate_host(). What lies outside of
-/// live memory is an error, and the device is lost then, as with CUDA.
+/// Device memory is mapped twice. At its public address it can be neither read nor written: access other than through
+/// the runtime ends the process by a signal. Streams use the other mapping. A stream is a thread that works with delays
+/// and makes the copies of one piece of work in any order. Host memory must come from allocate_host(). As with CUDA,
+/// access outside of live memory is an error that loses the device.
 ///
-/// Another process maps what is exported to it: by a handle, which names a file that the exporter has open, or by a descriptor
-/// for each chunk. The exporter does nothing for that, and its own handles are none to itself.
+/// Another process maps exported memory: by a handle, which names a file that the exporter has open, or by one
+/// descriptor per chunk. The exporter need not cooperate, and cannot open its own handles.
 /// Threads: any.
 class FakeDevices final : public memory::DeviceRuntime {
  public:
-  /// How memory can be handed to other processes.
+  /// How memory can be exported to other processes.
   enum class Sharing : std::uint8_t { none, handle, chunks };
-  /// Chunks are as long as this, the last of an allocation but the bytes that are left.
+  /// Size of a chunk; the last chunk of an allocation holds the remaining bytes.
   static constexpr ByteCount chunk_bytes = ByteCount{8} << 10;
 
-  /// `first`: number of device 0 among all of the host, which tells processes what they have in common.
+  /// `first`: number of device 0 among the host's devices, so that processes can identify common devices.
   explicit FakeDevices(int devices = 2, int first = 0);
   ~FakeDevices() override;
   FakeDevices(const FakeDevices&) = delete;
@@ -47,7 +48,7 @@ class FakeDevices final : public memory::DeviceRuntime {
 
   [[nodiscard]] std::string version() const override { return "devices of the tests"; }
   [[nodiscard]] int device_count() const override { return devices_; }
-  /// Their memory is as fast as `set_peak()` says.
+  /// `set_peak()` sets the memory's speed.
   [[nodiscard]] memory::DeviceDetails details(int device) const override;
   [[nodiscard]] std::optional<memory::DeviceAllocation> find(const void* address, ByteCount bytes) const override;
   std::unique_ptr<memory::DeviceMemory> allocate(int device, ByteCount bytes) override;
@@ -60,79 +61,80 @@ class FakeDevices final : public memory::DeviceRuntime {
   [[nodiscard]] bool in_use(int device) const override { return device >= 0 && device < devices_; }
   void prepare_for_nics(const void* /*address*/, ByteCount /*bytes*/) override {}
   void flush_remote_writes(int /*device*/) override {}
-  /// Copies of a device that touch memory of another one are mistakes before that.
+  /// Without this call, a device's copies that access another device's memory are errors.
   bool enable_peer_access(int device, int peer) override;
   memory::DeviceExport export_memory(const void* address, ByteCount bytes) override;
   std::unique_ptr<memory::DeviceMemory> import_memory(int device, const memory::DeviceExport& exported) override;
 
-  // What a program that uses the devices does besides.
+  // Operations of a program that uses the devices in addition to the library.
 
-  /// Memory of a program; what was given back last lies at the same address again, under another number, where it is as large.
+  /// A program's memory. The most recently freed memory of the same size is reused: the same address with another
+  /// allocation number.
   std::byte* take(int device, ByteCount bytes, bool managed = false);
-  /// What is taken from now on can be handed over so. None at first.
+  /// How later allocations can be exported; initially not at all.
   void share(Sharing sharing) { sharing_ = sharing; }
   void give_back(std::byte* address);
   void write(std::byte* address, std::span<const std::byte> bytes);
   [[nodiscard]] std::vector<std::byte> read(const std::byte* address, ByteCount bytes) const;
-  /// Where the runtime itself sees it.
+  /// The address at which the runtime itself accesses the memory.
   [[nodiscard]] std::byte* behind(const std::byte* address) const;
   void* make_event();
   void fire(void* event);
-  /// Waits until it was fired, or everything before its recording is over. False: it took too long.
+  /// Waits until the event was fired, or all work before its recording is done. Returns false after `limit`.
   bool await(void* event, std::chrono::milliseconds limit) const;
-  /// It is no event from now on.
+  /// The event is invalid afterwards.
   void destroy(void* event);
 
   // Faults.
 
   void refuse_device_memory(bool refused) { refuse_device_memory_ = refused; }
   void refuse_host_memory(bool refused) { refuse_host_memory_ = refused; }
-  /// Whoever opens a stream waits meanwhile.
+  /// While held, opening a stream blocks.
   void hold_streams(bool held);
-  /// Whoever wants host memory waits meanwhile.
+  /// While held, allocating host memory blocks.
   void hold_host_memory(bool held);
-  /// Nobody can be called when work is done, which has been queued before.
+  /// Streams refuse callbacks for the end of work that is already queued.
   void refuse_calls(bool refused) { refuse_calls_ = refused; }
-  /// Digests are of other bytes from now on, each time of others.
+  /// Later digests are wrong, each time differently.
   void spoil_digests(bool spoiled) { spoil_digests_ = spoiled; }
-  /// No device reaches the memory of another one, from now on.
+  /// Later peer access is refused for all devices.
   void refuse_peers(bool refused) { refuse_peers_ = refused; }
-  /// What is taken from now on is open to no other device, whatever is enabled.
+  /// Later allocations cannot be accessed by other devices, even with peer access enabled.
   void close_to_peers(bool closed) { close_to_peers_ = closed; }
-  /// Nothing of another process is mapped any more.
+  /// Later imports from other processes fail.
   void refuse_imports(bool refused) { refuse_imports_ = refused; }
   void set_peak(double bytes_per_second) { peak_ = bytes_per_second; }
-  /// Copies of more than one run are left out.
+  /// Copies of more than one run are silently skipped.
   void drop_strided_copies(bool dropped) { drop_strided_copies_ = dropped; }
-  /// Whether streams make values; they do at first.
+  /// Whether streams opened later support values; initially they do.
   void make_values(bool made) { make_values_ = made; }
-  /// Nobody is told any more what an address is.
+  /// Address queries fail from now on.
   void fail_queries(bool fails) { fail_queries_ = fails; }
   /// Everything on this device fails from now on.
   void lose(int device);
-  /// The same when the copy of this number is to be made; the first is 1.
+  /// The same from copy number `copy` on; the first is 1.
   void lose_at_copy(int device, std::uint64_t copy);
 
-  // What has become of it.
+  // Observations.
 
   [[nodiscard]] ByteCount pinned_bytes() const { return pinned_bytes_; }
   [[nodiscard]] ByteCount max_pinned_bytes() const { return max_pinned_bytes_; }
-  /// Who waits for some now, as told.
+  /// Number of threads that wait for host memory while it is held.
   [[nodiscard]] int host_memory_wanted() const { return host_memory_wanted_; }
-  /// Who has freed host memory last; once some was.
+  /// The thread that freed host memory last; valid after the first time.
   [[nodiscard]] std::thread::id pinned_freed_by() const { return pinned_freed_by_; }
   [[nodiscard]] std::uint64_t copies() const { return copies_; }
   [[nodiscard]] std::uint64_t copied_bytes() const { return copied_bytes_; }
-  /// Different tables of copies that streams were given: those of CUDA upload no other ones.
+  /// Number of different copy tables given to streams: a CUDA stream uploads no others.
   [[nodiscard]] std::size_t tables() const;
-  /// Streams that are open.
+  /// Number of open streams.
   [[nodiscard]] int streams() const { return streams_; }
-  /// Pieces of work that are queued and not over.
+  /// Pieces of work that are queued and not done.
   [[nodiscard]] int under_way() const { return under_way_; }
-  /// Allocations of other processes that are mapped, and that ever were.
+  /// Allocations of other processes that are mapped, and that were ever mapped.
   [[nodiscard]] int imports() const { return imports_; }
   [[nodiscard]] int imports_made() const { return imports_made_; }
-  /// How often somebody wanted to wait for what is no event.
+  /// Number of waits for invalid events.
   [[nodiscard]] int wrong_events() const { return wrong_events_; }
 
  private:
@@ -146,8 +148,8 @@ class FakeDevices final : public memory::DeviceRuntime {
   void check_access(int device, const std::byte* address) const;
   [[nodiscard]] std::vector<memory::ValueBox> reach(std::span<const memory::ValueBox> boxes) const;
   [[nodiscard]] memory::Digest128 digest(const memory::DeviceCopy& copy);
-  [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // as the runtime sees it; throws
-  [[nodiscard]] const Block* around(const void* address) const;                   // with the lock
+  [[nodiscard]] std::byte* reach(const std::byte* first, ByteCount bytes) const;  // at the runtime's address; throws
+  [[nodiscard]] const Block* around(const void* address) const;                   // requires the lock
   [[nodiscard]] static memory::DeviceAllocation describe(const Block& block, const void* address, ByteCount bytes);
   void check(int device) const;
   void check_event(const void* event);
@@ -158,10 +160,10 @@ class FakeDevices final : public memory::DeviceRuntime {
   int devices_;
   int first_;
   mutable std::mutex mutex_;
-  std::map<std::uintptr_t, Block> blocks_;  // by address; guarded by mutex_, as are the next
+  std::map<std::uintptr_t, Block> blocks_;  // by address; guarded by mutex_, like the next ones
   std::map<std::uintptr_t, ByteCount> pinned_;
   std::set<int> lost_;
-  std::set<std::pair<int, int>> accessible_;  // who accesses, and whose memory
+  std::set<std::pair<int, int>> accessible_;  // accessing device, accessed device
   std::set<std::vector<std::byte>> tables_;
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Event>> destroyed_;
@@ -196,7 +198,7 @@ class FakeDevices final : public memory::DeviceRuntime {
   std::atomic<int> wrong_events_ = 0;
 };
 
-/// The devices of this process while it lives.
+/// Installs fake devices as this process's devices during its lifetime.
 class UsedDevices {
  public:
   explicit UsedDevices(int devices = 2, int first = 0) : fake_(std::make_shared<FakeDevices>(devices, first)) {

@@ -22,9 +22,9 @@
 #include "transport/bytes.hpp"
 #include "transport/nccl/handles.hpp"
 
-// NCCL and its GPUs as far as a collective sees them, over ordinary memory: ranks meet by their id, sends and receives of a
-// group run on a stream once both sides are there, and what can go wrong goes wrong when it is told to. Like NCCL it does not
-// tell the others when one rank gives up, and does not compare the lengths of two sides: those wait for ever.
+// NCCL and its GPUs as a collective sees them, over ordinary memory: ranks meet by their id, a group's sends and
+// receives run on a stream once both sides are posted, and faults occur as set. Like NCCL, it does not notify the
+// others when one rank aborts, and it does not compare the lengths of two sides: those wait forever.
 namespace shardwire::test {
 
 struct FakeOperation {
@@ -44,7 +44,7 @@ struct Communicator {
   int rank = 0;
   int device = 0;
   bool blocking = false;
-  int polls_left = 0;  // that still say "in progress"
+  int polls_left = 0;  // number of queries that still return "in progress"
   void* stream = nullptr;
   std::vector<std::shared_ptr<test::FakeOperation>> operations;  // owners: this, the stream and the peer's table
 };
@@ -53,16 +53,16 @@ struct Communicator {
 
 namespace shardwire::test {
 
-/// What goes wrong, and how long things take. Set before the group begins.
+/// Faults and durations. Set before the group begins.
 struct FakeNcclFaults {
-  int polls = 0;             ///< that say "in progress", after each call that may take time
-  int init_result = 0;       ///< of the call
-  int init_state = 0;        ///< of the group, once it has been made
-  int round_state = 0;       ///< of a group while a round is under way
-  int absent_rank = -1;      ///< never comes
+  int polls = 0;             ///< queries that return "in progress" after each nonblocking call
+  int init_result = 0;       ///< result of the call
+  int init_state = 0;        ///< state of the group once it is made
+  int round_state = 0;       ///< state of the group during a round
+  int absent_rank = -1;      ///< rank that never joins
   bool rounds_hang = false;  ///< sends and receives never meet
   bool abort_hangs = false;  ///< until release()
-  int refused_calls = 0;     ///< of streams that are to call somebody
+  int refused_calls = 0;     ///< number of callbacks that streams refuse
   ErrorCode refusal = ErrorCode::out_of_resources;
 };
 
@@ -71,10 +71,10 @@ class FakeNccl {
   using Communicator = transport::nccl::Communicator;
 
   static FakeNccl& instance() {
-    static auto& fake = *new FakeNccl;  // threads that hang may outlive static destruction
+    static auto& fake = *new FakeNccl;  // hung threads may outlive static destruction
     return fake;
   }
-  /// Forgets all groups. Requires: nobody is in one.
+  /// Forgets all groups. Requires: no thread uses a group.
   void reset(const FakeNcclFaults& faults = {}) {
     const std::lock_guard lock(mutex_);
     faults_ = faults;
@@ -83,12 +83,12 @@ class FakeNccl {
     aborts_ = destroyed_ = early_ = elsewhere_ = made_ = 0;
     released_ = false;
   }
-  /// Where memory that sends and receives name can be written. Null: where they say.
+  /// Translates the addresses of sends and receives to writable ones. Null: addresses are used as they are.
   void see_through(std::function<std::byte*(const std::byte*)> behind) {
     const std::lock_guard lock(mutex_);
     behind_ = std::move(behind);
   }
-  /// Work of this thread with a current device.
+  /// Runs work on this thread with a current device.
   static void with_device(int device, const std::function<void()>& work) {
     const int before = std::exchange(current_device(), device);
     work();
@@ -106,17 +106,17 @@ class FakeNccl {
     const std::lock_guard lock(mutex_);
     return aborts_;
   }
-  /// How often somebody went on while a communicator said "in progress".
+  /// Number of calls made while a communicator was "in progress".
   [[nodiscard]] int early() {
     const std::lock_guard lock(mutex_);
     return early_;
   }
-  /// Calls made while another device than the communicator's was the thread's, or none.
+  /// Number of calls made while the thread's current device was not the communicator's.
   [[nodiscard]] int elsewhere() {
     const std::lock_guard lock(mutex_);
     return elsewhere_;
   }
-  /// Threads that are in the end of a group, of a communicator that blocks.
+  /// Number of threads that block in the end of a group, on blocking communicators.
   [[nodiscard]] int blocked() {
     const std::lock_guard lock(mutex_);
     return blocked_;
@@ -131,7 +131,7 @@ class FakeNccl {
     return table;
   }
 
-  /// Its work: operations, and what is called once those before it are over.
+  /// Queued operations and callbacks; a callback runs once the work before it is done.
   class Stream final : public PartialStream {
    public:
     Stream() {
@@ -200,7 +200,7 @@ class FakeNccl {
     return posted;
   }
 
-  // Neither a communicator nor its stream may be used while it says "in progress".
+  // A communicator and its stream must not be used while it is "in progress".
   void check_settled(const void* what) {
     for (const Communicator* communicator : communicators_) {
       if ((communicator == what || communicator->stream == what) && communicator->polls_left > 0) ++early_;
@@ -228,7 +228,7 @@ class FakeNccl {
     const bool busy = std::ranges::any_of(communicator.operations, [](const auto& one) { return !one->over; });
     return busy ? faults_.round_state : 0;
   }
-  // Where one of them blocks, it returns once all sides of the group have met.
+  // With a blocking communicator, it returns once all sides of the group have met.
   int end_group() {
     std::unique_lock lock(mutex_);
     std::vector<std::shared_ptr<FakeOperation>> awaited;
@@ -284,7 +284,7 @@ class FakeNccl {
     const std::lock_guard lock(mutex_);
     ++aborts_;
     check_device(*communicator);
-    // As kernels that see their flag: they end, and nobody meets them any more.
+    // Like kernels that see their abort flag: they end, and later operations do not meet them.
     for (auto& [pair, waiting] : waiting_) {
       for (auto* side : {&waiting.sends, &waiting.receives}) {
         std::erase_if(*side,
@@ -366,7 +366,7 @@ class FakeNccl {
     return api;
   }
 
-  std::mutex mutex_;  // guards what follows, and all communicators and streams
+  std::mutex mutex_;  // guards the members below, and all communicators and streams
   FakeNcclFaults faults_;
   std::map<std::array<char, 128>, std::set<int>> joined_;
   std::map<Pair, Waiting> waiting_;

@@ -10,11 +10,11 @@
 #include "support/fake_device.hpp"
 #include "support/fake_nccl.hpp"
 
-// Fake devices whose memory a fake NCCL moves, both for the whole process.
+// Fake devices and a fake NCCL that moves their memory; both replace the process's own.
 namespace shardwire::test {
 
-/// A stream of both: work of the devices, and rounds.
-class SharedStream final : public memory::DeviceStream {
+/// A stream for both: work of the devices, and rounds.
+class SharedStream final : public memory::DeviceStream, public memory::DeviceCheck {
  public:
   explicit SharedStream(std::unique_ptr<memory::DeviceStream> device) : device_(std::move(device)) {}
   void wait(void* event) override { device_->wait(event); }
@@ -24,9 +24,9 @@ class SharedStream final : public memory::DeviceStream {
   void digest(std::span<const memory::DeviceCopy> copies, std::span<memory::Digest128> digests) override {
     device_->digest(copies, digests);
   }
-  bool fill(std::span<const memory::ValueBox> boxes) override { return device_->fill(boxes); }
-  bool count_wrong(std::span<const memory::ValueBox> boxes, std::uint64_t& wrong) override {
-    return device_->count_wrong(boxes, wrong);
+  void fill(std::span<const memory::ValueBox> boxes) override { memory::check_of(*device_)->fill(boxes); }
+  void count_wrong(std::span<const memory::ValueBox> boxes, std::uint64_t& wrong) override {
+    memory::check_of(*device_)->count_wrong(boxes, wrong);
   }
   void call_when_done(Done done) override {
     rounds_.call_when_done([this, done = std::move(done)](const std::optional<Error>& error) {
@@ -71,7 +71,7 @@ class NcclDevices final : public memory::DeviceRuntime {
   FakeDevices devices;
 };
 
-/// The process's devices and NCCL while it lives.
+/// Installs the fake devices and the fake NCCL during its lifetime.
 class UsedNccl {
  public:
   explicit UsedNccl(const FakeNcclFaults& faults = {}) {

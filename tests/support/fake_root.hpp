@@ -9,7 +9,7 @@
 
 namespace shardwire::test {
 
-/// A folder that stands for the root of a file system, for as long as this lives.
+/// A temporary folder that stands for the root of a file system.
 struct FakeRoot {
   std::filesystem::path path;
   FakeRoot() {

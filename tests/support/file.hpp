@@ -11,7 +11,7 @@
 
 namespace shardwire::test {
 
-/// A file in the working folder that goes with this object.
+/// A file in the working folder, removed by the destructor.
 class File {
  public:
   explicit File(const std::string& name) : path_("test." + std::to_string(::getpid()) + "." + name) {}

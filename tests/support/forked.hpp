@@ -13,8 +13,7 @@
 
 namespace shardwire::test {
 
-/// A copy of this process that runs `body` with a socket to it, and nothing else.
-/// Requires: this process has one thread.
+/// A copy of this process that runs only `body`, with a socket to it. Requires: this process has one thread.
 class Forked {
  public:
   explicit Forked(const std::function<void(int socket)>& body) {
@@ -25,7 +24,7 @@ class Forked {
     if (pid_ < 0) throw std::runtime_error("fork");
     if (pid_ == 0) {
       ::close(ends[0]);
-      ::alarm(60);  // whatever happens to the test
+      ::alarm(60);  // in case the test ends without ending it
       int code = 0;
       try {
         body(ends[1]);
@@ -39,7 +38,7 @@ class Forked {
     socket_ = ends[0];
   }
   ~Forked() {
-    ::close(socket_);  // what ends it where it may not be killed: it can have become another user
+    ::close(socket_);  // ends it if this process may not kill it: it can have changed its user
     kill();
     reap();
   }

@@ -19,8 +19,8 @@
 #include "memory/strided_copy.hpp"
 #include "support/fake_device.hpp"
 
-// For tests that mean real devices, and say so where there are none. TEST_DEVICES=fake has them run on those of the tests instead, so
-// that they are tried where there is no GPU.
+// For tests of real devices, which are skipped with a message if there are none. With TEST_DEVICES=fake they run on
+// fake devices, so that the tests themselves are tested without a GPU.
 namespace shardwire::test {
 
 inline FakeDevices* fake_gpus() {
@@ -37,7 +37,7 @@ inline FakeDevices* fake_gpus() {
   return fake.get();
 }
 
-/// A precondition.
+/// Precondition of tests that need a device.
 inline boost::test_tools::assertion_result has_gpu(boost::unit_test::test_unit_id /*case*/) {
   fake_gpus();
   const memory::FoundRuntime found = memory::device_runtime();
@@ -51,7 +51,7 @@ inline memory::DeviceRuntime& gpu_runtime() {
   return *memory::device_runtime().runtime;
 }
 
-/// Waits for what is queued. Errors: throws what it ends with.
+/// Waits for queued work. Errors: throws the stream's failure.
 inline void finish(memory::DeviceStream& stream) {
   std::promise<std::optional<Error>> over;
   stream.call_when_done([&](const std::optional<Error>& error) { over.set_value(error); });
@@ -63,7 +63,7 @@ inline memory::DeviceCopy dense_copy(const std::byte* from, std::byte* to, ByteC
   return {memory::StridedCopy(all, memory::packed(all), memory::packed(all), 1), from, to};
 }
 
-/// Memory of device 0, which the host writes and reads by way of pinned memory.
+/// Memory of device 0, which the host writes and reads through pinned memory.
 class GpuBytes {
  public:
   explicit GpuBytes(ByteCount bytes)
@@ -88,7 +88,7 @@ class GpuBytes {
   std::unique_ptr<memory::DeviceStream> stream_ = gpu_runtime().open_stream(0);
 };
 
-/// An event as a program has one.
+/// An event, as a program creates it.
 class GpuEvent {
  public:
   GpuEvent() {

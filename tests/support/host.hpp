@@ -9,15 +9,15 @@
 
 namespace shardwire::test {
 
-/// Processes that a launcher starts on one host, with namespaces of their own for what makes a host: mounts, processes, IPC
+/// Processes that a launcher starts on one simulated host: they have their own namespaces for mounts, processes, IPC
 /// and /dev/shm. Each ends within 90 s.
 struct Host {
   std::string network;               ///< a network namespace; empty: this one
   std::string shared_memory = "1G";  ///< size of /dev/shm
-  bool containers = false;           ///< every rank has all of this for itself, but for the network
+  bool containers = false;           ///< every rank has its own of all these, except the network
   std::vector<int> ranks;
 
-  /// The command line that runs `words` as each of the ranks; exits 0 when all did.
+  /// The command line that runs `words` as each of the ranks; exits 0 if all ranks did.
   [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& words) const {
     const std::string apart = "unshare --mount --propagation private --ipc --pid --fork --kill-child --mount-proc";
     const std::string mount = "mount -t tmpfs -o size=" + shared_memory + " tmpfs /dev/shm || exit 99; ";
@@ -36,7 +36,7 @@ struct Host {
   }
 };
 
-/// Whether hosts can be made here; else says why not.
+/// Whether such hosts can be made here; if not, the reason.
 inline std::pair<bool, std::string> can_make_hosts() {
   const Host host{.network = {}, .containers = true, .ranks = {0}};
   const CommandResult result = RunningCommand(host.command({"/bin/true"})).wait();

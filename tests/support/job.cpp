@@ -9,9 +9,11 @@
 #include <mutex>
 #include <random>
 
+#include "support/each_element.hpp"
+
 namespace shardwire::test {
 
-// Below the range that the kernel takes ports of outgoing connections from: other tests of the same moment would get it.
+// Below the kernel's range for outgoing connections, whose ports other tests running now could receive.
 std::uint16_t free_port() {
   static std::mt19937 random{std::random_device{}()};
   static std::mutex mutex;
@@ -46,6 +48,33 @@ void on_members(int members, const std::function<void(int)>& body) {
   }
   for (std::thread& thread : threads) thread.join();
   if (!failure.empty()) throw std::runtime_error(failure);
+}
+
+namespace {
+
+std::uint64_t mixed(std::uint64_t index, std::uint64_t seed) {
+  return (index + 1) * 0x9e3779b97f4a7c15ULL ^ seed * 0xd1b54a32d192ed03ULL ^ (index >> 7);
+}
+
+}  // namespace
+
+void TestShard::fill(std::uint64_t seed) {
+  const ByteCount item = item_size(spec_.dtype);
+  each_element(layout_.boxes_of(spec_.shape, place_), spec_.shape,
+               [this, item, seed](ElementCount index, ElementCount at) {
+                 const std::uint64_t value = mixed(static_cast<std::uint64_t>(index), seed);
+                 std::memcpy(data() + static_cast<ByteCount>(at) * item, &value, item);
+               });
+}
+
+std::size_t TestShard::wrong(std::uint64_t seed) {
+  const ByteCount item = item_size(spec_.dtype);
+  std::size_t count = 0;
+  each_element(layout_.boxes_of(spec_.shape, place_), spec_.shape, [&](ElementCount index, ElementCount at) {
+    const std::uint64_t value = mixed(static_cast<std::uint64_t>(index), seed);
+    count += std::memcmp(data() + static_cast<ByteCount>(at) * item, &value, item) != 0 ? 1 : 0;
+  });
+  return count;
 }
 
 }  // namespace shardwire::test

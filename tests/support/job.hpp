@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "shardwire/shardwire.hpp"
+#include "support/require.hpp"
 
 namespace shardwire::test {
 
@@ -25,27 +27,22 @@ inline std::string transport_under_test() {
   return name == nullptr ? "loopback" : name;
 }
 
-/// Whether peers' arenas can be mapped over it.
+/// Whether peers can map arenas over it.
 inline bool maps_arenas() {
   const std::string transport = transport_under_test();
   return transport.find("shm") != std::string::npos || transport == "loopback";
 }
-/// Whether they can be read one-sidedly, mapped or not.
+/// Whether one-sided reads of arenas work over it, mapped or not.
 inline bool reads_arenas() {
   return maps_arenas() || transport_under_test().find("libfabric") != std::string::npos;
 }
-/// Whether a peer's memory that is in no arena can be read over it.
+/// Whether it reads a peer's memory outside of arenas.
 inline bool reads_ordinary_memory() {
   return transport_under_test().find("shm") != std::string::npos;
 }
 
-/// Runs `body(member)` on one thread per member and rethrows the first failure, with the member's number in front.
+/// Runs `body(member)` on one thread per member and rethrows the first failure, prefixed with the member's number.
 void on_members(int members, const std::function<void(int)>& body);
-
-/// A check for bodies of on_members: Boost.Test's own may be used from one thread only.
-inline void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
 
 /// Bootstrap of one member of a job on this host.
 inline Bootstrap member(int rank, int members, std::uint16_t port) {
@@ -56,11 +53,14 @@ inline Bootstrap member(int rank, int members, std::uint16_t port) {
   return bootstrap;
 }
 
-/// Options of a session and of a restore in a test on one host.
+/// Longer than any operation that succeeds, also on a busy machine.
+inline constexpr std::chrono::seconds patience(120);
+
+/// Options of sessions and restores in tests on one host.
 inline SessionOptions quick() {
   SessionOptions options;
   options.transport = transport_under_test();
-  options.join_timeout = std::chrono::seconds(20);
+  options.join_timeout = patience;
   return options;
 }
 inline RestoreOptions within(Duration deadline) {
@@ -82,7 +82,7 @@ inline RestoreOptions tight_within(Duration deadline) {
   return options;
 }
 
-/// What `call` throws; fails the test when it throws nothing.
+/// The error that `call` throws; the test fails if it throws none.
 template <typename Call>
 Error failure_of(Call call) {
   try {
@@ -97,7 +97,7 @@ inline bool says(const Error& error, const std::string& text) {
   return std::string(error.what()).find(text) != std::string::npos;
 }
 
-/// A tensor's local buffer under a layout, filled by global index: element i of tensor `seed` is a mix of both.
+/// A tensor's local buffer under a layout, filled by global index: each element's value mixes its index and `seed`.
 class TestShard {
  public:
   TestShard(TensorSpec spec, Layout layout, Rank place)
@@ -110,46 +110,11 @@ class TestShard {
   [[nodiscard]] std::byte* data() { return outside_ != nullptr ? outside_ : bytes_.data(); }
   [[nodiscard]] ByteCount size_bytes() const { return bytes_.size(); }
   void add_to(Catalog& catalog) { catalog.add(spec_, layout_, View{.data = data()}); }
-  void fill(std::uint64_t seed) {
-    each([&](std::byte* at, std::uint64_t index) { store(at, index, seed); });
-  }
-  /// Number of elements that differ from what fill(seed) gives.
-  [[nodiscard]] std::size_t wrong(std::uint64_t seed) {
-    std::size_t count = 0;
-    const ByteCount item = item_size(spec_.dtype);
-    each([&](std::byte* at, std::uint64_t index) {
-      std::byte expected[8];
-      store(expected, index, seed);
-      count += std::memcmp(at, expected, item) != 0 ? 1 : 0;
-    });
-    return count;
-  }
+  void fill(std::uint64_t seed);
+  /// Number of elements that differ from those of fill(seed).
+  [[nodiscard]] std::size_t wrong(std::uint64_t seed);
 
  private:
-  void store(std::byte* at, std::uint64_t index, std::uint64_t seed) const {
-    const std::uint64_t value = (index + 1) * 0x9e3779b97f4a7c15ULL ^ seed * 0xd1b54a32d192ed03ULL ^ (index >> 7);
-    std::memcpy(at, &value, item_size(spec_.dtype));
-  }
-  void each(const std::function<void(std::byte*, std::uint64_t)>& body) {
-    const ByteCount item = item_size(spec_.dtype);
-    const Extents global = row_major_strides(spec_.shape);
-    for (const PlacedBox& placed : layout_.boxes_of(spec_.shape, place_)) {
-      const ElementCount volume = placed.box.volume();
-      for (ElementCount n = 0; n < volume; ++n) {
-        ElementCount rest = n;
-        ElementCount local = placed.local_offset;
-        ElementCount index = 0;
-        for (std::size_t d = placed.box.dims(); d-- > 0;) {
-          const ElementCount at = rest % placed.box.size[d];
-          rest /= placed.box.size[d];
-          local += at * placed.local_strides[d];
-          index += (placed.box.offset[d] + at) * global[d];
-        }
-        body(data() + static_cast<ByteCount>(local) * item, static_cast<std::uint64_t>(index));
-      }
-    }
-  }
-
   TensorSpec spec_;
   Layout layout_;
   Rank place_;

@@ -8,7 +8,7 @@
 
 namespace shardwire::test {
 
-/// These variables and no others of launchers or of ours, until it goes.
+/// During its lifetime, the environment has these variables and no others of launchers or of the library.
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& wanted) {
@@ -38,13 +38,12 @@ class Environment {
                              "SHARDWIRE_RUN_ID",
                              "SHARDWIRE_PORT",
                              "SHARDWIRE_INTERFACE",
-                             "SHARDWIRE_WAY",
+                             "SHARDWIRE_METHOD",
                              "SHARDWIRE_LOG",
                              "SHARDWIRE_CALIBRATION",
                              "SHARDWIRE_JOIN_TIMEOUT",
                              "SHARDWIRE_COPY_KERNEL",
                              "SHARDWIRE_TCP_STREAMS",
-                             "SHARDWIRE_DIGEST",
                              "SHARDWIRE_TRANSPROT"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);

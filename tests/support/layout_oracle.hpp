@@ -8,18 +8,18 @@
 
 #include "shardwire/layout.hpp"
 
-// What each layout kind means, element by element and straight from its definition: slow, and without a box or an
-// interval, so that it shares no idea with the code under test.
+// The meaning of each layout kind, element by element from its definition: slow, and without boxes or intervals, so
+// that it shares no idea with the code under test.
 namespace shardwire::test {
 
 using Indices = std::vector<Extent>;
-/// A rank's local buffer: the row-major global index of the element at each local place, -1 for padding.
+/// A rank's local buffer: the row-major global index of the element at each local position, -1 for padding.
 using Slots = std::vector<ElementCount>;
-/// The indices of each dim that a rank holds, in local order, when its buffer is an array of their products. None when
-/// the rank has no place in the layout.
+/// The indices of each dim that a rank holds, in local order, if its buffer is an array of their products. nullopt if
+/// the rank is not in the layout.
 using Lists = std::optional<std::vector<Indices>>;
 
-/// The meaning of a layout, for every shape and rank. `lists` is empty for kinds that are no products.
+/// The meaning of a layout, for every shape and rank. `lists` is empty for kinds that are not products.
 struct Meaning {
   std::function<Slots(const Extents& shape, int rank)> slots;
   std::function<Lists(const Extents& shape, int rank)> lists{};
@@ -82,7 +82,7 @@ inline ElementCount global_index(const Extents& shape, const Extents& at) {
   return index;
 }
 
-/// The products of the lists, the last dim of `order` fastest.
+/// The products of the lists; the last dim of `order` varies fastest.
 inline Slots product_of_lists(const Extents& shape, const Lists& lists, const std::vector<int>& order) {
   Slots slots;
   if (!lists) return slots;
@@ -252,12 +252,12 @@ struct FlatMeaning {
   std::vector<int> order{};
 };
 
-/// FSDP1, by building the whole flat parameter of the rank's outer rank and cutting it.
+/// FSDP1: builds the whole flat parameter of the rank's outer rank and splits it.
 inline Meaning mean_flat(std::vector<FlatMeaning> members, std::size_t which, int world, Extent align,
                          int outer_ranks) {
   return {[=](const Extents&, int rank) {
     if (rank / outer_ranks >= world) return Slots();
-    std::vector<std::pair<std::size_t, ElementCount>> flat;  // member and global index; past the members for padding
+    std::vector<std::pair<std::size_t, ElementCount>> flat;  // member and global index; padding is (members.size(), -1)
     const auto pad_to = [&](Extent unit) {
       while (static_cast<Extent>(flat.size()) % unit != 0) flat.emplace_back(members.size(), -1);
     };
@@ -269,7 +269,7 @@ inline Meaning mean_flat(std::vector<FlatMeaning> members, std::size_t which, in
       const auto order = member.order.empty() ? row_major(member.shape.size()) : member.order;
       for (const ElementCount element : product_of_lists(member.shape, lists, order)) flat.emplace_back(i, element);
     }
-    pad_to(world);  // as an aligned one is, and as an unaligned one is cut
+    pad_to(world);  // an aligned parameter is padded, an unaligned one is split
     const std::size_t part = flat.size() / static_cast<std::size_t>(world);
     Slots slots;
     for (std::size_t i = 0; i < part; ++i) {

@@ -16,14 +16,14 @@
 
 namespace shardwire::test {
 
-/// A local stream socket that is connected to by name, without a file: unlike with a pair, the kernel tells each end which
-/// process has the other.
+/// A local stream socket that peers connect to by name, without a file. Unlike with a socket pair, the kernel tells
+/// each end the other's process.
 class LocalListener {
  public:
   LocalListener() : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    socklen_t size = sizeof address.sun_family;  // the kernel thinks of a name
+    socklen_t size = sizeof address.sun_family;  // the kernel chooses a name
     if (!socket_ || ::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
         ::listen(socket_.get(), 16) != 0) {
       throw std::runtime_error("cannot listen on a local socket");

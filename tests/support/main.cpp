@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of every Boost.Test runner. It differs from Boost's own in three ways: --unit=NAME leaves only the cases of
-// NAME_test.cpp and may be given more than once; a run in which no case ran exits 77, so that Meson shows SKIP instead of
+// The main of every Boost.Test runner. It differs from Boost's own in three ways: --unit=AREA/NAME leaves only the cases of
+// AREA/NAME_test.cpp and may be given more than once; a run in which no case ran exits 77, so that Meson shows SKIP instead of
 // OK; and the last line on standard output counts the cases for summary.py:
 //   cases: 12 passed, 0 failed, 1 skipped
 #define BOOST_TEST_NO_MAIN
+#include <algorithm>
 #include <boost/cstdlib.hpp>
 #include <boost/test/results_collector.hpp>
 #include <boost/test/tree/observer.hpp>
@@ -13,7 +14,6 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <set>
 #include <stdexcept>
@@ -26,7 +26,7 @@ namespace {
 
 namespace ut = boost::unit_test;
 
-constexpr int exit_skipped = 77;  // Meson's agreement with test programs
+constexpr int exit_skipped = 77;  // Meson's exit status for skipped tests
 
 /// Calls `visit` with each case at or below a unit, whatever its run status.
 class CaseVisitor : public ut::test_tree_visitor {
@@ -45,8 +45,8 @@ class CaseCounter : public ut::test_observer {
     ++(ut::results_collector.results(unit.p_id).passed() ? passed_ : failed_);
   }
 
-  // Boost reports a unit left out by a filter in the same way as a disabled one; only what its author disabled, or what
-  // its precondition kept from running, is a skip that people should hear of.
+  // Boost reports a unit that a filter excludes like a disabled one. Only cases that their author disabled, or that
+  // their precondition excluded, count as skipped.
   void test_unit_skipped(const ut::test_unit& unit, boost::unit_test::const_string reason) override {
     if (!unit.is_enabled() && unit.p_default_status != ut::test_unit::RS_DISABLED) return;
     std::string why(reason.begin(), reason.end());
@@ -78,7 +78,7 @@ bool any_case_selected() {
   return counter.p_count != 0;
 }
 
-/// Collects the suites at the top.
+/// Collects the top-level suites.
 class TopVisitor : public ut::test_tree_visitor {
  public:
   bool test_suite_start(const ut::test_suite& unit) override {
@@ -89,7 +89,7 @@ class TopVisitor : public ut::test_tree_visitor {
   std::vector<const ut::test_suite*> suites;
 };
 
-/// Removes each --unit=NAME from the arguments; returns the names of their files.
+/// Removes each --unit=AREA/NAME from the arguments; returns the ends of their files' paths.
 std::set<std::string> take_units(int& argc, char** argv) {
   constexpr std::string_view option = "--unit=";
   std::set<std::string> files;
@@ -97,7 +97,7 @@ std::set<std::string> take_units(int& argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument.starts_with(option)) {
-      files.insert(std::string(argument.substr(option.size())) + "_test.cpp");
+      files.insert("/" + std::string(argument.substr(option.size())) + "_test.cpp");
     } else {
       argv[left++] = argv[i];
     }
@@ -107,13 +107,13 @@ std::set<std::string> take_units(int& argc, char** argv) {
   return files;
 }
 
-/// Never taken for a run that had nothing to do.
+/// An argument error, distinct from a run without cases.
 class UnknownUnit : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// Takes the suites of other files out of the tree. To be called before the framework looks at it.
+/// Removes the suites of other files from the tree. Call it before the framework reads the tree.
 void keep_only(const std::set<std::string>& files) {
   ut::test_suite& master = ut::framework::master_test_suite();
   TopVisitor top;
@@ -121,15 +121,16 @@ void keep_only(const std::set<std::string>& files) {
   std::set<std::string> found;
   std::vector<ut::test_unit_id> others;
   for (const ut::test_suite* suite : top.suites) {
-    const auto file = std::filesystem::path(suite->p_file_name.begin(), suite->p_file_name.end()).filename().string();
-    if (files.contains(file)) {
-      found.insert(file);
-    } else {
+    const std::string_view path(suite->p_file_name.begin(), suite->p_file_name.size());
+    const auto file = std::ranges::find_if(files, [path](const std::string& end) { return path.ends_with(end); });
+    if (file == files.end()) {
       others.push_back(suite->p_id);
+    } else {
+      found.insert(*file);
     }
   }
   for (const std::string& file : files) {
-    if (!found.contains(file)) throw UnknownUnit("no suite of " + file + " is in this program");
+    if (!found.contains(file)) throw UnknownUnit("no suite of *" + file + " is in this program");
   }
   for (const ut::test_unit_id other : others) master.remove(other);
 }
@@ -146,7 +147,7 @@ int run_cases(int argc, char** argv) {
   } catch (const UnknownUnit& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return boost::exit_exception_failure;
-  } catch (const ut::framework::nothing_to_test& asked) {  // --help and the like
+  } catch (const ut::framework::nothing_to_test& asked) {  // --help and similar options
     return asked.m_result_code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -7,7 +7,7 @@
 
 namespace shardwire::test {
 
-/// How many this process has; the one that it takes to count is always among them.
+/// Number of this process's open descriptors, including the one used for counting.
 inline std::size_t open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));

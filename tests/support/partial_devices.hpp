@@ -12,7 +12,7 @@
 
 namespace shardwire::test {
 
-/// A stream of a test that does only what its own class says: all else is an error.
+/// A test's stream that supports only the calls of its own class; all others throw.
 class PartialStream : public memory::DeviceStream {
  public:
   void wait(void* /*event*/) override { refuse("waits for no events"); }
@@ -22,8 +22,6 @@ class PartialStream : public memory::DeviceStream {
   void digest(std::span<const memory::DeviceCopy> /*copies*/, std::span<memory::Digest128> /*digests*/) override {
     refuse("takes no digests");
   }
-  bool fill(std::span<const memory::ValueBox> /*boxes*/) override { return false; }
-  bool count_wrong(std::span<const memory::ValueBox> /*boxes*/, std::uint64_t& /*wrong*/) override { return false; }
   void call_when_done(Done /*done*/) override { refuse("calls nobody"); }
   [[nodiscard]] void* native() const override { return nullptr; }
 
@@ -33,7 +31,7 @@ class PartialStream : public memory::DeviceStream {
   }
 };
 
-/// A runtime of a test that does only what its own class says: all else is an error, and there is no memory.
+/// A test's runtime that supports only the calls of its own class; all others throw, and there is no memory.
 class PartialDevices : public memory::DeviceRuntime {
  public:
   [[nodiscard]] std::string version() const override { return "a test"; }

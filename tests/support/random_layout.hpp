@@ -15,7 +15,7 @@ namespace shardwire::test {
 
 using Random = std::mt19937_64;
 
-/// From TEST_SEED, else fixed; printed, so that a failure can be run again.
+/// From TEST_SEED, else fixed; printed, so that a failure can be reproduced.
 inline std::uint64_t seed() {
   const char* given = std::getenv("TEST_SEED");
   const std::uint64_t value = given != nullptr ? std::stoull(given) : 20240613;
@@ -27,7 +27,7 @@ inline int pick(Random& random, int lowest, int highest) {
   return static_cast<int>(lowest + static_cast<int>(random() % static_cast<std::uint64_t>(highest - lowest + 1)));
 }
 
-/// 0 to 5 dims, small odd extents, now and then an empty one.
+/// 0 to 5 dims with small odd extents, some of them empty.
 inline Extents random_shape(Random& random) {
   Extents shape = Extents::filled(static_cast<std::size_t>(pick(random, 0, 5)), 1);
   const int largest = shape.size() <= 1 ? 30 : shape.size() <= 3 ? 9 : 5;
@@ -40,7 +40,7 @@ inline int random_dim(Random& random, const Extents& shape) {
   return pick(random, -dims, dims - 1);
 }
 
-/// A layout and what it must mean.
+/// A layout and its expected meaning.
 struct Sample {
   Layout layout;
   Meaning meaning;
@@ -74,8 +74,8 @@ inline Sample random_mesh(Random& random, const Extents& shape, int ranks) {
   return {Layout::mesh(sizes, placements, order, at), mean_mesh(sizes, placements, order == MeshOrder::tp_first, at)};
 }
 
-/// Cuts `box` at random into disjoint boxes.
-inline void cut_at_random(Random& random, const Box& box, int depth, std::vector<Box>& out) {
+/// Splits `box` at random into disjoint boxes.
+inline void split_at_random(Random& random, const Box& box, int depth, std::vector<Box>& out) {
   if (depth == 0 || box.dims() == 0 || box.empty()) {
     out.push_back(box);
     return;
@@ -86,23 +86,23 @@ inline void cut_at_random(Random& random, const Box& box, int depth, std::vector
   below.size[dim] = pick(random, 0, static_cast<int>(box.size[dim]));
   above.offset[dim] += below.size[dim];
   above.size[dim] -= below.size[dim];
-  cut_at_random(random, below, depth - 1, out);
-  cut_at_random(random, above, depth - 1, out);
+  split_at_random(random, below, depth - 1, out);
+  split_at_random(random, above, depth - 1, out);
 }
 
-/// Either one cut that ranks share out (some boxes twice, some not at all), or a cut of its own for each rank, so that
-/// boxes of different ranks overlap in part. Back to back, or each at a place of its own, in any order of dims.
+/// Either one split whose boxes the ranks share (some boxes twice, some not at all), or one split per rank, so that
+/// boxes of different ranks partly overlap. Boxes are adjacent or at separate positions, in any order of dims.
 inline Sample random_boxes(Random& random, const Extents& shape, int ranks) {
   std::map<Rank, std::vector<Box>> boxes;
   PlacedBoxMap placed;
   std::vector<Box> cut;
-  cut_at_random(random, Box::whole(shape), 3, cut);
+  split_at_random(random, Box::whole(shape), 3, cut);
   const bool shared = pick(random, 0, 1) == 0;
   const bool packed = pick(random, 0, 1) == 0;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!shared) {
       cut.clear();
-      cut_at_random(random, Box::whole(shape), pick(random, 0, 3), cut);
+      split_at_random(random, Box::whole(shape), pick(random, 0, 3), cut);
     }
     std::shuffle(cut.begin(), cut.end(), random);
     ElementCount next = 0;
@@ -143,7 +143,7 @@ inline Sample random_block_cyclic(Random& random, const Extents& shape, int rank
   return {Layout::block_cyclic(block, grid, source), mean_block_cyclic(block, grid, source)};
 }
 
-/// A kind whose ranks each hold one array, for any shape of as many dims.
+/// A layout kind with one array per rank, for any shape with that number of dims.
 inline Sample random_array(Random& random, const Extents& shape, int ranks) {
   const int kind = pick(random, 0, 6);
   if (kind == 0) return {Layout::replicated(), mean_replicated()};
@@ -164,7 +164,7 @@ inline Sample random_within(Random& random, const Extents& shape, int ranks) {
           mean_within(outer.meaning, outer_ranks, inner.meaning)};
 }
 
-/// One member, of the given shape, of a flat parameter of up to five.
+/// A member, of the given shape, of a flat parameter with up to five members.
 inline Sample random_flat(Random& random, const Extents& shape, int ranks) {
   const int outer_ranks = pick(random, 0, 1) == 0 ? 1 : pick(random, 1, ranks);
   const int world = pick(random, 1, ranks / outer_ranks);

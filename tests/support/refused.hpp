@@ -9,7 +9,7 @@
 
 namespace shardwire::test {
 
-/// Checks that `action` throws an Error of this code whose message holds `part`.
+/// Checks that `action` throws an Error with this code and a message that contains `part`.
 inline void refused(ErrorCode code, const std::string& part, const std::function<void()>& action) {
   BOOST_CHECK_EXCEPTION(action(), Error, [&](const Error& error) {
     BOOST_TEST_INFO(error.what());

@@ -10,7 +10,7 @@
 
 namespace shardwire::test {
 
-/// How a round ended, once it has.
+/// The outcome of a round, once it has ended.
 struct RoundResult {
   bool done = false;
   transport::Outcome outcome;
@@ -22,7 +22,7 @@ struct RoundResult {
   }
 };
 
-/// Lets those of a group that are there make progress, as run_until().
+/// Drives the members of a group that exist, as run_until() does.
 template <typename Met>
 bool progress_until(const std::vector<std::unique_ptr<transport::Collective>>& members, Met met,
                     std::chrono::milliseconds at_most = std::chrono::seconds(10)) {

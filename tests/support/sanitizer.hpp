@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sanitizer the program was built with: a few tests are about what one of them takes for itself.
+// The sanitizer that the program was built with: a few tests use resources that a sanitizer needs for itself.
 #pragma once
 
 #include <boost/test/unit_test.hpp>
 
-#ifndef __has_feature  // clang's way of saying it; GCC defines macros
+#ifndef __has_feature  // defined by clang; GCC defines macros
 #define __has_feature(name) 0
 #endif
 
@@ -22,7 +22,7 @@ inline constexpr bool with_thread_sanitizer = true;
 inline constexpr bool with_thread_sanitizer = false;
 #endif
 
-/// Precondition of tests that take all file descriptors away.
+/// Precondition of tests that use up all file descriptors.
 inline boost::test_tools::assertion_result descriptors_may_run_out(boost::unit_test::test_unit_id /*case*/) {
   boost::test_tools::assertion_result result(!with_address_sanitizer);
   result.message() << "the sanitizer looks at memory through descriptors of its own, and reports nonsense without";

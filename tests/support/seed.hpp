@@ -6,7 +6,7 @@
 #include <iostream>
 #include <random>
 
-/// Seed of this run: TEST_SEED, else a new one; printed so that a failure can be repeated.
+/// Seed of this run: TEST_SEED, else a new one; printed so that a failure can be reproduced.
 inline std::uint64_t test_seed() {
   static const std::uint64_t seed = [] {
     const char* given = std::getenv("TEST_SEED");

@@ -23,7 +23,7 @@ inline SocketEnds local_sockets() {
   return {support::Descriptor(ends[0]), support::Descriptor(ends[1])};
 }
 
-/// Two ends of a TCP connection over 127.0.0.1, or ::1. Empty where there is no such address.
+/// Two ends of a TCP connection over 127.0.0.1 or ::1. Empty if there is no such address.
 inline std::optional<SocketEnds> tcp_sockets(int family = AF_INET) {
   sockaddr_storage address{};
   if (family == AF_INET) {

@@ -20,14 +20,14 @@ def counts(test):
     """(passed, failed, skipped) of one test program."""
     line = None
     for line in CASES.finditer(test.get("stdout", "")):
-        pass  # a program that runs other runners prints theirs first: the last line is its own
+        pass  # a program that runs other runners prints their lines first, and its own last
     passed, failed, skipped = map(int, line.groups()) if line else (0, 0, 0)
     result = test["result"]
     if result in ("OK", "EXPECTEDFAIL"):
         return (passed, failed, skipped) if line else (1, 0, 0)
     if result == "SKIP":
         return passed, failed, max(skipped, 1)
-    # A crash, a timeout or a leak found at exit is a failure of its own, beyond the cases that failed.
+    # A crash, a timeout or a leak found at exit is a separate failure in addition to failed cases.
     return passed, max(failed, 1), skipped
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of collectives, for every one of this build.
+// The contract of collectives, run for each one in this build.
 #include "transport/collective.hpp"
 
 #include <poll.h>
@@ -23,6 +23,8 @@
 #include "support/fake_nccl.hpp"
 #endif
 
+BOOST_AUTO_TEST_SUITE(transport_collective)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace shardwire::transport;
@@ -30,7 +32,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A collective under test. NCCL runs over a fake of its library, so that it is tried where there is no GPU.
+/// A collective under test. NCCL runs over a fake library, so that it is tested without a GPU.
 struct Kind {
   const char* name;
   bool watches;  // CollectiveTransport::watches
@@ -90,8 +92,6 @@ struct Group {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(collective)
-
 BOOST_AUTO_TEST_CASE(each_says_whether_it_works_here) {
   BOOST_REQUIRE(!registered_collectives().empty());
   for (const CollectiveTransport& transport : registered_collectives()) {
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(each_says_whether_it_works_here) {
 }
 
 BOOST_DATA_TEST_CASE(members_of_a_group_know_their_place, each_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   BOOST_TEST((kind.make_id() != kind.make_id()));
   const Group group(kind, 3);
   for (int rank = 0; rank < 3; ++rank) {
@@ -110,10 +110,10 @@ BOOST_DATA_TEST_CASE(members_of_a_group_know_their_place, each_kind, kind) {
   }
 }
 
-// Every member is a thread; what goes from whom to whom in which round is drawn from one seed by all of them.
+// Every member is a thread; all draw each round's sends and receives from the same seed.
 BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, each_kind* boost::unit_test::data::make({1, 2, 5}),
                      kind, size) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const std::uint64_t seed = test_seed();
   const Bytes id = kind.make_id();
   std::atomic<int> wrong = 0;
@@ -129,7 +129,7 @@ BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, each_kind* boo
       for (int from = 0; from < size; ++from) {
         for (int to = 0; to < size; ++to) {
           const std::uint64_t draw = random();
-          if (draw % 3 == 0) continue;  // nothing between these two
+          if (draw % 3 == 0) continue;  // these two exchange nothing
           const std::size_t bytes = draw % 5 == 0 ? 0 : draw % 70'001;
           if (from == rank) {
             auto& memory = out[static_cast<std::size_t>(to)];
@@ -162,9 +162,9 @@ BOOST_DATA_TEST_CASE(random_rounds_bring_every_byte_to_its_place, each_kind* boo
   BOOST_TEST(wrong == 0);
 }
 
-// Schedules in which a member runs ahead of another must not pass here by luck.
+// A schedule in which one member runs ahead of another must not pass by luck.
 BOOST_DATA_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it, each_watching_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Group group(kind, 3);
   const Bytes memory(100, std::byte{1});
   Bytes place(100);
@@ -183,7 +183,7 @@ BOOST_DATA_TEST_CASE(a_round_is_over_for_nobody_before_all_have_posted_it, each_
 }
 
 BOOST_DATA_TEST_CASE(rounds_that_are_none_are_refused, each_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Group group(kind, 2);
   Bytes memory(8);
   const auto invalid = [](const Error& e) { return e.code() == ErrorCode::invalid_argument; };
@@ -199,14 +199,14 @@ BOOST_DATA_TEST_CASE(rounds_that_are_none_are_refused, each_kind, kind) {
   refused({}, {{1, into}, {1, into}});
   RoundResult first;
   group.members[0]->round({}, {}, first.completion());
-  refused({}, {});  // one is under way
+  refused({}, {});  // a round is in flight
   RoundResult other;
   group.members[1]->round({}, {}, other.completion());
   BOOST_TEST(group.until([&] { return first.done && other.done; }));
 }
 
 BOOST_DATA_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all, each_watching_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Bytes memory(8);
   const GroupSend sent{1, memory_of(kind, std::as_const(memory)).part(0, 7)};
   const GroupReceive wanted{0, memory_of(kind, memory)};
@@ -222,24 +222,24 @@ BOOST_DATA_TEST_CASE(sides_that_do_not_agree_end_with_a_fault_on_all, each_watch
       BOOST_TEST((result.outcome->code == ErrorCode::transport_failed), result.outcome->message);
     }
   };
-  fails({sent}, {wanted});  // of another length
+  fails({sent}, {wanted});  // the lengths differ
   fails({sent}, {});
   fails({}, {wanted});
   BOOST_TEST((memory == Bytes(8)));
 }
 
-// Where the others are not told, they are by whoever drives the group, and give up as well.
+// If the collective does not notify the other members, the code that drives the group does, and they abort as well.
 BOOST_DATA_TEST_CASE(who_gives_up_has_its_memory_back_and_no_other_round_begins, each_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Group group(kind, 2);
   Bytes place(1 << 20, std::byte{9});
   const GroupReceive receive{1, memory_of(kind, place)};
   RoundResult result;
   group.members[0]->round({}, std::span(&receive, 1), result.completion());
   group.until([&] { return result.done; }, 20ms);
-  const auto began = Clock::now();
+  const auto began = std::chrono::steady_clock::now();
   group.members[0]->abort();
-  BOOST_TEST((Clock::now() - began < 1s));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < promptly));
   BOOST_TEST(!result.done);
   BOOST_REQUIRE(group.until([&] { return result.done; }));
   BOOST_TEST((result.outcome && result.outcome->code == ErrorCode::cancelled));
@@ -255,16 +255,16 @@ BOOST_DATA_TEST_CASE(who_gives_up_has_its_memory_back_and_no_other_round_begins,
 }
 
 BOOST_DATA_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins, each_watching_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Group group(kind, 3);
   Bytes place(1 << 20, std::byte{9});
   const GroupReceive receive{2, memory_of(kind, place)};
   std::array<RoundResult, 2> results;
   group.members[0]->round({}, std::span(&receive, 1), results[0].completion());
   group.members[1]->round({}, {}, results[1].completion());
-  const auto began = Clock::now();
+  const auto began = std::chrono::steady_clock::now();
   group.members[1]->abort();
-  BOOST_TEST((Clock::now() - began < 2s));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < promptly));
   BOOST_REQUIRE(group.until([&] { return results[0].done && results[1].done; }));
   BOOST_REQUIRE((results[0].outcome && results[1].outcome));
   BOOST_TEST((results[0].outcome->code == ErrorCode::peer_lost));
@@ -280,7 +280,7 @@ BOOST_DATA_TEST_CASE(who_aborts_ends_the_round_on_all_and_no_other_begins, each_
 }
 
 BOOST_DATA_TEST_CASE(a_member_that_goes_ends_the_round_of_the_others, each_watching_kind, kind) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Group group(kind, 2);
   RoundResult result;
   group.members[0]->round({}, {}, result.completion());

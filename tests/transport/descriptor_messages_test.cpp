@@ -18,6 +18,8 @@
 #include "support/open_descriptors.hpp"
 #include "support/sockets.hpp"
 
+BOOST_AUTO_TEST_SUITE(descriptor_messages)
+
 using namespace shardwire;
 using namespace shardwire::support;
 using namespace shardwire::test;
@@ -33,10 +35,8 @@ auto fails_with(ErrorCode code) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(descriptor_messages)
-
 BOOST_AUTO_TEST_CASE(descriptors_arrive_with_the_first_of_the_bytes_and_are_closed_on_exec) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const auto ends = local_sockets();
   const Descriptor memory(::memfd_create("test", MFD_CLOEXEC));
   BOOST_REQUIRE(::ftruncate(memory.get(), 12345) == 0);
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(descriptors_arrive_with_the_first_of_the_bytes_and_are_clos
 }
 
 BOOST_AUTO_TEST_CASE(more_descriptors_than_allowed_are_refused_and_closed) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const auto ends = local_sockets();
   const std::size_t before = open_descriptors();
   std::array<std::byte, 4> into{};
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(more_descriptors_than_allowed_are_refused_and_closed) {
 }
 
 BOOST_AUTO_TEST_CASE(a_control_message_cut_short_by_the_limit_of_this_process_is_refused_and_nothing_leaks) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const auto ends = local_sockets();
   const std::size_t before = open_descriptors();
   BOOST_REQUIRE(send_with_descriptors(ends[0].get(), four, std::vector<int>(20, ends[0].get())) == four.size());
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_control_message_cut_short_by_the_limit_of_this_process_is
 }
 
 BOOST_AUTO_TEST_CASE(other_control_messages_are_refused) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const auto ends = local_sockets();
   const int on = 1;
   BOOST_REQUIRE(::setsockopt(ends[1].get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0);
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(other_control_messages_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_has_gone_and_a_socket_that_is_full_are_told_apart) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   auto ends = local_sockets();
   BOOST_REQUIRE(::fcntl(ends[0].get(), F_SETFL, O_NONBLOCK) == 0);
   BOOST_REQUIRE(::fcntl(ends[1].get(), F_SETFL, O_NONBLOCK) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether NICs reach memory of GPUs, from a made-up /sys and a driver that says what tests want.
+// Whether NICs can access memory of GPUs, with a fake /sys and a fake driver.
 #include "transport/gpu_direct.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -12,6 +12,8 @@
 #include "support/fake_root.hpp"
 #include "support/refused.hpp"
 #include "transport/gpu_driver.hpp"
+
+namespace gpu_direct {
 
 namespace {
 
@@ -53,6 +55,8 @@ void not_taken() {
 }
 
 }  // namespace
+
+}  // namespace gpu_direct
 
 BOOST_FIXTURE_TEST_SUITE(gpu_direct, Fixture)
 
@@ -199,14 +203,14 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_for_nics_is_refused_with_the_reason_and_
   BOOST_TEST(GpuDirect(setup).why_refused(driver->allocation) == "");
 }
 
-// Of what the driver does not prepare the restore is told beforehand the next time.
+// Once the driver has failed to prepare memory, the next restore knows in advance.
 BOOST_AUTO_TEST_CASE(memory_that_the_driver_does_not_prepare_is_remembered) {
   GpuDirect gpus(setup);
   driver->prepare_fault = ErrorCode::out_of_resources;
   refused(ErrorCode::unsupported, "as told", [&] { gpus.register_around(memory(0, page), [](const Memory&) {}); });
   driver->prepare_fault.reset();
   BOOST_TEST(contains(gpus.why_refused(driver->allocation), "as told"));
-  driver->allocation.number = 8;  // freed, and taken again
+  driver->allocation.number = 8;  // freed, and allocated again
   BOOST_TEST(gpus.why_refused(driver->allocation) == "");
   BOOST_TEST(gpus.why_not(0) == "");
   driver->prepare_fault = ErrorCode::transport_failed;

@@ -15,7 +15,7 @@ namespace shardwire::test {
 
 inline constexpr ByteCount driver_page = 64 * 1024;
 
-/// Two devices with some memory, of which nothing is touched.
+/// Two devices with some memory, which is never accessed.
 class Driver final : public PartialDevices {
  public:
   [[nodiscard]] std::string version() const override { return "a driver"; }
@@ -51,8 +51,8 @@ class Driver final : public PartialDevices {
                                       .gpu_direct = true};
   bool freed = false;
   std::optional<ErrorCode> prepare_fault;
-  int used = 0;      ///< whose context there is
-  int current = -1;  ///< device of the thread
+  int used = 0;      ///< device that has a context
+  int current = -1;  ///< current device of the thread
   std::vector<int> allocated;
   std::vector<ByteCount> prepared;
 
@@ -72,7 +72,7 @@ class Driver final : public PartialDevices {
   };
 };
 
-/// Who asks for devices has no argument to say whose.
+/// Global, since functions that look up devices have no argument for it.
 inline std::shared_ptr<Driver> driver;  // NOLINT
 inline memory::FoundRuntime find_devices() {
   return {driver, driver ? "" : "no driver"};

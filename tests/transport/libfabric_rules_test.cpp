@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What providers answer, and what is done then: the shapes of those whose hardware is not here, through a fi_getinfo that says
-// what theirs does.
+// Providers' answers and the rules derived from them. A fake fi_getinfo returns the answers of providers whose hardware
+// is missing here.
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -27,6 +27,8 @@
 #include "transport/libfabric/provider.hpp"
 #include "transport/libfabric/registration.hpp"
 
+BOOST_AUTO_TEST_SUITE(libfabric_rules)
+
 using namespace shardwire;
 using namespace std::chrono_literals;
 using namespace shardwire::transport::libfabric;
@@ -37,7 +39,7 @@ constexpr std::uint32_t v1_17 = FI_VERSION(1, 17);
 constexpr std::uint32_t v1_18 = FI_VERSION(1, 18);
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-/// What of an answer rules are made of.
+/// The fields of an answer from which rules are derived.
 struct Shape {
   const char* provider;
   const char* device;
@@ -51,7 +53,7 @@ struct Shape {
   fi_threading threading = FI_THREAD_SAFE;
 };
 
-// Seen of tcp, shm and verbs (on rxe) with libfabric 1.17; of efa and cxi, in the attributes of their sources.
+// Observed for tcp, shm and verbs (on rxe) with libfabric 1.17; for efa and cxi, from the attributes in their sources.
 const Shape tcp{"tcp;ofi_rxm", "lo", 0, 8, unlimited, 2048, FI_SOCKADDR_IN};
 const Shape shm{"shm", "shm", FI_MR_VIRT_ADDR, 8, unlimited, 1024, FI_ADDR_STR};
 const Shape verbs{
@@ -93,9 +95,9 @@ std::string refusal_of(const Shape& shape) {
   return refusal == nullptr ? "" : *refusal;
 }
 
-// Stands in for the library's.
+// Replaces the library's function.
 std::vector<Shape> answers;
-std::vector<Shape> answers_for_devices;  // when memory of GPUs is asked for
+std::vector<Shape> answers_for_devices;  // answers to requests for GPU memory
 int asked_mr_mode = 0;
 int fake_getinfo(std::uint32_t version, const char*, const char*, std::uint64_t, const fi_info* hints, fi_info** out) {
   if (version != v1_17) return -FI_EINVAL;
@@ -127,8 +129,6 @@ Shape with_devices(Shape shape) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(libfabric_rules)
 
 BOOST_AUTO_TEST_CASE(tcp_has_offsets_keys_of_ours_and_no_registration_of_what_is_read_into) {
   const Rules expected{.provider = "tcp;ofi_rxm",
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(cxi_binds_regions_to_an_endpoint_and_lets_us_choose_keys_an
   BOOST_TEST(!rules.provider_keys);
   BOOST_TEST(!rules.local_registration);
   BOOST_TEST(rules.max_read_bytes == (1ULL << 32) - 1);
-  BOOST_TEST(rules.window == 32U);  // no more than the device takes
+  BOOST_TEST(rules.window == 32U);  // the device's limit
 }
 
 BOOST_AUTO_TEST_CASE(shm_is_refused_since_it_checks_no_key) {
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_context_is_given_to_who_asks_for_one) {
   }
 }
 
-// One of them would read at a wrong address, or be refused a good key.
+// One of them would read at a wrong address, or reject a valid key.
 BOOST_AUTO_TEST_CASE(sides_that_differ_in_what_a_key_means_do_not_match) {
   const auto differs = [](auto change) {
     Shape shape = verbs;
@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(sides_that_differ_in_what_a_key_means_do_not_match) {
   BOOST_TEST(differs([](Shape& s) { s.key_bytes = 8; }));
   BOOST_TEST(differs([](Shape& s) { s.provider = "efa"; }));
   BOOST_TEST(differs([](Shape& s) { s.format = FI_SOCKADDR_IN6; }));
-  // What a side asks of itself alone.
+  // Requirements on the local side only.
   BOOST_TEST(!differs([](Shape& s) { s.mr_mode &= ~std::uint64_t{FI_MR_LOCAL}; }));
   BOOST_TEST(!differs([](Shape& s) { s.device = "mlx5_1"; }));
   BOOST_TEST(!differs([](Shape& s) { s.tx_size = 16; }));
@@ -274,7 +274,7 @@ BOOST_AUTO_TEST_CASE(memory_of_gpus_is_taken_where_a_provider_of_hardware_has_it
     return found.rules.provider == provider && !found.rules.device_memory && (found.info->caps & FI_HMEM) == 0;
   };
   BOOST_TEST(plain(found_for_gpus({verbs}, {}), "verbs;ofi_rxm"));
-  BOOST_TEST(plain(found_for_gpus({verbs}, {verbs}), "verbs;ofi_rxm"));  // it was asked and has none
+  BOOST_TEST(plain(found_for_gpus({verbs}, {verbs}), "verbs;ofi_rxm"));  // asked for GPU memory, which it lacks
   Shape other = with_devices(verbs);
   other.device = "mlx5_1";
   BOOST_TEST(plain(found_for_gpus({verbs}, {other}), "verbs;ofi_rxm"));
@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(memory_of_gpus_is_taken_where_a_provider_of_hardware_has_it
 BOOST_AUTO_TEST_CASE(a_provider_that_wants_device_memory_registered_and_does_not_take_it_is_refused) {
   Shape shape = verbs;
   shape.mr_mode |= FI_MR_HMEM;
-  BOOST_TEST(refusal_of(shape).find("memory of devices") != std::string::npos, refusal_of(shape));
+  BOOST_TEST(refusal_of(shape).find("device memory") != std::string::npos, refusal_of(shape));
 }
 
 BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {
@@ -297,15 +297,15 @@ BOOST_AUTO_TEST_CASE(no_provider_at_all_is_said) {
   BOOST_TEST(!found_among({shm}, true).info);
 }
 
-// Each in a process of its own: libfabric reads its variables once.
+// Each case runs in its own process: libfabric reads its variables once.
 BOOST_AUTO_TEST_CASE(libfabric_is_told_of_no_caches_when_it_reads_its_variables) {
   const auto require = [](bool held, const char* what) {
     if (!held) throw std::runtime_error(what);
   };
-  const test::Deadline deadline(60s);
+  const test::Deadline deadline(120s);
   test::Forked child([&](int) {
     ::setenv("FI_PROVIDER", "tcp", 1);
-    ::setenv("FI_LOG_LEVEL", "info", 1);  // it says what it reads
+    ::setenv("FI_LOG_LEVEL", "info", 1);  // logs the variables that it reads
     std::FILE* const said = std::tmpfile();
     ::dup2(::fileno(said), STDERR_FILENO);
     require(!is_initialised(), "it was initialised already");
@@ -349,8 +349,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_closed_is_counted_and_said_once) {
   RegistrationHandle(&busy).reset();
   BOOST_TEST(closed == 2);  // once each
   const std::string said = take_unclosed();
-  BOOST_TEST(said.find("has not closed 2 of what was opened, last a registration of memory") != std::string::npos,
-             said);
+  BOOST_TEST(said.find("has not closed 2 of its objects, last a registration of memory") != std::string::npos, said);
   BOOST_TEST(take_unclosed().empty());
   status = 0;
   RegistrationHandle(&busy).reset();
@@ -363,7 +362,7 @@ BOOST_AUTO_TEST_CASE(an_efa_is_asked_whether_it_reads_by_messages) {
   fi_ops_ep ops{};
   ops.size = sizeof ops;
   ops.getopt = [](fid_t, int level, int option, void* value, std::size_t* bytes) {
-    constexpr int emulated_read = -0xefa0000 + 1;  // as the provider numbers it
+    constexpr int emulated_read = -0xefa0000 + 1;  // in the provider's numbering
     if (level != FI_OPT_ENDPOINT || option != emulated_read || *bytes < sizeof emulated) return -FI_EINVAL;
     std::memcpy(value, &emulated, sizeof emulated);
     return status;
@@ -377,9 +376,9 @@ BOOST_AUTO_TEST_CASE(an_efa_is_asked_whether_it_reads_by_messages) {
   BOOST_TEST(!emulates_reads(endpoint).has_value());
 }
 
-// Over TCP, which wants neither, with rules as those of a NIC.
+// Over TCP, which needs neither, with rules like those of a NIC.
 BOOST_AUTO_TEST_CASE(what_cannot_be_registered_rules_out_its_device_alone_and_a_region_is_registered_once) {
-  const test::Deadline deadline(60s);
+  const test::Deadline deadline(120s);
   const auto require = [](bool held, const std::string& what) {
     if (!held) throw std::runtime_error(what);
   };
@@ -391,7 +390,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_registered_rules_out_its_device_alone_and_a_
     Provider provider = find_provider(transport::Asked::by_name);
     provider.rules.local_registration = true;
     provider.rules.device_memory = true;
-    provider.rules.largest_key = 0;  // there is one key, and so one registration
+    provider.rules.largest_key = 0;  // one key, and so one registration
     const auto domain = std::make_shared<Domain>(std::move(provider));
     std::vector<std::byte> host(100);
     const std::vector<transport::ReadRange> ranges{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only NCCL does, and does wrong: over a fake of its library and of the devices.
+// NCCL's own behaviour and faults, over a fake of its library and of the devices.
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
@@ -12,6 +12,8 @@
 #include "support/fake_nccl.hpp"
 #include "support/rounds.hpp"
 
+BOOST_AUTO_TEST_SUITE(nccl_collective)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace shardwire::transport;
@@ -21,9 +23,9 @@ namespace {
 
 constexpr MemoryPlace on_device{MemoryKind::cuda, 0};
 
-/// Two members, and a round that brings bytes from 0 to 1.
+/// Two members, and a round that sends bytes from 0 to 1.
 struct Couple {
-  /// `communicators`: of the caller.
+  /// `communicators`: the caller's own, if any.
   explicit Couple(const FakeNcclFaults& faults = {}, const nccl::Bounds& bounds = {},
                   const std::array<nccl::Communicator*, 2>& communicators = {}) {
     if (communicators[0] == nullptr) FakeNccl::instance().reset(faults);
@@ -63,7 +65,7 @@ struct Couple {
   std::array<RoundResult, 2> results;
 };
 
-/// Of a caller whose calls block, as PyTorch's do.
+/// A caller's blocking communicators, like PyTorch's.
 std::array<nccl::Communicator*, 2> blocking_communicators(const FakeNcclFaults& faults) {
   FakeNccl::instance().reset(faults);
   std::array<nccl::Communicator*, 2> made{};
@@ -84,10 +86,8 @@ bool failed_with(const RoundResult& result, ErrorCode code) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(nccl_collective)
-
 BOOST_AUTO_TEST_CASE(a_round_waits_for_a_group_that_takes_long_to_meet) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple({.polls = 50});
   couple.post();
   couple.members[0]->progress();
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_round_waits_for_a_group_that_takes_long_to_meet) {
 }
 
 BOOST_AUTO_TEST_CASE(groups_are_taken_leave_of_and_not_aborted) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple;
   couple.post();
   BOOST_REQUIRE(couple.until_both_done());
@@ -109,21 +109,21 @@ BOOST_AUTO_TEST_CASE(groups_are_taken_leave_of_and_not_aborted) {
 }
 
 BOOST_AUTO_TEST_CASE(a_group_that_cannot_be_made_is_refused_at_once) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   BOOST_CHECK_EXCEPTION(Couple({.init_result = nccl::system_error}), Error, [](const Error& e) {
     return e.code() == ErrorCode::transport_failed &&
            std::string(e.what()).find("what the fake was told to say") != std::string::npos;
   });
-  BOOST_TEST(FakeNccl::instance().aborts() == 1);  // and no thread is at it any more
+  BOOST_TEST(FakeNccl::instance().aborts() == 1);  // and no thread uses it any more
 }
 
 BOOST_AUTO_TEST_CASE(a_group_that_fails_while_it_is_made_ends_the_first_round) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple({.polls = 3, .init_state = nccl::internal_error});
   couple.post();
   BOOST_REQUIRE(couple.until_both_done());
   for (const RoundResult& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::transport_failed));
-  // And so do all that follow.
+  // All later rounds fail as well.
   couple.results = {};
   couple.post();
   BOOST_REQUIRE(couple.until_both_done());
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(a_group_that_fails_while_it_is_made_ends_the_first_round) {
 }
 
 BOOST_AUTO_TEST_CASE(who_waits_for_a_member_that_never_comes_can_give_up) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple({.absent_rank = 1});
   couple.post();
   BOOST_TEST(!couple.until_both_done(50ms));
@@ -142,16 +142,16 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_member_that_never_comes_can_give_up) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_is_gone_is_told_where_nccl_tells_it) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple({.round_state = nccl::remote_error, .rounds_hang = true});
   couple.post();
   BOOST_REQUIRE(couple.until_both_done());
   for (const RoundResult& result : couple.results) BOOST_TEST(failed_with(result, ErrorCode::peer_lost));
 }
 
-// One rank gives up, and the library of the other one does not notice.
+// One rank aborts, and the other rank's library does not notice.
 BOOST_AUTO_TEST_CASE(a_round_that_hangs_ends_when_its_member_gives_up) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple({.rounds_hang = true});
   couple.post();
   BOOST_TEST(!couple.until_both_done(50ms));
@@ -164,11 +164,11 @@ BOOST_AUTO_TEST_CASE(a_round_that_hangs_ends_when_its_member_gives_up) {
 }
 
 BOOST_AUTO_TEST_CASE(a_stream_that_calls_nobody_ends_its_round) {
-  const Deadline deadline(30s);
-  // Asked again it does; or the device has failed for good.
+  const Deadline deadline(120s);
+  // The stream accepts the next callback, or the device has failed permanently.
   for (const ErrorCode refusal : {ErrorCode::out_of_resources, ErrorCode::transport_failed}) {
     Couple couple({.refused_calls = 1, .refusal = refusal});
-    const auto began = Clock::now();
+    const auto began = std::chrono::steady_clock::now();
     couple.post();
     const auto one_failed = [&] {
       return failed_with(couple.results[0], refusal) || failed_with(couple.results[1], refusal);
@@ -179,44 +179,44 @@ BOOST_AUTO_TEST_CASE(a_stream_that_calls_nobody_ends_its_round) {
       BOOST_TEST(!member->is_stuck());
     }
     BOOST_REQUIRE(couple.until_both_done());
-    BOOST_TEST((Clock::now() - began < 5s));
+    BOOST_TEST((std::chrono::steady_clock::now() - began < promptly));
   }
 }
 
 BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_up) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   constexpr auto bound = 3s;
   Couple couple({.rounds_hang = true, .abort_hangs = true}, {.abort = bound, .destroy = 100ms});
   couple.post();
   BOOST_TEST(!couple.until_both_done(20ms));
-  const auto began = Clock::now();
+  const auto began = std::chrono::steady_clock::now();
   for (const auto& member : couple.members) member->abort();
-  BOOST_TEST((Clock::now() - began < 1s));  // does not wait for it
+  BOOST_TEST((std::chrono::steady_clock::now() - began < promptly));  // does not wait for it
   BOOST_REQUIRE(couple.until_both_done());
-  BOOST_TEST((Clock::now() - began >= bound));
+  BOOST_TEST((std::chrono::steady_clock::now() - began >= bound));
   BOOST_TEST(failed_with(couple.results[0], ErrorCode::cancelled));
   BOOST_TEST(couple.results[0].outcome->message.find("may still write") != std::string::npos);
-  const auto leaving = Clock::now();
+  const auto leaving = std::chrono::steady_clock::now();
   couple.members.clear();
-  BOOST_TEST((Clock::now() - leaving < 5s));
+  BOOST_TEST((std::chrono::steady_clock::now() - leaving < promptly));
   FakeNccl::instance().release();
   BOOST_TEST(
       run_until([] { std::this_thread::sleep_for(1ms); }, [] { return FakeNccl::instance().aborts() == 2; }, 5s));
 }
 
 BOOST_AUTO_TEST_CASE(who_goes_in_the_middle_of_a_round_does_not_wait_for_it) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple({.rounds_hang = true});
   couple.post();
   BOOST_TEST(!couple.until_both_done(20ms));
-  const auto began = Clock::now();
+  const auto began = std::chrono::steady_clock::now();
   couple.members.clear();
-  BOOST_TEST((Clock::now() - began < 2s));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < promptly));
   BOOST_TEST(FakeNccl::instance().aborts() == 2);
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_the_host_and_of_other_devices_is_refused) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Couple couple;
   Bytes memory(8);
   for (const MemoryPlace place : {MemoryPlace{}, MemoryPlace{MemoryKind::cuda, 1}}) {
@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(memory_of_the_host_and_of_other_devices_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_has_to_fit_and_stays_his) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   FakeNccl::instance().reset();
   nccl::UniqueId id;
   FakeNccl::api().unique_id(&id);
@@ -261,17 +261,17 @@ BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_has_to_fit_and_stays_his) {
 }
 
 BOOST_AUTO_TEST_CASE(a_communicator_of_the_caller_that_blocks_holds_nobody_up) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   for (const bool hangs : {false, true}) {
     const auto communicators = blocking_communicators({.rounds_hang = hangs});
     Couple couple({}, {.abort = 200ms}, communicators);
-    const auto began = Clock::now();
+    const auto began = std::chrono::steady_clock::now();
     couple.post();
     BOOST_TEST(couple.until_both_done(hangs ? 50ms : 10s) == !hangs);
     BOOST_TEST((couple.in == couple.out) == !hangs);
     for (const auto& member : couple.members) member->abort();
     BOOST_REQUIRE(couple.until_both_done());
-    BOOST_TEST((Clock::now() - began < 5s));
+    BOOST_TEST((std::chrono::steady_clock::now() - began < promptly));
     BOOST_TEST(couple.members[0]->is_stuck() == hangs);
     if (hangs) {
       BOOST_TEST(failed_with(couple.results[0], ErrorCode::cancelled));
@@ -313,11 +313,11 @@ BOOST_AUTO_TEST_CASE(a_library_that_is_old_or_lacks_something_says_so) {
   ::unsetenv("TEST_NCCL_VERSION");
 }
 
-// A pointer does not say which of them it is of.
+// A pointer does not tell which library created it.
 BOOST_AUTO_TEST_CASE(a_communicator_is_of_the_library_that_we_loaded_or_it_is_refused) {
   const std::vector<std::string> one{"/usr/lib/libcudart.so.12", "/venv/nvidia/nccl/lib/libnccl.so.2", ""};
   BOOST_TEST(nccl::doubt_about_library(one, true) == "");
-  BOOST_TEST(nccl::doubt_about_library(one, false).find("nobody had loaded") != std::string::npos);
+  BOOST_TEST(nccl::doubt_about_library(one, false).find("was not loaded before") != std::string::npos);
   std::vector<std::string> two = one;
   two.emplace_back("/usr/lib/libnccl.so.2.18.1");
   BOOST_TEST(nccl::doubt_about_library(two, true).find("2 copies") != std::string::npos);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that says which version of NCCL it is, and has nothing else of it.
+// A library that only reports a version of NCCL.
 #include <cstdlib>
 
 extern "C" [[gnu::visibility("default")]] int ncclGetVersion(int* version) {

@@ -10,6 +10,8 @@
 #include "transport/rdma.hpp"
 #include "transport/transport.hpp"
 
+BOOST_AUTO_TEST_SUITE(registry)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace shardwire::transport;
@@ -31,8 +33,6 @@ bool unsupported(const Error& error) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(registry)
 
 BOOST_AUTO_TEST_CASE(every_transport_has_a_name_of_its_own) {
   for (const Transport& transport : registered()) {
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(names_are_taken_from_a_list_in_the_order_of_the_table_and_o
   BOOST_CHECK_EXCEPTION(select(""), Error, unsupported);
 }
 
-// The order in which paths are taken is these numbers.
+// These numbers determine the order in which paths are preferred.
 BOOST_AUTO_TEST_CASE(no_two_transports_that_reach_other_processes_are_as_good_as_each_other) {
   std::vector<int> ranks;
   for (const Transport& transport : registered()) {

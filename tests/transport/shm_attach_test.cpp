@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-memory attach within this process, and the socket that an endpoint lives on.
+// Cross-memory attach within this process, and the socket of an endpoint.
 #include <arpa/inet.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,6 +18,8 @@
 #include "support/seed.hpp"
 #include "transport/shm/attach.hpp"
 
+BOOST_AUTO_TEST_SUITE(shm_attach)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace shardwire::transport;
@@ -34,7 +36,7 @@ std::vector<support::Descriptor> list_of_one(support::Descriptor descriptor) {
   return list;
 }
 
-/// Memory published by this process to itself.
+/// Memory that this process publishes to itself.
 struct Published {
   shm::Mark mark;
   std::atomic<bool> cancelled = false;
@@ -46,7 +48,7 @@ struct Published {
   }
 };
 
-/// Pages of which some can be taken away.
+/// Pages of which some can be unmapped.
 struct Pages {
   std::size_t size;
   std::byte* address;
@@ -61,11 +63,10 @@ struct Pages {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(shm_attach)
-
-// Random lists, strided on both sides, against plain copies into a second buffer; what is between the ranges has to stay.
+// Compares reads of random lists, strided on both sides, with plain copies into a second buffer; bytes between the
+// ranges must stay unchanged.
 BOOST_DATA_TEST_CASE(lists_read_what_copies_do_and_nothing_else, boost::unit_test::data::xrange(30), round) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   std::mt19937_64 random(test_seed() + static_cast<std::uint64_t>(round));
   const auto number = [&](std::size_t least, std::size_t most) {
     return std::uniform_int_distribution<std::size_t>(least, most)(random);
@@ -100,7 +101,7 @@ BOOST_DATA_TEST_CASE(lists_read_what_copies_do_and_nothing_else, boost::unit_tes
 }
 
 BOOST_AUTO_TEST_CASE(one_long_range_is_read_in_slices) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const Bytes source = pattern(3 * shm::slice_bytes + 12'345, 2);
   Bytes target(source.size() + 2, std::byte{0xa5});
   const Published published;
@@ -147,7 +148,7 @@ BOOST_DATA_TEST_CASE(memory_that_is_not_mapped_any_more_fails_the_read,
     one_for_each_page.push_back({i * page, host_memory(target).part(i * page, page)});
   }
   one_for_each_page.push_back({first_gone * page, host_memory(target).part(0, page)});
-  // Not given back to the kernel, which might put something else there.
+  // PROT_NONE, not unmapped: the kernel might place another mapping there.
   BOOST_REQUIRE(::mmap(source.address + first_gone * page, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
                        0) != MAP_FAILED);
   for (const auto& ranges : {one_range, one_for_each_page}) {
@@ -156,7 +157,7 @@ BOOST_DATA_TEST_CASE(memory_that_is_not_mapped_any_more_fails_the_read,
     BOOST_TEST((outcome->code == ErrorCode::transport_failed), outcome->message);
     BOOST_TEST(outcome->message.find("not mapped") != std::string::npos);
   }
-  // What does not touch the gap is read.
+  // Ranges outside the gap are read.
   const ReadRange behind{(first_gone + 1) * page, host_memory(target).part(0, 5000)};
   BOOST_TEST(!published.read(source.address, {&behind, 1}));
 }
@@ -173,7 +174,7 @@ BOOST_AUTO_TEST_CASE(memory_to_read_into_that_is_gone_fails_the_read_and_not_the
 }
 
 BOOST_AUTO_TEST_CASE(whatever_comes_over_the_socket_fails_the_endpoint) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   for (const int with_descriptors : {0, 1, 5}) {
     const auto fabric = open_shm();
     const auto peer = open_shm();
@@ -187,9 +188,9 @@ BOOST_AUTO_TEST_CASE(whatever_comes_over_the_socket_fails_the_endpoint) {
                                    std::vector<int>(static_cast<std::size_t>(with_descriptors), 0));
     BOOST_TEST(!fabric->arm());
     BOOST_TEST(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, 5s));
-    BOOST_TEST(open_descriptors() == before - 1);  // the socket
+    BOOST_TEST(open_descriptors() == before - 1);  // the closed socket
     BOOST_TEST(!fabric->progress());
-    BOOST_TEST(fabric->arm());  // and it does not go on waking anybody
+    BOOST_TEST(fabric->arm());  // the fabric no longer wakes a sleeper
   }
 }
 
@@ -225,7 +226,7 @@ BOOST_AUTO_TEST_CASE(sockets_of_other_kinds_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_is_not_the_process_behind_the_socket_is_mapped_but_not_attached_to) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const LocalListener listener;
   Forked other([&](int socket) {
     const support::Descriptor connected = connect_to_listener(listener.name());
@@ -237,14 +238,14 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_not_the_process_behind_the_socket_is_mapped_
   const Path path = endpoint->path({});
   BOOST_TEST(path.map);
   BOOST_TEST(!path.read);
-  BOOST_TEST(path.why_not.find("is not the one that uses it") != std::string::npos, path.why_not);
+  BOOST_TEST(path.why_not.find("another process uses it") != std::string::npos, path.why_not);
   const auto region = peer->allocate(10'000);
   const auto remote = import_region(*endpoint, *region, 10'000);
   BOOST_TEST(remote->mapped().bytes == 10'000U);
   Bytes into(10);
   BOOST_CHECK_EXCEPTION(test::read(*endpoint, *remote, 0, into, {}), Error,
                         [](const Error& error) { return error.code() == ErrorCode::unsupported; });
-  // After the other process has gone.
+  // After the other process has ended.
   other.kill();
   other.reap();
   BOOST_REQUIRE(run_until([&] { fabric->progress(); }, [&] { return endpoint->failed(); }, 5s));
@@ -259,8 +260,8 @@ BOOST_AUTO_TEST_CASE(why_attach_does_not_work_is_said) {
     return text.find(word) != std::string::npos;
   };
   BOOST_TEST(contains(shm::why_no_attach({0, 0}, address), "PID namespace"));
-  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, mark.address()}), "is not the one"));
-  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, 8}), "is not the one"));
+  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, mark.address()}), "another process uses it"));
+  BOOST_TEST(contains(shm::why_no_attach({::getpid(), 0}, {1, 8}), "another process uses it"));
   Forked gone([](int) {});
   const pid_t pid = gone.pid();
   gone.reap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of device memory over shm: what is exported and mapped, and which keys are refused.
+// Keys of device memory over shm: export, mapping, and keys that are refused.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +16,8 @@
 #include "transport/bytes.hpp"
 #include "transport/shm/registration.hpp"
 
+BOOST_AUTO_TEST_SUITE(shm_device)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace shardwire::transport;
@@ -25,7 +27,7 @@ namespace {
 constexpr ByteCount tensor_bytes = 3 * FakeDevices::chunk_bytes;
 constexpr pid_t other_process = 1;
 
-/// A device's memory as it is shown; somebody else could be the peer.
+/// Exported memory of a device, and an import as by another process.
 struct Shown {
   explicit Shown(FakeDevices::Sharing sharing) { devices->share(sharing); }
   std::unique_ptr<Region> adopt(ByteCount offset = 0, ByteCount bytes = tensor_bytes) {
@@ -41,7 +43,7 @@ std::unique_ptr<shm::ShmRemote> import_from(pid_t peer, const Region& region, co
   return shm::import_region(std::move(told), bytes, peer);
 }
 
-// The words of a key: magic, serial, allocation, address, size, offset, bytes and offset of what is exported.
+// The words of a key: magic, serial, allocation, address, size, offset, bytes and offset of the exported memory.
 Bytes with_word(const Bytes& key, std::size_t index, std::uint64_t value) {
   Bytes out(key.begin(), key.end() - sizeof(std::uint64_t));
   std::memcpy(out.data() + index * sizeof value, &value, sizeof value);
@@ -51,8 +53,6 @@ Bytes with_word(const Bytes& key, std::size_t index, std::uint64_t value) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(shm_device)
-
 BOOST_AUTO_TEST_CASE(an_allocation_is_mapped_once_for_all_regions_that_lie_in_it) {
   Shown shown(FakeDevices::Sharing::chunks);
   shown.memory = shown.devices->take(1, tensor_bytes);
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(an_allocation_is_mapped_once_for_all_regions_that_lie_in_it
   const auto all = shown.adopt();
   const auto part = shown.adopt(100, tensor_bytes - 200);
   BOOST_TEST(all->descriptors().size() == 3U);
-  BOOST_TEST((shown.adopt()->key() == all->key()));  // each time that it is published
+  BOOST_TEST((shown.adopt()->key() == all->key()));  // the same at each publication
   {
     const auto first = import_from(other_process, *all, all->key(), tensor_bytes);
     const auto second = import_from(other_process, *part, part->key(), tensor_bytes - 200);
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(an_allocation_is_mapped_once_for_all_regions_that_lie_in_it
   BOOST_TEST(shown.devices->imports() == 0);
 }
 
-// As tensors in an expandable segment of PyTorch.
+// Like tensors in an expandable segment of PyTorch.
 BOOST_AUTO_TEST_CASE(a_chunk_has_one_descriptor_however_many_regions_lie_in_it) {
   Shown shown(FakeDevices::Sharing::chunks);
   shown.memory = shown.devices->take(1, tensor_bytes);
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_chunk_has_one_descriptor_however_many_regions_lie_in_it) 
   const Region& middle = *regions[regions.size() / 2];
   BOOST_TEST(import_from(other_process, middle, middle.key(), 2000)->mapped().bytes == 2000U);
 
-  // What takes their place is handed over anew.
+  // Allocations that replace them are exported again.
   shown.devices->give_back(shown.memory);
   BOOST_REQUIRE(shown.devices->take(1, tensor_bytes) == shown.memory);
   const auto others = adopt_many();
@@ -144,10 +144,10 @@ BOOST_AUTO_TEST_CASE(keys_that_do_not_hold_together_are_refused) {
     refused(ErrorCode::transport_failed, why, [&] { import_from(other_process, *region, changed, bytes); });
   };
   refuse("were announced", key, tensor_bytes + 1);
-  refuse("reaches outside of what it opens", with_word(key, 5, 1));
-  refuse("reaches outside of what it opens", with_word(key, 4, tensor_bytes + 1));
-  refuse("shorter than what they hold", with_word(key, 6, 4 * tensor_bytes));
-  refuse("shorter than what they hold", with_word(key, 7, 1));
+  refuse("reaches outside of the memory that it opens", with_word(key, 5, 1));
+  refuse("reaches outside of the memory that it opens", with_word(key, 4, tensor_bytes + 1));
+  refuse("shorter than their content", with_word(key, 6, 4 * tensor_bytes));
+  refuse("shorter than their content", with_word(key, 7, 1));
   Bytes shorter(key.begin(), key.end() - 2 * sizeof(std::uint64_t));
   seal(shorter);
   refuse("has the wrong length", shorter);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas, the memory that they are made of, and what readers take for an arena.
+// Arenas, their memory, and the checks of readers that import an arena.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -18,6 +18,8 @@
 #include "transport/shm/memory_left.hpp"
 #include "transport/shm/registration.hpp"
 
+BOOST_AUTO_TEST_SUITE(shm_memory)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace shardwire::transport;
@@ -34,7 +36,7 @@ support::Descriptor memory_file(ByteCount bytes, int seals, unsigned flags = 0) 
   return memory;
 }
 
-// The words of a key: magic, serial, size, size of a chunk; or magic, address, size, mark.
+// The words of a key: magic, serial, size, size of a chunk; or magic, address, size, generation word.
 Bytes with_word(const Bytes& key, std::size_t index, std::uint64_t value) {
   Bytes out(key.begin(), key.end() - sizeof(std::uint64_t));
   std::memcpy(out.data() + index * sizeof value, &value, sizeof value);
@@ -44,7 +46,7 @@ Bytes with_word(const Bytes& key, std::size_t index, std::uint64_t value) {
 
 constexpr ByteCount huge_bytes = 2 * mebibyte;
 
-// None where the kernel has no huge pages.
+// nullopt if the kernel has no huge pages.
 support::Descriptor huge_memory() {
   support::Descriptor memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
   if (memory && ::ftruncate(memory.get(), huge_bytes) != 0) memory.reset();
@@ -60,7 +62,7 @@ std::vector<support::Descriptor> copies_of(const Region& region) {
   return export_key(region, {}).descriptors;
 }
 
-/// A key that has to be refused, saying so.
+/// Checks that importing `key` fails with this reason.
 void refused(const Bytes& key, std::vector<support::Descriptor> descriptors, std::string_view why,
              ByteCount announced = 0) {
   BOOST_CHECK_EXCEPTION(shm::import_region({key, std::move(descriptors)}, announced, ::getpid()), Error,
@@ -73,10 +75,8 @@ void refused(const Bytes& key, std::vector<support::Descriptor> descriptors, std
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(shm_memory)
-
 BOOST_AUTO_TEST_CASE(an_arena_lies_in_chunks_side_by_side_on_both_sides) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const ByteCount chunk = shm::smallest_chunk_bytes;
   const ByteCount size = 2 * chunk + 5000;
   auto region = shm::allocate_region(size);
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(an_arena_lies_in_chunks_side_by_side_on_both_sides) {
     BOOST_REQUIRE(::fstat(descriptor, &info) == 0);
     present += static_cast<ByteCount>(info.st_blocks);
   }
-  BOOST_TEST(present == 0U);  // nothing is there before it is touched
+  BOOST_TEST(present == 0U);  // no page exists before it is accessed
   const auto bytes = region->memory().span();
   const std::array<ByteCount, 7> places{0, 1, chunk - 1, chunk, 2 * chunk - 1, 2 * chunk, size - 1};
   for (std::size_t i = 0; i < places.size(); ++i) bytes[places[i]] = static_cast<std::byte>(i + 1);
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(an_arena_lies_in_chunks_side_by_side_on_both_sides) {
 }
 
 BOOST_AUTO_TEST_CASE(whole_chunks_are_given_back_and_the_others_stay_readable) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const ByteCount chunk = shm::smallest_chunk_bytes;
   const auto region = shm::allocate_region(3 * chunk + 100);
   std::byte* const bytes = region->memory().address;
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(whole_chunks_are_given_back_and_the_others_stay_readable) {
   BOOST_TEST(region->discard(chunk - 1, chunk) == 0U);
   BOOST_TEST(region->holds(0, 3 * chunk + 100));
   BOOST_TEST(region->discard(chunk - 1, 2 * chunk + 1) == 2 * chunk);
-  BOOST_TEST(region->discard(chunk, chunk) == 0U);  // once
+  BOOST_TEST(region->discard(chunk, chunk) == 0U);  // discards only once
   BOOST_TEST(region->holds(0, chunk));
   BOOST_TEST(!region->holds(chunk - 1, 2));
   BOOST_TEST(!region->holds(2 * chunk, chunk));
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(whole_chunks_are_given_back_and_the_others_stay_readable) {
   BOOST_TEST((remote->mapped().address[0] == std::byte{1}));
   BOOST_TEST((remote->mapped().address[3 * chunk + 99] == std::byte{4}));
   refused(key, {}, "0 descriptors came with a region key that goes with 2");
-  BOOST_TEST(region->discard(3 * chunk, 100) > 0U);  // the last one is shorter
+  BOOST_TEST(region->discard(3 * chunk, 100) > 0U);  // the last chunk is shorter
 }
 
 BOOST_AUTO_TEST_CASE(no_arena_has_more_chunks_than_descriptors_travel_with_a_key) {
@@ -161,12 +161,12 @@ BOOST_AUTO_TEST_CASE(readers_can_neither_write_nor_cut_short) {
   auto* const mapped = const_cast<std::byte*>(remote->mapped().address);
   BOOST_TEST(::mprotect(mapped, 4096, PROT_READ | PROT_WRITE) != 0);
   BOOST_TEST(::fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) != 0);
-  region->memory().span()[0] = std::byte{8};  // and its owner still can
+  region->memory().span()[0] = std::byte{8};  // the owner can still write
   BOOST_TEST((remote->mapped().span()[0] == std::byte{8}));
 }
 
 BOOST_AUTO_TEST_CASE(descriptors_that_are_not_what_the_key_says_are_refused_and_closed) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
   constexpr ByteCount size = 8192;
   const auto region = shm::allocate_region(size - 100);
@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(descriptors_that_are_not_what_the_key_says_are_refused_and_
   for (int i = 0; i < 100; ++i) hundred.emplace_back(::dup(region->descriptors().front()));
   refused(key, std::move(hundred), "100 descriptors");
   BOOST_TEST(open_descriptors() == before + 1);  // the writer
-  // Memory of somebody else that is what the key says is as good.
+  // Memory from another source that matches the key is accepted.
   const auto other = memory_file(size, size_seals | F_SEAL_WRITE);
   BOOST_TEST(
       shm::import_region({key, one(support::Descriptor(::dup(other.get())))}, size - 100, ::getpid())->mapped().bytes ==
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(keys_with_impossible_sizes_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(what_memory_cannot_hold_is_refused_with_both_numbers) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   const auto refuses = [](ByteCount size) {
     BOOST_CHECK_EXCEPTION(shm::allocate_region(size), Error, [&](const Error& error) {
       const std::string_view what = error.what();
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(what_memory_cannot_hold_is_refused_with_both_numbers) {
   };
   refuses(ByteCount{1} << 50);
   const ByteCount left = shm::memory_left().bytes;
-  // Nothing of it is touched, and still it cannot be promised twice.
+  // The arena's pages are not allocated yet, but no other arena may claim them.
   const ByteCount most = left / 8 * 5;
   auto region = shm::allocate_region(most);
   refuses(most);
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(limits_of_the_process_give_typed_errors) {
   };
   BOOST_TEST(refuses_under(RLIMIT_FSIZE, mebibyte, 8 * mebibyte).find("ulimit -f") != std::string::npos);
   const std::size_t before = open_descriptors();
-  const int next = ::dup(0);  // numbers are given out from the lowest
+  const int next = ::dup(0);  // the kernel gives out the lowest free number
   ::close(next);
   BOOST_TEST(
       refuses_under(RLIMIT_NOFILE, static_cast<rlim_t>(next) + 1, 3 * shm::smallest_chunk_bytes).find("memfd_create") !=
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(the_least_of_all_limits_counts) {
   BOOST_TEST(left().bytes == std::numeric_limits<ByteCount>::max());
   root.write("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    8000 kB\n");
   BOOST_TEST(left().bytes == 8000U * 1024);
-  // Version 2: the group's own limit is wider than that of the one above.
+  // Version 2: the parent's limit is lower than the group's own.
   const std::string v2 = "/sys/fs/cgroup";
   root.write("/proc/self/cgroup", "0::/job/step\n");
   root.write(v2 + "/job/step/memory.max", "7000000\n");
@@ -308,12 +308,12 @@ BOOST_AUTO_TEST_CASE(the_least_of_all_limits_counts) {
   BOOST_TEST(left().bytes == 6'000'000U);
   root.write(v2 + "/job/step/memory.current", "9000000\n");  // over its limit
   BOOST_TEST(left().bytes == 0U);
-  // In a container whose /proc names a path of the host.
+  // A container whose /proc names a path of the host.
   root.write("/proc/self/cgroup", "0::/kubepods/pod7/container\n");
   root.write(v2 + "/memory.max", "3000000\n");
   root.write(v2 + "/memory.current", "1000000\n");
   BOOST_TEST(left().bytes == 2'000'000U);
-  // Version 1 beside it.
+  // Version 1 in addition.
   const std::string v1 = "/sys/fs/cgroup/memory";
   root.write("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/b\n0::/\n");
   root.write(v1 + "/b/memory.limit_in_bytes", "1500000\n");
@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(the_least_of_all_limits_counts) {
   root.write(v1 + "/b/memory.stat", "total_inactive_file 200000\n");
   BOOST_TEST(left().bytes == 300'000U);
   BOOST_TEST(left().limit.find("/memory/b") != std::string::npos);
-  root.write(v1 + "/b/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  root.write(v1 + "/b/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
   BOOST_TEST(left().bytes == 2'000'000U);
 }
 

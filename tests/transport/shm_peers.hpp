@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "conformance/other_process.hpp"
+#include "support/require.hpp"
 
 // Two processes over the shm transport: one publishes, the other reads.
 namespace shardwire::test {
@@ -17,8 +18,8 @@ inline std::unique_ptr<transport::Fabric> open_shm() {
   return transport::choose("shm").open();
 }
 
-/// Publishes an arena and adopted memory to whoever it is connected with, then does as it is told: "withdraw", "undumpable"
-/// or whatever else, each answered with a frame. Ends with its socket.
+/// Publishes an arena and adopted memory to the process at the other end of `socket`, then executes its commands:
+/// "withdraw", "undumpable" or any other word, and answers each with a frame. Ends with its socket.
 inline void serve(int socket) {
   const auto fabric = open_shm();
   const auto region = fabric->allocate(region_bytes);
@@ -26,8 +27,8 @@ inline void serve(int socket) {
   Bytes memory = pattern(adopted_bytes, 6);
   auto adopted = fabric->adopt(transport::host_memory(memory));
   write_frame(socket, fabric->address());
-  tell_key(socket, *region);
-  tell_key(socket, *adopted);
+  send_key(socket, *region);
+  send_key(socket, *adopted);
   auto sockets = connect_sockets(socket, *fabric);
   const Bytes address = read_frame(socket);
   const auto endpoint = fabric->connect({.address = address, .sockets = std::move(sockets)});
@@ -36,7 +37,7 @@ inline void serve(int socket) {
     try {
       order = read_frame(socket);
     } catch (const std::runtime_error&) {
-      return;  // the other side has gone
+      return;  // the other side has closed
     }
     if (order == text("withdraw")) {
       adopted.reset();
@@ -50,8 +51,8 @@ inline void serve(int socket) {
 /// The reading side of serve().
 struct Reader {
   std::unique_ptr<transport::Fabric> fabric = open_shm();
-  ToldKey arena_key;
-  ToldKey adopted_key;
+  ReceivedKey arena_key;
+  ReceivedKey adopted_key;
   std::unique_ptr<transport::Endpoint> endpoint;
 
   explicit Reader(int socket) {
@@ -70,16 +71,12 @@ struct Reader {
   }
 };
 
-inline void tell(int socket, std::string_view order) {
+inline void send_order(int socket, std::string_view order) {
   write_frame(socket, text(order));
   if (read_frame(socket) != text("done")) throw std::runtime_error("not done");
 }
 
-inline void require(bool met, const std::string& what) {
-  if (!met) throw std::runtime_error(what);
-}
-
-/// Whether everything that serve() has published is seen.
+/// Fails unless the reader can read everything that serve() has published.
 inline void require_all(Reader& reader, bool attach) {
   const auto arena = reader.endpoint->import_region(reader.arena_key.key(), region_bytes);
   require(std::ranges::equal(arena->mapped().span(), pattern(region_bytes, 5)), "other bytes in the arena");

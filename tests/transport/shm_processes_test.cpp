@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shm transport between processes: owners that are killed, namespaces, users, and what keeps them apart.
+// The shm transport between processes: killed owners, namespaces, users, and access control.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -21,6 +21,8 @@
 
 #include "support/forked.hpp"
 #include "transport/shm_peers.hpp"
+
+BOOST_AUTO_TEST_SUITE(shm_processes)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -49,7 +51,7 @@ std::string names_in_shared_memory() {
   return names;
 }
 
-/// Takes on another user for good, and stays dumpable.
+/// Changes the user permanently, and stays dumpable.
 void become(uid_t user) {
   if (::setresgid(user, user, user) != 0 || ::setresuid(user, user, user) != 0) throw std::runtime_error("setresuid");
   ::prctl(PR_SET_DUMPABLE, 1);
@@ -86,10 +88,8 @@ void forbid_attach_by_filter() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(shm_processes)
-
 BOOST_AUTO_TEST_CASE(two_processes_read_arenas_and_adopted_memory_until_it_is_withdrawn) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked owner(serve);
   Reader reader(owner.socket());
   BOOST_TEST(reader.endpoint->path({}).why_not.empty());
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(two_processes_read_arenas_and_adopted_memory_until_it_is_wi
   Bytes into(adopted_bytes);
   BOOST_TEST(!reader.read_all(*adopted, into));
   BOOST_TEST((into == pattern(adopted_bytes, 6)));
-  tell(owner.socket(), "withdraw");
+  send_order(owner.socket(), "withdraw");
   Bytes late(adopted_bytes);
   const Outcome outcome = reader.read_all(*adopted, late);
   BOOST_REQUIRE(outcome.has_value());
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(two_processes_read_arenas_and_adopted_memory_until_it_is_wi
 }
 
 BOOST_AUTO_TEST_CASE(adopted_memory_of_a_dead_process_fails_and_its_arena_stays) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked owner(serve);
   Reader reader(owner.socket());
   const auto arena = reader.endpoint->import_region(reader.arena_key.key(), region_bytes);
@@ -125,9 +125,9 @@ BOOST_AUTO_TEST_CASE(adopted_memory_of_a_dead_process_fails_and_its_arena_stays)
   BOOST_TEST(std::ranges::equal(arena->mapped().span(), pattern(region_bytes, 5)));
 }
 
-// A child that a peer has forked keeps no connection of it open.
+// A child that a peer has forked keeps none of the peer's connections open.
 BOOST_AUTO_TEST_CASE(a_peer_has_gone_although_its_child_lives_on) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked owner([](int socket) {
     const auto fabric = open_shm();
     write_frame(socket, fabric->address());
@@ -159,9 +159,9 @@ BOOST_AUTO_TEST_CASE(a_peer_has_gone_although_its_child_lives_on) {
 }
 
 BOOST_DATA_TEST_CASE(an_owner_that_is_killed_leaves_nothing_behind, boost::unit_test::data::xrange(8), stage) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   constexpr ByteCount total = 512 * mebibyte;
-  constexpr ByteCount tolerance = 256 * mebibyte;  // others use shared memory too
+  constexpr ByteCount tolerance = 256 * mebibyte;  // other programs use shared memory too
   const ByteCount before = shared_bytes_of_host();
   {
     Forked owner([](int socket) {
@@ -171,24 +171,24 @@ BOOST_DATA_TEST_CASE(an_owner_that_is_killed_leaves_nothing_behind, boost::unit_
       for (ByteCount done = 0; done < total; done += total / 4) {
         const auto& region = regions.emplace_back(fabric->allocate(total / 4));
         std::memset(region->memory().address, 1, region->memory().bytes);
-        tell_key(socket, *region);
+        send_key(socket, *region);
       }
       read_frame(socket);
     });
     read_frame(owner.socket());
-    std::vector<ToldKey> keys;
+    std::vector<ReceivedKey> keys;
     for (int i = 0; i < stage / 2; ++i) keys.push_back(read_key(owner.socket()));
     if (stage % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5 * stage));
     owner.kill();
     owner.reap();
-  }  // and the descriptors that are still on their way, or have come
+  }  // closes the received descriptors and those still in transit
   const auto gone = [&] { return shared_bytes_of_host() < before + tolerance; };
   BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, gone, 20s));
   BOOST_TEST(names_in_shared_memory().empty());
 }
 
 BOOST_AUTO_TEST_CASE(processes_of_other_namespaces_are_reached, *boost::unit_test::precondition(with_namespaces)) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked outer([](int socket) {
     require(::unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC) == 0, "unshare");
     require(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount /");
@@ -198,11 +198,11 @@ BOOST_AUTO_TEST_CASE(processes_of_other_namespaces_are_reached, *boost::unit_tes
       ::close(inner);
       serve(socket);
     });
-    ::close(socket);  // which is the owner's from here on
+    ::close(socket);  // the owner's from here on
     owner.reap();
   });
   Reader reader(outer.socket());
-  require_all(reader, true);  // from here its number is known
+  require_all(reader, true);  // later processes know its number
   Forked inside([&](int socket) {
     require(::unshare(CLONE_NEWPID) == 0, "unshare");
     Forked first([&](int inner) {
@@ -215,12 +215,12 @@ BOOST_AUTO_TEST_CASE(processes_of_other_namespaces_are_reached, *boost::unit_tes
     const int status = first.reap();
     require(status == 0, "the reader in the namespace failed");
   });
-  // This process owns, and does by hand what serve() does.
+  // This process is the owner, and does the work of serve() itself.
   const auto region = reader.fabric->allocate(region_bytes);
   std::ranges::copy(pattern(region_bytes, 5), region->memory().span().begin());
   write_frame(inside.socket(), reader.fabric->address());
-  tell_key(inside.socket(), *region);
-  tell_key(inside.socket(), *region);
+  send_key(inside.socket(), *region);
+  send_key(inside.socket(), *region);
   auto sockets = connect_sockets(inside.socket(), *reader.fabric);
   const Bytes address = read_frame(inside.socket());
   const auto back = reader.fabric->connect({.address = address, .sockets = std::move(sockets)});
@@ -229,7 +229,7 @@ BOOST_AUTO_TEST_CASE(processes_of_other_namespaces_are_reached, *boost::unit_tes
 }
 
 BOOST_AUTO_TEST_CASE(the_size_of_dev_shm_does_not_matter, *boost::unit_test::precondition(with_namespaces)) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked owner([](int) {
     require(::unshare(CLONE_NEWNS) == 0, "unshare");
     require(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount /");
@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(the_size_of_dev_shm_does_not_matter, *boost::unit_test::pre
 
 BOOST_AUTO_TEST_CASE(a_peer_that_is_not_dumpable_is_mapped_and_gives_the_reason,
                      *boost::unit_test::precondition(as_root)) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   for (const bool dumpable : {true, false}) {
     Forked reading([&](int outer) {
       become(nobody);
@@ -266,13 +266,13 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_not_dumpable_is_mapped_and_gives_the_reason,
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_forbids_attach_later_fails_reads, *boost::unit_test::precondition(as_root)) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked reading([&](int) {
     become(nobody);
     Forked owner(serve);
     Reader reader(owner.socket());
     const auto adopted = reader.endpoint->import_region(reader.adopted_key.key(), adopted_bytes);
-    tell(owner.socket(), "undumpable");
+    send_order(owner.socket(), "undumpable");
     Bytes into(adopted_bytes);
     const Outcome outcome = reader.read_all(*adopted, into);
     require(outcome && outcome->code == ErrorCode::transport_failed, "no fault");
@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_forbids_attach_later_fails_reads, *boost::unit_
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_of_another_user_is_mapped_and_gives_the_reason, *boost::unit_test::precondition(as_root)) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked reading([&](int) {
     Forked owner([&](int socket) {
       become(nobody - 1);
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(a_peer_of_another_user_is_mapped_and_gives_the_reason, *boo
 }
 
 BOOST_AUTO_TEST_CASE(a_filter_that_forbids_attach_is_named) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked reading([&](int) {
     Forked owner(serve);
     forbid_attach_by_filter();
@@ -310,9 +310,9 @@ BOOST_AUTO_TEST_CASE(a_filter_that_forbids_attach_is_named) {
   BOOST_TEST(reading.reap() == 0);
 }
 
-// Whether prctl(PR_SET_PTRACER) is called is seen by a filter that ends the process for it.
+// A filter ends the process if it calls prctl(PR_SET_PTRACER).
 BOOST_AUTO_TEST_CASE(nobody_is_let_attach_unless_the_variable_says_so) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   for (const bool asked : {false, true}) {
     Forked process([&](int) {
       ::unsetenv("SHARDWIRE_ALLOW_ATTACH");

@@ -9,11 +9,11 @@
 #include "support/descriptors.hpp"
 #include "support/sockets.hpp"
 
+BOOST_AUTO_TEST_SUITE(silent_socket)
+
 using namespace shardwire;
 using namespace shardwire::test;
 using transport::why_not_silent;
-
-BOOST_AUTO_TEST_SUITE(silent_socket)
 
 BOOST_AUTO_TEST_CASE(one_that_is_connected_and_silent_has_nothing_to_say) {
   const auto ends = local_sockets();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tcp transport does beyond the contract that tests/conformance holds all transports to.
+// Behaviour of the tcp transport beyond the contract that tests/conformance checks for all transports.
 #include <poll.h>
 #include <sys/wait.h>
 
@@ -13,6 +13,8 @@
 #include "conformance/pair.hpp"
 #include "support/resident_bytes.hpp"
 #include "support/seed.hpp"
+
+BOOST_AUTO_TEST_SUITE(tcp)
 
 using namespace shardwire;
 using namespace shardwire::test;
@@ -62,7 +64,7 @@ struct Joined {
   }
 };
 
-/// Ranges of 1 to 600 bytes with gaps of 0 to 7 bytes, so that some touch, together `bytes` long.
+/// Ranges of 1 to 600 bytes, `bytes` in all, with gaps of 0 to 7 bytes, so that some are adjacent.
 std::vector<transport::Memory> cut(Bytes& memory, ByteCount bytes, std::mt19937_64& random) {
   std::vector<transport::Memory> ranges;
   ByteCount at = random() % 8;
@@ -93,10 +95,8 @@ bool has_family(Family family) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(tcp)
-
 BOOST_DATA_TEST_CASE(long_lists_of_short_ranges_arrive_byte_by_byte, boost::unit_test::data::make(kinds), streams) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   if (!has_family(streams.family)) return;
   std::mt19937_64 random(test_seed());
   Joined pair(streams.count, streams.family);
@@ -116,7 +116,7 @@ BOOST_DATA_TEST_CASE(long_lists_of_short_ranges_arrive_byte_by_byte, boost::unit
     expected = target;
     received = {};
     Result sent;
-    // The oracle draws what the handler is going to draw.
+    // The oracle draws the same numbers as the handler.
     std::mt19937_64 same = random;
     const auto into = cut(expected, bytes, same);
     std::size_t range = 0;
@@ -138,7 +138,7 @@ BOOST_DATA_TEST_CASE(long_lists_of_short_ranges_arrive_byte_by_byte, boost::unit
 }
 
 BOOST_DATA_TEST_CASE(a_path_says_what_carries_bytes, boost::unit_test::data::make(kinds), streams) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   if (!has_family(streams.family)) return;
   const Joined pair(streams.count, streams.family);
   const transport::Path path = pair.to_right->path({});
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(sockets_that_will_not_do_are_refused) {
     others.push_back(std::move(ends[1]));
   }
   refused(std::move(many), ErrorCode::invalid_argument);
-  // One whose peer has gone already is lost, not refused.
+  // If the peer has closed already, it is lost, not refused.
   SocketEnds ends = *tcp_sockets();
   const linger cut{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(ends[1].get(), SOL_SOCKET, SO_LINGER, &cut, sizeof cut);
@@ -213,13 +213,13 @@ BOOST_AUTO_TEST_CASE(sockets_that_will_not_do_are_refused) {
 }
 
 BOOST_DATA_TEST_CASE(what_was_posted_before_the_endpoint_goes_leaves, boost::unit_test::data::make(kinds), streams) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   if (!has_family(streams.family)) return;
   const Bytes payload = pattern(100'000);
   Joined pair(streams.count, streams.family);
   Mailbox mail;
   mail.attach(*pair.right);
-  // Something that nobody has read must not make the kernel throw away what is on its way.
+  // Unread bytes must not make the kernel discard sent bytes at the close.
   Result unread;
   send(*pair.to_left, {}, payload, unread.completion());
   pair.right->progress();
@@ -237,7 +237,7 @@ BOOST_DATA_TEST_CASE(what_was_posted_before_the_endpoint_goes_leaves, boost::uni
 }
 
 BOOST_DATA_TEST_CASE(a_short_message_passes_a_long_one, boost::unit_test::data::make({1, 4}), streams) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Bytes place(128 << 20);
   const Bytes payload(place.size());
   Joined pair(streams);
@@ -254,7 +254,7 @@ BOOST_DATA_TEST_CASE(a_short_message_passes_a_long_one, boost::unit_test::data::
 }
 
 BOOST_AUTO_TEST_CASE(peers_that_send_without_end_are_heard_in_turn) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   constexpr std::size_t peers = 4;
   const auto fabric = open_tcp();
   std::array<std::size_t, peers> heard{};
@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(peers_that_send_without_end_are_heard_in_turn) {
   for (const std::size_t count : heard) BOOST_TEST((count > 300 && count < 700), "heard " << count);
 }
 
-// Each side sleeps whenever it may: a wake-up that is lost shows as a sleep that nobody ends.
+// Each side sleeps whenever it may, so a lost wake-up shows as an endless sleep.
 BOOST_DATA_TEST_CASE(sleepers_are_always_woken, boost::unit_test::data::make(kinds), streams) {
   const Deadline deadline(120s);
   if (!has_family(streams.family)) return;
@@ -333,15 +333,15 @@ BOOST_DATA_TEST_CASE(sleepers_are_always_woken, boost::unit_test::data::make(kin
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_does_not_read_costs_no_memory) {
-  const Deadline deadline(60s);
-  const Bytes payload(8 << 20, std::byte{1});  // borrowed until the endpoint is gone
+  const Deadline deadline(120s);
+  const Bytes payload(8 << 20, std::byte{1});  // borrowed until the endpoint ends
   Joined pair(4);
   pair.until([] { return false; }, 20ms);
   const auto before = resident_bytes();
   for (int i = 0; i < 500; ++i) send(*pair.to_right, {}, payload, {});
   run_until([&] { pair.left->progress(); }, [] { return false; }, 200ms);
   BOOST_TEST(resident_bytes() < before + (16u << 20));
-  // Nor does one whose payloads nobody wants.
+  // The same if the receiver discards the payloads.
   pair.right->on_message([](transport::Incoming& incoming) { incoming.discard(); });
   Result last;
   send(*pair.to_right, {}, {}, last.completion());
@@ -350,7 +350,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_does_not_read_costs_no_memory) {
 }
 
 BOOST_AUTO_TEST_CASE(a_child_of_fork_keeps_no_connection_open) {
-  const Deadline deadline(30s);
+  const Deadline deadline(120s);
   Joined pair(2);
   pair.until([] { return false; }, 20ms);
   const pid_t child = ::fork();

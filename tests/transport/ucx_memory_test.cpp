@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What UCX takes memory for, over transports that need no NIC.
+// The kind that UCX detects for memory, over transports that need no NIC.
 #include <boost/test/unit_test.hpp>
 #include <cstddef>
 #include <cstdlib>
@@ -13,6 +13,8 @@
 #include "transport/rdma.hpp"
 #include "transport/ucx/mapped_memory.hpp"
 
+namespace ucx_memory {
+
 namespace {
 
 using namespace shardwire;
@@ -20,7 +22,7 @@ using namespace shardwire::transport;
 using test::driver;
 using test::refused;
 
-/// A context over TCP on this host that has been asked to know memory of GPUs, and a driver that says there are some.
+/// A context over TCP on this host that supports GPU memory, and a driver that reports some devices.
 struct Fixture {
   Fixture() {
     ::setenv("UCX_TLS", "tcp,cuda_copy", 1);
@@ -37,6 +39,8 @@ struct Fixture {
 
 }  // namespace
 
+}  // namespace ucx_memory
+
 BOOST_FIXTURE_TEST_SUITE(ucx_memory, Fixture)
 
 BOOST_AUTO_TEST_CASE(host_memory_is_registered_whether_or_not_ucx_knows_gpus) {
@@ -44,7 +48,7 @@ BOOST_AUTO_TEST_CASE(host_memory_is_registered_whether_or_not_ucx_knows_gpus) {
   BOOST_TEST(!mapped.packed_key().empty());
 }
 
-// What a UCX without CUDA does with memory of a device: it has no way to tell.
+// A UCX without CUDA support cannot recognize device memory.
 BOOST_AUTO_TEST_CASE(memory_of_a_device_that_ucx_takes_for_host_memory_is_refused) {
   refused(ErrorCode::unsupported, "takes memory of the device for host memory", [&] {
     const ucx::MappedMemory mapped(worker, {bytes.data(), bytes.size(), {MemoryKind::cuda, 0}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes memory of another process that nobody has registered, by way of what UCX does in software where hardware
-// does not: with a key that names no hardware it asks the peer's processor, which checks nothing.
+// Reads and writes another process's unregistered memory through UCX's software emulation of RDMA: with a key that
+// names no hardware, UCX asks the peer's processor, which checks nothing.
 //   ucx_stranger SOCKET   the other side sends the address of a UCX worker, empty for one of this process, and an address of
 //                         memory there; the answer is "read" or "not read", and "written" or "not written"
 #include <ucp/api/ucp.h>
@@ -47,7 +47,7 @@ struct Worker {
   }
 };
 
-// A key of memory of one's own says which hardware to ask for; the first word says none.
+// A key of the process's own memory names the hardware to use; a first word of zero names none.
 ucp_rkey_h forged_key(const Worker& own, ucp_ep_h endpoint) {
   alignas(64) static std::array<std::byte, 4096> page{};
   ucp_mem_map_params_t params{};
@@ -68,7 +68,7 @@ ucp_rkey_h forged_key(const Worker& own, ucp_ep_h endpoint) {
   return key;
 }
 
-// Whether it ended well. A peer that serves no such thing never answers.
+// Whether the request succeeded. A peer that does not serve such requests never answers.
 bool ends_well(ucs_status_ptr_t request, const Worker& own, const Worker* other) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   if (request == nullptr) return true;
@@ -88,7 +88,7 @@ int attack(int socket) {
   std::memcpy(&target, where.data(), sizeof target);
   Worker own;
   std::unique_ptr<Worker> other;
-  std::uint64_t memory = target;  // of this process, where no other is named
+  std::uint64_t memory = target;  // in this process if no address is given
   if (address.empty()) {
     other = std::make_unique<Worker>();
     ucp_address_t* raw = nullptr;
@@ -116,7 +116,7 @@ int attack(int socket) {
       ends_well(put, own, other.get()) && ends_well(ucp_ep_flush_nbx(endpoint, &plain), own, other.get());
   const std::string verdict = std::string(read ? "read" : "not read") + ", " + (written ? "written" : "not written");
   write_frame(socket, std::as_bytes(std::span(verdict)));
-  std::_Exit(0);  // what was never answered cannot be closed
+  std::_Exit(0);  // unanswered requests cannot be closed
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ucx transport does to the process and the host around it.
+// Effects of the ucx transport on its process and host.
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -21,6 +21,8 @@
 #include "support/sanitizer.hpp"
 #include "transport/rdma.hpp"
 
+BOOST_AUTO_TEST_SUITE(ucx)
+
 using namespace shardwire;
 using namespace shardwire::test;
 
@@ -31,11 +33,11 @@ std::unique_ptr<transport::Fabric> open_over(const char* transports) {
   return transport::choose("ucx").open();
 }
 
-/// Ports of this process that anybody may connect to.
+/// Number of this process's ports that accept connections.
 int listening_ports() {
   std::set<std::string> own;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the one that reads the folder
+    std::error_code gone;  // the descriptor that reads the folder is closed by now
     const std::string target = std::filesystem::read_symlink(entry, gone);
     if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
   }
@@ -53,11 +55,9 @@ int listening_ports() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(ucx)
-
-// One that listens on TCP takes what anybody sends to it.
+// A UCX worker that listens on TCP accepts data from any sender.
 BOOST_AUTO_TEST_CASE(nothing_listens_for_a_fabric_that_is_kept_off_tcp) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   Forked child([](int) {
     const int before = listening_ports();
     const auto in_memory = open_over("posix,self");
@@ -69,10 +69,10 @@ BOOST_AUTO_TEST_CASE(nothing_listens_for_a_fabric_that_is_kept_off_tcp) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_is_killed_is_noticed_while_a_child_of_it_lives_on) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   const Forked peer([](int socket) {
     const auto fabric = open_over("posix,self");
-    const Forked child([](int) { ::pause(); });  // a data loader, say; it has copies of all descriptors
+    const Forked child([](int) { ::pause(); });  // for example a data loader, with copies of all descriptors
     write_frame(socket, fabric->address());
     const pid_t number = child.pid();
     write_frame(socket, std::as_bytes(std::span(&number, 1)));
@@ -95,11 +95,11 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_killed_is_noticed_while_a_child_of_it_lives_
   BOOST_TEST(survivor.reap() == 0);
 }
 
-// What reads and writes in software with a forged key reaches a context of its own, and nothing of ours: neither what a fabric
-// has registered nor anything else.
+// Software reads and writes with a forged key reach a UCX context in its own process, but neither registered nor other
+// memory of a fabric.
 BOOST_DATA_TEST_CASE(nobody_reads_or_writes_memory_by_asking_the_processor,
                      boost::unit_test::data::make({"of its own", "of a fabric"}), whose) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   BOOST_REQUIRE(std::getenv("TEST_STRANGER") != nullptr);
   const bool of_a_fabric = std::string_view(whose) == "of a fabric";
   const bool hardware = !transport::active_ports().empty();
@@ -115,7 +115,7 @@ BOOST_DATA_TEST_CASE(nobody_reads_or_writes_memory_by_asking_the_processor,
   });
   const Bytes address = read_frame(victim.socket());
   const Bytes where = read_frame(victim.socket());
-  // After the transport's own head: its magic, the fabric's number, two lengths.
+  // After the transport's header: magic, number of the fabric, two lengths.
   std::uint32_t worker_bytes = 0;
   BOOST_REQUIRE(address.size() > 24);
   std::memcpy(&worker_bytes, address.data() + 16, sizeof worker_bytes);
@@ -130,17 +130,17 @@ BOOST_DATA_TEST_CASE(nobody_reads_or_writes_memory_by_asking_the_processor,
   siginfo_t info{};
   BOOST_TEST(::waitid(P_PID, static_cast<id_t>(victim.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0);
   BOOST_TEST(info.si_pid == 0,
-             "ended: " << info.si_code << ", " << info.si_status);  // it still finds what it has written
+             "ended: " << info.si_code << ", " << info.si_status);  // it still runs after the writes
   victim.kill();
 }
 
 BOOST_AUTO_TEST_CASE(too_few_descriptors_to_open_it_are_an_error_and_nothing_worse,
                      *boost::unit_test::precondition(descriptors_may_run_out)) {
-  const Deadline deadline(60s);
+  const Deadline deadline(120s);
   int opened = 0;
   for (rlim_t spare = 0; spare <= 32; spare += 4) {
     Forked child([&](int socket) {
-      const auto first = open_over("tcp");  // what the library keeps open for ever is open then
+      const auto first = open_over("tcp");  // opens everything that the library never closes
       rlimit limit{};
       ::getrlimit(RLIMIT_NOFILE, &limit);
       limit.rlim_cur = open_descriptors() - 1 + spare;

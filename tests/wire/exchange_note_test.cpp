@@ -7,6 +7,8 @@
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
+BOOST_AUTO_TEST_SUITE(exchange_note)
+
 using namespace samples;
 
 namespace {
@@ -18,8 +20,6 @@ void check_refused(const ExchangeNote& note, const std::string& field) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(exchange_note)
 
 BOOST_AUTO_TEST_CASE(notes_survive_a_round_trip) {
   Maker maker(test_seed());

@@ -9,12 +9,14 @@
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
+BOOST_AUTO_TEST_SUITE(manifest_tables)
+
 namespace data = boost::unit_test::data;
 using namespace samples;
 
 namespace {
 
-const Bytes word(8);  // an Input needs some message to be about
+const Bytes word(8);  // an Input needs some message to refer to
 const TableSizes sizes{40, 3, 5, 4, 12};
 
 std::vector<std::string> names_of(const Bytes& bytes, std::size_t allowance = 1u << 20) {
@@ -55,7 +57,8 @@ const std::vector<Hostile> hostile_names{
     {"a length that does not end", bytes_of({0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})},
 };
 
-// A row begins with the sum of 1 name, 2 state, 4 shape, 8 rule, 16 dtype, as far as they are not as foreseen.
+// A row begins with the sum of 1 name, 2 state, 4 shape, 8 rule, 16 dtype, for the fields that differ from their
+// prediction.
 const std::vector<Hostile> hostile_rows{
     {"an unknown kind", bytes_of({0x20})},
     {"no name", bytes_of({0x01})},
@@ -70,8 +73,6 @@ const std::vector<Hostile> hostile_rows{
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(manifest_tables)
 
 BOOST_AUTO_TEST_CASE(names_survive_a_round_trip) {
   Maker maker(test_seed());
@@ -91,7 +92,7 @@ BOOST_DATA_TEST_CASE(bytes_that_are_no_names_are_refused, data::make(hostile_nam
 }
 
 BOOST_AUTO_TEST_CASE(names_that_grow_by_sharing_are_bounded) {
-  // Each shares all of the one before and adds a byte.
+  // Each name shares all of the previous one and adds a byte.
   Bytes bytes;
   for (int length = 0; length < 5000; ++length) {
     if (length >= 128) bytes.push_back(static_cast<std::byte>(length | 128));
@@ -99,8 +100,8 @@ BOOST_AUTO_TEST_CASE(names_that_grow_by_sharing_are_bounded) {
     bytes.push_back(std::byte{1});
     bytes.push_back(std::byte{'x'});
   }
-  BOOST_CHECK_EXCEPTION((void)names_of(bytes, 1u << 30), Error, refused);  // longer than a name may be
-  // As long as allowed, and then many that share it all.
+  BOOST_CHECK_EXCEPTION((void)names_of(bytes, 1u << 30), Error, refused);  // exceeds the limit on names
+  // The longest allowed name, and then many that share all of it.
   Bytes many = bytes_of({0x00, 0x80, 0x20});
   many.resize(many.size() + 4096, std::byte{'x'});
   for (int i = 0; i < 100'000; ++i) many.insert(many.end(), {std::byte{0x80}, std::byte{0x20}, std::byte{0}});

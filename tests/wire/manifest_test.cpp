@@ -6,6 +6,8 @@
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
+BOOST_AUTO_TEST_SUITE(manifest)
+
 using namespace samples;
 
 namespace {
@@ -26,7 +28,7 @@ Manifest large_model() {
   Manifest manifest{32, {}};
   const auto add = [&](const std::string& fqn, const Extents& shape) {
     for (const char* state : {"master", "exp_avg", "exp_avg_sq"}) {
-      // A layout of its own for each tensor, as separate declarations make it.
+      // Each tensor has its own layout object, as separate declarations produce.
       const Layout layout = shape.size() == 1 ? Layout::replicated() : Layout::mesh({8, 4}, {Shard{0}, Replicate{}});
       manifest.tensors.push_back({{{fqn, state}, DType::f32, shape}, layout});
     }
@@ -50,8 +52,6 @@ Manifest large_model() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(manifest)
 
 BOOST_AUTO_TEST_CASE(manifests_survive_a_round_trip_and_are_canonical) {
   Maker maker(test_seed());
@@ -136,15 +136,15 @@ BOOST_AUTO_TEST_CASE(aliases_that_say_nothing_clear_are_refused_on_both_sides) {
       return error.code() == ErrorCode::invalid_argument && std::string(error.what()).find(part) != std::string::npos;
     });
   };
-  refused({{"a", "a"}}, "alias itself");
-  refused({{"a", "b"}, {"b", "c"}}, "alias itself");
+  refused({{"a", "a"}}, "another alias");
+  refused({{"a", "b"}, {"b", "c"}}, "another alias");
   refused({{"b", "x"}, {"a", "x"}}, "out of order or repeated");
   refused({{"a", "x"}, {"a", "y"}}, "out of order or repeated");
   refused({{"", "x"}}, "lacks a name");
   refused({{"a", ""}}, "lacks a name");
   refused({{std::string(5000, 'a'), "x"}}, "too long");
 
-  // The same from a peer: one name becomes another of the same length in the bytes of a good manifest.
+  // The same from a peer: one name is replaced by another of the same length in the bytes of a valid manifest.
   const Bytes good = encode_manifest({2, {tensors[0]}, {{"aaaa", "cccc"}, {"dddd", "cccc"}}});
   const auto with = [&](const std::string& name, const std::string& other) {
     Bytes bytes = good;
@@ -200,8 +200,8 @@ BOOST_AUTO_TEST_CASE(layouts_inside_layouts_have_a_bounded_depth) {
   check_refused({2, {tensor("a", {4}, layout)}});
 }
 
-BOOST_AUTO_TEST_CASE(few_numbers_cannot_ask_for_much_work) {  // else this would not end
-  // 2^24 outer ranks each, and layouts that are checked for each of them.
+BOOST_AUTO_TEST_CASE(few_numbers_cannot_ask_for_much_work) {  // otherwise this would not end
+  // 2^24 outer ranks each, and layouts that are checked for each outer rank.
   const int many = 1 << 24;
   const Layout wide = Layout::within(Layout::replicated(), many, Layout::replicated());
   check_refused({many, {tensor("a", {4}, Layout::within(wide, many, wide))}});

@@ -9,6 +9,8 @@
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
+BOOST_AUTO_TEST_SUITE(payload_header)
+
 using namespace samples;
 
 namespace {
@@ -19,8 +21,6 @@ Bytes encoded(const PayloadHeader& header) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(payload_header)
 
 BOOST_AUTO_TEST_CASE(every_header_survives_a_round_trip) {
   Maker maker(test_seed());

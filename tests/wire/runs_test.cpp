@@ -9,12 +9,14 @@
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
+BOOST_AUTO_TEST_SUITE(wire_runs)
+
 namespace data = boost::unit_test::data;
 using namespace samples;
 
 namespace {
 
-const Bytes word(8);  // an Input needs some message to be about
+const Bytes word(8);  // an Input needs some message to refer to
 
 std::vector<MemberRun> decoded(const Bytes& bytes) {
   const Input in("Runs", word);
@@ -35,7 +37,7 @@ std::ostream& operator<<(std::ostream& out, const Hostile& hostile) {
   return out << hostile.what;
 }
 
-// Heads are (members left out) * 4 + 1 for "many" + 2 for "another group".
+// Heads are (members skipped) * 4 + 1 for "many" + 2 for "another group".
 const std::vector<Hostile> hostile{
     {"a number that does not end", bytes_of({0x80})},
     {"a number of too many bits", bytes_of({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})},
@@ -52,8 +54,6 @@ const std::vector<Hostile> hostile{
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(runs)
 
 BOOST_AUTO_TEST_CASE(runs_survive_a_round_trip) {
   Maker maker(test_seed());
@@ -101,11 +101,11 @@ BOOST_AUTO_TEST_CASE(what_random_bytes_say_is_ascending_disjoint_and_in_bounds) 
       BOOST_REQUIRE(error.code() == ErrorCode::transport_failed);
       continue;
     }
-    std::int64_t past = 0;
+    std::int64_t end = 0;
     for (const MemberRun& run : result) {
-      BOOST_REQUIRE(run.first >= past && run.count >= 1 && run.layout_rank >= 0);
-      past = std::int64_t{run.first} + run.count;
-      BOOST_REQUIRE(past <= max_rank + 1 && (run.group == 0 || run.layout_rank + run.count <= max_rank + 1));
+      BOOST_REQUIRE(run.first >= end && run.count >= 1 && run.layout_rank >= 0);
+      end = std::int64_t{run.first} + run.count;
+      BOOST_REQUIRE(end <= max_rank + 1 && (run.group == 0 || run.layout_rank + run.count <= max_rank + 1));
     }
     BOOST_REQUIRE(decoded(encode_runs(result)) == result);
   }

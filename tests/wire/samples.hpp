@@ -11,7 +11,7 @@
 #include "wire/exchange_note.hpp"
 #include "wire/messages.hpp"
 
-// Random but valid values of everything that travels.
+// Random but valid values of all types that are sent.
 namespace samples {
 
 using namespace shardwire;
@@ -145,8 +145,8 @@ class Maker {
                                      return FabricHandle{text(20), text(60), bytes(4000), word()};
                                    })},
         bound,
-        PackRequest{word(), word(), parts(), false, below(2) == 0, text(20), word(), below(2) == 0, below(2) == 0},
-        DigestRequest{word(), word(), parts(), below(2) == 0},
+        PackRequest{word(), word(), parts(), false, below(2) == 0, text(20), word(), below(2) == 0},
+        DigestRequest{word(), word(), parts()},
         Digests{word(), several<BoxDigest>(30,
                                            [&] {
                                              return BoxDigest{random_(), random_()};
@@ -175,6 +175,7 @@ class Maker {
         Descriptors{word(), static_cast<std::uint8_t>(below(65))},
         Attach{word(), static_cast<std::uint8_t>(random_())},
         Attached{},
+        ExchangeGivenUp{word()},
     };
   }
 
@@ -192,12 +193,12 @@ class Maker {
   /// Ascending and disjoint, of groups below `groups`.
   std::vector<MemberRun> runs(std::uint64_t groups) {
     std::vector<MemberRun> result;
-    std::int32_t past = 0;
+    std::int32_t end = 0;
     while (below(12) != 0) {
-      MemberRun run{past + (below(2) == 0 ? 0 : rank()), below(2) == 0 ? 1 : 1 + rank(), rank(),
+      MemberRun run{end + (below(2) == 0 ? 0 : rank()), below(2) == 0 ? 1 : 1 + rank(), rank(),
                     static_cast<std::uint32_t>(below(groups))};
       if (run.group == 0) run.layout_rank = 0;
-      past = run.first + run.count;
+      end = run.first + run.count;
       result.push_back(run);
     }
     return result;

@@ -7,9 +7,9 @@
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
-using namespace samples;
-
 BOOST_AUTO_TEST_SUITE(values)
+
+using namespace samples;
 
 BOOST_AUTO_TEST_CASE(every_kind_of_value_survives_and_comes_back_sorted) {
   Maker maker(test_seed());
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(the_payload_of_a_nan_survives) {
 }
 
 BOOST_AUTO_TEST_CASE(lists_of_many_alike_items_survive) {
-  // In canonical form such items shrink to the least that tells them apart.
+  // In canonical form such items shrink to the minimum that distinguishes them.
   for (const Value& item : {Value(), Value(false), Value(std::int64_t{0}), Value(0.0), Value(ValueList{})}) {
     const std::vector<NamedValue> original{{{"w", "betas"}, ValueList{std::vector<Value>(1000, item)}}};
     BOOST_CHECK(decode_values(encode_values(original)) == original);

@@ -16,7 +16,7 @@ struct Record {
   std::uint32_t name_bytes = 0;
 };
 
-// The family that a name of this format begins with, if it begins with one.
+// The address family that a name of this format begins with, if any.
 std::optional<sa_family_t> family_of(std::uint32_t format) {
   switch (format) {
     case FI_SOCKADDR_IN: return sa_family_t{AF_INET};
@@ -37,7 +37,7 @@ Bytes encode(const Address& address) {
   return out;
 }
 
-// Libfabric is not told how long a name is: those of one format and provider have the same length.
+// Libfabric takes no length for a name: names of one format and provider have equal length.
 Address decode_address(ByteView bytes, const Address& own) {
   auto body = unseal(bytes);
   const auto record = body ? take<Record>(*body) : std::nullopt;

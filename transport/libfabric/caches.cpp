@@ -17,7 +17,7 @@ void switch_caches_off() {
   static_cast<void>(once);
 }
 
-// It knows none of its variables before.
+// Before, libfabric knows none of its variables.
 bool is_initialised() {
   char* value = nullptr;
   return fi_param_get(nullptr, "provider", &value) != -FI_ENOENT;

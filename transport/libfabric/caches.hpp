@@ -3,18 +3,19 @@
 
 #include <string>
 
-// Libfabric's caches of registrations keep open to peers what was withdrawn. The environment is the only way to switch them off.
+// Libfabric's registration caches keep withdrawn memory readable by peers. Only the environment can disable them.
 namespace shardwire::transport::libfabric {
 
-/// Once per process, before libfabric is asked anything: sets the variables that switch them off; what the user has set stays. They
-/// stay set, for some providers look again later, and because a thread that reads the environment while it changes may crash.
+/// Sets the variables that disable the caches; call it once per process before any libfabric call. Values that the user
+/// has set stay. The variables remain set, because some providers read them later and because a thread that reads the
+/// environment while it changes may crash.
 void switch_caches_off();
 
 /// Whether libfabric has read its variables.
 bool is_initialised();
 
-/// What to say when libfabric had read its variables before this was asked for the first time, and nobody had set them; else empty.
-/// To be asked before switch_caches_off().
+/// A warning if libfabric had read its variables before the first call and the user had not set them; otherwise empty.
+/// Call it before switch_caches_off().
 const std::string& why_caches_may_be_on();
 
 }  // namespace shardwire::transport::libfabric

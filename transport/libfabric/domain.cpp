@@ -25,7 +25,7 @@ DomainHandle open_domain(fid_fabric* fabric, fi_info* info) {
   return DomainHandle(raw);
 }
 
-// One that can be slept on, where the provider has such.
+// A queue with a descriptor to wait on, if the provider offers one.
 QueueHandle open_queue(fid_domain* domain, std::size_t entries, int& descriptor) {
   fi_cq_attr attributes{};
   attributes.size = entries;
@@ -83,7 +83,7 @@ bool Domain::arm(std::vector<fid*>& queues) const {
   return fi_trywait(fabric_.get(), queues.data(), static_cast<int>(queues.size())) == 0;
 }
 
-// Nobody is to guess one.
+// Keys must not be guessable.
 std::uint64_t Domain::draw_key() {
   const std::lock_guard lock(mutex_);
   return ((std::uint64_t{random_()} << 32) | random_()) & rules_.largest_key;
@@ -93,7 +93,7 @@ std::shared_ptr<const ProviderRegistration> Domain::register_memory(const Memory
                                                                     fid_ep* bound_to) {
   const bool on_device = memory.place.kind == MemoryKind::cuda;
   fid_mr* raw = nullptr;
-  int status = -FI_ENOKEY;  // as long as the key is somebody else's
+  int status = -FI_ENOKEY;  // while another registration has this key
   for (int draw = 0; draw < max_draws && status == -FI_ENOKEY; ++draw) {
     const iovec range{memory.address, static_cast<std::size_t>(memory.bytes)};
     fi_mr_attr attributes{};

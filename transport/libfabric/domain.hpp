@@ -9,17 +9,17 @@
 
 namespace shardwire::transport::libfabric {
 
-/// An endpoint with what it needs, one for itself. Closed in the order that libfabric wants, with nothing polled between.
+/// An endpoint with its own address vector and queue. Closed in the order that libfabric requires, without polling.
 struct OpenEndpoint {
   QueueHandle queue;
   AddressesHandle addresses;
   EndpointHandle endpoint;
-  int descriptor = -1;  ///< of the queue, which owns it; -1: it has none
+  int descriptor = -1;  ///< of the queue, which owns it; -1: none
 
   [[nodiscard]] explicit operator bool() const { return endpoint != nullptr; }
 };
 
-/// Memory that the provider knows.
+/// Memory registered with the provider.
 struct ProviderRegistration {
   Memory memory;
   RegistrationHandle handle;
@@ -29,27 +29,27 @@ struct ProviderRegistration {
   }
 };
 
-/// A domain of a provider. Threads: registrations any, the rest one.
+/// A domain of a provider. Threads: registrations on any thread, everything else on one.
 class Domain {
  public:
-  /// Errors: throws Error when libfabric cannot open it, or there is no provider.
+  /// Errors: throws Error if libfabric cannot open it, or if there is no provider.
   explicit Domain(Provider provider);
 
   [[nodiscard]] const Rules& rules() const { return rules_; }
-  /// What people should know of its provider; empty: nothing.
+  /// A warning about its provider; empty: none.
   [[nodiscard]] const std::string& warning() const { return warning_; }
-  /// `queue_entries`: completions that may wait to be looked at.
+  /// `queue_entries`: maximum number of unread completions.
   [[nodiscard]] OpenEndpoint open_endpoint(std::size_t queue_entries) const;
-  /// True, and what the caller waits for is told by descriptors, when none of the queues has anything by now.
+  /// True if none of the queues has an entry; descriptors then report the next one.
   [[nodiscard]] bool arm(std::vector<fid*>& queues) const;
 
-  /// For what is done with memory (FI_READ, FI_REMOTE_READ). `bound_to`: where regions are bound.
-  /// Errors: throws Error{out_of_resources}; Error{unsupported} for memory of a device.
+  /// `access`: the operations to allow (FI_READ, FI_REMOTE_READ). `bound_to`: the endpoint that regions are bound to.
+  /// Errors: throws Error{out_of_resources}; Error{unsupported} for device memory.
   [[nodiscard]] std::shared_ptr<const ProviderRegistration> register_memory(const Memory& memory, std::uint64_t access,
                                                                             fid_ep* bound_to);
-  /// Remembers it for reads into it, as long as somebody has it. `number`: of the allocation on a device that it is.
+  /// Remembers it as a target of reads while any owner keeps it. `number`: the device allocation's number.
   void add_reusable(const std::shared_ptr<const ProviderRegistration>& registration, std::uint64_t number);
-  /// One of those that covers all of the range, and is still the same allocation, if any does.
+  /// A remembered registration that covers the whole range and is still of the same allocation, or null.
   [[nodiscard]] std::shared_ptr<const ProviderRegistration> find_reusable(const Memory& range, std::uint64_t number);
 
  private:
@@ -66,7 +66,7 @@ class Domain {
     std::uint64_t number;
   };
   std::random_device random_;                           // guarded by mutex_
-  std::multimap<const std::byte*, Reusable> reusable_;  // by begin; guarded by mutex_
+  std::multimap<const std::byte*, Reusable> reusable_;  // by start address; guarded by mutex_
 };
 
 }  // namespace shardwire::transport::libfabric

@@ -96,7 +96,7 @@ Path LibfabricEndpoint::path(const MemoryPlace& place) const {
 }
 
 void LibfabricEndpoint::abort() {
-  end({ErrorCode::cancelled, "the connection was cut from this side"});
+  end({ErrorCode::cancelled, "the connection was aborted from this side"});
 }
 
 bool LibfabricEndpoint::watch() {

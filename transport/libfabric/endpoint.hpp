@@ -6,17 +6,17 @@
 
 namespace shardwire::transport::libfabric {
 
-/// What a fabric tells its peers; decoded form of Fabric::address().
+/// The data that a fabric gives its peers; decoded form of Fabric::address().
 struct Address {
   std::uint64_t fabric = 0;
   std::uint32_t format = 0;
-  Bytes name;  ///< of the endpoint that serves
+  Bytes name;  ///< of the serving endpoint
 };
 Bytes encode(const Address& address);
-/// `own`: what a peer's looks like. Errors: throws Error{transport_failed}.
+/// `own`: an address whose format the peer's must match. Errors: throws Error{transport_failed}.
 Address decode_address(ByteView bytes, const Address& own);
 
-/// A silent socket that a fabric's descriptor tells of: providers say nothing of the end of a peer that is idle.
+/// A silent socket that the fabric's descriptor watches: providers do not report the end of an idle peer.
 class WatchedSocket {
  public:
   /// Borrows `wake`. Errors: throws Error{out_of_resources}.
@@ -33,7 +33,7 @@ class WatchedSocket {
 };
 
 class LibfabricEndpoint;
-/// Those of a fabric that there are.
+/// The endpoints of a fabric.
 using Endpoints = std::vector<LibfabricEndpoint*>;
 
 class LibfabricEndpoint final : public Endpoint {
@@ -55,23 +55,23 @@ class LibfabricEndpoint final : public Endpoint {
   }
   void abort() override;
 
-  /// Whether anything has moved.
+  /// Returns whether anything advanced.
   bool progress() { return channel_ && channel_->progress(); }
-  /// Looks whether the peer is still there; true when it has found it gone.
+  /// Checks whether the peer is alive; true when this detects that it is gone.
   bool watch();
   [[nodiscard]] const ReadChannel* channel() const { return channel_.get(); }
-  /// As the destructor.
+  /// Same as the destructor.
   void close();
 
  private:
   void end(const Fault& why);
 
   std::shared_ptr<FabricState> state_;  // owners: the fabric and its endpoints
-  std::shared_ptr<Endpoints> all_;      // the same
+  std::shared_ptr<Endpoints> all_;      // owners: the fabric and its endpoints
   Address peer_;
   std::unique_ptr<WatchedSocket> socket_;
-  std::optional<Fault> gone_;             // why
-  std::unique_ptr<ReadChannel> channel_;  // once a region was imported
+  std::optional<Fault> gone_;             // the reason
+  std::unique_ptr<ReadChannel> channel_;  // exists once a region has been imported
 };
 
 }  // namespace shardwire::transport::libfabric

@@ -9,7 +9,7 @@ namespace shardwire::transport::libfabric {
 
 bool DueCompletions::run() {
   const bool any = !items_.empty();
-  // As many as are there now: completions post.
+  // Only those present now: completions may post.
   for (std::size_t left = items_.size(); left > 0 && !items_.empty(); --left) {
     const Item item = std::move(items_.front());
     items_.pop_front();

@@ -9,18 +9,18 @@
 
 namespace shardwire::transport::libfabric {
 
-/// Completions that have to run once libfabric has returned.
+/// Completions to run after libfabric has returned.
 class DueCompletions {
  public:
   void add(const void* owner, Completion done, Outcome outcome) {
     items_.push_back({owner, std::move(done), std::move(outcome)});
   }
-  /// Those of an owner never run.
+  /// Completions of this owner never run.
   void forget(const void* owner) {
     std::erase_if(items_, [&](const Item& one) { return one.owner == owner; });
   }
   [[nodiscard]] bool empty() const { return items_.empty(); }
-  /// Runs those that there are now. False: there were none. Errors: rethrows theirs; the others stay.
+  /// Runs the completions present now. False: there were none. Errors: rethrows their errors; the others stay queued.
   bool run();
 
  private:
@@ -32,13 +32,13 @@ class DueCompletions {
   std::deque<Item> items_;
 };
 
-/// The descriptor that tells of all others.
+/// The descriptor that aggregates all others.
 class WakeDescriptor {
  public:
   /// Errors: throws Error{out_of_resources}.
   WakeDescriptor();
   void listen(int descriptor) const;
-  /// Before it is closed.
+  /// Call it before the descriptor is closed.
   void unlisten(int descriptor) const;
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
 
@@ -46,12 +46,12 @@ class WakeDescriptor {
   support::Descriptor epoll_;
 };
 
-/// What a fabric and its endpoints share.
+/// State shared by a fabric and its endpoints.
 struct FabricState {
   std::shared_ptr<Domain> domain;  // owners: the fabric, its endpoints, its regions
   WakeDescriptor wake{};
   DueCompletions finished{};
-  std::shared_ptr<GpuDirect> gpus{};  // owners: this alone
+  std::shared_ptr<GpuDirect> gpus{};  // sole owner
 };
 
 }  // namespace shardwire::transport::libfabric

@@ -9,22 +9,23 @@
 
 #include "transport/transport.hpp"
 
-// One C handle per object, and the one place where libfabric's statuses become errors.
+// One C handle per object, and the only place that converts libfabric's statuses to errors.
 namespace shardwire::transport::libfabric {
 
-/// What is asked for: newer libraries know it, and whatever else they have is found out at run time.
+/// The requested API version: newer libraries support it, and their additions are detected at run time.
 inline constexpr std::uint32_t api_version = FI_VERSION(1, 17);
 
 ErrorCode code_of(int error);
-/// `error`: one of FI_E*, without its sign.
+/// `error`: one of FI_E*, positive.
 Fault fault_of(int error, const char* operation);
-/// Errors: throws Error for every status but 0.
-/// (The built-ins stand for std::source_location, which clang has only from 15 on.)
+/// Errors: throws Error for every status but 0. (The built-ins replace std::source_location, which clang has only from
+///         15 on.)
 void check(int status, const char* operation, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Closes it, once: of some the provider has freed a part when it says that they are busy. What stays open is remembered.
+/// Closes it, once: some providers have already freed a part when they report "busy". Objects that stay open are
+/// recorded.
 void close(fid& one) noexcept;
-/// What could not be closed in this process since this was last asked, for people; empty: nothing. Any thread.
+/// Objects of this process that could not be closed since the last call, for people; empty: none. Any thread.
 std::string take_unclosed();
 
 struct InfoDeleter {

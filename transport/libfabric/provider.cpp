@@ -13,11 +13,11 @@
 namespace shardwire::transport::libfabric {
 namespace {
 
-// The modes are those that we can live with; the answer says which of them we have to. No order of operations is asked for: a
-// list ends when all of it has.
+// The modes are those that we support; the answer lists the ones that we must follow. No operation order is requested:
+// a list ends when all its reads have ended.
 Info make_hints(bool device_memory) {
   Info hints(fi_allocinfo());
-  if (!hints) throw Error(ErrorCode::out_of_resources, "no memory for what is asked of libfabric");
+  if (!hints) throw Error(ErrorCode::out_of_resources, "no memory for libfabric's hints");
   hints->caps = FI_MSG | FI_RMA | FI_READ | FI_REMOTE_READ;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
@@ -26,7 +26,7 @@ Info make_hints(bool device_memory) {
     hints->caps |= FI_HMEM;
     hints->domain_attr->mr_mode |= FI_MR_HMEM;
   }
-  hints->domain_attr->threading = FI_THREAD_SAFE;  // memory is registered on any thread
+  hints->domain_attr->threading = FI_THREAD_SAFE;  // any thread registers memory
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
@@ -74,7 +74,7 @@ Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool nam
   Provider plain = find_best(get_info, library_version, named, false);
   if (!gpus || !plain.rules.hardware) return plain;
   Provider with_devices = find_best(get_info, library_version, named, true);
-  // Peers without GPUs have asked for the former, and what each means has to be the same.
+  // Peers without GPUs requested the former, and both must agree on the meaning of each rule.
   const bool same = with_devices.rules.device_memory && with_devices.rules.device == plain.rules.device &&
                     protocol_of(with_devices.rules) == protocol_of(plain.rules);
   return same ? std::move(with_devices) : std::move(plain);

@@ -10,18 +10,18 @@ namespace shardwire::transport::libfabric {
 
 using GetInfo = decltype(&fi_getinfo);
 
-/// The best answer of fi_getinfo, or why there is none.
+/// The best answer of fi_getinfo, or the reason why there is none.
 struct Provider {
-  Info info;  ///< null: none
+  Info info;  ///< null: no provider
   Rules rules;
   std::string why_not;
-  std::string warning;  ///< what people should know of it
+  std::string warning;  ///< a warning about the provider
 };
 
-/// Hardware first. `named`: somebody has chosen providers (FI_PROVIDER), so that one of software will do. `gpus`: one of hardware is
-/// asked for memory of GPUs too, and taken with that where nothing else changes by it.
+/// Prefers hardware. `named`: the user has chosen providers (FI_PROVIDER), so a software provider is acceptable.
+/// `gpus`: also request GPU memory from a hardware provider, and use it if no other rule changes.
 Provider find_provider(GetInfo get_info, std::uint32_t library_version, bool named, bool gpus);
-/// Of this machine, as FI_PROVIDER says.
+/// The provider of this machine, as FI_PROVIDER selects.
 Provider find_provider(Asked asked);
 
 std::string library_version();

@@ -17,19 +17,19 @@
 namespace shardwire::transport::libfabric {
 namespace {
 
-// A connection is made with the first read, and takes a moment; after a peer's death libfabric says "again" for ever.
+// The first read makes the connection, which takes a moment; after a peer's death libfabric returns "again" for ever.
 constexpr auto stall_limit = std::chrono::seconds(10);
-// That a peer has gone may be heard of after its connection has broken.
+// The report that a peer has gone may arrive after its connection has broken.
 constexpr auto verdict_time = std::chrono::milliseconds(100);
 
-// How a provider says that a read was refused: the connection that it came on is over.
+// How a provider reports a refused read: its connection has ended.
 bool may_be_refusal(int error) {
   constexpr int refusals[] = {FI_ECANCELED, FI_ECONNRESET, FI_ENOTCONN, FI_ECONNABORTED, FI_ESHUTDOWN,
                               FI_EACCES,    FI_EPERM,      FI_ENOKEY,   FI_EREMOTEIO,    FI_EIO};
   return std::ranges::find(refusals, error) != std::end(refusals);
 }
 
-// What nobody polls writes nothing. One that must not be closed is kept out of the way.
+// An endpoint that is not polled writes nothing. Keeps an endpoint that must not be closed.
 void leave_behind(std::shared_ptr<Domain> domain, OpenEndpoint opened) {
   struct Left {
     std::shared_ptr<Domain> domain;
@@ -160,13 +160,13 @@ bool ReadChannel::complete() {
 }
 
 void ReadChannel::completed(void* context) {
-  auto* const operation = static_cast<Operation*>(context);  // which begins with it
+  auto* const operation = static_cast<Operation*>(context);  // its first member
   List& list = *std::exchange(operation->list, nullptr);
   free_.push_back(operation);
   --list.under_way;
   if (list.under_way > 0 || list.next < list.ranges.size()) return;
   if (state_->domain->rules().hardware || list.mark_posted) return finish(list, {});
-  waiting_.push_front(&list);  // for its mark
+  waiting_.push_front(&list);  // to post its mark
 }
 
 bool ReadChannel::post_mark(List& list) {
@@ -180,7 +180,7 @@ void ReadChannel::finish(List& list, const Outcome& outcome) {
   std::erase_if(lists_, [&](const auto& one) { return one.get() == &list; });
 }
 
-// Nothing of what is under way can be told from what was refused, and a connection that was refused once reads no more.
+// Reads under way cannot be told from refused ones, and after one refusal a connection reads no more.
 void ReadChannel::break_off(int error, const char* what) {
   if (failed()) return;
   failure_ = fault_of(error == 0 ? FI_EOTHER : error, what);

@@ -26,7 +26,7 @@ struct KeyRecord {
   std::uint64_t mark_begin = 0;
 };
 
-/// Memory that peers may read. `Owned`: what keeps it.
+/// Memory that peers may read. `Owned`: the object that keeps it alive.
 template <typename Owned>
 class ServedRegion final : public Region {
  public:
@@ -63,8 +63,8 @@ class ServedRegion final : public Region {
 
   Owned owned_;
   std::unique_ptr<MarkValue> mark_ = std::make_unique<MarkValue>();
-  std::shared_ptr<Domain> domain_;                                 // whose registrations they are
-  std::shared_ptr<const ProviderRegistration> registration_;       // owners: this, and reads into it that are under way
+  std::shared_ptr<Domain> domain_;                                 // domain of the registrations
+  std::shared_ptr<const ProviderRegistration> registration_;       // owners: this and reads into it that are under way
   std::shared_ptr<const ProviderRegistration> mark_registration_;  // withdrawn first
   Bytes key_;
 };
@@ -136,14 +136,14 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
       ++next;
       continue;
     }
-    // A region of ours is bound to the endpoint that serves, where regions are bound at all.
+    // Our own region is bound to the serving endpoint, if the provider requires binding.
     const std::uint64_t number = gpus.number_of(run);
     if (auto found = domain.rules().bound_regions ? nullptr : domain.find_reusable(run, number)) {
       use(next++, 1, found);
       continue;
     }
     if (device) {
-      // All of the allocation, for the lists that follow while this one is under way.
+      // Registers the whole allocation, for further lists while this one is under way.
       std::shared_ptr<const ProviderRegistration> registered;
       gpus.register_around(run,
                            [&](const Memory& whole) { registered = domain.register_memory(whole, FI_READ, reading); });
@@ -154,7 +154,7 @@ LocalMemory register_ranges(Domain& domain, fid_ep* reading, std::span<const Rea
       next += count;
       continue;
     }
-    // Those behind it on the same page or on the next one: what lies between is mapped.
+    // Includes the following ranges on the same or the next page: the memory between them is mapped.
     std::size_t count = 1;
     for (; next + count < order.size() && !on_device(ranges[order[next + count]]); ++count) {
       const Memory& range = ranges[order[next + count]].into;

@@ -14,10 +14,10 @@
 namespace shardwire::transport::libfabric {
 namespace {
 
-// A NIC works on some reads of a peer at a time; what is posted beyond that waits in it.
+// A NIC processes a few reads of a peer at a time; further posted reads queue in it.
 constexpr std::size_t max_under_way = 64;
 
-/// Who checks a key before memory is read by it.
+/// A provider, and whether it checks a key before it reads memory.
 struct KnownProvider {
   std::string_view name;
   bool hardware;
@@ -30,8 +30,8 @@ constexpr std::array known_providers{
     KnownProvider{"tcp;ofi_rxm", false, ""},
     KnownProvider{"shm", false, "it reads whatever address a peer names and checks no key"},
     KnownProvider{"efa-direct", true, "a source would have to know the address of each reading endpoint; use efa"},
-    KnownProvider{"tcp", false, "all endpoints of it progress together, so one cannot be given up; use tcp;ofi_rxm"},
-    KnownProvider{"net", false, "all endpoints of it progress together, so one cannot be given up; use tcp;ofi_rxm"},
+    KnownProvider{"tcp", false, "all its endpoints progress together, so one alone cannot be aborted; use tcp;ofi_rxm"},
+    KnownProvider{"net", false, "all its endpoints progress together, so one alone cannot be aborted; use tcp;ofi_rxm"},
 };
 
 constexpr std::uint64_t known_mr_modes =
@@ -48,7 +48,7 @@ std::uint64_t largest_of(std::size_t bytes) {
   return (std::uint64_t{1} << (8 * bytes)) - 1;
 }
 
-// Before 1.18, closing one of TCP in the middle of an answer frees that twice.
+// Before 1.18, closing a tcp endpoint in the middle of an answer frees the answer twice.
 bool may_be_closed_while_it_reads(bool hardware, std::uint32_t library_version) {
   return hardware || FI_VERSION_GE(library_version, FI_VERSION(1, 18));
 }
@@ -77,7 +77,7 @@ std::string why_not(const fi_info& info) {
     return fmt::format("its keys have {} bytes", info.domain_attr->mr_key_size);
   }
   if ((mr_mode & FI_MR_HMEM) != 0 && (info.caps & FI_HMEM) == 0) {
-    return "it wants memory of devices registered, which it does not say to take";
+    return "it requires registration of device memory, but does not offer it";
   }
   if (!is_hardware(text(info.fabric_attr->prov_name)) && (mr_mode & FI_MR_LOCAL) != 0) {
     return "it wants local memory registered that software has no use for";
@@ -119,7 +119,7 @@ std::string protocol_of(const Rules& rules) {
 }
 
 std::optional<bool> emulates_reads(fid_ep& endpoint) {
-  // FI_OPT_EFA_EMULATED_READ, which headers of 1.17 do not have.
+  // FI_OPT_EFA_EMULATED_READ, which headers of 1.17 lack.
   constexpr int emulated_read = FI_OPT_EFA_RNR_RETRY + 1;
   bool emulated = false;
   std::size_t bytes = sizeof emulated;

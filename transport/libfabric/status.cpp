@@ -20,7 +20,7 @@ ErrorCode code_of(int error) {
     case FI_ENOSYS:
     case FI_EOPNOTSUPP: return ErrorCode::unsupported;
     case FI_ETIMEDOUT: return ErrorCode::timed_out;
-    // Not one of our enumerations: whatever else a provider reports is a failure of the fabric.
+    // A foreign enumeration: every other status of a provider is a failure of the fabric.
     default: return ErrorCode::transport_failed;
   }
 }
@@ -53,7 +53,7 @@ const char* class_name(std::size_t fid_class) {
     case FI_CLASS_AV: return "table of addresses";
     case FI_CLASS_MR: return "registration of memory";
     case FI_CLASS_CQ: return "completion queue";
-    // Not one of our enumerations.
+    // A foreign enumeration.
     default: return "handle";
   }
 }
@@ -75,14 +75,14 @@ std::string take_unclosed() {
   const std::size_t count = std::exchange(unclosed().count, 0);
   if (count == 0) return {};
   return fmt::format(
-      "libfabric has not closed {} of what was opened, last a {}: {} (status {}); what was registered may stay open to "
+      "libfabric has not closed {} of its objects, last a {}: {} (status {}); registered memory may stay open to "
       "peers that had its key",
       count, class_name(unclosed().last_class), fi_strerror(-unclosed().last_status), unclosed().last_status);
 }
 
 void check(int status, const char* operation, const char* file, int line) {
   if (status == 0) return;
-  const std::string_view path = file;  // of the machine that built this
+  const std::string_view path = file;  // path on the build machine
   throw Error(code_of(-status),
               fmt::format("{} [{}:{}]", fault_of(-status, operation).message, path.substr(path.rfind('/') + 1), line));
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto watch_interval = std::chrono::milliseconds(5);
 constexpr int descriptors_to_open = 24;
-constexpr std::size_t serving_entries = 64;  // nothing of ours ends there
+constexpr std::size_t serving_entries = 64;  // none of our operations ends there
 constexpr std::size_t max_name_bytes = 1024;
 
 std::uint64_t random_id() {
@@ -65,7 +65,7 @@ class LibfabricFabric final : public Fabric {
     return adopt_region(state_->domain, serving_.endpoint.get(), address_.fabric, memory, *state_->gpus);
   }
   std::unique_ptr<Endpoint> connect(PeerAddress at) override;
-  void on_message(MessageHandler /*handler*/) override {}  // none ever comes
+  void on_message(MessageHandler /*handler*/) override {}  // no message ever arrives
   bool progress() override;
   [[nodiscard]] int event_descriptor() const override {
     return serving_.descriptor < 0 ? -1 : state_->wake.descriptor();
@@ -83,7 +83,7 @@ class LibfabricFabric final : public Fabric {
                    .name = name_of(serving_.endpoint.get())};
   std::shared_ptr<Endpoints> endpoints_ = std::make_shared<Endpoints>();  // owners: the fabric and its endpoints
   Clock::time_point next_watch_{};
-  std::vector<fid*> queues_;  // of arm(), which a session calls before it sleeps, each time
+  std::vector<fid*> queues_;  // for arm(), which a session calls each time before it sleeps
   std::string warning_ = state_->domain->warning();
 };
 
@@ -119,7 +119,7 @@ std::unique_ptr<Endpoint> LibfabricFabric::connect(PeerAddress at) {
   return std::make_unique<LibfabricEndpoint>(state_, endpoints_, std::move(peer), std::move(at.sockets.front()));
 }
 
-// Where reads are answered by software this answers them. What ends here is no operation of ours: connections that failed.
+// Answers reads if the provider answers them in software. The only completions here are failed connections.
 bool LibfabricFabric::serve() {
   std::array<fi_cq_entry, serving_entries> entries;
   const ssize_t count = fi_cq_read(serving_.queue.get(), entries.data(), entries.size());
@@ -144,7 +144,7 @@ bool LibfabricFabric::progress() {
 }
 
 bool LibfabricFabric::arm() {
-  next_watch_ = {};  // whatever wakes the caller, it may be a peer that died
+  next_watch_ = {};  // the wake-up may mean that a peer died
   if (!state_->finished.empty()) return false;
   queues_.assign(1, &serving_.queue->fid);
   for (const LibfabricEndpoint* const endpoint : *endpoints_) {

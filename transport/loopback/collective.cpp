@@ -2,8 +2,6 @@
 #include "transport/collective.hpp"
 
 #include <fmt/core.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,11 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "support/wake_event.hpp"
 #include "transport/bytes.hpp"
 #include "transport/collective_check.hpp"
 
-// The reference: members are threads of one process, and a round is over for nobody before all that take part have posted
-// it. So schedules that only work where rounds run ahead of one another do not work here.
+// The reference: members are threads of one process, and a round ends only after all its members have posted it.
+// Schedules that need rounds to run ahead of one another therefore fail here.
 namespace shardwire::transport::loopback {
 namespace {
 
@@ -26,45 +25,39 @@ Fault group_is_gone() {
   return {ErrorCode::peer_lost, "another member has given the group up"};
 }
 
-/// What the members of a group share. Owners: they, and the directory while the group fills up.
+/// State shared by the members of a group. Owners: the members, and the directory while the group fills up.
 struct Group {
   struct Member {
     std::vector<GroupSend> sends;
     std::vector<GroupReceive> receives;
-    std::uint64_t rounds = 0;        // posted
-    bool open = false;               // the last of them is under way
-    std::optional<Outcome> outcome;  // of that one, once it is over
-    int descriptor = -1;             // of a member that is there
+    std::uint64_t rounds = 0;                   // posted
+    bool open = false;                          // the last round is under way
+    std::optional<Outcome> outcome;             // of the last round, once it has ended
+    const support::WakeEvent* event = nullptr;  // of each member present
     bool joined = false;
   };
 
   explicit Group(int size) : members(static_cast<std::size_t>(size)) {}
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the following fields
   std::vector<Member> members;
   bool given_up = false;
 
-  void wake(const Member& member) const {
-    const std::uint64_t one = 1;
-    // Can only fail when the counter is full, and then the descriptor is readable already.
-    if (member.descriptor < 0) return;
-    [[maybe_unused]] const auto written = ::write(member.descriptor, &one, sizeof one);
-  }
   void end(Member& member, Outcome outcome) const {
     if (!member.open) return;
     member.open = false;
     member.sends.clear();
     member.receives.clear();
     member.outcome = std::move(outcome);
-    wake(member);
+    if (member.event != nullptr) member.event->signal();
   }
-  /// Requires: the lock.
+  /// Requires: the lock is held.
   void give_up(const Fault& why) {
     given_up = true;
     for (Member& member : members) end(member, why);
   }
 
-  /// Moves the bytes of a round that all have posted. Requires: the lock.
+  /// Moves the bytes of a round once all members have posted it. Requires: the lock is held.
   void run_when_complete() {
     const auto posted = [&](const Member& member) { return member.open && member.rounds == members.front().rounds; };
     if (!std::all_of(members.begin(), members.end(), posted)) return;
@@ -100,7 +93,7 @@ struct Group {
       }
     }
     if (sends == receives) return std::nullopt;
-    return Fault{ErrorCode::transport_failed, "a round has sends that nobody receives"};
+    return Fault{ErrorCode::transport_failed, "a round has sends without a receive"};
   }
 };
 
@@ -127,11 +120,7 @@ std::shared_ptr<Group> find_group(const GroupSetup& setup) {
 class LoopbackCollective final : public Collective {
  public:
   explicit LoopbackCollective(const GroupSetup& setup)
-      : group_(find_group(setup)),
-        rank_(setup.rank),
-        size_(setup.size),
-        descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!descriptor_) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (eventfd)");
+      : group_(find_group(setup)), rank_(setup.rank), size_(setup.size) {
     const std::lock_guard lock(group_->mutex);
     if (group_->members.size() != static_cast<std::size_t>(size_) || rank_ < 0 || rank_ >= size_) {
       throw Error(ErrorCode::invalid_argument,
@@ -139,11 +128,11 @@ class LoopbackCollective final : public Collective {
     }
     if (own().joined) throw Error(ErrorCode::invalid_argument, fmt::format("the group has a member {} already", rank_));
     own().joined = true;
-    own().descriptor = descriptor_.get();
+    own().event = &event_;
   }
   ~LoopbackCollective() override {
     const std::lock_guard lock(group_->mutex);
-    own().descriptor = -1;
+    own().event = nullptr;
     own().open = false;
     own().sends.clear();
     own().receives.clear();
@@ -159,7 +148,7 @@ class LoopbackCollective final : public Collective {
     if (under_way_) throw Error(ErrorCode::invalid_argument, "a round is under way already");
     check_round(sends, receives, size_);
     const std::lock_guard lock(group_->mutex);
-    if (aborted_) throw Error(ErrorCode::invalid_argument, "the group was given up");
+    if (aborted_) throw Error(ErrorCode::invalid_argument, "the group was aborted");
     done_ = std::move(done);
     under_way_ = true;
     Group::Member& member = own();
@@ -184,10 +173,9 @@ class LoopbackCollective final : public Collective {
     return true;
   }
 
-  [[nodiscard]] int event_descriptor() const override { return descriptor_.get(); }
+  [[nodiscard]] int event_descriptor() const override { return event_.descriptor(); }
   bool arm() override {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto got = ::read(descriptor_.get(), &count, sizeof count);
+    event_.clear();
     const std::lock_guard lock(group_->mutex);
     return !own().outcome.has_value();
   }
@@ -195,7 +183,7 @@ class LoopbackCollective final : public Collective {
   void abort() override {
     const std::lock_guard lock(group_->mutex);
     aborted_ = true;
-    group_->end(own(), Fault{ErrorCode::cancelled, "the group was given up from this side"});
+    group_->end(own(), Fault{ErrorCode::cancelled, "the group was aborted by this member"});
     group_->give_up(group_is_gone());
   }
 
@@ -205,7 +193,7 @@ class LoopbackCollective final : public Collective {
   std::shared_ptr<Group> group_;
   int rank_;
   int size_;
-  support::Descriptor descriptor_;
+  support::WakeEvent event_;
   bool under_way_ = false;  // a round, until its completion runs
   Completion done_;
   bool aborted_ = false;
@@ -222,7 +210,7 @@ Bytes make_group_id() {
   for (int i = 0; i < 4; ++i) append(id, static_cast<std::uint32_t>(random()));
   return id;
 }
-// Another process has another one; a child of fork() has no session.
+// Each process has its own; a child of fork() has no session.
 std::string collective_domain() {
   static const std::string domain = [] {
     std::random_device random;

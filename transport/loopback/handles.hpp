@@ -7,66 +7,68 @@
 #include <utility>
 #include <vector>
 
+#include "support/wake_event.hpp"
 #include "transport/transport.hpp"
 
-// What fabrics of one process share. Everything else belongs to one fabric and thereby to one thread.
+// State shared by the fabrics of one process. Everything else belongs to one fabric and thereby to one thread.
 namespace shardwire::transport::loopback {
 
 using OperationId = std::uint64_t;
 
-/// The memory behind a region. Owners: the Region and every RemoteRegion, as with a shared-memory segment that stays
-/// mapped after its creator is gone.
+/// The memory behind a region. Owners: the Region and every RemoteRegion, like a shared-memory segment that stays
+/// mapped after its creator has gone.
 class Backing {
  public:
-  /// Whole pages of zeros. Errors: throws Error{out_of_resources}.
+  /// Allocates whole pages of zeros. Errors: throws Error{out_of_resources}.
   explicit Backing(ByteCount size_bytes);
-  /// Somebody else's memory, there until withdraw(). Errors: throws Error{invalid_argument} for what is said to be a device's and
-  /// is not.
+  /// Adopts the caller's memory until withdraw(). Errors: throws Error{invalid_argument} for memory declared to be a
+  /// device's that is not.
   explicit Backing(const Memory& memory);
   ~Backing();
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
   [[nodiscard]] const Memory& memory() const { return memory_; }
-  /// What peers may keep addressing when the region is gone: not what belongs to somebody else, unless it is a device's, where a
-  /// copy of what is no longer there is an error, and nobody's end.
+  /// Memory that peers may address after the region is gone. Empty for adopted host memory; adopted device memory is
+  /// safe, because a copy from freed device memory fails with an error instead of a crash.
   [[nodiscard]] ConstMemory mappable() const { return adopted_ && !on_device() ? ConstMemory() : ConstMemory(memory_); }
   [[nodiscard]] bool has_peer_access() const { return peer_access_; }
   [[nodiscard]] bool on_device() const { return memory_.place.kind == MemoryKind::cuda; }
-  /// Why memory of a device is not the allocation any more that was adopted; empty: it is.
+  /// Why the adopted device allocation no longer exists. Empty: it does.
   [[nodiscard]] std::string why_gone() const;
-  /// Copies out of it; false when the memory has gone back to its owner. Any thread.
+  /// Copies out of the memory; false if it has been returned to its owner. Any thread.
   bool read(std::span<const ReadRange> ranges);
-  /// No read is under way any more when this returns, and none begins.
+  /// After it returns, no read is under way and none begins.
   void withdraw();
 
   std::uint64_t id = 0;
 
  private:
-  Memory memory_;  // a null address when there are no bytes
+  Memory memory_;  // a null address if there are no bytes
   bool adopted_ = false;
-  std::uint64_t allocation_ = 0;  // of a device: see memory::DeviceAllocation::number
-  bool peer_access_ = true;       // the same
+  std::uint64_t allocation_ = 0;  // device memory: see memory::DeviceAllocation::number
+  bool peer_access_ = true;       // device memory: see memory::DeviceAllocation::peer_access
   std::mutex mutex_;
   bool withdrawn_ = false;  // guarded by mutex_
 };
 
 class Port;
 
-/// A message on its way. Owners: the sender's list of pending operations and the receiver's inbox.
+/// A message under way. Owners: the sender's list of pending operations and the receiver's inbox.
 struct Message {
   std::shared_ptr<Port> sender;  // owners: the sending fabric, the directory's users, and messages under way
   OperationId operation = 0;
   Bytes header;
   ByteCount payload_bytes = 0;
 
-  // The payload is the sender's memory: the receiver copies under the lock, and a sender that gives up clears it.
+  // The payload is the sender's memory: the receiver copies under the lock; a sender that abandons the message clears
+  // it.
   std::mutex mutex;
   bool abandoned = false;
   std::vector<ConstMemory> payload;
 };
 
-/// Where other threads leave things for a fabric. Every member may be called by any thread.
+/// Inbox in which other threads leave messages for a fabric. Any thread may call every member.
 class Port {
  public:
   struct Finished {
@@ -79,27 +81,24 @@ class Port {
   };
 
   explicit Port(std::uint64_t id);
-  ~Port();
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
   [[nodiscard]] std::uint64_t id() const { return id_; }
-  [[nodiscard]] int descriptor() const { return descriptor_; }
+  [[nodiscard]] int descriptor() const { return event_.descriptor(); }
   [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
-  /// False when the port is closed: the message will not be seen by anyone.
+  /// False if the port is closed: the message is not received.
   bool deliver(std::shared_ptr<Message> message);
   void finish(OperationId operation, Outcome outcome);
   Batch drain();
-  /// Clears the descriptor; false when something is waiting.
+  /// Clears the descriptor; false if something is waiting.
   bool arm();
-  /// Nothing is accepted from here on; what waits is faulted back to its senders.
+  /// Accepts nothing from here on; waiting messages return to their senders with a fault.
   void close();
 
  private:
-  void signal() const;
-
   const std::uint64_t id_;
-  const int descriptor_;
+  const support::WakeEvent event_;
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
   Batch waiting_;
@@ -126,7 +125,7 @@ struct LoopbackRemote final : RemoteRegion {
 
   std::shared_ptr<Backing> backing;
   ByteCount size_bytes;
-  std::string why_gone;  // when it was imported
+  std::string why_gone;  // at the time of the import
 };
 
 }  // namespace shardwire::transport::loopback

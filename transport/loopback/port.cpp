@@ -1,30 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include "transport/loopback/handles.hpp"
 
 namespace shardwire::transport::loopback {
-namespace {
 
-int make_descriptor() {
-  const int descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (descriptor < 0) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (eventfd)");
-  return descriptor;
-}
-
-}  // namespace
-
-Port::Port(std::uint64_t id) : id_(id), descriptor_(make_descriptor()) {
-}
-Port::~Port() {
-  ::close(descriptor_);
-}
-
-void Port::signal() const {
-  const std::uint64_t one = 1;
-  // Can only fail when the counter is full, and then the descriptor is readable already.
-  [[maybe_unused]] const auto written = ::write(descriptor_, &one, sizeof one);
+Port::Port(std::uint64_t id) : id_(id) {
 }
 
 bool Port::deliver(std::shared_ptr<Message> message) {
@@ -33,7 +12,7 @@ bool Port::deliver(std::shared_ptr<Message> message) {
     if (closed()) return false;
     waiting_.messages.push_back(std::move(message));
   }
-  signal();
+  event_.signal();
   return true;
 }
 
@@ -43,7 +22,7 @@ void Port::finish(OperationId operation, Outcome outcome) {
     if (closed()) return;
     waiting_.finished.push_back({operation, std::move(outcome)});
   }
-  signal();
+  event_.signal();
 }
 
 Port::Batch Port::drain() {
@@ -52,9 +31,8 @@ Port::Batch Port::drain() {
 }
 
 bool Port::arm() {
-  // Drained first: what arrives after the look below makes the descriptor readable again.
-  std::uint64_t count = 0;
-  [[maybe_unused]] const auto got = ::read(descriptor_, &count, sizeof count);
+  // Clear first: a message that arrives after the check below makes the descriptor readable again.
+  event_.clear();
   const std::lock_guard lock(mutex_);
   return waiting_.messages.empty() && waiting_.finished.empty();
 }

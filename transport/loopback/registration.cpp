@@ -24,7 +24,7 @@ struct Key {
   std::uint64_t size_bytes = 0;
 };
 
-// Weak: the directory finds what is alive and keeps nothing alive.
+// Weak: the directory finds live objects and keeps none alive.
 struct Directory {
   std::mutex mutex;
   std::uint64_t next_id = 1;
@@ -67,7 +67,7 @@ std::shared_ptr<Backing> find_backing(std::uint64_t id) {
   return found == directory().backings.end() ? nullptr : found->second.lock();
 }
 
-// Of what lies on a device.
+// Requires: device memory.
 memory::DeviceAllocation allocation_of(const Memory& memory) {
   if (const std::string why_not = why_no_device_memory(); !why_not.empty()) {
     throw Error(ErrorCode::unsupported, "the loopback transport maps no memory of devices: " + why_not);

@@ -16,7 +16,7 @@
 namespace shardwire::transport::loopback {
 namespace {
 
-// Nothing here gains from long lists; the limit is one that callers meet.
+// Long lists gain nothing here; the limit exists so that callers meet one.
 constexpr std::size_t max_ranges = 4096;
 constexpr int max_reads = 64;
 constexpr const char* carrier = "threads of one process";
@@ -29,13 +29,14 @@ struct Address {
   std::array<char, 64> domain{};
 };
 
-/// What a fabric's own thread knows of its operations. Owners: the fabric and its endpoints, which may go in any order.
+/// The operations of a fabric, known only to its own thread. Owners: the fabric and its endpoints, destroyed in any
+/// order.
 struct Operations {
   struct Pending {
     std::uint64_t endpoint = 0;  ///< 0: belongs to the fabric
     Completion done{};
     std::shared_ptr<Message> message{};
-    std::function<Outcome()> work{};  ///< runs just before the completion, and says how it ended
+    std::function<Outcome()> work{};  ///< runs just before the completion and returns the outcome
   };
 
   std::shared_ptr<Port> port = open_port();
@@ -47,7 +48,7 @@ struct Operations {
     pending.emplace(id, std::move(operation));
     return id;
   }
-  /// Posts an operation that needs nobody else: it completes in the next progress().
+  /// Posts an operation that involves no peer: it completes in the next progress().
   void post(Pending operation, Outcome outcome = std::nullopt) {
     port->finish(add(std::move(operation)), std::move(outcome));
   }
@@ -58,7 +59,7 @@ struct Operations {
     if (!outcome && found.mapped().work) outcome = found.mapped().work();
     if (found.mapped().done) found.mapped().done(outcome);
   }
-  /// Ends what `selected` names with a fault; its memory is not read once this returns.
+  /// Ends the operations that `selected` names with a fault; their memory is not read after this returns.
   template <typename Predicate>
   void fault(Predicate selected) {
     for (auto& [id, operation] : pending) {
@@ -68,10 +69,10 @@ struct Operations {
         message->abandoned = true;
         message->payload.clear();
       }
-      port->finish(id, Fault{ErrorCode::cancelled, "the connection was cut from this side"});
+      port->finish(id, Fault{ErrorCode::cancelled, "the connection was aborted from this side"});
     }
   }
-  /// Gives up on what `selected` names; its memory is not read once this returns.
+  /// Abandons the operations that `selected` names; their memory is not read after this returns.
   template <typename Predicate>
   void abandon(Predicate selected) {
     std::erase_if(pending, [&](const auto& entry) {
@@ -117,7 +118,7 @@ class LoopbackIncoming final : public Incoming {
  private:
   Outcome copy(std::span<const Memory> into) {
     const std::lock_guard lock(message_.mutex);
-    if (message_.abandoned) return Fault{ErrorCode::peer_lost, "the sender gave up before its payload was received"};
+    if (message_.abandoned) return Fault{ErrorCode::peer_lost, "the sender cancelled before its payload was received"};
     std::size_t range = 0;
     ByteCount filled = 0;
     for (ConstMemory from : message_.payload) {
@@ -202,7 +203,7 @@ class LoopbackEndpoint final : public Endpoint {
             .max_read_bytes = std::numeric_limits<ByteCount>::max(),
             .max_reads = max_reads};
   }
-  void abort() override {  // receives and reads have always ended by the time they are looked at
+  void abort() override {  // receives and reads always end before they can be observed
     operations_->fault([this](const Operations::Pending& operation) { return operation.endpoint == id_; });
   }
 
@@ -268,7 +269,7 @@ class LoopbackFabric final : public Fabric {
   bool progress() override {
     take_arrivals();
     const bool any = !messages_.empty() || !finished_.empty();
-    // One by one, out of members: a handler that throws loses nothing but its own message.
+    // One by one, out of the member: a handler that throws loses only its own message.
     for (std::size_t left = messages_.size(); left > 0; --left) handle(*take_front(messages_));
     for (std::size_t left = finished_.size(); left > 0; --left) operations_->complete(take_front(finished_));
     return any;

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-// What is used of NCCL 2.18, declared here so that nothing of it is needed to build: the library is loaded when it is first
-// asked for. Newer versions take the older structure of settings, which says its size and version.
+// The part of NCCL 2.18 that is used, declared here so that building needs no NCCL: the library is loaded on first use.
+// Newer versions accept the older settings structure, which contains its size and version.
 namespace shardwire::transport::nccl {
 
 enum Result : int {
@@ -41,7 +41,7 @@ struct Config {
   int split_share = INT_MIN;
 };
 
-/// The functions of one library: that which was loaded, or a fake.
+/// The functions of one library: the loaded one, or a fake.
 struct Api {
   int (*version)(int* version) = nullptr;
   int (*unique_id)(UniqueId* id) = nullptr;
@@ -63,19 +63,20 @@ struct Api {
 };
 
 struct FoundApi {
-  const Api* api = nullptr;  ///< lives as long as the process
+  const Api* api = nullptr;  ///< lives until the process ends
   std::string why_not{};
 };
-/// Loads libnccl.so.2 when called first; it stays loaded.
+/// Loads libnccl.so.2 on the first call; it stays loaded.
 FoundApi find_api();
-/// For tests: this one from now on; null: what was found.
+/// For tests: uses this library from now on; null: the one that was found.
 void use_api(const Api* api);
-/// Why a communicator of somebody else in this process may be of another library than that of find_api(); empty: it is of the
-/// same. `loaded`: the files of all libraries of this process. `loaded_before`: it was there before find_api().
+/// Why a communicator created by other code in this process may belong to another library than that of find_api().
+/// Empty: it belongs to the same one. `loaded`: the files of all libraries of this process. `loaded_before`: the
+/// library was loaded before find_api().
 std::string doubt_about_library(std::span<const std::string> loaded, bool loaded_before);
-/// The same of this process.
+/// The same for this process.
 std::string doubt_about_library();
-/// For tests: the same of any file.
+/// For tests: the same for any file.
 FoundApi load_api(const char* file);
 /// "2.18.3" for 21803.
 std::string version_text(int version);

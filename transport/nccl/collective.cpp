@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -13,63 +12,59 @@
 #include <utility>
 #include <vector>
 
+#include "support/wake_event.hpp"
 #include "transport/bytes.hpp"
 #include "transport/collective_check.hpp"
 #include "transport/nccl/handles.hpp"
 
-// Nothing here waits for NCCL: its communicators are made non-blocking, and asked how far they are after every call. A round
-// is a group of sends and receives on a stream; that the stream is past it is told by the runtime.
+// Nothing here waits for NCCL: its communicators are non-blocking, and their state is polled after every call. A round
+// is a group of sends and receives on a stream; the runtime reports when the stream has passed it.
 namespace shardwire::transport::nccl {
 
 namespace {
 
 using std::chrono::milliseconds;
 
-/// Readable when something was told, or when it is time to ask NCCL again.
+/// Readable when an event was reported, or when it is time to poll NCCL again.
 class Wakeup {
  public:
   Wakeup()
-      : poll_(::epoll_create1(EPOLL_CLOEXEC)),
-        told_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
-    if (!poll_ || !told_ || !timer_) throw Error(ErrorCode::out_of_resources, "cannot create descriptors of a group");
-    for (const int part : {told_.get(), timer_.get()}) {
+      : poll_(::epoll_create1(EPOLL_CLOEXEC)), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (!poll_ || !timer_) throw Error(ErrorCode::out_of_resources, "cannot create descriptors of a group");
+    for (const int part : {event_.descriptor(), timer_.get()}) {
       epoll_event event{};
       event.events = EPOLLIN;
       ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, part, &event);
     }
   }
   [[nodiscard]] int descriptor() const { return poll_.get(); }
-  void tell() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(told_.get(), &one, sizeof one);
-  }
-  /// Zero: not at all.
+  void wake() const { event_.signal(); }
+  /// Zero: never.
   void every(milliseconds period) const {
     itimerspec spec{};
     spec.it_interval.tv_nsec = spec.it_value.tv_nsec = static_cast<long>(period.count()) * 1'000'000;
     ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
   }
   void forget() const {
+    event_.clear();
     std::uint64_t count = 0;
-    [[maybe_unused]] auto got = ::read(told_.get(), &count, sizeof count);
-    got = ::read(timer_.get(), &count, sizeof count);
+    [[maybe_unused]] const auto got = ::read(timer_.get(), &count, sizeof count);
   }
 
  private:
   support::Descriptor poll_;
-  support::Descriptor told_;
+  support::WakeEvent event_;
   support::Descriptor timer_;
 };
 
-/// Shared with what runs when the stream is past a round.
+/// State shared with the callback that runs when the stream has passed a round.
 struct Shared {
   Landing landing;
   Wakeup wakeup;
 };
 
-// With the group's device as this thread's: NCCL puts back what it found current, and where nothing was that is device 0, which
-// gets a context by it. A device that has failed is NCCL's to say.
+// Makes the group's device current for the call: NCCL restores the device that was current, and if none was, it selects
+// device 0 and thereby creates a context there. NCCL reports a failed device.
 template <typename Call>
 void call_on(memory::DeviceRuntime& runtime, int device, Call call) {
   bool called = false;
@@ -83,11 +78,11 @@ void call_on(memory::DeviceRuntime& runtime, int device, Call call) {
   }
 }
 
-/// A group of sends and receives on its way to NCCL.
+/// A group of sends and receives that is being posted to NCCL.
 struct Posting {
   int result = success;
-  const char* call = "ncclGroupEnd";  // that has said it
-  std::atomic<bool> over = false;     // nothing of this changes any more
+  const char* call = "ncclGroupEnd";  // the call that returned the error
+  std::atomic<bool> over = false;     // no field changes any more
 };
 
 void post_group(const Api& api, std::span<const GroupSend> sends, std::span<const GroupReceive> receives,
@@ -109,7 +104,7 @@ void post_group(const Api& api, std::span<const GroupSend> sends, std::span<cons
                      receive.from, communicator, stream),
          "ncclRecv");
   }
-  note(api.group_end(), "ncclGroupEnd");  // also after an error: a group that stays open takes in whatever comes next
+  note(api.group_end(), "ncclGroupEnd");  // also after an error: an open group captures all later calls
 }
 
 Fault fault_of(const Error& error) {
@@ -151,16 +146,16 @@ class NcclCollective final : public Collective {
     check_round(sends, receives, size_);
     for (const GroupSend& send : sends) check_place(send.memory.place);
     for (const GroupReceive& receive : receives) check_place(receive.memory.place);
-    if (aborted_) throw Error(ErrorCode::invalid_argument, "the group was given up");
+    if (aborted_) throw Error(ErrorCode::invalid_argument, "the group was aborted");
     sends_.assign(sends.begin(), sends.end());
     receives_.assign(receives.begin(), receives.end());
-    // Both sides know the length, so neither posts what has none.
+    // Both sides know the length, so neither posts an empty transfer.
     std::erase_if(sends_, [](const GroupSend& send) { return send.memory.empty(); });
     std::erase_if(receives_, [](const GroupReceive& receive) { return receive.memory.empty(); });
     done_ = std::move(done);
     under_way_ = true;
     if (state_ == State::idle) launch();
-    if (state_ == State::over) shared_->wakeup.tell();
+    if (state_ == State::over) shared_->wakeup.wake();
   }
 
   bool progress() override {
@@ -199,17 +194,17 @@ class NcclCollective final : public Collective {
   void abort() override {
     if (aborted_) return;
     aborted_ = true;
-    fail({ErrorCode::cancelled, "the group was given up from this side"});
+    fail({ErrorCode::cancelled, "the group was aborted by this member"});
   }
 
  private:
   enum class State : std::uint8_t {
-    starting,  ///< members meet
+    starting,  ///< the members connect
     idle,
-    posting,    ///< NCCL is told of a round
-    launching,  ///< NCCL has a round, and the stream may not be touched
-    running,    ///< the stream has it
-    ending,     ///< the communicator is given up, apart
+    posting,    ///< a round is being posted to NCCL
+    launching,  ///< NCCL launches the round; the stream must not be touched
+    running,    ///< the round is on the stream
+    ending,     ///< the communicator is being aborted on another thread
     over,
   };
 
@@ -227,12 +222,12 @@ class NcclCollective final : public Collective {
     const Fault fault = fault_of_result(result, "ncclCommInitRankConfig");
     if (communicator_ != nullptr) {
       give_up();
-      ending_->wait(bounds_.destroy);  // nobody looks after it any more
+      ending_->wait(bounds_.destroy);  // nothing polls it any more
     }
     throw Error(fault.code, fault.message);
   }
 
-  // A communicator of another library or another rank would move bytes to somebody else.
+  // A communicator of another library or another rank would move bytes to the wrong member.
   void adopt(Communicator* communicator) {
     communicator_ = communicator;
     const auto check = [&](int (*ask)(Communicator*, int*), const char* what, int expected) {
@@ -255,13 +250,13 @@ class NcclCollective final : public Collective {
             fmt::format("{}: {}{}{}", what, api_.error_string(result), last == nullptr || *last == 0 ? "" : ": ",
                         last == nullptr ? "" : last)};
   }
-  /// False after an error: then the group is being given up.
+  /// False after an error: the group is then being aborted.
   bool accept(int result, const char* what) {
     if (result == success || result == in_progress) return true;
     fail(fault_of_result(result, what));
     return false;
   }
-  /// Whether NCCL is through with what it was asked for.
+  /// Whether NCCL has completed the requested call.
   bool settled() {
     int state = success;
     if (!accept(api_.async_error(communicator_, &state), "ncclCommGetAsyncError")) return false;
@@ -281,30 +276,30 @@ class NcclCollective final : public Collective {
   void launch() {
     {
       const std::lock_guard lock(shared_->landing.mutex);
-      shared_->landing.told = false;
+      shared_->landing.reported = false;
     }
     if (sends_.empty() && receives_.empty()) {
       enter(State::running);
-      tell(*shared_, std::nullopt);
+      wake(*shared_, std::nullopt);
       return;
     }
     posting_ = std::make_shared<Posting>();
     launched_ = true;
     enter(State::posting);
-    if (adopted_) return post_apart();
+    if (adopted_) return post_detached();
     call_on(*runtime_, device_,
             [&] { post_group(api_, sends_, receives_, communicator_, stream_->native(), *posting_); });
     posting_->over = true;
     posted();
   }
-  // Whether the caller's communicator blocks cannot be asked: then NCCL waits for the other members in here.
-  void post_apart() {
-    const Apart apart([&api = api_, sends = sends_, receives = receives_, communicator = communicator_,
-                       stream = stream_->native(), posting = posting_, shared = shared_, runtime = runtime_,
-                       device = device_] {
+  // NCCL does not report whether the caller's communicator blocks; a blocking one waits here for the other members.
+  void post_detached() {
+    const DetachedCall call([&api = api_, sends = sends_, receives = receives_, communicator = communicator_,
+                             stream = stream_->native(), posting = posting_, shared = shared_, runtime = runtime_,
+                             device = device_] {
       call_on(*runtime, device, [&] { post_group(api, sends, receives, communicator, stream, *posting); });
       posting->over = true;
-      shared->wakeup.tell();
+      shared->wakeup.wake();
     });
   }
   bool posted() {
@@ -313,34 +308,34 @@ class NcclCollective final : public Collective {
     return true;
   }
 
-  static void tell(Shared& shared, const std::optional<Error>& error) {
+  static void wake(Shared& shared, const std::optional<Error>& error) {
     {
       const std::lock_guard lock(shared.landing.mutex);
-      shared.landing.told = true;
+      shared.landing.reported = true;
       shared.landing.fault = error ? std::optional(fault_of(*error)) : std::nullopt;
     }
-    shared.wakeup.tell();
+    shared.wakeup.wake();
   }
   void queue_landing() {
     try {
-      stream_->call_when_done([shared = shared_](const std::optional<Error>& error) { tell(*shared, error); });
+      stream_->call_when_done([shared = shared_](const std::optional<Error>& error) { wake(*shared, error); });
       queued_ = true;
     } catch (const Error& error) {
       fail(fault_of(error));
-      // On a device that has failed for good nothing is under way any more, and nobody is called.
+      // On a device that has failed permanently nothing is under way, and no callback runs.
       if (error.code() != ErrorCode::transport_failed) return;
       queued_ = true;
-      tell(*shared_, error);
+      wake(*shared_, error);
     }
   }
   [[nodiscard]] bool landed() const {
     const std::lock_guard lock(shared_->landing.mutex);
-    return state_ == State::running && shared_->landing.told;
+    return state_ == State::running && shared_->landing.reported;
   }
 
   bool watch() {
     if (!landed()) {
-      settled();  // a peer that is gone shows here, if anywhere
+      settled();  // detects a peer that is gone, if anything does
       return state_ != State::running;
     }
     queued_ = launched_ = false;
@@ -374,13 +369,13 @@ class NcclCollective final : public Collective {
     shared_->wakeup.every(asks ? milliseconds(1) : milliseconds(state == State::running ? 20 : 0));
   }
 
-  /// The round that is under way ends with `why` once nothing touches its memory any more.
+  /// Ends the round under way with `why` once nothing touches its memory any more.
   void fail(Fault why) {
     if (state_ == State::ending || state_ == State::over) return;
     why_ = std::move(why);
     enter(State::ending);
     ending_until_ = Clock::now() + bounds_.abort;
-    // Only who has made a communicator may end it; one of the caller's is let run out.
+    // Only the creator of a communicator may abort it; the caller's communicator runs to its end.
     if (!adopted_) give_up();
   }
   void give_up() {
@@ -389,15 +384,15 @@ class NcclCollective final : public Collective {
           call_on(*runtime, device, [&] { api.abort(communicator); });
         });
   }
-  /// Whether nothing of a round is on the stream any more.
+  /// Whether the stream has no work of a round left.
   bool ended() {
     if (ending_ ? !ending_->over() : launching()) return false;
     if (!launched_) return true;
     if (!queued_) queue_landing();
     const std::lock_guard lock(shared_->landing.mutex);
-    return shared_->landing.told;
+    return shared_->landing.reported;
   }
-  /// Of the caller's communicator, which nobody gives up: whether the stream may not be touched yet.
+  /// For the caller's communicator, which is never aborted: whether the stream must not be touched yet.
   [[nodiscard]] bool launching() const {
     if (!launched_ || queued_) return false;
     if (posting_ && !posting_->over) return true;
@@ -427,13 +422,13 @@ class NcclCollective final : public Collective {
       return close();
     }
     if (communicator_ != nullptr && !adopted_) {
-      // What was sent last may still be on its way to a peer that has not taken it: this waits for that.
-      const Apart end([&api = api_, runtime = runtime_, device = device_, communicator = communicator_] {
+      // The last send may still be on its way to a peer that has not received it; this waits for that.
+      const DetachedCall end([&api = api_, runtime = runtime_, device = device_, communicator = communicator_] {
         call_on(*runtime, device, [&] { destroy(api, communicator); });
       });
       end.wait(bounds_.destroy);
     }
-    // Waiting for a stream that hangs would hang as well.
+    // Waiting for a stream that hangs would hang too.
     if (stuck_) [[maybe_unused]]
       auto* const left_behind = stream_.release();
   }
@@ -451,27 +446,27 @@ class NcclCollective final : public Collective {
   }
 
   const Api& api_;
-  std::shared_ptr<memory::DeviceRuntime> runtime_;  // owners: this process and who works with it
+  std::shared_ptr<memory::DeviceRuntime> runtime_;  // owners: this process and its users
   Bounds bounds_;
   int rank_;
   int size_;
   int device_;
   bool adopted_;
   std::unique_ptr<memory::DeviceStream> stream_;
-  std::shared_ptr<Shared> shared_;  // owners: this and what runs when the stream is past a round
+  std::shared_ptr<Shared> shared_;  // owners: this and the callback that runs when the stream has passed a round
   Communicator* communicator_ = nullptr;
   State state_ = State::starting;
-  std::vector<GroupSend> sends_;  // of the round that is under way, which may wait for the group
+  std::vector<GroupSend> sends_;  // of the round under way, which may wait for the group
   std::vector<GroupReceive> receives_;
   Completion done_;
   bool under_way_ = false;            // a round, until its completion runs
-  bool launched_ = false;             // NCCL has it, or part of it
-  std::shared_ptr<Posting> posting_;  // of that; owners: this and a thread that may be left behind
-  bool queued_ = false;               // the stream is to tell when it is past it
+  bool launched_ = false;             // NCCL has received it, at least in part
+  std::shared_ptr<Posting> posting_;  // the post of that round; owners: this and a thread that may be abandoned
+  bool queued_ = false;               // the stream reports when it has passed the round
   bool aborted_ = false;
   bool stuck_ = false;
   std::optional<Fault> why_;
-  std::optional<Apart> ending_;
+  std::optional<DetachedCall> ending_;
   Clock::time_point ending_until_;
 };
 

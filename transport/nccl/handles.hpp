@@ -13,12 +13,12 @@
 
 namespace shardwire::transport::nccl {
 
-/// A call that may hang for ever, on a thread of its own, which is left behind then.
-class Apart {
+/// A call that may hang for ever, on its own thread. The thread is abandoned if the call hangs.
+class DetachedCall {
  public:
-  explicit Apart(std::function<void()> call);
+  explicit DetachedCall(std::function<void()> call);
   [[nodiscard]] bool over() const;
-  /// Returns whether it is over.
+  /// Returns whether the call has ended.
   bool wait(std::chrono::milliseconds at_most) const;
 
  private:
@@ -26,10 +26,10 @@ class Apart {
   std::shared_ptr<State> state_;  // owners: this and the thread
 };
 
-/// What a stream says once it is past a round, on whatever thread.
+/// Called by a stream that has passed a round, on any thread.
 struct Landing {
-  std::mutex mutex;  // guards what follows
-  bool told = false;
+  std::mutex mutex;  // guards the following fields
+  bool reported = false;
   std::optional<Fault> fault;
 };
 
@@ -38,8 +38,8 @@ struct Bounds {
   std::chrono::milliseconds destroy = std::chrono::seconds(2);
 };
 
-/// Errors: throws Error{unsupported} for a runtime without streams that NCCL could use, Error{invalid_argument} when the
-///         communicator in `setup` has another size, rank or device, Error{transport_failed} when NCCL refuses.
+/// Errors: throws Error{unsupported} for a runtime without streams that NCCL could use, Error{invalid_argument} if the
+///         communicator in `setup` has another size, rank or device, Error{transport_failed} if NCCL refuses.
 std::unique_ptr<Collective> open_with(const GroupSetup& setup, const Api& api,
                                       std::shared_ptr<memory::DeviceRuntime> runtime, const Bounds& bounds = {});
 

@@ -47,7 +47,7 @@ FoundApi load_api(const char* file) {
   }
   Api api;
   int version = 0;
-  // The version first: an old library also lacks functions, and that it is old says more.
+  // Check the version first: an old library also lacks functions, and the version is the better message.
   std::string why_not;
   if (!find(library, "ncclGetVersion", api.version, why_not) || api.version(&version) != success) {
     return {nullptr, fmt::format("{} says no version of NCCL", file)};
@@ -58,7 +58,7 @@ FoundApi load_api(const char* file) {
   }
   if (!find_all(library, api, why_not))
     return {nullptr, fmt::format("NCCL {} cannot be used: {}", version_text(version), why_not)};
-  return {new Api(api), {}};  // as long as the library, which is never unloaded
+  return {new Api(api), {}};  // lives as long as the library, which is never unloaded
 }
 
 namespace {
@@ -100,7 +100,8 @@ std::string doubt_about_library(std::span<const std::string> loaded, bool loaded
     return fmt::format("this process has {} copies of NCCL: {}", copies.size(), fmt::join(copies, ", "));
   if (loaded_before) return {};
   return fmt::format(
-      "nobody had loaded {} before shardwire did, so it is of another library, or of one that was linked in",
+      "{} was not loaded before shardwire loaded it, so the communicator belongs to another library, or to one that "
+      "was linked in",
       library_file);
 }
 

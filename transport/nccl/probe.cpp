@@ -10,11 +10,11 @@ namespace {
 
 struct Found {
   const Api* api = nullptr;
-  std::shared_ptr<memory::DeviceRuntime> runtime;  // owners: this process and who works with it
+  std::shared_ptr<memory::DeviceRuntime> runtime;  // owners: this process and its users
   std::string why_not;
 };
 
-// The device is asked for first: where there is none, NCCL is not loaded.
+// Look for a device first: without one, NCCL is not loaded.
 Found find() {
   memory::FoundRuntime devices = memory::device_runtime();
   if (!devices.runtime) return {nullptr, nullptr, "no GPU: " + devices.why_not};
@@ -35,14 +35,14 @@ Viability probe() {
   const Found found = find();
   if (found.api == nullptr) return {false, found.why_not};
   int version = 0;
-  if (found.api->version(&version) != success) return {false, "NCCL does not say its version"};
+  if (found.api->version(&version) != success) return {false, "NCCL does not give its version"};
   return {true, fmt::format("NCCL {}, {}", version_text(version), found.runtime->version())};
 }
 
 std::string domain() {
   const Found found = require();
   int version = 0;
-  if (found.api->version(&version) != success) throw Error(ErrorCode::unsupported, "NCCL does not say its version");
+  if (found.api->version(&version) != success) throw Error(ErrorCode::unsupported, "NCCL does not give its version");
   return version_text(version);
 }
 

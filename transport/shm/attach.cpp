@@ -23,8 +23,8 @@ void* remote_address(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-// Not the function of the C library: sanitizers watch that one, and where the peer is this very process they take a mark
-// that is gone for a use of freed memory.
+// Not the C library's function: sanitizers intercept it, and if the peer is this process they report the read of a
+// cleared mark as a use of freed memory.
 ssize_t attach_and_read(pid_t pid, std::span<const iovec> local, std::span<const iovec> remote) {
   return ::syscall(SYS_process_vm_readv, pid, local.data(), local.size(), remote.data(), remote.size(), 0UL);
 }
@@ -43,7 +43,7 @@ Fault withdrawn() {
   return {ErrorCode::withdrawn, "the peer has withdrawn this memory"};
 }
 
-// What a failed system call was about.
+// The fault for a failed system call.
 Fault fault_of_read(const PublishedMemory& memory, int error) {
   if (error == ESRCH) return {ErrorCode::peer_lost, fmt::format("process {} has ended", memory.pid)};
   if (error == EFAULT) {
@@ -55,7 +55,7 @@ Fault fault_of_read(const PublishedMemory& memory, int error) {
           fmt::format("cannot read memory of process {} (process_vm_readv): {}", memory.pid, std::strerror(error))};
 }
 
-/// One system call's worth of ranges, and the mark behind them.
+/// The ranges of one system call, followed by the mark.
 class Slice {
  public:
   [[nodiscard]] bool full() const {
@@ -70,7 +70,7 @@ class Slice {
     return taken;
   }
   [[nodiscard]] ByteCount bytes() const { return bytes_; }
-  /// Returns as the system call does; the mark counts.
+  /// Returns the system call's result, which includes the mark.
   ssize_t read(const PublishedMemory& memory) {
     local_[local_count_] = {&word_, sizeof word_};
     remote_[remote_count_] = {remote_address(memory.mark.address), sizeof word_};
@@ -84,7 +84,7 @@ class Slice {
   static constexpr std::size_t max_entries = IOV_MAX;
   using Entries = std::array<iovec, max_entries>;
 
-  // Each side's neighbours are merged by themselves: the kernel takes both lists for streams of bytes.
+  // Merges adjacent ranges on each side separately: the kernel treats both lists as byte streams.
   static void append(Entries& entries, std::size_t& count, void* at, ByteCount bytes) {
     if (count > 0) {
       iovec& last = entries[count - 1];
@@ -104,10 +104,10 @@ class Slice {
   std::uint64_t word_ = 0;
 };
 
-/// Place in a list of ranges.
+/// A position in a list of ranges.
 struct Cursor {
   std::span<const ReadRange> left;
-  ByteCount done_bytes = 0;  // of the first
+  ByteCount done_bytes = 0;  // of the first range
 
   void skip(ByteCount bytes) {
     done_bytes += bytes;
@@ -133,7 +133,7 @@ std::string line_of(const char* path) {
   return line;
 }
 
-// Of a process that is not dumpable, what /proc holds of it is root's.
+// If a process is not dumpable, its files in /proc belong to root.
 bool is_undumpable(const PeerProcess& peer) {
   struct stat info {};
   return peer.user != 0 && ::stat(fmt::format("/proc/{}/maps", peer.pid).c_str(), &info) == 0 && info.st_uid == 0;
@@ -161,7 +161,7 @@ std::string why_not_permitted(const PeerProcess& peer) {
   }
   if (scope == "2" || scope == "3") {
     return fmt::format("Yama lets {} attach to process {} (kernel.yama.ptrace_scope is {})",
-                       scope == "2" ? "only processes with CAP_SYS_PTRACE" : "nobody", peer.pid, scope);
+                       scope == "2" ? "only processes with CAP_SYS_PTRACE" : "no process", peer.pid, scope);
   }
   return fmt::format(
       "the kernel does not let this process attach to process {} (other capabilities, another user "
@@ -172,12 +172,12 @@ std::string why_not_permitted(const PeerProcess& peer) {
 }  // namespace
 
 std::uint64_t unique_number() {
-  // Steps of an odd constant and an invertible mixing: no number comes twice.
+  // Steps of an odd constant and an invertible mixing: no number occurs twice.
   static std::atomic<std::uint64_t> state = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   std::uint64_t number = state.fetch_add(0x9e3779b97f4a7c15ULL);
   number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9ULL;
   number = (number ^ (number >> 27)) * 0x94d049bb133111ebULL;
-  // Copies of a process (fork) would go on with the same numbers.
+  // A forked copy of the process would continue with the same numbers.
   return number ^ (number >> 31) ^ static_cast<std::uint64_t>(::getpid()) << 32;
 }
 
@@ -186,7 +186,7 @@ Mark::Mark() : number_(unique_number()), word_(number_) {
 
 void Mark::clear() {
   word_.store(0, std::memory_order_seq_cst);
-  __sync_synchronize();  // as std::atomic_thread_fence(), which cannot be compiled for the thread sanitizer
+  __sync_synchronize();  // same as std::atomic_thread_fence(), which the thread sanitizer does not support
 }
 
 std::string why_no_attach(const PeerProcess& peer, const MarkAddress& mark) {
@@ -203,24 +203,24 @@ std::string why_no_attach(const PeerProcess& peer, const MarkAddress& mark) {
         default: return fmt::format("cannot attach to process {}: {}", peer.pid, std::strerror(errno));
       }
   }
-  return fmt::format("process {}, which has made the socket, is not the one that uses it", peer.pid);
+  return fmt::format("process {} made the socket, but another process uses it", peer.pid);
 }
 
 void allow_attach() {
-  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // an error where there is no Yama: then nothing is forbidden
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // fails without Yama, which then forbids nothing
 }
 
 Outcome read_published(const PublishedMemory& memory, std::span<const ReadRange> ranges,
                        const std::atomic<bool>& cancelled) {
   Cursor at{ranges};
-  at.skip(0);  // empty ranges at the front
+  at.skip(0);  // skips empty ranges at the front
   switch (find_mark(memory.pid, memory.mark)) {
     case Found::mark: break;
     case Found::other: return withdrawn();
     case Found::error: return fault_of_read(memory, errno);
   }
   while (!at.left.empty()) {
-    if (cancelled) return Fault{ErrorCode::cancelled, "the read was given up"};
+    if (cancelled) return Fault{ErrorCode::cancelled, "the read was cancelled"};
     Slice slice;
     fill(slice, at, memory);
     const ssize_t got = slice.read(memory);
@@ -229,9 +229,9 @@ Outcome read_published(const PublishedMemory& memory, std::span<const ReadRange>
     if (count == slice.bytes_with_mark()) {
       if (slice.word() != memory.mark.number) return withdrawn();
     } else if (count >= slice.bytes()) {
-      return withdrawn();  // the bytes are there, and the mark's page is not
+      return withdrawn();  // the data was readable, the mark's page was not
     }
-    at.skip(std::min(count, slice.bytes()));  // where it stopped early, the next call says why
+    at.skip(std::min(count, slice.bytes()));  // after a short read, the next call returns the reason
   }
   return std::nullopt;
 }

@@ -9,20 +9,20 @@
 
 #include "transport/transport.hpp"
 
-// Cross-memory attach (process_vm_readv): the kernel copies out of another process's memory, and that process does nothing
-// for it. It is allowed what a debugger of the same user would be.
+// Cross-memory attach (process_vm_readv): the kernel copies out of another process's memory without that process's
+// help. It requires the permission to debug the process, as a debugger of the same user has.
 namespace shardwire::transport::shm {
 
-/// A word in memory that holds a number as long as something is there. It lies in its owner's memory, where a peer reads it
-/// in the same system call as what it stands for: then both are of one process, also where a process number was used again.
-/// The number is unique, so that memory which was put to other use can hold it by no accident.
+/// A word that holds a number as long as the memory it guards is valid. It lies in the owner's memory, and a peer reads
+/// it in the same system call as the guarded memory: both then belong to one process, even if a process id was reused.
+/// The number is unique, so reused memory cannot hold it by accident.
 class Mark {
  public:
   Mark();
   ~Mark() { clear(); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
-  /// Whoever still finds the number has read all that he read before while the memory was not yet put to other use.
+  /// Invalidates the number. A reader that still finds the number read everything before it while the memory was valid.
   void clear();
   [[nodiscard]] std::uint64_t number() const { return number_; }
   [[nodiscard]] std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(&word_); }
@@ -33,24 +33,24 @@ class Mark {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the word is read by other processes");
 
-/// Differs from every other of this process, and very likely from those of others.
+/// Differs from all other numbers of this process, and very likely from those of other processes.
 std::uint64_t unique_number();
 
-/// What a peer is told of a mark.
+/// A mark's location as sent to a peer.
 struct MarkAddress {
   std::uint64_t number = 0;
   std::uint64_t address = 0;
 };
 
-/// The process at the other end of a socket, by what the kernel says; pid 0: it has no number here.
+/// The process at the other end of a socket, as the kernel reports it; pid 0: it has no process id in this namespace.
 struct PeerProcess {
   pid_t pid = 0;
   uid_t user = 0;
 };
 
-/// Reads a peer's mark. Empty when that works; else why not, and what to do about it.
+/// Reads a peer's mark. Empty if that works; otherwise the reason and the remedy.
 std::string why_no_attach(const PeerProcess& peer, const MarkAddress& mark);
-/// Lets any process of this user attach to this one, where Yama would not. Only for users who ask for it.
+/// Lets any process of this user attach to this one where Yama would forbid it. Call it only at the user's request.
 void allow_attach();
 
 /// Memory that a peer has adopted.
@@ -60,11 +60,11 @@ struct PublishedMemory {
   MarkAddress mark;
 };
 
-/// Bytes that are copied before anybody asks whether they are still wanted.
+/// Bytes to copy between two checks for cancellation.
 inline constexpr ByteCount slice_bytes = ByteCount{4} << 20;
 
-/// Copies ranges out of a peer's memory; ends between two slices once `cancelled`. What was withdrawn before is not read;
-/// what is withdrawn meanwhile is noticed, after bytes of whatever came next may have been copied.
+/// Copies ranges out of a peer's memory; stops between two slices once `cancelled` is set. Memory withdrawn before the
+/// call is not read. Memory withdrawn during the call is detected, but later contents may have been copied by then.
 Outcome read_published(const PublishedMemory& memory, std::span<const ReadRange> ranges,
                        const std::atomic<bool>& cancelled);
 

@@ -29,14 +29,14 @@ using memory::DeviceRuntime;
 constexpr std::uint64_t device_magic = 0x6563697665642d73ULL;
 constexpr std::size_t max_reason_bytes = 1024;
 
-// Behind it: the handle, the length of each chunk, the reason.
+// Followed by the handle, the length of each chunk, and the reason.
 struct DeviceKey {
   std::uint64_t magic = device_magic;
-  std::uint64_t serial = 0;      ///< of the allocation: who has it mapped need not map it again
+  std::uint64_t serial = 0;      ///< of the allocation: a reader that has it mapped does not map it again
   std::uint64_t allocation = 0;  ///< see memory::DeviceAllocation::number
   std::uint64_t address = 0;     ///< in its own process
   std::uint64_t size_bytes = 0;
-  std::uint64_t offset_bytes = 0;  ///< in what was exported, as its owner was told
+  std::uint64_t offset_bytes = 0;  ///< in the exported allocation, as its owner addresses it
   std::uint64_t exported_bytes = 0;
   std::uint64_t exported_offset = 0;
   std::uint32_t handle_bytes = 0;
@@ -51,26 +51,26 @@ std::shared_ptr<DeviceRuntime> require_runtime() {
   throw Error(ErrorCode::unsupported, "memory of devices is not known here: " + found.why_not);
 }
 
-/// Owners: all that is shown to peers and lies in it.
+/// Owners: all exported allocations that contain the chunk.
 using ExportedChunk = std::shared_ptr<const DeviceExport::Chunk>;
 
-/// An allocation as it is shown to peers. Owners: the regions that lie in it.
+/// An allocation exported to peers. Owners: the regions inside it.
 struct Exported {
   memory::DeviceAllocation allocation{};
   std::uint64_t serial = 0;
   std::string pci_address{};
-  DeviceExport exported{};  // as a whole, or
+  DeviceExport exported{};  // the whole allocation, or
   std::vector<ExportedChunk> chunks{};
   std::string why_not{};
 
   [[nodiscard]] ByteCount bytes() const { return chunks.empty() ? exported.bytes : allocation.bytes; }
 };
 
-/// What lives as long as somebody uses it, found again by what it is made from. Weak: it keeps nothing alive.
+/// Objects that live while they are in use, found again by their key. Weak: the table keeps nothing alive.
 template <typename Key, typename Value>
 class Known {
  public:
-  /// Who comes second waits for the first. `make()` may throw.
+  /// Concurrent callers of the same key wait for the first. `make()` may throw.
   template <typename Make>
   std::shared_ptr<const Value> find(const Key& key, Make make) {
     const std::lock_guard lock(mutex_);
@@ -84,25 +84,25 @@ class Known {
   }
 
  private:
-  // Seldom: there may be thousands of chunks.
+  // Rare: there may be thousands of chunks.
   void sweep() {
     std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
     sweep_at_ = 2 * known_.size() + 64;
   }
 
   std::mutex mutex_;
-  std::map<Key, std::weak_ptr<const Value>> known_;  // guarded by mutex_, as is the next
+  std::map<Key, std::weak_ptr<const Value>> known_;  // guarded by mutex_, like the next field
   std::size_t sweep_at_ = 64;
 };
 
-/// What tells an allocation, or a chunk, from any that was there before. By address too: a number is that of the first bytes
-/// where an allocation is several chunks.
+/// Distinguishes an allocation or a chunk from all earlier ones. It includes the address, because the number of an
+/// allocation of several chunks is that of its first bytes.
 using Identity = std::tuple<std::uint64_t, std::uintptr_t, ByteCount>;
 Identity identity_of(const memory::DeviceAllocation& one) {
   return {one.number, reinterpret_cast<std::uintptr_t>(one.address), one.bytes};
 }
 
-// The same each time that it is published, so that readers keep what they have mapped; another one once it was freed.
+// The same at each publication, so that readers keep their mapping; a new one after the memory was freed.
 std::uint64_t serial_of(const memory::DeviceAllocation& allocation) {
   static const std::uint64_t process = unique_number();
   Bytes named;
@@ -120,7 +120,7 @@ ExportedChunk export_chunk(DeviceRuntime& runtime, const std::byte* address) {
   const auto chunk = runtime.find(address, 1);
   if (!chunk || chunk->address != address) throw Error(ErrorCode::invalid_argument, "a chunk was freed meanwhile");
   return known.find(identity_of(*chunk), [&] {
-    // Those on their way to a peer are duplicates, and others may come with them.
+    // Descriptors on their way to a peer are duplicates, and those of other messages may be open too.
     support::require_descriptors(1 + int{max_key_descriptors}, "handing over a chunk of device memory");
     DeviceExport exported = runtime.export_memory(address, chunk->bytes);
     if (exported.chunks.size() != 1) throw Error(ErrorCode::internal, "a chunk of device memory is not one");
@@ -128,7 +128,7 @@ ExportedChunk export_chunk(DeviceRuntime& runtime, const std::byte* address) {
   });
 }
 
-// However many allocations lie in a chunk, and however many chunks one of them has: as many descriptors as there are chunks.
+// One descriptor per chunk, however many allocations lie in a chunk and however many chunks an allocation has.
 std::vector<ExportedChunk> export_chunks(DeviceRuntime& runtime, const memory::DeviceAllocation& allocation) {
   if (allocation.chunks > max_key_descriptors) {
     throw Error(ErrorCode::unsupported,
@@ -163,7 +163,7 @@ std::shared_ptr<Exported> export_allocation(DeviceRuntime& runtime, const memory
 }
 
 std::shared_ptr<const Exported> exported_around(const Memory& memory) {
-  static auto& known = *new Known<Identity, Exported>;  // as that of chunks
+  static auto& known = *new Known<Identity, Exported>;  // never destroyed, like that of chunks
   const auto runtime = require_runtime();
   const memory::DeviceAllocation found = allocation_around(*runtime, memory);
   return known.find(identity_of(found), [&] { return export_allocation(*runtime, found); });
@@ -210,7 +210,7 @@ class DeviceRegion final : public Region {
 
 /// An allocation of a peer, mapped here for streams of one device. Owners: see MappedDeviceMemory.
 struct Imported {
-  std::shared_ptr<DeviceRuntime> runtime;  // owners: this and the process; outlives what it has mapped
+  std::shared_ptr<DeviceRuntime> runtime;  // owners: this and the process; outlives its mappings
   int device = 0;
   std::unique_ptr<memory::DeviceMemory> memory;
 };
@@ -219,7 +219,7 @@ struct Imported {
   throw Error(ErrorCode::transport_failed, "a key of device memory " + why);
 }
 
-/// A key as it has come, checked against itself.
+/// A received key after a check of its consistency.
 struct ReadKey {
   DeviceKey record;
   DeviceExport exported{};
@@ -238,7 +238,7 @@ ReadKey read_key(ByteView body, std::vector<support::Descriptor> descriptors) {
     refuse_device_key("has the wrong length");
   }
   if (key.offset_bytes > key.exported_bytes || key.size_bytes > key.exported_bytes - key.offset_bytes) {
-    if (key.reason_bytes == 0) refuse_device_key("reaches outside of what it opens");
+    if (key.reason_bytes == 0) refuse_device_key("reaches outside of the memory that it opens");
   }
   ReadKey out{.record = key};
   out.exported.offset = key.exported_offset;
@@ -253,13 +253,14 @@ ReadKey read_key(ByteView body, std::vector<support::Descriptor> descriptors) {
     out.exported.chunks.push_back({bytes, std::move(descriptor)});
   }
   if (key.chunks > 0 && (key.exported_offset > whole || key.exported_bytes > whole - key.exported_offset)) {
-    refuse_device_key("has chunks that are shorter than what they hold");
+    refuse_device_key("has chunks that are shorter than their content");
   }
   for (const std::byte one : body) out.reason += static_cast<char>(one);
   return out;
 }
 
-// The same hardware may have another ordinal in each process; where it is none of this process's, any other may reach it.
+// A device may have different ordinals in two processes. If it is none of this process's devices, any of them may reach
+// it.
 std::vector<int> devices_to_try(DeviceRuntime& runtime, const DeviceKey& key) {
   const std::string_view wanted(
       key.pci_address.data(),
@@ -275,7 +276,7 @@ std::vector<int> devices_to_try(DeviceRuntime& runtime, const DeviceKey& key) {
 std::shared_ptr<const Imported> import_for(const std::shared_ptr<DeviceRuntime>& runtime, int device,
                                            const ReadKey& key) {
   using Key = std::tuple<std::uint64_t, int>;
-  static auto& known = *new Known<Key, Imported>;  // as that of chunks
+  static auto& known = *new Known<Key, Imported>;  // never destroyed, like that of chunks
   return known.find({key.record.serial, device}, [&] {
     auto mapped = runtime->import_memory(device, key.exported);
     return std::make_shared<const Imported>(Imported{runtime, device, std::move(mapped)});
@@ -289,7 +290,8 @@ MappedDeviceMemory import_key(const std::shared_ptr<DeviceRuntime>& runtime, con
     try {
       const auto imported = import_for(runtime, device, key);
       const std::byte* const first = imported->memory->address() + key.record.offset_bytes;
-      // A handle opens memory to the device that it is opened on. Others access that device's own memory besides.
+      // A handle opens memory for the device on which it is opened. Other devices access that device's memory as its
+      // peers.
       return {.memory = {first, size_bytes, {MemoryKind::cuda, device}},
               .peer_access = key.exported.handle.empty() || devices.size() == 1,
               .mapping = imported};
@@ -300,7 +302,7 @@ MappedDeviceMemory import_key(const std::shared_ptr<DeviceRuntime>& runtime, con
   return out;
 }
 
-// Of this very process nothing can be opened, and need not be.
+// Handles of the same process cannot be opened and are not needed.
 MappedDeviceMemory own_memory(DeviceRuntime& runtime, const DeviceKey& key, ByteCount size_bytes) {
   const auto* const address = reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(key.address));
   const auto allocation =

@@ -8,26 +8,27 @@
 
 #include "transport/transport.hpp"
 
-// Memory of devices for other processes of the host to map: CUDA IPC. One handle for each allocation, or one descriptor for each
-// chunk, however many regions lie in it. A process maps an allocation once, however many restores read it; where it is chunks, those
-// that a region lies in are mapped side by side, once for each region with others.
+// CUDA IPC: device memory that other processes of the host map. There is one handle per allocation, or one descriptor
+// per chunk, however many regions it contains. A process maps an allocation once for all restores that read it. If the
+// allocation consists of chunks, the chunks that contain a region are mapped side by side, once per region.
 namespace shardwire::transport::shm {
 
-/// Key of memory of a device: what to open, or why nobody can. Any thread.
-/// Errors: throws Error{invalid_argument} for memory that is not a device's (any more).
+/// Key of device memory: the handle to open, or the reason why it cannot be opened. Any thread.
+/// Errors: throws Error{invalid_argument} for memory that is not device memory (any more).
 std::unique_ptr<Region> adopt_device_region(const Memory& memory);
 
-/// Memory of a device of a peer, or why it is not mapped.
+/// A peer's device memory, or the reason why it is not mapped.
 struct MappedDeviceMemory {
   ConstMemory memory{};
   std::string why_not{};
   bool peer_access = true;                ///< see RemoteRegion::has_peer_access()
-  std::shared_ptr<const void> mapping{};  ///< keeps it mapped; owners: all that lie in the same allocation
+  std::shared_ptr<const void> mapping{};  ///< keeps it mapped; owners: all regions of the same allocation
 };
-/// Whether `body` is that of such a key.
+/// Whether `body` is the key of device memory.
 bool is_device_key(ByteView body);
-/// The first `size_bytes` of it. `peer`: as in import_region(). What the driver refuses is no error: such memory is not mapped.
-/// Errors: throws Error{transport_failed} saying what is wrong with the key.
+/// Maps the first `size_bytes`. `peer`: as in import_region(). If the driver refuses, the memory is not mapped and no
+/// error is thrown.
+/// Errors: throws Error{transport_failed} that names the defect of the key.
 MappedDeviceMemory map_device_memory(ByteView body, std::vector<support::Descriptor> descriptors, ByteCount size_bytes,
                                      pid_t peer);
 

@@ -78,7 +78,7 @@ Path ShmEndpoint::path(const MemoryPlace& place) const {
 }
 
 void ShmEndpoint::abort() {
-  fail({ErrorCode::cancelled, "the connection was cut from this side"});
+  fail({ErrorCode::cancelled, "the connection was aborted from this side"});
 }
 
 void ShmEndpoint::watch() {

@@ -12,10 +12,10 @@
 
 namespace shardwire::transport::shm {
 
-/// The local stream socket to one peer's fabric. Nothing travels on it: it says who the peer is, and when it has gone.
+/// The local stream socket to one peer's fabric. It carries no data: it identifies the peer and reports its end.
 class PeerSocket {
  public:
-  /// Errors: throws Error{unsupported} when it is no such socket.
+  /// Errors: throws Error{unsupported} unless it is such a socket.
   explicit PeerSocket(support::Descriptor socket);
   [[nodiscard]] const PeerProcess& peer() const { return peer_; }
   [[nodiscard]] int descriptor() const { return socket_.get(); }
@@ -26,7 +26,7 @@ class PeerSocket {
   support::ClosedOnFork closed_on_fork_{socket_.get()};  // children of this process must not keep it open
 };
 
-/// Descriptors to sleep on, each with a number. Level-triggered: what is not looked after wakes again.
+/// Descriptors to wait on, each with a number. Level-triggered: an unhandled event wakes again.
 class EventQueue {
  public:
   EventQueue();
@@ -41,21 +41,21 @@ class EventQueue {
 
 class ShmEndpoint;
 
-/// What a fabric and its endpoints have in common; for their thread alone. Owners: the fabric and its endpoints, which may
-/// go in any order.
+/// State shared by a fabric and its endpoints; for their thread only. Owners: the fabric and its endpoints, destroyed
+/// in any order.
 class Operations {
  public:
   Operations() { events_.add(readers_.descriptor(), readers_number); }
   std::uint64_t add(ShmEndpoint& endpoint, int descriptor);
   void unwatch(int descriptor) { events_.remove(descriptor); }
-  /// Its completions never run; its memory is not written to any more once this returns.
+  /// Completions of the endpoint never run; its memory is not written after this returns.
   void remove(std::uint64_t endpoint);
   void post(std::shared_ptr<Read> read, Completion done);
-  /// Posts what has ended already: it completes in the next progress().
+  /// Posts a read that has already failed: it completes in the next progress().
   void post_fault(std::shared_ptr<Read> read, Fault fault, Completion done);
-  /// Ends what is under way with an endpoint, soon and with this fault.
+  /// Ends the reads of an endpoint soon, with this fault.
   void fault(std::uint64_t endpoint, const Fault& fault);
-  /// The fabric has gone: its endpoints are of no use any more.
+  /// The fabric is gone: its endpoints become unusable.
   void close();
 
   bool progress();
@@ -67,7 +67,7 @@ class Operations {
   struct Pending {
     std::uint64_t endpoint = 0;
     Completion done{};
-    Outcome fault{};  // whatever else became of it
+    Outcome fault{};  // overrides any other outcome
   };
   std::uint64_t add(Pending pending);
 
@@ -81,7 +81,7 @@ class Operations {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  /// `why_no_attach` empty: memory outside of arenas can be read.
+  /// `why_no_attach` empty: memory outside arenas can be read.
   ShmEndpoint(std::shared_ptr<Operations> operations, std::unique_ptr<PeerSocket> socket, std::string why_no_attach);
   ~ShmEndpoint() override;
   ShmEndpoint(const ShmEndpoint&) = delete;
@@ -95,7 +95,7 @@ class ShmEndpoint final : public Endpoint {
   [[nodiscard]] Path path(const MemoryPlace& place) const override;
   void abort() override;
 
-  /// Looks at the socket.
+  /// Checks the socket.
   void watch();
   void fail(Fault why);
 

@@ -11,7 +11,7 @@
 namespace shardwire::transport::shm {
 namespace {
 
-// Files and words of the two versions of control groups.
+// File names and keywords of the two control group versions.
 struct GroupVersion {
   const char* mount;
   const char* limit;
@@ -57,7 +57,8 @@ void apply(MemoryLeft& left, const std::string& folder, const GroupVersion& vers
   if (bytes < left.bytes) left = {bytes, "the memory limit of control group " + folder};
 }
 
-// The group and all above it. In a container /proc may name a path that is not there: then what is mounted is its own.
+// The group and all its ancestors. In a container /proc may name a path that does not exist there: the mounted root is
+// then the process's own group.
 void apply_groups(MemoryLeft& left, const std::string& root, const std::string& path, const GroupVersion& version) {
   const std::filesystem::path mount = root + version.mount;
   std::error_code ignored;

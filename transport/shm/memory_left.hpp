@@ -7,15 +7,15 @@
 
 namespace shardwire::transport::shm {
 
-/// How much memory this process can still be given without somebody being killed for it.
+/// How much more memory this process can use before the kernel kills a process for it.
 struct MemoryLeft {
   ByteCount bytes = 0;
-  std::string limit;  ///< for people: what allows no more
+  std::string limit;  ///< for people: the limit that applies
 };
 
-/// The least of what the host has available and what each control group that this process is in (v1 and v2) leaves of its
-/// limit; pages that the kernel can drop count as left. What cannot be read limits nothing.
-/// `root` is put before /proc and /sys, for tests.
+/// The minimum of the host's available memory and what each control group of this process (v1 and v2) leaves of its
+/// limit; pages that the kernel can drop count as available. Unreadable files impose no limit. `root` is a prefix for
+/// /proc and /sys, for tests.
 MemoryLeft memory_left(const std::string& root = {});
 
 }  // namespace shardwire::transport::shm

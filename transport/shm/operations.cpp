@@ -31,7 +31,7 @@ void EventQueue::remove(int descriptor) {
 }
 
 std::vector<std::uint64_t> EventQueue::ready() const {
-  std::array<epoll_event, 32> events;  // more come with the next call
+  std::array<epoll_event, 32> events;  // the next call returns further events
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   std::vector<std::uint64_t> numbers;
   for (int i = 0; i < count; ++i) {
@@ -99,7 +99,7 @@ bool Operations::progress() {
   }
   for (auto& read : readers_.take_finished()) finished_.push_back(std::move(read));
   const bool any = !numbers.empty() || !finished_.empty();
-  // One by one, out of a member: a completion that throws loses nothing but itself.
+  // One by one, out of the member: a completion that throws loses only itself.
   for (std::size_t left = finished_.size(); left > 0; --left) {
     const std::shared_ptr<Read> read = std::move(finished_.front());
     finished_.pop_front();

@@ -4,7 +4,7 @@
 
 namespace shardwire::transport::shm {
 
-// All that a region needs of the kernel, once.
+// Tries everything that a region needs from the kernel, once.
 Viability probe(Asked) {
   try {
     const ByteCount bytes = page_bytes();

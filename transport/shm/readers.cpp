@@ -2,8 +2,6 @@
 #include "transport/shm/readers.hpp"
 
 #include <pthread.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -14,7 +12,7 @@
 namespace shardwire::transport::shm {
 namespace {
 
-// One core is rarely enough for the bandwidth of memory; two are most that others can spare.
+// One core rarely saturates memory bandwidth; more than two would take cores from others.
 std::size_t max_threads() {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 2);
 }
@@ -22,7 +20,7 @@ std::size_t max_threads() {
 Outcome read_mapped(const Mapping& mapping, std::span<const ReadRange> ranges, const std::atomic<bool>& cancelled) {
   for (const ReadRange& range : ranges) {
     for (ByteCount done = 0; done < range.into.bytes; done += slice_bytes) {
-      if (cancelled) return Fault{ErrorCode::cancelled, "the read was given up"};
+      if (cancelled) return Fault{ErrorCode::cancelled, "the read was cancelled"};
       const ByteCount bytes = std::min(slice_bytes, range.into.bytes - done);
       std::memcpy(range.into.address + done, mapping.address() + range.offset_bytes + done, bytes);
     }
@@ -30,7 +28,7 @@ Outcome read_mapped(const Mapping& mapping, std::span<const ReadRange> ranges, c
   return std::nullopt;
 }
 
-// Signals are for the threads of the program that this library is in.
+// Signals go to the threads of the host program.
 std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
@@ -47,10 +45,6 @@ std::thread start_without_signals(std::function<void()> body) {
 }
 
 }  // namespace
-
-Readers::Readers() : finished_event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!finished_event_) throw Error(ErrorCode::out_of_resources, "cannot create an event descriptor (eventfd)");
-}
 
 Readers::~Readers() {
   {
@@ -95,7 +89,7 @@ void Readers::cancel(std::uint64_t endpoint) {
       waiting_.push_back(std::move(read));
       continue;
     }
-    read->outcome = Fault{ErrorCode::cancelled, "the read was given up"};
+    read->outcome = Fault{ErrorCode::cancelled, "the read was cancelled"};
     add_finished(std::move(read));
   }
 }
@@ -111,16 +105,13 @@ void Readers::wait(std::uint64_t endpoint) {
 std::vector<std::shared_ptr<Read>> Readers::take_finished() {
   const std::lock_guard lock(mutex_);
   if (finished_.empty()) return {};
-  std::uint64_t count = 0;
-  [[maybe_unused]] const auto got = ::read(finished_event_.get(), &count, sizeof count);
+  finished_event_.clear();
   return std::exchange(finished_, {});
 }
 
 void Readers::add_finished(std::shared_ptr<Read> read) {
   finished_.push_back(std::move(read));
-  const std::uint64_t one = 1;
-  // Can only fail when the counter is full, and then the descriptor is readable already.
-  [[maybe_unused]] const auto written = ::write(finished_event_.get(), &one, sizeof one);
+  finished_event_.signal();
 }
 
 void Readers::work() {

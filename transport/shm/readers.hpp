@@ -9,51 +9,53 @@
 #include <thread>
 #include <vector>
 
+#include "support/wake_event.hpp"
 #include "transport/shm/attach.hpp"
 #include "transport/shm/sealed_memory.hpp"
 
 namespace shardwire::transport::shm {
 
-/// One read. Owners: the list of those who read, and whoever reads it just now.
+/// One read. Owners: the list of reads, and the thread that executes it.
 struct Read {
   std::uint64_t id = 0;
   std::uint64_t endpoint = 0;
-  std::shared_ptr<const Mapping> mapping{};  ///< what it reads from; null: see `published`
+  std::shared_ptr<const Mapping> mapping{};  ///< the source; null: see `published`
   PublishedMemory published{};
   std::vector<ReadRange> ranges{};
   std::atomic<bool> cancelled = false;
-  Outcome outcome{};  ///< once it has ended
+  Outcome outcome{};  ///< set once it has ended
 };
 
-/// Threads that read, since the kernel copies while its caller waits. They start when there is something to read.
-/// Every member may be called by any thread.
+/// Threads that execute reads, since the kernel copies in the calling thread. They start with the first read. Any
+/// thread may call every member.
 class Readers {
  public:
   /// Errors: throws Error{out_of_resources}.
-  Readers();
-  /// Waits for the slices under way.
+  /// The destructor waits for the slices under way.
+  Readers() = default;
   ~Readers();
   Readers(const Readers&) = delete;
   Readers& operator=(const Readers&) = delete;
 
-  /// Errors: throws Error{out_of_resources} when there is no thread and none can be started.
+  /// Errors: throws Error{out_of_resources} if there is no thread and none can be started.
   void post(std::shared_ptr<Read> read);
-  /// Adds one that has ended without being read.
+  /// Adds a read that has ended without being executed.
   void finish(std::shared_ptr<Read> read);
-  /// Has the reads of an endpoint end soon.
+  /// Makes the reads of an endpoint end soon.
   void cancel(std::uint64_t endpoint);
-  /// Returns when no thread works for the endpoint any more, which takes a slice at most. Requires: they were cancelled.
+  /// Returns when no thread works for the endpoint any more, after one slice at most. Requires: its reads were
+  /// cancelled.
   void wait(std::uint64_t endpoint);
-  /// Those that have ended since the last call, in the order in which they ended.
+  /// The reads that ended since the last call, in the order in which they ended.
   std::vector<std::shared_ptr<Read>> take_finished();
-  /// Is readable as long as there are any.
-  [[nodiscard]] int descriptor() const { return finished_event_.get(); }
+  /// Readable while there are ended reads.
+  [[nodiscard]] int descriptor() const { return finished_event_.descriptor(); }
 
  private:
   void work();
-  void add_finished(std::shared_ptr<Read> read);  // with the lock
+  void add_finished(std::shared_ptr<Read> read);  // with the lock held
 
-  support::Descriptor finished_event_;
+  support::WakeEvent finished_event_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;

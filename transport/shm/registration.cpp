@@ -23,10 +23,10 @@ constexpr auto max_bytes = ByteCount{std::numeric_limits<std::ptrdiff_t>::max()}
 
 struct ArenaKey {
   std::uint64_t magic = arena_magic;
-  std::uint64_t serial = 0;  ///< readers keep what they have mapped by key: no two regions have the same
+  std::uint64_t serial = 0;  ///< unique per region: readers keep mappings by key
   std::uint64_t size_bytes = 0;
   std::uint64_t chunk_bytes = 0;
-  std::uint64_t present = 0;  ///< a bit for each chunk that was not discarded; their descriptors come along
+  std::uint64_t present = 0;  ///< one bit per chunk that was not discarded; their descriptors are sent with the key
 };
 static_assert(max_key_descriptors <= 64);
 
@@ -40,14 +40,14 @@ struct AdoptedKey {
 ByteCount chunk_count(ByteCount size_bytes, ByteCount chunk_bytes) {
   return size_bytes / chunk_bytes + (size_bytes % chunk_bytes == 0 ? 0 : 1);
 }
-// The last one is as long as it has to be.
+// The last chunk holds the remainder.
 ByteCount bytes_of_chunk(ByteCount index, ByteCount size_bytes, ByteCount chunk_bytes) {
   return std::min(chunk_bytes, whole_pages(size_bytes) - index * chunk_bytes);
 }
 
 class ArenaRegion final : public Region {
  public:
-  /// Requires: fits into the addresses of a process.
+  /// Requires: the size fits into the address space.
   explicit ArenaRegion(ByteCount size_bytes)
       : size_bytes_(size_bytes), chunk_bytes_(chunk_bytes_for(size_bytes)), mapping_(whole_pages(size_bytes)) {
     const ByteCount count = chunk_count(size_bytes, chunk_bytes_);
@@ -98,7 +98,7 @@ class ArenaRegion final : public Region {
     });
     return all;
   }
-  /// Bytes of pages that nobody has touched yet.
+  /// Bytes of pages that have not been touched yet.
   [[nodiscard]] ByteCount untouched_bytes() const {
     ByteCount untouched = 0;
     const std::lock_guard lock(mutex_);
@@ -129,10 +129,10 @@ class ArenaRegion final : public Region {
   std::uint64_t serial_ = unique_number();
   Mapping mapping_;
   mutable std::mutex mutex_;
-  std::vector<support::Descriptor> chunks_;  // guarded by mutex_, once made; empty ones were discarded
+  std::vector<support::Descriptor> chunks_;  // guarded by mutex_ once created; empty: discarded
 };
 
-/// What this process has been promised and has not touched yet counts as used: the pages will be wanted.
+/// Memory that was allocated and not touched yet counts as used: its pages will be needed.
 class Promises {
  public:
   static Promises& of_process() {
@@ -220,7 +220,7 @@ std::uint64_t magic_of(ByteView body) {
   return take<std::uint64_t>(body).value_or(0);
 }
 
-// The record that `body` is, and nothing behind it.
+// Decodes the record; `body` must contain nothing else.
 template <typename Key>
 Key whole_record(ByteView body) {
   const auto key = take<Key>(body);
@@ -254,7 +254,7 @@ Mapping map_arena(const ArenaKey& key, const std::vector<support::Descriptor>& d
       visit(chunk * key.chunk_bytes, bytes_of_chunk(chunk, key.size_bytes, key.chunk_bytes), descriptors[next++]);
     }
   };
-  // All before any is mapped: what is refused costs nothing.
+  // Check all chunks before mapping any: a refused key costs nothing.
   each([](ByteCount, ByteCount bytes, const support::Descriptor& memory) { require_sealed(memory, bytes); });
   try {
     Mapping mapping(whole_pages(key.size_bytes));

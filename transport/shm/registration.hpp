@@ -8,17 +8,19 @@
 
 namespace shardwire::transport::shm {
 
-/// Arenas lie in pieces, so that whole ones can be given back one day: larger ones when there would be too many of them.
+/// An arena consists of chunks, so that whole chunks can be returned to the system. Chunks grow if there would be too
+/// many.
 inline constexpr ByteCount smallest_chunk_bytes = ByteCount{256} << 20;
-/// Requires: fits into the addresses of a process.
+/// Requires: the size fits into the address space.
 ByteCount chunk_bytes_for(ByteCount arena_bytes);
 
-/// Memory that peers can map. Any thread. Errors: throws Error{out_of_resources} naming what was asked for and what is left.
+/// Memory that peers can map. Any thread. Errors: throws Error{out_of_resources} with the requested and available
+/// bytes.
 std::unique_ptr<Region> allocate_region(ByteCount size_bytes);
-/// Memory that peers can read by cross-memory attach, where they may; a device's: that they can map. Any thread.
+/// Memory that peers can read by cross-memory attach if permitted; device memory can be mapped. Any thread.
 std::unique_ptr<Region> adopt_region(const Memory& memory);
 
-/// A peer's memory: mapped here, or else read by attach where it is the host's.
+/// A peer's memory: mapped here, or read by attach if it is host memory.
 class ShmRemote final : public RemoteRegion {
  public:
   explicit ShmRemote(ByteCount size_bytes) : size_bytes_(size_bytes) {}
@@ -34,12 +36,12 @@ class ShmRemote final : public RemoteRegion {
   friend std::unique_ptr<ShmRemote> import_region(RegionKey key, ByteCount size_bytes, pid_t peer);
   friend class ShmEndpoint;
   ByteCount size_bytes_;
-  std::shared_ptr<const Mapping> mapping_{};  // owners: this, and reads under way
-  PublishedMemory published_{};               // where it is not mapped
-  MappedDeviceMemory device_{};               // or else
+  std::shared_ptr<const Mapping> mapping_{};  // owners: this and reads under way
+  PublishedMemory published_{};               // if it is not mapped
+  MappedDeviceMemory device_{};               // if it is device memory
 };
 
-/// `peer`: the process whose key it is, as numbered here. Errors: throws Error{transport_failed} saying what is wrong.
+/// `peer`: the exporting process, as numbered here. Errors: throws Error{transport_failed} that names the defect.
 std::unique_ptr<ShmRemote> import_region(RegionKey key, ByteCount size_bytes, pid_t peer);
 
 }  // namespace shardwire::transport::shm

@@ -34,7 +34,7 @@ namespace {
   throw Error(ErrorCode::transport_failed, fmt::format("a descriptor that came with a region key {}", why));
 }
 
-// ftruncate() beyond it is a signal that ends the process.
+// ftruncate() beyond the limit raises a signal that ends the process.
 void require_file_size(ByteCount bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur) return;
@@ -47,7 +47,7 @@ void require_file_size(ByteCount bytes) {
 
 support::Descriptor create_memory(ByteCount bytes) {
   require_file_size(bytes);
-  constexpr const char* name = "shardwire";  // for people who look at /proc/<pid>/maps
+  constexpr const char* name = "shardwire";  // visible in /proc/<pid>/maps
   support::Descriptor memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
   if (!memory && errno == EINVAL) memory.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) refuse_memory("cannot create shared memory (memfd_create)");
@@ -68,7 +68,7 @@ void require_sealed(const support::Descriptor& memory, ByteCount bytes) {
   struct stat info {};
   if (::fstat(memory.get(), &info) != 0) refuse_descriptor(fmt::format("cannot be used: {}", std::strerror(errno)));
   if (!S_ISREG(info.st_mode)) refuse_descriptor("is no memory");
-  // Huge pages that are wanting are found out by a SIGBUS.
+  // Missing huge pages would show only as a SIGBUS.
   struct statfs system {};
   if (::fstatfs(memory.get(), &system) != 0 || system.f_type != TMPFS_MAGIC) refuse_descriptor("is a file on a disk");
   const int seals = ::fcntl(memory.get(), F_GET_SEALS);

@@ -7,36 +7,37 @@
 #include "support/descriptors.hpp"
 #include "transport/memory.hpp"
 
-// Memory without a name (memfd): it goes with the last descriptor and the last mapping of it, however its owner ends; it
-// does not count against the size of /dev/shm; who has a descriptor of it needs no namespace in common with its owner.
+// Anonymous memory (memfd): it is freed with its last descriptor and mapping, however its owner ends. It does not count
+// against the size of /dev/shm. A process that has a descriptor needs no namespace in common with the owner.
 namespace shardwire::transport::shm {
 
-/// `bytes` of zeros, no page of which exists before it is touched. Errors: throws Error{out_of_resources} saying why.
+/// Creates `bytes` of zeros; pages are allocated on first touch. Errors: throws Error{out_of_resources} with the
+/// reason.
 support::Descriptor create_memory(ByteCount bytes);
-/// Fixes its size for ever, and lets nobody write to it who has no writable mapping yet.
+/// Fixes the size permanently and forbids new writable mappings.
 /// Errors: throws Error{out_of_resources} on a kernel before 5.1.
 void seal_memory(const support::Descriptor& memory);
-/// Whether a descriptor from a peer is such memory, of that size: what loads from it can then never be a SIGBUS because the
-/// peer has cut it short. Errors: throws Error{transport_failed} naming what is wrong.
+/// Checks that a peer's descriptor is such memory of that size: the peer can then not truncate it, so loads from it
+/// never raise SIGBUS. Errors: throws Error{transport_failed} that names the defect.
 void require_sealed(const support::Descriptor& memory, ByteCount bytes);
 
 ByteCount page_bytes();
 /// Requires: the result fits.
 ByteCount whole_pages(ByteCount bytes);
 
-/// Range of addresses in which memory is mapped side by side.
+/// An address range in which memory is mapped side by side.
 class Mapping {
  public:
   Mapping() = default;
-  /// Reserves the range; nothing can be loaded from it. Errors: throws Error{out_of_resources}.
+  /// Reserves the range; it is not readable yet. Errors: throws Error{out_of_resources}.
   explicit Mapping(ByteCount bytes);
   ~Mapping();
   Mapping(Mapping&& other) noexcept : address_(std::exchange(other.address_, nullptr)), bytes_(other.bytes_) {}
   Mapping& operator=(Mapping&&) = delete;
 
-  /// Requires: the range, whole pages all of it, is inside. Errors: throws Error{out_of_resources}.
+  /// Requires: the range consists of whole pages inside the mapping. Errors: throws Error{out_of_resources}.
   void map(ByteCount offset_bytes, ByteCount bytes, const support::Descriptor& memory, bool writable);
-  /// Nothing can be loaded from there again. The same.
+  /// Makes the range unreadable again. Requirements and errors as for map().
   void unmap(ByteCount offset_bytes, ByteCount bytes);
   [[nodiscard]] std::byte* address() const { return address_; }
   [[nodiscard]] ByteCount bytes() const { return bytes_; }

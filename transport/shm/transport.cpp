@@ -2,8 +2,7 @@
 #include <fmt/core.h>
 #include <sys/utsname.h>
 
-#include <fstream>
-
+#include "support/boot_id.hpp"
 #include "support/environment.hpp"
 #include "transport/bytes.hpp"
 #include "transport/shm/handles.hpp"
@@ -42,11 +41,7 @@ class ShmFabric final : public Fabric {
     ::uname(&kernel);
     return fmt::format("shm 1 (Linux {})", kernel.release);
   }
-  [[nodiscard]] std::string domain() const override {
-    std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-    return "host " + boot;
-  }
+  [[nodiscard]] std::string domain() const override { return "host " + support::boot_id(); }
   [[nodiscard]] Bytes address() const override {
     Bytes out;
     append(out, AddressRecord{.mark = {mark_.number(), mark_.address()}});
@@ -76,7 +71,7 @@ class ShmFabric final : public Fabric {
     return std::make_unique<ShmEndpoint>(operations_, std::move(socket), std::move(why_not));
   }
 
-  void on_message(MessageHandler /*handler*/) override {}  // none ever comes
+  void on_message(MessageHandler /*handler*/) override {}  // no message ever arrives
 
   bool progress() override { return operations_->progress(); }
   [[nodiscard]] int event_descriptor() const override { return operations_->descriptor(); }
@@ -88,7 +83,7 @@ class ShmFabric final : public Fabric {
     throw Error(ErrorCode::unsupported, "the shm transport allocates host memory only");
   }
 
-  Mark mark_;  // what peers read to find out whether they can
+  Mark mark_;  // peers read it to find out whether attach works
   std::shared_ptr<Operations> operations_ = std::make_shared<Operations>();
 };
 

@@ -12,9 +12,9 @@
 namespace shardwire::transport::tcp {
 namespace {
 
-// Of one stream, one direction and one progress().
+// per stream, direction and progress()
 constexpr ByteCount turn_bytes = 1u << 20;
-// What a peer had sent before it went may still come on other streams.
+// Data that a peer sent before it closed may still arrive on other streams.
 constexpr auto grace = std::chrono::milliseconds(200);
 
 class Arrival final : public Incoming {
@@ -37,7 +37,7 @@ class Arrival final : public Incoming {
     }
     connection_.receive(frame_.number, frame_.payload_bytes, into, std::move(done));
   }
-  void discard() override {}  // what nobody receives is discarded
+  void discard() override {}  // a message that is not received is discarded
 
  private:
   Connection& connection_;
@@ -89,7 +89,7 @@ bool Connection::has_work() const {
   });
 }
 
-// --- what comes ---
+// --- receiving ---
 
 Connection::Answer Connection::take(Stream& stream, const Frame& frame, Target& target) {
   if (const std::string defect = defect_of(frame, !stream.peer_number); !defect.empty()) return refuse(defect);
@@ -128,7 +128,7 @@ Connection::Answer Connection::take_message(Stream& stream, const Frame& frame, 
 
 Connection::Answer Connection::take_chunk(Stream& stream, const Frame& frame, Target& target) {
   if (frame.number >= incoming_.next()) {
-    // The first stream tells of it in time.
+    // The announcement arrives on the first stream.
     return stream.peer_number == std::size_t{0} ? refuse("a chunk before its message") : Answer::blocked;
   }
   IncomingMessage* const message = incoming_.find(frame.number);
@@ -169,7 +169,7 @@ void Connection::unblock_streams() {
   for (const auto& stream : streams_) stream->unblock();
 }
 
-// --- the end ---
+// --- closing ---
 
 Connection::Answer Connection::refuse(const std::string& what) {
   state_ = State::closed;
@@ -201,7 +201,7 @@ void Connection::give_up() {
 void Connection::abort() {
   if (state_ == State::closed) return;
   state_ = State::closed;
-  fault_ = {ErrorCode::cancelled, "the connection was cut from this side"};
+  fault_ = {ErrorCode::cancelled, "the connection was aborted from this side"};
   fail_sends(fault_);
   fail_receives(fault_);
   close_streams(true);
@@ -220,13 +220,13 @@ void Connection::close(Clock::time_point until) {
   close_streams(!all_left);
 }
 
-// False: not all has left, or nobody is there to take it.
+// False: not everything was sent, or the peer is gone.
 bool Connection::flush(Clock::time_point until) {
   while (true) {
     bool waits = false;
     for (const auto& stream : streams_) {
       stream->write(outgoing_, turn_bytes);
-      // What has come unread would make the kernel cut the connection, with what is on its way.
+      // Unread input would make the kernel reset the connection and drop data under way.
       if (state_ != State::open || !stream->drop_input()) return false;
       waits = waits || stream->has_output() || unsent_bytes(stream->descriptor()) > 0;
     }
@@ -239,7 +239,7 @@ bool Connection::flush(Clock::time_point until) {
       const short wanted = full ? POLLIN | POLLOUT : POLLIN;
       entries.push_back({.fd = stream->descriptor(), .events = wanted, .revents = 0});
     }
-    // Nothing tells when the kernel has sent its own.
+    // The kernel does not signal when its send buffer is empty.
     ::poll(entries.data(), entries.size(), 1);
     for (std::size_t i = 0; i < entries.size(); ++i) streams_[i]->note(static_cast<std::uint32_t>(entries[i].revents));
   }
@@ -255,9 +255,9 @@ void Connection::fail_receives(const Fault& fault) {
   for (Completion& done : incoming_.clear()) engine_.finish(std::move(done), fault);
 }
 
-void Connection::close_streams(bool cut) {
+void Connection::close_streams(bool reset) {
   for (const auto& stream : streams_) {
-    if (cut && stream->descriptor() >= 0) cut_on_close(stream->descriptor());
+    if (reset && stream->descriptor() >= 0) reset_on_close(stream->descriptor());
     stream->close();
   }
   engine_.remove(*this);

@@ -6,7 +6,7 @@
 
 namespace shardwire::transport::tcp {
 
-/// All streams to one peer. Owners: its endpoint, and the engine as long as it is open.
+/// All streams to one peer. Owners: its endpoint, and the engine while it is open.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   /// Requires: prepared sockets.
@@ -14,13 +14,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
              std::uint64_t peer_fabric);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
-  /// Is watched by the engine from here on.
+  /// Registers the streams with the engine.
   void open();
 
   void send(ByteView header, std::span<const ConstMemory> payload, Completion done);
-  /// Ends everything with a fault, now.
+  /// Ends all operations at once, with a fault.
   void abort();
-  /// What has been sent may leave until then. Completions of sends never run any more.
+  /// Flushes sent data until that time. Completions of sends never run afterwards.
   void close(Clock::time_point until);
 
   [[nodiscard]] bool failed() const { return state_ != State::open; }
@@ -30,18 +30,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] const std::string& carrier() const { return carrier_; }
   [[nodiscard]] bool on_host() const { return on_host_; }
 
-  // For the engine.
+  // Called by the engine.
   bool progress();
   [[nodiscard]] bool has_work() const;
-  /// Of one whose peer has ended a stream: when the others have had their time.
+  /// After the peer has ended a stream: when the grace period of the other streams is over.
   [[nodiscard]] Clock::time_point gives_up_at() const { return gives_up_at_; }
   void give_up();
-  bool queued = false;  ///< in the engine's list of those that have work
+  bool queued = false;  ///< in the engine's list of connections with work
 
-  // For streams.
+  // Called by streams.
   Engine& engine() { return engine_; }
   enum class Answer : std::uint8_t { taken, blocked, closed };
-  /// A whole head has come: of a message that is to be handled, or of bytes that go where `target` is told.
+  /// A complete head has arrived: of a message to be handled, or of bytes that `target` places.
   struct Target {
     std::uint64_t number = 0;
     IncomingMessage* message = nullptr;
@@ -49,20 +49,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ByteCount bytes = 0;
   };
   Answer take(Stream& stream, const Frame& frame, Target& target);
-  /// Runs the handler. The connection may be closed when this returns, or throws.
+  /// Runs the handler. The connection may be closed when this returns or throws.
   void handle(const Frame& frame, ByteView header);
   void arrived(std::uint64_t number, ByteCount bytes);
   void written(const OutgoingFrame& frame);
-  /// The peer has ended a stream, or the kernel has. What is still in the others is read.
+  /// The peer or the kernel has ended a stream. Data left in the other streams is still read.
   void end_stream(const std::string& why);
 
-  // For a message in its handler.
+  // Called by a message inside its handler.
   void receive(std::uint64_t number, ByteCount payload_bytes, std::span<const Memory> into, Completion done);
 
  private:
   enum class State : std::uint8_t {
     open,
-    ending,  // nothing is sent any more; what has come is read
+    ending,  // sends nothing any more; arrived data is read
     closed,
   };
   Answer take_hello(Stream& stream, const Frame& frame);
@@ -72,7 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void unblock_streams();
   void fail_sends(const Fault& fault);
   void fail_receives(const Fault& fault);
-  void close_streams(bool cut);
+  void close_streams(bool reset);
   bool flush(Clock::time_point until);
 
   Engine& engine_;
@@ -81,7 +81,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t peer_fabric_;
   State state_ = State::open;
   bool endpoint_gone_ = false;
-  Fault fault_;  // of what is posted when it is not open any more
+  Fault fault_;  // of operations posted after the connection was closed
   Clock::time_point gives_up_at_{};
   std::vector<std::unique_ptr<Stream>> streams_;
   Outgoing outgoing_;

@@ -45,7 +45,7 @@ class TcpEndpoint final : public Endpoint {
   void abort() override { connection_->abort(); }
 
  private:
-  std::shared_ptr<Engine> engine_;  // has to outlive the connection
+  std::shared_ptr<Engine> engine_;  // must outlive the connection
   std::shared_ptr<Connection> connection_;
 };
 

@@ -21,7 +21,7 @@ T take_front(std::deque<T>& queue) {
 
 }  // namespace
 
-/// A connection's turn: it has another one when work is left, also when a handler throws.
+/// One turn of a connection. It gets another turn if work is left, even if a handler throws.
 class Engine::Turn {
  public:
   Turn(Engine& engine, std::shared_ptr<Connection> connection) : engine_(engine), connection_(std::move(connection)) {
@@ -36,7 +36,7 @@ class Engine::Turn {
 
  private:
   Engine& engine_;
-  std::shared_ptr<Connection> connection_;  // its endpoint may go meanwhile
+  std::shared_ptr<Connection> connection_;  // its endpoint may be destroyed meanwhile
 };
 
 Engine::Engine()
@@ -88,7 +88,7 @@ void Engine::finish(Completion done, Outcome outcome, std::shared_ptr<Connection
   finished_.push_back({std::move(done), std::move(outcome), std::move(sender)});
 }
 
-// Runs nothing of anybody's, so that streams stay what they are until all events are taken.
+// Calls no user code, so that streams do not change until all events are taken.
 void Engine::take_events() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -104,7 +104,7 @@ void Engine::take_events() {
 bool Engine::progress() {
   take_events();
   bool moved = false;
-  // One by one, out of members: a handler that throws loses nothing but its own message.
+  // One by one, out of the member: a handler that throws loses only its own message.
   for (std::size_t left = ready_.size(); left > 0 && !ready_.empty(); --left) {
     const Turn turn(*this, take_front(ready_));
     moved = turn.run() || moved;
@@ -122,7 +122,7 @@ bool Engine::progress() {
 void Engine::give_up_overdue() {
   if (ending_.empty()) return;
   const auto now = Clock::now();
-  const auto all = ending_;  // those that are given up leave the list
+  const auto all = ending_;  // a copy: connections that end leave the list
   for (const auto& connection : all) {
     if (connection->gives_up_at() <= now) connection->give_up();
   }

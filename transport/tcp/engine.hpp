@@ -12,8 +12,8 @@ namespace shardwire::transport::tcp {
 class Connection;
 class Stream;
 
-/// What all connections of a fabric share: the descriptor that wakes, whose turn it is, and completions that have to run.
-/// Owners: the fabric and its endpoints, which may go in any order.
+/// State shared by all connections of a fabric: the wake-up descriptor, the order of turns, and completions to be run.
+/// Owners: the fabric and its endpoints, destroyed in any order.
 class Engine {
  public:
   /// Errors: throws Error{out_of_resources}.
@@ -25,22 +25,22 @@ class Engine {
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
   bool arm();
   bool progress();
-  /// Closes what is left and forgets all completions: the fabric is gone.
+  /// Closes all connections and drops all completions: the fabric is gone.
   void close(Clock::time_point until);
 
-  // For connections.
+  // Called by connections.
   void add(std::shared_ptr<Connection> connection);
-  /// Is not watched any more.
+  /// Stops watching the connection.
   void remove(const Connection& connection);
   void watch(Stream& stream);
   void unwatch(const Stream& stream);
-  /// Gives it up when its time is over.
+  /// Ends the connection when its grace period is over.
   void await_end(Connection& connection);
-  /// Has work for the next progress().
+  /// The connection has work for the next progress().
   void wake(Connection& connection);
-  /// Ends an operation in the next progress(). A send's is left out when its endpoint is gone by then.
+  /// Ends an operation in the next progress(). A send's completion is dropped if its endpoint is gone by then.
   void finish(Completion done, Outcome outcome, std::shared_ptr<Connection> sender = nullptr);
-  /// For bytes that nobody wants.
+  /// For bytes to be dropped.
   std::span<std::byte> scratch() { return *scratch_; }
 
   MessageHandler handler;

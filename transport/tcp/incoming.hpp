@@ -6,33 +6,33 @@
 #include "transport/tcp/frame.hpp"
 #include "transport/tcp/ranges.hpp"
 
-// What one peer sends: messages that have been announced and are not there to the last byte.
+// Messages of one peer that have been announced and have not arrived completely.
 namespace shardwire::transport::tcp {
 
 struct IncomingMessage {
   ByteCount payload_bytes = 0;
-  bool discarded = true;   ///< until somebody wants it
-  Ranges into{};           ///< where it belongs, unless it is discarded
+  bool discarded = true;   ///< until the handler receives it
+  Ranges into{};           ///< its target, unless discarded
   Completion done{};       ///< likewise
-  ByteCount expected = 0;  ///< bytes of the frames that have begun; every byte is in one frame only
+  ByteCount expected = 0;  ///< bytes of the frames that have begun; every byte is in exactly one frame
   ByteCount arrived = 0;
 };
 
 class IncomingMessages {
  public:
-  /// Number of the message that is announced next.
+  /// Number of the next message to be announced.
   [[nodiscard]] std::uint64_t next() const { return next_; }
-  /// No other message may be announced before one of these has ended: it bounds what a peer makes us remember. A sender
-  /// never has to wait for that, except for bytes of its own on other streams.
+  /// No other message may be announced before one of these has ended: this bounds the memory that a peer can occupy. A
+  /// sender waits only for its own bytes on other streams.
   [[nodiscard]] bool full() const { return messages_.size() >= max_messages; }
-  /// Takes the next number. Nothing is kept of a message without a payload.
+  /// Takes the next number. A message without payload is not stored.
   IncomingMessage* announce(ByteCount payload_bytes);
-  /// Null: it has ended, or there was none.
+  /// Null: it has ended, or never existed.
   IncomingMessage* find(std::uint64_t number);
-  /// Counts a frame's bytes as expected. False: there are more than the message has.
+  /// Counts a frame's bytes as expected. False: they exceed the message.
   static bool expect(IncomingMessage& message, ByteCount offset, ByteCount bytes);
   void end(std::uint64_t number) { messages_.erase(number); }
-  /// Completions of all receives, which are forgotten.
+  /// Removes all receives and returns their completions.
   std::vector<Completion> clear();
 
  private:

@@ -8,14 +8,14 @@
 namespace shardwire::transport::tcp {
 namespace {
 
-// What one frame carries at most: other messages wait for no longer than that on a stream.
+// Maximum payload of one frame: other messages wait for no longer than that on a stream.
 constexpr ByteCount chunk_bytes = 1u << 20;
-// Where there are several streams, a longer payload is left to whichever has room.
+// If there are several streams, a longer payload is left to any stream with room.
 constexpr ByteCount max_inline_bytes = 64u << 10;
-// A message is sent for that long before it is another's turn. Those of a request's size end one after the other, so that
-// their receiver has something to do while the next one comes.
+// A message is sent for that many bytes before the next message's turn. Messages of a request's size thus end one after
+// the other, so that the receiver can process one while the next arrives.
 constexpr ByteCount turn_limit_bytes = 4u << 20;
-// Messages that are announced, and not in frames to the last byte.
+// Messages that are announced and not completely in frames.
 constexpr std::size_t max_open = 8;
 
 void set_head(OutgoingFrame& out, const Frame& frame, ByteView header) {
@@ -24,7 +24,7 @@ void set_head(OutgoingFrame& out, const Frame& frame, ByteView header) {
   out.head_bytes = sizeof frame + header.size();
 }
 
-/// Gives the message's next bytes to a frame.
+/// Assigns the message's next bytes to a frame.
 void assign(OutgoingFrame& out, std::list<OutgoingMessage>::iterator message, ByteCount bytes) {
   out.message = message;
   out.of_message = true;
@@ -55,7 +55,7 @@ void Outgoing::post(ByteView header, std::span<const ConstMemory> payload, Compl
 
 std::optional<OutgoingFrame> Outgoing::next(bool first_stream) {
   const bool may_announce = first_stream && !waiting_.empty() && open_.size() < max_open;
-  // Neither may messages that come one after the other hold up a long one, nor the other way round.
+  // Short messages in sequence must not delay a long one, nor the reverse.
   if (may_announce && (open_.empty() || announced_bytes_ < chunk_bytes)) return announce();
   if (first_stream) announced_bytes_ = 0;
   if (open_.empty()) return std::nullopt;

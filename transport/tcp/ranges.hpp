@@ -7,16 +7,16 @@
 
 #include "transport/transport.hpp"
 
-// A payload's ranges, and the kernel's view of a part of them.
+// The ranges of a payload, and their conversion to the kernel's vectors.
 namespace shardwire::transport::tcp {
 
-/// Of one message. Nothing here gets slower with long lists; a limit there has to be.
+/// Maximum of one message. Long lists are not slower here, but there must be a limit.
 inline constexpr std::size_t max_ranges = 65536;
 
-/// What one system call takes, in order.
+/// The arguments of one vectored system call, in order.
 class IoVectors {
  public:
-  /// Of a call; Linux allows 1024 (IOV_MAX).
+  /// Per call; Linux allows 1024 (IOV_MAX).
   static constexpr std::size_t capacity = 1024;
 
   void clear() {
@@ -39,31 +39,31 @@ class IoVectors {
   ByteCount bytes_ = 0;
 };
 
-/// A byte of a list of ranges.
+/// The position of a byte in a list of ranges.
 struct RangeCursor {
   std::size_t range = 0;
   ByteCount offset = 0;  ///< of the byte in the whole payload
 };
 
-/// Ranges of memory in their order. Empty ones are left out, and neighbours made one. Borrows the memory.
+/// Ranges of memory in their order. Empty ranges are dropped, adjacent ones merged. Borrows the memory.
 class Ranges {
  public:
   Ranges() = default;
   template <typename Byte>
   explicit Ranges(std::span<const BasicMemory<Byte>> ranges) {
     entries_.reserve(ranges.size());
-    // The kernel's structure knows no constant memory; what is sent is only read from.
+    // iovec has no constant form; memory to be sent is only read.
     for (const auto& range : ranges) append(const_cast<std::byte*>(range.address), range.bytes);
   }
 
   [[nodiscard]] ByteCount bytes() const { return entries_.empty() ? 0 : entries_.back().end; }
   /// Cost: logarithmic.
   [[nodiscard]] RangeCursor at(ByteCount offset) const;
-  /// Adds what lies from `from` to `end`, as far as there is room, and returns how many bytes that are.
+  /// Adds the bytes from `from` to `end` while there is room, and returns their number.
   ByteCount fill(RangeCursor from, ByteCount end, IoVectors& out) const;
-  /// Cost: the number of ranges that are passed.
+  /// Cost: the number of ranges passed.
   void advance(RangeCursor& cursor, ByteCount bytes) const;
-  /// Copies bytes to where they belong.
+  /// Copies bytes into the ranges from that position.
   void write(RangeCursor at, ByteView bytes) const;
 
  private:

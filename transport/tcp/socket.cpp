@@ -21,24 +21,23 @@
 namespace shardwire::transport::tcp {
 namespace {
 
-// As with control connections: the kernel gives a peer up that acknowledges nothing for 30 s, neither what was sent nor a
-// probe of silence.
+// As for control connections: the kernel drops a peer that acknowledges neither data nor keepalive probes for 30 s.
 constexpr int unacknowledged_limit_ms = 30'000;
 constexpr int keepalive_idle_s = 10;
 constexpr int keepalive_interval_s = 5;
 constexpr int keepalive_probes = 4;
-// Between two ends of one host nothing is under way for long. What the kernel keeps beyond that leaves the caches before it is
-// read; over a network its own choice follows the round trips.
+// Within one host, data is under way only briefly. A larger kernel buffer would leave the caches before it is read.
+// Over a network the kernel's own choice follows the round trips.
 constexpr int buffer_bytes_on_host = 512 << 10;
 
 void set(int socket, int level, int option, int value) {
-  static_cast<void>(::setsockopt(socket, level, option, &value, sizeof value));  // a kernel that cannot does without
+  static_cast<void>(::setsockopt(socket, level, option, &value, sizeof value));  // a kernel that lacks it works without
 }
 
-/// Of one end. An address of IPv4 is shown as one, also where it came through a socket of IPv6.
+/// One end's address. An IPv4 address is shown as such, even if it came through an IPv6 socket.
 struct Host {
   int family = AF_UNSPEC;
-  in6_addr address{};  // of IPv4: the first four bytes
+  in6_addr address{};  // IPv4: in the first four bytes
 
   bool operator==(const Host& other) const {
     return family == other.family && std::memcmp(&address, &other.address, sizeof address) == 0;
@@ -93,7 +92,7 @@ void prepare(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) {
     throw Error(ErrorCode::invalid_argument, "the tcp transport was given something that is no stream socket");
   }
-  // One whose peer is gone again has no name any more, and reading from it says so.
+  // A socket whose peer has already closed has no peer name; reading from it reports the end.
   int error = 0;
   length = sizeof error;
   sockaddr_storage peer{};
@@ -132,7 +131,7 @@ ByteCount unsent_bytes(int socket) {
   return ::ioctl(socket, SIOCOUTQNSD, &bytes) == 0 && bytes > 0 ? static_cast<ByteCount>(bytes) : 0;
 }
 
-void cut_on_close(int socket) {
+void reset_on_close(int socket) {
   const linger none{.l_onoff = 1, .l_linger = 0};
   static_cast<void>(::setsockopt(socket, SOL_SOCKET, SO_LINGER, &none, sizeof none));
 }

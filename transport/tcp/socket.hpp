@@ -5,22 +5,22 @@
 
 #include "shardwire/types.hpp"
 
-// The sockets that a fabric is given.
+// The sockets given to a fabric.
 namespace shardwire::transport::tcp {
 
-/// Makes a socket fit for a stream: it never blocks, is not inherited by programs, and notices peers that fall silent.
-/// Errors: throws Error{invalid_argument} for what is no connected stream socket.
+/// Prepares a socket for a stream: non-blocking, close-on-exec, and with detection of silent peers.
+/// Errors: throws Error{invalid_argument} unless it is a connected stream socket.
 void prepare(int socket);
 
 struct Route {
   std::string carrier{};  ///< for people, e.g. "tcp 10.0.0.1 -> 10.0.0.2 (eth0)"
-  bool on_host = false;   ///< a local socket: no network interface is passed
+  bool on_host = false;   ///< a local socket: bytes pass no network interface
 };
 Route route_of(int socket);
 
-/// Bytes that the kernel has not sent once; 0 where it cannot tell.
+/// Bytes that the kernel has not yet sent for the first time; 0 if it cannot tell.
 ByteCount unsent_bytes(int socket);
-/// Closing it afterwards cuts the connection: what has not been sent is dropped.
-void cut_on_close(int socket);
+/// Makes close() reset the connection: unsent data is dropped.
+void reset_on_close(int socket);
 
 }  // namespace shardwire::transport::tcp

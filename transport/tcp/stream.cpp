@@ -15,9 +15,9 @@
 namespace shardwire::transport::tcp {
 namespace {
 
-// What a frame costs beside its bytes, so that a flood of empty messages has bounded turns as well.
+// Charge per frame in addition to its bytes, so that the turns of many empty messages are bounded too.
 constexpr ByteCount frame_charge = 1024;
-// More frames are taken when less than that waits in one stream: the rest is left to streams that have room.
+// A stream takes more frames only while fewer bytes than this wait in it: the rest is left to streams with room.
 constexpr ByteCount outbox_low_bytes = 128u << 10;
 constexpr ByteCount max_call_bytes = 1u << 20;
 
@@ -65,7 +65,7 @@ std::size_t Stream::head_bytes() const {
 std::size_t Stream::read_result(ssize_t result, std::size_t asked) {
   if (result > 0) {
     const auto bytes = static_cast<std::size_t>(result);
-    // The socket is empty then, and the next byte an edge. Where the peer has hung up, the end is still to be read.
+    // The socket is then empty, and the next byte raises an edge. If the peer has hung up, the end is still to be read.
     if (bytes < asked && !hung_up_) readable_ = false;
     return bytes;
   }
@@ -121,7 +121,7 @@ bool Stream::take_frame() {
   const std::size_t header_bytes = head - sizeof frame;
   std::copy_n(inbox_.begin() + static_cast<std::ptrdiff_t>(inbox_begin_ + sizeof frame), header_bytes, header.begin());
   inbox_begin_ += head;
-  // All is in order before the handler runs, which may throw.
+  // The state is consistent before the handler runs, because it may throw.
   if (target.bytes > 0) {
     payload_ = {.number = target.number, .message = target.message, .end = target.offset + target.bytes};
     payload_.cursor =
@@ -147,7 +147,7 @@ bool Stream::read_payload(ByteCount at_most) {
   } else {
     asked = payload_.message->into.fill(payload_.cursor, payload_.cursor.offset + wanted, into);
   }
-  // The next frame's head often comes with the end of this one.
+  // The head of the next frame often arrives with the end of this one.
   const bool to_the_end = asked == payload_.left() && into.room() > 0;
   if (to_the_end) {
     inbox_begin_ = inbox_end_ = 0;
@@ -245,7 +245,7 @@ bool Stream::write(Outgoing& outgoing, ByteCount at_most) {
       break;
     }
     const auto bytes = static_cast<std::size_t>(result);
-    if (bytes < from.bytes()) writable_ = false;  // room again will be an edge
+    if (bytes < from.bytes()) writable_ = false;  // the kernel raises an edge when there is room again
     count_written(bytes);
     written += bytes;
     moved = true;

@@ -11,10 +11,10 @@ namespace shardwire::transport::tcp {
 
 class Connection;
 
-/// One socket: frames go in, frames come out. What they mean is the connection's.
+/// One socket, converted to and from frames. The connection interprets the frames.
 ///
-/// Watched for edges (EPOLLET): whether there is something to read, or room to write, is remembered here until the kernel
-/// says otherwise. So a stream that is not read for a while makes nobody look at it in vain.
+/// Edge-triggered (EPOLLET): the stream remembers whether there is something to read, or room to write, until the
+/// kernel reports otherwise. So a stream that is not read for a while causes no useless wake-ups.
 class Stream {
  public:
   Stream(Connection& connection, support::Descriptor socket, std::size_t number);
@@ -24,32 +24,32 @@ class Stream {
 
   [[nodiscard]] int descriptor() const { return socket_.get(); }
   [[nodiscard]] Connection& connection() const { return connection_; }
-  /// What epoll says.
+  /// Records the events that epoll reported.
   void note(std::uint32_t events);
 
   [[nodiscard]] bool can_read() const;
   [[nodiscard]] bool can_write(const Outgoing& outgoing) const;
-  /// Each moves about as many bytes as it may at once, and returns whether it moved any. Runs the handler of messages, after
-  /// which the connection may be closed.
+  /// Each moves about `at_most` bytes and returns whether it moved any. Runs the handlers of messages, after which the
+  /// connection may be closed.
   bool read(ByteCount at_most);
   bool write(Outgoing& outgoing, ByteCount at_most);
-  /// Drops what has come, as it is. False: no more will.
+  /// Drops arrived data unread. False: no more will arrive.
   bool drop_input();
 
   void enqueue(OutgoingFrame frame) { outbox_.push_back(std::move(frame)); }
-  /// Of messages that are given up.
+  /// Drops the frames of abandoned messages.
   void forget_output() { outbox_.clear(); }
-  /// Likewise: from here on nothing is written into anybody's memory.
+  /// From here on, nothing is written into any caller's memory.
   void forget_input() { payload_ = {}; }
   [[nodiscard]] bool has_output() const { return !outbox_.empty(); }
-  /// The frame that was read last has to wait for other streams, or does not any more.
+  /// The last frame read no longer has to wait for other streams.
   void unblock() { blocked_ = false; }
-  /// Nothing more comes.
+  /// No more data will arrive.
   [[nodiscard]] bool ended() const { return ended_; }
   [[nodiscard]] bool is_first() const { return number_ == 0; }
   void close();
 
-  /// The peer's number of this stream, once it has said hello.
+  /// The peer's number of this stream, after its hello.
   std::optional<std::size_t> peer_number;
 
  private:
@@ -69,7 +69,7 @@ class Stream {
   bool read_payload(ByteCount at_most);
   std::size_t take_buffered_payload();
   void count_payload(ByteCount bytes);
-  /// Of a call that reads; 0: nothing is there, or nothing more comes.
+  /// Evaluates the result of a read call; 0: no data now, or no more data ever.
   std::size_t read_result(ssize_t result, std::size_t asked);
   void collect(Outgoing& outgoing);
   void gather(ByteCount at_most, IoVectors& from);
@@ -80,17 +80,17 @@ class Stream {
   std::optional<support::ClosedOnFork> closed_on_fork_;
   std::size_t number_;
   bool readable_ = false;
-  bool writable_ = true;  // a call will say when not
+  bool writable_ = true;  // a write call reports when it is not
   bool hung_up_ = false;
   bool blocked_ = false;
   bool ended_ = false;
 
-  // Heads of frames, and what short payloads or beginnings of longer ones come with them.
+  // Heads of frames, together with short payloads or the beginnings of longer ones.
   std::array<std::byte, 4096> inbox_;
   std::size_t inbox_begin_ = 0;
   std::size_t inbox_end_ = 0;
   Payload payload_;
-  ByteCount charged_ = 0;  // against the budget of the call that reads
+  ByteCount charged_ = 0;  // against the budget of the current read call
 
   std::deque<OutgoingFrame> outbox_;
 };

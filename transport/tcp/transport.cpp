@@ -72,14 +72,14 @@ class TcpFabric final : public Fabric {
 
   void on_message(MessageHandler handler) override { engine_->handler = std::move(handler); }
   bool progress() override {
-    const auto keep = engine_;  // a handler may end the fabric
+    const auto keep = engine_;  // a handler may destroy the fabric
     return keep->progress();
   }
   [[nodiscard]] int event_descriptor() const override { return engine_->descriptor(); }
   bool arm() override { return engine_->arm(); }
 
  private:
-  std::optional<int> streams_;  // asked for
+  std::optional<int> streams_;  // requested
   std::uint64_t id_ = random_id();
   std::shared_ptr<Engine> engine_ = std::make_shared<Engine>();  // owners: this and the endpoints
 };

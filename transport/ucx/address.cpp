@@ -26,8 +26,8 @@ Bytes encode(const Address& address) {
   return out;
 }
 
-// How UCX writes the worker's part is its own affair, and it does not check what it reads: a part that is garbage, and has
-// a right sum, ends the process. So addresses are taken from proven members only (README).
+// The format of the worker address is internal to UCX, and UCX does not validate it: a malformed address with a correct
+// checksum ends the process. So addresses are accepted only from authenticated members (README).
 Address decode_address(ByteView bytes) {
   auto body = unseal(bytes);
   const auto record = body ? take<Record>(*body) : std::nullopt;

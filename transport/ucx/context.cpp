@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What UCX is told before it opens anything.
+// Configuration of UCX before it opens anything.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -26,7 +26,7 @@ std::string printed_value(const ucp_config_t* config, std::string_view key) {
   return printed.substr(first, printed.find('\n', first) - first);
 }
 
-// By UCX_TLS, or in ucx.conf, which only UCX reads. "all" is what it takes when nobody has said anything.
+// By UCX_TLS, or in ucx.conf, which only UCX reads. "all" is UCX's default.
 bool user_has_chosen(const ucp_config_t* config) {
   const char* const variable = std::getenv("UCX_TLS");
   if (variable != nullptr && *variable != '\0') return true;
@@ -45,7 +45,7 @@ Config read_config() {
   return Config(raw);
 }
 
-// Of a transport or a memory domain. Newer versions have a prefix on its name, and only warn of one that they do not know.
+// For a transport or a memory domain. Newer versions prefix its name, and only warn of unknown names.
 void modify_component(ucp_config_t* config, const std::string& prefix, const std::string& name, const char* value) {
   (void)ucp_config_modify(config, name.c_str(), value);
   if (is_at_least(1, 14)) (void)ucp_config_modify(config, (prefix + name).c_str(), value);
@@ -54,18 +54,18 @@ void modify_component(ucp_config_t* config, const std::string& prefix, const std
 Config serving_config(bool with_cuda) {
   Config config = read_config();
   ucp_config_t* const raw = config.get();
-  // Unasked, hardware alone: what listens on TCP trusts whoever connects. Without cuda_copy memory of GPUs would count as host
-  // memory; a UCX that does not have it goes without.
+  // By default only hardware: UCX's TCP listeners trust every client. Without cuda_copy, GPU memory would count as host
+  // memory; a UCX that lacks it works without.
   const char* const hardware = with_cuda ? "ib,cuda_copy" : "ib";
   if (!user_has_chosen(raw)) check(ucp_config_modify(raw, "TLS", hardware), "choose UCX transports");
-  // Endpoints over shared memory that can be cut off at once. Deaths are noticed by lifelines: UCX's own way needs 20 s.
+  // Makes shared-memory endpoints closable at once. Lifelines detect deaths: UCX itself needs 20 s.
   check(ucp_config_modify(raw, "MM_ERROR_HANDLING", "y"), "allow shared memory to fail");
   if (std::getenv("UCX_TCP_RX_SEG_SIZE") == nullptr) {
-    // Endpoints that can be cut off send long messages over TCP in segments, one system call each.
+    // Closable endpoints send long messages over TCP in segments, one system call each.
     modify_component(raw, "TCP_", "RX_SEG_SIZE", tcp_segment);
   }
-  // UCX would keep what it has registered when it is told to let go of it, and peers could go on reading there: in a cache of
-  // its memory domains up to 1.13 or so, in one of its own as well.
+  // UCX would keep memory registered after deregistration, and peers could go on reading it: up to about 1.13 in a
+  // cache of its memory domains, and also in a cache of its own.
   modify_component(raw, "IB_", "REG_METHODS", "direct");
   (void)ucp_config_modify(raw, "RCACHE_ENABLE", "n");
   return config;
@@ -76,7 +76,7 @@ ContextHandle open_context(const ucp_config_t* config, std::uint64_t features, c
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = features;
   params.name = "shardwire";
-  params.mt_workers_shared = 1;  // memory is registered on any thread
+  params.mt_workers_shared = 1;  // any thread registers memory
   ucp_context_h context = nullptr;
   check(ucp_init(&params, config, &context), what);
   return ContextHandle(context);
@@ -84,8 +84,8 @@ ContextHandle open_context(const ucp_config_t* config, std::uint64_t features, c
 
 }  // namespace
 
-// No RMA, no atomics: UCX emulates them in software where the hardware has none, and then checks no key. The hardware of who
-// reads needs no feature here.
+// No RMA, no atomics: without hardware support UCX emulates them in software and then checks no key. Hardware reads by
+// peers need no feature here.
 ContextHandle open_serving_context(bool with_cuda) {
   return open_context(serving_config(with_cuda).get(), UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, "open a UCX context");
 }
@@ -94,7 +94,7 @@ ContextHandle open_reading_context(const std::string& device, const std::string&
   const Config config = read_config();
   check(ucp_config_modify(config.get(), "TLS", transports.c_str()), "choose UCX transports");
   check(ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()), "choose a UCX device");
-  // A read that the NIC cannot do is to fail: nobody answers one in software.
+  // A read that the NIC cannot execute must fail: no peer answers reads in software.
   if (is_at_least(1, 21)) check(ucp_config_modify(config.get(), "PROTO_EMULATION_ENABLE", "n"), "keep reads to NICs");
   return open_context(config.get(), UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP, "open a UCX context for reads");
 }

@@ -14,13 +14,13 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-// From here on the receiver chooses where the payload goes; below, a copy is cheaper than asking.
+// From here on the receiver chooses the payload's target; below, a copy is cheaper than a round trip.
 constexpr std::size_t rendezvous_bytes = 64 * 1024;
 constexpr auto parting_time = std::chrono::milliseconds(100);
 constexpr std::size_t max_read_ranges = 4096;
 constexpr int max_reads = 8;
 
-/// A peer's region. The key is null where the peer has turned out not to be read.
+/// A peer's region. The key is null if the peer cannot be read.
 struct UcxRemote final : RemoteRegion {
   UcxRemote(std::shared_ptr<const RemoteKey> its_key, ByteCount bytes) : key(std::move(its_key)), size_bytes(bytes) {}
   [[nodiscard]] ConstMemory mapped() const override { return {}; }
@@ -77,22 +77,22 @@ void UcxEndpoint::close() {
     const ucp_request_param_t params{};
     if (connection_->ready()) await(*worker_, ucp_ep_flush_nbx(connection_->handle(), &params));
   }
-  cut();
+  force_close();
   connection_->await_close();
   lifeline_.reset();
 }
 
-void UcxEndpoint::cut() {
-  cut_ = true;
+void UcxEndpoint::force_close() {
+  force_closed_ = true;
   connection_->close();
   post();
 }
 
-void UcxEndpoint::cut_reads(const Fault& why) {
-  if (reads_) reads_->cut(why);
+void UcxEndpoint::abort_reads(const Fault& why) {
+  if (reads_) reads_->abort(why);
 }
 
-// What waited for the handshake goes; or it ends, if that has failed.
+// Posts operations that waited for the handshake, or ends them if the handshake has failed.
 void UcxEndpoint::post() {
   if (reads_) reads_->post();
   if (waiting_.empty() || !(has_ended() || connection_->ready())) return;
@@ -100,10 +100,10 @@ void UcxEndpoint::post() {
 }
 
 void UcxEndpoint::abort() {
-  const Fault why{ErrorCode::cancelled, "the connection was cut from this side"};
+  const Fault why{ErrorCode::cancelled, "the connection was aborted from this side"};
   abort_receives_from(peer_.fabric, replaced, why, *worker_, *all_);
-  cut_reads(why);
-  cut();
+  abort_reads(why);
+  force_close();
 }
 
 bool UcxEndpoint::failed() const {
@@ -111,7 +111,7 @@ bool UcxEndpoint::failed() const {
 }
 
 bool UcxEndpoint::peer_is_gone() const {
-  return has_ended() || is_cut(lifeline_);
+  return has_ended() || is_broken(lifeline_);
 }
 
 bool UcxEndpoint::may_post() const {
@@ -150,7 +150,7 @@ void UcxEndpoint::post(Operation* operation) {
 }
 
 bool UcxEndpoint::has_ended() const {
-  return cut_ || connection_->error() != UCS_OK;
+  return force_closed_ || connection_->error() != UCS_OK;
 }
 
 void UcxEndpoint::open_reads() {
@@ -158,7 +158,7 @@ void UcxEndpoint::open_reads() {
   if (!peer_.serves_reads) {
     throw Error(ErrorCode::transport_failed, "a key from a peer that says it is not read by hardware");
   }
-  if (!reading_->possible()) return;  // messages do
+  if (!reading_->possible()) return;  // messages still work
   const ScopedLogSuppression no_log;
   std::string why_not;
   for (const ReadingDevice& device : reading_->devices_for_peer()) {
@@ -182,14 +182,14 @@ void UcxEndpoint::read(const RemoteRegion& region, std::span<const ReadRange> ra
   if (!reads_) throw Error(ErrorCode::unsupported, "the peer cannot be read: " + path({}).why_not);
   const auto& remote = own_region<UcxRemote>(region);
   check_ranges(ranges, max_read_ranges, remote.size_bytes);
-  if (peer_is_gone()) reads_->cut({ErrorCode::peer_lost, "the peer is gone"});
+  if (peer_is_gone()) reads_->abort({ErrorCode::peer_lost, "the peer is gone"});
   reads_->read(remote.key, ranges, std::move(done));
 }
 
 Path UcxEndpoint::path(const MemoryPlace& place) const {
   std::vector<std::string> all;
   for (const Lane& lane : connection_->lanes()) all.push_back(lane.name);
-  const auto in_memory = [](const std::string& lane) { return lane.ends_with("/memory"); };  // as UCX calls the device
+  const auto in_memory = [](const std::string& lane) { return lane.ends_with("/memory"); };  // as UCX names it
   const bool host = place.kind == MemoryKind::host;
   Path path{.carrier = fmt::format("{}", fmt::join(all, ", ")),
             .reach = !all.empty() && std::all_of(all.begin(), all.end(), in_memory) ? Reach::host : Reach::network,
@@ -210,7 +210,7 @@ Path UcxEndpoint::path(const MemoryPlace& place) const {
     path.max_read_bytes = std::numeric_limits<ByteCount>::max();
     path.max_reads = max_reads;
     path.why_not = "a NIC reads memory and does not map it";
-    if (!reading_->why_not().empty()) path.why_not += "; left out: " + reading_->why_not();
+    if (!reading_->why_not().empty()) path.why_not += "; rejected: " + reading_->why_not();
   }
   return path;
 }
@@ -218,10 +218,10 @@ Path UcxEndpoint::path(const MemoryPlace& place) const {
 void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
                          const Endpoints& all) {
   for (ucp_ep* const reply : worker.replies_of(fabric, latest, why)) {
-    // UCX may have joined what arrives with an endpoint of ours, which has an owner then.
+    // UCX may have merged the sender's connection with one of our endpoints, which then owns it.
     const auto owner = std::find_if(all.begin(), all.end(), [&](const auto* one) { return one->handle() == reply; });
     if (owner != all.end()) {
-      (*owner)->cut();
+      (*owner)->force_close();
     } else {
       worker.close(reply);
     }

@@ -8,7 +8,7 @@
 
 namespace shardwire::transport::ucx {
 
-/// What a fabric tells its peers; decoded form of Fabric::address().
+/// The data that a fabric gives its peers; decoded form of Fabric::address().
 struct Address {
   std::uint64_t fabric = 0;
   Bytes worker;
@@ -19,16 +19,16 @@ Bytes encode(const Address& address);
 Address decode_address(ByteView bytes);
 
 class UcxEndpoint;
-/// Those of a fabric that there are.
+/// The endpoints of a fabric.
 using Endpoints = std::vector<UcxEndpoint*>;
 
 /// A peer: messages over one connection, reads over another.
 class UcxEndpoint final : public Endpoint {
  public:
-  /// `lifeline` may be none. Errors: throws Error{unsupported} when no transport of the worker reaches the address.
+  /// `lifeline` may be empty. Errors: throws Error{unsupported} if no transport of the worker reaches the address.
   UcxEndpoint(std::uint64_t own_fabric, Address peer, support::Descriptor lifeline, std::shared_ptr<Worker> worker,
               std::shared_ptr<const Reading> reading, std::shared_ptr<GpuDirect> gpus, std::shared_ptr<Endpoints> all);
-  /// Bounded: gives what was sent a moment to leave, then cuts.
+  /// Bounded: flushes sent data for a moment, then closes by force.
   ~UcxEndpoint() override;
   UcxEndpoint(const UcxEndpoint&) = delete;
   UcxEndpoint& operator=(const UcxEndpoint&) = delete;
@@ -46,23 +46,23 @@ class UcxEndpoint final : public Endpoint {
 
   [[nodiscard]] std::uint64_t peer_fabric() const { return peer_.fabric; }
   [[nodiscard]] ucp_ep* handle() const { return connection_->handle(); }
-  /// Readable when the peer is gone; none where that is not told.
+  /// Readable when the peer is gone; empty where this cannot be detected.
   [[nodiscard]] const support::Descriptor& lifeline() const { return lifeline_; }
-  /// Cuts it, and nothing else; what is posted to it ends with a fault.
-  void cut();
-  /// The same for its reads, which end for `why`.
-  void cut_reads(const Fault& why);
-  /// Posts what has had to wait.
+  /// Closes only the message connection; operations posted to it end with a fault.
+  void force_close();
+  /// The same for its reads, which end with `why`.
+  void abort_reads(const Fault& why);
+  /// Posts the waiting operations.
   void post();
-  /// There is something that post() would do.
+  /// Whether post() would do anything.
   [[nodiscard]] bool may_post() const;
-  /// Or cut off from here. A connection for reads may fail beside one for messages that lives.
+  /// True also if it was closed by force here. A connection for reads may fail while that for messages lives.
   [[nodiscard]] bool peer_is_gone() const;
-  /// Ends it as the destructor does.
+  /// Same as the destructor.
   void close();
 
-  bool departure_seen = false;  ///< the fabric's note that it has dealt with the peer's death
-  /// When the peer was connected to again, after an endpoint to it had failed. What began later has nothing to do with this.
+  bool departure_seen = false;  ///< set by the fabric after it has handled the peer's death
+  /// When a new endpoint replaced this one, after it had failed. Operations that began later do not belong to this one.
   Clock::time_point replaced = Clock::time_point::max();
 
  private:
@@ -74,18 +74,18 @@ class UcxEndpoint final : public Endpoint {
   Address peer_;
   support::Descriptor lifeline_;
   std::shared_ptr<Worker> worker_;          // owners: the fabric and its endpoints
-  std::shared_ptr<const Reading> reading_;  // owners: the same
-  std::shared_ptr<GpuDirect> gpus_;         // the same
+  std::shared_ptr<const Reading> reading_;  // owners: the fabric and its endpoints
+  std::shared_ptr<GpuDirect> gpus_;         // owners: the fabric and its endpoints
   std::shared_ptr<Endpoints> all_;          // owners: the fabric and its endpoints
   std::unique_ptr<PeerConnection> connection_;
-  bool cut_ = false;
+  bool force_closed_ = false;
   std::vector<Operation*> waiting_;     // for the handshake
-  std::unique_ptr<ReadChannel> reads_;  // once a region was imported
+  std::unique_ptr<ReadChannel> reads_;  // exists once a region has been imported
   std::string why_no_reads_;
 };
 
-/// Ends all receives from a fabric that began until `latest`, for `why`: whatever endpoints they arrive on are cut, those
-/// of `all` among them.
+/// Ends all receives from a fabric that began until `latest` with `why`: every endpoint on which they arrive is closed
+/// by force, including those in `all`.
 void abort_receives_from(std::uint64_t fabric, Clock::time_point latest, const Fault& why, Worker& worker,
                          const Endpoints& all);
 

@@ -8,11 +8,11 @@
 
 #include "transport/transport.hpp"
 
-// One C handle per object, and the one place where UCX's statuses become errors.
+// One C handle per object, and the only place that converts UCX's statuses to errors.
 namespace shardwire::transport::ucx {
 
-/// Keeps what UCX logs on this thread off stderr while it lives, unless the user has set UCX_LOG_LEVEL; the last line
-/// is kept for the text of an Error. Other users of UCX in the process log as before.
+/// Suppresses UCX's log output of this thread on stderr during its lifetime, unless the user has set UCX_LOG_LEVEL. The
+/// last line is kept for the text of an Error. Other users of UCX in the process log as before.
 class ScopedLogSuppression {
  public:
   ScopedLogSuppression();
@@ -23,8 +23,8 @@ class ScopedLogSuppression {
 
 ErrorCode code_of(ucs_status_t status);
 Fault fault_of(ucs_status_t status, const char* operation);
-/// Errors: throws Error for every status but UCS_OK.
-/// (The built-ins stand for std::source_location, which clang has only from 15 on.)
+/// Errors: throws Error for every status but UCS_OK. (The built-ins replace std::source_location, which clang has only
+///         from 15 on.)
 void check(ucs_status_t status, const char* operation, const char* file = __builtin_FILE(),
            int line = __builtin_LINE());
 
@@ -40,7 +40,7 @@ using ContextHandle = std::unique_ptr<ucp_context, ContextDeleter>;
 
 struct WorkerDeleter {
   void operator()(ucp_worker* worker) const {
-    const ScopedLogSuppression no_log;  // what was given up on is still listed in it, and it says so
+    const ScopedLogSuppression no_log;  // UCX logs abandoned requests that are still listed
     ucp_worker_destroy(worker);
   }
 };

@@ -14,7 +14,7 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-// As in ucp.h from 1.14 on; headers of 1.13 have the call and not these fields, and a library of 1.13 passes them over.
+// As in ucp.h from 1.14 on; headers of 1.13 have the call but not these fields, and a library of 1.13 ignores them.
 struct TransportEntry {
   const char* transport = nullptr;
   const char* device = nullptr;
@@ -45,7 +45,7 @@ std::vector<std::string> queried_names(ucp_ep* endpoint) {
   return names;
 }
 
-// From what UCX prints: "#  lane[0]:  3:tcp/lo.0 md[1] -> md[2]/...".
+// Parses UCX's printed form: "#  lane[0]:  3:tcp/lo.0 md[1] -> md[2]/...".
 std::vector<Lane> parse_lanes(std::string_view printed) {
   std::vector<Lane> lanes;
   while (!printed.empty()) {

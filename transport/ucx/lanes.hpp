@@ -11,10 +11,10 @@ namespace shardwire::transport::ucx {
 
 struct Lane {
   std::string name;                  ///< transport and device, e.g. "tcp/lo"
-  std::optional<int> peer_domain{};  ///< the peer's memory domain, by its number in keys
+  std::optional<int> peer_domain{};  ///< number of the peer's memory domain, as used in keys
 };
 
-/// An endpoint's lanes, each name once: what UCX prints, which has the domains, and what it answers when it is asked (1.14).
+/// An endpoint's lanes, each name once: from UCX's printed form, which has the domains, and from its query (1.14).
 std::vector<Lane> lanes_of(ucp_ep* endpoint);
 
 }  // namespace shardwire::transport::ucx

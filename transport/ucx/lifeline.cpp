@@ -15,10 +15,10 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-// A local socket, once `use`, which is bind() or connect(), has been told the name that it has for the fabric.
+// Creates a local socket and calls `use`, which is bind() or connect(), with the fabric's socket name.
 template <typename Use>
 support::Descriptor open_socket(std::uint64_t fabric, Use use) {
-  // In the abstract name space: it leaves no file behind.
+  // In the abstract name space: it leaves no file.
   const std::string name = fmt::format("shardwire-ucx-{:016x}", fabric);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -40,7 +40,7 @@ support::Descriptor hold_lifeline(std::uint64_t fabric) {
   return open_socket(fabric, ::connect);
 }
 
-bool is_cut(const support::Descriptor& held) {
+bool is_broken(const support::Descriptor& held) {
   if (!held) return false;
   pollfd entry{.fd = held.get(), .events = POLLIN, .revents = 0};
   return ::poll(&entry, 1, 0) > 0;

@@ -6,11 +6,12 @@
 #include "support/descriptors.hpp"
 #include "support/fork.hpp"
 
-// How processes of one host notice at once that a fabric is gone, by its destructor or by a kill: UCX notices nothing over
-// shared memory, and on hardware that is idle only after its keepalive interval.
+// Lets processes of one host detect at once that a fabric is gone, by its destructor or by a kill. UCX detects nothing
+// over shared memory, and on idle hardware only after its keepalive interval.
 namespace shardwire::transport::ucx {
 
-/// A local socket that listens as long as its owner lives. Nobody accepts: a connection is all there is to it.
+/// A local socket that listens as long as its owner lives. It never accepts: the pending connection is all that is
+/// needed.
 class Lifeline {
  public:
   /// Errors: throws Error{out_of_resources}.
@@ -21,9 +22,9 @@ class Lifeline {
   support::ClosedOnFork closed_on_fork_;
 };
 
-/// A descriptor that becomes readable when the fabric is gone. None when there is no such fabric on this host, or
-/// more hold on to it than the system lets wait on a socket (net.core.somaxconn).
+/// A descriptor that becomes readable when the fabric is gone. Empty if there is no such fabric on this host, or if
+/// more peers hold it than may wait on a socket (net.core.somaxconn).
 support::Descriptor hold_lifeline(std::uint64_t fabric);
-bool is_cut(const support::Descriptor& held);
+bool is_broken(const support::Descriptor& held);
 
 }  // namespace shardwire::transport::ucx

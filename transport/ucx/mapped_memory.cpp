@@ -12,7 +12,7 @@ namespace shardwire::transport::ucx {
 MappedMemory::MappedMemory(std::shared_ptr<Worker> worker, const Memory& memory) : worker_(std::move(worker)) {
   const ScopedLogSuppression no_log;
   const bool on_device = memory.place.kind == MemoryKind::cuda;
-  ucp_mem_map_params_t params{};  // not what kind of memory it is: UCX would believe that, and could not be asked
+  ucp_mem_map_params_t params{};  // without the memory type: UCX would trust it, and could then not detect it
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   params.address = memory.address;
   params.length = static_cast<std::size_t>(memory.bytes);
@@ -45,18 +45,18 @@ Bytes MappedMemory::packed_key() const {
   return key;
 }
 
-// UCX registers what it can, and leaves it to whoever uses the memory to find out what that was.
+// UCX registers what it can and reports success; the caller must check what was registered.
 void MappedMemory::require_right(const MemoryPlace& place) const {
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
-  check(ucp_mem_query(handle_, &attributes), "ask UCX what it has registered");
+  check(ucp_mem_query(handle_, &attributes), "ask UCX for its registration");
   const TakenFor taken_for = attributes.mem_type == UCS_MEMORY_TYPE_HOST   ? TakenFor::host
                              : attributes.mem_type == UCS_MEMORY_TYPE_CUDA ? TakenFor::cuda
                                                                            : TakenFor::other;
   if (const std::string why = why_mistaken(place, taken_for); !why.empty()) throw Error(ErrorCode::unsupported, why);
   if (place.kind == MemoryKind::host) return;
   const Bytes key = packed_key();
-  ByteView rest = key;  // it begins with the memory domains that it is for
+  ByteView rest = key;  // begins with the bit mask of its memory domains
   if (take<std::uint64_t>(rest).value_or(0) == 0) {
     throw Error(ErrorCode::unsupported, "UCX has registered it with no NIC (IB_GPU_DIRECT_RDMA, IB_REG_METHODS)");
   }
@@ -68,7 +68,7 @@ std::shared_ptr<const MappedMemory> DeviceTargets::around(const Memory& range) {
     if (range.address < allocation.address || range.address + range.bytes > allocation.address + allocation.bytes) {
       continue;
     }
-    if (auto mapped = known.mapped.lock()) return mapped;  // whoever has it reads into it, so it was not freed
+    if (auto mapped = known.mapped.lock()) return mapped;  // its owners read into it, so it was not freed
   }
   std::erase_if(known_, [](const auto& one) { return one.second.mapped.expired(); });
   std::shared_ptr<const MappedMemory> mapped;

@@ -10,29 +10,28 @@
 
 namespace shardwire::transport::ucx {
 
-/// Memory that the NICs of a context know, host memory or that of a device. Borrows the memory.
+/// Host or device memory registered with the NICs of a context. Borrows the memory.
 class MappedMemory {
  public:
-  /// Errors: throws Error{out_of_resources}, Error{unsupported} where UCX takes memory of a device for something else or no NIC
-  ///         takes it.
+  /// Errors: throws Error{out_of_resources}; Error{unsupported} if UCX misdetects device memory or no NIC registers it.
   MappedMemory(std::shared_ptr<Worker> worker, const Memory& memory);
   ~MappedMemory();
   MappedMemory(const MappedMemory&) = delete;
   MappedMemory& operator=(const MappedMemory&) = delete;
 
   [[nodiscard]] ucp_mem_h handle() const { return handle_; }
-  /// What a peer's context needs to read it. Errors: throws Error.
+  /// The key that a peer's context needs to read it. Errors: throws Error.
   [[nodiscard]] Bytes packed_key() const;
 
  private:
   void require_right(const MemoryPlace& place) const;
 
-  std::shared_ptr<Worker> worker_;  // owners: this and others; whose context it is
+  std::shared_ptr<Worker> worker_;  // owners: this and others; provides the context
   ucp_mem_h handle_ = nullptr;
 };
 
-/// Allocations of devices that a context reads into, each known to its NIC while somebody has it: a freed one would hold its memory,
-/// and nobody tells of that.
+/// Device allocations that a context reads into. Each is registered with the NIC only while in use: a registration
+/// would keep freed memory allocated, and nothing reports the free.
 class DeviceTargets {
  public:
   /// Borrows `gpus`.
@@ -48,7 +47,7 @@ class DeviceTargets {
     std::weak_ptr<const MappedMemory> mapped;
   };
   std::shared_ptr<Worker> worker_;        // owners: as in ReadingDevice
-  std::shared_ptr<GpuDirect> gpus_;       // owners: the fabric and what reads for it
+  std::shared_ptr<GpuDirect> gpus_;       // owners: the fabric and its readers
   std::map<std::uint64_t, Known> known_;  // by the driver's number
 };
 

@@ -31,7 +31,7 @@ PeerConnection::PeerConnection(Worker& worker, ByteView address)
   params.err_handler = {.cb = on_error, .arg = handshake_.get()};
   check(ucp_ep_create(worker_.handle(), &params, &handshake_->endpoint), "connect to a peer");
   lanes_ = lanes_of(handshake_->endpoint);
-  // "ud_verbs/..", or inside of a lane that waits for it: "wireup{ud_verbs/..}".
+  // "ud_verbs/..", or inside a lane that waits for it: "wireup{ud_verbs/..}".
   const bool over_ud =
       std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.name.find("ud_") != std::string::npos; });
   if (!over_ud) {

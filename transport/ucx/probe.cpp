@@ -3,7 +3,7 @@
 
 namespace shardwire::transport::ucx {
 
-// Whether there is anything for it to do, registry.cpp has asked before it loads this.
+// registry.cpp has already checked for suitable hardware before it loads this module.
 Viability probe(Asked) {
   return {true, library_version()};
 }

@@ -13,7 +13,7 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-// A NIC works on 16 reads of a queue pair at a time, or on some more; what is posted beyond that waits in it.
+// A NIC processes about 16 reads of a queue pair at a time; further posted reads queue in it.
 constexpr int max_under_way = 64;
 constexpr auto drain_time = std::chrono::milliseconds(500);
 
@@ -24,11 +24,11 @@ struct KeyRecord {
   std::uint64_t bytes = 0;
 };
 
-// UCX reads a key to where it believes that it ends: a part for each of 64 memory domains, with a length of one byte.
-constexpr std::size_t most_that_ucx_reads = 64 * 512;
+// UCX parses a key without its length: up to 64 memory domains, each with a part whose length is one byte.
+constexpr std::size_t max_bytes_that_ucx_reads = 64 * 512;
 
-// The peer's NIC has refused: the key that was read with does not open this memory any more. It refuses everything else on the
-// same queue pair from there on.
+// The peer's NIC has refused: the key no longer opens this memory. From then on it refuses everything on the same queue
+// pair.
 Fault fault_of_channel(ucs_status_t status) {
   if (status != UCS_ERR_CONNECTION_RESET) return fault_of(status, "read a peer's memory");
   return {ErrorCode::withdrawn, "the peer's NIC refuses to read there: the memory is not registered any more"};
@@ -81,12 +81,12 @@ ReadChannel::ReadChannel(ReadingDevice device, ByteView peer, const void* owner)
 ReadChannel::~ReadChannel() {
   const ScopedLogSuppression no_log;
   worker_->give_up([this](const Operation& operation) { return operation.endpoint == owner_; });
-  cut({ErrorCode::cancelled, "the endpoint to the peer was closed"});
+  abort({ErrorCode::cancelled, "the endpoint to the peer was closed"});
   const auto deadline = Clock::now() + drain_time;
   while (window_->under_way > 0 && Clock::now() < deadline) ucp_worker_progress(worker_->handle());
   end_failed();
   window_->abandoned = true;
-  worker_->forget(owner_);  // their keys keep the worker
+  worker_->forget(owner_);  // their keys hold the worker
 }
 
 bool ReadChannel::failed() const {
@@ -97,8 +97,8 @@ bool ReadChannel::failed() const {
 std::shared_ptr<const RemoteKey> ReadChannel::import_key(ByteView key, ByteCount size_bytes) {
   auto body = unseal(key);
   const auto record = body ? take<KeyRecord>(*body) : std::nullopt;
-  // It begins with the memory domains that it is for. One for none of the NIC's would be read by software, which nobody
-  // answers.
+  // Begins with the bit mask of its memory domains. A key for none of the NIC's domains would be read in software,
+  // which no peer answers.
   ByteView rest = body.value_or(ByteView());
   const auto domains = record ? take<std::uint64_t>(rest) : std::nullopt;
   const std::uint64_t wanted =
@@ -110,7 +110,7 @@ std::shared_ptr<const RemoteKey> ReadChannel::import_key(ByteView key, ByteCount
   }
   if (record->bytes == 0) return std::make_shared<RemoteKey>(worker_, window_, nullptr, 0);
   if (failed()) throw Error(ErrorCode::peer_lost, "the connection for reads has ended");
-  Bytes padded(body->size() + most_that_ucx_reads);
+  Bytes padded(body->size() + max_bytes_that_ucx_reads);
   std::ranges::copy(*body, padded.begin());
   ucp_rkey_h handle = nullptr;
   check(ucp_ep_rkey_unpack(connection_.handle(), padded.data(), &handle), "read the key of a peer's region");
@@ -156,7 +156,7 @@ bool ReadChannel::may_post() const {
   return !waiting_.empty() && (failed() || (connection_.ready() && window_->under_way < max_under_way));
 }
 
-// UCX may tell what has become of the connection after it has told of a read that was lost with it.
+// UCX may report the end of the connection after it reports a read that was lost with it.
 void ReadChannel::end_failed() {
   if (window_->failed.empty()) return;
   const bool known = failed();
@@ -207,7 +207,7 @@ void ReadChannel::post(Operation& operation) {
       ucp_get_nbx(connection_.handle(), range.into.address, static_cast<std::size_t>(range.into.bytes),
                   list.key->begin() + range.offset_bytes, list.key->handle(), &params);
   ++list.next;
-  if (UCS_PTR_IS_PTR(request)) {  // what ends at once is not called back for
+  if (UCS_PTR_IS_PTR(request)) {  // an operation that ends at once gets no callback
     ++list.under_way;
     ++window_->under_way;
   } else if (UCS_PTR_STATUS(request) != UCS_OK) {
@@ -215,7 +215,7 @@ void ReadChannel::post(Operation& operation) {
   }
 }
 
-void ReadChannel::cut(const Fault& why) {
+void ReadChannel::abort(const Fault& why) {
   if (!window_->verdict) window_->verdict = why;
   connection_.close();
   post();

@@ -9,17 +9,17 @@
 
 namespace shardwire::transport::ucx {
 
-/// A NIC that reads.
+/// A NIC that issues reads.
 struct ReadingDevice {
   std::shared_ptr<Worker> worker;
   std::shared_ptr<DeviceTargets> targets;  ///< owners: this and its copies
-  std::shared_ptr<const int> peers;        ///< counts by its owners
+  std::shared_ptr<const int> peers;        ///< its use count is the number of peers
 };
 
-/// A peer's key as the NIC reads it, with the address that its region begins at.
+/// A peer's key for the NIC, with the start address of its region.
 class RemoteKey {
  public:
-  /// Ownership: takes the handle; null for a region of no bytes. `window`: of the channel that it was imported by.
+  /// Ownership: takes the handle; null for an empty region. `window`: of the channel that imported it.
   RemoteKey(std::shared_ptr<Worker> worker, std::shared_ptr<const ReadWindow> window, ucp_rkey_h handle,
             std::uint64_t begin)
       : worker_(std::move(worker)), window_(std::move(window)), handle_(handle), begin_(begin) {}
@@ -34,40 +34,40 @@ class RemoteKey {
   [[nodiscard]] std::uint64_t begin() const { return begin_; }
 
  private:
-  std::shared_ptr<Worker> worker_;  // whose memory it is
+  std::shared_ptr<Worker> worker_;  // the worker that owns the key
   std::shared_ptr<const ReadWindow> window_;
   ucp_rkey_h handle_;
   std::uint64_t begin_;
 };
 
-/// One-sided reads from one peer through one NIC: an endpoint of a reading worker at the peer's serving worker. A bounded
-/// number of reads is under way at a time, and others wait here.
+/// One-sided reads from one peer through one NIC: an endpoint of a reading worker connected to the peer's serving
+/// worker. A bounded number of reads is under way at a time; the rest is queued here.
 class ReadChannel {
  public:
-  /// `owner`: marks its operations in the worker. Errors: throws Error{unsupported} when the NIC does not reach the peer, or
-  /// when UCX would read by software.
+  /// `owner`: tags its operations in the worker. Errors: throws Error{unsupported} if the NIC does not reach the peer,
+  /// or if UCX would read in software.
   ReadChannel(ReadingDevice device, ByteView peer, const void* owner);
-  /// As cut(), and completions never run. Returns when nothing is written any more, or after half a second.
+  /// As abort(), but completions never run. Returns when nothing is written any more, or after half a second.
   ~ReadChannel();
   ReadChannel(const ReadChannel&) = delete;
   ReadChannel& operator=(const ReadChannel&) = delete;
 
-  /// Errors: throws Error{transport_failed} for what no NIC has made, or for less than `size_bytes`.
+  /// Errors: throws Error{transport_failed} for a key that no NIC has made, or a key for less than `size_bytes`.
   std::shared_ptr<const RemoteKey> import_key(ByteView key, ByteCount size_bytes);
-  /// Posts what fits; the rest follows with post().
+  /// Posts as many as fit; post() posts the rest.
   void read(std::shared_ptr<const RemoteKey> key, std::span<const ReadRange> ranges, Completion done);
   void post();
-  /// There is something that post() would do.
+  /// Whether post() would do anything.
   [[nodiscard]] bool may_post() const;
-  /// Ends all reads for `why`. Their completions run once nothing is written any more.
-  void cut(const Fault& why);
+  /// Ends all reads with `why`. Their completions run once nothing is written any more.
+  void abort(const Fault& why);
 
   [[nodiscard]] bool failed() const;
-  /// Transport and NIC, e.g. "rc_verbs/mlx5_0:1".
+  /// Transport and NIC, such as "rc_verbs/mlx5_0:1".
   [[nodiscard]] const std::string& carrier() const { return carrier_; }
 
  private:
-  /// What lies on devices. A fault: it cannot be.
+  /// Registers targets that lie on devices. A fault: registration failed.
   Outcome register_targets(ReadList& list) const;
   void post(Operation& list);
   void end_failed();
@@ -77,13 +77,13 @@ class ReadChannel {
   std::shared_ptr<Worker> worker_ = device_.worker;
   const void* owner_;
   std::shared_ptr<ReadWindow> window_ = std::make_shared<ReadWindow>();  // owners: this and the lists of its worker
-  std::deque<Operation*> waiting_;  // lists of which not all is posted; they cannot finish
+  std::deque<Operation*> waiting_;  // lists that are not completely posted; they cannot finish
   PeerConnection connection_;
   std::string carrier_;
-  std::optional<int> peer_domain_;  // that its keys have to be for
+  std::optional<int> peer_domain_;  // memory domain that its keys must contain
 };
 
-/// What a peer needs to read a region; without a mapping, one of no bytes. Errors: throws Error.
+/// The key that a peer needs to read a region; without a mapping, of an empty region. Errors: throws Error.
 Bytes encode_key(const MappedMemory* mapped, const Memory& memory);
 
 }  // namespace shardwire::transport::ucx

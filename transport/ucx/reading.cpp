@@ -15,15 +15,15 @@ namespace shardwire::transport::ucx {
 namespace {
 
 constexpr ByteCount page_bytes = 4096;
-// A queue pair to itself takes a moment to be connected: milliseconds in hardware.
-constexpr auto proof_limit = std::chrono::seconds(20);  // for all, a share each
+// Connecting a dedicated queue pair takes a moment: milliseconds in hardware.
+constexpr auto proof_limit = std::chrono::seconds(20);  // in total, shared by all ports
 constexpr int descriptors_of_port = 12;                 // a context and a worker
-// Once a port is proven, others have this time each, and more where that one was slow.
+// Once a port is proven, each further port gets this time, or more if the proven one was slow.
 constexpr auto min_port_limit = std::chrono::seconds(1);
 constexpr int port_limit_factor = 4;
 
-// UCX may leave out what a NIC needs to be read from when it is not asked for reads, as it is not here; or a port may be up and
-// reach nothing.
+// Reads a page as a proof: UCX may omit what a NIC needs to serve reads if RMA is not requested, as here; or a port may
+// be up and reach nothing.
 void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, Clock::time_point deadline) {
   Worker& reader = *device.worker;
   const auto region = allocate_region(serving, true, page_bytes, {});
@@ -41,13 +41,13 @@ void prove(const ReadingDevice& device, const std::shared_ptr<Worker>& serving, 
   while (!done && Clock::now() < deadline) {
     serving->progress();
     reader.progress();
-    channel.post();  // once the handshake is over
+    channel.post();  // after the handshake
     reader.complete();
   }
   if (!done) throw Error(ErrorCode::unsupported, "a read from this process itself did not end");
   if (outcome) throw Error(outcome->code, outcome->message);
   if (std::memcmp(into.data(), region->memory().address, page_bytes) != 0) {
-    throw Error(ErrorCode::unsupported, "a read from this process itself brought other bytes");
+    throw Error(ErrorCode::unsupported, "a read from this process itself gave wrong bytes");
   }
 }
 
@@ -60,7 +60,7 @@ ReadingDevice open_port(const std::string& port, const std::string& transports, 
   return device;
 }
 
-// What goes wrong with memory of GPUs is no reason not to read host memory; a trial finds out that this context has none.
+// A failure with GPU memory does not rule out reads into host memory; a trial detects that this context lacks GPUs.
 ReadingDevice open_best(const std::string& port, const std::string& transports, bool with_cuda,
                         const std::shared_ptr<Worker>& serving, const std::shared_ptr<GpuDirect>& gpus,
                         Clock::time_point deadline) {
@@ -100,7 +100,7 @@ Reading::Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const s
       why_not_ += fmt::format("{}{}: {}", why_not_.empty() ? "" : "; ", port, error.what());
     }
   }
-  // Processes of one host that have one peer each do not all take the same.
+  // Processes of one host with one peer each should not all use the same NIC.
   if (!devices_.empty())
     std::rotate(devices_.begin(), devices_.begin() + ::getpid() % std::ssize(devices_), devices_.end());
 }

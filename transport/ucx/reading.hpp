@@ -9,19 +9,20 @@
 
 namespace shardwire::transport::ucx {
 
-/// The NICs of this process that have proven to read by hardware what a serving context gives access to, one worker each. They
-/// serve nobody. Peers are spread over them, beginning with another one in each process.
+/// The NICs of this process that have proven to read by hardware from a serving context, one worker each. They serve no
+/// peers. Peers are spread over them; each process starts with a different NIC.
 class Reading {
  public:
-  /// Opens each and has it read a page of this process through `serving`. Bounded: 20 s.
-  /// `with_cuda`: so that they can read into memory of devices, of which `gpus` knows.
+  /// Opens each NIC and has it read a page of this process through `serving`. Bounded: 20 s. `with_cuda`: also read
+  /// into device memory, whose devices `gpus` knows.
   Reading(const std::shared_ptr<Worker>& serving, bool with_cuda, const std::shared_ptr<GpuDirect>& gpus);
 
-  /// There is one: this process reads its peers, and lets them read.
+  /// True if there is a NIC: this process reads its peers, and lets them read.
   [[nodiscard]] bool possible() const { return !devices_.empty(); }
-  /// Otherwise, for people; or which ports are left out of those that were asked for, and why.
+  /// For people: why there is none, or which requested ports are left out, and why.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
-  /// All, those with the fewest peers first; who keeps one is a peer more of it. Not each reaches each peer.
+  /// All NICs, those with the fewest peers first. A caller that keeps one adds a peer to it. Not every NIC reaches
+  /// every peer.
   [[nodiscard]] std::vector<ReadingDevice> devices_for_peer() const;
   [[nodiscard]] const std::vector<ReadingDevice>& devices() const { return devices_; }
 

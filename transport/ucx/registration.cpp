@@ -11,7 +11,7 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-/// Memory that the NICs of a serving context know. `Owned`: what keeps it.
+/// Memory registered with the NICs of a serving context. `Owned`: the object that keeps it alive.
 template <typename Owned>
 class ServedRegion final : public Region {
  public:
@@ -29,7 +29,7 @@ class ServedRegion final : public Region {
 
  private:
   Owned owned_;
-  std::optional<MappedMemory> mapped_;  // none: of no bytes
+  std::optional<MappedMemory> mapped_;  // empty for an empty region
   Bytes key_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace shardwire::transport::ucx {
 
-/// Any thread. `served`: with a key that peers can read by. Errors: as Fabric::allocate and Fabric::adopt.
-/// `gpus`: what is known of devices whose memory is adopted.
+/// Any thread. `served`: with a key by which peers can read. Errors: as Fabric::allocate and Fabric::adopt. `gpus`:
+/// knowledge about devices whose memory is adopted.
 std::unique_ptr<Region> allocate_region(const std::shared_ptr<Worker>& worker, bool served, ByteCount size_bytes,
                                         const MemoryPlace& place);
 std::unique_ptr<Region> adopt_region(const std::shared_ptr<Worker>& worker, bool served, const Memory& memory,

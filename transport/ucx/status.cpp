@@ -54,7 +54,7 @@ ErrorCode code_of(ucs_status_t status) {
     case UCS_ERR_ENDPOINT_TIMEOUT:
     case UCS_ERR_NOT_CONNECTED:
     case UCS_ERR_REJECTED: return ErrorCode::peer_lost;
-    // Not one of our enumerations: whatever else a version of UCX reports is a failure of the fabric.
+    // A foreign enumeration: every other status of any UCX version is a failure of the fabric.
     default: return ErrorCode::transport_failed;
   }
 }
@@ -67,7 +67,7 @@ Fault fault_of(ucs_status_t status, const char* operation) {
 void check(ucs_status_t status, const char* operation, const char* file, int line) {
   if (status == UCS_OK) return;
   const char* detail = quiet_depth > 0 ? last_line.data() : "";
-  const std::string_view path = file;  // of the machine that built this
+  const std::string_view path = file;  // path on the build machine
   throw Error(code_of(status),
               fmt::format("{}{}{} [{}:{}]", fault_of(status, operation).message, *detail == '\0' ? "" : ": ", detail,
                           path.substr(path.rfind('/') + 1), line));

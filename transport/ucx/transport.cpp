@@ -19,13 +19,13 @@
 namespace shardwire::transport::ucx {
 namespace {
 
-// What a dead peer had sent may still be in our queues; only then are receives from it hopeless.
+// Data of a dead peer may still be in our queues; receives from it are hopeless only after this time.
 constexpr auto receive_grace = std::chrono::milliseconds(200);
 constexpr auto watch_interval = std::chrono::milliseconds(5);
 
-// UCX ends the process when it cannot open a file at the wrong moment, so there must be some left before it is called.
+// UCX ends the process if it cannot open a file at certain moments, so enough descriptors must be left before the call.
 constexpr int descriptors_to_open = 24;    // a context, a worker, one thread of its own; more with many devices
-constexpr int descriptors_to_connect = 8;  // sockets of both directions, a lifeline, files read in passing
+constexpr int descriptors_to_connect = 8;  // sockets of both directions, a lifeline, files read temporarily
 constexpr std::size_t max_descriptors_kept = 64;
 
 Fault gone_fault() {
@@ -71,14 +71,14 @@ class UcxIncoming final : public Incoming {
       return worker_.finish(posted, UCS_OK);
     }
     posted->reply = arrival_.reply;
-    arrival_.held = false;  // UCX takes the descriptor back
+    arrival_.held = false;  // UCX takes the data descriptor back
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     params.cb.recv_am = on_received;
     params.user_data = posted;
     worker_.posted(posted, ucp_am_recv_data_nbx(worker_.handle(), arrival_.data, into.data(), into.size(), &params));
   }
-  /// UCX then tells the sender that its message is done.
+  /// UCX then reports to the sender that its message is complete.
   void discard() override { worker_.release(arrival_); }
 
  private:
@@ -122,8 +122,8 @@ class UcxFabric final : public Fabric {
   struct Departure {
     std::uint64_t fabric = 0;
     Clock::time_point receives_end;
-    Clock::time_point latest;  // to have begun; later ones belong to a new connection
-    bool cut = false;
+    Clock::time_point latest;  // latest start; later operations belong to a new connection
+    bool aborted = false;
   };
 
   void notice_departures(Clock::time_point now);
@@ -138,7 +138,7 @@ class UcxFabric final : public Fabric {
   std::string domain_;
   support::Descriptor events_;
   std::shared_ptr<Worker> worker_;          // owners: the fabric, its endpoints and regions
-  std::shared_ptr<GpuDirect> gpus_;         // owners: the fabric, its endpoints and what reads for them
+  std::shared_ptr<GpuDirect> gpus_;         // owners: the fabric, its endpoints and their readers
   std::shared_ptr<const Reading> reading_;  // owners: the fabric and its endpoints
   Lifeline lifeline_{id_};
   MessageHandler handler_;
@@ -147,7 +147,7 @@ class UcxFabric final : public Fabric {
   Clock::time_point next_watch_{};
 };
 
-// A UCX that is to know memory of GPUs looks at every pointer that it is given, so it is not where there is no such driver.
+// A UCX with GPU support inspects every pointer it is given, so it is opened without where there is no driver.
 bool may_have_gpus() {
   static const bool driver = peer_memory().nvidia;
   return driver;
@@ -179,7 +179,7 @@ UcxFabric::UcxFabric(FindDevices find_devices)
       worker_(open_worker()),
       gpus_(std::make_shared<GpuDirect>(gpu_setup(find_devices))),
       reading_(std::make_shared<Reading>(worker_, may_have_gpus(), gpus_)) {
-  // UCX promises nothing between versions on the wire before 1.16.
+  // Before 1.16 UCX guarantees no wire compatibility between versions.
   const std::string version = library_version();
   const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE");
   domain_ = fmt::format("{} active messages, TCP segments of {}", version.substr(0, version.rfind('.')),
@@ -206,7 +206,7 @@ void UcxFabric::listen(int descriptor) const {
 
 std::unique_ptr<Endpoint> UcxFabric::connect(PeerAddress at) {
   const ScopedLogSuppression no_log;
-  // Each of those there are may still be given another socket, when its peer calls back.
+  // Each endpoint may still get another socket, when its peer connects back.
   const auto sockets = static_cast<int>(std::min<std::size_t>(endpoints_->size(), max_descriptors_kept));
   support::require_descriptors(descriptors_to_connect + sockets, "connecting to a peer by UCX");
   const Address peer = decode_address(at.address);
@@ -223,14 +223,14 @@ void UcxFabric::notice_departures(Clock::time_point now) {
     endpoint->departure_seen = true;
     if (endpoint->lifeline()) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, endpoint->lifeline().get(), nullptr);
     worker_->fault([&](const Operation& operation) { return operation.endpoint == endpoint; }, gone_fault());
-    endpoint->cut_reads(gone_fault());
+    endpoint->abort_reads(gone_fault());
     departures_.push_back({endpoint->peer_fabric(), now + receive_grace, endpoint->replaced});
   }
 }
 
-// First UCX itself lets go of the buffers; only what it cannot end is given up on a while later.
+// UCX first releases the buffers itself; operations that it cannot end are abandoned later.
 void UcxFabric::abort_receives(Departure& departure, Clock::time_point now) {
-  departure.cut = true;
+  departure.aborted = true;
   departure.receives_end = now + receive_grace;
   abort_receives_from(departure.fabric, departure.latest, gone_fault(), *worker_, *endpoints_);
 }
@@ -242,7 +242,7 @@ void UcxFabric::watch_peers() {
   notice_departures(now);
   std::erase_if(departures_, [&](Departure& departure) {
     if (now < departure.receives_end) return false;
-    if (!departure.cut) {
+    if (!departure.aborted) {
       abort_receives(departure, now);
       return false;
     }
@@ -255,7 +255,7 @@ void UcxFabric::watch_peers() {
   });
 }
 
-// Before there is a new connection to a peer that was given up: what ends with the old one is what there is now.
+// Runs before a new connection to an abandoned peer: only operations under way now end with the old one.
 void UcxFabric::end_departures(std::uint64_t fabric) {
   const auto now = Clock::now();
   notice_departures(now);
@@ -264,10 +264,10 @@ void UcxFabric::end_departures(std::uint64_t fabric) {
     if (departure.fabric != fabric) continue;
     any = true;
     departure.latest = std::min(departure.latest, now);
-    if (!departure.cut) abort_receives(departure, now);
+    if (!departure.aborted) abort_receives(departure, now);
   }
   if (!any) return;
-  // Another one to the same peer may fail yet, as one that its receives came on.
+  // Another endpoint to the same peer may still fail, such as one on which its receives arrived.
   for (UcxEndpoint* const endpoint : *endpoints_) {
     if (endpoint->peer_fabric() == fabric) endpoint->replaced = std::min(endpoint->replaced, now);
   }
@@ -275,7 +275,7 @@ void UcxFabric::end_departures(std::uint64_t fabric) {
 
 bool UcxFabric::run_handlers() {
   const bool arrived = !worker_->arrivals.empty();
-  // As many as are there now: handlers post.
+  // Only those present now: handlers may post.
   for (std::size_t left = worker_->arrivals.size(); left > 0; --left) {
     Arrival arrival = std::move(worker_->arrivals.front());
     worker_->arrivals.pop_front();
@@ -300,7 +300,7 @@ bool UcxFabric::progress() {
 bool UcxFabric::arm() {
   const ScopedLogSuppression no_log;
   if (!departures_.empty()) return false;  // their receives end by the clock
-  next_watch_ = {};                        // whatever wakes the caller, it may be a peer that died
+  next_watch_ = {};                        // the wake-up may mean that a peer died
   if (std::ranges::any_of(*endpoints_, [](const auto* endpoint) { return endpoint->may_post(); })) return false;
   return worker_->arm() &&
          std::ranges::all_of(reading_->devices(), [](const ReadingDevice& device) { return device.worker->arm(); });

@@ -17,9 +17,8 @@ WorkerHandle open_worker(ucp_context* context) {
   return WorkerHandle(worker);
 }
 
-// UCX asserts, and so ends the process, when a worker is destroyed in the middle of a handshake or of a receive.
-// Nothing runs in a worker that nobody progresses, so one that cannot be settled in time is kept instead, out of the
-// way.
+// UCX asserts, and so ends the process, if a worker is destroyed during a handshake or a receive. Nothing runs in a
+// worker that is not progressed, so a worker that cannot be drained in time is leaked instead.
 void leave_behind(ContextHandle context, WorkerHandle worker) {
   static auto& mutex = *new std::mutex;
   static auto& left = *new std::vector<std::pair<ContextHandle, WorkerHandle>>;
@@ -56,12 +55,12 @@ Worker::~Worker() {
   const ScopedLogSuppression no_log;
   release_all();
   abort_receives();
-  if (under_way_.empty() && handshakes_.empty() && settle()) return;
+  if (under_way_.empty() && handshakes_.empty() && drain()) return;
   leave_behind(std::move(context_), std::move(handle_));
 }
 
-bool Worker::settle() {
-  // Done when a flush has nothing to wait for: progress() for an earlier one may have brought in the next handshake.
+bool Worker::drain() {
+  // Drained when a flush completes at once: progress() for an earlier flush may have started another handshake.
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   const ucp_request_param_t params{};
   while (true) {
@@ -77,7 +76,7 @@ bool Worker::settle() {
   }
 }
 
-// Endpoints that UCX made for peers which we never connected to. They exist as long as the receive that names them.
+// Endpoints that UCX created for peers to which we never connected. They exist as long as the receive that names them.
 std::vector<ucp_ep*> Worker::replies_of(std::uint64_t fabric, Clock::time_point latest, const Fault& why) {
   std::vector<ucp_ep*> replies;
   for (const auto& [key, operation] : under_way_) {
@@ -174,7 +173,7 @@ void Worker::posted(Operation* operation, ucs_status_ptr_t request) {
 
 bool Worker::complete() {
   const bool any = !finished.empty();
-  // As many as are there now: what completes at once is for the next call.
+  // Only those present now: operations that complete meanwhile are for the next call.
   for (std::size_t left = finished.size(); left > 0 && !finished.empty(); --left) {
     const auto operation = std::move(finished.front());
     finished.pop_front();
@@ -198,7 +197,7 @@ ucs_status_t Worker::on_active_message(void* self, const void* header, std::size
   Worker& worker = *static_cast<Worker*>(self);
   try {
     Arrival arrival;
-    if (header_bytes > arrival.header.size()) return UCS_OK;  // no message of ours: dropped
+    if (header_bytes > arrival.header.size()) return UCS_OK;  // not our message format: dropped
     if (header_bytes > 0) std::memcpy(arrival.header.data(), header, header_bytes);
     arrival.header_bytes = header_bytes;
     arrival.data = data;

@@ -7,7 +7,7 @@
 
 namespace shardwire::memory::cuda {
 
-// What was asked for belongs into the message of who gets none.
+// The error message includes the requested size.
 DeviceBytes allocate_on_device(Platform& platform, ByteCount bytes) {
   void* address = nullptr;
   const std::string operation = fmt::format("cudaMalloc of {} bytes", bytes);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t posix_descriptor = 1;  // bit of CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-// Of what cudaMalloc gives, and of a pool, the mapping may be shared with other allocations; the range is its own.
+// For cudaMalloc and pools, several allocations may share the mapping; the range belongs to one allocation.
 Chunk chunk_of(const PointerFacts& facts) {
   if (facts.mapping_bytes > 0 && !facts.legacy_ipc && facts.pool == 0)
     return {facts.mapping_start, facts.mapping_bytes};
@@ -23,7 +23,7 @@ bool on_device(const PointerFacts& facts) {
   return facts.managed || facts.type == PointerFacts::Type::device || facts.type == PointerFacts::Type::unified;
 }
 
-// Another number for other memory, and for the same in another order (finalizer of SplitMix64).
+// A different number for different memory, also for the same memory in another order (finalizer of SplitMix64).
 std::uint64_t mixed(std::uint64_t number, const PointerFacts& facts) {
   for (const std::uint64_t part : {facts.buffer, facts.block}) {
     number += part + 0x9e3779b97f4a7c15;
@@ -34,13 +34,13 @@ std::uint64_t mixed(std::uint64_t number, const PointerFacts& facts) {
   return number;
 }
 
-// Memory of a pool is handed over with its pool, which is its owner's.
+// Memory of a pool is exported together with its pool, which belongs to the pool's creator.
 bool exports_descriptors(const PointerFacts& facts) {
   return (facts.handle_types & posix_descriptor) != 0 && facts.pool == 0;
 }
 
-// What cudaMalloc has given. Mapped memory and pools are opened to each device by their owner, and a device that touches what it was
-// not given is lost.
+// True for memory from cudaMalloc. Mapped memory and pools are opened to each device by their owner, and a device that
+// accesses memory not opened to it fails permanently.
 bool opens_to_peers(const PointerFacts& facts) {
   return facts.legacy_ipc || facts.managed;
 }
@@ -65,7 +65,7 @@ void check(const PointerFacts& facts, std::uint64_t address, int device_count) {
 std::optional<FoundAllocation> find_allocation(AskDriver ask, std::uint64_t address, ByteCount bytes,
                                                int device_count) {
   const PointerFacts first = ask(address);
-  // What the driver does not know is somebody else's, and so is what it knew once and has freed.
+  // Memory unknown to the driver was not allocated by it, or has been freed.
   if (!on_device(first) && first.type != PointerFacts::Type::array) return std::nullopt;
   check(first, address, device_count);
   Chunk whole = chunk_of(first);

@@ -8,33 +8,33 @@
 #include "memory/device.hpp"
 #include "support/function_ref.hpp"
 
-// What the driver's answers about a pointer mean, in plain values: no header of CUDA's, and no driver to test it.
+// Interprets the driver's answers about a pointer. Plain values: testable without CUDA headers or a driver.
 namespace shardwire::memory::cuda {
 
-/// What the driver says of the memory at one address; zeros where it says nothing.
+/// The driver's facts about the memory at one address; zeros if unknown.
 struct PointerFacts {
   enum class Type : std::uint32_t { none = 0, host = 1, device = 2, array = 3, unified = 4 };  // numbers: CUmemorytype
 
   Type type = Type::none;
   int device = 0;
   bool managed = false;
-  bool mapped = false;            ///< there is memory at the address, which may be in a range that is only reserved
+  bool mapped = false;            ///< memory is mapped at the address; a range may be only reserved
   std::uint64_t range_start = 0;  ///< of the addresses that were reserved together
   std::uint64_t range_bytes = 0;
-  std::uint64_t mapping_start = 0;  ///< of the chunk; zeros: the driver is too old to say, and the range is one
+  std::uint64_t mapping_start = 0;  ///< of the chunk; zeros: unknown to an old driver; the range is one chunk
   std::uint64_t mapping_bytes = 0;
-  std::uint64_t buffer = 0;        ///< number of the allocation, never given twice
+  std::uint64_t buffer = 0;        ///< number of the allocation, never reused
   std::uint64_t block = 0;         ///< number of the memory behind a chunk
-  std::uint64_t handle_types = 0;  ///< bits: what it can be exported as
-  std::uint64_t pool = 0;          ///< that it was allocated from, if any
+  std::uint64_t handle_types = 0;  ///< bits: possible export handles
+  std::uint64_t pool = 0;          ///< pool that it was allocated from, if any
   bool legacy_ipc = false;
   bool gpu_direct = false;
 };
 
-/// Answers about one address: one query of the driver.
+/// Facts about one address: one query of the driver.
 using AskDriver = support::FunctionRef<PointerFacts(std::uint64_t address)>;
 
-/// Addresses with memory behind them that was mapped at once.
+/// Addresses whose memory was mapped in one call.
 struct Chunk {
   std::uint64_t start = 0;
   std::uint64_t bytes = 0;

@@ -13,7 +13,7 @@
 
 namespace shardwire::memory::cuda {
 
-/// All of CUDA that is called here, as functions of a table: tests have one of their own, where there is no device.
+/// All CUDA functions in use, as a table: tests without a device supply their own.
 struct Api {
   // The runtime, which is linked into the module.
   decltype(&::cudaGetErrorName) get_error_name = nullptr;
@@ -77,17 +77,17 @@ struct Api {
 
   // The kernels (memory/cuda/kernels.hpp), on the device of the current context.
   cudaError_t (*launch_copy)(const TableView& table, cudaStream_t stream) = nullptr;
-  /// `leaves`: memory of the device for table.size().leaves digests. `digests`: there too, one for each copy.
+  /// `leaves`: device memory for table.size().leaves digests. `digests`: device memory for one digest per copy.
   cudaError_t (*launch_digest)(const TableView& table, Digest128* leaves, Digest128* digests,
                                cudaStream_t stream) = nullptr;
   cudaError_t (*launch_fill)(const ValueView& values, cudaStream_t stream) = nullptr;
-  /// Adds to `wrong`, memory of the device.
+  /// Adds to `wrong`, which is device memory.
   cudaError_t (*launch_count_wrong)(const ValueView& values, std::uint64_t* wrong, cudaStream_t stream) = nullptr;
 };
 
-/// The real ones, but for the driver's.
+/// The real functions, except the driver's.
 Api real_api();
-/// Adds those. Requires: there is a driver. Errors: throws Error{unsupported} where it lacks one.
+/// Adds the driver's functions. Requires: there is a driver. Errors: throws Error{unsupported} if it lacks one.
 void look_up_driver(Api& api);
 
 }  // namespace shardwire::memory::cuda

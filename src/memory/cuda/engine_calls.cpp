@@ -6,7 +6,7 @@
 namespace shardwire::memory::cuda {
 namespace {
 
-constexpr ByteCount max_calls = 16;  // each takes the host some microseconds; not measured
+constexpr ByteCount max_calls = 16;  // each costs the host some microseconds; not measured
 constexpr ByteCount max_pitch = std::numeric_limits<int>::max();
 
 bool is_pitch(ByteCount step, ByteCount run_bytes) {
@@ -18,7 +18,7 @@ bool is_pitch(ByteCount step, ByteCount run_bytes) {
 std::vector<EngineCall> engine_calls(const StridedCopy& copy, ByteCount min_run_bytes) {
   if (copy.runs() == 0 || copy.run_bytes() < min_run_bytes) return {};
   const std::size_t dims = copy.outer_dims();
-  // The last dim is the rows of a call.
+  // The last dim supplies the rows of a call.
   const ByteCount rows = dims == 0 ? 1 : copy.outer_dim(dims - 1).count;
   const ByteCount calls = copy.runs() / rows;
   const bool has_pitches =

@@ -8,7 +8,7 @@
 
 namespace shardwire::memory::cuda {
 
-/// One copy of the copy engine: rows of run_bytes() that lie source_step() and target_step() apart.
+/// One call of the copy engine: rows of run_bytes(), source_step() and target_step() apart.
 struct EngineCall {
   ByteCount source_offset = 0;
   ByteCount target_offset = 0;
@@ -17,8 +17,8 @@ struct EngineCall {
   bool operator==(const EngineCall&) const = default;
 };
 
-/// A copy as the copy engine makes it; empty where that is for the kernel: where runs are shorter than `min_run_bytes`, or many calls
-/// would be needed.
+/// The copy engine's calls for a copy. Empty if a kernel should copy instead: runs are shorter than `min_run_bytes`, or
+/// many calls would be needed.
 std::vector<EngineCall> engine_calls(const StridedCopy& copy, ByteCount min_run_bytes);
 
 }  // namespace shardwire::memory::cuda

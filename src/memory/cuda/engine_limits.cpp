@@ -9,7 +9,7 @@ namespace shardwire::memory::cuda {
 namespace {
 
 constexpr std::array<ByteCount, 5> run_lengths{trial_bytes, 256u << 10, 64u << 10, 16u << 10, 4u << 10};
-constexpr int samples = 3;  // the fastest counts: whatever disturbs makes slower
+constexpr int samples = 3;  // the fastest counts: disturbances only slow down
 constexpr double max_seconds = 20e-3;
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "memory/cuda/api.hpp"
 
-// One handle per object. What is freed on a device needs its context to be current.
+// One handle per object. Freeing device memory requires its context to be current.
 namespace shardwire::memory::cuda {
 
 struct DeviceFree {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr CUmemAllocationHandleType posix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-// The memory behind a chunk. A mapping keeps it, and so does a descriptor.
+// The memory behind a chunk. A mapping keeps it alive, and so does a descriptor.
 class Handle {
  public:
   Handle(const Api& api, CUmemGenericAllocationHandle handle) : api_(api), handle_(handle) {}
@@ -36,7 +36,7 @@ DeviceExport::Chunk export_chunk(Platform& platform, const Chunk& chunk) {
   return {chunk.bytes, support::Descriptor(descriptor)};
 }
 
-// Mappings of chunks are closed to all devices but those named here: enabling access between devices does not open them.
+// Access rights for a chunk: only the devices listed here can access it; enabling peer access does not open chunks.
 std::vector<CUmemAccessDesc> access_for(Platform& platform, int device) {
   std::vector<CUmemAccessDesc> access;
   const auto add = [&](int one) {
@@ -66,7 +66,7 @@ class Imported : public DeviceMemory {
   [[nodiscard]] ByteCount bytes() const override { return bytes_; }
 
  protected:
-  // In the context; nothing can be undone without it.
+  // Runs in the context; without it nothing can be undone.
   template <typename Action>
   void undo(Action&& action) {
     try {

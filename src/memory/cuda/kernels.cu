@@ -11,19 +11,19 @@
 #include "memory/device_copy/leaf.hpp"
 #include "memory/device_copy/value_box.hpp"
 
-// The work itself lies in memory/device_copy, where it is tested; here is who does which part of it. Grids are as large as the
-// device holds at a time, and take tiles and leaves until there are no more.
+// Distributes the work among threads; the work itself lies in memory/device_copy, where it is tested. Grids are as
+// large as the device can run at a time, and take tiles and leaves until none are left.
 namespace shardwire::memory::cuda {
 namespace {
 
 constexpr int threads_of_copy = 512;
-constexpr int min_copy_blocks = 2;  // of a multiprocessor: limits registers
+constexpr int min_copy_blocks = 2;  // per multiprocessor: limits registers
 constexpr int threads_of_digest = 256;
 constexpr int min_digest_blocks = 4;
 constexpr int threads_of_values = 256;
 constexpr int warps_of_digest = threads_of_digest / hash_lanes;
 
-/// Shared memory for some T. It has no constructors there.
+/// Shared memory for some T, which gets no constructor calls.
 template <typename T, int Count>
 struct Room {
   alignas(T) unsigned char bytes[Count * sizeof(T)];
@@ -31,8 +31,8 @@ struct Room {
 };
 
 __global__ void __launch_bounds__(threads_of_copy, min_copy_blocks) copy_tiles(const TableView table) {
-  __shared__ Room<Tile, 2> tiles;  // one that is copied, and the next
-  __shared__ std::uint64_t copy;   // of the last one that was found; of the first thread alone
+  __shared__ Room<Tile, 2> tiles;  // the current tile and the next
+  __shared__ std::uint64_t copy;   // of the last one found; used only by the first thread
   std::uint64_t number = blockIdx.x;
   if (number >= table.size().tiles) return;
   if (threadIdx.x == 0) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(threads_of_copy, min_copy_blocks) copy_tiles(c
   }
 }
 
-/// What hash_stream() needs, of the warp that calls it.
+/// The operations that hash_stream() needs, for the calling warp.
 class WarpLanes {
  public:
   template <typename Body>
@@ -76,7 +76,7 @@ class WarpLanes {
   HashLane state_;
 };
 
-/// Calls work(number, is_first) in each lane of a warp, for all numbers that are this warp's.
+/// Calls work(number, is_first) in each lane of a warp, for all numbers assigned to this warp.
 template <typename Work>
 __device__ void for_each_of_warp(std::uint64_t count, Work work) {
   const std::uint64_t warps = std::uint64_t{gridDim.x} * warps_of_digest;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(threads_of_values)
   if (mine > 0) atomicAdd(wrong, static_cast<unsigned long long>(mine));
 }
 
-/// Blocks that the current device holds at a time, but no more than there is work for.
+/// Number of blocks that the current device runs at a time, limited by the available work.
 template <typename Kernel>
 cudaError_t count_blocks(Kernel kernel, int threads, std::uint64_t wanted, unsigned& blocks) {
   int device = 0;

@@ -9,7 +9,7 @@
 #include "memory/device_copy/value_box.hpp"
 #include "memory/digest.hpp"
 
-// Launched on the device of the current context. They give what cudaGetLastError() says of the launch.
+// Launched on the device of the current context. They return the launch status of cudaGetLastError().
 namespace shardwire::memory::cuda {
 
 cudaError_t launch_copy(const TableView& table, cudaStream_t stream);

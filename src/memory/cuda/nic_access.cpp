@@ -12,7 +12,7 @@ CUdevice handle_of(Platform& platform, int device) {
   return handle;
 }
 
-// A driver that does not know the attribute does not have what it tells of.
+// A driver that does not know the attribute lacks the feature.
 int attribute(Platform& platform, CUdevice device, CUdevice_attribute which) {
   int value = 0;
   const CUresult status = platform.api().device_attribute(&value, which, device);

@@ -16,7 +16,7 @@ void Platform::note(int status) {
 void Platform::check(int status, const char* operation) {
   if (status == cudaSuccess) return;
   note(status);
-  api_.get_last_error();  // kept for the thread otherwise, and found by whoever launches the next kernel
+  api_.get_last_error();  // clears the thread's error, which the next kernel launch would otherwise report
   require_working();
   const auto named = static_cast<cudaError_t>(status);
   throw Error(code_of(status), fmt::format("{}: {} ({}, CUDA status {})", operation, api_.get_error_string(named),

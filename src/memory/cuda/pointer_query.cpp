@@ -7,7 +7,7 @@
 namespace shardwire::memory::cuda {
 namespace {
 
-// In the order in which drivers learnt them.
+// In the order in which driver versions introduced them.
 constexpr std::array attributes{
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
     CU_POINTER_ATTRIBUTE_BUFFER_ID,
@@ -24,13 +24,13 @@ constexpr std::array attributes{
     CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
     CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
 };
-constexpr std::size_t least_known = 8;  // up to MAPPED: without these nothing is known of a pointer
+constexpr std::size_t min_known = 8;  // up to MAPPED: required to know anything about a pointer
 
 std::size_t place_of(CUpointer_attribute attribute) {
   return static_cast<std::size_t>(std::ranges::find(attributes, attribute) - attributes.begin());
 }
 
-// Answers have 1 to 8 bytes. Each gets 8 that are zero; both architectures that CUDA runs on are little-endian.
+// Answers have 1 to 8 bytes. Each gets 8 zeroed bytes; both architectures that CUDA runs on are little-endian.
 struct Answers {
   std::array<std::uint64_t, attributes.size()> values{};
 
@@ -45,14 +45,14 @@ CUresult query(PointerQuery::Function function, std::size_t known, std::uint64_t
 }
 
 std::size_t known_to(PointerQuery::Function function) {
-  const int anything = 0;  // host memory is a pointer like any other
-  for (std::size_t known = attributes.size(); known > least_known; --known) {
+  const int anything = 0;  // any host memory will do
+  for (std::size_t known = attributes.size(); known > min_known; --known) {
     Answers answers;
     if (query(function, known, reinterpret_cast<std::uintptr_t>(&anything), answers) != CUDA_ERROR_INVALID_VALUE) {
       return known;
     }
   }
-  return least_known;
+  return min_known;
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ PointerFacts PointerQuery::ask(std::uint64_t address, CUresult& status) const {
   Answers answers;
   status = query(function_, known_, address, answers);
   if (status != CUDA_SUCCESS) return {};
-  // Without its base the size of a mapping says nothing.
+  // Without its base the size of a mapping is meaningless.
   const bool knows_mapping = known_ > place_of(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
   return {
       .type = static_cast<PointerFacts::Type>(answers[CU_POINTER_ATTRIBUTE_MEMORY_TYPE]),

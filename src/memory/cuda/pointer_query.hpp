@@ -9,21 +9,21 @@
 
 namespace shardwire::memory::cuda {
 
-/// Asks the driver all about a pointer, in one call.
-/// Threads: any, once made.
+/// Asks the driver for all facts about a pointer, in one call.
+/// Threads: any, once constructed.
 class PointerQuery {
  public:
   using Function = CUresult (*)(unsigned int count, CUpointer_attribute* attributes, void** data, CUdeviceptr address);
 
-  /// A driver refuses the whole question for one attribute that it does not know; those that came later are left out for it then.
+  /// A driver refuses the whole query if it does not know one attribute; newer attributes are then omitted.
   explicit PointerQuery(Function function);
 
-  /// `status`: what the driver says, else CUDA_SUCCESS; facts are then nothing.
+  /// `status`: the driver's error, else CUDA_SUCCESS; on an error the facts are empty.
   [[nodiscard]] PointerFacts ask(std::uint64_t address, CUresult& status) const;
 
  private:
   Function function_;
-  std::size_t known_;  ///< so many attributes, in the order in which drivers learnt them
+  std::size_t known_;  ///< number of attributes, in the order in which driver versions introduced them
 };
 
 }  // namespace shardwire::memory::cuda

@@ -8,7 +8,7 @@
 namespace shardwire::memory::cuda {
 namespace {
 
-// Looked up by the version that brought a function in its present form.
+// Looked up by the version that introduced the function in its present form.
 template <typename Function>
 void look_up(Function*& function, const char* name, unsigned version) {
   void* found = nullptr;

@@ -17,13 +17,13 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Its memory moves twice in a cycle of the clock. 0: the driver does not say.
+// Device memory transfers twice per clock cycle. 0: the driver does not report it.
 double memory_speed(const Api& api, int device) {
   int clock_khz = 0;
   int bus_bits = 0;
   if (api.device_get_attribute(&clock_khz, cudaDevAttrMemoryClockRate, device) != cudaSuccess ||
       api.device_get_attribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess) {
-    api.get_last_error();  // else the next launch would be told of it
+    api.get_last_error();  // else the next launch would report the error
     return 0;
   }
   return 2e3 * clock_khz * bus_bits / 8;
@@ -63,7 +63,7 @@ class OnHost final : public DeviceMemory {
   ~OnHost() override {
     platform_->remove_host_memory(address_.get());
     try {
-      // A thread without one would make that of device 0.
+      // A thread without a context would create that of device 0.
       const CurrentContext current(*platform_, platform_->any_device());
       address_.reset();
     } catch (const Error&) {     // without a context it cannot be freed
@@ -106,7 +106,7 @@ std::string Runtime::version() const {
   return fmt::format("CUDA {}, driver for {}", version_text(runtime), version_text(driver));
 }
 
-// Asking takes milliseconds, and the answers do not change.
+// The query takes milliseconds, and the answers do not change.
 DeviceDetails Runtime::details(int device) const {
   require_device(device);
   const std::lock_guard lock(details_mutex_);
@@ -151,7 +151,7 @@ std::optional<FoundAllocation> Runtime::find_chunks(const void* address, ByteCou
           const CurrentContext current = enter(*platform_, active);
           facts = query_.ask(asked, status);
         }
-        // So some drivers say that an address is none of theirs; others say nothing of it.
+        // Some drivers return this for addresses that they did not allocate; others return success without facts.
         if (status == CUDA_ERROR_INVALID_CONTEXT || status == CUDA_ERROR_INVALID_VALUE) return PointerFacts{};
         platform_->check(status, "cuPointerGetAttributes");
         return facts;
@@ -182,8 +182,8 @@ std::unique_ptr<DeviceStream> Runtime::open_stream(int device) {
   return stream;
 }
 
-// Who comes second waits for the first. What cannot be measured, for want of memory perhaps, stays as it is built in. The stream is
-// kept with the memory of its trials: to free that waits for the whole device.
+// Concurrent callers wait for the first. If a measurement fails, for example without free memory, the default remains.
+// The stream is kept with its trial memory: freeing that memory waits for the whole device.
 EngineLimits Runtime::limits_of(int device) {
   Measured& own = measured_[static_cast<std::size_t>(device)];
   std::call_once(own.once, [&] {
@@ -231,7 +231,7 @@ bool Runtime::enable_peer_access(int device, int peer) {
   const CurrentContext current = enter(*platform_, device);
   const cudaError_t status = platform_->api().device_enable_peer_access(peer, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled || status == cudaErrorPeerAccessUnsupported) {
-    platform_->api().get_last_error();  // else the next launch would be told of it
+    platform_->api().get_last_error();  // else the next launch would report the error
     return status == cudaErrorPeerAccessAlreadyEnabled;
   }
   platform_->check(status, "cudaDeviceEnablePeerAccess");
@@ -240,7 +240,7 @@ bool Runtime::enable_peer_access(int device, int peer) {
 
 DeviceExport Runtime::export_memory(const void* address, ByteCount bytes) {
   const auto found = find_chunks(address, bytes);
-  if (!found) throw Error(ErrorCode::invalid_argument, "what is to be exported is no memory of a device");
+  if (!found) throw Error(ErrorCode::invalid_argument, "the memory to export is not memory of a device");
   const CurrentContext current = enter(*platform_, found->allocation.device);
   return export_chunks(*platform_, *found, reinterpret_cast<std::uintptr_t>(address), bytes);
 }

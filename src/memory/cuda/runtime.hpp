@@ -17,10 +17,10 @@
 
 namespace shardwire::memory::cuda {
 
-/// NVIDIA GPUs, by the runtime inside of this module and the driver of the machine.
+/// NVIDIA GPUs, through the runtime inside this module and the driver of the machine.
 class Runtime final : public DeviceRuntime {
  public:
-  /// With `make_trial` what a device is faster at is found out when a stream of it is first opened; null: as it is built in.
+  /// With `make_trial`, opening a device's first stream measures its engine limits; null: the defaults apply.
   Runtime(const Api& api, int device_count, MakeTrial make_trial);
 
   [[nodiscard]] std::string version() const override;
@@ -44,7 +44,7 @@ class Runtime final : public DeviceRuntime {
   [[nodiscard]] DeviceDetails ask_details(int device) const;
   [[nodiscard]] std::optional<FoundAllocation> find_chunks(const void* address, ByteCount bytes) const;
 
-  const std::shared_ptr<Platform> platform_;  // owners: this, and what it has made
+  const std::shared_ptr<Platform> platform_;  // owners: this and the objects that it has created
   const PointerQuery query_;
   const int device_count_;
   const MakeTrial make_trial_;
@@ -55,15 +55,15 @@ class Runtime final : public DeviceRuntime {
   };
   std::vector<Measured> measured_;  // by device
   mutable std::mutex details_mutex_;
-  mutable std::map<int, DeviceDetails> details_;  // as asked so far; guarded by details_mutex_
+  mutable std::map<int, DeviceDetails> details_;  // queried so far; guarded by details_mutex_
 };
 
-/// Why there is no device, from what CUDA says when it is first asked. Empty: there is one.
+/// Why there is no device, from CUDA's first answer. Empty: there is one.
 std::string why_no_device(int status, const std::string& status_text, int count, int driver_version,
                           int runtime_version);
 
-/// The runtime of this process, or why it has none. `look_up`: the driver's functions, once it is known that there is one.
-/// `make_trial`: as of Runtime. Errors: as `look_up`.
+/// The runtime of this process, or why there is none. `look_up`: finds the driver's functions; called if there is a
+/// driver. `make_trial`: as for Runtime. Errors: as `look_up`.
 FoundRuntime find_runtime(Api api, void (*look_up)(Api& api), MakeTrial make_trial);
 
 }  // namespace shardwire::memory::cuda

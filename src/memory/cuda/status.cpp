@@ -46,7 +46,7 @@ ErrorCode code_of(int status) {
     case cudaErrorSystemNotReady:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice: return ErrorCode::unsupported;
-    // Not one of our enumerations: whatever else a version of CUDA reports is a failure of the device.
+    // A foreign enumeration: every other status of any CUDA version is a failure of the device.
     default: return ErrorCode::transport_failed;
   }
 }

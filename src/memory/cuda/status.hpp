@@ -5,9 +5,9 @@
 
 namespace shardwire::memory::cuda {
 
-/// What a status of CUDA means for the caller. The runtime's (cudaError_t) and the driver's (CUresult) are the same numbers.
+/// The error code for a CUDA status. The runtime (cudaError_t) and the driver (CUresult) use the same numbers.
 ErrorCode code_of(int status);
-/// Whether the context is broken for good with it: from then on every call on the device says the same.
+/// Whether the status breaks the context permanently: from then on every call on the device returns it.
 bool is_sticky(int status);
 
 }  // namespace shardwire::memory::cuda

@@ -19,7 +19,7 @@ struct Call {
   DeviceStream::Done done;
 };
 
-// cudaLaunchHostFunc would not be called at all once the device has failed.
+// A stream callback, because cudaLaunchHostFunc callbacks do not run after the device has failed.
 void CUDART_CB run_call(cudaStream_t, cudaError_t status, void* data) {
   const std::unique_ptr<Call> call(static_cast<Call*>(data));
   std::optional<Error> error;
@@ -27,7 +27,7 @@ void CUDART_CB run_call(cudaStream_t, cudaError_t status, void* data) {
   call->done(error);
 }
 
-// Parts of a block begin where anything may.
+// Parts of a block start aligned for every type.
 constexpr ByteCount aligned(ByteCount bytes) {
   return (bytes + 15) / 16 * 16;
 }
@@ -46,7 +46,7 @@ Stream::Stream(std::shared_ptr<Platform> platform, int device)
 }
 
 Stream::~Stream() {
-  // Also where CUDA has failed: what is under way ends by that.
+  // Even if CUDA has failed: the failure ends all work under way.
   try {
     const CurrentContext current(*platform_, device_);
     platform_->api().stream_synchronize(stream_.get());
@@ -96,10 +96,10 @@ EngineLimits Stream::measure_engine(MakeTrial make_trial) {
                       direction == Direction::to_host ? host : device};
   };
   const DeviceCopy first = trial(Direction::inside, trial_bytes);
-  copy_by_kernel({&first, 1});  // kernels are loaded when they are first launched
+  copy_by_kernel({&first, 1});  // the first launch loads the kernels
   synchronize();
   const EngineLimits limits = measure_engine_limits([&](Direction direction, ByteCount run_bytes, bool by_engine) {
-    constexpr int copies = 4;  // with one alone, its launch is what is measured
+    constexpr int copies = 4;  // a single copy would measure only its launch
     const DeviceCopy copy = trial(direction, run_bytes);
     const std::vector<EngineCall> calls = engine_calls(copy.copy, 0);
     const auto began = std::chrono::steady_clock::now();
@@ -177,8 +177,8 @@ void Stream::digest(std::span<const DeviceCopy> copies, std::span<Digest128> dig
   bring_back(block, roots, block.host.get() + table_bytes, std::as_writable_bytes(digests));
 }
 
-// Not straight to its place: cudaMemcpyAsync waits where that is not pinned. A callback holds up the stream, so that whoever uses the
-// block next writes there later.
+// Uses pinned memory in between: cudaMemcpyAsync to pageable memory waits. The callback runs on the stream, so the next
+// user of the block writes only afterwards.
 void Stream::bring_back(WorkBlock& block, const void* from, std::byte* back, std::span<std::byte> into) {
   platform_->check(platform_->api().memcpy_async(back, from, into.size(), cudaMemcpyDeviceToHost, stream_.get()),
                    "cudaMemcpyAsync of results");
@@ -188,17 +188,16 @@ void Stream::bring_back(WorkBlock& block, const void* from, std::byte* back, std
   blocks_.give_back(block, stream_.get());
 }
 
-bool Stream::fill(std::span<const ValueBox> boxes) {
+void Stream::fill(std::span<const ValueBox> boxes) {
   const CurrentContext current = enter(*platform_, device_);
   const ValueTable table(boxes);
   WorkBlock& block = blocks_.take(table.bytes().size(), table.bytes().size());
   upload(block, table.bytes());
   platform_->check(platform_->api().launch_fill(table.view(block.device.get()), stream_.get()), "kernel that fills");
   blocks_.give_back(block, stream_.get());
-  return true;
 }
 
-bool Stream::count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) {
+void Stream::count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) {
   const CurrentContext current = enter(*platform_, device_);
   const ValueTable table(boxes);
   std::vector<std::byte> bytes(table.bytes().begin(), table.bytes().end());
@@ -212,7 +211,6 @@ bool Stream::count_wrong(std::span<const ValueBox> boxes, std::uint64_t& wrong) 
   platform_->check(platform_->api().launch_count_wrong(table.view(block.device.get()), count, stream_.get()),
                    "kernel that compares");
   bring_back(block, count, block.host.get() + at, std::as_writable_bytes(result));
-  return true;
 }
 
 void Stream::call_when_done(Done done) {

@@ -13,11 +13,11 @@ namespace shardwire::memory::cuda {
 namespace {
 
 constexpr ByteCount min_block_bytes = 64u << 10;
-// So much is kept for tables that may come again.
+// Number of blocks kept for tables that may recur.
 constexpr std::size_t max_kept_blocks = 64;
 constexpr ByteCount max_kept_bytes = 16u << 20;
 
-// Rounded up, so that few sizes come up.
+// Rounded up, to limit the number of sizes.
 ByteCount rounded(ByteCount bytes) {
   return std::bit_ceil(std::max(bytes, min_block_bytes));
 }
@@ -42,7 +42,7 @@ WorkBlock& WorkBlocks::use(std::list<WorkBlock>::iterator block) {
   return *block;
 }
 
-// Compared whole: what is the same table does the same work, whoever asks for it, and whatever lies there by now.
+// Compares whole tables: an equal table does the same work, regardless of its user and of the current memory contents.
 WorkBlock* WorkBlocks::find(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes) {
   const std::span<const std::byte> bytes = table.bytes();
   for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {

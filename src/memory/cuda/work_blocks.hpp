@@ -11,34 +11,35 @@
 
 namespace shardwire::memory::cuda {
 
-/// What a piece of work of a stream takes to the device and brings back. Both sides begin with a table.
+/// Input and output of one piece of work on a stream. Both sides begin with a table.
 struct WorkBlock {
   HostBytes host;  ///< pinned
   DeviceBytes device;
-  EventHandle done;  ///< recorded behind the work
+  EventHandle done;  ///< recorded after the work
   ByteCount host_bytes = 0;
   ByteCount device_bytes = 0;
   bool recorded = false;
-  TableView::Size table{};  ///< that has been uploaded; of no copies: none
+  TableView::Size table{};  ///< uploaded table; of no copies: none
 };
 
-/// Blocks of a stream, kept and used again: as many as there is work under way, and some more, whose tables need not be uploaded again
-/// by work that is repeated. None is freed before the stream goes, since freeing waits for the whole device.
+/// Blocks of a stream, kept for reuse: one per piece of work under way, and some more whose tables repeated work need
+/// not upload again. Blocks are freed only with the stream, since freeing waits for the whole device.
 class WorkBlocks {
  public:
   explicit WorkBlocks(Platform& platform) : platform_(platform) {}
 
-  /// One that has the table, has room for so much behind it, and may be in use: tables are only read. Null: none.
+  /// A block that contains the table and has room for these bytes after it. It may be in use: tables are only read.
+  /// Null: none.
   WorkBlock* find(const CopyTable& table, ByteCount host_bytes, ByteCount device_bytes);
-  /// One that nothing uses any more, of those without a table as long as there are few, or a new one. It counts as used until
-  /// give_back(); where that is never called since something has failed, for as long as the stream lives.
+  /// A block that is not in use, preferably one without a table while there are few, or a new one. It counts as used
+  /// until give_back(), or for the lifetime of the stream if an error prevents that call.
   WorkBlock& take(ByteCount host_bytes, ByteCount device_bytes);
-  /// Free again once what has been queued so far is over.
+  /// Frees the block once the work queued so far has ended.
   void give_back(WorkBlock& block, cudaStream_t stream);
 
-  /// Requires: nothing uses them any more.
+  /// Requires: no block is in use.
   void clear() { blocks_.clear(); }
-  /// Leaves them to the end of the process.
+  /// Leaks the blocks until the process ends.
   void abandon();
 
  private:
@@ -47,8 +48,8 @@ class WorkBlocks {
   WorkBlock& use(std::list<WorkBlock>::iterator block);
 
   Platform& platform_;
-  std::list<WorkBlock> blocks_;  ///< their places are kept; the one used last is the last
-  ByteCount host_bytes_ = 0;     ///< of them all
+  std::list<WorkBlock> blocks_;  ///< stable addresses; most recently used last
+  ByteCount host_bytes_ = 0;     ///< of all blocks
 };
 
 }  // namespace shardwire::memory::cuda

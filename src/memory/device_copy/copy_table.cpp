@@ -12,14 +12,14 @@ namespace shardwire::memory {
 
 namespace {
 
-// Of shorter runs too much is ends: they are copied in units that are aligned as they are.
+// Shorter runs consist mostly of unaligned ends: they are copied in units of their common alignment.
 constexpr ByteCount min_vector_run_bytes = 64;
 
 constexpr std::uint64_t divided_up(std::uint64_t value, std::uint64_t by) {
   return (value + by - 1) / by;
 }
 
-// The largest power of two that divides all, up to `most`.
+// The largest power of two that divides `all`, up to `most`.
 std::uint8_t common_alignment(std::uint64_t all, std::uint64_t most) {
   const std::uint64_t bits = all | most;
   return static_cast<std::uint8_t>(bits & (~bits + 1));
@@ -29,7 +29,7 @@ std::uint64_t address_of(const std::byte* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer);
 }
 
-// The whole alignment below what comes first.
+// Rounds the lowest addresses down to the base alignment.
 TableBases bases_of(std::span<const DeviceCopy> copies) {
   std::uint64_t source = ~std::uint64_t{0};
   std::uint64_t target = ~std::uint64_t{0};
@@ -46,7 +46,7 @@ void split_into_tiles(TableCopy& copy) {
   const std::uint64_t run = copy.run_bytes.value();
   std::uint64_t piece = run;
   if (run > tile_bytes) {
-    // Of equal lengths: a last part of a few bytes would take a block as long as the others.
+    // Parts of equal length: a short last part would occupy a block as long as the others.
     const std::uint64_t reach = run + detail::tile_line_bytes - 1;  // from the beginning of the first line
     const std::uint64_t parts = divided_up(reach, tile_bytes);
     copy.part_bytes = divided_up(divided_up(reach, parts), detail::tile_line_bytes) * detail::tile_line_bytes;
@@ -56,7 +56,7 @@ void split_into_tiles(TableCopy& copy) {
     copy.tile_runs = static_cast<std::uint32_t>(std::min(copy.runs, tile_bytes / run));
   }
   if (copy.grain_bytes == sizeof(Vector16) || run < min_vector_run_bytes) copy.unit_bytes = copy.grain_bytes;
-  // An unaligned run begins before its first 16 bytes of the target are whole, and ends after its last ones are.
+  // An unaligned run begins before the first whole 16 bytes of the target and ends after the last.
   copy.run_slots = SmallDivisor(copy.unit_bytes > 0 ? divided_up(piece, copy.unit_bytes)
                                                     : divided_up(piece + sizeof(Vector16) - 1, sizeof(Vector16)));
 }

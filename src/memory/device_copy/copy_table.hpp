@@ -15,10 +15,10 @@ class CopyTable {
  public:
   explicit CopyTable(std::span<const DeviceCopy> copies);
 
-  /// What is to be uploaded: the same for copies that lie to each other as these do, wherever they lie.
+  /// The bytes to upload: the same for all copies with these relative positions, wherever they lie.
   [[nodiscard]] std::span<const std::byte> bytes() const { return block_; }
   [[nodiscard]] const TableView::Size& size() const { return size_; }
-  /// The table where its bytes have been copied to. Requires: aligned to 8 bytes.
+  /// The table after its bytes were copied there. Requires: aligned to 8 bytes.
   [[nodiscard]] TableView view(const std::byte* block) const { return {size_, block, bases_}; }
   [[nodiscard]] TableView view() const { return view(block_.data()); }
 

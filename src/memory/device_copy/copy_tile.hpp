@@ -9,8 +9,8 @@
 
 namespace shardwire::memory {
 
-/// What a block of threads copies at a time: some runs of a copy, or a part of one. Found by one of its threads, which divides;
-/// the others only multiply.
+/// The unit of work of a block of threads: some runs of a copy, or a part of one. One of its threads finds it by
+/// division; the others only multiply.
 struct Tile {
   const std::byte* source = nullptr;  ///< of the copy's first run, or of the same part of it
   std::byte* target = nullptr;
@@ -25,7 +25,7 @@ struct Tile {
 
 namespace detail {
 
-// Lines of the target that its tiles do not share.
+// Tiles do not share target lines of this size.
 inline constexpr std::uint64_t tile_line_bytes = 128;
 
 SHARDWIRE_HOST_DEVICE inline std::uint64_t misalignment(const std::byte* address, std::uint64_t alignment) {
@@ -60,7 +60,8 @@ SHARDWIRE_HOST_DEVICE inline void take_runs(Tile& tile, const TableView& table, 
 
 }  // namespace detail
 
-/// Tile `number` of the table. `copy` is the one that a tile before it belongs to, and becomes its own. Requires: there is one.
+/// Tile `number` of the table. `copy` is the copy of an earlier tile, and becomes the copy of this one. Requires: it
+/// exists.
 SHARDWIRE_HOST_DEVICE inline void find_tile(const TableView& table, std::uint64_t number, std::uint64_t& copy,
                                             Tile& tile) {
   copy = find_copy(table.first_tiles(), table.size().copies, number, copy);
@@ -79,7 +80,7 @@ SHARDWIRE_HOST_DEVICE inline void find_tile(const TableView& table, std::uint64_
 
 namespace detail {
 
-/// A slot of a tile: so many bytes of a run, or what an aligned 16 of the target has of it.
+/// A slot of a tile: a unit of a run, or the run's part of an aligned 16 bytes of the target.
 struct Slot {
   const std::byte* source = nullptr;  ///< of the run
   std::byte* target = nullptr;
@@ -95,7 +96,7 @@ SHARDWIRE_HOST_DEVICE inline Slot find_slot(const Tile& tile, std::uint32_t numb
 
 template <typename Unit>
 SHARDWIRE_HOST_DEVICE inline void copy_units(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
-  // All are loaded before the first is stored.
+  // All loads come before the first store.
   constexpr unsigned in_flight = 4;
   for (std::uint32_t first = thread; first < tile.slots; first += in_flight * threads) {
     Unit values[in_flight];
@@ -123,7 +124,7 @@ SHARDWIRE_HOST_DEVICE inline void copy_few(const std::byte* source, std::byte* t
   for (std::uint32_t at = 0; at < bytes; at += sizeof(Unit)) store(target + at, load<Unit>(source + at));
 }
 
-/// What is less than 16 bytes of the target, or has too few bytes around it in the source.
+/// For less than 16 bytes of the target, or with too few surrounding bytes in the source.
 SHARDWIRE_HOST_DEVICE inline void copy_end(unsigned grain, const std::byte* source, std::byte* target,
                                            std::uint32_t bytes) {
   switch (grain) {
@@ -134,19 +135,19 @@ SHARDWIRE_HOST_DEVICE inline void copy_end(unsigned grain, const std::byte* sour
   }
 }
 
-/// The 16 bytes that begin `shift` bytes into two vectors that follow each other. Requires: 0 < shift < 16.
+/// The 16 bytes that begin `shift` bytes into two consecutive vectors. Requires: 0 < shift < 16.
 SHARDWIRE_HOST_DEVICE inline Vector16 shifted(const Vector16& first, const Vector16& second, unsigned shift) {
   const bool upper = shift >= 8;
   const std::uint64_t a = upper ? first.high : first.low;
   const std::uint64_t b = upper ? second.low : first.high;
   const std::uint64_t c = upper ? second.high : second.low;
   const unsigned bits = 8 * (shift % 8);
-  // Twice, as a shift by 64 bits is none.
+  // Two shifts, since a shift by 64 bits is undefined.
   return {(a >> bits) | ((b << 1) << (63 - bits)), (b >> bits) | ((c << 1) << (63 - bits))};
 }
 
-/// Slots are whole 16 bytes of the target where the run has them; the source is loaded as it is aligned, and shifted. Nothing is
-/// loaded that is not of the run: what lies beside it may be another's.
+/// Slots are whole 16 bytes of the target where the run covers them; the source is loaded aligned, and shifted. Nothing
+/// outside the run is loaded: adjacent memory may belong to another owner.
 SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
   constexpr unsigned in_flight = 2;
   constexpr std::uint32_t size = sizeof(Vector16);
@@ -162,7 +163,7 @@ SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t t
       const std::uint32_t number = first + i * threads;
       if (number >= tile.slots) continue;
       const Slot slot = find_slot(tile, number);
-      // [begin, end) of the run, which is what the aligned 16 bytes have of it.
+      // The part [begin, end) of the run inside the aligned 16 bytes.
       const auto before = static_cast<std::uint32_t>(misalignment(slot.target, size));
       const std::uint32_t begin = slot.number == 0 ? 0 : slot.number * size - before;
       std::uint32_t end = (slot.number + 1) * size - before;
@@ -190,7 +191,7 @@ SHARDWIRE_HOST_DEVICE inline void copy_vectors(const Tile& tile, std::uint32_t t
 
 }  // namespace detail
 
-/// Thread `thread` of `threads` copies its share of the tile; shares do not overlap, and come in any order.
+/// Thread `thread` of `threads` copies its share of the tile; shares are disjoint and in any order.
 SHARDWIRE_HOST_DEVICE inline void copy_tile(const Tile& tile, std::uint32_t thread, std::uint32_t threads) {
   switch (tile.unit_bytes) {
     case 16: return detail::copy_units<Vector16>(tile, thread, threads);

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-// What one source for host and device needs. Kernels include these headers, and so do tests that run the same code on a
-// processor.
+// Definitions for source code shared by host and device. Kernels include these headers, and so do tests that run the
+// same code on a processor.
 #if defined(__CUDACC__)
 #define SHARDWIRE_HOST_DEVICE __host__ __device__
 #define SHARDWIRE_UNROLL _Pragma("unroll")
@@ -20,7 +20,7 @@
 #define SHARDWIRE_NOINLINE [[gnu::noinline]]
 #endif
 
-// A table inside a function that is read at places known late: on a device it would else be built anew in each thread's stack.
+// A table inside a function with dynamic indices: a device would otherwise build it in each thread's stack.
 #if defined(__CUDA_ARCH__)
 #define SHARDWIRE_CONSTANT static __constant__ const
 #else
@@ -39,7 +39,7 @@ struct alignas(16) Vector16 {
 template <typename T>
 SHARDWIRE_HOST_DEVICE inline T load(const std::byte* from) {
 #if defined(__CUDA_ARCH__)
-  // The compiler does not know that a pointer out of a table is one to global memory; these say so.
+  // The compiler does not know that a pointer from a table refers to global memory; these instructions state it.
   if constexpr (sizeof(T) == sizeof(Vector16)) {
     const ulonglong2 value = __ldcs(reinterpret_cast<const ulonglong2*>(from));
     return {value.x, value.y};
@@ -49,7 +49,7 @@ SHARDWIRE_HOST_DEVICE inline T load(const std::byte* from) {
     return __ldcs(reinterpret_cast<const T*>(from));
   }
 #else
-  assert(reinterpret_cast<std::uintptr_t>(from) % sizeof(T) == 0);  // a device would stop here
+  assert(reinterpret_cast<std::uintptr_t>(from) % sizeof(T) == 0);  // a misaligned access is fatal on a device
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;

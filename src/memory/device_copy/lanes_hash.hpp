@@ -13,7 +13,7 @@ namespace shardwire::memory {
 /// Threads that hash together: a warp of a device, or a loop on a processor.
 inline constexpr unsigned hash_lanes = 32;
 
-/// What one of them keeps. It has one accumulator, which it shares with those whose number is the same modulo 8, and every
+/// The state of one lane. It has one accumulator, shared with the lanes whose number is the same modulo 8, and every
 /// fourth stripe of a block.
 struct HashLane {
   static constexpr unsigned words_of_block = xxh3::block_bytes / sizeof(std::uint64_t) / hash_lanes;
@@ -39,7 +39,7 @@ SHARDWIRE_HOST_DEVICE inline void add_word(HashLane& state, std::uint64_t word, 
 template <typename Lanes, typename Stream>
 SHARDWIRE_HOST_DEVICE inline Digest128 hash_long(Lanes& lanes, const Stream& stream, std::uint32_t length) {
   const std::uint32_t stripes =
-      (length - 1) / xxh3::stripe_bytes;  // but the last one, which may overlap the one before
+      (length - 1) / xxh3::stripe_bytes;  // without the last one, which may overlap the one before
   lanes.each([&](unsigned lane, HashLane& state) {
     state.sum = xxh3::first_sum(lane % xxh3::lanes);
     for (unsigned word = 0; word < HashLane::words_of_block; ++word) {
@@ -51,7 +51,7 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_long(Lanes& lanes, const Stream& str
     const std::uint32_t left = stripes - block * xxh3::block_stripes;
     const std::uint32_t here = left < xxh3::block_stripes ? left : xxh3::block_stripes;
     lanes.each([&](unsigned lane, HashLane& state) {
-      // All are loaded before the first is added.
+      // All loads come before the first addition.
       std::uint64_t words[HashLane::words_of_block] = {};
       SHARDWIRE_UNROLL
       for (unsigned word = 0; word < HashLane::words_of_block; ++word) {
@@ -82,7 +82,7 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_long(Lanes& lanes, const Stream& str
   return xxh3::merged(sums, length);
 }
 
-// Apart, as it is rare and takes many registers. Done by all lanes alike.
+// A separate function, as it is rare and takes many registers. All lanes do the same.
 template <typename Stream>
 SHARDWIRE_HOST_DEVICE SHARDWIRE_NOINLINE Digest128 hash_few(const Stream& stream, std::uint32_t length) {
   std::uint8_t bytes[xxh3::max_short_bytes];
@@ -92,7 +92,8 @@ SHARDWIRE_HOST_DEVICE SHARDWIRE_NOINLINE Digest128 hash_few(const Stream& stream
 
 }  // namespace detail
 
-/// XXH3-128 of a stream, which has byte(at), and word(at) for eight bytes from there. `lanes` has, over lanes that it calls for or is:
+/// XXH3-128 of a stream, which has byte(at), and word(at) for eight bytes from there. `lanes` has these operations over
+/// its lanes:
 ///   each(f)        f(lane, state) for every lane
 ///   add_up()       to each sum: products of the lanes with its accumulator, and words of those with its neighbour
 ///   collect(sums)  the sums of the first eight lanes, to all

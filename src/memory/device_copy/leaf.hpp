@@ -11,11 +11,11 @@
 
 namespace shardwire::memory {
 
-/// What a copy reads, row-major, from the beginning of a leaf of its tree digest. Found by one thread, which divides; others only
-/// multiply.
+/// The bytes that a copy reads, row-major, from the beginning of a leaf of its tree digest. One thread finds it by
+/// division; others only multiply.
 class LeafStream {
  public:
-  /// Leaf `number` of the table. Requires: there is one.
+  /// Leaf `number` of the table. Requires: it exists.
   SHARDWIRE_HOST_DEVICE void find(const TableView& table, std::uint64_t number) {
     const std::uint64_t index = find_copy(table.first_leaves(), table.size().copies, number);
     const TableCopy& copy = table.copies()[index];
@@ -35,7 +35,7 @@ class LeafStream {
   [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint8_t byte(std::uint32_t at) const {
     return load<std::uint8_t>(place(at).address);
   }
-  /// Requires: at + 8 <= length(), and `at` is a multiple of what all runs are aligned to.
+  /// Requires: at + 8 <= length(), and `at` is a multiple of the common alignment of all runs.
   [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t word(std::uint32_t at) const {
     if (grain_ == 8) return load<std::uint64_t>(place(at).address);
     if (grain_ == 4) return gathered<std::uint32_t>(at);
@@ -45,7 +45,7 @@ class LeafStream {
  private:
   struct Place {
     const std::byte* address = nullptr;
-    std::uint64_t left = 0;  ///< bytes of the run from here
+    std::uint64_t left = 0;  ///< remaining bytes of the run
   };
   [[nodiscard]] SHARDWIRE_HOST_DEVICE Place place(std::uint32_t at) const {
     const std::uint64_t past = skipped_ + at;
@@ -53,7 +53,7 @@ class LeafStream {
     const std::uint64_t within = past - run * run_bytes_.value();
     return {source_ + first_.offset(run).source + within, run_bytes_.value() - within};
   }
-  // Apart: very few tensors need it, and it would take the registers of those that do not.
+  // A separate function: very few tensors need it, and it would cost all others registers.
   [[nodiscard]] SHARDWIRE_HOST_DEVICE SHARDWIRE_NOINLINE std::uint64_t word_of_less(std::uint32_t at) const {
     return grain_ == 2 ? gathered<std::uint16_t>(at) : gathered<std::uint8_t>(at);
   }

@@ -9,11 +9,12 @@
 #include "memory/device_copy/small_divisor.hpp"
 #include "shardwire/box.hpp"
 
-// A batch of strided copies in one block of bytes, as kernels read it. The block has no pointers: it is built on the host
-// (memory/device_copy/copy_table.hpp), uploaded as it is, and serves for other memory where all lies as it did.
+// A batch of strided copies in one block of bytes, as kernels read it. The block contains no pointers: the host builds
+// it (memory/device_copy/copy_table.hpp) and uploads it unchanged. It can be reused for other memory with the same
+// relative positions.
 namespace shardwire::memory {
 
-/// A copy is dealt out in tiles of at most about this many bytes, one to a block of threads.
+/// A copy is divided into tiles of at most about this many bytes, one per block of threads.
 inline constexpr std::uint64_t tile_bytes = 32u << 10;
 
 /// One dim around the runs of a copy.
@@ -26,32 +27,32 @@ static_assert(std::has_unique_object_representations_v<TableDim>);
 
 /// One copy. A tile has `tile_runs` whole runs, or one of the `run_parts` of a run.
 struct TableCopy {
-  std::uint64_t source = 0;  ///< of the first run, from the base of the sources
+  std::uint64_t source = 0;  ///< of the first run, relative to the source base
   std::uint64_t target = 0;
   SmallDivisor run_bytes;
   std::uint64_t runs = 0;
-  std::uint64_t part_bytes = 0;  ///< of a run, whole lines of the target but at its ends; 0: runs are not split
+  std::uint64_t part_bytes = 0;  ///< of a run, whole target lines except at its ends; 0: runs are not split
   std::uint64_t run_parts = 1;
-  SmallDivisor run_slots;  ///< of a run, or of a part; at most
+  SmallDivisor run_slots;  ///< maximum per run or part
   std::uint32_t tile_runs = 1;
   std::uint32_t first_dim = 0;  ///< in the table
   std::uint16_t dims = 0;
-  std::uint8_t unit_bytes = 0;    ///< a slot is so many bytes, aligned on both sides; 0: an aligned 16 of the target
+  std::uint8_t unit_bytes = 0;    ///< bytes per slot, aligned on both sides; 0: an aligned 16 of the target
   std::uint8_t grain_bytes = 1;   ///< alignment of each run on both sides, and of its length; at most 16
-  std::uint8_t source_grain = 1;  ///< the same of the source alone; at most 8
-  std::uint8_t unused[3] = {};    ///< tables are compared by their bytes
+  std::uint8_t source_grain = 1;  ///< the same for the source alone; at most 8
+  std::uint8_t unused[3] = {};    ///< tables are compared bytewise
 };
 static_assert(std::has_unique_object_representations_v<TableCopy>);
 
-/// From where a table counts its sources and targets. Both are multiples of base_alignment, which is all of an address that a table
-/// depends on.
+/// Base addresses of a table's sources and targets. Both are multiples of base_alignment, so a table depends on
+/// addresses only up to that alignment.
 struct TableBases {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
 };
 inline constexpr std::uint64_t base_alignment = 256;
 
-/// What a block holds, and where it and the copies lie. A kernel gets this as an argument.
+/// The contents of a block, and the addresses of block and copies. Kernels take it as an argument.
 /// Ownership: borrows the block.
 class TableView {
  public:
@@ -59,7 +60,7 @@ class TableView {
     std::uint64_t copies = 0;
     std::uint64_t dims = 0;
     std::uint64_t tiles = 0;
-    std::uint64_t leaves = 0;  ///< of the tree digests of all
+    std::uint64_t leaves = 0;  ///< of the tree digests of all copies
 
     bool operator==(const Size&) const = default;
   };
@@ -69,12 +70,12 @@ class TableView {
   TableView(const Size& size, const std::byte* block, const TableBases& bases)
       : size_(size), block_(block), bases_(bases) {}
 
-  /// Of the whole block.
+  /// Size of the whole block.
   [[nodiscard]] static std::uint64_t block_bytes(const Size& size) {
     return 2 * prefix_bytes(size) + size.copies * sizeof(TableCopy) + size.dims * sizeof(TableDim);
   }
   [[nodiscard]] SHARDWIRE_HOST_DEVICE const Size& size() const { return size_; }
-  /// Tiles of all copies before this one; so many entries as copies, and one more.
+  /// Number of tiles before each copy; one entry per copy, and one more.
   [[nodiscard]] SHARDWIRE_HOST_DEVICE const std::uint64_t* first_tiles() const {
     return reinterpret_cast<const std::uint64_t*>(block_);
   }
@@ -104,8 +105,8 @@ class TableView {
   TableBases bases_;
 };
 
-/// The copy that item `number` belongs to, by the sums of what comes before each. Requires: there is one, and not before `from`.
-/// Quick when it is not far behind that.
+/// The copy that contains item `number`, given the sums before each copy. Requires: it exists and is not before `from`.
+/// Fast if it is close to `from`.
 SHARDWIRE_HOST_DEVICE inline std::uint64_t find_copy(const std::uint64_t* firsts, std::uint64_t copies,
                                                      std::uint64_t number, std::uint64_t from = 0) {
   std::uint64_t step = 1;
@@ -113,7 +114,7 @@ SHARDWIRE_HOST_DEVICE inline std::uint64_t find_copy(const std::uint64_t* firsts
     from += step;
     step *= 2;
   }
-  std::uint64_t end = copies - from > step ? from + step : copies;  // begins later, if it is one
+  std::uint64_t end = copies - from > step ? from + step : copies;  // begins later, if there is one
   while (end - from > 1) {
     const std::uint64_t middle = from + (end - from) / 2;
     if (firsts[middle] <= number) {
@@ -125,14 +126,14 @@ SHARDWIRE_HOST_DEVICE inline std::uint64_t find_copy(const std::uint64_t* firsts
   return from;
 }
 
-/// Bytes from the first run of a copy to another one.
+/// Byte offsets from the first run of a copy to another run.
 struct RunOffset {
   std::uint64_t source = 0;
   std::uint64_t target = 0;
 };
 
-/// Where a run lies among the others of a copy: found by division once, and those after it without. Has what it needs of the table,
-/// so that a block of threads finds it in its own memory.
+/// The position of a run among the runs of a copy: found by division once, and without division for the following runs.
+/// Holds the table entries that it needs, so that a block of threads can keep it in shared memory.
 class RunPosition {
  public:
   SHARDWIRE_HOST_DEVICE void find(const TableView& table, const TableCopy& copy, std::uint64_t run) {
@@ -149,7 +150,7 @@ class RunPosition {
       run = outer;
     }
   }
-  /// Of the run that comes `next` later. Requires: next <= SmallDivisor::max_excess, and there is such a run.
+  /// Offset of the run that is `next` runs later. Requires: next <= SmallDivisor::max_excess, and that run exists.
   [[nodiscard]] SHARDWIRE_HOST_DEVICE RunOffset offset(std::uint64_t next) const {
     RunOffset result;
     SHARDWIRE_NO_UNROLL

@@ -11,19 +11,20 @@
 #include "shardwire/box.hpp"
 #include "support/splitmix64.hpp"
 
-// Made-up values of whole boxes, for programs that try restores: a device fills its memory with them, and finds those that are wrong,
-// by the code that the host has.
+// Generated values of whole boxes, for programs that try restores: a device fills its memory with them and counts wrong
+// ones by the same code as the host.
 namespace shardwire::memory {
 
-/// Elements of one box. Each is the low bytes of (splitmix64(seed ^ index) & keep) ^ flip, where its index counts in the whole tensor.
+/// Elements of one box. Each is the low bytes of (splitmix64(seed ^ index) & keep) ^ flip, with the index in the whole
+/// tensor.
 struct ValueBox {
   struct Dim {
     std::uint64_t count = 1;
     std::uint64_t index_stride = 0;
     std::uint64_t byte_stride = 0;
   };
-  std::byte* first = nullptr;  ///< element; aligned for it
-  std::uint64_t index = 0;     ///< of that
+  std::byte* first = nullptr;  ///< first element; aligned for it
+  std::uint64_t index = 0;     ///< of the first element
   std::uint64_t elements = 0;
   std::uint64_t seed = 0;
   std::uint64_t keep = ~std::uint64_t{0};
@@ -33,7 +34,7 @@ struct ValueBox {
   Dim dim[max_dims]{};
 };
 
-/// Boxes, dealt out to blocks of threads in chunks of as many elements.
+/// Boxes, divided into chunks of equally many elements for blocks of threads.
 /// Ownership: borrows the bytes of a ValueTable, or a copy of them.
 class ValueView {
  public:
@@ -45,7 +46,7 @@ class ValueView {
 
   [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t chunks() const { return chunks_; }
   [[nodiscard]] SHARDWIRE_HOST_DEVICE std::uint64_t boxes() const { return boxes_; }
-  /// Chunks before each box, and in all.
+  /// Number of chunks before each box, and in total.
   [[nodiscard]] SHARDWIRE_HOST_DEVICE const std::uint64_t* first_chunks() const {
     return reinterpret_cast<const std::uint64_t*>(block_);
   }
@@ -66,7 +67,7 @@ struct PlacedValue {
   std::uint64_t number = 0;
 };
 
-// Divides for each element: nobody's time depends on it.
+// Divides for each element: its speed does not matter.
 SHARDWIRE_HOST_DEVICE inline PlacedValue placed_value(const ValueBox& box, std::uint64_t element) {
   std::uint64_t index = box.index;
   std::byte* place = box.first;
@@ -106,7 +107,7 @@ SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_value(const PlacedValue& value,
   }
 }
 
-/// What thread `thread` of `threads` has to do of a chunk.
+/// Visits the share of thread `thread` of `threads` in a chunk.
 template <typename Visitor>
 SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_chunk(const ValueView& view, std::uint64_t chunk, std::uint32_t thread,
                                                        std::uint32_t threads) {
@@ -128,7 +129,7 @@ SHARDWIRE_HOST_DEVICE inline void fill_chunk(const ValueView& view, std::uint64_
                                              std::uint32_t threads) {
   detail::visit_chunk<detail::FillItem>(view, chunk, thread, threads);
 }
-/// How many elements of the thread's share are wrong.
+/// Number of wrong elements in the thread's share.
 SHARDWIRE_HOST_DEVICE inline std::uint64_t count_wrong_of_chunk(const ValueView& view, std::uint64_t chunk,
                                                                 std::uint32_t thread, std::uint32_t threads) {
   return detail::visit_chunk<detail::CompareItem>(view, chunk, thread, threads);
@@ -152,7 +153,7 @@ class ValueTable {
   }
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return block_; }
-  /// The table where its bytes have been copied to. Requires: aligned to 8 bytes.
+  /// The table after its bytes were copied there. Requires: aligned to 8 bytes.
   [[nodiscard]] ValueView view(const std::byte* block) const { return {boxes_, chunks_, block}; }
   [[nodiscard]] ValueView view() const { return view(block_.data()); }
 

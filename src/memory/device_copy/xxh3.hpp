@@ -7,9 +7,9 @@
 #include "memory/device_copy/host_device.hpp"
 #include "memory/digest128.hpp"
 
-// XXH3 with 128 bits, seed 0 and the default secret, after its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md):
-// inputs of up to 240 bytes here, and what longer ones are made of; who hashes those, by how many threads, is
-// memory/device_copy/lanes_hash.hpp.
+// XXH3 with 128 bits, seed 0 and the default secret, after its specification (github.com/Cyan4973/xxHash,
+// doc/xxhash_spec.md): inputs of up to 240 bytes, and the steps for longer ones; memory/device_copy/lanes_hash.hpp
+// distributes those over threads.
 namespace shardwire::memory::xxh3 {
 
 using Word = std::uint64_t;
@@ -30,11 +30,11 @@ inline constexpr unsigned secret_bytes = 192;
 inline constexpr std::uint64_t max_short_bytes = 240;
 inline constexpr unsigned stripe_bytes = 64;
 inline constexpr unsigned lanes = stripe_bytes / sizeof(Word);
-/// The secret moves on by a word with each stripe; then the accumulators are scrambled, and it begins again.
+/// The secret advances by a word per stripe; after a block the accumulators are scrambled, and the secret starts again.
 inline constexpr unsigned block_stripes = (secret_bytes - stripe_bytes) / sizeof(Word);
 inline constexpr unsigned block_bytes = block_stripes * stripe_bytes;
 
-/// Eight bytes of the default secret, from any of them.
+/// Eight bytes of the default secret, from any byte offset.
 SHARDWIRE_HOST_DEVICE inline Word secret(unsigned at) {
   SHARDWIRE_CONSTANT Word words[secret_bytes / sizeof(Word)] = {
       0xbe4ba423396cfeb8U, 0x1cad21f72c81017cU, 0xdb979083e96dd4deU, 0x1f67b3b7a4a44072U, 0x78e5c0cc4ee679cbU,
@@ -72,7 +72,7 @@ SHARDWIRE_HOST_DEVICE inline Word avalanche(Word hash) {
   hash *= prime_mx1;
   return hash ^ (hash >> 32);
 }
-/// The one of XXH64.
+/// XXH64's avalanche function.
 SHARDWIRE_HOST_DEVICE inline Word avalanche64(Word hash) {
   hash ^= hash >> 33;
   hash *= prime64_2;
@@ -89,7 +89,7 @@ SHARDWIRE_HOST_DEVICE inline Word swap64(Word value) {
 
 namespace detail {
 
-/// Little-endian, however aligned.
+/// Little-endian, any alignment.
 template <unsigned Size = sizeof(Word)>
 SHARDWIRE_HOST_DEVICE inline Word read(const std::uint8_t* from) {
   Word value = 0;
@@ -152,7 +152,7 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_to_128(const std::uint8_t* input, Wo
 }
 
 SHARDWIRE_HOST_DEVICE inline Digest128 hash_to_240(const std::uint8_t* input, Word length) {
-  constexpr unsigned first_bytes = 128;  // after which the secret begins anew, a few bytes on
+  constexpr unsigned first_bytes = 128;  // after which the secret starts again at a small offset
   constexpr unsigned second_key = 3;
   constexpr unsigned last_key = 136 - 17 - 16;
   Product sums{length * prime64_1, 0};
@@ -177,13 +177,13 @@ SHARDWIRE_HOST_DEVICE inline Digest128 hash_short(const std::uint8_t* input, std
   return detail::hash_to_240(input, length);
 }
 
-/// What an accumulator begins with.
+/// Initial value of an accumulator.
 SHARDWIRE_HOST_DEVICE inline Word first_sum(unsigned lane) {
   SHARDWIRE_CONSTANT Word firsts[lanes] = {prime32_3, prime64_1, prime64_2, prime64_3,
                                            prime64_4, prime32_2, prime64_5, prime32_1};
   return firsts[lane];
 }
-/// What a word adds to its own accumulator; itself is added to its neighbour's.
+/// Added to the word's own accumulator; the word itself is added to the neighbour's.
 SHARDWIRE_HOST_DEVICE inline Word keyed_product(Word word, Word key) {
   const Word mixed = word ^ key;
   return (mixed & 0xffffffffU) * (mixed >> 32);
@@ -191,7 +191,7 @@ SHARDWIRE_HOST_DEVICE inline Word keyed_product(Word word, Word key) {
 SHARDWIRE_HOST_DEVICE inline unsigned key_of(unsigned stripe, unsigned lane) {
   return static_cast<unsigned>(sizeof(Word)) * (stripe + lane);
 }
-/// The key of the last stripe, which is the last 64 bytes of the input.
+/// Key offset of the last stripe, which is the last 64 bytes of the input.
 SHARDWIRE_HOST_DEVICE inline unsigned last_key_of(unsigned lane) {
   return secret_bytes - stripe_bytes - 7 + static_cast<unsigned>(sizeof(Word)) * lane;
 }
@@ -203,7 +203,7 @@ SHARDWIRE_HOST_DEVICE inline Word scrambled(Word sum, Word key) {
   return (sum ^ (sum >> 47) ^ key) * prime32_1;
 }
 
-/// The digest of `length` bytes, of all accumulators.
+/// The digest of `length` bytes from all accumulators.
 SHARDWIRE_HOST_DEVICE inline Digest128 merged(const Word (&sums)[lanes], Word length) {
   const auto merge = [&](unsigned key, Word start) {
     for (unsigned lane = 0; lane < lanes; lane += 2) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "catalog/description.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "geometry/by_value.hpp"
+
+namespace shardwire {
+
+std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog) {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->ranks = catalog.ranks();
+  manifest->tensors.reserve(catalog.entries().size());
+  for (const Catalog::Entry& entry : catalog.entries()) manifest->tensors.push_back({entry.spec, entry.layout});
+  manifest->aliases = catalog.aliases();
+  std::ranges::sort(manifest->aliases, {}, &Alias::alias);
+  return manifest;
+}
+
+DescribedCatalog describe(const Catalog& held, const TensorPlaces& places, const CopyAndWait& copy) {
+  DescribedCatalog result;
+  result.manifest = manifest_of(held);
+  result.encoded_manifest = wire::encode_manifest(*result.manifest);
+  result.manifest_digest = wire::digest_of(result.encoded_manifest);
+  std::vector<wire::NamedValue> values;
+  for (const Catalog::ValueEntry& entry : held.values()) values.push_back({entry.key, entry.value});
+  BoxCache boxes;
+  std::vector<std::pair<std::size_t, memory::QueuedCopy>> on_device;  // pending reads, by index of the value
+  for (std::size_t i = 0; i < held.entries().size(); ++i) {
+    const Catalog::Entry& entry = held.entries()[i];
+    if (!travels_by_value(entry.spec)) continue;
+    const std::byte* element = element_of(entry, held.layout_rank(), boxes);
+    if (element == nullptr) continue;
+    const TensorSpec& spec = entry.spec;
+    const ByteCount bytes = item_size(spec.dtype);
+    const int device = device_of(places, i);
+    if (device != memory::on_host) {
+      on_device.emplace_back(values.size(), copy_of_bytes(element, device, nullptr, memory::on_host, bytes));
+      values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(bytes)}});
+    } else {
+      values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(element, element + bytes)}});
+    }
+  }
+  if (!on_device.empty()) {
+    std::vector<memory::QueuedCopy> copies;
+    for (auto& [value, read] : on_device) {
+      read.target = std::get<TensorValue>(values[value].value).bytes.data();
+      copies.push_back(read);
+    }
+    copy(std::move(copies));
+  }
+  result.encoded_values = wire::encode_values(std::move(values));
+  result.values_digest = wire::digest_of(result.encoded_values);
+  return result;
+}
+
+const PlacedBoxes& boxes_of(const Catalog::Entry& entry, Rank layout_rank, BoxCache& cache) {
+  return cache.of(entry.layout, entry.spec.shape, layout_rank, entry.view.strides);
+}
+
+std::byte* element_of(const Catalog::Entry& entry, Rank layout_rank, BoxCache& cache) {
+  const auto& boxes = boxes_of(entry, layout_rank, cache).all();
+  if (boxes.empty()) return nullptr;
+  return static_cast<std::byte*>(entry.view.data) +
+         static_cast<ByteCount>(boxes.front().local_offset) * item_size(entry.spec.dtype);
+}
+
+}  // namespace shardwire

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/membership.hpp"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <tuple>
+#include <utility>
+
+#include "runtime/stream.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr std::chrono::milliseconds retry_interval(50);
+constexpr std::chrono::seconds refused_interval(1);  // before addresses that refused are tried again
+constexpr std::chrono::seconds attempt_limit(3);
+constexpr std::chrono::seconds inquiry_limit(2);
+constexpr Rendezvous::ClientId own_client = 0;  // member 0 itself; connections count from 1
+
+std::string job_of(const Bootstrap& bootstrap) {
+  return bootstrap.run_id.empty() ? std::string() : fmt::format(" of job '{}'", bootstrap.run_id);
+}
+
+}  // namespace
+
+Membership::Membership(Loop& loop, Host& host, Clients& clients, const Bootstrap& bootstrap, const Identity& identity)
+    : loop_(loop),
+      host_(host),
+      clients_(clients),
+      bootstrap_(bootstrap),
+      identity_(identity),
+      directory_(bootstrap.world_size),
+      gathers_(loop, [this](const wire::Message& message) { send(message); }),
+      join_timer_(loop),
+      retry_timer_(loop) {
+}
+
+Membership::~Membership() {
+  gathers_.end_all(Error(ErrorCode::cancelled, "the session was closed"));
+  if (connection_) connection_->drop();
+  if (inquiry_) inquiry_->drop();
+}
+
+// --- joining ---
+
+void Membership::join(std::vector<SocketAddress> rendezvous, Duration timeout, Joined joined) {
+  joined_ = std::move(joined);
+  rendezvous_at_ = std::move(rendezvous);
+  contact_ = rendezvous_at_.front();
+  try {
+    if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name fails at once
+    join_timer_.start(timeout, [this, timeout] { time_out(timeout); });
+    if (bootstrap_.rank != 0) return connect();
+    rendezvous_.emplace(bootstrap_.world_size,
+                        [this](auto clients, const wire::Message& message) { deliver(clients, message); });
+    flush_timer_ = std::make_unique<Timer>(loop_);
+    listen_as_rendezvous();
+  } catch (const Error&) {
+    end_joining(std::current_exception());
+  }
+}
+
+void Membership::rendezvous_moved(std::vector<SocketAddress> rendezvous) {
+  if (!joined_) return;
+  rendezvous_at_ = std::move(rendezvous);
+  tried_ = 0;
+  failed_attempt_.reset();
+  if (connection_ == nullptr || !connection_->ready()) try_next();
+}
+
+void Membership::connect() {
+  retry_timer_.stop();  // the timer of an earlier attempt would end this one
+  contact_ = rendezvous_at_[tried_++ % rendezvous_at_.size()];
+  Connection::Events events;
+  events.ready = [this](Connection& connection) {
+    const std::string& wanted = bootstrap_.interface;
+    announce({wanted.empty() ? connection.local_host() : interface_address(wanted), 0});
+  };
+  events.message = [this](Connection&, wire::Message& message) { receive(message); };
+  events.closed = [this](Connection&, const Error& reason, bool orderly) {
+    if (!joined_) return ended(reason, orderly);
+    not_joined(reason, reason.code() != ErrorCode::peer_lost);
+  };
+  try {
+    connection_ = Connection::connect(loop_, contact_, identity_, std::move(events));
+  } catch (const Error& error) {  // an address family that this host lacks
+    if (!bootstrap_.store || error.code() == ErrorCode::out_of_resources) throw;
+    return not_joined(error, false);
+  }
+  if (rendezvous_at_.size() == 1) return;
+  // An address that is unreachable from here may stay silent for minutes.
+  retry_timer_.start(attempt_limit, [this] {
+    if (joined_ && !connection_->reached()) try_next();
+  });
+}
+
+void Membership::try_next() {
+  if (!joined_) return;
+  if (connection_) connection_->drop();
+  try {
+    connect();
+  } catch (const Error&) {  // must not reach the loop
+    end_joining(std::current_exception());
+  }
+}
+
+// Retries after an unreachable address. A refusal is final if the address was given to all members. An address from a
+// store may be outdated: a refusal there comes from another process and says nothing about member 0.
+void Membership::not_joined(const Error& reason, bool answered) {
+  if (answered && !bootstrap_.store) {
+    return end_joining(std::make_exception_ptr(
+        Error(reason.code(), fmt::format("member {}{} could not join at {} port {}: {}", bootstrap_.rank,
+                                         job_of(bootstrap_), contact_.host, contact_.port, reason.what()))));
+  }
+  if (answered && !(failed_attempt_ && failed_attempt_->why == reason.what())) {
+    host_.log(LogLevel::warning, fmt::format("member {} is refused at {} port {}, and looks further: {}",
+                                             bootstrap_.rank, contact_.host, contact_.port, reason.what()));
+  }
+  if (answered || !failed_attempt_ || !failed_attempt_->answered)
+    failed_attempt_ = FailedAttempt{contact_, reason.what(), answered};
+  const bool all_tried = tried_ % rendezvous_at_.size() == 0;
+  retry_timer_.start(failed_attempt_->answered && all_tried ? refused_interval : retry_interval,
+                     [this] { try_next(); });
+}
+
+void Membership::time_out(Duration after) {
+  const auto [at, why, answered] = failed_attempt_.value_or(FailedAttempt{
+      contact_, fmt::format("no answer in {:.3g} s", std::chrono::duration<double>(after).count()), false});
+  end_joining(std::make_exception_ptr(
+      Error(ErrorCode::timed_out,
+            fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}", bootstrap_.rank,
+                        bootstrap_.world_size, job_of(bootstrap_), at.host, at.port, why),
+            std::vector<Rank>{Rank{0}})));
+}
+
+// Listens at the address that all members expect: a taken port is an error. With several addresses, some may be
+// unusable.
+void Membership::listen_as_rendezvous() {
+  std::vector<SocketAddress> listening;
+  std::exception_ptr failure;
+  for (const SocketAddress& at : rendezvous_at_) {
+    try {
+      listening.push_back({at.host, clients_.listen(at)});
+    } catch (const PortTaken& taken) {
+      contact_ = at;
+      return find_out_who_listens(taken);
+    } catch (const Error& error) {
+      host_.log(LogLevel::debug, error.what());
+      failure = std::current_exception();
+    }
+  }
+  if (listening.empty()) std::rethrow_exception(failure);
+  rendezvous_at_ = std::move(listening);
+  contact_ = rendezvous_at_.front();
+  announce(contact_);
+}
+
+// Identifies the process on the port by a handshake, in which members of jobs give their names.
+void Membership::find_out_who_listens(const Error& taken) {
+  const auto end = [this,
+                    text = fmt::format("member 0{} {}", job_of(bootstrap_), taken.what())](const std::string& who) {
+    if (inquiry_) inquiry_->drop();
+    end_joining(std::make_exception_ptr(
+        Error(ErrorCode::invalid_argument, fmt::format("{}: {}. SHARDWIRE_PORT chooses another port", text, who))));
+  };
+  Connection::Events events;
+  events.ready = [end](Connection&) { end("a member 0 of this job is there already"); };
+  events.closed = [end](Connection&, const Error& reason, bool) {
+    end("the process that listens there could not be identified: " + std::string(reason.what()));
+  };
+  inquiry_ = Connection::connect(loop_, contact_, identity_, std::move(events));
+  retry_timer_.start(inquiry_limit, [end] { end("the process that listens there is not a member of a job"); });
+}
+
+// Announces the address from which this member reaches the rendezvous, with any free port; the rendezvous already
+// listens.
+void Membership::announce(const SocketAddress& at) {
+  const std::uint16_t port = rendezvous_ ? at.port : clients_.listen(at);
+  listening_host_ = at.host;
+  const wire::MemberRecord record{.rank = bootstrap_.rank,
+                                  .incarnation = identity_.hello.incarnation,
+                                  .host = identity_.hello.host,
+                                  .address = at.host,
+                                  .port = port,
+                                  .local_path = clients_.listen_locally()};
+  if (rendezvous_) warn_of_empty_key(at.host);
+  send(wire::Join{record});
+}
+
+void Membership::joined() {
+  const std::string interface = interface_of(listening_host_);
+  const std::string job = bootstrap_.run_id.empty() ? std::string() : fmt::format(" job '{}'", bootstrap_.run_id);
+  host_.log(LogLevel::info, fmt::format("member {} of {} joined{} at {} port {}, over {} ({})", bootstrap_.rank,
+                                        bootstrap_.world_size, job, contact_.host, contact_.port,
+                                        interface.empty() ? "an unnamed interface" : interface, listening_host_));
+  end_joining(nullptr);
+}
+
+// Warns once per job, and not again if this process joins another.
+void Membership::warn_of_empty_key(const std::string& host) {
+  if (!bootstrap_.job_key.empty() || is_loopback(host)) return;
+  static std::atomic<bool> warned = false;
+  if (warned.exchange(true)) return;
+  host_.log(LogLevel::warning, fmt::format("the job has no key and its rendezvous is at {}, which other hosts can "
+                                           "reach: any process that connects can join, "
+                                           "read and publish. SHARDWIRE_JOB_KEY_FILE names a file with a key",
+                                           host));
+}
+
+void Membership::end_joining(const std::exception_ptr& error) {
+  if (!joined_) return;
+  join_timer_.stop();
+  std::exchange(joined_, nullptr)(error);
+}
+
+void Membership::leave() {
+  if (connection_) connection_->leave();
+}
+
+// --- the rendezvous of this process ---
+
+void Membership::serve(const Connection& member, const wire::Message& message) {
+  if (!rendezvous_) throw Error(ErrorCode::invalid_argument, "this member does not serve the rendezvous");
+  if (const auto* join = std::get_if<wire::Join>(&message);
+      join != nullptr && join->member.rank == member.peer().rank) {
+    const auto holder = rendezvous_->holder(join->member.rank);
+    if (holder && *holder != own_client && *holder != member.id()) return claim(member, *join, *holder);
+  }
+  rendezvous_->take(member.id(), member.peer(), message);
+  log_received(member.peer().rank, message);
+  flush();
+}
+
+void Membership::claim(const Connection& member, const wire::Join& join, Rendezvous::ClientId holder) {
+  const auto take = [this, id = member.id(), peer = member.peer(), join] {
+    clients_.serve_later(id, [&] {
+      rendezvous_->take(id, peer, join);
+      log_received(peer.rank, join);
+      flush();
+    });
+  };
+  clients_.check_alive(holder, [this, holder, rank = join.member.rank, take](bool alive) {
+    if (!alive) {
+      const std::string text =
+          fmt::format("another process has taken the seat of member {}, which had not answered for {} s", rank,
+                      std::chrono::duration<double>(identity_.liveness.limit).count());
+      host_.log(LogLevel::warning, text);
+      clients_.dismiss(holder, Error(ErrorCode::cancelled, text));
+    }
+    take();
+  });
+}
+
+// Logs joins and publications for users; only on the rendezvous, which receives those of all members.
+void Membership::log_received(int member, const wire::Message& message) const {
+  if (const auto* join = std::get_if<wire::Join>(&message)) {
+    host_.log(LogLevel::info, fmt::format("member {} of {} joined from {} port {}", member, bootstrap_.world_size,
+                                          join->member.address, join->member.port));
+  }
+  if (const auto* publish = std::get_if<wire::Publish>(&message)) {
+    host_.log(LogLevel::info,
+              fmt::format("member {} {} '{}', step {}", member, publish->record.live ? "published" : "withdrew",
+                          publish->publication, publish->record.step));
+  }
+}
+
+void Membership::closed(const Connection& member, bool orderly) {
+  if (!rendezvous_) return;
+  rendezvous_->closed(member.id(), orderly);
+  flush();
+}
+
+void Membership::flush() {
+  const auto now = loop_.now();
+  if (const auto due = rendezvous_->flush(now)) flush_timer_->start(*due - now, [this] { flush(); });
+}
+
+void Membership::deliver(std::span<const Rendezvous::ClientId> clients, const wire::Message& message) {
+  std::optional<Bytes> encoded;  // encoded once for all
+  const bool notice = Rendezvous::is_notice(message);
+  for (const Rendezvous::ClientId client : clients) {
+    if (client == own_client) {
+      host_.defer([this, message] { receive(message); });
+      continue;
+    }
+    if (!encoded) encoded = wire::encode(message);
+    if (notice) {
+      clients_.notify(client, *encoded);
+    } else {
+      clients_.send_to(client, *encoded);
+    }
+  }
+}
+
+// --- talking to the rendezvous ---
+
+void Membership::send(const wire::Message& message) {
+  if (rendezvous_) {
+    rendezvous_->take(own_client, identity_.hello, message);
+    flush();
+  } else if (connection_) {
+    connection_->send(message);
+  }
+}
+
+void Membership::receive(const wire::Message& message) {
+  try {
+    if (std::holds_alternative<wire::Joined>(message)) joined();
+    if (const auto* gathered = std::get_if<wire::Gathered>(&message)) gathers_.receive(*gathered);
+    if (const auto* absent = std::get_if<wire::GatherAbsent>(&message)) gathers_.receive(*absent);
+    if (const auto* failure = std::get_if<wire::Failure>(&message); failure != nullptr && !gathers_.receive(*failure)) {
+      host_.log(LogLevel::warning, failure->message);
+    }
+    if (const auto* addresses = std::get_if<wire::Addresses>(&message)) {
+      wire::Addresses known = *addresses;
+      for (auto& [epoch, member] : known.members) {
+        // The contacted address: the record may have one that reaches member 0 only from elsewhere.
+        if (member.rank == 0 && !rendezvous_)
+          std::tie(member.address, member.port) = std::tie(contact_.host, contact_.port);
+      }
+      directory_.apply(known);
+      host_.addresses_came(known);
+    }
+    const auto* roster = std::get_if<wire::Roster>(&message);
+    const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message);
+    if (roster != nullptr) directory_.apply(*roster);
+    if (membership_changes != nullptr) directory_.apply(*membership_changes);
+    const auto* given_up = std::get_if<wire::ExchangeGivenUp>(&message);
+    if (given_up != nullptr) directory_.apply(*given_up);
+    if (roster != nullptr || membership_changes != nullptr || given_up != nullptr) host_.directory_changed();
+  } catch (const Error& error) {
+    host_.log(LogLevel::warning, error.what());
+  }
+}
+
+void Membership::watch(const std::string& name) {
+  if (!directory_.knows(name)) require_rendezvous(fmt::format("the publishers of '{}'", name));
+  if (watched_.insert(name).second) send(wire::Watch{name});
+}
+
+void Membership::require_rendezvous(const std::string& what) const {
+  if (!lost_) return;
+  throw Error(lost_->code(), fmt::format("{}; {} cannot be learnt any more", lost_->what(), what), lost_->ranks());
+}
+
+void Membership::gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Done done) {
+  if (lost_) return done({}, std::make_exception_ptr(*lost_));
+  gathers_.start(name, value, timeout, std::move(done));
+}
+
+void Membership::ended(const Error& reason, bool orderly) {
+  if (reason.code() == ErrorCode::cancelled) {  // another process has taken over this member's number
+    lost_ = Error(ErrorCode::peer_lost, fmt::format("this process is out of the session: {}", reason.what()),
+                  std::vector<Rank>{Rank{bootstrap_.rank}});
+  } else {
+    lost_ =
+        Error(ErrorCode::peer_lost,
+              fmt::format("member 0, which serves the rendezvous, {}: {}", orderly ? "left" : "is lost", reason.what()),
+              std::vector<Rank>{Rank{0}});
+  }
+  host_.log(orderly ? LogLevel::debug : LogLevel::warning, lost_->what());
+  gathers_.end_all(*lost_);
+  host_.rendezvous_lost(*lost_);
+  host_.directory_changed();
+}
+
+}  // namespace shardwire

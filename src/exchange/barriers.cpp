@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/barriers.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shardwire/error.hpp"
+
+namespace shardwire {
+
+Duration ExchangeBarriers::left() const {
+  return std::max(Duration::zero(), Duration(deadline_ - Clock::now()));
+}
+
+std::vector<wire::ExchangeNote> ExchangeBarriers::agree(const wire::ExchangeNote& note) {
+  const std::string name = fmt::format("exchange.{}.{}", exchange_, round_);
+  Bytes own = wire::encode_exchange_note(note);
+  std::vector<Bytes> encoded;
+  try {
+    encoded = host_.gather(name, std::move(own), left());
+  } catch (const Error& error) {
+    // Members that arrive after this timeout pass this barrier and learn of the failure at the next one.
+    others_know_ = error.code() != ErrorCode::timed_out;
+    if (!others_know_) ++round_;
+    throw;  // the other members get the same error from this barrier
+  }
+  ++round_;
+  std::vector<wire::ExchangeNote> notes;
+  for (const Bytes& bytes : encoded) notes.push_back(wire::decode_exchange_note(bytes));
+  for (std::size_t member = 0; member < notes.size(); ++member) {
+    if (!notes[member].failure) continue;
+    others_know_ = true;
+    throw Error(notes[member].failure->code,
+                fmt::format("the exchange failed on member {}: {}", member, notes[member].failure->message),
+                std::vector<Rank>{Rank{static_cast<std::int32_t>(member)}});
+  }
+  return notes;
+}
+
+void ExchangeBarriers::find_alike(const std::function<void()>& body) {
+  others_know_ = true;
+  body();
+  others_know_ = false;
+}
+
+void ExchangeBarriers::send_failure() {
+  if (std::exchange(others_know_, true)) return;
+  wire::ExchangeNote note;
+  try {
+    throw;
+  } catch (const Error& error) {
+    note.failure = {error.code(), error.what()};
+  } catch (const std::exception& error) {
+    note.failure = {ErrorCode::internal, error.what()};
+  }
+  host_.give_up();  // wakes members that are in rounds; nothing else reaches them
+  try {
+    // Waits for the others: they may be reading from this member, and nothing here may end before they know.
+    host_.gather(fmt::format("exchange.{}.{}", exchange_, round_), wire::encode_exchange_note(note), left());
+  } catch (const std::exception&) {
+    // The caller gets the first error.
+  }
+}
+
+}  // namespace shardwire

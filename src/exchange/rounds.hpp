@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "exchange/agreement.hpp"
+#include "memory/device.hpp"
+#include "move/collective.hpp"
+#include "transport/collective.hpp"
+#include "wire/exchange_note.hpp"
+
+// The method collective of an exchange: computes each member's transfers, and has the session's thread drive the rounds
+// (rounds_task.hpp).
+namespace shardwire {
+
+/// Finds a piece that this member holds. Errors: throws Error{transport_failed} if it does not hold the piece.
+using HeldPiece = std::function<move::CollectivePiece(const wire::ExchangeRequest& request)>;
+/// The transfers of one member by the requests in `notes`: `incoming` for its own requests, in their order; `held` for
+/// those of other members. Members are identified by their ranks in the group.
+/// Errors: as `held`; throws Error{transport_failed} for a request that no member can answer.
+move::CollectiveJob collective_job(std::span<const wire::ExchangeNote> notes, const GroupChoice& group, int member,
+                                   ByteCount staging_bytes, std::span<const move::CollectivePiece> incoming,
+                                   const HeldPiece& held);
+
+class ExchangeHost;
+class RoundsStep;
+
+/// One member's endpoint in the group of an exchange, with the staging of its rounds.
+/// Threads: that of the exchange. While run() waits, the session's thread drives the group.
+class ExchangeRounds {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Errors: as CollectiveTransport::open.
+  ExchangeRounds(const transport::CollectiveTransport& collective, const transport::GroupSetup& setup);
+  ExchangeRounds(const ExchangeRounds&) = delete;
+  ExchangeRounds& operator=(const ExchangeRounds&) = delete;
+
+  [[nodiscard]] int size() const { return collective_->size(); }
+  /// See transport::Collective::is_stuck().
+  [[nodiscard]] bool is_stuck() const { return collective_->is_stuck(); }
+
+  struct Totals {
+    std::uint64_t rounds = 0;
+    ByteCount bytes = 0;  // received by this member
+    double seconds = 0;
+    ByteCount staging_bytes = 0;
+  };
+  /// The rounds of one step.
+  struct Step {
+    std::shared_ptr<RoundsStep> restore;  ///< null: this member only takes part for the others. Owners: see Restore
+    bool writes = false;                  ///< for this member's restore
+    std::vector<int> members;             ///< of the group
+    Clock::time_point deadline;
+  };
+  /// Returns when this member has sent and received everything.
+  /// Errors: throws GroupFailed if another member has given up or the group itself has failed; RestoreEnded if the
+  ///         restore that it writes for has ended; Error{peer_lost} if a member of the group is gone;
+  ///         Error{timed_out} at the deadline; and errors of this member alone. In each case the group is given up, so
+  ///         that the other members end too. No memory is accessed afterwards.
+  Totals run(move::CollectiveJob job, Step step, ExchangeHost& host);
+  /// For a member that does not take part in the rounds: ends those of the others.
+  void give_up();
+
+ private:
+  Totals run_all(move::CollectiveJob job, Step step, ExchangeHost& host);
+  void end_alone(move::CollectiveMove& rounds);
+  transport::Memory staging(ByteCount bytes);
+
+  transport::MemoryPlace place_;
+  Bytes staging_;
+  std::unique_ptr<memory::DeviceMemory> device_staging_;  // replaces host staging on a device
+  std::unique_ptr<transport::Collective> collective_;
+};
+
+/// Leaks rounds that never ended: a device may still write their memory, and freeing other memory of that device would
+/// wait for them.
+struct LeaveStuckRounds {
+  void operator()(ExchangeRounds* rounds) const {
+    if (!rounds->is_stuck()) delete rounds;  // NOLINT
+  }
+};
+using OwnedRounds = std::unique_ptr<ExchangeRounds, LeaveStuckRounds>;
+
+/// The group failed without an error of this member, or another member has given the exchange up: another member may
+/// know the reason.
+class GroupFailed : public Error {
+ public:
+  explicit GroupFailed(const transport::Fault& fault) : Error(fault.code, "the rounds have failed: " + fault.message) {}
+  explicit GroupFailed(const Error& given_up) : Error(given_up) {}
+};
+
+/// The restore that the rounds wrote for has ended; it knows the reason.
+class RestoreEnded : public Error {
+ public:
+  explicit RestoreEnded(const Error& error) : Error(error) {}
+};
+
+}  // namespace shardwire

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/rounds_task.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace shardwire {
+
+namespace {
+
+constexpr auto poll_interval = std::chrono::milliseconds(1);
+
+Error error_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    return reason;
+  } catch (const std::exception& reason) {
+    return {ErrorCode::internal, reason.what()};
+  }
+}
+
+}  // namespace
+
+RoundsTask::RoundsTask(RoundsHost& host, move::CollectiveMove& move, Setup setup, Answer<RoundsEnd> answer)
+    : host_(host),
+      driver_(host.driver()),
+      move_(move),
+      setup_(std::move(setup)),
+      answer_(std::move(answer)),
+      deadline_(host.clock()),
+      retry_(host.clock()) {
+}
+
+void RoundsTask::start() {
+  try {
+    move_.begin(host_.copies());
+    begin_writing();
+    driver_.add(*this);
+    deadline_.start(std::max(Duration::zero(), Duration(setup_.deadline - host_.clock().now())), [this] {
+      stop(Error(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline"));
+    });
+    directory_changed();
+  } catch (const std::exception&) {
+    fabric_broke(std::current_exception());
+  }
+}
+
+void RoundsTask::begin_writing() {
+  const auto stopped = [this] {
+    end_.restore_ended = true;
+    stop(Error(ErrorCode::cancelled, "the restore of this member has ended"));
+  };
+  if (setup_.writes && !setup_.step->begin(stopped)) stopped();
+}
+
+// NCCL does not report that a member is gone or has stopped.
+void RoundsTask::directory_changed() {
+  if (left_ || end_.stopped) return;
+  const FailureNotices notices = host_.failure_notices();
+  for (const int member : notices.departed) {
+    if (std::ranges::find(setup_.members, member) == setup_.members.end()) continue;
+    return stop(Error(ErrorCode::peer_lost,
+                      fmt::format("member {} is gone in the middle of the rounds of the exchange", member),
+                      std::vector<Rank>{Rank{member}}));
+  }
+  if (!notices.given_up) return;
+  end_.given_up_elsewhere = true;
+  stop(Error(ErrorCode::cancelled, "another member has given the exchange up"));
+}
+
+bool RoundsTask::progress() {
+  bool moved = false;
+  try {
+    moved = move_.progress();
+  } catch (const std::exception&) {  // of the group; the fabrics are well
+    stop(error_of(std::current_exception()));
+  }
+  if (move_.over()) {
+    finish();
+    return true;
+  }
+  if (const auto retry = move_.retry_at()) {
+    retry_.start(std::max(Duration::zero(), Duration(*retry - host_.clock().now())), [] {});  // only wakes the loop
+  }
+  return moved;
+}
+
+// The rounds end in order: once no memory is accessed any more.
+void RoundsTask::stop(const Error& why) {
+  if (left_ || end_.stopped) return;
+  end_.stopped = why;
+  deadline_.stop();
+  if (!move_.fault()) move_.abort();
+}
+
+void RoundsTask::fabric_broke(const std::exception_ptr& error) {
+  if (left_) return;
+  stop(error_of(error));
+  poll();
+}
+
+void RoundsTask::poll() {
+  progress();
+  if (!left_) retry_.start(poll_interval, [this] { poll(); });
+}
+
+void RoundsTask::leave(bool received) {
+  left_ = true;
+  deadline_.stop();
+  retry_.stop();
+  driver_.remove(*this);
+  if (setup_.step) setup_.step->close(received);
+}
+
+void RoundsTask::finish() {
+  leave(!end_.stopped && !move_.fault());
+  host_.finished(*this);
+  answer();  // ends the borrowing of host and move
+}
+
+void RoundsTask::answer() {
+  if (!std::exchange(answered_, true)) answer_.give(std::move(end_));
+}
+
+void RoundsTask::stop_writing() {
+  if (left_) return;
+  stop(LoopEnded());
+  end_ = {.stopped = LoopEnded()};  // also if the restore was told first
+  leave(false);
+}
+
+void RoundsTask::abandon() {
+  answer();
+}
+
+}  // namespace shardwire

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "shardwire/costs.hpp"
+
+// The properties of methods that other layers ask for. They name a method only where a user has named it.
+namespace shardwire::move {
+
+/// The means by which bytes come to this process.
+enum class Carrier : std::uint8_t {
+  process,   ///< nothing: they are in this process
+  mapping,   ///< a fabric that maps the source's memory
+  reads,     ///< a fabric that reads it, by hardware or the kernel
+  messages,  ///< a fabric that carries messages of the source
+  rounds,    ///< a group
+};
+
+struct MethodTraits {
+  Method method;
+  Carrier carrier;
+  bool staged;  ///< bytes pass a slot here, and with messages one at the source as well
+};
+
+/// One line per method, in the order of the enumerators.
+inline constexpr std::array<MethodTraits, method_count> method_table{{
+    {Method::local, Carrier::process, false},
+    {Method::mapped, Carrier::mapping, false},
+    {Method::read, Carrier::reads, false},
+    {Method::sieved_read, Carrier::reads, true},
+    {Method::zcopy, Carrier::messages, false},
+    {Method::packed, Carrier::messages, true},
+    {Method::collective, Carrier::rounds, true},
+}};
+static_assert(std::ranges::equal(method_table, std::array<int, method_count>{0, 1, 2, 3, 4, 5, 6}, {},
+                                 [](const MethodTraits& one) { return static_cast<int>(one.method); }));
+
+constexpr const MethodTraits& traits_of(Method method) {
+  return method_table[static_cast<std::size_t>(method)];
+}
+constexpr Carrier carrier_of(Method method) {
+  return traits_of(method).carrier;
+}
+/// Calls visit(Method) for each method with this carrier.
+template <typename Visit>
+constexpr void each_method_by(Carrier by, Visit visit) {
+  for (const MethodTraits& one : method_table) {
+    if (one.carrier == by) visit(one.method);
+  }
+}
+
+}  // namespace shardwire::move

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peers/link.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace shardwire {
+
+namespace {
+
+// Bounds mappings of old arenas, for publishers that create a new arena at every step.
+constexpr std::size_t max_cached_regions = 64;
+// Limit per Bound message: enough for arenas of several terabytes.
+constexpr std::size_t max_descriptors_of_answer = 4096;
+// Shorter than the limit after which the source closes waiting sockets.
+constexpr std::chrono::seconds sockets_limit(5);
+
+}  // namespace
+
+void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity& identity) {
+  loop_ = &loop;
+  identity_ = &identity;
+  member_ = member;
+  if (member.host != identity.hello.host) {
+    why_not_local_ = "it is on another host";
+  } else if (member.local_path.empty()) {
+    why_not_local_ = "it listens for no local connections";
+  }
+  dial();
+}
+
+// Processes of one host in different network namespaces cannot reach each other's local sockets.
+void Link::dial() {
+  const bool locally = why_not_local_.empty();
+  Connection::Events events;
+  events.ready = [this](Connection& connection) {
+    if (connection.peer().incarnation != member_.incarnation) {
+      connection.drop();
+      return ended(Error(ErrorCode::peer_lost, "another process has taken its address"));
+    }
+    for (const wire::Message& message : waiting_) connection.send(message);
+    waiting_.clear();
+  };
+  events.message = [this](Connection& connection, wire::Message& message) {
+    if (const auto* received = std::get_if<wire::Descriptors>(&message)) {
+      take_descriptors_in(connection, *received);
+    } else {
+      answered(message);
+    }
+  };
+  events.closed = [this, locally](const Connection& connection, const Error& reason, bool) {
+    if (!locally || connection.reached()) return ended(reason);
+    why_not_local_ = fmt::format("its local socket cannot be reached ({}): another network namespace?", reason.what());
+    try {
+      dial();
+    } catch (const Error& error) {
+      ended(error);
+    }
+  };
+  connection_ = locally ? Connection::connect_local(*loop_, member_.local_path, *identity_, std::move(events))
+                        : Connection::connect(*loop_, {member_.address, member_.port}, *identity_, std::move(events));
+}
+
+Link::~Link() {
+  if (connection_) connection_->drop();
+}
+
+void Link::request(std::uint64_t number, const wire::Message& message, Answer answer) {
+  by_number_[number] = std::move(answer);
+  send(message);
+}
+
+void Link::request(const wire::Digest& digest, const wire::Message& message, Answer answer) {
+  by_digest_[digest].push_back(std::move(answer));
+  send(message);
+}
+
+void Link::send(const wire::Message& message) {
+  if (broken_) return;
+  if (connection_ && connection_->ready()) {
+    connection_->send(message);
+  } else {
+    waiting_.push_back(message);
+  }
+}
+
+void Link::answered(wire::Message& message) {
+  std::vector<Answer> answers;
+  std::visit(
+      [&](const auto& value) {
+        using Type = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Type, wire::ManifestReply> || std::is_same_v<Type, wire::ValuesReply>) {
+          if (auto found = by_digest_.extract(value.digest)) answers = std::move(found.mapped());
+        } else if constexpr (requires { value.request; }) {
+          if (auto found = by_number_.extract(value.request)) answers.push_back(std::move(found.mapped()));
+        }
+      },
+      message);
+  for (const Answer& answer : answers) answer(message);
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (requires { value.request; }) descriptors_.erase(value.request);
+      },
+      message);
+}
+
+void Link::ended(const Error& reason) {
+  if (broken_) return;
+  const bool short_of_something = reason.code() == ErrorCode::out_of_resources;
+  broken_ = Error(short_of_something ? ErrorCode::out_of_resources : ErrorCode::peer_lost,
+                  fmt::format("member {} is lost: {}", rank_, reason.what()), std::vector<Rank>{Rank{rank_}});
+  const auto watchers = watchers_;  // a watcher may remove itself
+  for (const auto& [number, watcher] : watchers) watcher(*broken_);
+}
+
+void Link::abort(const Error& reason) {
+  abort_channels();
+  if (connection_) connection_->drop();
+  ended(reason);
+}
+
+std::uint64_t Link::watch(Broken broken) {
+  const std::uint64_t watcher = next_watcher_++;
+  watchers_.emplace(watcher, std::move(broken));
+  return watcher;
+}
+
+void Link::take_descriptors_in(Connection& connection, const wire::Descriptors& message) {
+  auto taken = connection.take_descriptors(message.count);
+  if (!by_number_.contains(message.request)) return;  // no operation waits for them any more
+  auto& all = descriptors_[message.request];
+  if (all.size() + taken.size() > max_descriptors_of_answer) {
+    throw Error(ErrorCode::transport_failed, "a source hands over more descriptors than one answer can need");
+  }
+  std::ranges::move(taken, std::back_inserter(all));
+}
+
+std::vector<support::Descriptor> Link::take_descriptors(std::uint64_t number) {
+  auto found = descriptors_.extract(number);
+  return found.empty() ? std::vector<support::Descriptor>{} : std::move(found.mapped());
+}
+
+void Link::prepare(std::size_t fabric, Prepared prepared) {
+  FabricState& state = fabric_states_[fabric];
+  if (state.ruled_out) return prepared(&*state.ruled_out);
+  const transport::Sockets wanted = fabrics_.sockets(fabric);
+  const bool fresh = !state.sockets.empty() && loop_->now() - state.opened_at < sockets_limit;
+  if (connected(fabric) || wanted.kind == transport::Sockets::Kind::none || fresh) return prepared(nullptr);
+  state.waiting.push_back(std::move(prepared));
+  if (state.waiting.size() > 1) return;
+  state.sockets.clear();
+  state.token = loop_->random_number() | 1;  // 0 stands for none
+  try {
+    state.opening = std::make_unique<OpeningSockets>(
+        *loop_, member_, wanted, state.token, *identity_,
+        [this, fabric](std::vector<support::Descriptor> sockets, const Error* why_not) {
+          sockets_opened(fabric, std::move(sockets), why_not);
+        });
+  } catch (const Error& error) {
+    sockets_opened(fabric, {}, &error);
+  }
+}
+
+void Link::sockets_opened(std::size_t fabric, std::vector<support::Descriptor> sockets, const Error* why_not) {
+  FabricState& state = fabric_states_[fabric];
+  const auto opening = std::move(state.opening);  // it is on the call stack
+  state.sockets = std::move(sockets);
+  state.opened_at = loop_->now();
+  for (const Prepared& prepared : std::exchange(state.waiting, {})) prepared(why_not);
+}
+
+void Link::give_up(std::size_t fabric, std::uint64_t sockets) {
+  FabricState& state = fabric_states_[fabric];
+  if (state.token != sockets) return;
+  state.sockets.clear();
+  if (state.channel) state.channel->give_up();
+}
+
+void Link::rule_out(std::size_t fabric, FabricChannel& channel, const Error& why) {
+  channel.give_up();
+  FabricState& state = fabric_states_[fabric];
+  if (state.channel.get() == &channel) state.ruled_out = why;
+}
+
+void Link::abort_channels() {
+  for (const FabricState& state : fabric_states_) {
+    if (state.channel) state.channel->give_up();
+  }
+}
+
+wire::FabricHandle Link::handle(std::size_t fabric) const {
+  const transport::Fabric& mine = fabrics_[fabric];
+  return {std::string(mine.name()), mine.domain(), mine.address(), fabric_states_[fabric].token};
+}
+
+std::shared_ptr<FabricChannel> Link::channel(std::size_t fabric, const Bytes& address) {
+  FabricState& state = fabric_states_[fabric];
+  if (connected(fabric) && address == state.address) return state.channel;
+  const bool needs_sockets = fabrics_.sockets(fabric).kind != transport::Sockets::Kind::none;
+  if (needs_sockets && state.sockets.empty()) return nullptr;
+  if (state.channel) bindings_.clear();  // their regions are destroyed with it
+  state.regions.clear();
+  state.channel.reset();
+  state.channel =
+      std::make_shared<FabricChannel>(fabrics_[fabric].connect({.address = address,
+                                                                .same_host = member_.host == identity_->hello.host,
+                                                                .sockets = std::exchange(state.sockets, {})}));
+  state.address = address;
+  return state.channel;
+}
+
+std::shared_ptr<transport::RemoteRegion> Link::region(std::size_t fabric, const Bytes& key, ByteCount size_bytes,
+                                                      std::vector<support::Descriptor> descriptors) {
+  FabricState& state = fabric_states_[fabric];
+  if (const auto found = state.regions.find(key); found != state.regions.end()) return found->second;
+  if (state.regions.size() >= max_cached_regions) {
+    std::erase_if(state.regions, [](const auto& entry) { return entry.second.use_count() == 1; });
+  }
+  // A region lives no longer than its endpoint.
+  std::shared_ptr<transport::RemoteRegion> region(
+      state.channel->endpoint->import_region({key, std::move(descriptors)}, size_bytes).release(),
+      [channel = state.channel](const transport::RemoteRegion* gone) { delete gone; });
+  state.regions.emplace(key, region);
+  return region;
+}
+
+void Link::bound(const std::string& publication, std::uint64_t generation, std::set<Bytes> keys) {
+  Binding& binding = bindings_[publication];
+  const std::set<Bytes> before = std::exchange(binding.keys, std::move(keys));
+  binding.generation = generation;
+  drop_unbound(before);
+}
+
+bool Link::is_bound(const std::string& publication, std::uint64_t generation) const {
+  const auto found = bindings_.find(publication);
+  return found != bindings_.end() && found->second.generation == generation;
+}
+
+std::vector<Link::Idle> Link::idle(
+    const std::function<bool(const std::string& publication, std::uint64_t generation)>& live) const {
+  std::vector<Idle> result;
+  for (const auto& [name, binding] : bindings_) {
+    if (live(name, binding.generation)) continue;
+    Idle idle{name, 0};
+    for (const Bytes& key : binding.keys) {
+      for (const FabricState& state : fabric_states_) {
+        if (const auto found = state.regions.find(key); found != state.regions.end()) {
+          idle.bytes += found->second->mapped().bytes;
+        }
+      }
+    }
+    result.push_back(std::move(idle));
+  }
+  return result;
+}
+
+void Link::unbind(const std::string& publication) {
+  if (const auto gone = bindings_.extract(publication)) drop_unbound(gone.mapped().keys);
+}
+
+void Link::drop_unbound(const std::set<Bytes>& keys) {
+  for (const Bytes& key : keys) {
+    const bool bound = std::any_of(bindings_.begin(), bindings_.end(),
+                                   [&](const auto& entry) { return entry.second.keys.contains(key); });
+    if (bound) continue;
+    for (FabricState& state : fabric_states_) state.regions.erase(key);
+  }
+}
+
+}  // namespace shardwire

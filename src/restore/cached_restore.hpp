@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "catalog/tensor_places.hpp"
+#include "geometry/strides.hpp"
+#include "memory/device.hpp"
+#include "move/choice.hpp"
+#include "move/staging.hpp"
+#include "restore/binding.hpp"
+#include "restore/planning.hpp"
+#include "shardwire/plan.hpp"
+
+namespace shardwire::restore {
+
+/// State that a successful restore leaves for the next one of the same catalog: plan, binding, addresses, staging.
+/// Keeps no publication of this process and no lease alive.
+struct CachedRestore {
+  std::string from;
+  Catalog wanted;
+  TensorPlaces places;                       // of wanted
+  std::shared_ptr<const Manifest> manifest;  // of wanted; owners: see DescribedCatalog
+  bool needs_values = false;
+  std::shared_ptr<Planning> planning{};  // no other owner
+  std::vector<Binding> bindings{};       // by index of the source
+  std::shared_ptr<const std::vector<move::Transfer>> transfers{};
+  std::map<std::uint32_t, std::string> staged_local{};  // see BoundTransfers
+  std::optional<Method> method{};                       // the method requested
+  move::Predictions predictions{};
+  BoxCache placed{};
+  std::shared_ptr<move::StagingPool> staging{};
+};
+
+/// Whether both catalogs want the same parts of the same tensors, in whatever memory.
+bool alike(const Catalog& a, const Catalog& b);
+/// Whether the memory is the same too. Requires: alike().
+bool same_memory(const Catalog& a, const Catalog& b);
+/// Whether a plan made from `a` holds for `b`: the same processes publish the same layouts.
+bool same_sources(const std::vector<wire::PublicationRecord>& a, const std::vector<wire::PublicationRecord>& b);
+
+/// The latest cached restores.
+class RestoreCache {
+ public:
+  /// Takes the state left by an earlier restore of such a catalog, for one user at a time; null if there is none.
+  std::unique_ptr<CachedRestore> take(const std::string& from, const Catalog& wanted);
+  void keep(std::unique_ptr<CachedRestore> cached);
+  /// Drops states that use a lost source.
+  void forget(const SourceLink* link);
+  /// Releases the memory that this publication was read through.
+  void unbind(const SourceLink* link, const std::string& publication);
+  void clear() { cached_.clear(); }
+
+ private:
+  std::vector<std::unique_ptr<CachedRestore>> cached_;  // latest last
+};
+
+}  // namespace shardwire::restore

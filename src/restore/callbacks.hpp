@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace shardwire::restore {
+
+/// Numbers the requests of one object, and counts those without an answer.
+struct RequestCount {
+  std::uint64_t next = 0;  ///< number
+  int unanswered = 0;
+};
+
+/// Wraps the callbacks of one object, so that they do nothing once it is gone or has called end(), and so that their
+/// exceptions reach the object instead of the loop.
+/// Threads: loop thread only.
+class Callbacks {
+ public:
+  using Failed = std::function<void(const std::exception_ptr&)>;
+
+  explicit Callbacks(Failed failed) : failed_(std::move(failed)) {}
+  Callbacks(const Callbacks&) = delete;
+  Callbacks& operator=(const Callbacks&) = delete;
+
+  /// Disables all callbacks.
+  void end() { alive_.reset(); }
+  /// Disables callbacks made before; those made from now on run.
+  void restart() { alive_ = std::make_shared<bool>(true); }
+
+  [[nodiscard]] bool ended() const { return alive_ == nullptr; }
+  /// Expires with end().
+  [[nodiscard]] std::weak_ptr<bool> token() const { return alive_; }
+
+  template <typename Body>
+  void run(Body body) {
+    try {
+      body();
+    } catch (const std::exception&) {
+      failed_(std::current_exception());
+    }
+  }
+  template <typename Body>
+  auto wrap(Body body) {
+    return [this, alive = std::weak_ptr<bool>(alive_), body = std::move(body)](auto&&... arguments) mutable {
+      if (alive.expired()) return;
+      this->run([&] { body(std::forward<decltype(arguments)>(arguments)...); });
+    };
+  }
+  /// As wrap(), for an answer that counts as `unanswered` until it comes. Ownership: borrows the count until end().
+  template <typename Body>
+  auto count(int& unanswered, Body body) {
+    ++unanswered;
+    return wrap([&unanswered, body = std::move(body)](auto&&... arguments) mutable {
+      --unanswered;
+      body(std::forward<decltype(arguments)>(arguments)...);
+    });
+  }
+
+ private:
+  Failed failed_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this; callbacks hold weak ones
+};
+
+}  // namespace shardwire::restore

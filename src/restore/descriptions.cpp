@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/descriptions.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace shardwire::restore {
+
+Descriptions::Descriptions(Services& services, Events events)
+    : services_(services), events_(std::move(events)), callbacks_(events_.failed) {
+}
+
+Descriptions::~Descriptions() {
+  stop();
+}
+
+void Descriptions::stop() {
+  callbacks_.restart();
+  asked_.clear();
+  for (const auto& [link, watcher] : std::exchange(watched_, {})) link->unwatch(watcher);
+}
+
+std::vector<int> Descriptions::awaited() const {
+  std::set<int> ranks;
+  for (const auto& [digest, rank] : asked_) ranks.insert(rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+template <typename Request, typename Reply>
+void Descriptions::ask_one(const std::shared_ptr<Fetch>& fetch) {
+  for (;; ++fetch->attempt) {
+    if (fetch->attempt == fetch->holders.size() && !find_more_holders(*fetch)) return;
+    const auto turn = static_cast<std::size_t>(services_.member()) + fetch->attempt;
+    const wire::PublicationRecord& holder = fetch->holders[turn % fetch->holders.size()];
+    fetch->tried.emplace(holder.member, holder.epoch);
+    asked_[fetch->digest] = holder.layout_rank;
+    try {
+      return ask<Request, Reply>(fetch, services_.link(holder), holder.layout_rank);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::out_of_resources)
+        throw;   // resources of this process: other holders would fail too
+      continue;  // this one is unreachable
+    }
+  }
+}
+
+// Finds holders that published during the requests. If there are none, a change in the directory calls the restore
+// again.
+bool Descriptions::find_more_holders(Fetch& fetch) {
+  Records records = events_.holders();
+  std::erase_if(records, [&](const wire::PublicationRecord& record) {
+    return record.*fetch.field != fetch.digest || fetch.tried.contains({record.member, record.epoch});
+  });
+  fetch.holders = std::move(records);
+  fetch.attempt = 0;
+  if (!fetch.holders.empty()) return true;
+  services_.membership().require_rendezvous("the address of a member that can describe the publication");
+  asked_.erase(fetch.digest);
+  return false;
+}
+
+template <typename Request, typename Reply>
+void Descriptions::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<SourceLink>& link, int layout_rank) {
+  const auto over = std::make_shared<bool>(false);  // owners: the two callbacks, of which only one may go on
+  const auto next = [this, fetch] {
+    ++fetch->attempt;
+    ask_one<Request, Reply>(fetch);
+  };
+  const auto watcher = link->watch(callbacks_.wrap([over, next](const Error& error) {
+    if (std::exchange(*over, true)) return;
+    if (error.code() == ErrorCode::out_of_resources) throw error;  // would not change by itself
+    next();
+  }));
+  watched_.emplace_back(link, watcher);
+  link->request(
+      fetch->digest, Request{fetch->digest},
+      callbacks_.wrap([this, over, next, fetch, layout_rank, watcher, link = link.get()](wire::Message& message) {
+        link->unwatch(watcher);
+        if (std::exchange(*over, true)) return;
+        const auto* reply = std::get_if<Reply>(&message);
+        if (reply == nullptr || reply->encoded.empty()) return next();
+        if (!wire::same_digest(wire::digest_of(reply->encoded), fetch->digest)) {
+          throw Error(ErrorCode::transport_failed,
+                      fmt::format("source rank {} sent a description that does not match its digest", layout_rank),
+                      std::vector<Rank>{Rank{layout_rank}});
+        }
+        fetch->keep(reply->encoded);
+        asked_.erase(fetch->digest);
+        events_.described();
+      }));
+}
+
+bool Descriptions::fetch(const Records& records, bool with_values) {
+  bool complete = true;
+  std::map<wire::Digest, Records> by_manifest;
+  std::map<wire::Digest, Records> by_values;
+  for (const auto& record : records) {
+    by_manifest[record.manifest].push_back(record);
+    if (with_values) by_values[record.values].push_back(record);
+  }
+  Metadata& known = services_.metadata();
+  for (const auto& [digest, holders] : by_manifest) {
+    if (known.manifests.contains(digest)) continue;
+    complete = false;
+    if (!asked_.emplace(digest, holders.front().layout_rank).second) continue;
+    const auto keep = [&known, key = digest](const Bytes& encoded) {
+      known.manifests.emplace(key, std::make_shared<const Manifest>(wire::decode_manifest(encoded)));
+    };
+    ask_one<wire::ManifestRequest, wire::ManifestReply>(
+        std::make_shared<Fetch>(Fetch{digest, &wire::PublicationRecord::manifest, holders, 0, {}, keep}));
+  }
+  for (const auto& [digest, holders] : by_values) {
+    if (known.values.contains(digest)) continue;
+    complete = false;
+    if (!asked_.emplace(digest, holders.front().layout_rank).second) continue;
+    const auto keep = [&known, key = digest](const Bytes& encoded) {
+      known.values.emplace(key, std::make_shared<const Metadata::Values>(wire::decode_values(encoded)));
+    };
+    ask_one<wire::ValuesRequest, wire::ValuesReply>(
+        std::make_shared<Fetch>(Fetch{digest, &wire::PublicationRecord::values, holders, 0, {}, keep}));
+  }
+  return complete;
+}
+
+}  // namespace shardwire::restore

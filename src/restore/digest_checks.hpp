@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "memory/digest.hpp"
+#include "move/transfer.hpp"
+#include "restore/planning.hpp"
+#include "restore/source.hpp"
+
+namespace shardwire::restore {
+
+/// Error for parts that differ from their source after the move. `planning`: the plan of the parts. Requires: parts is
+/// not empty.
+Error differing_parts(std::span<const move::TransferPart> parts, const Planning& planning, const Manifest& manifest,
+                      Rank target, Rank source);
+
+/// Compares digests of parts in place here with digests that their sources take after all bytes have arrived. This
+/// detects a source that changes its memory after a part was read.
+/// Threads: loop thread only.
+class DigestChecks {
+ public:
+  explicit DigestChecks(std::size_t sources) : by_source_(sources) {}
+
+  void add(const move::TransferPart& part, const memory::Digest128& digest);
+  using Differ = std::function<void(std::span<const move::TransferPart> parts)>;
+  /// Requests the digests of all sources. `differ` is called for differing parts; it throws. `done` runs when all have
+  /// answered, now if there are none. Ownership: borrows the sources. Errors: those of a source go to its listener.
+  void ask(std::span<const std::unique_ptr<Source>> sources, Differ differ, std::function<void()> done);
+
+ private:
+  struct Check {
+    std::vector<move::TransferPart> parts;
+    std::vector<memory::Digest128> digests;
+    ByteCount bytes = 0;
+  };
+  std::vector<std::vector<Check>> by_source_;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "restore/binding.hpp"
+#include "restore/callbacks.hpp"
+#include "runtime/clock.hpp"
+
+namespace shardwire::restore {
+
+/// One attempt to bind a source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
+/// them, and reads the generation word once, since a reachable network may still carry no data. Tries a second time if
+/// the sockets had ended before use, or if a read failed that other operations may have spoilt.
+/// Threads: loop thread only.
+class FabricAttempt {
+ public:
+  /// Reports to its source. `proving`: the first read is in flight. One of the last three is the last call.
+  class Listener {
+   public:
+    virtual void on_proving() = 0;
+    virtual void on_bound(BoundFabric bound) = 0;
+    /// The fabric is unusable for this source; others may work.
+    virtual void on_excluded(std::size_t fabric, const Error& why) = 0;
+    /// The source is unusable.
+    virtual void on_failed(const std::exception_ptr& error) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  struct Setup {
+    Clock& clock;
+    Binding& binding;  ///< of the source: read only; its link is used
+    std::uint64_t lease = 0;
+    Clock::Time deadline;    ///< of the restore
+    bool tolerant = false;   ///< any failure of a fabric excludes that fabric, not the source
+    RequestCount& requests;  ///< of the source
+  };
+
+  /// Ownership: borrows the setup's objects and the listener.
+  FabricAttempt(const Setup& setup, std::size_t fabric, Listener& listener);
+  ~FabricAttempt();
+  void start() { prepare(Round::first); }
+  /// Takes no further answer and tells its source nothing more. It may be on the call stack.
+  void end();
+
+ private:
+  enum class Round : std::uint8_t { first, last };
+
+  void prepare(Round round);
+  void ask(Round round);
+  void answered(Round round, std::uint64_t sockets, wire::Message& message);
+  void bound(Round round, wire::Bound& reply);
+  void import_regions(std::vector<support::Descriptor> descriptors);
+  void prove(Round round);
+  void proof_late(std::chrono::nanoseconds limit);
+  void proof_read(Round round, const transport::Outcome& fault);
+  void exclude(const Error& why);
+
+  Setup setup_;
+  std::size_t fabric_;
+  Listener& listener_;
+  Callbacks callbacks_;
+  BoundFabric bound_;
+  Timer proof_limit_;
+  std::shared_ptr<bool> proof_;  // while the first read is under way; owner: this; its completion holds a weak one
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace shardwire::restore {
+
+class Source;
+
+enum class Stage : std::uint8_t { plan, bind, move, verify, commit, stopping, done };
+
+/// Fate of the path of one source's bytes; the source itself may be well.
+enum class PathLoss : std::uint8_t {
+  aborted,  ///< the connection was aborted on this side, by another operation
+  ended,    ///< the payload connection has ended, but the source is alive
+  refused,  ///< a fabric stopped reading: this or other memory of the source may have been withdrawn
+};
+
+/// The operation around the parts of a restore. It alone decides whether a failure leads to another plan or to the end.
+/// Threads: loop thread only.
+class Owner {
+ public:
+  /// The restore enters this stage.
+  virtual void on_stage(Stage stage) = 0;
+  virtual void on_failed(const std::exception_ptr& error) = 0;
+  virtual void on_path_lost(Source& source, PathLoss loss, const std::string& why) = 0;
+  /// While the restore stops: an activity that may have written the destination has ended.
+  virtual void on_quieter() = 0;
+  /// All bytes are in place, and the caller's events are recorded.
+  virtual void on_done() = 0;
+
+ protected:
+  ~Owner() = default;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/path_survey.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/device.hpp"
+#include "paths/path_reasons.hpp"
+
+namespace shardwire::restore {
+
+namespace {
+
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// If this process uses no device yet, the first one stands for all.
+std::vector<int> devices_worked_with() {
+  std::vector<int> devices;
+  const memory::FoundRuntime found = memory::device_runtime();
+  for (int device = 0; found.runtime && device < found.runtime->device_count(); ++device) {
+    if (found.runtime->in_use(device)) devices.push_back(device);
+  }
+  if (devices.empty()) devices.push_back(0);
+  return devices;
+}
+
+FabricPath path_over(const std::string& name, const transport::Path& path) {
+  return {.transport = name,
+          .carrier = path.carrier,
+          .reach = path.reach,
+          .map = path.map,
+          .read = path.read,
+          .message = path.message,
+          .gpu_direct = path.gpu_direct,
+          .max_message_ranges = path.message ? path.max_message_ranges : 0,
+          .max_read_ranges = path.read ? path.max_read_ranges : 0,
+          .max_read_bytes = path.max_read_bytes,
+          .max_reads = path.max_reads,
+          .why_not = path.why_not};
+}
+
+}  // namespace
+
+PathSurvey::PathSurvey(Services& services, std::string from, Duration timeout, Done done)
+    : services_(services),
+      from_(std::move(from)),
+      timeout_(timeout),
+      deadline_(services.clock().now() + timeout),
+      done_(std::move(done)),
+      timer_(services.clock()),
+      reach_(nothing_, no_places_) {
+}
+
+PathSurvey::~PathSurvey() = default;
+
+void PathSurvey::start() {
+  timer_.start(timeout_, [this] { timed_out(); });
+  directory_changed();
+}
+
+void PathSurvey::directory_changed() {
+  if (surveying_ || !done_) return;
+  try {
+    services_.membership().watch(from_);
+    if (services_.directory().knows(from_)) survey();
+  } catch (const Error&) {
+    end({}, std::current_exception());
+  }
+}
+
+// The rendezvous may not have forwarded this process's own publications yet.
+std::vector<wire::PublicationRecord> PathSurvey::publications() const {
+  auto records = services_.directory().publications(from_);
+  std::erase_if(records, [&](const auto& record) { return record.member == services_.member(); });
+  if (const auto own = services_.own_publication(from_)) {
+    records.push_back({.member = services_.member(), .layout_rank = to_int(own->layout_rank)});
+  }
+  std::ranges::sort(records, {}, &wire::PublicationRecord::layout_rank);
+  return records;
+}
+
+void PathSurvey::survey() {
+  surveying_ = true;
+  for (wire::PublicationRecord& record : publications()) peers_.emplace_back().record = std::move(record);
+  pending_ = peers_.size() + 1;
+  for (std::size_t i = 0; i < peers_.size() && done_; ++i) {
+    if (peers_[i].record.member == services_.member()) {
+      resolve(i, {});
+    } else {
+      ask(i);
+    }
+  }
+  if (done_ && --pending_ == 0) end(paths(), nullptr);
+}
+
+void PathSurvey::ask(std::size_t index) {
+  Peer& peer = peers_[index];
+  Binding nothing;
+  nothing.layout_rank = Rank{peer.record.layout_rank};
+  nothing.record = peer.record;
+  Source::Listener& listener = *this;
+  peer.source =
+      std::make_unique<Source>(services_, listener, PathInputs{services_.fabrics(), reach_},
+                               Source::Options{.from = from_, .fabrics = {.deadline = deadline_, .every_fabric = true}},
+                               index, std::move(nothing));
+  peer.source->start(Source::Leasing::first);
+}
+
+void PathSurvey::on_lost(Source& source, const std::exception_ptr& error) {
+  Peer& peer = peers_[source.index()];
+  const auto now = services_.directory().publication(from_, peer.record.member);
+  const bool replaced = source.state() == Source::State::withdrawn && now && now->generation != peer.record.generation;
+  if (replaced && !peer.resolved) {
+    source.release();
+    replaced_.push_back(std::move(peer.source));
+    peer.record = *now;
+    return ask(source.index());
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& reason) {
+    resolve(source.index(), reason.what());
+  }
+}
+
+void PathSurvey::resolve(std::size_t index, const std::string& why_not) {
+  Peer& peer = peers_[index];
+  if (!done_ || std::exchange(peer.resolved, true)) return;
+  peer.why_not = why_not;
+  if (peer.source) peer.source->release();
+  if (--pending_ == 0) end(paths(), nullptr);
+}
+
+void PathSurvey::timed_out() {
+  if (!surveying_) {
+    return end({}, std::make_exception_ptr(Error(
+                       ErrorCode::timed_out,
+                       fmt::format("the rendezvous (member 0) did not name the publishers of '{1}' within {0:.3g} s",
+                                   seconds(timeout_), from_),
+                       std::vector<Rank>{Rank{0}})));
+  }
+  const std::string why = fmt::format("it has not answered within {:.3g} s", seconds(timeout_));
+  for (std::size_t i = 0; i < peers_.size() && done_; ++i) resolve(i, why);
+}
+
+void PathSurvey::abandon() {
+  if (!done_) return;
+  std::exchange(done_, nullptr)(
+      {}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed while paths were looked for")));
+}
+
+void PathSurvey::end(std::vector<PeerPath> paths, const std::exception_ptr& error) {
+  const Done done = std::exchange(done_, nullptr);
+  if (!done) return;
+  timer_.stop();
+  for (Peer& peer : peers_) {
+    if (peer.source) peer.source->release();
+  }
+  done(std::move(paths), error);
+  services_.finished(*this);
+}
+
+// --- the result ---
+
+std::vector<PeerPath> PathSurvey::paths() const {
+  std::vector<PeerPath> paths;
+  Devices devices;
+  if (memory::devices_in_use()) devices = {devices_worked_with(), devices_out_of_reach()};
+  for (const Peer& peer : peers_) paths.push_back(peer.source ? path_of(peer, devices) : path_of_own(peer, devices));
+  return paths;
+}
+
+PeerPath PathSurvey::path_of_own(const Peer& peer, const Devices& devices) const {
+  PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
+  result.memory.push_back(
+      {.fabrics = {{.transport = "local", .carrier = "this process", .reach = Reach::process, .map = true}}});
+  if (devices.used.empty()) return result;
+  result.memory.push_back({.memory = MemoryKind::cuda,
+                           .fabrics = {{.transport = "local",
+                                        .carrier = "this process",
+                                        .reach = Reach::process,
+                                        .map = true,
+                                        .gpu_direct = true,
+                                        .why_not = devices.out_of_reach}}});
+  return result;
+}
+
+PeerPath PathSurvey::path_of(const Peer& peer, const Devices& devices) const {
+  PeerPath result{.member = peer.record.member, .rank = Rank{peer.record.layout_rank}, .why_not = peer.why_not};
+  if (const auto* at = services_.directory().address(peer.record.member, peer.record.epoch)) {
+    const bool colons = at->address.find(':') != std::string::npos;
+    result.address = fmt::format("{}{}{}:{}", colons ? "[" : "", at->address, colons ? "]" : "", at->port);
+  }
+  const FabricTable& fabrics = services_.fabrics();
+  const Binding& binding = peer.source->binding();
+  std::vector<ConnectedFabric> connected = binding.connected;
+  const auto rank_of = [&](const ConnectedFabric& one) { return best_path(fabrics.preference(one.fabric), one.path); };
+  std::ranges::stable_sort(connected, {}, rank_of);
+  MemoryPaths host;
+  for (const ConnectedFabric& one : connected) host.fabrics.push_back(path_over(fabrics.name(one.fabric), one.path));
+  if (peer.source->requests().was_leased()) {
+    const int best = connected.empty() ? no_path : rank_of(connected.front());
+    for (const RejectedPath& one : rejected_before(fabrics, fabrics_of(binding), best)) {
+      host.not_better.push_back(to_text(std::span(&one, 1)));
+    }
+  }
+  if (connected.empty() && result.why_not.empty()) result.why_not = "no transport that both sides have open reaches it";
+  MemoryPaths cuda{.memory = MemoryKind::cuda};
+  for (std::size_t i = 0; i < connected.size() && !devices.used.empty(); ++i) {
+    for (FabricPath& one : paths_of_devices(*connected[i].channel->endpoint, devices.used, host.fabrics[i])) {
+      if (one.map && !devices.out_of_reach.empty()) {
+        one.why_not += (one.why_not.empty() ? "" : "; ") + devices.out_of_reach;
+      }
+      cuda.fabrics.push_back(std::move(one));
+    }
+  }
+  result.memory.push_back(std::move(host));
+  if (!devices.used.empty()) result.memory.push_back(std::move(cuda));
+  return result;
+}
+
+}  // namespace shardwire::restore

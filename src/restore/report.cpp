@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/report.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "move/traits.hpp"
+
+namespace shardwire::restore {
+
+namespace {
+
+const move::Prediction& expected_from(const ReportInput& input, std::size_t source, Method method) {
+  static const move::Prediction nothing{};
+  const auto& by_source = input.predictions.peers;
+  return source < by_source.size() ? by_source[source][static_cast<std::size_t>(method)] : nothing;
+}
+
+void add_methods(RestoreReport& report, const ReportInput& input) {
+  report.methods.each([&](Method method, MethodReport& row) {
+    const auto index = static_cast<std::size_t>(method);
+    const move::Prediction& predicted = input.predictions.methods[index];
+    row = {0, predicted.runs, predicted.seconds, 0};
+    if (!input.moved) {
+      for (std::size_t i = 0; i < input.bindings.size(); ++i) row.bytes += expected_from(input, i, method).bytes;
+      return;
+    }
+    row.bytes = input.moved->tally.method_bytes(method) + input.abandoned_bytes[index];
+    row.measured_seconds = input.moved->tally.method_seconds(method);
+  });
+}
+
+// Reasons why a source's memory is not mapped, with the consequence.
+std::string why_not_mapped(const ReportInput& input, std::size_t source) {
+  std::string why = to_text(input.bindings[source]->path.rejected);
+  const auto& unmapped = input.predictions.unmapped_seconds;
+  const double seconds = source < unmapped.size() ? unmapped[source] : 0;
+  if (!why.empty() && seconds > 0) why += fmt::format(" (an estimated {:.3g} s more than with mapped memory)", seconds);
+  return why;
+}
+
+std::optional<PeerReport> row_of(const ReportInput& input, std::size_t source, Method method) {
+  const Binding& binding = *input.bindings[source];
+  const move::Prediction& expected = expected_from(input, source, method);
+  const auto number = static_cast<std::uint32_t>(source);
+  const ByteCount bytes = input.moved ? input.moved->tally.peer_bytes(number, method) : expected.bytes;
+  if (bytes == 0) return std::nullopt;
+  PeerReport row{binding.layout_rank, bytes, "local", "this process", {}, expected.seconds};
+  const move::Carrier carrier = move::carrier_of(method);
+  if (carrier == move::Carrier::rounds) {
+    row.path = fmt::format("{}/{}", input.rounds->collective, to_string(method));
+    row.carrier = "rounds of all members";
+    return row;
+  }
+  if (carrier == move::Carrier::process) {
+    if (const auto staged = input.staged_local.find(number); staged != input.staged_local.end()) {
+      row.why_not = staged->second;
+    }
+    return row;
+  }
+  const ConnectedFabric* by = binding.carrier_of(method);
+  if (by == nullptr) return std::nullopt;
+  row.path = fmt::format("{}/{}", input.fabrics.name(by->fabric), to_string(method));
+  const bool mapped = carrier == move::Carrier::mapping;
+  row.carrier = mapped ? binding.mapped_by() : by->path.carrier;
+  if (!mapped) row.why_not = why_not_mapped(input, source);
+  return row;
+}
+
+}  // namespace
+
+RestoreReport make_report(const ReportInput& input) {
+  RestoreReport report;
+  report.seconds = input.seconds;
+  for (const std::string& version : input.session.transports) {
+    report.transport += (report.transport.empty() ? "" : ", ") + version;
+  }
+  report.registered_bytes = input.session.registered_bytes;
+  report.registration_seconds = input.session.registration_seconds;
+  report.staging_budget = input.options.staging_bytes + input.session.staging_budget;
+  report.staging_peak = input.session.staging_peak;
+  if (input.planning != nullptr && !input.failed) {
+    report.skipped = input.planning->resolved.skipped;
+    for (const TensorId id : input.planning->resolved.zeroed) {
+      report.zeroed.push_back(input.manifest->tensors[to_index(id)].spec.key);
+    }
+  }
+  for (const ByteCount bytes : input.abandoned_bytes) report.again += bytes;
+  report.local = input.abandoned_bytes[static_cast<std::size_t>(Method::local)];
+  report.moved = report.again - report.local;
+  const bool bound = input.options.bind_only && input.transfers != nullptr;
+  if (!input.moved && !bound) return report;
+  if (bound) {
+    for (const move::Transfer& transfer : *input.transfers) report.needed += move::bytes_of(transfer);
+  } else {
+    const move::Tally& tally = input.moved->tally;
+    report.staging_peak += input.moved->staging_peak_bytes;
+    report.needed = tally.expected_bytes();
+    report.local += tally.method_bytes(Method::local);
+    report.extra = tally.extra_bytes();
+    report.moved += tally.done_bytes() + report.extra - tally.method_bytes(Method::local);
+    report.digest_seconds = input.moved->digest_seconds;
+  }
+  add_methods(report, input);
+  for (std::size_t i = 0; i < input.bindings.size(); ++i) {
+    report.methods.each([&](Method method, const MethodReport&) {
+      if (auto row = row_of(input, i, method)) report.peers.push_back(*std::move(row));
+    });
+  }
+  std::ranges::sort(report.peers, {}, [](const PeerReport& peer) { return std::tie(peer.rank, peer.path); });
+  return report;
+}
+
+}  // namespace shardwire::restore

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <tuple>
+
+#include "shardwire/report.hpp"
+
+namespace shardwire {
+
+MethodTable& MethodTable::operator+=(const MethodTable& next) {
+  each([&](Method method, MethodReport& row) {
+    const MethodReport& more = next[method];
+    row.bytes += more.bytes;
+    row.runs += more.runs;
+    row.predicted_seconds += more.predicted_seconds;
+    row.measured_seconds += more.measured_seconds;
+  });
+  return *this;
+}
+
+StageSeconds& StageSeconds::operator+=(const StageSeconds& next) {
+  for (auto stage : {&StageSeconds::wall, &StageSeconds::join, &StageSeconds::plan, &StageSeconds::bind,
+                     &StageSeconds::move, &StageSeconds::verify, &StageSeconds::commit}) {
+    this->*stage += next.*stage;
+  }
+  return *this;
+}
+
+RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
+  for (auto bytes : {&RestoreReport::needed, &RestoreReport::moved, &RestoreReport::local, &RestoreReport::extra,
+                     &RestoreReport::again}) {
+    this->*bytes += next.*bytes;
+  }
+  methods += next.methods;
+  seconds += next.seconds;
+  digest_seconds += next.digest_seconds;
+  rounds += next.rounds;
+  rounds_bytes += next.rounds_bytes;
+  rounds_seconds += next.rounds_seconds;
+  staging_budget = next.staging_budget;
+  staging_peak = std::max(staging_peak, next.staging_peak);
+  registered_bytes = next.registered_bytes;
+  registration_seconds = next.registration_seconds;
+  transport = next.transport;
+  for (const PeerReport& peer : next.peers) {
+    const auto at = std::lower_bound(peers.begin(), peers.end(), peer, [](const auto& a, const auto& b) {
+      return std::tie(a.rank, a.path) < std::tie(b.rank, b.path);
+    });
+    if (at != peers.end() && at->rank == peer.rank && at->path == peer.path) {
+      at->bytes += peer.bytes;
+      at->predicted_seconds += peer.predicted_seconds;
+    } else {
+      peers.insert(at, peer);
+    }
+  }
+  for (auto keys : {&RestoreReport::skipped, &RestoreReport::zeroed}) {
+    for (const TensorKey& key : next.*keys) {
+      if (std::find((this->*keys).begin(), (this->*keys).end(), key) == (this->*keys).end()) {
+        (this->*keys).push_back(key);
+      }
+    }
+  }
+  return *this;
+}
+
+}  // namespace shardwire

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+
+#include "transport/transport.hpp"
+#include "wire/payload_header.hpp"
+
+namespace shardwire {
+
+/// A restore, or another long operation on peers, as the session's core sees it: receives the session's events, and
+/// ends with the session.
+/// Threads: loop thread only.
+class RunningRestore {
+ public:
+  virtual ~RunningRestore() = default;
+
+  virtual void start() = 0;
+  virtual void directory_changed() = 0;
+  /// A payload for one of this restore's requests; false if it belongs to another.
+  virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
+  /// A callback of the caller's, such as its log sink, has thrown.
+  virtual void caller_failed(const std::exception_ptr& error) = 0;
+  /// The fabric as a whole has failed.
+  virtual void fabric_broke(const std::exception_ptr& error) = 0;
+
+  // The session ends, in this order:
+  /// Begins nothing more, and cuts off incoming data.
+  virtual void stop_writing() = 0;
+  /// Whether all writes have ended.
+  [[nodiscard]] virtual bool written() const = 0;
+  /// Reports cancelled; nothing may be called afterwards but the destructor.
+  virtual void abandon() = 0;
+};
+
+}  // namespace shardwire

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/source.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace shardwire::restore {
+
+namespace {
+
+bool is_last(Source::State state) {
+  return state == Source::State::released || state == Source::State::lost || state == Source::State::withdrawn;
+}
+
+}  // namespace
+
+Source::Source(SourceServices& services, Listener& listener, const PathInputs& paths, Options options,
+               std::size_t index, Binding binding)
+    : services_(services),
+      listener_(listener),
+      options_(std::move(options)),
+      index_(index),
+      binding_(std::move(binding)),
+      requests_(services, binding_, options_.from, [this](const std::exception_ptr& error) { on_failed(error); }),
+      fabrics_(services, *this, paths, options_.fabrics, binding_, requests_),
+      callbacks_([this](const std::exception_ptr& error) { on_failed(error); }) {
+}
+
+// --- the table ---
+
+void Source::fire(Event event) {
+  const auto row = std::ranges::find_if(
+      transitions, [&](const Transition& one) { return one.from == state_ && one.event == event; });
+  if (row == transitions.end()) return;
+  state_ = row->to;
+  act(row->action);
+}
+
+void Source::act(Action action) {
+  switch (action) {
+    case Action::wait: return;
+    case Action::request_lease: return request_lease();
+    case Action::bind_optimistically:
+      if (leasing_ == Leasing::beside) request_lease();
+      return listener_.on_bound(*this);
+    case Action::connect_anew: fabrics_.restart(); [[fallthrough]];
+    case Action::connect_next:
+      if (!fabrics_.connect_next()) fire(Event::fabrics_done);
+      return;
+    case Action::choose_path: finish_binding(); [[fallthrough]];
+    case Action::report_bound: return listener_.on_bound(*this);
+    case Action::check_generation: return check_generation();
+    case Action::ask_source: return requests_.confirm([this] { fire(Event::intact); });
+    case Action::report_confirmed:
+      drop_answers();
+      requests_.give_back();
+      return listener_.on_confirmed(*this);
+  }
+}
+
+void Source::end(Event why, const std::exception_ptr& error) {
+  if (is_last(state_)) return;
+  state_ = std::ranges::find(ends, why, &End::event)->to;
+  drop_answers();
+  if (error) listener_.on_lost(*this, error);
+}
+
+void Source::drop_answers() {
+  fabrics_.end();
+  requests_.end();
+}
+
+void Source::on_failed(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    end(reason.code() == ErrorCode::withdrawn ? Event::refused : Event::failed, error);
+  } catch (const std::exception&) {
+    end(Event::failed, error);
+  }
+}
+
+// --- resolving, leasing ---
+
+void Source::start(Leasing leasing) {
+  leasing_ = leasing;
+  callbacks_.run([this] {
+    if (binding_.record.member == services_.member()) {
+      find_own();
+      return fire(Event::own_found);
+    }
+    find_link();
+    fire(leasing_ == Leasing::first ? Event::link_found : Event::binding_kept);
+  });
+}
+
+void Source::find_own() {
+  binding_.own = services_.own_publication(options_.from);
+  if (!binding_.own || binding_.own->generation != binding_.record.generation) {
+    throw Error(ErrorCode::withdrawn, fmt::format("'{}' was withdrawn while it was being read", options_.from),
+                std::vector<Rank>{rank()});
+  }
+  requests_.lease_own();
+  bound_anew_ = binding_.generation != binding_.record.generation;
+  binding_.generation = binding_.record.generation;
+}
+
+void Source::find_link() {
+  const auto link = services_.link(binding_.record);
+  if (binding_.link != link) {
+    if (leasing_ != Leasing::first) {
+      throw Error(ErrorCode::peer_lost, "a source went while it was bound again", std::vector<Rank>{rank()});
+    }
+    binding_.generation = 0;
+  }
+  binding_.link = link;
+  requests_.watch([this](const Error& reason) {
+    end(Event::link_ended, std::make_exception_ptr(Error(
+                               ErrorCode::peer_lost, fmt::format("source rank {}: {}", to_int(rank()), reason.what()),
+                               std::vector<Rank>{rank()})));
+  });
+}
+
+void Source::request_lease() {
+  requests_.ask_for_lease([this] {
+    const bool holds = binding_.generation == binding_.record.generation && fabrics_.suffice();
+    fire(state_ == State::leasing && holds ? Event::binding_holds : Event::lease_granted);
+  });
+}
+
+// --- connecting ---
+
+void Source::on_fabric(SourceFabrics::Report report) {
+  switch (report) {
+    case SourceFabrics::Report::proving: return fire(Event::proof_began);
+    case SourceFabrics::Report::bound: return fire(Event::fabric_bound);
+    case SourceFabrics::Report::excluded: return fire(Event::fabric_excluded);
+  }
+}
+
+void Source::finish_binding() {
+  fabrics_.choose_path();
+  bound_anew_ = true;
+  binding_.generation = binding_.record.generation;
+  if (!options_.fabrics.every_fabric) binding_.link->bound(options_.from, binding_.generation, binding_.keys);
+}
+
+void Source::reconnect() {
+  callbacks_.run([this] { fire(Event::path_aborted); });
+}
+
+// --- moving, confirming ---
+
+void Source::begin_moving() {
+  fire(Event::move_began);
+}
+
+void Source::confirm(bool packed_by_source) {
+  packed_by_source_ = packed_by_source;
+  callbacks_.run([this] { fire(Event::move_ended); });
+}
+
+// The check after the read. A live generation word suffices, and takes no processor time of the source. Otherwise asks
+// the source, which reports a publication that was withdrawn or changed meanwhile.
+void Source::check_generation() {
+  if (binding_.is_own()) return act(Action::ask_source);
+  const bool leased = requests_.lease() != 0;
+  if (leasing_ == Leasing::beside && !leased) return;  // checked when the lease arrives
+  if (binding_.word.says_live(binding_.record.generation) || (!leased && packed_by_source_)) {
+    return fire(Event::word_live);
+  }
+  if (!binding_.word.region || binding_.word.is_mapped()) return fire(Event::word_unclear);
+  requests_.read_generation([this](bool live) { fire(live ? Event::word_live : Event::word_unclear); });
+}
+
+// --- the end ---
+
+void Source::release() {
+  end(Event::given_up, nullptr);
+  requests_.give_back();
+}
+
+Binding Source::take_binding() {
+  binding_.own = nullptr;
+  return std::move(binding_);
+}
+
+std::string_view to_string(Source::State state) {
+  switch (state) {
+    case Source::State::resolving: return "resolving";
+    case Source::State::leasing: return "leasing";
+    case Source::State::connecting: return "connecting";
+    case Source::State::proving: return "proving";
+    case Source::State::bound: return "bound";
+    case Source::State::moving: return "moving";
+    case Source::State::confirming: return "confirming";
+    case Source::State::released: return "released";
+    case Source::State::lost: return "lost";
+    case Source::State::withdrawn: return "withdrawn";
+  }
+  return "unknown";
+}
+
+}  // namespace shardwire::restore

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/source_fabrics.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace shardwire::restore {
+
+SourceFabrics::SourceFabrics(SourceServices& services, Listener& listener, const PathInputs& paths,
+                             const Options& options, Binding& binding, SourceRequests& requests)
+    : services_(services),
+      listener_(listener),
+      paths_(paths),
+      options_(options),
+      binding_(binding),
+      requests_(requests),
+      callbacks_([this](const std::exception_ptr& error) { listener_.on_failed(error); }) {
+}
+
+void SourceFabrics::restart() {
+  attempts_.clear();
+  binding_.unbind();
+  const auto common =
+      common_fabrics(services_.fabrics().open, binding_.link->peer().fabrics, binding_.link->is_local());
+  candidates_.assign(common.begin(), common.end());
+}
+
+bool SourceFabrics::connect_next() {
+  if (!options_.every_fabric) {
+    const bool sends =
+        std::ranges::any_of(binding_.connected, [](const ConnectedFabric& one) { return one.path.message; });
+    const int worst = worst_path(binding_, paths_);
+    std::erase_if(candidates_, [&](std::size_t fabric) {
+      return !worth_connecting(services_.fabrics().preference(fabric), worst, options_.wants_messages && !sends);
+    });
+  }
+  if (candidates_.empty()) return false;
+  const std::size_t fabric = candidates_.front();
+  candidates_.pop_front();
+  const FabricAttempt::Setup setup{.clock = services_.clock(),
+                                   .binding = binding_,
+                                   .lease = requests_.lease(),
+                                   .deadline = options_.deadline,
+                                   .tolerant = options_.every_fabric,
+                                   .requests = requests_.count()};
+  FabricAttempt::Listener& listener = *this;
+  attempts_.push_back(std::make_unique<FabricAttempt>(setup, fabric, listener));
+  attempts_.back()->start();
+  return true;
+}
+
+void SourceFabrics::on_bound(BoundFabric bound) {
+  if (callbacks_.ended()) return;
+  callbacks_.run([&] {
+    add_fabric(binding_, std::move(bound), paths_);
+    listener_.on_fabric(Report::bound);
+  });
+}
+
+// A failed fabric is fatal only if no other is left.
+void SourceFabrics::on_excluded(std::size_t fabric, const Error& why) {
+  if (callbacks_.ended()) return;
+  callbacks_.run([&] {
+    binding_.excluded[fabric] = why.what();
+    binding_.lacked_resources = binding_.lacked_resources || why.code() == ErrorCode::out_of_resources;
+    services_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(binding_.layout_rank),
+                                              services_.fabrics().name(fabric), why.what()));
+    listener_.on_fabric(Report::excluded);
+  });
+}
+
+void SourceFabrics::choose_path() {
+  if (!options_.every_fabric) binding_.path = decide_path(binding_, paths_);
+}
+
+// The destination may have moved to other memory since they were connected.
+bool SourceFabrics::suffice() const {
+  const bool reaches = !paths_.reach.wants_devices() || worst_path(binding_, paths_) != no_path;
+  return binding_.still_connected() && (binding_.path.sent_by || (!options_.wants_messages && reaches));
+}
+
+void SourceFabrics::end() {
+  callbacks_.end();
+  for (const auto& attempt : attempts_) attempt->end();
+}
+
+}  // namespace shardwire::restore

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "restore/binding.hpp"
+#include "restore/callbacks.hpp"
+#include "restore/fabric_attempt.hpp"
+#include "restore/path_decision.hpp"
+#include "restore/source_requests.hpp"
+
+namespace shardwire::restore {
+
+/// Connects the fabrics of one source, one after the other, the best first, until no further fabric would improve a
+/// path to memory that is read. Enters each in the binding.
+/// Threads: loop thread only.
+class SourceFabrics final : private FabricAttempt::Listener {
+ public:
+  enum class Report : std::uint8_t {
+    proving,   ///< the first read over a fabric is in flight
+    bound,     ///< one fabric is usable
+    excluded,  ///< one fabric is not; the binding holds the reason
+  };
+  class Listener {
+   public:
+    /// After the last two, call connect_next().
+    virtual void on_fabric(Report report) = 0;
+    /// The source is unusable.
+    virtual void on_failed(const std::exception_ptr& error) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  struct Options {
+    Clock::Time deadline{};       ///< of the operation
+    bool wants_messages = false;  ///< even if other methods work
+    bool every_fabric = false;    ///< connects every common fabric, not only the needed ones; none has to carry bytes
+  };
+
+  /// Ownership: borrows all but the options.
+  SourceFabrics(SourceServices& services, Listener& listener, const PathInputs& paths, const Options& options,
+                Binding& binding, SourceRequests& requests);
+
+  /// Forgets what is connected, and begins again with all fabrics that both sides have.
+  void restart();
+  /// Starts to connect the next fabric. False: no other would improve a path.
+  bool connect_next();
+  /// Decides the path of the source's bytes. Errors: as decide_path().
+  void choose_path();
+  /// The connected fabrics of an earlier operation still suffice.
+  [[nodiscard]] bool suffice() const;
+  /// Reports nothing more. An attempt may be on the call stack.
+  void end();
+
+ private:
+  void on_proving() override { listener_.on_fabric(Report::proving); }
+  void on_bound(BoundFabric bound) override;
+  void on_excluded(std::size_t fabric, const Error& why) override;
+  void on_failed(const std::exception_ptr& error) override { listener_.on_failed(error); }
+
+  SourceServices& services_;
+  Listener& listener_;
+  PathInputs paths_;
+  Options options_;
+  Binding& binding_;
+  SourceRequests& requests_;
+  std::deque<std::size_t> candidates_;                    // fabrics that may still be worth connecting, best first
+  std::vector<std::unique_ptr<FabricAttempt>> attempts_;  // kept until restart(): one of them may be the caller
+  Callbacks callbacks_;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/sources.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace shardwire::restore {
+
+Sources::Sources(SourceServices& services, Listener& listener, const PathInputs& paths, const Source::Options& options,
+                 std::vector<Binding> bindings)
+    : listener_(listener) {
+  Source::Listener& reports = *this;
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    sources_.push_back(std::make_unique<Source>(services, reports, paths, options, i, std::move(bindings[i])));
+  }
+}
+
+void Sources::start(Source::Leasing leasing) {
+  for_each(Awaited::bound, [leasing](Source& source) { source.start(leasing); });
+}
+
+void Sources::confirm(const std::function<bool(const Source& source)>& packed_by_source) {
+  for_each(Awaited::confirmed, [&](Source& source) { source.confirm(packed_by_source(source)); });
+}
+
+// Sources may report within the loop; the listener is called after it.
+void Sources::for_each(Awaited awaited, const std::function<void(Source&)>& step) {
+  awaited_ = awaited;
+  for (std::size_t i = 0; i <= sources_.size(); ++i) pending_.insert(i);
+  for (std::size_t i = 0; i < sources_.size() && !stopped_; ++i) step(*sources_[i]);
+  reported(sources_.size());
+}
+
+void Sources::reported(std::size_t index) {
+  if (stopped_ || pending_.erase(index) == 0 || !pending_.empty()) return;
+  if (awaited_ == Awaited::bound) return listener_.on_all_bound();
+  listener_.on_all_confirmed();
+}
+
+void Sources::on_lost(Source&, const std::exception_ptr& error) {
+  listener_.on_source_lost(error);
+}
+
+void Sources::release() {
+  for (const auto& source : sources_) source->release();
+}
+
+std::vector<const Binding*> Sources::bindings() const {
+  std::vector<const Binding*> bindings;
+  for (const auto& source : sources_) bindings.push_back(&source->binding());
+  return bindings;
+}
+
+std::vector<Binding> Sources::take_bindings() {
+  std::vector<Binding> bindings;
+  for (const auto& source : sources_) bindings.push_back(source->take_binding());
+  return bindings;
+}
+
+bool Sources::bound_anew() const {
+  return std::ranges::any_of(sources_, &Source::bound_anew);
+}
+
+std::optional<wire::PublicationRecord> Sources::record_of(Rank source) const {
+  for (const auto& one : sources_) {
+    if (one->rank() == source) return one->binding().record;
+  }
+  return std::nullopt;
+}
+
+}  // namespace shardwire::restore

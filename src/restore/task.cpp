@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/task.hpp"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "restore/verdict.hpp"
+
+namespace shardwire::restore {
+
+namespace {
+
+const char* name_of(Stage stage) {
+  constexpr const char* names[] = {"plan", "bind", "move", "verify", "commit", "stopping", "done"};
+  return names[static_cast<std::size_t>(stage)];
+}
+
+// Time for bytes in flight when a restore is stopped.
+constexpr auto stopping_grace = std::chrono::milliseconds(500);
+// Each costs a plan and a connection. A withdrawal of another publication of the same source causes only a few.
+constexpr int max_path_losses = 8;
+
+double seconds_of(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+Error path_error(ErrorCode code, const Source& source, const std::string& why) {
+  return {code, fmt::format("source rank {}: {}", to_int(source.rank()), why), std::vector<Rank>{source.rank()}};
+}
+
+}  // namespace
+
+// --- stages ---
+
+StageClock::StageClock(const Clock& clock, Clock::Time began, double join_seconds)
+    : clock_(clock), began_(began), stage_began_(began) {
+  seconds_.join = join_seconds;
+}
+
+void StageClock::enter(Stage stage) {
+  const Clock::Time now = clock_.now();
+  *account_ += seconds_of(now - stage_began_);
+  stage_began_ = now;
+  stage_ = stage;
+  switch (stage) {
+    case Stage::plan: account_ = &seconds_.plan; break;
+    case Stage::bind: account_ = &seconds_.bind; break;
+    case Stage::move: account_ = &seconds_.move; break;
+    case Stage::verify: account_ = &seconds_.verify; break;
+    case Stage::commit: account_ = &seconds_.commit; break;
+    case Stage::stopping:
+    case Stage::done: break;
+  }
+}
+
+StageSeconds StageClock::seconds() const {
+  StageSeconds seconds = seconds_;
+  seconds.wall = seconds_.join + seconds_of(stage_began_ - began_);
+  return seconds;
+}
+
+// --- the frame ---
+
+RestoreTask::RestoreTask(Services& services, std::shared_ptr<detail::RestoreState> state, Request request,
+                         Withdrawal withdrawal, Clock::Time began, double join_seconds)
+    : services_(services),
+      state_(std::move(state)),
+      withdrawal_(withdrawal),
+      stages_(services.clock(), began, join_seconds),
+      began_(began),
+      limit_(request.options.deadline),
+      deadline_(services.clock()),
+      progress_(services.clock()),
+      grace_(services.clock()),
+      restore_(services, *this, std::move(request), began) {
+}
+
+RestoreTask::~RestoreTask() = default;
+
+void RestoreTask::start() {
+  const auto left = limit_ - (services_.clock().now() - began_);
+  deadline_.start(left, [this] { fail(std::make_exception_ptr(restore_.late(stages_.stage()))); });
+  arm_progress();
+  restore_.start();
+}
+
+bool RestoreTask::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
+  Movement* const movement = restore_.movement();
+  return movement != nullptr && movement->payload(header, incoming);
+}
+
+// --- progress ---
+
+void RestoreTask::arm_progress() {
+  const auto [callback, interval] = state_->listener();
+  // Polls without a callback too, since on_progress() can be called while the restore runs.
+  const Duration next = callback ? interval : Duration(std::chrono::milliseconds(50));
+  progress_.start(next, [this] {
+    if (Movement* const movement = restore_.movement()) movement->look_after_sources();
+    if (is_done()) return;
+    report_progress();
+    if (!is_done()) arm_progress();
+  });
+}
+
+void RestoreTask::report_progress() {
+  const auto callback = state_->listener().first;
+  if (!callback) return;
+  Progress progress{name_of(stages_.stage()), 0, 0};
+  if (const Movement* const movement = restore_.movement()) {
+    progress.done_bytes = movement->tally().done_bytes();
+    progress.total_bytes = movement->tally().expected_bytes();
+  }
+  try {
+    callback(progress);
+  } catch (...) {
+    if (!is_done()) return caller_failed(std::current_exception());
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+// --- failures ---
+
+void RestoreTask::fail(const std::exception_ptr& error) {
+  if (is_done() || ending_ == Ending::finish) return;
+  if (ending_ == Ending::none) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& reason) {
+      const bool named = reason.code() == ErrorCode::withdrawn && !reason.ranks().empty();
+      const auto record = named && restore_.run() != nullptr
+                              ? restore_.run()->sources().record_of(reason.ranks().front())
+                              : std::nullopt;
+      if (record && restart(record, reason)) return;
+    } catch (const std::exception&) {  // another plan does not help
+    }
+  }
+  end(with_gaps(error, missing()));
+}
+
+// A fabric may refuse all reads over one connection. A source that has withdrawn the publication refuses the next lease
+// on it.
+void RestoreTask::on_path_lost(Source& source, PathLoss loss, const std::string& why) {
+  if (is_done() || ending_ != Ending::none) return;
+  const bool once_more = loss == PathLoss::aborted || ++path_losses_ < max_path_losses;
+  switch (loss) {
+    case PathLoss::aborted:  // only time is lost, unless the restore may not restart
+      if (restart(std::nullopt, std::nullopt)) return;
+      return fail(std::make_exception_ptr(path_error(ErrorCode::transport_failed, source, why)));
+    case PathLoss::ended:
+      if (once_more && restart(std::nullopt, std::nullopt)) return;
+      return fail(std::make_exception_ptr(
+          path_error(once_more ? ErrorCode::transport_failed : ErrorCode::peer_lost, source, why)));
+    case PathLoss::refused: {
+      const Error reason = path_error(once_more ? ErrorCode::withdrawn : ErrorCode::transport_failed, source, why);
+      if (once_more && restart(std::nullopt, reason)) return;
+      return end(with_gaps(std::make_exception_ptr(reason), missing()));
+    }
+  }
+}
+
+// Refused within an exchange, and outside the stages that read.
+bool RestoreTask::restart(std::optional<wire::PublicationRecord> gone, std::optional<Error> withdrawn) {
+  const Stage stage = stages_.stage();
+  const bool reading = stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
+  if (withdrawal_ == Withdrawal::ends || !reading) return false;
+  gone_ = std::move(gone);
+  withdrawn_ = std::move(withdrawn);
+  ending_ = Ending::restart;
+  stop();
+  return true;
+}
+
+void RestoreTask::caller_failed(const std::exception_ptr& error) {
+  if (!is_done() && ending_ != Ending::finish) end(error);
+}
+
+void RestoreTask::fabric_broke(const std::exception_ptr& error) {
+  fabrics_dead_ = true;
+  if (ending_ != Ending::finish) return fail(error);
+  on_quieter();
+}
+
+void RestoreTask::end(const std::exception_ptr& error) {
+  ending_ = Ending::finish;
+  error_ = error;
+  deadline_.stop();
+  stop();
+}
+
+// Every failed restore reports them.
+std::vector<Gap> RestoreTask::missing() const {
+  return restore_.movement() != nullptr ? restore_.movement()->missing() : std::vector<Gap>();
+}
+
+// --- the end ---
+
+void RestoreTask::stop() {
+  if (stages_.stage() != Stage::stopping) stages_.enter(Stage::stopping);
+  restore_.stop();
+  if (restore_.quiet(fabrics_dead_)) return on_quieter();
+  // Writes in flight into the caller's memory end by themselves, unless a source hangs.
+  grace_.start(stopping_grace, [this] {
+    if (Movement* const movement = restore_.movement()) movement->abort_connections(ending_ == Ending::restart);
+  });
+}
+
+void RestoreTask::on_quieter() {
+  if (stages_.stage() != Stage::stopping || !restore_.quiet(fabrics_dead_)) return;
+  if (ending_ == Ending::finish) return finish();
+  // Deferred: the stopped objects are still on the call stack.
+  services_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired() || ending_ != Ending::restart) return;
+    ending_ = Ending::none;
+    grace_.stop();
+    restore_.restart(std::exchange(gone_, std::nullopt), std::exchange(withdrawn_, std::nullopt));
+  });
+}
+
+RestoreReport RestoreTask::report() const {
+  return restore_.report(stages_.seconds(), error_ != nullptr);
+}
+
+void RestoreTask::finish() {
+  restore_.release();
+  stages_.enter(Stage::done);
+  deadline_.stop();
+  grace_.stop();
+  progress_.stop();
+  alive_.reset();
+  report_progress();
+  RestoreReport last = report();
+  auto values = error_ ? std::map<TensorKey, Value>{} : restore_.take_values();
+  if (!error_) restore_.keep();
+  state_->finish(std::move(last), std::move(values), error_);
+  services_.finished(*this);
+}
+
+void RestoreTask::stop_writing() {
+  if (is_done()) return;
+  restore_.stop();
+  if (!error_) {
+    error_ = std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed", missing()));
+  }
+  stages_.enter(Stage::stopping);
+  ending_ = Ending::finish;
+  if (Movement* const movement = restore_.movement()) movement->abort_connections(false);
+}
+
+bool RestoreTask::written() const {
+  if (is_done()) return true;
+  const Movement* const movement = restore_.movement();
+  return movement == nullptr || movement->written();
+}
+
+void RestoreTask::abandon() {
+  if (is_done()) return;
+  alive_.reset();
+  RestoreReport last = report();
+  restore_.release();
+  state_->finish(std::move(last), {}, error_);
+  stages_.enter(Stage::done);
+}
+
+}  // namespace shardwire::restore

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "shardwire/plan.hpp"
+#include "shardwire/session.hpp"
+#include "wire/messages.hpp"
+
+namespace shardwire::restore {
+
+/// The values that one source publishes. Sources with equal values share one list.
+struct ValueSource {
+  Rank layout_rank{};
+  const std::vector<wire::NamedValue>* values = nullptr;
+};
+
+/// Whether this rank wants an element of a one-element tensor.
+bool wanted_by_value(const Catalog::Entry& entry, Rank layout_rank);
+/// Whether this rank wants anything that travels by value.
+bool wants_values(const Catalog& wanted);
+
+/// The rest of a plan beyond its pieces: values, one-element tensors, and keys without a source.
+struct ResolvedValues {
+  std::map<TensorKey, Value> values;  ///< by wanted key; of one-element tensors those that this rank wants
+  std::vector<TensorKey> skipped;     ///< in the order of the catalog
+  std::vector<TensorId> zeroed;
+  std::vector<TensorKey> absent;  ///< required keys without a source: their gaps are in the plan
+  std::optional<Error> refusal;   ///< sources disagree, or have something else under a wanted key
+  bool values_unknown = false;    ///< undecided: without `sources` absence is unknown
+};
+
+/// Completes `plan`, the plan for `wanted`: removes the gaps of tensors that are absent as permitted, adds one for each
+/// required value that is absent, and selects the values of authoritative ranks (layout maths M9). `sources` may be
+/// omitted while nothing depends on values. Pure. Cost: O(values and tensors that are published).
+ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
+                              std::optional<std::span<const ValueSource>> sources);
+
+/// Throws like require_no_gaps, and adds a remedy for keys without a source.
+void require_complete(const std::vector<Gap>& gaps, const std::vector<TensorKey>& absent);
+
+}  // namespace shardwire::restore

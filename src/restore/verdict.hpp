@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shardwire/error.hpp"
+#include "shardwire/tensor.hpp"
+#include "wire/messages.hpp"
+
+// Errors of a restore that cannot go on: each names the ranks at fault and the missing parts. Pure.
+namespace shardwire::restore {
+
+/// State of a restore when it gives up planning.
+struct Situation {
+  std::string from;                                ///< name of the publications
+  std::optional<std::int64_t> step{};              ///< requested step
+  Rank target{};                                   ///< layout rank of this process in the wanted layout
+  int member = 0;                                  ///< this process
+  std::vector<wire::PublicationRecord> published;  ///< live, at any step, by layout rank
+  int source_ranks = 0;                            ///< of the source layout; 0: unknown
+  std::vector<int> possible{};                     ///< members that may still publish; see possible_publishers()
+  std::map<int, wire::Presence> departed{};
+  std::vector<Gap> gaps{};                 ///< of the last plan, as the next
+  std::vector<TensorKey> absent{};         ///< those without any source
+  std::vector<int> undescribed{};          ///< layout ranks that have not answered with their descriptions
+  std::optional<Error> withdrawn{};        ///< reason for the last new plan
+  std::optional<Error> rendezvous_lost{};  ///< no further information on other members arrives
+
+  /// The publications at the requested step.
+  [[nodiscard]] std::vector<wire::PublicationRecord> sources() const;
+};
+
+/// No member publishes the name, and none is left that could.
+/// Requires: the rendezvous is there.
+Error nobody_publishes(const Situation& situation);
+/// The sources are not at one step.
+Error steps_differ(const Situation& situation);
+/// Part of the wanted elements has no holder, finally or at the deadline. Requires: situation.gaps.
+Error incomplete(const Situation& situation);
+/// The deadline passed before there was a plan.
+Error late_in_plan(const Situation& situation);
+
+/// Progress of a source, for late_source().
+struct SourceProgress {
+  Rank rank{};
+  std::string address{};  ///< empty: unknown
+  bool unanswered = false;
+  ByteCount outstanding_bytes = 0;
+  bool keeps_up = false;  ///< some of its bytes have arrived recently
+};
+/// The deadline passed while sources were bound or read. Sources that keep up are named only if all do: their bytes may
+/// just wait for this rank's rate limit or staging.
+Error late_source(std::span<const SourceProgress> sources);
+
+/// Adds the missing boxes to an Error that lists none. Any other exception becomes Error{internal}.
+std::exception_ptr with_gaps(const std::exception_ptr& error, const std::vector<Gap>& missing);
+
+}  // namespace shardwire::restore

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/publication.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "geometry/by_value.hpp"
+#include "memory/strided_copy.hpp"
+#include "support/checked.hpp"
+#include "support/handle.hpp"
+#include "support/list_of.hpp"
+#include "transport/transport.hpp"
+
+namespace shardwire {
+
+namespace detail {
+
+namespace {
+
+// Copies the held elements of `tensor` to `to`, the place of its local element 0; appends copies from devices to
+// `later`.
+void copy_elements(const PublicationState::Tensor& tensor, const PlacedBoxes& boxes, ByteCount item_bytes,
+                   std::byte* to, std::vector<memory::QueuedCopy>& later) {
+  if (tensor.place) {
+    for (const PlacedBox& placed : boxes.all()) {
+      later.push_back({memory::StridedCopy(placed.box, placed, placed, item_bytes), tensor.data, to, tensor.device()});
+    }
+    return;
+  }
+  if (boxes.elements() == boxes.local_end()) {  // dense: no gaps between elements
+    std::memcpy(to, tensor.data, tensor.bytes);
+    return;
+  }
+  for (const PlacedBox& placed : boxes.all()) {
+    memory::StridedCopy(placed.box, placed, placed, item_bytes).run_all(tensor.data, to);
+  }
+}
+
+// Merges the allocation of another tensor, which begins no earlier, into `all` if both are one allocation or share
+// chunks: peers then receive each chunk once. False: it needs a region of its own.
+bool join(memory::DeviceAllocation& all, const memory::DeviceAllocation& more) {
+  const std::byte* const end = all.address + all.bytes;
+  if (more.device != all.device || more.address >= end) return false;
+  if (more.address + more.bytes <= end) return true;
+  const std::uint32_t chunks = all.chunks + more.chunks - 1;  // an upper bound if tensors overlap
+  if (chunks > transport::max_key_descriptors) return false;
+  all.bytes = static_cast<ByteCount>(more.address + more.bytes - all.address);
+  all.chunks = chunks;
+  return true;
+}
+
+}  // namespace
+
+void PublicationState::point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory) {
+  BoxCache boxes;
+  for (std::size_t i = 0; i < held.entries().size(); ++i) {
+    const Catalog::Entry& entry = held.entries()[i];
+    Tensor& tensor = tensors.emplace_back();
+    if (travels_by_value(entry.spec)) continue;
+    tensor.data = static_cast<const std::byte*>(entry.view.data);
+    tensor.bytes = support::multiply(static_cast<ByteCount>(boxes_of(entry, layout_rank, boxes).local_end()),
+                                     item_size(entry.spec.dtype), "the local size of a tensor");
+    tensor.strides = entry.view.strides;
+    if (i < places.size()) tensor.place = places[i];
+    if (tensor.bytes > 0) tensor.registered = memory.find(tensor.data, tensor.bytes);
+  }
+}
+
+void PublicationState::use_in_place(const Catalog& held, const TensorPlaces& places, MemoryTable& memory) {
+  point_at(held, places, memory);
+  adopt_host_memory(memory);
+  adopt_allocations(memory);
+}
+
+void PublicationState::adopt_host_memory(MemoryTable& memory) {
+  const std::byte* first = nullptr;
+  const std::byte* end = nullptr;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.registered || tensor.place || tensor.bytes == 0) continue;
+    if (first == nullptr || tensor.data < first) first = tensor.data;
+    if (end == nullptr || tensor.data + tensor.bytes > end) end = tensor.data + tensor.bytes;
+  }
+  if (first == nullptr) return;
+  const auto known = memory.adopt_unasked({const_cast<std::byte*>(first), static_cast<ByteCount>(end - first), {}});
+  if (!known) return;
+  adopted.push_back(known);
+  for (Tensor& tensor : tensors) {
+    if (!tensor.registered && !tensor.place && tensor.bytes > 0) tensor.registered = known;
+  }
+}
+
+void PublicationState::adopt_allocations(MemoryTable& memory) {
+  std::vector<Tensor*> order;
+  for (Tensor& tensor : tensors) {
+    if (!tensor.registered && tensor.place && tensor.bytes > 0) order.push_back(&tensor);
+  }
+  std::ranges::sort(order, {}, [](const Tensor* tensor) { return tensor->place->address; });
+  for (auto first = order.begin(); first != order.end();) {
+    memory::DeviceAllocation all = *(*first)->place;
+    auto end = first + 1;
+    while (end != order.end() && join(all, *(*end)->place)) ++end;
+    const auto known =
+        memory.adopt_unasked({const_cast<std::byte*>(all.address), all.bytes, {MemoryKind::cuda, all.device}});
+    if (known) adopted.push_back(known);
+    for (; first != end; ++first) (*first)->registered = known;
+  }
+}
+
+void PublicationState::copy_from(const Catalog& held, const TensorPlaces& places, MemoryTable& memory,
+                                 const CopyAndWait& copy_and_wait) {
+  point_at(held, places, memory);
+  // Start in the copy of each stretch of memory that tensors share, ascending by address.
+  std::vector<Tensor*> order;
+  for (Tensor& tensor : tensors) {
+    if (tensor.bytes > 0) order.push_back(&tensor);
+  }
+  std::sort(order.begin(), order.end(), [](const Tensor* a, const Tensor* b) { return a->data < b->data; });
+  std::vector<ByteCount> at(order.size());
+  ByteCount total = 0;
+  const std::byte* stretch = nullptr;
+  const std::byte* end = nullptr;
+  ByteCount stretch_at = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (stretch == nullptr || order[i]->data >= end) {
+      stretch = end = order[i]->data;
+      stretch_at = total;
+    }
+    at[i] = stretch_at + static_cast<ByteCount>(order[i]->data - stretch);
+    end = std::max(end, order[i]->data + order[i]->bytes);
+    total = stretch_at + static_cast<ByteCount>(end - stretch);
+  }
+  snapshot = memory.allocate(total);
+  std::byte* const copy = snapshot->memory().address;
+  BoxCache boxes;
+  std::vector<memory::QueuedCopy> on_device;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Catalog::Entry& entry = held.entries()[static_cast<std::size_t>(order[i] - tensors.data())];
+    copy_elements(*order[i], boxes_of(entry, layout_rank, boxes), item_size(entry.spec.dtype), copy + at[i], on_device);
+  }
+  if (!on_device.empty()) copy_and_wait(std::move(on_device));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i]->data = copy + at[i];
+    order[i]->registered = snapshot;
+    order[i]->place.reset();
+  }
+}
+
+void PublicationState::require_still_there(std::uint32_t tensor) const {
+  const Tensor& held = tensors.at(tensor);
+  if (!held.place || is_still_there(*held.place, held.data)) return;
+  throw Error(
+      ErrorCode::withdrawn,
+      fmt::format("{} of '{}' is no longer in the memory of device {} that it was published from, which was freed",
+                  to_string(described.manifest->tensors.at(tensor).spec.key), name, held.device()));
+}
+
+const PlacedBoxes& PublicationState::placed(std::uint32_t tensor) {
+  const auto found = placed_.find(tensor);
+  if (found != placed_.end()) return found->second;
+  const TensorLayout& layout = described.manifest->tensors.at(tensor);
+  if (travels_by_value(layout.spec)) return placed_[tensor];
+  return placed_.emplace(tensor, place_boxes(layout.layout, layout.spec.shape, layout_rank, tensors.at(tensor).strides))
+      .first->second;
+}
+
+}  // namespace detail
+
+// --- the public handle ---
+
+namespace {
+
+Error still_read(const std::string& name, const char* what, const std::vector<int>& readers) {
+  std::vector<Rank> ranks;
+  for (const int reader : readers) ranks.push_back(Rank{reader});
+  return {ErrorCode::timed_out,
+          fmt::format("'{}' was {} while members {} still read it; their leases are revoked", name, what,
+                      support::list_of(readers)),
+          std::move(ranks)};
+}
+
+}  // namespace
+
+Publication::Publication() = default;
+Publication::Publication(Publication&&) noexcept = default;
+Publication& Publication::operator=(Publication&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+Publication::Publication(std::shared_ptr<detail::PublicationState> state) : state_(std::move(state)) {
+}
+Publication::~Publication() {
+  if (state_) state_->retire(Duration::zero());
+}
+
+void Publication::retire(Duration timeout) {
+  const std::vector<int> readers = detail::checked(state_, "publication").retire(timeout);
+  if (!readers.empty()) throw still_read(state_->name, "retired", readers);
+}
+
+void Publication::update(const Catalog& held, std::int64_t step, Snapshot snapshot, Duration timeout) {
+  detail::checked(state_, "publication");
+  const auto old = state_;
+  const std::vector<int> readers = old->replace({held, step, snapshot, timeout}, state_);
+  if (!readers.empty()) throw still_read(old->name, "updated", readers);
+}
+
+}  // namespace shardwire

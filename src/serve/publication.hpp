@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "catalog/description.hpp"
+#include "catalog/tensor_places.hpp"
+#include "geometry/placed_boxes.hpp"
+#include "geometry/strides.hpp"
+#include "serve/memory_table.hpp"
+#include "shardwire/session.hpp"
+#include "wire/messages.hpp"
+
+namespace shardwire {
+
+namespace detail {
+
+/// One publication, from publish() until its last reader is done. Borrows the catalog's memory.
+struct SHARDWIRE_LOCAL PublicationState {
+  std::string name;
+  Rank layout_rank{};
+  std::int64_t step = 0;
+  std::uint64_t generation = 0;
+  DescribedCatalog described;
+  struct Tensor {
+    const std::byte* data = nullptr;  ///< local element 0
+    ByteCount bytes = 0;              ///< from there to the end of the last element held
+    Extents strides;                  ///< see View
+    /// The fabrics' registration; null if there is none. Owners: see RegisteredMemory.
+    std::shared_ptr<RegisteredMemory> registered{};
+    TensorPlace place{};  ///< at the time of publishing
+
+    [[nodiscard]] int device() const { return place ? place->device : memory::on_host; }
+  };
+  std::vector<Tensor> tensors;  ///< in the order of the manifest; empty for one-element tensors, which travel by value
+  std::shared_ptr<RegisteredMemory> snapshot;  ///< memory of a snapshot
+  /// Unregistered memory outside arenas that fabrics adopt at no cost: host memory as one range including gaps, and
+  /// device allocations, merged if tensors share chunks.
+  std::vector<std::shared_ptr<RegisteredMemory>> adopted;
+  std::optional<ByteCount> word;      ///< see GenerationWords; loop thread only
+  bool withdrawn = false;             ///< loop thread only
+  std::atomic<bool> retired = false;  ///< the caller may reuse the memory
+
+  /// Placed boxes of one tensor that readers may request, computed on first use. Loop thread only.
+  const PlacedBoxes& placed(std::uint32_t tensor);
+
+  /// Points every tensor at the caller's memory. Call it before serving.
+  void use_in_place(const Catalog& held, const TensorPlaces& places, MemoryTable& memory);
+  /// Copies the held elements into an arena of its own, those on devices by `copy`. Memory shared by tensors is copied
+  /// once and stays shared.
+  void copy_from(const Catalog& held, const TensorPlaces& places, MemoryTable& memory, const CopyAndWait& copy);
+  /// Errors: throws Error{withdrawn} if the tensor's device memory was freed, even if the address was allocated again.
+  void require_still_there(std::uint32_t tensor) const;
+
+  /// Called by the handle: withdraws and blocks until there are no readers or `timeout` has passed; returns the
+  /// remaining readers.
+  std::function<std::vector<int>(Duration timeout)> retire;
+  struct Update {
+    const Catalog& held;
+    std::int64_t step = 0;
+    Snapshot snapshot = Snapshot::none;
+    Duration timeout{};
+  };
+  /// As `retire`, replacing this publication by another; sets `fresh` as soon as peers can see it.
+  std::function<std::vector<int>(const Update& update, std::shared_ptr<PublicationState>& fresh)> replace;
+
+ private:
+  void point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory);
+  void adopt_host_memory(MemoryTable& memory);
+  void adopt_allocations(MemoryTable& memory);
+  std::unordered_map<std::uint32_t, PlacedBoxes> placed_;
+};
+
+}  // namespace detail
+}  // namespace shardwire

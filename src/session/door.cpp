@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/door.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "support/descriptors.hpp"
+
+namespace shardwire {
+
+namespace {
+
+constexpr unsigned max_logged_refusals = 16;  // of one connection
+// Any process can open connections without a proof, so their number is bounded.
+constexpr std::size_t max_accepted = 65536;
+// Grace period: a member proves its identity in a few milliseconds.
+constexpr std::chrono::milliseconds unhurried(500);
+// All members of one host may connect at once.
+std::size_t max_unproven_per_address(int world_size) {
+  return std::max<std::size_t>(64, static_cast<std::size_t>(world_size));
+}
+
+}  // namespace
+
+Door::Door(Loop& loop, const Identity& identity, const Setup& setup, Events events)
+    : loop_(loop),
+      identity_(identity),
+      setup_(setup),
+      events_(std::move(events)),
+      unproven_(loop, max_unproven_per_address(setup.world_size)) {
+}
+
+Door::~Door() {
+  for (const auto& [id, connection] : accepted_) connection->drop();
+}
+
+support::Descriptor Door::release(Connection& connection) {
+  support::Descriptor socket = connection.release();
+  accepted_.erase(connection.id());
+  refusals_.erase(connection.id());
+  return socket;
+}
+
+void Door::leave() {
+  for (const auto& [id, connection] : accepted_) connection->leave();
+  accepted_.clear();
+}
+
+std::uint16_t Door::listen(const SocketAddress& at) {
+  auto& listener = listeners_[at.host];
+  listener = loop_.listen(at, [this](const AcceptedStream& open) { accept(open); });
+  return listener->address().port;
+}
+
+std::string Door::listen_locally() {
+  if (!setup_.needs_local_sockets) return {};
+  const std::string name = fmt::format("shardwire-{:016x}", identity_.hello.incarnation);
+  try {
+    local_listener_ = loop_.listen_local(name, [this](const AcceptedStream& open) { accept(open); });
+  } catch (const Error& error) {
+    events_.log(LogLevel::warning,
+                fmt::format("peers of this host cannot share memory with member {}: {}", setup_.member, error.what()));
+    return {};
+  }
+  return name;
+}
+
+void Door::accept(const AcceptedStream& open) {
+  Connection::Events events;
+  events.ready = [this](Connection& connection) { unproven_.remove(connection.id()); };
+  events.message = [this](Connection& connection, wire::Message& message) { serve(connection, message); };
+  events.closed = [this](Connection& connection, const Error& reason, bool orderly) {
+    closed(connection, reason, orderly);
+  };
+  try {
+    make_room();
+    const auto connection = Connection::accept(loop_, open, identity_, std::move(events));
+    if (accepted_.size() >= max_accepted) return connection->drop();
+    accepted_.emplace(connection->id(), connection);
+    if (const auto oldest = unproven_.add(connection->id(), connection->remote_host())) drop_unproven(*oldest);
+  } catch (const Error& error) {
+    events_.log(LogLevel::warning, fmt::format("a connection could not be accepted: {}", error.what()));
+  }
+}
+
+void Door::closed(Connection& connection, const Error& reason, bool orderly) {
+  const bool fault = reason.code() == ErrorCode::out_of_resources;
+  events_.log(fault ? LogLevel::warning : LogLevel::debug,
+              fmt::format("member {} disconnected: {}", connection.peer().rank, reason.what()));
+  unproven_.remove(connection.id());
+  accepted_.erase(connection.id());
+  refusals_.erase(connection.id());
+  events_.closed(connection, orderly);
+}
+
+// Closes only slow connections: otherwise members that connect at the same time would close each other's.
+void Door::make_room() {
+  while (!support::descriptors_left(Connection::descriptors_per_peer)) {
+    const auto oldest = unproven_.oldest(loop_.now() - unhurried);
+    if (!oldest) return;
+    unproven_.remove(*oldest);
+    drop_unproven(*oldest);
+  }
+}
+
+void Door::drop_unproven(Unproven::Id id) {
+  const auto dropped = accepted_.extract(id);
+  if (dropped.empty()) return;
+  events_.log(LogLevel::debug, fmt::format("too many connections from {} have proven nothing; the oldest is closed",
+                                           dropped.mapped()->remote_host()));
+  dropped.mapped()->drop();
+}
+
+void Door::send_to(Rendezvous::ClientId client, const Bytes& encoded) {
+  if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->send_encoded(encoded);
+}
+
+void Door::notify(Rendezvous::ClientId client, const Bytes& encoded) {
+  if (const auto found = accepted_.find(client); found != accepted_.end()) found->second->notify(encoded);
+}
+
+void Door::check_alive(Rendezvous::ClientId client, Connection::Verdict verdict) {
+  const auto found = accepted_.find(client);
+  if (found == accepted_.end()) return verdict(false);
+  found->second->check_alive(std::move(verdict));
+}
+
+void Door::dismiss(Rendezvous::ClientId client, const Error& why) {
+  const auto found = accepted_.find(client);
+  if (found == accepted_.end()) return;
+  const auto connection = found->second;  // which leaves the table during the call
+  connection->dismiss(why);
+}
+
+void Door::serve_later(Rendezvous::ClientId client, const std::function<void()>& task) {
+  const auto found = accepted_.find(client);
+  if (found == accepted_.end()) return;
+  const auto connection = found->second;
+  answer(*connection, 0, task);
+}
+
+void Door::log_refusal(const Connection& connection, const std::string& text) {
+  unsigned& count = refusals_[connection.id()];
+  if (count == max_logged_refusals) return;
+  ++count;
+  const bool last = count == max_logged_refusals;
+  events_.log(LogLevel::warning, last ? text + " (what this connection is refused from here on is not logged)" : text);
+}
+
+template <typename Task>
+void Door::answer(Connection& connection, std::uint64_t request, Task task) {
+  try {
+    task();
+  } catch (const Error& error) {
+    log_refusal(connection, fmt::format("refused member {}: {}", connection.peer().rank, error.what()));
+    connection.send(wire::Failure{request, error.code(), error.what()});
+  } catch (const std::exception& error) {  // out of memory or threads
+    log_refusal(connection, fmt::format("could not serve member {}: {}", connection.peer().rank, error.what()));
+    connection.send(wire::Failure{request, ErrorCode::out_of_resources, error.what()});
+  }
+}
+
+void Door::serve(Connection& connection, const wire::Message& message) {
+  std::uint64_t request = 0;
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (requires { value.request; }) request = value.request;
+      },
+      message);
+  answer(connection, request, [&] { events_.request(connection, message); });
+}
+
+}  // namespace shardwire

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "exchange/host.hpp"
+#include "memory/copier.hpp"
+#include "memory/copy_queue.hpp"
+#include "runtime/uv_loop.hpp"
+
+namespace shardwire::test {
+
+/// The session as an exchange sees it, reduced to its thread: a loop with copies and a driver for rounds only. A test
+/// that runs whole exchanges overrides the calls made on the exchange's thread.
+class MadeExchangeHost : public ExchangeHost, private RoundsHost {
+ public:
+  MadeExchangeHost() : loop_(std::make_shared<UvLoop>()) {
+    loop_->call([this] {
+      copier_ = std::make_unique<memory::Copier>(1, [this] { loop_->post([this] { copies_->poll(); }); });
+      copies_ = std::make_unique<memory::HostCopies>(*copier_);
+      driver_ = std::make_unique<FabricDriver>(*loop_, std::vector<transport::Fabric*>(), std::chrono::nanoseconds(0),
+                                               [](const Error&) {});
+    });
+  }
+  virtual ~MadeExchangeHost() { close(); }
+  MadeExchangeHost(const MadeExchangeHost&) = delete;
+  MadeExchangeHost& operator=(const MadeExchangeHost&) = delete;
+
+  /// Ends the thread in the order of a session's end. From any thread, once.
+  void close() {
+    if (std::exchange(closed_, true)) return;
+    loop_->end([this] {
+      for (const auto& one : running_) one->stop_writing();
+      copier_.reset();
+      for (const auto& one : running_) one->abandon();
+      running_.clear();
+      driver_.reset();
+    });
+  }
+  /// Sets the failure notices that the session has received. From any thread.
+  void notify(FailureNotices notices) {
+    loop_->post([this, notices = std::move(notices)] {
+      notices_ = notices;
+      for (const auto& one : running_) one->directory_changed();
+    });
+  }
+
+  std::vector<Bytes> gather(const std::string&, Bytes, Duration) override { return {}; }
+  TensorPlaces check_destination(const Catalog&) override { return {}; }
+  void copy(std::vector<memory::QueuedCopy>) override {}
+  Publication publish(const Catalog&, const PublishOptions&) override { return {}; }
+  Restore restore(const Catalog&, RestoreOptions, std::shared_ptr<RoundsStep>) override { return {}; }
+  void give_up() override {}
+  std::shared_ptr<Loop> loop() override { return loop_; }
+  RoundsHost& rounds() override { return *this; }
+
+ private:
+  Clock& clock() override { return *loop_; }
+  FabricDriver& driver() override { return *driver_; }
+  memory::CopyQueue& copies() override { return *copies_; }
+  [[nodiscard]] FailureNotices failure_notices() const override { return notices_; }
+  void start(std::unique_ptr<RunningRestore> rounds) override {
+    running_.push_back(std::move(rounds));
+    running_.back()->start();
+  }
+  void finished(RunningRestore& rounds) override {
+    loop_->post([this, &rounds] { std::erase_if(running_, [&](const auto& one) { return one.get() == &rounds; }); });
+  }
+
+  std::shared_ptr<Loop> loop_;  // owners: this and callers of loop(). Loop thread only from here on
+  std::unique_ptr<memory::Copier> copier_;
+  std::unique_ptr<memory::CopyQueue> copies_;
+  std::unique_ptr<FabricDriver> driver_;
+  std::vector<std::unique_ptr<RunningRestore>> running_;
+  FailureNotices notices_;
+  bool closed_ = false;
+};
+
+}  // namespace shardwire::test

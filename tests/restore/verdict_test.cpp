@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/verdict.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+BOOST_AUTO_TEST_SUITE(restore_verdict)
+
+using namespace shardwire;
+using namespace shardwire::restore;
+
+namespace {
+
+std::vector<Gap> gaps_of(const std::string& name) {
+  Gap gap;
+  gap.fqn = name;
+  return {gap};
+}
+
+template <typename Thrown>
+Error after_gaps(const Thrown& thrown, const std::vector<Gap>& missing) {
+  try {
+    std::rethrow_exception(with_gaps(std::make_exception_ptr(thrown), missing));
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(an_error_without_boxes_gets_the_missing_ones_and_keeps_the_rest) {
+  const Error error = after_gaps(Error(ErrorCode::peer_lost, "gone", std::vector<Rank>{Rank{3}}), gaps_of("a"));
+  BOOST_TEST((error.code() == ErrorCode::peer_lost));
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{3}}));
+  BOOST_REQUIRE(error.gaps().size() == 1U);
+  BOOST_TEST(error.gaps()[0].fqn == "a");
+  BOOST_TEST(std::string(error.what()).find("gone") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(boxes_that_an_error_names_itself_stay) {
+  const Error error = after_gaps(Error(ErrorCode::layout_mismatch, "why", gaps_of("own")), gaps_of("other"));
+  BOOST_REQUIRE(error.gaps().size() == 1U);
+  BOOST_TEST(error.gaps()[0].fqn == "own");
+}
+
+BOOST_AUTO_TEST_CASE(other_exceptions_become_internal_errors) {
+  const Error error = after_gaps(std::runtime_error("odd"), gaps_of("a"));
+  BOOST_TEST((error.code() == ErrorCode::internal));
+  BOOST_TEST(error.gaps().size() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(sources_that_keep_up_are_named_only_if_all_do) {
+  std::vector<SourceProgress> sources(2);
+  sources[0] = {.rank = Rank{0}, .outstanding_bytes = 10, .keeps_up = true};
+  sources[1] = {.rank = Rank{1}, .outstanding_bytes = 20, .keeps_up = false};
+  BOOST_TEST((late_source(sources).ranks() == std::vector<Rank>{Rank{1}}));
+  sources[1].keeps_up = true;
+  BOOST_TEST((late_source(sources).ranks() == std::vector<Rank>{Rank{0}, Rank{1}}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

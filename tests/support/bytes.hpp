@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace shardwire::test {
+
+/// Fills `bytes` with a pattern that depends on the seed. Its period is a prime number of bytes, so that tests detect
+/// bytes shifted by any power of two.
+void fill_pattern(std::span<std::byte> bytes, std::uint8_t seed);
+[[nodiscard]] bool has_pattern(std::span<const std::byte> bytes, std::uint8_t seed);
+
+/// Whether each of `bytes` is `value`.
+[[nodiscard]] bool all_are(std::span<const std::byte> bytes, std::byte value);
+
+}  // namespace shardwire::test
