@@ -5,6 +5,7 @@
 
 #include "geometry/fields.hpp"
 #include "geometry/intervals.hpp"
+#include "geometry/rank_list.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
@@ -43,17 +44,16 @@ class MeshRule final : public LayoutRule {
            Extent first = 0)
       : shape_(std::move(shape)), placements_(std::move(placements)), order_(order) {
     check_parameters();
-    first_ = first;
-    highest_rank_ += first;
+    ranks_ = RankList(first, count_);
     if (!ranks.empty()) take_ranks(std::move(ranks));
   }
 
   [[nodiscard]] std::string_view kind() const override { return "mesh"; }
 
   void check(const Extents& shape, int ranks) const override {
-    if (highest_rank_ >= ranks) {
+    if (ranks_.end() > ranks) {
       throw Error(ErrorCode::layout_mismatch,
-                  fmt::format("{} uses rank {}, there are {} ranks", to_string(), highest_rank_, ranks));
+                  fmt::format("{} uses rank {}, there are {} ranks", to_string(), ranks_.end() - 1, ranks));
     }
     Extent shards_after[max_dims];  // product of the sizes of mesh dims further right that split the same tensor dim
     std::fill(std::begin(shards_after), std::end(shards_after), 1);
@@ -72,7 +72,7 @@ class MeshRule final : public LayoutRule {
   }
 
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const override {
-    Extent position = position_of(rank);
+    Extent position = ranks_.position_of(rank);
     if (position < 0) return {};
     std::array<Extent, max_mesh_dims> at{};
     for (std::size_t m = shape_.size(); m-- > 0;) {
@@ -113,12 +113,10 @@ class MeshRule final : public LayoutRule {
     }
     RuleDescription description{
         "mesh", {{"shape", shape_}, {"placements", placements}, {"tp_first", {order_ == MeshOrder::tp_first}}}, {}};
-    if (positions_.empty()) {
-      description.fields.push_back({"first", {first_}});
+    if (ranks_.consecutive()) {
+      description.fields.push_back({"first", {ranks_.first()}});
     } else {
-      std::vector<Extent> ranks;
-      for (const Rank rank : ranks_) ranks.push_back(to_int(rank));
-      description.fields.push_back({"ranks", std::move(ranks)});
+      description.fields.push_back({"ranks", ranks_.numbers()});
     }
     return description;
   }
@@ -132,9 +130,9 @@ class MeshRule final : public LayoutRule {
       placements += fmt::format("{}{}", comma, text_of(placements_[m]));
     }
     const char* order = order_ == MeshOrder::tp_first ? " tp_first" : "";
-    const std::string ranks = !positions_.empty() ? " on listed ranks"
-                              : first_ == 0       ? ""
-                                                  : fmt::format(" from rank {}", first_);
+    const std::string ranks = !ranks_.consecutive() ? " on listed ranks"
+                              : ranks_.first() == 0 ? ""
+                                                    : fmt::format(" from rank {}", ranks_.first());
     return fmt::format("mesh ({}) [{}]{}{}", shape, placements, order, ranks);
   }
 
@@ -158,7 +156,6 @@ class MeshRule final : public LayoutRule {
       }
       factors_ *= strided->split_factor;
     }
-    highest_rank_ = count_ - 1;
     order_splits();
   }
 
@@ -180,33 +177,10 @@ class MeshRule final : public LayoutRule {
   // In tp_first order a strided shard is a plain shard that is applied late.
   [[nodiscard]] Extent factor_of(const Split& split) const { return order_ == MeshOrder::mesh ? split.factor : 0; }
 
-  // Consecutive ranks (a pipeline stage) are stored as their first rank: manifests stay small, and equal layouts
-  // compare equal however they were written.
   void take_ranks(std::vector<Rank> ranks) {
     if (static_cast<Extent>(ranks.size()) != count_)
       refuse_mesh(fmt::format("{} ranks for {} positions", ranks.size(), count_));
-    std::vector<std::pair<Rank, Extent>> positions;
-    positions.reserve(ranks.size());
-    bool consecutive = true;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (to_int(ranks[i]) < 0) refuse_mesh(fmt::format("position {} has rank {}", i, to_int(ranks[i])));
-      consecutive = consecutive && to_int(ranks[i]) - to_int(ranks[0]) == static_cast<Extent>(i);
-      positions.emplace_back(ranks[i], static_cast<Extent>(i));
-    }
-    std::sort(positions.begin(), positions.end());
-    for (std::size_t i = 1; i < positions.size(); ++i) {
-      if (positions[i].first == positions[i - 1].first) {
-        refuse_mesh(fmt::format("rank {} is at positions {} and {}", to_int(positions[i].first),
-                                positions[i - 1].second, positions[i].second));
-      }
-    }
-    highest_rank_ = to_int(positions.back().first);
-    if (consecutive) {
-      first_ = to_int(ranks[0]);
-    } else {
-      positions_ = std::move(positions);
-      ranks_ = std::move(ranks);
-    }
+    ranks_ = RankList(std::move(ranks), "mesh");
   }
 
   // Walks the mesh as a tree, one level per splitting dim, and leaves a branch as soon as it holds nothing of the
@@ -253,7 +227,7 @@ class MeshRule final : public LayoutRule {
   }
 
   bool show_replicas(Search& search, const PlacedBox& placed, std::size_t m, Extent position) const {
-    if (m == shape_.size()) return search.on_box(placed, rank_at(position));
+    if (m == shape_.size()) return search.on_box(placed, ranks_.at(position));
     const bool replicated = !split_of(placements_[m]);
     const Extent first = replicated ? 0 : search.at[m];
     const Extent last = replicated ? shape_[m] - 1 : first;
@@ -266,20 +240,6 @@ class MeshRule final : public LayoutRule {
   static bool meets(const Intervals& held, const Interval& wanted) {
     return std::any_of(held.begin(), held.end(),
                        [&](const Interval& one) { return one.lower < wanted.upper && wanted.lower < one.upper; });
-  }
-
-  [[nodiscard]] Rank rank_at(Extent position) const {
-    return positions_.empty() ? Rank{static_cast<std::int32_t>(first_ + position)}
-                              : ranks_[static_cast<std::size_t>(position)];
-  }
-
-  [[nodiscard]] Extent position_of(Rank rank) const {
-    if (positions_.empty()) {
-      const Extent position = to_int(rank) - first_;
-      return position >= 0 && position < count_ ? position : -1;
-    }
-    const auto found = std::lower_bound(positions_.begin(), positions_.end(), std::pair(rank, Extent{0}));
-    return found != positions_.end() && found->first == rank ? found->second : -1;
   }
 
   // Layout maths M2 (factor 0) and M3.
@@ -302,13 +262,10 @@ class MeshRule final : public LayoutRule {
   std::vector<Extent> shape_;
   std::vector<Placement> placements_;
   MeshOrder order_;
-  Extent count_ = 1;                                // number of positions
-  Extent factors_ = 1;                              // product of all split factors
-  Extent first_ = 0;                                // rank at position 0, if ranks are consecutive
-  std::vector<Rank> ranks_;                         // by position, if they are not
-  std::vector<std::pair<Rank, Extent>> positions_;  // the same by rank
-  std::vector<std::size_t> split_order_;            // mesh dims in the order in which they split
-  Extent highest_rank_ = 0;
+  Extent count_ = 1;                      // number of positions
+  Extent factors_ = 1;                    // product of all split factors
+  RankList ranks_{0, 0};                  // by position
+  std::vector<std::size_t> split_order_;  // mesh dims in the order in which they split
 };
 
 }  // namespace
