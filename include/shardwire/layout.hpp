@@ -105,6 +105,10 @@ class Layout {
   /// Gives the boxes of `layout`'s ranks 0..count-1 to ranks first..first+count-1; all others hold nothing. A pipeline
   /// stage.
   static Layout on_ranks(Layout layout, Rank first, int count);
+  /// Gives the boxes of `layout`'s ranks 0..n-1 to ranks[0]..ranks[n-1], in any numbering; all others hold nothing. A
+  /// process group of some ranks, e.g. FSDP over ranks 1, 3 and 5. Ranks that count up by 1 give the layout above.
+  /// Errors: throws Error{invalid_argument} for a negative or repeated rank.
+  static Layout on_ranks(Layout layout, std::vector<Rank> ranks);
 
   /// "mesh", "chunk", ...
   [[nodiscard]] std::string_view kind() const;

@@ -148,6 +148,47 @@ BOOST_AUTO_TEST_CASE(a_stage_has_the_ranks_from_its_first_one_on) {
   invalid("a layout on 2 ranks from rank -1", [] { Layout::on_ranks(Layout::replicated(), Rank{-1}, 2); });
 }
 
+BOOST_AUTO_TEST_CASE(a_process_group_has_its_ranks_in_any_order) {
+  const std::vector<Rank> group{Rank{5}, Rank{1}, Rank{3}};
+  const Layout layout = Layout::on_ranks(Layout::flat(std::vector{FlatMember{{8}}}, 3)[0], group);
+  layout.check({8}, 6);
+  BOOST_TEST(held(layout, {8}, 5) == "[0:3]@0");
+  BOOST_TEST(held(layout, {8}, 1) == "[3:6]@0");
+  BOOST_TEST(held(layout, {8}, 3) == "[6:8]@0");
+  for (const int rank : {0, 2, 4, 6}) {
+    BOOST_TEST(held(layout, {8}, rank) == "-");
+    BOOST_TEST(layout.local_elements({8}, Rank{rank}) == 0);
+  }
+  BOOST_TEST(layout.local_elements({8}, Rank{3}) == 3);
+  mismatch("on 3 listed ranks needs 6 ranks, there are 5", layout, {8}, 5);
+  mismatch("needs 4 ranks, there are 3", Layout::on_ranks(Layout::chunk(0, 4), group), {8}, 6);
+}
+
+BOOST_AUTO_TEST_CASE(every_second_rank_is_a_group) {
+  const Layout layout = Layout::on_ranks(Layout::chunk(0, 3), {Rank{1}, Rank{3}, Rank{5}});
+  layout.check({7}, 6);
+  for (const int rank : {0, 2, 4, 6, 7}) BOOST_TEST(held(layout, {7}, rank) == "-");
+  BOOST_TEST(held(layout, {7}, 1) == "[0:3]@0");
+  BOOST_TEST(held(layout, {7}, 5) == "[6:7]@0");
+  mismatch("on 3 ranks from rank 1 in steps of 2 needs 6 ranks, there are 5", layout, {7}, 5);
+}
+
+BOOST_AUTO_TEST_CASE(listed_ranks_that_count_up_are_a_run_of_ranks) {
+  const Layout rows = Layout::chunk(0, 2);
+  BOOST_TEST((Layout::on_ranks(rows, {Rank{4}, Rank{5}}) == Layout::on_ranks(rows, Rank{4}, 2)));
+  BOOST_TEST((Layout::on_ranks(rows, {Rank{5}, Rank{4}}) != Layout::on_ranks(rows, Rank{4}, 2)));
+  BOOST_TEST((Layout::on_ranks(rows, {Rank{4}, Rank{6}}) != Layout::on_ranks(rows, {Rank{4}, Rank{7}})));
+  BOOST_TEST((Layout::on_ranks(rows, {Rank{4}}) == Layout::on_ranks(rows, Rank{4}, 1)));
+  BOOST_TEST((Layout::on_ranks(rows, std::vector<Rank>()) == Layout::on_ranks(rows, Rank{0}, 0)));
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_has_one_place_in_a_group) {
+  const auto on = [](std::vector<Rank> ranks) { return [=] { Layout::on_ranks(Layout::chunk(0, 2), ranks); }; };
+  invalid("on_ranks layout: rank 2 is at positions 0 and 2", on({Rank{2}, Rank{0}, Rank{2}}));
+  invalid("on_ranks layout: rank 2 is at positions 0 and 1", on({Rank{2}, Rank{2}}));
+  invalid("on_ranks layout: position 1 has rank -1", on({Rank{0}, Rank{-1}}));
+}
+
 BOOST_AUTO_TEST_CASE(hybrid_shards_are_held_by_every_replica) {
   // HSDP: two replicas of FSDP over two ranks.
   const Layout layout = Layout::mesh({2, 2}, {Replicate{}, Shard{0}});

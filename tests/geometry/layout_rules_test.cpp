@@ -133,6 +133,17 @@ const std::vector<RuleDescription> hostile{
     {"on_ranks", {{"ranks", {0, -1}}}, {replicated}},
     {"on_ranks", {{"ranks", {2, std::numeric_limits<std::int32_t>::max()}}}, {replicated}},
     {"on_ranks", {{"ranks", {huge, 2}}}, {replicated}},
+    {"on_ranks", {{"ranks", {0, 2, 0}}}, {replicated}},
+    {"on_ranks", {{"ranks", {0, 2, -2}}}, {replicated}},
+    {"on_ranks", {{"ranks", {1, 1 << 16, 1 << 16}}}, {replicated}},
+    {"on_ranks", {{"ranks", {0, 2, huge}}}, {replicated}},
+    {"on_ranks", {{"ranks", {0, 2, 1, 1}}}, {replicated}},
+    {"on_ranks", {{"listed", {3, 1}}}, {}},
+    {"on_ranks", {{"listed", {3, 1, 3}}}, {replicated}},
+    {"on_ranks", {{"listed", {3, -1}}}, {replicated}},
+    {"on_ranks", {{"listed", {3, huge}}}, {replicated}},
+    {"on_ranks", {{"listed", {3, 1}}, {"ranks", {0, 2}}}, {replicated}},
+    {"on_ranks", {{"listed", {3, 1}}}, {replicated, replicated}},
     flat_with({3, 5}, {2, 1, 0}),           // no part
     flat_with({3, 5}, {2, 3, 0, 8, 0, 8}),  // two places for three outer ranks
     flat_with({3, 5}, {0, 1, 0, 8}),
@@ -162,6 +173,11 @@ BOOST_AUTO_TEST_CASE(the_descriptions_that_the_hostile_ones_start_from_are_sound
   const PlacedBoxMap placed{{Rank{0}, {{{{0}, {2}}, 7, {3}}}}};
   BOOST_TEST((layout_from(placed_with({7, 3})) == Layout::boxes(placed)));
   BOOST_TEST((layout_from(block_cyclic_with({2}, {3}, {1})) == Layout::block_cyclic({2}, {3}, {1})));
+  const Layout whole = Layout::replicated();
+  BOOST_TEST(
+      (layout_from({"on_ranks", {{"listed", {3, 1}}}, {replicated}}) == Layout::on_ranks(whole, {Rank{3}, Rank{1}})));
+  BOOST_TEST((layout_from({"on_ranks", {{"ranks", {1, 3, 2}}}, {replicated}}) ==
+              Layout::on_ranks(whole, {Rank{1}, Rank{3}, Rank{5}})));
   BOOST_TEST((layout_from(flat_with({3, 5}, {2, 1, 0, 8})) == Layout::flat(std::vector{FlatMember{{3, 5}}}, 2)[0]));
 }
 
@@ -180,13 +196,18 @@ BOOST_AUTO_TEST_CASE(a_layout_survives_its_description) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(consecutive_ranks_are_never_listed) {
+BOOST_AUTO_TEST_CASE(regular_ranks_are_never_listed) {
   // A thousand meshes of 2^24 ranks each, starting at rank 1: stored as lists, they would soon exhaust memory.
   std::vector<Layout> layouts;
   for (int i = 0; i < 1000; ++i)
     layouts.push_back(layout_from(mesh_with({{"shape", {1 << 12, 1 << 12}}, {"first", {1}}})));
   BOOST_TEST(layouts[999].boxes_of({1 << 12}, Rank{1 << 24})[0].box.lower(0) == (1 << 12) - 1);
   BOOST_TEST(layouts[999].boxes_of({1 << 12}, Rank{0}).empty());
+  for (Layout& layout : layouts)
+    layout =
+        layout_from({"on_ranks", {{"ranks", {1, 1 << 24, 64}}}, {{"chunk", {{"dim", {0}}, {"over", {1 << 24}}}, {}}}});
+  BOOST_TEST(layouts[999].boxes_of({1 << 24}, Rank{1 + 64 * 7})[0].box.lower(0) == 7);
+  BOOST_TEST(layouts[999].boxes_of({1 << 24}, Rank{64 * 7}).empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_manifest_of_a_flat_model_says_little_per_tensor) {
@@ -219,6 +240,10 @@ BOOST_AUTO_TEST_CASE(a_layout_reads_well) {
              "chunk(dim 1, over 3) within chunk(dim 0, over 2) of 2 ranks");
   BOOST_TEST(Layout::on_ranks(Layout::chunk(0, 2), Rank{4}, 2).to_string() ==
              "chunk(dim 0, over 2) on 2 ranks from rank 4");
+  BOOST_TEST(Layout::on_ranks(Layout::chunk(0, 2), {Rank{5}, Rank{4}}).to_string() ==
+             "chunk(dim 0, over 2) on 2 listed ranks");
+  BOOST_TEST(Layout::on_ranks(Layout::chunk(0, 2), {Rank{1}, Rank{4}}).to_string() ==
+             "chunk(dim 0, over 2) on 2 ranks from rank 1 in steps of 3");
   BOOST_TEST(
       Layout::flat(std::vector{FlatMember{{5}}, FlatMember{{3}, Layout::replicated(), {}}}, 4, 0, 2)[1].to_string() ==
       "flat (at 5 over 4) within replicated of 2 ranks");

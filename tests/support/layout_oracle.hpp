@@ -199,15 +199,22 @@ inline Meaning mean_boxes(PlacedBoxMap boxes) {
   }};
 }
 
-inline Meaning mean_on_ranks(Meaning inner, int first, int count) {
-  const auto inside = [=](int rank) { return rank >= first && rank < first + count; };
+inline Meaning mean_on_ranks(Meaning inner, std::vector<Rank> ranks) {
+  const auto own_rank = [=](int rank) -> std::optional<int> {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (to_int(ranks[i]) == rank) return static_cast<int>(i);
+    }
+    return std::nullopt;
+  };
   Meaning result;
   result.slots = [=](const Extents& shape, int rank) {
-    return inside(rank) ? inner.slots(shape, rank - first) : Slots();
+    const auto own = own_rank(rank);
+    return own ? inner.slots(shape, *own) : Slots();
   };
   if (inner.lists) {
     result.lists = [=](const Extents& shape, int rank) -> Lists {
-      return inside(rank) ? inner.lists(shape, rank - first) : std::nullopt;
+      const auto own = own_rank(rank);
+      return own ? inner.lists(shape, *own) : std::nullopt;
     };
   }
   return result;

@@ -191,6 +191,20 @@ inline Sample random_flat(Random& random, const Extents& shape, int ranks) {
           mean_flat(std::move(meanings), which, world, align, outer_ranks)};
 }
 
+/// On a run of ranks, on ranks at equal steps, or on shuffled ones.
+inline Sample random_on_ranks(Random& random, const Extents& shape, int ranks) {
+  const int kind = pick(random, 0, 2);
+  const int step = kind == 1 ? pick(random, 1, 3) : 1;
+  std::vector<Rank> on;
+  for (int rank = pick(random, 0, ranks - 1); rank < ranks; rank += step) on.push_back(Rank{rank});
+  if (kind == 2) std::shuffle(on.begin(), on.end(), random);
+  const int count = pick(random, 1, static_cast<int>(on.size()));
+  on.resize(static_cast<std::size_t>(count));
+  const Sample inner = pick(random, 0, 1) == 0 ? random_flat(random, shape, count) : random_array(random, shape, count);
+  return {kind == 0 ? Layout::on_ranks(inner.layout, on.front(), count) : Layout::on_ranks(inner.layout, on),
+          mean_on_ranks(inner.meaning, on)};
+}
+
 /// Any kind.
 inline Sample random_sample(Random& random, const Extents& shape, int ranks) {
   switch (pick(random, 0, 8)) {
@@ -199,13 +213,7 @@ inline Sample random_sample(Random& random, const Extents& shape, int ranks) {
     case 2:
     case 3: return random_flat(random, shape, ranks);
     case 4: return random_within(random, shape, ranks);
-    case 5: {
-      const int first = pick(random, 0, ranks - 1);
-      const int count = pick(random, 1, ranks - first);
-      const Sample inner =
-          pick(random, 0, 1) == 0 ? random_flat(random, shape, count) : random_array(random, shape, count);
-      return {Layout::on_ranks(inner.layout, Rank{first}, count), mean_on_ranks(inner.meaning, first, count)};
-    }
+    case 5: return random_on_ranks(random, shape, ranks);
     default: return random_array(random, shape, ranks);
   }
 }

@@ -200,6 +200,28 @@ BOOST_AUTO_TEST_CASE(layouts_inside_layouts_have_a_bounded_depth) {
   check_refused({2, {tensor("a", {4}, layout)}});
 }
 
+BOOST_AUTO_TEST_CASE(ranks_have_one_form) {
+  const auto on = [](std::vector<Rank> ranks) {
+    return encode_manifest({99, {tensor("a", {4}, Layout::on_ranks(Layout::chunk(0, 3), std::move(ranks)))}});
+  };
+  const Bytes good = on({Rank{93}, Rank{0}, Rank{2}});
+  BOOST_CHECK(encode_manifest(decode_manifest(good)) == good);
+  // A peer lists ranks that ascend by equal steps.
+  Bytes bytes = good;
+  const auto first = std::ranges::find(bytes, std::byte{93});
+  BOOST_REQUIRE(std::ranges::count(bytes, std::byte{93}) == 1);
+  first[0] = std::byte{1};
+  first[8] = std::byte{2};
+  first[16] = std::byte{3};
+  BOOST_CHECK_EXCEPTION((void)decode_manifest(bytes), Error, [](const Error& error) {
+    return std::string(error.what()).find("canonical") != std::string::npos;
+  });
+  first[0] = std::byte{3};  // now a rank stands twice
+  BOOST_CHECK_THROW((void)decode_manifest(bytes), Error);
+  BOOST_CHECK(on({Rank{4}, Rank{5}, Rank{6}}) ==
+              encode_manifest({99, {tensor("a", {4}, Layout::on_ranks(Layout::chunk(0, 3), Rank{4}, 3))}}));
+}
+
 BOOST_AUTO_TEST_CASE(few_numbers_cannot_ask_for_much_work) {  // otherwise this would not end
   // 2^24 outer ranks each, and layouts that are checked for each outer rank.
   const int many = 1 << 24;

@@ -214,14 +214,17 @@ class Maker {
   }
 
   Layout layout(const Extents& shape, int ranks) {
-    switch (below(8)) {
+    switch (below(9)) {
       case 0: return Layout::replicated();
       case 1: return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
       case 2: return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
       case 3: return Layout::block_cyclic({2, 5}, {1, ranks}, {0, 1});
       case 4: return Layout::within(Layout::chunk(1, 2), 2, Layout::chunk(0, ranks / 2));
       case 5: return Layout::on_ranks(Layout::chunk(0, ranks / 2), Rank{ranks / 2}, ranks / 2);
-      case 6: {
+      case 6:
+        return Layout::on_ranks(Layout::chunk(0, 2),
+                                below(2) == 0 ? std::vector{Rank{1}, Rank{0}} : std::vector{Rank{0}, Rank{ranks - 1}});
+      case 7: {
         FlatMember member{shape};
         if (below(2) == 0) member.outer = Layout::chunk(1, 2);
         if (below(2) == 0) member.order = {1, 0};
