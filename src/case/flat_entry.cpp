@@ -12,7 +12,7 @@ namespace shardwire {
 namespace {}  // namespace
 
 FlatEntry::FlatEntry(const Node& node) : node_(node) {
-  node.require_fields({"flat", "world", "align", "within"});
+  node.require_fields({"flat", "world", "align", "within", "ranks"});
   for (const Node& list : node.at("flat").elements()) {
     lists_.push_back(list.elements());
     if (lists_.back().empty()) list.refuse("no tensor; \"*\" stands for every tensor that this entry serves");
@@ -21,6 +21,7 @@ FlatEntry::FlatEntry(const Node& node) : node_(node) {
   world_ = static_cast<int>(node.at("world").integer(1, max_ranks));
   if (const auto align = node.find("align")) align_ = align->integer(0, std::numeric_limits<std::int32_t>::max());
   if (const auto within = node.find("within")) parse_within(*within);
+  if (const auto ranks = node.find("ranks")) ranks_ = parse_ranks(*ranks);
 }
 
 void FlatEntry::parse_within(const Node& within) {
@@ -112,7 +113,9 @@ std::vector<FlatEntry::Member> FlatEntry::layouts_of(std::span<const CaseTensor*
     }
     try {
       const std::vector<Layout> of_list = Layout::flat(members, world_, align_, outer_ranks_);
-      for (std::size_t i = 0; i < order.size(); ++i) layouts[order[i]] = of_list[i];
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        layouts[order[i]] = ranks_ ? Layout::on_ranks(of_list[i], *ranks_) : of_list[i];
+      }
     } catch (const Error& error) {
       node_.refuse(error.what());
     }

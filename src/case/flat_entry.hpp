@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -43,7 +44,8 @@ class FlatEntry {
   int world_ = 1;
   Extent align_ = 0;
   int outer_ranks_ = 1;
-  std::map<std::string, Outer> outer_;  ///< by tensor rule name; "*" for all others; empty without `within`
+  std::optional<std::vector<Rank>> ranks_;  ///< the entry's ranks, if it lists them
+  std::map<std::string, Outer> outer_;      ///< by tensor rule name; "*" for all others; empty without `within`
 };
 
 }  // namespace shardwire

@@ -101,7 +101,7 @@ Layout parse_mesh(const Node& node) {
 
   std::vector<Rank> ranks;
   if (const auto listed = node.find("ranks")) {
-    for (const Node& rank : listed->elements()) ranks.push_back(rank_of(rank));
+    ranks = parse_ranks(*listed);
     if (static_cast<Extent>(ranks.size()) != positions) {
       listed->refuse(fmt::format("{} ranks for {} mesh positions", ranks.size(), positions));
     }
@@ -109,18 +109,25 @@ Layout parse_mesh(const Node& node) {
   return make(node, [&] { return Layout::mesh(std::move(shape), std::move(placements), order, std::move(ranks)); });
 }
 
+// The optional field "ranks" of a layout that has no such list itself: its n-th rank is the n-th of the list.
+Layout on_listed_ranks(const Node& node, Layout layout) {
+  const auto listed = node.find("ranks");
+  if (!listed) return layout;
+  return make(*listed, [&] { return Layout::on_ranks(std::move(layout), parse_ranks(*listed)); });
+}
+
 Layout parse_chunk(const Node& node) {
-  node.require_fields({"chunk", "over"});
+  node.require_fields({"chunk", "over", "ranks"});
   const int dim = dim_of(node.at("chunk"));
   const int ranks = static_cast<int>(node.at("over").integer(1, max_ranks));
-  return make(node, [&] { return Layout::chunk(dim, ranks); });
+  return on_listed_ranks(node, make(node, [&] { return Layout::chunk(dim, ranks); }));
 }
 
 Layout parse_replicated(const Node& node) {
-  node.require_fields({"replicated"});
+  node.require_fields({"replicated", "ranks"});
   const Node value = node.at("replicated");
   if (!value.boolean()) value.refuse("only true is valid; {\"boxes\": {}} means that no rank holds it");
-  return Layout::replicated();
+  return on_listed_ranks(node, Layout::replicated());
 }
 
 Extents parse_extents(const Node& node, Extent least) {
@@ -162,7 +169,7 @@ std::vector<Extent> parse_numbers(const Node& node, Extent least) {
 }
 
 Layout parse_block_cyclic(const Node& node) {
-  node.require_fields({"blockcyclic"});
+  node.require_fields({"blockcyclic", "ranks"});
   const Node inside = node.at("blockcyclic");
   inside.require_fields({"block", "grid", "source"});
   std::vector<Extent> block = parse_numbers(inside.at("block"), 1);
@@ -173,7 +180,8 @@ Layout parse_block_cyclic(const Node& node) {
     listed->refuse(fmt::format("{} first owners for {} dims", listed->elements().size(), grid.size()));
   }
   std::vector<Extent> source = listed ? parse_numbers(*listed, 0) : std::vector<Extent>();
-  return make(inside, [&] { return Layout::block_cyclic(std::move(block), std::move(grid), std::move(source)); });
+  return on_listed_ranks(
+      node, make(inside, [&] { return Layout::block_cyclic(std::move(block), std::move(grid), std::move(source)); }));
 }
 
 // Its members are names of tensors, see FlatEntry.
@@ -197,6 +205,12 @@ constexpr Kind kinds[] = {
 };
 
 }  // namespace
+
+std::vector<Rank> parse_ranks(const Node& list) {
+  std::vector<Rank> ranks;
+  for (const Node& rank : list.elements()) ranks.push_back(rank_of(rank));
+  return ranks;
+}
 
 bool is_layout_keyword(std::string_view name) {
   for (const Kind& kind : kinds) {

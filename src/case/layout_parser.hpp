@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "case/json_node.hpp"
 #include "shardwire/layout.hpp"
@@ -18,6 +19,9 @@ bool is_layout_keyword(std::string_view name);
 bool names_layout(const Node& node);
 /// Errors: throws CaseError unless `node`, an object, names exactly one kind.
 void require_one_kind(const Node& node);
+
+/// A list of ranks. Errors: throws CaseError.
+std::vector<Rank> parse_ranks(const Node& list);
 
 /// A layout that does not depend on the tensors: every kind but `flat`. Layout::check validates dependencies on shapes
 /// and on the number of ranks.

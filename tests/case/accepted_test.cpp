@@ -139,6 +139,22 @@ BOOST_AUTO_TEST_CASE(a_flat_list_is_one_flat_parameter_in_one_buffer) {
   BOOST_TEST((job.target.buffers == std::vector<std::vector<std::uint32_t>>{{0, 0, 1}}));
 }
 
+BOOST_AUTO_TEST_CASE(a_layout_may_be_on_some_ranks) {
+  const auto layout_of = [](const std::string& rule) {
+    const Case job = parse_case(with_source(R"j("ranks": 6, "rules": {"r": )j" + rule + "}"));
+    return job.source.layout.sections.at(0).manifest->tensors.at(0).layout;
+  };
+  const std::vector<Rank> odd{Rank{5}, Rank{1}, Rank{3}};
+  const Layout flat = Layout::flat(std::vector<FlatMember>{{{8, 4}}}, 3)[0];
+  BOOST_CHECK(layout_of(R"j({"flat": [["*"]], "world": 3, "ranks": [5, 1, 3]})j") == Layout::on_ranks(flat, odd));
+  BOOST_CHECK(layout_of(R"j({"chunk": 0, "over": 3, "ranks": [5, 1, 3]})j") ==
+              Layout::on_ranks(Layout::chunk(0, 3), odd));
+  BOOST_CHECK(layout_of(R"j({"replicated": true, "ranks": [5, 1, 3]})j") ==
+              Layout::on_ranks(Layout::replicated(), odd));
+  BOOST_CHECK(layout_of(R"j({"blockcyclic": {"block": [1, 4], "grid": [3, 1]}, "ranks": [5, 1, 3]})j") ==
+              Layout::on_ranks(Layout::block_cyclic({1, 4}, {3, 1}), odd));
+}
+
 BOOST_AUTO_TEST_CASE(a_flat_parameter_over_tensor_parallel_slices) {
   const Case job = parse_case(R"j({"model": "llama3-8b", "layers": 1, "embeddings": false, "states": ["m", "v"],
     "source": {"ranks": 4, "rules": {"*": {"flat": [["*"]], "world": 2, "within": {
