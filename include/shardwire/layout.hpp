@@ -110,6 +110,13 @@ class Layout {
   /// Errors: throws Error{invalid_argument} for a negative or repeated rank.
   static Layout on_ranks(Layout layout, std::vector<Rank> ranks);
 
+  /// The boxes of `layout`, back to back: a rank's boxes follow one another in its local buffer without padding, in
+  /// local order, from place 0. local_elements() is the sum of their volumes. Each box is dense, in the order of dims
+  /// that `layout` gives it: row-major, but for FlatMember::order and boxes with strides. Boxes that interleave in one
+  /// local array follow one another here. The state of FSDP1 with use_orig_params=True: every member of a `flat` layout
+  /// has a buffer of its own there, which holds its elements of the rank's part. A packed layout stays as it is.
+  static Layout packed(Layout layout);
+
   /// "mesh", "chunk", ...
   [[nodiscard]] std::string_view kind() const;
   /// Verifies that this layout can hold a tensor of this shape on `ranks` ranks.

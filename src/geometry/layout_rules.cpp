@@ -15,6 +15,7 @@ Layout chunk_from(const RuleDescription& description);
 Layout flat_from(const RuleDescription& description);
 Layout mesh_from(const RuleDescription& description);
 Layout on_ranks_from(const RuleDescription& description);
+Layout packed_from(const RuleDescription& description);
 Layout replicated_from(const RuleDescription& description);
 Layout within_from(const RuleDescription& description);
 
@@ -33,6 +34,7 @@ constexpr std::array kinds{
     Kind{"flat", flat_from},
     Kind{"mesh", mesh_from},
     Kind{"on_ranks", on_ranks_from},
+    Kind{"packed", packed_from},
     Kind{"replicated", replicated_from},
     Kind{"within", within_from},
 };

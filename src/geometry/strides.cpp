@@ -50,7 +50,7 @@ Extents local_shape_of(const Layout& layout, const PlacedBoxes& placed) {
     refuse(ErrorCode::unsupported,
            fmt::format("strides do not go with {}, {}: give its memory without strides", layout.to_string(), why));
   };
-  if (layout.kind() == "boxes") {
+  if (layout.kind() == "boxes" || layout.kind() == "packed") {
     if (placed.all().size() > 1) no_array("whose boxes follow one another");
   } else if (!layout.rule().has_local_array()) {
     no_array("whose ranges follow one another");

@@ -10,7 +10,7 @@ namespace shardwire {
 
 /// Strides of a local array that is not dense row-major: one per dim, in elements. Empty strides stand for the layout's
 /// own. They apply where all of a rank's boxes lie in one n-d array (chunk, mesh, block-cyclic, replicated, a single
-/// explicit box), not where boxes or flat ranges follow one another.
+/// explicit or packed box), not where boxes or flat ranges follow one another.
 
 /// Checks the strides of a caller's array and returns them in the form that place_boxes() takes: empty if they only
 /// repeat the layout.

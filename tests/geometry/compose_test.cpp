@@ -189,6 +189,49 @@ BOOST_AUTO_TEST_CASE(a_rank_has_one_place_in_a_group) {
   invalid("on_ranks layout: position 1 has rank -1", on({Rank{0}, Rank{-1}}));
 }
 
+BOOST_AUTO_TEST_CASE(packed_members_of_a_flat_parameter_count_from_zero) {
+  // FSDP1 with original parameters: 14 elements on 2 ranks, a 3 x 3 weight and, aligned to 4, a bias of 2.
+  const auto flat = Layout::flat(std::vector<FlatMember>{{{3, 3}}, {{2}}}, 2, 4);
+  BOOST_TEST(held(flat[0], {3, 3}, 1) == "[2:3, 1:3]@0");
+  BOOST_TEST(held(flat[1], {2}, 1) == "[0:2]@5");
+  const Layout weight = Layout::packed(flat[0]);
+  const Layout bias = Layout::packed(flat[1]);
+  weight.check({3, 3}, 2);
+  BOOST_TEST(held(weight, {3, 3}, 0) == "[0:2, 0:3]@0 [2:3, 0:1]@6");
+  BOOST_TEST(held(weight, {3, 3}, 1) == "[2:3, 1:3]@0");
+  BOOST_TEST(held(bias, {2}, 0) == "-");
+  BOOST_TEST(held(bias, {2}, 1) == "[0:2]@0");
+  BOOST_TEST(weight.local_elements({3, 3}, Rank{0}) == 7);
+  BOOST_TEST(bias.local_elements({2}, Rank{0}) == 0);
+  BOOST_TEST(bias.local_elements({2}, Rank{1}) == 2);
+  mismatch("is of a tensor of shape (2,), this one has (3,)", bias, {3}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(packed_boxes_lose_their_places_and_keep_their_order_of_dims) {
+  const PlacedBoxMap fused{{Rank{1}, {{{{2, 0}, {2, 3}}, 18, {4, 1}}, {{{0, 0}, {2, 3}}, 6, {1, 2}}}}};
+  const auto boxes = Layout::packed(Layout::boxes(fused)).boxes_of({4, 3}, Rank{1});
+  BOOST_REQUIRE(boxes.size() == 2U);
+  BOOST_TEST((boxes[0] == PlacedBox{{{0, 0}, {2, 3}}, 0, {1, 2}}));
+  BOOST_TEST((boxes[1] == PlacedBox{{{2, 0}, {2, 3}}, 6, {3, 1}}));
+  // FSDP1 flattens a transposed parameter in memory order, and its state keeps that order.
+  const Layout transposed = Layout::packed(Layout::flat(std::vector{FlatMember{{2, 3}, {}, {1, 0}}}, 1)[0]);
+  BOOST_TEST((transposed.boxes_of({2, 3}, Rank{0})[0] == PlacedBox{{{0, 0}, {2, 3}}, 0, {1, 2}}));
+  // Boxes that interleave follow one another.
+  const auto dense = Layout::packed(Layout::block_cyclic({2, 2}, {1, 2})).boxes_of({2, 6}, Rank{0});
+  BOOST_REQUIRE(dense.size() == 2U);
+  BOOST_TEST((dense[0] == PlacedBox{{{0, 0}, {2, 2}}, 0, {2, 1}}));
+  BOOST_TEST((dense[1] == PlacedBox{{{0, 4}, {2, 2}}, 4, {2, 1}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_packed_layout_is_packed_once) {
+  const Layout packed = Layout::packed(Layout::chunk(0, 2));
+  BOOST_TEST((Layout::packed(packed) == packed));
+  BOOST_TEST(Layout::packed(packed).to_string() == "packed chunk(dim 0, over 2)");
+  BOOST_TEST((packed != Layout::chunk(0, 2)));
+  invalid("a packed layout cannot be the outer one", [&] { Layout::within(packed, 2, Layout::chunk(0, 2)); });
+  BOOST_TEST(held(Layout::within(Layout::chunk(0, 2), 2, packed), {8}, 2) == "[2:4]@0");
+}
+
 BOOST_AUTO_TEST_CASE(hybrid_shards_are_held_by_every_replica) {
   // HSDP: two replicas of FSDP over two ranks.
   const Layout layout = Layout::mesh({2, 2}, {Replicate{}, Shard{0}});

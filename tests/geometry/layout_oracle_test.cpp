@@ -74,7 +74,8 @@ BOOST_AUTO_TEST_CASE(every_kind_holds_what_its_definition_says) {
       if (any) ++with_elements[std::string(layout.kind())];
     }
   }
-  for (const char* kind : {"blockcyclic", "boxes", "chunk", "flat", "mesh", "on_ranks", "replicated", "within"}) {
+  for (const char* kind :
+       {"blockcyclic", "boxes", "chunk", "flat", "mesh", "on_ranks", "packed", "replicated", "within"}) {
     BOOST_TEST_MESSAGE(kind << " " << with_elements[kind]);
     BOOST_TEST(with_elements[kind] > 200, kind);
   }

@@ -144,6 +144,10 @@ const std::vector<RuleDescription> hostile{
     {"on_ranks", {{"listed", {3, huge}}}, {replicated}},
     {"on_ranks", {{"listed", {3, 1}}, {"ranks", {0, 2}}}, {replicated}},
     {"on_ranks", {{"listed", {3, 1}}}, {replicated, replicated}},
+    {"packed", {}, {}},
+    {"packed", {{"places", {0}}}, {replicated}},
+    {"packed", {}, {replicated, replicated}},
+    {"packed", {}, {{"flatt", {}, {}}}},
     flat_with({3, 5}, {2, 1, 0}),           // no part
     flat_with({3, 5}, {2, 3, 0, 8, 0, 8}),  // two places for three outer ranks
     flat_with({3, 5}, {0, 1, 0, 8}),
@@ -174,6 +178,7 @@ BOOST_AUTO_TEST_CASE(the_descriptions_that_the_hostile_ones_start_from_are_sound
   BOOST_TEST((layout_from(placed_with({7, 3})) == Layout::boxes(placed)));
   BOOST_TEST((layout_from(block_cyclic_with({2}, {3}, {1})) == Layout::block_cyclic({2}, {3}, {1})));
   const Layout whole = Layout::replicated();
+  BOOST_TEST((layout_from({"packed", {}, {replicated}}) == Layout::packed(whole)));
   BOOST_TEST(
       (layout_from({"on_ranks", {{"listed", {3, 1}}}, {replicated}}) == Layout::on_ranks(whole, {Rank{3}, Rank{1}})));
   BOOST_TEST((layout_from({"on_ranks", {{"ranks", {1, 3, 2}}}, {replicated}}) ==

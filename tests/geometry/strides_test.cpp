@@ -152,6 +152,15 @@ BOOST_AUTO_TEST_CASE(layouts_without_one_local_array_are_refused_by_name) {
   BOOST_TEST(says(refusal_of([&] { place_boxes(two, {4, 4}, first, strides); }, ErrorCode::unsupported), "boxes"));
   const Layout one = Layout::boxes({{first, {Box{{1, 0}, {2, 4}}}}});
   BOOST_TEST((place_boxes(one, {4, 4}, first, {1, 2}).all().front() == PlacedBox{Box{{1, 0}, {2, 4}}, 0, {1, 2}}));
+  const Layout rows = Layout::packed(Layout::chunk(0, 2));
+  BOOST_TEST((place_boxes(rows, {4, 4}, first, {1, 2}).all().front() == PlacedBox{Box{{0, 0}, {2, 4}}, 0, {1, 2}}));
+  const Layout blocks = Layout::packed(Layout::block_cyclic({1, 4}, {2, 1}));
+  BOOST_TEST(says(refusal_of(
+                      [&] {
+                        check_strides(blocks, {4, 4}, first, strides);
+                      },
+                      ErrorCode::unsupported),
+                  "packed"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

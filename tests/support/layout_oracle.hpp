@@ -220,6 +220,45 @@ inline Meaning mean_on_ranks(Meaning inner, std::vector<Rank> ranks) {
   return result;
 }
 
+/// The list, split where its indices do not count up by one.
+inline std::vector<Indices> runs_of(const Indices& list) {
+  std::vector<Indices> runs;
+  for (const Extent index : list) {
+    if (runs.empty() || runs.back().back() + 1 != index) runs.emplace_back();
+    runs.back().push_back(index);
+  }
+  return runs;
+}
+
+/// The products of one run of each list, one after the other.
+inline Slots boxes_of_lists(const Extents& shape, const Lists& lists) {
+  Slots slots;
+  if (!lists) return slots;
+  std::vector<std::vector<Indices>> runs;
+  for (const Indices& list : *lists) runs.push_back(runs_of(list));
+  Extents counts = shape;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) counts[dim] = static_cast<Extent>(runs[dim].size());
+  for_each_index(counts, row_major(shape.size()), [&](const Extents& which) {
+    std::vector<Indices> box;
+    for (std::size_t dim = 0; dim < shape.size(); ++dim) box.push_back(runs[dim][static_cast<std::size_t>(which[dim])]);
+    const Slots one = product_of_lists(shape, box, row_major(shape.size()));
+    slots.insert(slots.end(), one.begin(), one.end());
+  });
+  return slots;
+}
+
+/// Requires: inner.lists, or boxes of `inner` that do not interleave in its buffer.
+inline Meaning mean_packed(Meaning inner) {
+  if (inner.lists) {
+    return {[=](const Extents& shape, int rank) { return boxes_of_lists(shape, inner.lists(shape, rank)); }};
+  }
+  return {[=](const Extents& shape, int rank) {
+    Slots slots = inner.slots(shape, rank);
+    std::erase(slots, -1);
+    return slots;
+  }};
+}
+
 inline Extents sizes_of(const std::vector<Indices>& lists) {
   Extents sizes = Extents::filled(lists.size(), 0);
   for (std::size_t dim = 0; dim < lists.size(); ++dim) sizes[dim] = static_cast<Extent>(lists[dim].size());

@@ -164,8 +164,16 @@ inline Sample random_within(Random& random, const Extents& shape, int ranks) {
           mean_within(outer.meaning, outer_ranks, inner.meaning)};
 }
 
-/// A member, of the given shape, of a flat parameter with up to five members.
-inline Sample random_flat(Random& random, const Extents& shape, int ranks) {
+/// A layout kind with one box per rank.
+inline Sample random_slice(Random& random, const Extents& shape, int ranks) {
+  if (shape.empty() || pick(random, 0, 2) == 0) return {Layout::replicated(), mean_replicated()};
+  const int dim = random_dim(random, shape);
+  return {Layout::chunk(dim, ranks), mean_chunk(dim, ranks)};
+}
+
+/// A member, of the given shape, of a flat parameter with up to five members, some of them slices.
+inline Sample random_flat(Random& random, const Extents& shape, int ranks,
+                          Sample (*random_outer)(Random&, const Extents&, int) = random_array) {
   const int outer_ranks = pick(random, 0, 1) == 0 ? 1 : pick(random, 1, ranks);
   const int world = pick(random, 1, ranks / outer_ranks);
   const Extent align = pick(random, 0, 1) == 0 ? 0 : pick(random, 1, 8);
@@ -176,7 +184,7 @@ inline Sample random_flat(Random& random, const Extents& shape, int ranks) {
   for (std::size_t i = 0; i < count; ++i) {
     members[i].shape = i == which ? shape : random_shape(random);
     if (pick(random, 0, 1) == 0) {
-      Sample outer = random_array(random, members[i].shape, outer_ranks);
+      Sample outer = random_outer(random, members[i].shape, outer_ranks);
       members[i].outer = std::move(outer.layout);
       meanings[i].outer = std::move(outer.meaning);
     }
@@ -205,15 +213,25 @@ inline Sample random_on_ranks(Random& random, const Extents& shape, int ranks) {
           mean_on_ranks(inner.meaning, on)};
 }
 
+inline Sample random_packed(Random& random, const Extents& shape, int ranks) {
+  const int kind = pick(random, 0, 3);
+  const Sample inner = kind == 0   ? random_boxes(random, shape, ranks)
+                       : kind == 1 ? random_array(random, shape, ranks)
+                       : kind == 2 ? random_within(random, shape, ranks)
+                                   : random_flat(random, shape, ranks, random_slice);
+  return {Layout::packed(inner.layout), mean_packed(inner.meaning)};
+}
+
 /// Any kind.
 inline Sample random_sample(Random& random, const Extents& shape, int ranks) {
-  switch (pick(random, 0, 8)) {
+  switch (pick(random, 0, 9)) {
     case 0:
     case 1: return random_boxes(random, shape, ranks);
     case 2:
     case 3: return random_flat(random, shape, ranks);
     case 4: return random_within(random, shape, ranks);
     case 5: return random_on_ranks(random, shape, ranks);
+    case 6: return random_packed(random, shape, ranks);
     default: return random_array(random, shape, ranks);
   }
 }

@@ -214,7 +214,7 @@ class Maker {
   }
 
   Layout layout(const Extents& shape, int ranks) {
-    switch (below(9)) {
+    switch (below(10)) {
       case 0: return Layout::replicated();
       case 1: return Layout::chunk(static_cast<int>(below(shape.size())), ranks);
       case 2: return Layout::mesh({2, ranks / 2}, {Replicate{}, Shard{static_cast<int>(below(shape.size()))}});
@@ -224,7 +224,8 @@ class Maker {
       case 6:
         return Layout::on_ranks(Layout::chunk(0, 2),
                                 below(2) == 0 ? std::vector{Rank{1}, Rank{0}} : std::vector{Rank{0}, Rank{ranks - 1}});
-      case 7: {
+      case 7: return Layout::packed(Layout::block_cyclic({1, 3}, {ranks, 1}));
+      case 8: {
         FlatMember member{shape};
         if (below(2) == 0) member.outer = Layout::chunk(1, 2);
         if (below(2) == 0) member.order = {1, 0};
