@@ -50,6 +50,11 @@ struct Parts {
       parts.push_back(to_mpi(box.size[dim]));
       begins.push_back(to_mpi(begin));
     }
+    if (element_of(item) == MPI_BYTE) {  // bytes of an element are one more dim
+      sizes.push_back(to_mpi(static_cast<Extent>(item)));
+      parts.push_back(sizes.back());
+      begins.push_back(0);
+    }
     MPI_Datatype type = MPI_DATATYPE_NULL;
     check_mpi(MPI_Type_create_subarray(static_cast<int>(sizes.size()), sizes.data(), parts.data(), begins.data(),
                                        MPI_ORDER_C, element_of(item), &type),

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "support/splitmix64.hpp"
@@ -15,6 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);  // elements are stored as the low bytes of a number
 
+constexpr std::size_t shown_bytes = 16;  // of a wrong element
 constexpr std::uint64_t generation_step = 0xD1B54A32D192ED03U;
 
 using support::splitmix64;
@@ -71,14 +74,25 @@ Extents index_of(std::uint64_t index, const Extents& shape) {
   return at;
 }
 
-// Calls `use` with a value of the unsigned type that has the size of the element.
-template <typename Use>
-void with_item(DType dtype, Use use) {
+// Calls `use` with a value of the unsigned type that has the size of the element, or `other` if there is none.
+template <typename Use, typename Other>
+void with_item(DType dtype, Use use, Other other) {
   switch (item_size(dtype)) {
     case 1: return use(std::uint8_t{});
     case 2: return use(std::uint16_t{});
     case 4: return use(std::uint32_t{});
-    default: return use(std::uint64_t{});
+    case 8: return use(std::uint64_t{});
+    default: return other();
+  }
+}
+
+// Writes the numbers of the generator in this state.
+void put_numbers(std::span<std::byte> element, std::uint64_t state, std::uint64_t flip) {
+  for (; !element.empty(); state += support::splitmix64_step) {
+    const std::uint64_t number = splitmix64(state) ^ flip;
+    const std::size_t bytes = std::min(element.size(), sizeof number);
+    std::memcpy(element.data(), &number, bytes);
+    element = element.subspan(bytes);
   }
 }
 
@@ -108,12 +122,25 @@ void ElementValues::write(const PlacedBox& placed, std::byte* local, Item flip) 
   });
 }
 
+void ElementValues::write_bytes(const PlacedBox& placed, std::byte* local, std::uint64_t flip) const {
+  const auto item = static_cast<std::size_t>(item_size(spec_.dtype));
+  for_each_row(spec_.shape, placed, [&](std::uint64_t global, ElementCount first, ElementCount length) {
+    std::byte* const out = local + static_cast<std::size_t>(first) * item;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(length); ++i) {
+      put_numbers({out + i * item, item}, seed_ ^ (global + i), flip);
+    }
+  });
+}
+
 void ElementValues::fill(const PlacedBox& placed, std::byte* local) const {
-  with_item(spec_.dtype, [&](auto zero) { write(placed, local, zero); });
+  with_item(
+      spec_.dtype, [&](auto zero) { write(placed, local, zero); }, [&] { write_bytes(placed, local, 0); });
 }
 
 void ElementValues::fill_complement(const PlacedBox& placed, std::byte* local) const {
-  with_item(spec_.dtype, [&](auto zero) { write(placed, local, static_cast<decltype(zero)>(~zero)); });
+  with_item(
+      spec_.dtype, [&](auto zero) { write(placed, local, static_cast<decltype(zero)>(~zero)); },
+      [&] { write_bytes(placed, local, ~std::uint64_t{0}); });
 }
 
 template <typename Item>
@@ -140,15 +167,36 @@ void ElementValues::compare(const PlacedBox& placed, const std::byte* local, Val
   });
 }
 
+void ElementValues::compare_bytes(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const {
+  const auto item = static_cast<std::size_t>(item_size(spec_.dtype));
+  Bytes expected(item);
+  for_each_row(spec_.shape, placed, [&](std::uint64_t global, ElementCount first, ElementCount length) {
+    check.elements += length;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(length); ++i) {
+      const std::byte* const found = local + (static_cast<std::size_t>(first) + i) * item;
+      put_numbers(expected, seed_ ^ (global + i), 0);
+      if (std::memcmp(found, expected.data(), item) == 0) continue;
+      if (!check.first) {
+        check.first = ValueMismatch{spec_.key, index_of(global + i, spec_.shape), expected, Bytes(found, found + item)};
+      }
+      ++check.wrong;
+    }
+  });
+}
+
 void ElementValues::check(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const {
-  with_item(spec_.dtype, [&](auto zero) { compare<decltype(zero)>(placed, local, check); });
+  with_item(
+      spec_.dtype, [&](auto zero) { compare<decltype(zero)>(placed, local, check); },
+      [&] { compare_bytes(placed, local, check); });
 }
 
 std::string to_string(const ValueMismatch& mismatch) {
   const auto hex = [](const Bytes& bytes) {
     std::string text;
-    for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-    return text;
+    for (const std::byte byte : std::span(bytes).first(std::min(bytes.size(), shown_bytes))) {
+      text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+    }
+    return bytes.size() > shown_bytes ? text + ".." : text;
   };
   return fmt::format("{} {} is {}, must be {}", to_string(mismatch.key), to_string(mismatch.index), hex(mismatch.found),
                      hex(mismatch.expected));

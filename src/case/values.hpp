@@ -25,13 +25,13 @@ struct ValueCheck {
 };
 
 /// The values of every element of a tensor in one generation: a function of its name and global index, so that any rank
-/// can make or check its part alone. An element is the low bytes of a 64-bit number, least significant first.
+/// can make or check its part alone. An element is the first bytes of the numbers of a generator, least significant first.
 class ElementValues {
  public:
   ElementValues(TensorSpec spec, std::uint64_t generation);
 
   [[nodiscard]] const TensorSpec& spec() const { return spec_; }
-  /// The number behind one element is splitmix64(seed() ^ index).
+  /// The generator of an element is splitmix64 in the state seed() ^ index; nearly all elements take its first number.
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t number_at(std::uint64_t index) const;
   /// Writes the values of one box to its position in a rank's local buffer.
@@ -46,6 +46,8 @@ class ElementValues {
   void write(const PlacedBox& placed, std::byte* local, Item flip) const;
   template <typename Item>
   void compare(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const;
+  void write_bytes(const PlacedBox& placed, std::byte* local, std::uint64_t flip) const;
+  void compare_bytes(const PlacedBox& placed, const std::byte* local, ValueCheck& check) const;
 
   TensorSpec spec_;
   std::uint64_t seed_;

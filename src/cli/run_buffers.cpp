@@ -16,7 +16,7 @@
 namespace shardwire::cli {
 namespace {
 
-constexpr ByteCount alignment = 64;  // of each buffer in the arena: a cache line, and larger than any element
+constexpr ByteCount alignment = 64;  // of each buffer in the arena: a cache line
 constexpr int poison = 0xFF;         // every byte: a NaN in every float type
 
 ByteCount aligned(ByteCount bytes) {
@@ -58,9 +58,11 @@ void for_each_tensor(const Share& share, Rank rank, Visit visit) {
   }
 }
 
-// One-element tensors, a line each.
+// One-element tensors, each on lines of its own.
 ByteCount values_bytes(const Case& job) {
-  return aligned(sizeof(std::uint64_t)) * job.by_value.size();
+  ByteCount bytes = 0;
+  for (const TensorSpec& spec : job.by_value) bytes += aligned(item_size(spec.dtype));
+  return bytes;
 }
 
 }  // namespace
@@ -96,7 +98,7 @@ SideBuffers::SideBuffers(Session& session, const Case& job, const CaseSide& side
   for (const TensorSpec& spec : job.by_value) {
     const Extents& shape = spec.shape;
     values_.push_back({&spec, Layout::replicated(), next, {{Box::whole(shape), 0, row_major_strides(shape)}}});
-    next += alignment;
+    next += aligned(item_size(spec.dtype));
   }
 }
 

@@ -124,13 +124,13 @@ std::uint64_t covered_bytes(const TableView& table) {
 
 }  // namespace
 
-BOOST_DATA_TEST_CASE(kernels_copy_what_a_strided_copy_does, data::make({1, 2, 4, 8, 3, 16}), item) {
+BOOST_DATA_TEST_CASE(kernels_copy_what_a_strided_copy_does, data::make({1, 2, 4, 8, 3, 16, 24, 4096}), item) {
   layouts::Maker maker(test_seed() + static_cast<unsigned>(item));
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < layouts::rounds_for(item, 60); ++round) {
     std::vector<Buffers> all;
     const std::size_t count = 1 + maker.below(6);
     for (std::size_t i = 0; i < count; ++i) {
-      const Box box = maker.box(maker.below(max_dims + 1));
+      const Box box = maker.box(maker.below(layouts::dims_for(item) + 1));
       const PlacedBox source = maker.place(box);
       const PlacedBox target = maker.below(3) == 0 ? packed(box) : maker.place(box);
       all.emplace_back(maker, StridedCopy(box, source, target, static_cast<ByteCount>(item)));

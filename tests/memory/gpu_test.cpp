@@ -134,7 +134,7 @@ boost::test_tools::assertion_result has_room(boost::unit_test::test_unit_id id) 
 BOOST_AUTO_TEST_SUITE(memory_gpu, *boost::unit_test::precondition(has_gpu))
 
 BOOST_FIXTURE_TEST_CASE(kernels_copy_what_the_host_does, Gpu) {
-  for (const ByteCount item : {1, 2, 3, 4, 8, 16}) {
+  for (const ByteCount item : {1, 2, 3, 4, 8, 16, 24}) {
     for (int round = 0; round < 10; ++round) {
       Batch batch;
       for (std::size_t count = 1 + maker.below(20); count > 0; --count) batch.add(maker, any_copy(item));
@@ -173,7 +173,7 @@ BOOST_FIXTURE_TEST_CASE(digests_are_those_of_the_host, Gpu) {
 
 BOOST_FIXTURE_TEST_CASE(values_are_those_of_the_host, Gpu) {
   constexpr std::uint64_t count = 100'003;
-  for (const std::uint32_t item : {1U, 2U, 4U, 8U}) {
+  for (const std::uint32_t item : {1U, 2U, 4U, 8U, 3U, 24U}) {
     GpuBytes there(count * item);
     const memory::ValueBox box = values(there.address(), count, item, 7);
     checks_of(*stream).fill({&box, 1});

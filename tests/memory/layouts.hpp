@@ -57,6 +57,14 @@ class Maker {
   std::mt19937_64 random_;
 };
 
+/// Dims, and repetitions of a test, that keep buffers of elements of this size small.
+inline std::size_t dims_for(int item_bytes) {
+  return item_bytes <= 64 ? max_dims : 2;
+}
+inline int rounds_for(int item_bytes, int rounds) {
+  return item_bytes <= 64 ? rounds : rounds / 10;
+}
+
 /// Local element numbers of the elements of `box`, row-major.
 inline std::vector<std::size_t> elements_of(const Box& box, const PlacedBox& placed) {
   std::vector<std::size_t> result;

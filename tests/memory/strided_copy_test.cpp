@@ -30,9 +30,9 @@ struct Case {
   std::vector<std::byte> from, to, expected;
 };
 
-Case make_case(layouts::Maker& maker, std::size_t item) {
+Case make_case(layouts::Maker& maker, std::size_t item, std::size_t most_dims = max_dims) {
   Case result;
-  result.box = maker.box(maker.below(max_dims + 1));
+  result.box = maker.box(maker.below(most_dims + 1));
   result.source = maker.place(result.box);
   result.target = maker.below(3) == 0 ? packed(result.box) : maker.place(result.box);
   result.item = item;
@@ -54,10 +54,10 @@ void check_invalid(const Box& box, const PlacedBox& source, const PlacedBox& tar
 
 }  // namespace
 
-BOOST_DATA_TEST_CASE(copies_what_an_element_wise_copy_does, data::make({1, 2, 4, 8, 3, 16}), item) {
+BOOST_DATA_TEST_CASE(copies_what_an_element_wise_copy_does, data::make({1, 2, 4, 8, 3, 16, 24, 4096}), item) {
   layouts::Maker maker(test_seed() + static_cast<unsigned>(item));
-  for (int round = 0; round < 150; ++round) {
-    Case c = make_case(maker, static_cast<std::size_t>(item));
+  for (int round = 0; round < layouts::rounds_for(item, 150); ++round) {
+    Case c = make_case(maker, static_cast<std::size_t>(item), layouts::dims_for(item));
     const StridedCopy copy(c.box, c.source, c.target, c.item);
     BOOST_REQUIRE_EQUAL(copy.bytes(), static_cast<ByteCount>(c.box.volume()) * c.item);
     copy.run_all(c.from.data() + margin, c.to.data() + margin);

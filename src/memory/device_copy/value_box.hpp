@@ -15,21 +15,21 @@
 // ones by the same code as the host.
 namespace shardwire::memory {
 
-/// Elements of one box. Each is the low bytes of (splitmix64(seed ^ index) & keep) ^ flip, with the index in the whole
-/// tensor.
+/// Elements of one box. Each is the first bytes of the numbers that splitmix64 generates from the state seed ^ index,
+/// with the index in the whole tensor; of every number counts (number & keep) ^ flip.
 struct ValueBox {
   struct Dim {
     std::uint64_t count = 1;
     std::uint64_t index_stride = 0;
     std::uint64_t byte_stride = 0;
   };
-  std::byte* first = nullptr;  ///< first element; aligned for it
+  std::byte* first = nullptr;  ///< first element; aligned for it if it has 2, 4 or 8 bytes
   std::uint64_t index = 0;     ///< of the first element
   std::uint64_t elements = 0;
   std::uint64_t seed = 0;
   std::uint64_t keep = ~std::uint64_t{0};
   std::uint64_t flip = 0;
-  std::uint32_t item_bytes = 1;  ///< 1, 2, 4 or 8
+  std::uint32_t item_bytes = 1;
   std::uint32_t dims = 0;
   Dim dim[max_dims]{};
 };
@@ -64,8 +64,13 @@ namespace detail {
 
 struct PlacedValue {
   std::byte* place = nullptr;
-  std::uint64_t number = 0;
+  std::uint64_t state = 0;   // of the generator
+  std::uint64_t number = 0;  // its next number
 };
+
+SHARDWIRE_HOST_DEVICE inline std::uint64_t number_at(const ValueBox& box, std::uint64_t state) {
+  return (support::splitmix64(state) & box.keep) ^ box.flip;
+}
 
 // Divides for each element: its speed does not matter.
 SHARDWIRE_HOST_DEVICE inline PlacedValue placed_value(const ValueBox& box, std::uint64_t element) {
@@ -80,7 +85,7 @@ SHARDWIRE_HOST_DEVICE inline PlacedValue placed_value(const ValueBox& box, std::
     place += at * along.byte_stride;
     element = outer;
   }
-  return {place, (support::splitmix64(box.seed ^ index) & box.keep) ^ box.flip};
+  return {place, box.seed ^ index, number_at(box, box.seed ^ index)};
 }
 
 struct FillItem {
@@ -97,13 +102,28 @@ struct CompareItem {
   }
 };
 
+// An element of any size, byte by byte. Returns 1 if a byte is wrong.
 template <typename Visitor>
-SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_value(const PlacedValue& value, std::uint32_t item_bytes) {
-  switch (item_bytes) {
+SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_bytes(PlacedValue value, const ValueBox& box) {
+  std::uint64_t result = 0;
+  SHARDWIRE_NO_UNROLL
+  for (std::uint32_t i = 0; i < box.item_bytes; ++i) {
+    if (i > 0 && i % sizeof value.number == 0) value.number = number_at(box, value.state += support::splitmix64_step);
+    result |= Visitor::template visit<std::uint8_t>(value);
+    ++value.place;
+    value.number >>= 8;
+  }
+  return result;
+}
+
+template <typename Visitor>
+SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_value(const PlacedValue& value, const ValueBox& box) {
+  switch (box.item_bytes) {
     case 8: return Visitor::template visit<std::uint64_t>(value);
     case 4: return Visitor::template visit<std::uint32_t>(value);
     case 2: return Visitor::template visit<std::uint16_t>(value);
-    default: return Visitor::template visit<std::uint8_t>(value);
+    case 1: return Visitor::template visit<std::uint8_t>(value);
+    default: return visit_bytes<Visitor>(value, box);
   }
 }
 
@@ -118,7 +138,7 @@ SHARDWIRE_HOST_DEVICE inline std::uint64_t visit_chunk(const ValueView& view, st
   const std::uint64_t end = begin + (left < ValueView::chunk_elements ? left : ValueView::chunk_elements);
   std::uint64_t sum = 0;
   for (std::uint64_t element = begin + thread; element < end; element += threads) {
-    sum += visit_value<Visitor>(placed_value(box, element), box.item_bytes);
+    sum += visit_value<Visitor>(placed_value(box, element), box);
   }
   return sum;
 }
