@@ -4,21 +4,6 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("shardwire::schema");
 
-enum DType {
-  f64 @0;
-  f32 @1;
-  f16 @2;
-  bf16 @3;
-  f8e4m3 @4;
-  f8e5m2 @5;
-  i64 @6;
-  i32 @7;
-  i16 @8;
-  i8 @9;
-  u8 @10;
-  boolean @11;
-}
-
 # Digests are sent as four words instead of a pointer to bytes: there is no length to bound or to validate.
 struct Digest {
   a @0 :UInt64;  # bytes 0..7, little-endian

@@ -89,7 +89,7 @@ struct Values {
   }
 
   struct Tensor {
-    dtype @0 :Common.DType;
+    dtype @0 :UInt32;  # number of a DType, see shardwire/tensor.hpp
     shape @1 :List(Int64);
     bytes @2 :Data;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <complex>
 #include <concepts>
 #include <memory>
 #include <optional>
@@ -55,9 +56,21 @@ struct View {
   bool read_only = false;        ///< may be published, not restored into
 };
 
-/// The dtype of a C++ type: float, double, bool, std::uint8_t and signed integers of 8 to 64 bits; empty for std::byte,
-/// which stands for elements of any type. Other types do not compile. C++20 has no floats of 8 or 16 bits: pass their
-/// memory as std::as_bytes or std::as_writable_bytes.
+namespace detail {
+/// An integer that is no character.
+template <typename T>
+concept Number = std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
+                 !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+
+/// Of `one`, `two`, `four` and `eight`, the type whose elements have that many bytes.
+constexpr DType by_size(std::size_t bytes, DType one, DType two, DType four, DType eight) {
+  return bytes == 1 ? one : bytes == 2 ? two : bytes == 4 ? four : eight;
+}
+}  // namespace detail
+
+/// The dtype of a C++ type: float, double, their std::complex, bool, and integers of 8 to 64 bits but characters; empty
+/// for std::byte, which stands for elements of any type. Other types do not compile. C++20 has no floats of 8 or 16
+/// bits, and structs are opaque: pass their memory as std::as_bytes or std::as_writable_bytes.
 template <typename T>
 constexpr std::optional<DType> dtype_of() {
   using Type = std::remove_cv_t<T>;
@@ -65,14 +78,15 @@ constexpr std::optional<DType> dtype_of() {
     return DType::f32;
   } else if constexpr (std::same_as<Type, double>) {
     return DType::f64;
+  } else if constexpr (std::same_as<Type, std::complex<float>>) {
+    return DType::complex64;
+  } else if constexpr (std::same_as<Type, std::complex<double>>) {
+    return DType::complex128;
   } else if constexpr (std::same_as<Type, bool>) {
     return DType::boolean;
-  } else if constexpr (std::same_as<Type, std::uint8_t>) {
-    return DType::u8;
-  } else if constexpr (std::signed_integral<Type> && !std::same_as<Type, char> && !std::same_as<Type, wchar_t>) {
-    constexpr DType by_size[]{DType::i8,  DType::i8,  DType::i16, DType::i16, DType::i32,
-                              DType::i32, DType::i32, DType::i32, DType::i64};
-    return by_size[sizeof(Type)];
+  } else if constexpr (detail::Number<Type> && sizeof(Type) <= 8) {
+    return std::is_signed_v<Type> ? detail::by_size(sizeof(Type), DType::i8, DType::i16, DType::i32, DType::i64)
+                                  : detail::by_size(sizeof(Type), DType::u8, DType::u16, DType::u32, DType::u64);
   } else {
     static_assert(std::same_as<Type, std::byte>, "no dtype is of this type: give the memory as bytes (std::as_bytes)");
     return std::nullopt;

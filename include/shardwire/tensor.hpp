@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,13 +13,51 @@
 SHARDWIRE_API_BEGIN
 namespace shardwire {
 
-/// Element types. Values are moved as opaque bytes and never converted.
-enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8, boolean };
+/// Element types; opaque() makes others. Elements are moved as bytes and never converted. PyTorch's float8_e4m3fnuz is
+/// f8e4m3fnuz, its float8_e8m0fnu is f8e8m0. Members send these numbers: new types are appended.
+enum class DType : std::uint32_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8e4m3,
+  f8e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u8,
+  boolean,
+  u64,
+  u32,
+  u16,
+  complex128,  ///< two f64
+  complex64,   ///< two f32
+  f8e4m3fnuz,
+  f8e5m2fnuz,
+  f8e8m0,
+};
 
-/// Bytes of one element.
+/// Bytes of the largest element.
+inline constexpr ByteCount max_item_bytes = 0xffff;
+
+namespace detail {
+inline constexpr ByteCount opaque_numbers = 0x10000;  // opaque(n) has the number n after this one
+[[noreturn]] void refuse_item_bytes(ByteCount item_bytes);
+}  // namespace detail
+
+/// The type of elements that have no other type here: blocks of an 8-bit optimizer, pairs of 4-bit numbers, structs.
+/// An opaque element is never split. Equal to no other type, even of the same size.
+/// Errors: throws Error{invalid_argument} unless 1 <= item_bytes <= max_item_bytes.
+constexpr DType opaque(ByteCount item_bytes) {
+  if (item_bytes < 1 || item_bytes > max_item_bytes) detail::refuse_item_bytes(item_bytes);
+  return DType{static_cast<std::uint32_t>(detail::opaque_numbers + item_bytes)};
+}
+
+/// Bytes of one element. Errors: throws Error{invalid_argument} for a number that is no type.
 ByteCount item_size(DType dtype);
-/// "f32", "bool", ...: the names used in case files.
-std::string_view to_string(DType dtype);
+/// "f32", "bool", "opaque16", ...: the names used in case files.
+std::string to_string(DType dtype);
 std::optional<DType> parse_dtype(std::string_view name);
 
 /// Names one piece of optimizer state. The fully qualified name is the only name that crosses the wire.

@@ -12,6 +12,7 @@
 #include "case/models.hpp"
 #include "case/side.hpp"
 #include "case/text_file.hpp"
+#include "geometry/dtypes.hpp"
 #include "shardwire/error.hpp"
 #include "support/checked.hpp"
 
@@ -82,7 +83,7 @@ TensorList parse_tensors(const Node& root) {
 
 DType parse_dtype_of(const Node& node) {
   const auto dtype = parse_dtype(node.text());
-  if (!dtype) node.refuse("unknown dtype; known are f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8, bool");
+  if (!dtype) node.refuse("unknown dtype; known are " + dtype_names());
   return *dtype;
 }
 

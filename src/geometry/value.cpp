@@ -41,25 +41,46 @@ T loaded(std::span<const std::byte> bytes) {
   return value;
 }
 
-std::string elements_of(const TensorValue& value) {
-  const std::span<const std::byte> bytes(value.bytes);
-  if (bytes.size() == item_size(value.dtype)) {
-    switch (value.dtype) {
-      case DType::f64: return number_of(loaded<double>(bytes));
-      case DType::f32: return number_of(loaded<float>(bytes));
-      case DType::i64: return fmt::format("{}", loaded<std::int64_t>(bytes));
-      case DType::i32: return fmt::format("{}", loaded<std::int32_t>(bytes));
-      case DType::i16: return fmt::format("{}", loaded<std::int16_t>(bytes));
-      case DType::i8: return fmt::format("{}", static_cast<int>(loaded<std::int8_t>(bytes)));
-      case DType::u8: return fmt::format("{}", static_cast<unsigned>(loaded<std::uint8_t>(bytes)));
-      case DType::f16:
-      case DType::bf16:
-      case DType::f8e4m3:
-      case DType::f8e5m2:
-      case DType::boolean: break;
-    }
+template <typename Integer>
+std::string integer_in(std::span<const std::byte> bytes) {
+  return fmt::format("{:d}", loaded<Integer>(bytes));
+}
+
+template <typename Float>
+std::string complex_in(std::span<const std::byte> bytes) {
+  return fmt::format("({}, {})", number_of(loaded<Float>(bytes)),
+                     number_of(loaded<Float>(bytes.subspan(sizeof(Float)))));
+}
+
+// Requires: one element.
+std::string element_in(DType dtype, std::span<const std::byte> bytes) {
+  switch (dtype) {
+    case DType::f64: return number_of(loaded<double>(bytes));
+    case DType::f32: return number_of(loaded<float>(bytes));
+    case DType::i64: return integer_in<std::int64_t>(bytes);
+    case DType::i32: return integer_in<std::int32_t>(bytes);
+    case DType::i16: return integer_in<std::int16_t>(bytes);
+    case DType::i8: return integer_in<std::int8_t>(bytes);
+    case DType::u64: return integer_in<std::uint64_t>(bytes);
+    case DType::u32: return integer_in<std::uint32_t>(bytes);
+    case DType::u16: return integer_in<std::uint16_t>(bytes);
+    case DType::u8: return integer_in<std::uint8_t>(bytes);
+    case DType::complex128: return complex_in<double>(bytes);
+    case DType::complex64: return complex_in<float>(bytes);
+    case DType::f16:
+    case DType::bf16:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+    case DType::f8e4m3fnuz:
+    case DType::f8e5m2fnuz:
+    case DType::f8e8m0:
+    case DType::boolean: break;
   }
   return hex_of(bytes);
+}
+
+std::string elements_of(const TensorValue& value) {
+  return value.bytes.size() == item_size(value.dtype) ? element_in(value.dtype, value.bytes) : hex_of(value.bytes);
 }
 
 struct Text {

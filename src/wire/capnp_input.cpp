@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "wire/enums.hpp"
+#include "geometry/dtypes.hpp"
 
 namespace shardwire::wire {
 
@@ -75,10 +75,9 @@ std::int32_t Input::rank(std::int32_t value) const {
   return value;
 }
 
-DType Input::dtype(schema::DType value) const {
-  const auto index = static_cast<std::size_t>(value);
-  if (index >= wire_dtypes.size()) reject(fmt::format("is {}, an unknown element type", index));
-  return wire_dtypes[index];
+DType Input::dtype(std::uint32_t number) const {
+  if (!is_dtype(DType{number})) reject(fmt::format("is {}, an unknown element type", number));
+  return DType{number};
 }
 
 Extents Input::shape(capnp::List<std::int64_t>::Reader extents) const {

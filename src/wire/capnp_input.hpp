@@ -34,7 +34,7 @@ class Input {
   [[nodiscard]] std::string name(capnp::Text::Reader text, std::size_t max_bytes) const;
   [[nodiscard]] Bytes data(capnp::Data::Reader bytes, std::size_t max_bytes) const;
   [[nodiscard]] std::int32_t rank(std::int32_t value) const;
-  [[nodiscard]] DType dtype(schema::DType value) const;
+  [[nodiscard]] DType dtype(std::uint32_t number) const;
   [[nodiscard]] Extents shape(capnp::List<std::int64_t>::Reader extents) const;
   [[nodiscard]] Digest digest(schema::Digest::Reader digest) const;
   /// Draws on max_boxes_per_message.

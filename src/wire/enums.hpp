@@ -11,12 +11,16 @@
 // format.
 namespace shardwire::wire {
 
-inline constexpr std::array wire_dtypes{DType::f64, DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2,
-                                        DType::i64, DType::i32, DType::i16, DType::i8,   DType::u8,     DType::boolean};
 inline constexpr std::array wire_errors{
     ErrorCode::invalid_argument, ErrorCode::layout_mismatch, ErrorCode::unsupported,  ErrorCode::out_of_resources,
     ErrorCode::peer_lost,        ErrorCode::timed_out,       ErrorCode::cancelled,    ErrorCode::transport_failed,
     ErrorCode::internal,         ErrorCode::withdrawn,       ErrorCode::step_mismatch};
+
+/// Number of `dtype` in messages. Errors: throws Error{invalid_argument} for a number that is no type.
+inline std::uint32_t number_of(DType dtype) {
+  (void)item_size(dtype);
+  return static_cast<std::uint32_t>(dtype);
+}
 
 /// Ordinal of `value`. Errors: throws Error{invalid_argument} for a number that is no enumerator.
 template <typename WireEnum, typename Enum, std::size_t Count>

@@ -122,7 +122,7 @@ class ManifestReader {
       volumes_.push_back(volume_of(shapes_.back()));
     }
     rules_ = read_rules(from, in_);
-    const TableSizes sizes{names_.size(), states_.size(), shapes_.size(), rules_.size(), wire_dtypes.size()};
+    const TableSizes sizes{names_.size(), states_.size(), shapes_.size(), rules_.size()};
     const auto encoded = in_.at("Manifest.tensors").pass(from.getTensors());
     const auto tensors = decode_rows(bytes_of(encoded), sizes, in_, "Manifest.tensors");
     manifest_.tensors.reserve(tensors.size());
@@ -142,9 +142,9 @@ class ManifestReader {
   // Requires: the row's numbers are within their tables.
   void add(const TensorRow& row) {
     in_.at("Manifest.tensors", manifest_.tensors.size());
-    const auto& [name, state, shape, rule, ordinal] = row;
+    const auto& [name, state, shape, rule, number] = row;
     if (!keys_.insert(std::uint64_t{name} << 32 | state).second) in_.reject("has a key that came before");
-    const DType dtype = wire_dtypes[ordinal];
+    const DType dtype = in_.dtype(number);
     (void)support::multiply(static_cast<ByteCount>(volumes_[shape]), item_size(dtype), "size of a tensor");
     if (!names_left_.take(names_[name].size() + states_[state].size())) in_.reject("expands to too many names");
     if (fits_.insert(std::uint64_t{shape} << 32 | rule).second) {
@@ -186,7 +186,7 @@ Bytes encode_manifest(const Manifest& manifest) {
     check_key(spec.key);
     const auto [rule, is_new] = known.try_emplace(&layout.rule(), 0);
     if (is_new) rule->second = rules.index_of(layout.rule().describe());
-    const auto dtype = to_wire<std::uint32_t>(wire_dtypes, spec.dtype);
+    const std::uint32_t dtype = number_of(spec.dtype);
     rows.push_back({names.index_of(spec.key.fqn), states.index_of(spec.key.state), shapes.index_of(spec.shape),
                     rule->second, dtype});
   }
@@ -202,7 +202,7 @@ Bytes encode_manifest(const Manifest& manifest) {
       fill(to_shapes.init(i, static_cast<unsigned>(shapes[i].size())), shapes[i]);
     auto to_rules = out.initRules(rules.size());
     for (unsigned i = 0; i < rules.size(); ++i) write_rule(to_rules[i], rules[i]);
-    const TableSizes sizes{names.size(), states.size(), shapes.size(), rules.size(), wire_dtypes.size()};
+    const TableSizes sizes{names.size(), states.size(), shapes.size(), rules.size()};
     out.setTensors(data_of(encode_rows(rows, sizes)));
     if (manifest.aliases.empty()) return;
     auto aliases = out.initAliases(static_cast<unsigned>(manifest.aliases.size()));

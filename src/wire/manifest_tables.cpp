@@ -2,6 +2,7 @@
 #include "wire/manifest_tables.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "wire/varint.hpp"
@@ -17,6 +18,7 @@ constexpr std::uint64_t in_shape = 4;
 constexpr std::uint64_t in_rule = 8;
 constexpr std::uint64_t in_dtype = 16;
 constexpr std::int64_t in_any = 31;
+constexpr std::int64_t max_dtype = std::numeric_limits<std::uint32_t>::max();
 
 /// Predicts the next row from the rows so far. Both sides keep one.
 class Foresight {
@@ -144,7 +146,7 @@ std::vector<TensorRow> decode_rows(std::span<const std::byte> bytes, const Table
     foresight.complete(row);
     if ((differs & in_shape) != 0) row.shape = index(sizes.shapes, "shape");
     if ((differs & in_rule) != 0) row.rule = index(sizes.rules, "rule");
-    if ((differs & in_dtype) != 0) row.dtype = index(sizes.dtypes, "dtype");
+    if ((differs & in_dtype) != 0) row.dtype = static_cast<std::uint32_t>(reader.number(max_dtype, "dtype"));
     if (row.shape >= sizes.shapes || row.rule >= sizes.rules) in.reject("refers past the end of a table");
     foresight.fetch_metadata(row);
     rows.push_back(row);

@@ -37,7 +37,7 @@ struct TensorRow {
   std::uint32_t state = 0;
   std::uint32_t shape = 0;
   std::uint32_t rule = 0;
-  std::uint32_t dtype = 0;  ///< ordinal
+  std::uint32_t dtype = 0;  ///< number of a DType
   bool operator==(const TensorRow&) const = default;
 };
 /// Sizes of those tables.
@@ -46,13 +46,13 @@ struct TableSizes {
   std::size_t states = 0;
   std::size_t shapes = 0;
   std::size_t rules = 0;
-  std::size_t dtypes = 0;
 };
 
 /// Each row is a byte that marks which of its five numbers differ from the prediction, and those numbers. Predicted
 /// are: the next state, or the next name after the last state; shape and rule that the name had in another state, else
 /// those of the row before; and the dtype that the state had before.
 Bytes encode_rows(std::span<const TensorRow> rows, const TableSizes& sizes);
+/// Does not check the dtypes.
 /// Errors: in.reject() for rows that refer beyond the end of a table, and for more rows than a message may have.
 std::vector<TensorRow> decode_rows(std::span<const std::byte> bytes, const TableSizes& sizes, Input& in,
                                    const char* field);

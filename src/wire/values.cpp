@@ -27,7 +27,7 @@ struct Writer {
   void operator()(const Bytes& value) { out.setData(data_of(value)); }
   void operator()(const TensorValue& value) {
     auto to = out.initTensor();
-    to.setDtype(to_wire<schema::DType>(wire_dtypes, value.dtype));
+    to.setDtype(number_of(value.dtype));
     fill(to.initShape(static_cast<unsigned>(value.shape.size())), value.shape);
     to.setBytes(data_of(value.bytes));
   }

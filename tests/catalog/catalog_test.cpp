@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <boost/test/unit_test.hpp>
+#include <complex>
 #include <functional>
 #include <optional>
 #include <span>
@@ -152,6 +153,12 @@ BOOST_AUTO_TEST_CASE(a_view_of_a_span_has_its_size_and_its_type) {
   check(std::int64_t{}, DType::i64);
   check(0LL, DType::i64);
   check(std::uint8_t{}, DType::u8);
+  check(std::uint16_t{}, DType::u16);
+  check(std::uint32_t{}, DType::u32);
+  check(std::uint64_t{}, DType::u64);
+  check(0ULL, DType::u64);
+  check(std::complex<float>{}, DType::complex64);
+  check(std::complex<double>{}, DType::complex128);
   check(bool{}, DType::boolean);
   check(std::byte{}, std::nullopt);
 }
@@ -176,6 +183,19 @@ BOOST_AUTO_TEST_CASE(memory_of_another_type_is_refused_with_both_names) {
     catalog.add({{"w", "mask"}, DType::boolean, {8}}, Layout::chunk(0, 2), view(small));
   });
   catalog.add({{"w", "exp_avg"}, DType::f64, {8}}, Layout::chunk(0, 2), view(doubles));
+}
+
+BOOST_AUTO_TEST_CASE(opaque_elements_have_their_size) {
+  std::array<std::byte, 4 * 24> blocks{};
+  catalog.add({{"w", "blocks"}, opaque(24), {8}}, Layout::chunk(0, 2), view(blocks));
+  BOOST_CHECK_EXCEPTION(
+      catalog.add({{"v", "blocks"}, opaque(23), {8}}, Layout::chunk(0, 2), view(blocks)), Error,
+      [](const Error& error) { return std::string(error.what()).find("of 96 bytes, but its layout puts 92") < 200; });
+  std::vector<std::uint8_t> bytes(96);
+  refused("w:codes is opaque1, but its view is of u8 memory", [&] {
+    catalog.add({{"w", "codes"}, opaque(1), {8}}, Layout::chunk(0, 2), view(bytes));
+  });
+  refused("is unknown", [&] { catalog.add({{"w", "none"}, DType{99}, {8}}, Layout::chunk(0, 2), view(blocks)); });
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_another_size_is_refused_with_both_numbers) {

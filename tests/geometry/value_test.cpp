@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
 #include <boost/test/unit_test.hpp>
+#include <complex>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "shardwire/value.hpp"
 
@@ -53,6 +55,22 @@ BOOST_AUTO_TEST_CASE(text_tells_values_apart) {
   std::memcpy(step.bytes.data(), &number, 4);
   BOOST_TEST(to_string(Value(step)) == "f32 (1, 1) 2.5");
   BOOST_TEST(to_string(Value(TensorValue{DType::bf16, {}, Bytes(2, std::byte{1})})) == "bf16 () 0x0101");
+  BOOST_TEST(to_string(Value(TensorValue{opaque(3), {}, Bytes(3, std::byte{1})})) == "opaque3 () 0x010101");
+}
+
+BOOST_AUTO_TEST_CASE(text_shows_the_numbers_of_one_element_tensors) {
+  const auto text_of = [](DType dtype, const auto& number) {
+    const auto bytes = std::as_bytes(std::span(&number, 1));
+    return to_string(Value(TensorValue{dtype, {}, Bytes(bytes.begin(), bytes.end())}));
+  };
+  BOOST_TEST(text_of(DType::i8, std::int8_t{-5}) == "i8 () -5");
+  BOOST_TEST(text_of(DType::u8, std::uint8_t{200}) == "u8 () 200");
+  BOOST_TEST(text_of(DType::u16, std::uint16_t{60'000}) == "u16 () 60000");
+  BOOST_TEST(text_of(DType::u32, std::uint32_t{4'000'000'000}) == "u32 () 4000000000");
+  BOOST_TEST(text_of(DType::u64, ~std::uint64_t{0}) == "u64 () 18446744073709551615");
+  BOOST_TEST(text_of(DType::i64, std::int64_t{-1}) == "i64 () -1");
+  BOOST_TEST(text_of(DType::complex64, std::complex<float>(0.5F, -2.0F)) == "complex64 () (0.5, -2.0)");
+  BOOST_TEST(text_of(DType::complex128, std::complex<double>(1.0, 0.25)) == "complex128 () (1.0, 0.25)");
 }
 
 BOOST_AUTO_TEST_CASE(text_of_large_values_is_short) {

@@ -27,6 +27,10 @@ std::vector<Tensor> adam(int ranks) {
   return {{{{"w1", "exp_avg"}, DType::f32, {37, 20}}, chunk, col},
           {{{"w2", "exp_avg"}, DType::bf16, {64, 9}}, chunk, row},
           {{{"norm", "exp_avg"}, DType::f64, {11}}, chunk, Layout::replicated()},
+          {{{"w1", "blocks"}, opaque(24), {37, 20}}, chunk, col},
+          {{{"w2", "codes"}, opaque(3), {64, 9}}, chunk, row},
+          {{{"w2", "pages"}, opaque(4096), {9, 3}}, chunk, Layout::packed(col)},
+          {{{"phase", "exp_avg"}, DType::complex128, {13}}, chunk, Layout::replicated()},
           {{{"empty", "exp_avg"}, DType::f32, {0, 4}}, chunk, chunk}};
 }
 

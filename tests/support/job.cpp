@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <random>
 
@@ -52,8 +53,17 @@ void on_members(int members, const std::function<void(int)>& body) {
 
 namespace {
 
+// Mixes an element's global index and the seed.
 std::uint64_t mixed(std::uint64_t index, std::uint64_t seed) {
   return (index + 1) * 0x9e3779b97f4a7c15ULL ^ seed * 0xd1b54a32d192ed03ULL ^ (index >> 7);
+}
+
+// The value of one element of `bytes` bytes.
+void make_element(std::byte* at, ByteCount bytes, ElementCount index, std::uint64_t seed) {
+  for (ByteCount done = 0; done < bytes; done += sizeof(std::uint64_t)) {
+    const std::uint64_t word = mixed(static_cast<std::uint64_t>(index), seed + done);
+    std::memcpy(at + done, &word, std::min<ByteCount>(sizeof word, bytes - done));
+  }
 }
 
 }  // namespace
@@ -62,17 +72,17 @@ void TestShard::fill(std::uint64_t seed) {
   const ByteCount item = item_size(spec_.dtype);
   each_element(layout_.boxes_of(spec_.shape, place_), spec_.shape,
                [this, item, seed](ElementCount index, ElementCount at) {
-                 const std::uint64_t value = mixed(static_cast<std::uint64_t>(index), seed);
-                 std::memcpy(data() + static_cast<ByteCount>(at) * item, &value, item);
+                 make_element(data() + static_cast<ByteCount>(at) * item, item, index, seed);
                });
 }
 
 std::size_t TestShard::wrong(std::uint64_t seed) {
   const ByteCount item = item_size(spec_.dtype);
   std::size_t count = 0;
+  Bytes expected(item);
   each_element(layout_.boxes_of(spec_.shape, place_), spec_.shape, [&](ElementCount index, ElementCount at) {
-    const std::uint64_t value = mixed(static_cast<std::uint64_t>(index), seed);
-    count += std::memcmp(data() + static_cast<ByteCount>(at) * item, &value, item) != 0 ? 1 : 0;
+    make_element(expected.data(), item, index, seed);
+    count += std::memcmp(data() + static_cast<ByteCount>(at) * item, expected.data(), item) != 0 ? 1 : 0;
   });
   return count;
 }

@@ -65,6 +65,33 @@ BOOST_AUTO_TEST_CASE(manifests_survive_a_round_trip_and_are_canonical) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(every_type_of_elements_travels) {
+  Manifest manifest{1, {}};
+  for (const char* name :
+       {"f64",       "f32",        "f16",        "bf16",   "f8e4m3",  "f8e5m2",   "i64",        "i32",
+        "i16",       "i8",         "u8",         "bool",   "u64",     "u32",      "u16",        "complex128",
+        "complex64", "f8e4m3fnuz", "f8e5m2fnuz", "f8e8m0", "opaque1", "opaque24", "opaque65535"}) {
+    manifest.tensors.push_back(tensor(name, {4}, Layout::replicated(), parse_dtype(name).value()));
+  }
+  BOOST_CHECK(decode_manifest(encode_manifest(manifest)) == manifest);
+}
+
+BOOST_AUTO_TEST_CASE(numbers_that_are_no_type_are_refused_on_both_sides) {
+  const auto with = [](DType dtype) { return encode_manifest({1, {tensor("a", {4}, Layout::replicated(), dtype)}}); };
+  for (const std::uint32_t number : {20U, 0xffffU, 0x10000U, 0x20000U})
+    BOOST_CHECK_THROW((void)with(DType{number}), Error);
+  Bytes bytes = with(opaque(max_item_bytes));
+  const Bytes number{std::byte{0xff}, std::byte{0xff}, std::byte{0x07}};  // 0x1ffff as a number of variable length
+  const auto at = std::search(bytes.begin(), bytes.end(), number.begin(), number.end());
+  BOOST_REQUIRE(at != bytes.end());
+  at[2] = std::byte{0x0f};
+  BOOST_CHECK_EXCEPTION((void)decode_manifest(bytes), Error, [](const Error& error) {
+    BOOST_TEST_INFO(error.what());
+    return error.code() == ErrorCode::transport_failed &&
+           std::string(error.what()).find("is 262143, an unknown element type") != std::string::npos;
+  });
+}
+
 BOOST_AUTO_TEST_CASE(an_empty_manifest_survives_a_round_trip) {
   BOOST_CHECK(decode_manifest(encode_manifest({})) == Manifest{});
 }
@@ -108,6 +135,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_together_is_refused) {
   check_refused({2, {tensor("a", {-4}, whole)}});
   check_refused({2, {tensor("a", {Extent{1} << 32, Extent{1} << 32}, whole)}});  // volume
   check_refused({2, {tensor("a", {Extent{1} << 62}, whole)}});                   // bytes
+  check_refused({2, {tensor("a", {Extent{1} << 50}, whole, opaque(max_item_bytes))}});
 }
 
 BOOST_AUTO_TEST_CASE(keys_that_no_peer_would_take_are_refused_when_encoding) {

@@ -245,12 +245,16 @@ class Maker {
       }
     }
   }
+  DType dtype() {
+    const std::uint64_t number = below(25);
+    return number < 20 ? static_cast<DType>(number) : opaque(1 + below(max_item_bytes));
+  }
   Manifest manifest(std::size_t tensors) {
     Manifest result{static_cast<int>(2 * (1 + below(8))), {}};
     for (std::size_t i = 0; i < tensors; ++i) {
       const Extents shape{static_cast<Extent>(1 + below(5)), static_cast<Extent>(1 + below(100))};
       const TensorKey key{fmt::format("layers.{}.weight", i / 3), fmt::format("state{}", i % 3)};
-      result.tensors.push_back({{key, static_cast<DType>(below(12)), shape}, layout(shape, result.ranks)});
+      result.tensors.push_back({{key, dtype(), shape}, layout(shape, result.ranks)});
     }
     for (std::uint64_t i = below(4); i > 0; --i) {
       result.aliases.insert(result.aliases.begin(), {fmt::format("tied.{}", i), "layers.0.weight"});
@@ -286,6 +290,8 @@ class Maker {
                                  TensorValue{DType::f32, {}, Bytes(4, std::byte{7})},
                                  TensorValue{DType::bf16, {1}, Bytes(2, std::byte{8})},
                                  TensorValue{DType::i64, {0, 3}, {}},
+                                 TensorValue{DType::complex128, {2}, Bytes(32, std::byte{9})},
+                                 TensorValue{opaque(300), {}, Bytes(300, std::byte{10})},
                                  ValueList{},
                                  ValueList{{0.9, 0.95}},
                                  list(3),

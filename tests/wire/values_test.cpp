@@ -83,4 +83,20 @@ BOOST_AUTO_TEST_CASE(a_tensor_whose_bytes_do_not_match_its_shape_is_refused) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_tensor_of_an_unknown_type_is_refused_on_both_sides) {
+  const TensorValue value{opaque(0x1234), {}, Bytes(0x1234)};
+  Bytes bytes = encode_values({{{"a", "b"}, value}});
+  BOOST_CHECK((decode_values(bytes) == std::vector<NamedValue>{{{"a", "b"}, value}}));
+  const Bytes number{std::byte{0x34}, std::byte{0x12}, std::byte{0x01}, std::byte{0x00}};
+  const auto at = std::search(bytes.begin(), bytes.end(), number.begin(), number.end());
+  BOOST_REQUIRE(at != bytes.end());
+  at[2] = std::byte{0x02};
+  BOOST_CHECK_EXCEPTION((void)decode_values(bytes), Error, [](const Error& error) {
+    BOOST_TEST_INFO(error.what());
+    return error.code() == ErrorCode::transport_failed &&
+           std::string(error.what()).find("an unknown element type") != std::string::npos;
+  });
+  BOOST_CHECK_THROW((void)encode_values({{{"a", "b"}, TensorValue{DType{20}, {}, {}}}}), Error);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
