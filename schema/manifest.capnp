@@ -70,10 +70,12 @@ struct Values {
       data @7 :Data;
       tensor @8 :Tensor;
       list @9 :List(Item);
+      tuple @10 :List(Item);
+      map @11 :List(Pair);
     }
   }
 
-  # Of a list, which may contain lists. No item is all zeros, so each takes a word of the message.
+  # Of a list, a tuple or a map, which may contain others. No item is all zeros, so each takes a word of the message.
   struct Item {
     union {
       unset @0 :Void;
@@ -85,7 +87,15 @@ struct Values {
       data @6 :Data;
       tensor @7 :Tensor;
       list @8 :List(Item);
+      tuple @9 :List(Item);
+      map @10 :List(Pair);
     }
+  }
+
+  # Of a map, ascending by key.
+  struct Pair {
+    key @0 :Data;  # any bytes, like a text
+    value @1 :Item;
   }
 
   struct Tensor {

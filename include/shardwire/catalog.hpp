@@ -56,13 +56,13 @@ class Catalog {
   /// all sources are authoritative. If every tensor of a parameter has one element, only those on the fewest ranks
   /// define authority, because a `step` also exists on ranks whose shard of the parameter is empty. Authoritative ranks
   /// have to agree, None included; else the restore fails with an error that names key, ranks and values.
-  /// Errors: throws Error{invalid_argument} for a repeated key, for lists deeper than max_value_depth, and for
+  /// Errors: throws Error{invalid_argument} for a repeated key, for a value deeper than max_value_depth, and for
   ///         Absent::zero: a step of zero would break Adam's bias correction.
   void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error);
   /// Replaces a value added by add_value() or add_param_groups(), under any name of its parameter. Existing
   /// publications and copies of this catalog keep their value. Cost: O(log n), plus one copy of the whole catalog if it
   /// was copied since its last change.
-  /// Errors: throws Error{invalid_argument} if the catalog has no value under the key, and for lists that are too deep.
+  /// Errors: throws Error{invalid_argument} if the catalog has no value under the key, and for values that are too deep.
   void set_value(const TensorKey& key, Value value);
 
   /// Declares `alias` as a second name of the parameter `fqn`, with all its states and values. Each side may use any of

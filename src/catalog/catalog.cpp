@@ -107,7 +107,8 @@ void refuse_zero(const TensorKey& key, Absent absent) {
 void check_depth(const TensorKey& key, const Value& value) {
   if (depth_of(value) <= max_value_depth) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: lists inside lists, more than {} deep, do not travel", to_string(key), max_value_depth));
+              fmt::format("{}: the value nests lists, tuples or maps more than {} deep, and does not travel",
+                          to_string(key), max_value_depth));
 }
 
 }  // namespace

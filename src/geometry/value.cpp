@@ -9,6 +9,9 @@
 #include <cstring>
 #include <span>
 
+#include "geometry/value_items.hpp"
+#include "shardwire/error.hpp"
+
 namespace shardwire {
 namespace {
 
@@ -16,7 +19,7 @@ constexpr std::size_t shown_characters = 64;
 constexpr std::size_t shown_bytes = 16;
 constexpr std::size_t shown_items = 8;
 
-std::string text_of(const Value& value, std::size_t lists_left);
+std::string text_of(const Value& value, std::size_t depth_left);
 
 std::string hex_of(std::span<const std::byte> bytes) {
   std::string text = "0x";
@@ -84,7 +87,7 @@ std::string elements_of(const TensorValue& value) {
 }
 
 struct Text {
-  std::size_t lists_left;
+  std::size_t depth_left;
 
   std::string operator()(std::monostate) const { return "None"; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -103,36 +106,86 @@ struct Text {
     return fmt::format("{} {} {}", to_string(value.dtype), to_string(value.shape), elements_of(value));
   }
   std::string operator()(const ValueList& value) const {
-    if (lists_left == 0) return "[..]";
-    std::string text = "[";
-    for (std::size_t i = 0; i < value.items.size(); ++i) {
+    return between('[', value.items, ']', [&](const Value& item) { return text_of(item, depth_left - 1); });
+  }
+  std::string operator()(const ValueTuple& value) const {
+    const char* const end = value.items.size() == 1 ? "," : "";  // (1,) as in Python, to distinguish it from a number
+    return between('(', value.items, ')', [&](const Value& item) { return text_of(item, depth_left - 1) + end; });
+  }
+  std::string operator()(const ValueMap& value) const {
+    return between('{', value.items(), '}', [&](const ValueMapItem& item) {
+      return fmt::format("{}: {}", (*this)(item.key), text_of(item.value, depth_left - 1));
+    });
+  }
+
+ private:
+  // The first items between brackets.
+  template <typename Items, typename Show>
+  [[nodiscard]] std::string between(char open, const Items& items, char close, Show show) const {
+    if (depth_left == 0) return fmt::format("{}..{}", open, close);
+    std::string text(1, open);
+    for (std::size_t i = 0; i < items.size(); ++i) {
       if (i > 0) text += ", ";
       if (i == shown_items || text.size() > shown_characters) {
         text += "..";
         break;
       }
-      text += text_of(value.items[i], lists_left - 1);
+      text += show(items[i]);
     }
-    return text + "]";
+    return text + close;
   }
 };
 
-std::string text_of(const Value& value, std::size_t lists_left) {
-  return std::visit(Text{lists_left}, value);
+std::string text_of(const Value& value, std::size_t depth_left) {
+  return std::visit(Text{depth_left}, value);
 }
 
 std::size_t depth_within(const Value& value, std::size_t limit) {
-  const auto* list = std::get_if<ValueList>(&value);
-  if (list == nullptr || limit == 0) return 0;
+  if (!has_items(value) || limit == 0) return 0;
   std::size_t deepest = 0;
-  for (const Value& item : list->items) deepest = std::max(deepest, depth_within(item, limit - 1));
+  each_item(value, [&](const Value& item) { deepest = std::max(deepest, depth_within(item, limit - 1)); });
   return deepest + 1;
+}
+
+// Where the key is, or belongs.
+template <typename Items>
+auto place_of(Items& items, std::string_view key) {
+  return std::lower_bound(items.begin(), items.end(), key,
+                          [](const ValueMapItem& item, std::string_view wanted) { return item.key < wanted; });
 }
 
 }  // namespace
 
 bool ValueList::operator==(const ValueList& other) const {
   return items == other.items;
+}
+
+bool ValueTuple::operator==(const ValueTuple& other) const {
+  return items == other.items;
+}
+
+ValueMap::ValueMap(std::initializer_list<ValueMapItem> items) {
+  for (const ValueMapItem& item : items) {
+    if (find(item.key) != nullptr) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("a map of values has the key '{}' twice", item.key));
+    }
+    (*this)[item.key] = item.value;
+  }
+}
+
+Value& ValueMap::operator[](std::string_view key) {
+  auto place = place_of(items_, key);
+  if (place == items_.end() || place->key != key) place = items_.insert(place, {std::string(key), {}});
+  return place->value;
+}
+
+const Value* ValueMap::find(std::string_view key) const {
+  const auto place = place_of(items_, key);
+  return place == items_.end() || place->key != key ? nullptr : &place->value;
+}
+
+bool ValueMap::operator==(const ValueMap& other) const {
+  return items_ == other.items_;
 }
 
 bool Value::operator==(const Value& other) const {

@@ -31,8 +31,8 @@ capnp::ReaderOptions Input::options() const {
   // Pointers may overlap, so a small message can describe a large tree. Ours never overlap: twice the size covers one
   // pass.
   options.traversalLimitInWords = 2 * words_.size() + 64;
-  // A rule in a rule takes two levels, and so does a list in a list.
-  options.nestingLimit = 2 * static_cast<int>(std::max<std::size_t>(max_rule_depth, max_value_depth)) + 16;
+  // A rule in a rule takes two levels, and so does a list in a list; a map in a map takes three.
+  options.nestingLimit = static_cast<int>(std::max<std::size_t>(2 * max_rule_depth, 3 * max_value_depth)) + 16;
   return options;
 }
 

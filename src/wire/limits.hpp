@@ -17,6 +17,6 @@ inline constexpr std::size_t max_failure_bytes = 64 * 1024;
 inline constexpr std::size_t max_capabilities = 64;
 inline constexpr std::int32_t max_rank = 1 << 24;
 inline constexpr unsigned max_rule_depth = 8;            ///< layouts inside layouts
-inline constexpr std::size_t max_list_items = 1u << 20;  ///< of all lists in one message of values
+inline constexpr std::size_t max_list_items = 1u << 20;  ///< of all lists, tuples and maps in one message of values
 
 }  // namespace shardwire::wire

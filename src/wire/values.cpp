@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "geometry/value_items.hpp"
 #include "schema/manifest.capnp.h"
 #include "support/checked.hpp"
 #include "wire/capnp_input.hpp"
@@ -14,7 +15,24 @@
 namespace shardwire::wire {
 namespace {
 
-// Writes the value of an entry or an item of a list: `Out` is the builder of either union.
+void write_item(schema::Values::Item::Builder out, const Value& value);
+
+void write_items(capnp::List<schema::Values::Item>::Builder out, const std::vector<Value>& items) {
+  for (unsigned i = 0; i < out.size(); ++i) write_item(out[i], items[i]);
+}
+
+void write_pairs(capnp::List<schema::Values::Pair>::Builder out, const std::vector<ValueMapItem>& items) {
+  for (unsigned i = 0; i < out.size(); ++i) {
+    out[i].setKey(data_of(std::as_bytes(std::span(items[i].key))));
+    write_item(out[i].initValue(), items[i].value);
+  }
+}
+
+unsigned count_of(const auto& items) {
+  return static_cast<unsigned>(items.size());
+}
+
+// Writes the value of an entry or an item: `Out` is the builder of either union.
 template <typename Out>
 struct Writer {
   Out out;
@@ -28,35 +46,37 @@ struct Writer {
   void operator()(const TensorValue& value) {
     auto to = out.initTensor();
     to.setDtype(number_of(value.dtype));
-    fill(to.initShape(static_cast<unsigned>(value.shape.size())), value.shape);
+    fill(to.initShape(count_of(value.shape)), value.shape);
     to.setBytes(data_of(value.bytes));
   }
-  void operator()(const ValueList& value) {
-    auto items = out.initList(static_cast<unsigned>(value.items.size()));
-    for (unsigned i = 0; i < items.size(); ++i) {
-      std::visit(Writer<schema::Values::Item::Builder>{items[i]}, value.items[i]);
-    }
-  }
+  void operator()(const ValueList& value) { write_items(out.initList(count_of(value.items)), value.items); }
+  void operator()(const ValueTuple& value) { write_items(out.initTuple(count_of(value.items)), value.items); }
+  void operator()(const ValueMap& value) { write_pairs(out.initMap(count_of(value.items())), value.items()); }
 };
 
+void write_item(schema::Values::Item::Builder out, const Value& value) {
+  std::visit(Writer<schema::Values::Item::Builder>{out}, value);
+}
+
 // Counts the items as a reader would. Errors: throws Error{invalid_argument}.
-void check_lists(const NamedValue& named, std::size_t& items_left) {
-  if (depth_of(named.value) > max_value_depth) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("value {} has lists inside lists, more than {} deep",
-                                                         to_string(named.key), max_value_depth));
-  }
-  const auto count = [&](const auto& self, const Value& value) -> void {
-    const auto* list = std::get_if<ValueList>(&value);
-    if (list == nullptr) return;
-    if (list->items.size() > items_left) {
+void check_items(const NamedValue& named, const Value& value, std::size_t& items_left) {
+  each_item(value, [&](const Value& item) {
+    if (items_left == 0) {
       throw Error(ErrorCode::invalid_argument,
-                  fmt::format("value {} and those before it have more than {} items in their lists",
+                  fmt::format("value {} and those before it have more than {} items in lists, tuples and maps",
                               to_string(named.key), max_list_items));
     }
-    items_left -= list->items.size();
-    for (const Value& item : list->items) self(self, item);
-  };
-  count(count, named.value);
+    --items_left;
+    check_items(named, item, items_left);
+  });
+}
+
+void check_nesting(const NamedValue& named, std::size_t& items_left) {
+  if (depth_of(named.value) > max_value_depth) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("value {} nests lists, tuples or maps more than {} deep",
+                                                         to_string(named.key), max_value_depth));
+  }
+  check_items(named, named.value, items_left);
 }
 
 TensorValue read_tensor(schema::Values::Tensor::Reader from, Input& in) {
@@ -76,12 +96,22 @@ std::string text_in(capnp::Data::Reader from) {
   return {reinterpret_cast<const char*>(from.begin()), from.size()};
 }
 
-ValueList read_list(capnp::List<schema::Values::Item>::Reader from, Input& in, std::size_t lists_left,
-                    std::size_t& items_left);
+// What a reader of one message may still build.
+struct Budget {
+  std::size_t depth = max_value_depth;  // of lists, tuples and maps from here
+  std::size_t& items;                   // in all of them
+};
 
-// `lists_left`: allowed nesting depth of lists from here; `items_left`: budget of the whole message.
+std::vector<Value> read_items(capnp::List<schema::Values::Item>::Reader from, Input& in, Budget left);
+ValueMap read_map(capnp::List<schema::Values::Pair>::Reader from, Input& in, Budget left);
+
+Budget inside(const Input& in, Budget left) {
+  if (left.depth == 0) in.reject(fmt::format("nests lists, tuples or maps more than {} deep", max_value_depth));
+  return {left.depth - 1, left.items};
+}
+
 template <typename From>
-Value read_value(From from, Input& in, std::size_t lists_left, std::size_t& items_left) {
+Value read_value(From from, Input& in, Budget left) {
   switch (from.which()) {
     case From::Reads::NONE: return std::monostate{};
     case From::Reads::BOOLEAN: return from.getBoolean();
@@ -90,21 +120,33 @@ Value read_value(From from, Input& in, std::size_t lists_left, std::size_t& item
     case From::Reads::TEXT: return text_in(from.getText());
     case From::Reads::DATA: return data_in(from.getData(), in);
     case From::Reads::TENSOR: return read_tensor(from.getTensor(), in);
-    case From::Reads::LIST:
-      if (lists_left == 0) in.reject(fmt::format("has lists inside lists, more than {} deep", max_value_depth));
-      return read_list(from.getList(), in, lists_left - 1, items_left);
+    case From::Reads::LIST: return ValueList{read_items(from.getList(), in, inside(in, left))};
+    case From::Reads::TUPLE: return ValueTuple{read_items(from.getTuple(), in, inside(in, left))};
+    case From::Reads::MAP: return read_map(from.getMap(), in, inside(in, left));
     default: in.reject(fmt::format("is of the unknown kind {}", static_cast<unsigned>(from.which())));
   }
 }
 
-ValueList read_list(capnp::List<schema::Values::Item>::Reader from, Input& in, std::size_t lists_left,
-                    std::size_t& items_left) {
-  ValueList list;
-  const auto items = in.list(from, items_left);
-  items_left -= items.size();
-  list.items.reserve(items.size());
-  for (const auto item : items) list.items.push_back(read_value(item, in, lists_left, items_left));
-  return list;
+std::vector<Value> read_items(capnp::List<schema::Values::Item>::Reader from, Input& in, Budget left) {
+  const auto items = in.list(from, left.items);
+  left.items -= items.size();
+  std::vector<Value> values;
+  values.reserve(items.size());
+  for (const auto item : items) values.push_back(read_value(item, in, left));
+  return values;
+}
+
+ValueMap read_map(capnp::List<schema::Values::Pair>::Reader from, Input& in, Budget left) {
+  const auto pairs = in.list(from, left.items);
+  left.items -= pairs.size();
+  ValueMap map;
+  for (const auto pair : pairs) {
+    const std::string key = text_in(pair.getKey());
+    if (!map.items().empty() && map.items().back().key >= key)
+      in.reject("has a map with a key out of order or repeated");
+    map[key] = read_value(pair.getValue(), in, left);
+  }
+  return map;
 }
 
 }  // namespace
@@ -114,7 +156,7 @@ Bytes encode_values(std::vector<NamedValue> values) {
   std::size_t items_left = max_list_items;
   for (std::size_t i = 0; i < values.size(); ++i) {
     check_key(values[i].key);
-    check_lists(values[i], items_left);
+    check_nesting(values[i], items_left);
     if (i > 0 && values[i].key == values[i - 1].key) {
       throw Error(ErrorCode::invalid_argument, "value " + to_string(values[i].key) + " is given twice");
     }
@@ -139,7 +181,7 @@ std::vector<NamedValue> decode_values(std::span<const std::byte> bytes) {
       in.at("Values.entries", values.size());
       TensorKey key{in.name(entry.getFqn(), max_fqn_bytes), in.name(entry.getState(), max_name_bytes)};
       if (!values.empty() && !(values.back().key < key)) in.reject("is out of order or repeated");
-      values.push_back({std::move(key), read_value(entry.getValue(), in, max_value_depth, items_left)});
+      values.push_back({std::move(key), read_value(entry.getValue(), in, Budget{max_value_depth, items_left})});
     }
     if (!std::ranges::equal(encode_values(values), bytes)) in.at("Values").reject("is not in canonical form");
     return values;

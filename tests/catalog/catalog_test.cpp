@@ -37,11 +37,13 @@ void refused(const std::string& part, const std::function<void()>& action) {
 
 BOOST_FIXTURE_TEST_SUITE(catalog, Fixture)
 
-BOOST_AUTO_TEST_CASE(lists_are_values_up_to_a_depth) {
+BOOST_AUTO_TEST_CASE(lists_tuples_and_maps_are_values_up_to_a_depth) {
   Value value(0.9);
   for (std::size_t i = 0; i < max_value_depth; ++i) value = ValueList{{value}};
   catalog.add_value({"w", "deep"}, value);
   refused("w:deeper", [&] { catalog.add_value({"w", "deeper"}, ValueList{{value}}); });
+  refused("w:deeper", [&] { catalog.add_value({"w", "deeper"}, ValueTuple{{value}}); });
+  refused("w:deeper", [&] { catalog.add_value({"w", "deeper"}, ValueMap{{"a", value}}); });
 }
 
 BOOST_AUTO_TEST_CASE(aliases_stand_in_the_manifest_in_order) {
@@ -128,7 +130,9 @@ BOOST_AUTO_TEST_CASE(only_values_that_are_there_can_be_renewed) {
   catalog.add_value({"w", "deep"});
   Value value(0.9);
   for (std::size_t i = 0; i <= max_value_depth; ++i) value = ValueList{{value}};
-  refused("w:deep: lists inside lists", [&] { catalog.set_value({"w", "deep"}, value); });
+  refused("w:deep: the value nests lists, tuples or maps more than 16 deep", [&] {
+    catalog.set_value({"w", "deep"}, value);
+  });
 }
 
 // --- views with a size ---

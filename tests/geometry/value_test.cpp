@@ -7,6 +7,7 @@
 #include <span>
 
 #include "shardwire/value.hpp"
+#include "support/refused.hpp"
 
 BOOST_AUTO_TEST_SUITE(value)
 
@@ -33,7 +34,16 @@ BOOST_AUTO_TEST_CASE(kinds_never_convert_into_one_another) {
                                ValueList{},
                                ValueList{{0.0}},
                                ValueList{{Value()}},
-                               ValueList{{ValueList{}}}};
+                               ValueList{{ValueList{}}},
+                               ValueList{{ValueTuple{}}},
+                               ValueTuple{},
+                               ValueTuple{{0.0}},
+                               ValueTuple{{ValueList{}}},
+                               ValueMap{},
+                               ValueMap{{"", Value()}},
+                               ValueMap{{"a", Value()}},
+                               ValueMap{{"a", false}},
+                               ValueMap{{"a", Value()}, {"b", Value()}}};
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < all.size(); ++j) BOOST_TEST((all[i] == all[j]) == (i == j));
   }
@@ -50,6 +60,11 @@ BOOST_AUTO_TEST_CASE(text_tells_values_apart) {
   BOOST_TEST(to_string(Value(Bytes(3, std::byte{0xab}))) == "3 bytes 0xababab");
   BOOST_TEST(to_string(Value(ValueList{{0.9, 0.95}})) == "[0.9, 0.95]");
   BOOST_TEST(to_string(Value(ValueList{{Value(), ValueList{{std::string("x")}}}})) == "[None, ['x']]");
+  BOOST_TEST(to_string(Value(ValueTuple{{0.9, 0.95}})) == "(0.9, 0.95)");
+  BOOST_TEST(to_string(Value(ValueTuple{{true}})) == "(true,)");
+  BOOST_TEST(to_string(Value(ValueTuple{})) == "()");
+  BOOST_TEST(to_string(Value(ValueMap{})) == "{}");
+  BOOST_TEST(to_string(Value(ValueMap{{"lrs", ValueList{{0.5}}}, {"epoch", 3}})) == "{'epoch': 3, 'lrs': [0.5]}");
   TensorValue step{DType::f32, {1, 1}, Bytes(4)};
   const float number = 2.5F;
   std::memcpy(step.bytes.data(), &number, 4);
@@ -80,6 +95,43 @@ BOOST_AUTO_TEST_CASE(text_of_large_values_is_short) {
   BOOST_TEST(to_string(wide).size() < 1000U);
   for (int i = 0; i < 10; ++i) wide = ValueList{{wide, std::string("z")}};
   BOOST_TEST(to_string(wide).size() < 5000U);
+  ValueMap many;
+  for (int i = 0; i < 1000; ++i) many[std::to_string(i) + std::string(100, 'k')] = std::string(100, 'v');
+  BOOST_TEST(to_string(Value(many)).size() < 1000U);
+  BOOST_TEST(to_string(Value(ValueTuple{std::vector<Value>(1000, true)})).ends_with("true, ..)"));
+}
+
+BOOST_AUTO_TEST_CASE(a_map_is_ascending_and_has_each_key_once) {
+  ValueMap map;
+  map["last_epoch"] = 3;
+  map["base_lrs"] = ValueList{{0.1}};
+  map["verbose"];
+  map["last_epoch"] = 4;
+  BOOST_TEST((map == ValueMap{{"verbose", Value()}, {"base_lrs", ValueList{{0.1}}}, {"last_epoch", 4}}));
+  BOOST_REQUIRE(map.items().size() == 3U);
+  BOOST_TEST(map.items()[0].key == "base_lrs");
+  BOOST_TEST(map.items()[2].key == "verbose");
+  BOOST_REQUIRE(map.find("last_epoch") != nullptr);
+  BOOST_TEST((*map.find("last_epoch") == Value(std::int64_t{4})));
+  BOOST_TEST(map.find("last") == nullptr);
+  BOOST_TEST(map.find("zzz") == nullptr);
+  test::refused(ErrorCode::invalid_argument, "the key 'a' twice", [] { ValueMap{{"a", 1}, {"b", 2}, {"a", 1}}; });
+}
+
+BOOST_AUTO_TEST_CASE(floats_inside_tuples_and_maps_are_compared_by_their_bits) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  BOOST_TEST((Value(ValueTuple{{nan}}) == Value(ValueTuple{{nan}})));
+  BOOST_TEST((Value(ValueTuple{{0.0}}) != Value(ValueTuple{{-0.0}})));
+  BOOST_TEST((Value(ValueMap{{"a", nan}}) == Value(ValueMap{{"a", nan}})));
+  BOOST_TEST((Value(ValueMap{{"a", 0.0}}) != Value(ValueMap{{"a", -0.0}})));
+}
+
+BOOST_AUTO_TEST_CASE(depth_counts_tuples_and_maps_as_well) {
+  BOOST_TEST(depth_of(Value(ValueMap{})) == 1U);
+  BOOST_TEST(depth_of(Value(ValueMap{{"a", 1}, {"b", ValueTuple{{ValueList{}}}}, {"c", ValueTuple{}}})) == 3U);
+  Value value;
+  for (int i = 0; i < 30; ++i) value = i % 2 == 0 ? Value(ValueMap{{"a", value}}) : Value(ValueTuple{{value}});
+  BOOST_TEST(depth_of(value) == max_value_depth + 1);
 }
 
 BOOST_AUTO_TEST_CASE(depth_counts_lists_inside_lists) {

@@ -55,8 +55,11 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
     held[i].add_to(source);
     wanted[i].add_to(target);
   }
+  const Value scheduler(ValueMap{{"last_epoch", 7}, {"betas", ValueTuple{{0.9, 0.95}}}, {"lrs", ValueList{{0.1}}}});
   source.add_value({"", "step"}, std::int64_t{7});
+  source.add_value({"", "scheduler"}, scheduler);
   target.add_value({"", "step"});
+  target.add_value({"", "scheduler"});
   Publication publication = session.publish(source, {.name = "state", .step = 7, .snapshot = snapshot});
   if (snapshot == Snapshot::copy) {
     for (TestShard& shard : held) shard.fill(99);  // training continues
@@ -67,6 +70,7 @@ void member_restores(int rank, int members, std::uint16_t port, bool arenas, Sna
   restore.wait();
   for (std::size_t i = 0; i < wanted.size(); ++i) require(wanted[i].wrong(i + 1) == 0, "every element arrived");
   require(restore.value({"", "step"}) == Value(std::int64_t{7}), "the step travelled");
+  require(restore.value({"", "scheduler"}) == scheduler, "the map travelled, a tuple in it as a tuple");
   const RestoreReport& report = restore.report();
   require(report.moved + report.local == report.needed + report.extra, "every byte moved once");
   const bool direct = reads_arenas() && (arenas || snapshot == Snapshot::copy);

@@ -168,19 +168,24 @@ BOOST_AUTO_TEST_CASE(rules_that_contain_themselves_are_refused) {
   });
 }
 
-/// Canonical Values with one entry (no fqn, no state) whose value is the list that `list` points to.
-Words values_of(std::uint64_t list) {
+constexpr std::uint64_t entry_list_kind = 7;
+constexpr std::uint64_t entry_tuple_kind = 8;
+constexpr std::uint64_t entry_map_kind = 9;
+constexpr std::uint64_t item_list_kind = 8;
+constexpr std::uint64_t item_map_kind = 10;
+
+/// Canonical Values with one entry (no fqn, no state) whose value is the list, tuple or map that `list` points to.
+Words values_of(std::uint64_t list, std::uint64_t kind = entry_list_kind) {
   // Root: no data, 1 pointer. The entry: 2 data words (kind in the first), 3 pointers.
   return {struct_pointer(0, 0, 1),
           list_pointer(0, Width::composite, 5),
           1u << 2 | struct_pointer(0, 2, 3),
-          7,  // Entry.value.list
+          kind,
           0,
           0,
           0,
           list};
 }
-constexpr std::uint64_t item_list_kind = 8;
 
 void check_values_refused(const Words& words, const std::string& part) {
   const auto start = std::chrono::steady_clock::now();
@@ -200,7 +205,40 @@ BOOST_AUTO_TEST_CASE(lists_inside_lists_past_the_limit_are_refused) {
                  {1u << 2 | struct_pointer(0, 1, 1), item_list_kind, list_pointer(0, Width::composite, 2)});
   }
   words.insert(words.end(), {1u << 2 | struct_pointer(0, 1, 1), 1, 0});
-  check_values_refused(words, "lists inside lists, more than 16 deep");
+  check_values_refused(words, "nests lists, tuples or maps more than 16 deep");
+  words[3] = entry_tuple_kind;
+  check_values_refused(words, "nests lists, tuples or maps more than 16 deep");
+}
+
+BOOST_AUTO_TEST_CASE(maps_inside_maps_past_the_limit_are_refused) {
+  Words words = values_of(list_pointer(0, Width::composite, 2), entry_map_kind);
+  for (std::size_t depth = 0; depth <= max_value_depth; ++depth) {
+    // One pair without a key: a pointer to its item, which is a kind and a pointer to the next map.
+    words.insert(words.end(), {1u << 2 | struct_pointer(0, 0, 2), 0, struct_pointer(0, 1, 1), item_map_kind,
+                               list_pointer(0, Width::composite, 2)});
+  }
+  words.insert(words.end(), {1u << 2 | struct_pointer(0, 0, 2), 0, 0});
+  check_values_refused(words, "nests lists, tuples or maps more than 16 deep");
+}
+
+BOOST_AUTO_TEST_CASE(a_map_that_contains_itself_is_refused) {
+  Words words = values_of(list_pointer(0, Width::composite, 2), entry_map_kind);
+  words.insert(words.end(), {1u << 2 | struct_pointer(0, 0, 2), 0, struct_pointer(0, 1, 1), item_map_kind,
+                             list_pointer(-5, Width::composite, 2)});
+  check_values_refused(words, "Values.entries[0]");
+}
+
+BOOST_AUTO_TEST_CASE(pairs_without_a_key_or_a_value_are_refused) {
+  Words words = values_of(list_pointer(0, Width::composite, 4), entry_map_kind);
+  words.insert(words.end(),
+               {2u << 2 | struct_pointer(0, 0, 2), 0, struct_pointer(2, 1, 0), 0, struct_pointer(1, 1, 0)});
+  words.insert(words.end(), {1, 1});  // two items, both None
+  check_values_refused(words, "a key out of order or repeated");
+  words = values_of(list_pointer(0, Width::composite, 0), entry_map_kind);
+  words.push_back(3u << 2);
+  check_values_refused(words, "unknown kind 0");
+  words.back() = ((1u << 29) - 1) << 2;
+  check_values_refused(words, "Values.entries[0]");
 }
 
 BOOST_AUTO_TEST_CASE(a_list_that_contains_itself_is_refused) {

@@ -264,13 +264,27 @@ class Maker {
   /// Items of every kind, lists among them.
   ValueList list(std::size_t depth) {
     ValueList result{{std::monostate{}, true, std::int64_t{-3}, 0.1, text(5), bytes(5),
-                      TensorValue{DType::f32, {}, Bytes(4, std::byte{7})}, ValueList{}}};
-    if (depth > 0) result.items.insert(result.items.begin() + static_cast<long>(below(9)), list(depth - 1));
+                      TensorValue{DType::f32, {}, Bytes(4, std::byte{7})}, ValueList{}, ValueTuple{}, ValueMap{}}};
+    if (depth > 0) result.items.insert(result.items.begin() + static_cast<long>(below(11)), within(list(depth - 1)));
     return result;
+  }
+  /// A list, a tuple or a map with these items.
+  Value within(ValueList list) {
+    const std::uint64_t kind = below(3);
+    if (kind == 0) return list;
+    if (kind == 1) return ValueTuple{std::move(list.items)};
+    ValueMap map;
+    for (Value& item : list.items) map[text(6)] = std::move(item);
+    return map;
   }
   static Value nested(std::size_t depth) {
     Value value;
     for (std::size_t i = 0; i < depth; ++i) value = ValueList{{std::move(value)}};
+    return value;
+  }
+  static Value nested_maps(std::size_t depth) {
+    Value value;
+    for (std::size_t i = 0; i < depth; ++i) value = ValueMap{{"key", std::move(value)}};
     return value;
   }
   /// Every alternative of Value at least once.
@@ -295,6 +309,13 @@ class Maker {
                                  ValueList{},
                                  ValueList{{0.9, 0.95}},
                                  list(3),
+                                 ValueTuple{},
+                                 ValueTuple{{0.9, ValueList{{ValueTuple{{true}}}}}},
+                                 ValueMap{},
+                                 ValueMap{{"", Value()}},
+                                 ValueMap{{std::string("a\0b", 3), 1}, {"a", ValueMap{{"b", ValueTuple{{2}}}}}},
+                                 within(list(3)),
+                                 nested_maps(max_value_depth),
                                  nested(max_value_depth)};
     std::vector<NamedValue> result;
     for (const Value& value : all) result.push_back({{fmt::format("group{}", below(1u << 30)), text(20)}, value});

@@ -37,7 +37,14 @@ BOOST_AUTO_TEST_CASE(none_is_not_absence_and_kinds_stay_apart) {
                                bytes_for(ValueList{{Value()}}),
                                bytes_for(ValueList{{0.0}}),
                                bytes_for(ValueList{{std::int64_t{0}}}),
-                               bytes_for(ValueList{{ValueList{}}})};
+                               bytes_for(ValueList{{ValueList{}}}),
+                               bytes_for(ValueTuple{}),
+                               bytes_for(ValueTuple{{0.0}}),
+                               bytes_for(ValueList{{ValueTuple{}}}),
+                               bytes_for(ValueMap{}),
+                               bytes_for(ValueMap{{"", Value()}}),
+                               bytes_for(ValueMap{{"a", Value()}}),
+                               bytes_for(ValueMap{{"a", ValueMap{}}})};
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) BOOST_CHECK_MESSAGE(all[i] != all[j], i << " and " << j);
   }
@@ -57,6 +64,44 @@ BOOST_AUTO_TEST_CASE(lists_of_many_alike_items_survive) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(tuples_and_maps_of_many_items_survive) {
+  ValueMap map;
+  for (int i = 0; i < 1000; ++i) map[std::to_string(i)] = Value();
+  const std::vector<NamedValue> original{{{"", "map"}, map},
+                                         {{"", "tuple"}, ValueTuple{std::vector<Value>(1000, Value())}}};
+  BOOST_CHECK(decode_values(encode_values(original)) == original);
+}
+
+BOOST_AUTO_TEST_CASE(maps_filled_in_any_order_have_the_same_bytes) {
+  ValueMap one;
+  ValueMap other;
+  for (const char* key : {"a", "b", "c"}) one[key] = std::string(key);
+  for (const char* key : {"c", "a", "b"}) other[key] = std::string(key);
+  BOOST_CHECK(encode_values({{{"", "map"}, one}}) == encode_values({{{"", "map"}, other}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_map_from_a_peer_has_ascending_keys) {
+  const Bytes good = encode_values({{{"", "map"}, ValueMap{{"aaaa", 1}, {"bbbb", 2}, {"cccc", 3}}}});
+  const auto with_second_key = [&](const std::string& key) {
+    Bytes bytes = good;
+    const std::string second = "bbbb";
+    const auto old = std::as_bytes(std::span(second));
+    const auto at = std::search(bytes.begin(), bytes.end(), old.begin(), old.end());
+    BOOST_REQUIRE(at != bytes.end());
+    std::ranges::copy(std::as_bytes(std::span(key)), at);
+    return bytes;
+  };
+  BOOST_CHECK((decode_values(with_second_key("baba")) ==
+               std::vector<NamedValue>{{{"", "map"}, ValueMap{{"aaaa", 1}, {"baba", 2}, {"cccc", 3}}}}));
+  for (const char* key : {"aaaa", "cccc", "dddd", "\0aaa"}) {
+    BOOST_CHECK_EXCEPTION((void)decode_values(with_second_key({key, 4})), Error, [](const Error& error) {
+      BOOST_TEST_INFO(error.what());
+      return error.code() == ErrorCode::transport_failed &&
+             std::string(error.what()).find("a key out of order or repeated") != std::string::npos;
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(lists_that_are_too_deep_or_too_long_are_refused_when_encoding) {
   const auto says = [](const std::string& part) {
     return [part](const Error& error) {
@@ -64,11 +109,16 @@ BOOST_AUTO_TEST_CASE(lists_that_are_too_deep_or_too_long_are_refused_when_encodi
     };
   };
   BOOST_CHECK_EXCEPTION((void)encode_values({{{"w", "betas"}, Maker::nested(max_value_depth + 1)}}), Error,
-                        says("w:betas has lists inside lists"));
+                        says("w:betas nests lists, tuples or maps more than 16 deep"));
+  BOOST_CHECK_EXCEPTION((void)encode_values({{{"", "scheduler"}, Maker::nested_maps(max_value_depth + 1)}}), Error,
+                        says(":scheduler nests lists, tuples or maps"));
   std::vector<Value> many(1u << 19, true);
   const std::vector<NamedValue> three{
       {{"a", "list"}, ValueList{many}}, {{"b", "list"}, ValueList{many}}, {{"c", "list"}, ValueList{{true}}}};
   BOOST_CHECK_EXCEPTION((void)encode_values(three), Error, says("c:list"));
+  const std::vector<NamedValue> mixed{
+      {{"a", "list"}, ValueList{many}}, {{"b", "tuple"}, ValueTuple{many}}, {{"c", "map"}, ValueMap{{"a", true}}}};
+  BOOST_CHECK_EXCEPTION((void)encode_values(mixed), Error, says("c:map"));
 }
 
 BOOST_AUTO_TEST_CASE(a_repeated_key_is_refused) {
