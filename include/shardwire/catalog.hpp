@@ -24,6 +24,13 @@ enum class Absent : std::uint8_t {
   zero,   ///< the destination's elements become zeros at commit; not for values and one-element tensors
 };
 
+/// Sources of a wanted value, and whether they have to agree.
+enum class Agree : std::uint8_t {
+  authoritative,  ///< the authoritative ranks, which have to agree; see Catalog::add_value
+  any,            ///< of the authoritative ranks that have the value, the lowest; nothing is compared
+  per_rank,       ///< the source of this layout rank alone: state of a random generator, of a data loader
+};
+
 /// The tensors (with layout and local memory) and values that one rank holds or wants. Copies are cheap and
 /// independent.
 /// Ownership: borrows the memory of its views.
@@ -56,9 +63,15 @@ class Catalog {
   /// all sources are authoritative. If every tensor of a parameter has one element, only those on the fewest ranks
   /// define authority, because a `step` also exists on ranks whose shard of the parameter is empty. Authoritative ranks
   /// have to agree, None included; else the restore fails with an error that names key, ranks and values.
+  /// `agree` matters on the wanting side only, and selects other sources than that: Agree::any does not compare; if no
+  /// authoritative rank has the value, the lowest rank that has it gives it. Agree::per_rank takes the value that the
+  /// source with this catalog's layout rank published. Without one, also where the sources have fewer ranks, `absent`
+  /// applies.
+  /// Cost: a restore that wants values fetches each distinct list of values once, so values that differ from rank to
+  ///       rank cost every reader the values of all sources.
   /// Errors: throws Error{invalid_argument} for a repeated key, for a value deeper than max_value_depth, and for
   ///         Absent::zero: a step of zero would break Adam's bias correction.
-  void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error);
+  void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error, Agree agree = Agree::authoritative);
   /// Replaces a value added by add_value() or add_param_groups(), under any name of its parameter. Existing
   /// publications and copies of this catalog keep their value. Cost: O(log n), plus one copy of the whole catalog if it
   /// was copied since its last change.
@@ -82,6 +95,7 @@ class Catalog {
     TensorKey key;
     Value value;
     Absent absent = Absent::error;
+    Agree agree = Agree::authoritative;
   };
   [[nodiscard]] Rank layout_rank() const { return layout_rank_; }
   [[nodiscard]] int ranks() const { return ranks_; }

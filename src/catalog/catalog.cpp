@@ -190,11 +190,11 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   body_->entries.push_back({std::move(spec), std::move(layout), view, absent});
 }
 
-void Catalog::add_value(TensorKey key, Value value, Absent absent) {
+void Catalog::add_value(TensorKey key, Value value, Absent absent, Agree agree) {
   refuse_zero(key, absent);
   check_depth(key, value);
   enter(key, body_->values.size());
-  body_->values.push_back({std::move(key), std::move(value), absent});
+  body_->values.push_back({std::move(key), std::move(value), absent, agree});
 }
 
 void Catalog::set_value(const TensorKey& key, Value value) {

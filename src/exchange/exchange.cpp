@@ -235,7 +235,7 @@ class Exchange {
       catalogs.for_key(names_.of(entry.spec.key)).add(entry.spec, entry.layout, entry.view, entry.absent);
     }
     for (const Catalog::ValueEntry& entry : wanted_.values()) {
-      catalogs.for_key(entry.key).add_value(entry.key, {}, entry.absent);
+      catalogs.for_key(entry.key).add_value(entry.key, {}, entry.absent, entry.agree);
     }
   }
 

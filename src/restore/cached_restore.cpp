@@ -11,7 +11,7 @@ bool alike(const Catalog& a, const Catalog& b) {
     return x.spec == y.spec && x.layout == y.layout && x.view.strides == y.view.strides && x.absent == y.absent;
   };
   const auto same_value = [](const Catalog::ValueEntry& x, const Catalog::ValueEntry& y) {
-    return x.key == y.key && x.absent == y.absent;
+    return x.key == y.key && x.absent == y.absent && x.agree == y.agree;
   };
   return a.layout_rank() == b.layout_rank() && a.ranks() == b.ranks() && a.aliases() == b.aliases() &&
          std::equal(a.entries().begin(), a.entries().end(), b.entries().begin(), b.entries().end(), same_entry) &&

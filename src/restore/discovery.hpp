@@ -98,7 +98,7 @@ class Discovery {
   bool overtaken_ = false;  // the state has changed during planning
   bool grace_over_ = false;
   std::vector<Gap> last_gaps_;
-  std::vector<TensorKey> last_absent_;  // those without any source
+  std::vector<AbsentKey> last_absent_;  // those without any source
   std::optional<Error> withdrawn_;      // reason for the last new plan
   std::set<Generation> gone_;
 };

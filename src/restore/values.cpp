@@ -79,8 +79,10 @@ class Resolver {
     look_up();
     tensors_without_holder(sources.has_value());
     if (resolved_.values_unknown) return std::move(resolved_);
-    for (const Catalog::Entry* entry : one_element_) decide(entry->spec.key, &entry->spec, entry->absent);
-    for (const Catalog::ValueEntry& entry : wanted_.values()) decide(entry.key, nullptr, entry.absent);
+    for (const Catalog::Entry* entry : one_element_) {
+      decide({entry->spec.key, &entry->spec, entry->absent, Agree::authoritative});
+    }
+    for (const Catalog::ValueEntry& entry : wanted_.values()) decide({entry.key, nullptr, entry.absent, entry.agree});
     if (resolved_.refusal && conflicts_ > 1) {
       resolved_.refusal =
           Error(resolved_.refusal->code(),
@@ -169,7 +171,7 @@ class Resolver {
       }
       switch (entry.absent) {
         case Absent::error:
-          resolved_.absent.push_back(key);
+          resolved_.absent.push_back({key});
           gone.erase(key);
           break;
         case Absent::skip: resolved_.skipped.push_back(key); break;
@@ -179,34 +181,47 @@ class Resolver {
     std::erase_if(plan_.gaps, [&](const Gap& gap) { return gone.contains({gap.fqn, gap.state}); });
   }
 
-  // `tensor`: a wanted one-element tensor under the key; null for a plain value.
-  void decide(const TensorKey& key, const TensorSpec* tensor, Absent absent) {
+  // A value to find.
+  struct WantedValue {
+    const TensorKey& key;
+    const TensorSpec* tensor = nullptr;  // a wanted one-element tensor under the key; null for a plain value
+    Absent absent{};
+    Agree agree{};
+  };
+
+  void decide(const WantedValue& wanted) {
+    const TensorKey& key = wanted.key;
     const auto* held = held_for(key);
-    if (held == nullptr) {
-      if (absent == Absent::skip) return resolved_.skipped.push_back(key);
-      resolved_.absent.push_back(key);
-      return without_holder(key, tensor);
-    }
-    const std::string wanted = tensor == nullptr ? "a value" : text_of(*tensor);
+    if (held == nullptr) return without_source(wanted, {key});
+    const std::string text = wanted.tensor == nullptr ? "a value" : text_of(*wanted.tensor);
     const TensorSpec* held_tensor = held->second.tensor;
     if (held_tensor != nullptr && !travels_by_value(*held_tensor)) {
-      return refuse(fmt::format("{}: wanted as {}, but it is {} on source rank {}", to_string(key), wanted,
+      return refuse(fmt::format("{}: wanted as {}, but it is {} on source rank {}", to_string(key), text,
                                 text_of(*held_tensor), to_int(held->second.tensor_holder)),
                     {held->second.tensor_holder});
     }
     if (held->second.values.empty()) return without_holder(key, held_tensor);
-    const std::vector<Opinion> opinions = opinions_on(held->first.fqn, held->second);
+    const std::vector<Opinion> opinions = opinions_on(held->first.fqn, held->second, wanted.agree);
+    if (opinions.empty()) return without_source(wanted, {key, wanted_.layout_rank()});
     if (opinions.size() > 1) return refuse_conflict(key, opinions);
     const Value& value = *opinions.front().value;
-    if (tensor != nullptr) {
-      const auto* theirs = std::get_if<TensorValue>(&value);
-      if (theirs == nullptr || theirs->dtype != tensor->dtype || theirs->shape != tensor->shape) {
-        return refuse(fmt::format("{}: wanted as {}, but {}{}", to_string(key), wanted,
-                                  ranks_text(opinions.front().ranks), to_string(value)),
-                      opinions.front().ranks);
-      }
+    if (wanted.tensor != nullptr && !is_value_of(*wanted.tensor, value)) {
+      return refuse(fmt::format("{}: wanted as {}, but {}{}", to_string(key), text, ranks_text(opinions.front().ranks),
+                                to_string(value)),
+                    opinions.front().ranks);
     }
     resolved_.values.emplace(key, value);
+  }
+
+  static bool is_value_of(const TensorSpec& tensor, const Value& value) {
+    const auto* theirs = std::get_if<TensorValue>(&value);
+    return theirs != nullptr && theirs->dtype == tensor.dtype && theirs->shape == tensor.shape;
+  }
+
+  void without_source(const WantedValue& wanted, AbsentKey absent) {
+    if (wanted.absent == Absent::skip) return resolved_.skipped.push_back(wanted.key);
+    resolved_.absent.push_back(std::move(absent));
+    without_holder(wanted.key, wanted.tensor);
   }
 
   void without_holder(const TensorKey& key, const TensorSpec* tensor) {
@@ -214,17 +229,59 @@ class Resolver {
     plan_.gaps.push_back({key.fqn, key.state, box, wanted_.layout_rank()});
   }
 
-  // The distinct values of authoritative ranks; of all ranks that have a value if no authoritative one has.
-  std::vector<Opinion> opinions_on(std::string_view name, const Held& held) {
-    const bool agreed = std::all_of(held.values.begin(), held.values.end(),
-                                    [&](const auto& one) { return *one.second == *held.values.front().second; });
-    std::vector<Opinion> opinions;
-    if (!agreed) {
-      if (!authority_) authority_.emplace(from_, search_.held());
-      const std::vector<bool>& authority = authority_->of(name);
-      opinions = group(
-          held, [&](Rank rank) { return authority.empty() || authority[static_cast<std::size_t>(to_int(rank))]; });
+  // Whether a rank has authority.
+  auto authority_over(std::string_view name) {
+    if (!authority_) authority_.emplace(from_, search_.held());
+    return [&authority = authority_->of(name)](Rank rank) {
+      return authority.empty() || authority[static_cast<std::size_t>(to_int(rank))];
+    };
+  }
+
+  // The distinct values that `agree` selects: more than one is a conflict, none an absence.
+  std::vector<Opinion> opinions_on(std::string_view name, const Held& held, Agree agree) {
+    switch (agree) {
+      case Agree::authoritative: return opinions_of_authorities(name, held);
+      case Agree::any: return {lowest_opinion(name, held)};
+      case Agree::per_rank: return opinion_of(wanted_.layout_rank(), held);
     }
+    return {};
+  }
+
+  // Its value, if it has one.
+  [[nodiscard]] std::vector<Opinion> opinion_of(Rank rank, const Held& held) const {
+    for (const auto& [sharers, value] : held.values) {
+      const std::vector<Rank>& ranks = sharers_[sharers].ranks;
+      if (std::binary_search(ranks.begin(), ranks.end(), rank)) return {{value, {rank}}};
+    }
+    return {};
+  }
+
+  // Requires: a rank has a value.
+  Opinion lowest_opinion(std::string_view name, const Held& held) {
+    const auto lowest = [&](const auto& counts) {
+      std::optional<Opinion> found;
+      for (const auto& [sharers, value] : held.values) {
+        const std::vector<Rank>& ranks = sharers_[sharers].ranks;
+        const auto rank = std::find_if(ranks.begin(), ranks.end(), counts);
+        if (rank != ranks.end() && (!found || *rank < found->ranks.front())) found = Opinion{value, {*rank}};
+      }
+      return found;
+    };
+    const auto everybody = [](Rank) { return true; };
+    if (is_agreed(held)) return *lowest(everybody);
+    const std::optional<Opinion> found = lowest(authority_over(name));
+    return found ? *found : *lowest(everybody);
+  }
+
+  [[nodiscard]] static bool is_agreed(const Held& held) {
+    return std::all_of(held.values.begin(), held.values.end(),
+                       [&](const auto& one) { return *one.second == *held.values.front().second; });
+  }
+
+  // The distinct values of authoritative ranks; of all ranks that have a value if no authoritative one has.
+  std::vector<Opinion> opinions_of_authorities(std::string_view name, const Held& held) {
+    std::vector<Opinion> opinions;
+    if (!is_agreed(held)) opinions = group(held, authority_over(name));
     return opinions.empty() ? group(held, [](Rank) { return true; }) : opinions;
   }
 
@@ -295,14 +352,16 @@ ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan
   return Resolver(wanted, from, plan).find(sources);
 }
 
-void require_complete(const std::vector<Gap>& gaps, const std::vector<TensorKey>& absent) {
+void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>& absent) {
   if (absent.empty()) return require_no_gaps(gaps);
   try {
     require_no_gaps(gaps);
   } catch (const Error& error) {
+    const std::optional<Rank>& source = absent.front().source;
     throw Error(error.code(),
-                fmt::format("{}; no source has {}{}: add what may be missing with Absent::skip or Absent::zero",
-                            error.what(), to_string(absent.front()),
+                fmt::format("{}; {} {}{}: add what may be missing with Absent::skip or Absent::zero", error.what(),
+                            source ? fmt::format("source rank {} has no", to_int(*source)) : "no source has",
+                            to_string(absent.front().key),
                             absent.size() == 1 ? "" : fmt::format(" and {} more keys", absent.size() - 1)),
                 error.gaps(), error.ranks());
   }

@@ -23,23 +23,30 @@ bool wanted_by_value(const Catalog::Entry& entry, Rank layout_rank);
 /// Whether this rank wants anything that travels by value.
 bool wants_values(const Catalog& wanted);
 
+/// A required key without a source.
+struct AbsentKey {
+  TensorKey key;
+  std::optional<Rank> source{};  ///< the only source rank that may give it (Agree::per_rank)
+  bool operator==(const AbsentKey&) const = default;
+};
+
 /// The rest of a plan beyond its pieces: values, one-element tensors, and keys without a source.
 struct ResolvedValues {
   std::map<TensorKey, Value> values;  ///< by wanted key; of one-element tensors those that this rank wants
   std::vector<TensorKey> skipped;     ///< in the order of the catalog
   std::vector<TensorId> zeroed;
-  std::vector<TensorKey> absent;  ///< required keys without a source: their gaps are in the plan
+  std::vector<AbsentKey> absent;  ///< their gaps are in the plan
   std::optional<Error> refusal;   ///< sources disagree, or have something else under a wanted key
   bool values_unknown = false;    ///< undecided: without `sources` absence is unknown
 };
 
 /// Completes `plan`, the plan for `wanted`: removes the gaps of tensors that are absent as permitted, adds one for each
-/// required value that is absent, and selects the values of authoritative ranks (layout maths M9). `sources` may be
+/// required value that is absent, and selects values as their Agree says (authority: layout maths M9). `sources` may be
 /// omitted while nothing depends on values. Pure. Cost: O(values and tensors that are published).
 ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
                               std::optional<std::span<const ValueSource>> sources);
 
 /// Throws like require_no_gaps, and adds a remedy for keys without a source.
-void require_complete(const std::vector<Gap>& gaps, const std::vector<TensorKey>& absent);
+void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>& absent);
 
 }  // namespace shardwire::restore

@@ -27,7 +27,7 @@ struct Situation {
   std::vector<int> possible{};                     ///< members that may still publish; see possible_publishers()
   std::map<int, wire::Presence> departed{};
   std::vector<Gap> gaps{};                 ///< of the last plan, as the next
-  std::vector<TensorKey> absent{};         ///< those without any source
+  std::vector<AbsentKey> absent{};         ///< those without any source
   std::vector<int> undescribed{};          ///< layout ranks that have not answered with their descriptions
   std::optional<Error> withdrawn{};        ///< reason for the last new plan
   std::optional<Error> rendezvous_lost{};  ///< no further information on other members arrives

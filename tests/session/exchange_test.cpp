@@ -65,6 +65,8 @@ Outcome exchange_in_place(Session& session, const std::vector<Placed>& tensors, 
   }
   held.add_value({"", "step"}, std::int64_t{11});
   wanted.add_value({"", "step"});
+  held.add_value({"", "rng"}, std::int64_t{rank});
+  wanted.add_value({"", "rng"}, {}, Absent::error, Agree::per_rank);
   std::vector<std::byte> expected(memory, memory + room);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     TestShard target(tensors[i].spec, tensors[i].to, Rank{rank});
@@ -76,6 +78,7 @@ Outcome exchange_in_place(Session& session, const std::vector<Placed>& tensors, 
   for (std::size_t i = 0; i < tensors.size(); ++i) outcome.good = outcome.good && targets[i].wrong(i + 1) == 0;
   outcome.good = outcome.good && std::equal(expected.begin(), expected.end(), memory);
   require(result.values.at({"", "step"}) == Value(std::int64_t{11}), "the step travelled");
+  require(result.values.at({"", "rng"}) == Value(std::int64_t{rank}), "each rank has its own state");
   return outcome;
 }
 

@@ -131,6 +131,45 @@ BOOST_AUTO_TEST_CASE(a_new_arena_is_not_taken_for_one_that_is_gone) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(values_that_need_not_agree_come_from_one_rank) {
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), quick());
+    const TensorKey random{"", "rng"};
+    const TensorKey note{"", "note"};
+    Catalog held(Rank{rank}, 3);
+    if (rank < 2) held.add_value(random, std::int64_t{rank});
+    held.add_value(note, std::string("of rank ") + std::to_string(rank));
+    const Publication publication = session.publish(held);
+    const auto wanted = [&](Absent absent, Agree agree) {
+      Catalog catalog(Rank{rank}, 3);
+      catalog.add_value(random, {}, absent, agree);
+      catalog.add_value(note, {}, Absent::error, Agree::any);
+      return catalog;
+    };
+
+    Restore own = session.restore(wanted(Absent::skip, Agree::per_rank), within(patience));
+    own.wait();
+    require(own.value(note) == Value(std::string("of rank 0")), "the lowest rank gives a value that any may give");
+    require(own.has_value(random) == (rank < 2), "rank 2 has published no state");
+    if (rank < 2) require(own.value(random) == Value(std::int64_t{rank}), "each rank has its own state back");
+    if (rank == 2) require(own.report().skipped == std::vector<TensorKey>{random}, "the policy of absence applies");
+
+    Restore any = session.restore(wanted(Absent::skip, Agree::any), within(patience));
+    any.wait();
+    require(any.value(random) == Value(std::int64_t{0}), "another policy selects anew");
+    Restore agreed = session.restore(wanted(Absent::skip, Agree::authoritative), within(patience));
+    require(says(failure_of([&] { agreed.wait(); }), ":rng: the ranks"), "without a policy ranks have to agree");
+    if (rank == 2) {
+      Restore required = session.restore(wanted(Absent::error, Agree::per_rank), within(patience));
+      const Error error = failure_of([&] { required.wait(); });
+      require(error.code() == ErrorCode::layout_mismatch && says(error, "source rank 2 has no :rng"), error.what());
+    }
+    session.gather("done", {}, patience);
+    session.close(10s);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(digests_agree_after_an_undisturbed_restore) {
   const auto port = free_port();
   on_members(4, [&](int rank) { member_restores(rank, 4, port, true, Snapshot::none, Verify::digest); });

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "serve/publication.hpp"
+#include "support/refused.hpp"
 
 BOOST_AUTO_TEST_SUITE(restore_values)
 
@@ -49,7 +50,7 @@ struct Job {
   }
   ResolvedValues find(bool with_values = true) {
     const auto manifest = manifest_of(wanted);
-    plan = shardwire::plan(from, JobLayout{1, {{manifest, {Rank{0}}}}}, Rank{0});
+    plan = shardwire::plan(from, JobLayout{wanted.ranks(), {{manifest, {wanted.layout_rank()}}}}, wanted.layout_rank());
     if (!with_values) return resolve_values(wanted, from, plan, std::nullopt);
     return resolve_values(wanted, from, plan, sources);
   }
@@ -272,6 +273,90 @@ BOOST_AUTO_TEST_CASE(authority_follows_the_aliases) {
   BOOST_TEST((job.find().values.at({"head", "step"}) == five));
 }
 
+// --- values that need not agree ---
+
+BOOST_AUTO_TEST_CASE(any_value_is_that_of_the_lowest_rank_with_authority) {
+  // Ranks 1 and 2 hold rows of w.
+  std::map<Rank, std::vector<Box>> boxes{{Rank{1}, {{{0}, {4}}}}, {Rank{2}, {{{4}, {4}}}}};
+  Job job(4, {tensor("w", Layout::boxes(boxes))});
+  for (const int rank : {3, 2, 0, 1}) job.publish(rank, rank + 1, step(std::int64_t{rank}));
+  job.wanted.add_value(step_of_w, {}, Absent::error, Agree::any);
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST(!resolved.refusal);
+  BOOST_TEST((resolved.values.at(step_of_w) == Value(std::int64_t{1})));
+}
+
+BOOST_AUTO_TEST_CASE(any_value_is_that_of_the_lowest_rank_where_no_rank_with_authority_has_one) {
+  Job job(4, {tensor("w", first_ranks(2))});
+  job.publish(0, 2, {});
+  job.publish(3, 4, step(six));
+  job.publish(2, 3, step(five));
+  job.wanted.add_value(step_of_w, {}, Absent::error, Agree::any);
+  BOOST_TEST((job.find().values.at(step_of_w) == five));
+}
+
+BOOST_AUTO_TEST_CASE(any_value_takes_none_for_a_value_and_absence_for_absence) {
+  Job job(2);
+  job.publish(0, 1, {{{"", "note"}, Value()}});
+  job.publish(1, 2, {{{"", "note"}, five}});
+  job.wanted.add_value({"", "note"}, {}, Absent::error, Agree::any);
+  job.wanted.add_value({"", "seed"}, {}, Absent::error, Agree::any);
+  job.wanted.add_value({"", "hint"}, {}, Absent::skip, Agree::any);
+  const ResolvedValues resolved = job.find();
+  BOOST_TEST((resolved.values.at({"", "note"}) == Value()));
+  BOOST_TEST((resolved.absent == std::vector<AbsentKey>{{{"", "seed"}}}));
+  BOOST_TEST((resolved.skipped == std::vector<TensorKey>{{"", "hint"}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_value_per_rank_is_that_of_the_same_layout_rank) {
+  for (int rank = 0; rank < 3; ++rank) {
+    Job job(3, {tensor("w", first_ranks(1))});  // authority does not matter
+    job.wanted = Catalog(Rank{rank}, 3);
+    for (const int source : {2, 0, 1}) job.publish(source, source + 1, {{{"", "rng"}, std::int64_t{source}}});
+    job.wanted.add_value({"", "rng"}, {}, Absent::error, Agree::per_rank);
+    BOOST_TEST((job.find().values.at({"", "rng"}) == Value(std::int64_t{rank})));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_value_per_rank_that_its_rank_has_not_published_is_absent) {
+  const auto find = [](int rank, Absent absent) {
+    Job job(3);
+    job.wanted = Catalog(Rank{rank}, 8);
+    job.publish(0, 2, {{{"", "rng"}, five}});
+    job.publish(2, 3, {});
+    job.wanted.add_value({"", "rng"}, {}, absent, Agree::per_rank);
+    return std::pair(job.find(), job.plan.gaps);
+  };
+  BOOST_TEST((find(1, Absent::error).first.values.at({"", "rng"}) == five));
+  for (const int rank : {2, 7}) {
+    BOOST_TEST((find(rank, Absent::skip).first.skipped == std::vector<TensorKey>{{"", "rng"}}));
+    const auto [resolved, gaps] = find(rank, Absent::error);
+    BOOST_TEST((resolved.absent == std::vector<AbsentKey>{{{"", "rng"}, Rank{rank}}}));
+    BOOST_TEST((gaps == std::vector<Gap>{{"", "rng", Box{}, Rank{rank}}}));
+    test::refused(ErrorCode::layout_mismatch,
+                  "; source rank " + std::to_string(rank) + " has no :rng: add what may be missing with Absent::skip",
+                  [&, &resolved = resolved, &gaps = gaps] { require_complete(gaps, resolved.absent); });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_value_per_rank_is_found_under_every_name_of_its_parameter) {
+  Job job(2, {tensor("embed", first_ranks(1))}, {{"head", "embed"}});
+  job.publish(0, 1, step(five, "embed"));
+  job.publish(1, 2, step(six, "head"));
+  job.wanted = Catalog(Rank{1}, 2);
+  job.wanted.add_value({"head", "step"}, {}, Absent::error, Agree::per_rank);
+  BOOST_TEST((job.find().values.at({"head", "step"}) == six));
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_is_no_value_whatever_the_policy) {
+  for (const Agree agree : {Agree::any, Agree::per_rank}) {
+    Job job(2, {tensor("w", Layout::chunk(0, 2))});
+    job.publish(0, 2, {});
+    job.wanted.add_value({"w", "exp_avg"}, {}, Absent::skip, agree);
+    refuses(job.find(), "w:exp_avg: wanted as a value, but it is a f32 tensor", ranks({0}));
+  }
+}
+
 // --- absence ---
 
 BOOST_AUTO_TEST_CASE(a_value_that_nobody_has_is_a_gap_or_skipped) {
@@ -281,7 +366,7 @@ BOOST_AUTO_TEST_CASE(a_value_that_nobody_has_is_a_gap_or_skipped) {
   job.wanted.add_value({"w", "momentum"}, {}, Absent::skip);
   const ResolvedValues resolved = job.find();
   BOOST_TEST((job.plan.gaps == std::vector<Gap>{{"w", "lr", Box{}, Rank{0}}}));
-  BOOST_TEST((resolved.absent == std::vector<TensorKey>{{"w", "lr"}}));
+  BOOST_TEST((resolved.absent == std::vector<AbsentKey>{{{"w", "lr"}}}));
   BOOST_TEST((resolved.skipped == std::vector<TensorKey>{{"w", "momentum"}}));
   BOOST_CHECK_EXCEPTION(require_complete(job.plan.gaps, resolved.absent), Error, [](const Error& error) {
     BOOST_TEST_INFO(error.what());
@@ -299,7 +384,7 @@ BOOST_AUTO_TEST_CASE(tensors_that_nobody_has_follow_their_policy) {
   const ResolvedValues resolved = job.find();
   BOOST_TEST((resolved.skipped == std::vector<TensorKey>{{"frozen", "exp_avg"}}));
   BOOST_TEST((resolved.zeroed == std::vector<TensorId>{TensorId{2}}));
-  BOOST_TEST((resolved.absent == std::vector<TensorKey>{{"lost", "exp_avg"}}));
+  BOOST_TEST((resolved.absent == std::vector<AbsentKey>{{{"lost", "exp_avg"}}}));
   BOOST_TEST((job.plan.gaps == std::vector<Gap>{{"lost", "exp_avg", Box{{0}, {8}}, Rank{0}}}));
   BOOST_TEST(job.plan.pieces.size() == 2U);
 }
