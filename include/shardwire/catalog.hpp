@@ -67,8 +67,9 @@ class Catalog {
   /// authoritative rank has the value, the lowest rank that has it gives it. Agree::per_rank takes the value that the
   /// source with this catalog's layout rank published. Without one, also where the sources have fewer ranks, `absent`
   /// applies.
-  /// Cost: a restore that wants values fetches each distinct list of values once, so values that differ from rank to
-  ///       rank cost every reader the values of all sources.
+  /// Cost: a restore fetches each distinct list of values of its sources once; if it wants only Agree::per_rank values
+  ///       and no one-element tensors, only that of its own layout rank. Large values that differ from rank to rank
+  ///       therefore belong into a publication of their own.
   /// Errors: throws Error{invalid_argument} for a repeated key, for a value deeper than max_value_depth, and for
   ///         Absent::zero: a step of zero would break Adam's bias correction.
   void add_value(TensorKey key, Value value = {}, Absent absent = Absent::error, Agree agree = Agree::authoritative);

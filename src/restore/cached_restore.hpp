@@ -28,9 +28,9 @@ struct CachedRestore {
   Catalog wanted;
   TensorPlaces places;                       // of wanted
   std::shared_ptr<const Manifest> manifest;  // of wanted; owners: see DescribedCatalog
-  bool needs_values = false;
-  std::shared_ptr<Planning> planning{};  // no other owner
-  std::vector<Binding> bindings{};       // by index of the source
+  ValueScope scope = ValueScope::none;       // of the values that it needs
+  std::shared_ptr<Planning> planning{};      // no other owner
+  std::vector<Binding> bindings{};           // by index of the source
   std::shared_ptr<const std::vector<move::Transfer>> transfers{};
   std::map<std::uint32_t, std::string> staged_local{};  // see BoundTransfers
   std::optional<Method> method{};                       // the method requested

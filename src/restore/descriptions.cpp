@@ -95,14 +95,12 @@ void Descriptions::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_pt
       }));
 }
 
-bool Descriptions::fetch(const Records& records, bool with_values) {
+bool Descriptions::fetch(const Records& records, const Records& with_values) {
   bool complete = true;
   std::map<wire::Digest, Records> by_manifest;
   std::map<wire::Digest, Records> by_values;
-  for (const auto& record : records) {
-    by_manifest[record.manifest].push_back(record);
-    if (with_values) by_values[record.values].push_back(record);
-  }
+  for (const auto& record : records) by_manifest[record.manifest].push_back(record);
+  for (const auto& record : with_values) by_values[record.values].push_back(record);
   Metadata& known = services_.metadata();
   for (const auto& [digest, holders] : by_manifest) {
     if (known.manifests.contains(digest)) continue;

@@ -30,9 +30,9 @@ class Descriptions {
   Descriptions(const Descriptions&) = delete;
   Descriptions& operator=(const Descriptions&) = delete;
 
-  /// Requests the unknown descriptions; true if none is missing.
+  /// Requests the unknown manifests of `records` and the unknown values of `with_values`; true if none is missing.
   /// Errors: throws Error{out_of_resources}, and Error{peer_lost} if no further information on the job can arrive.
-  bool fetch(const Records& records, bool with_values);
+  bool fetch(const Records& records, const Records& with_values);
   /// Layout ranks with unanswered requests; ascending.
   [[nodiscard]] std::vector<int> awaited() const;
   /// Ignores further answers.

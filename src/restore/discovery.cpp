@@ -56,7 +56,7 @@ void plan_into(Planning& planning, const Wanted& wanted, int member) {
   for (int rank = 0; rank < manifest.ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
   Planner planner(planning.from, std::move(to), topology_of(planning.records, member, target, manifest.ranks));
   planning.plan = planner.plan(target);
-  planning.resolved = resolve_values(*wanted.catalog, planning.from, planning.plan, planning.values);
+  planning.resolved = resolve_values(*wanted.catalog, planning.from, planning.plan, planning.values, planning.scope);
   if (planning.plan.gaps.empty()) planning.schedule = planner.schedule(planning.plan);
 }
 
@@ -132,6 +132,14 @@ bool Discovery::are_published(const Records& records) const {
     const auto found = std::ranges::lower_bound(now, record.layout_rank, {}, &wire::PublicationRecord::layout_rank);
     return found != now.end() && *found == record;
   });
+}
+
+Discovery::Records Discovery::in_scope(Records records) const {
+  const std::int32_t own = to_int(wanted_.catalog->layout_rank());
+  std::erase_if(records, [&](const wire::PublicationRecord& record) {
+    return wanted_.scope == ValueScope::none || (wanted_.scope == ValueScope::own_rank && record.layout_rank != own);
+  });
+  return records;
 }
 
 int Discovery::source_ranks() const {
@@ -211,12 +219,12 @@ void Discovery::try_to_plan() {
   if (records.empty()) {
     // Sources at another step still tell the number of ranks.
     const bool known =
-        services_.directory().knows(options_.from) && descriptions_.fetch(published(), wanted_.needs_values);
+        services_.directory().knows(options_.from) && descriptions_.fetch(published(), in_scope(published()));
     if (!known || !possible(source_ranks()).empty()) return;
     services_.membership().require_rendezvous(fmt::format("the other publishers of '{}'", options_.from));
     throw nobody_publishes(situation());
   }
-  if (!descriptions_.fetch(records, wanted_.needs_values)) return;
+  if (!descriptions_.fetch(records, in_scope(records))) return;
   check_layouts(records);
   const int ranks = services_.metadata().manifests.at(records.front().manifest)->ranks;
   const bool one_step =
@@ -237,11 +245,12 @@ void Discovery::try_to_plan() {
 
 void Discovery::take_values() {
   planning_->value_lists.clear();
-  planning_->values.emplace();
-  for (const auto& record : planning_->records) {
+  planning_->values.clear();
+  planning_->scope = wanted_.scope;
+  for (const auto& record : in_scope(planning_->records)) {
     const auto& values = services_.metadata().values.at(record.values);
     planning_->value_lists.push_back(values);
-    planning_->values->push_back({Rank{record.layout_rank}, values.get()});
+    planning_->values.push_back({Rank{record.layout_rank}, values.get()});
   }
 }
 
@@ -255,7 +264,7 @@ void Discovery::make_plan(const Records& records, bool everybody) {
   for (const auto& record : records) {
     planning_->manifests.push_back(services_.metadata().manifests.at(record.manifest));
   }
-  if (wanted_.needs_values) take_values();
+  take_values();
   // Planning may take long, so it runs off the loop, which serves readers meanwhile.
   services_.copier().submit(
       [planning = planning_, wanted = wanted_, member = services_.member()] {
@@ -274,9 +283,10 @@ void Discovery::plan_again(const Records& records) {
   used_earlier_ = true;
   planning_ = std::move(earlier_);
   planning_->records = records;
-  if (wanted_.needs_values) {
+  if (wanted_.scope != ValueScope::none) {
     take_values();
-    planning_->resolved = resolve_values(*wanted_.catalog, planning_->from, planning_->plan, planning_->values);
+    planning_->resolved =
+        resolve_values(*wanted_.catalog, planning_->from, planning_->plan, planning_->values, planning_->scope);
   }
   planned(true);
 }
@@ -289,8 +299,8 @@ void Discovery::planned(bool everybody) {
   last_gaps_ = planning_->plan.gaps;
   last_absent_ = resolved.absent;
   if (resolved.values_unknown) {
-    wanted_.needs_values = true;  // a key absent as a tensor may exist as a value
-    grace_over_ = !everybody;     // that wait is over
+    wanted_.scope = ValueScope::all;  // a key absent as a tensor may exist as a value
+    grace_over_ = !everybody;         // that wait is over
     return try_to_plan();
   }
   if (!last_gaps_.empty()) {

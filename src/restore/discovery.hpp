@@ -23,7 +23,7 @@ namespace shardwire::restore {
 struct Wanted {
   std::shared_ptr<const Catalog> catalog;    ///< owners: the restore and the planning job
   std::shared_ptr<const Manifest> manifest;  ///< of the catalog; owners: see DescribedCatalog
-  bool needs_values = false;                 ///< part of it travels by value
+  ValueScope scope = ValueScope::none;       ///< of the values that it needs
 };
 
 /// Leads from a publication name to a plan: follows the name's roster, fetches descriptions of the publications, waits
@@ -56,7 +56,7 @@ class Discovery {
   void stop();
 
   [[nodiscard]] bool is_published(const wire::PublicationRecord& record) const { return are_published({record}); }
-  [[nodiscard]] bool needs_values() const { return wanted_.needs_values; }
+  [[nodiscard]] ValueScope value_scope() const { return wanted_.scope; }
   /// The last plan is that of the earlier restore.
   [[nodiscard]] bool used_earlier() const { return used_earlier_; }
   /// Error for a deadline that passes now.
@@ -71,6 +71,8 @@ class Discovery {
   /// Those at the requested step.
   [[nodiscard]] Records sources() const;
   [[nodiscard]] bool are_published(const Records& records) const;
+  /// Those whose values are needed.
+  [[nodiscard]] Records in_scope(Records records) const;
   [[nodiscard]] int source_ranks() const;
   [[nodiscard]] std::vector<int> possible(int ranks) const;
   [[nodiscard]] Situation situation() const;

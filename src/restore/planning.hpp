@@ -17,7 +17,8 @@ namespace shardwire::restore {
 struct Planning {
   std::vector<wire::PublicationRecord> records;
   std::vector<std::shared_ptr<const Manifest>> manifests;  // of records, in the same order
-  std::optional<std::vector<ValueSource>> values;          // the same; empty while values are not needed
+  std::vector<ValueSource> values;                         // of those in scope
+  ValueScope scope = ValueScope::none;
   std::vector<std::shared_ptr<const std::vector<wire::NamedValue>>> value_lists;  // of values; owners: see Metadata
   JobLayout from;
   Plan plan;

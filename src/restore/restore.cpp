@@ -21,8 +21,8 @@ std::unique_ptr<CachedRestore> take_earlier(Services& services, const Request& r
 
 Wanted wanted_by(Catalog catalog, const CachedRestore* earlier) {
   const auto shared = std::make_shared<const Catalog>(std::move(catalog));
-  if (earlier != nullptr) return {shared, earlier->manifest, earlier->needs_values};
-  return {shared, manifest_of(*shared), wants_values(*shared)};
+  if (earlier != nullptr) return {shared, earlier->manifest, earlier->scope};
+  return {shared, manifest_of(*shared), value_scope(*shared)};
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ void Restore::keep() {
                        .wanted = target_.catalog(),
                        .places = target_.places,
                        .manifest = target_.wanted.manifest,
-                       .needs_values = discovery_.needs_values(),
+                       .scope = discovery_.value_scope(),
                        .method = target_.options.method};
   if (!run_ || !run_->keep_in(cached)) return;
   cached.placed = std::move(target_.placed);

@@ -72,12 +72,12 @@ class Resolver {
     }
   }
 
-  ResolvedValues find(std::optional<std::span<const ValueSource>> sources) {
+  ResolvedValues find(std::span<const ValueSource> sources, ValueScope scope) {
     name_what_is_open();
     if (held_.empty()) return std::move(resolved_);
-    if (sources) gather_sharers(*sources);
+    gather_sharers(sources);
     look_up();
-    tensors_without_holder(sources.has_value());
+    tensors_without_holder(scope == ValueScope::all);
     if (resolved_.values_unknown) return std::move(resolved_);
     for (const Catalog::Entry* entry : one_element_) {
       decide({entry->spec.key, &entry->spec, entry->absent, Agree::authoritative});
@@ -146,12 +146,12 @@ class Resolver {
     return name ? &*at(*name) : nullptr;
   }
 
-  void tensors_without_holder(bool values_known) {
+  void tensors_without_holder(bool all_values_known) {
     std::set<TensorKey> gone;  // absent as permitted
     for (const TensorKey& key : with_gaps_) {
       const auto* held = held_for(key);
       if (held != nullptr && held->second.tensor != nullptr) continue;  // only some of its elements have no holder
-      if (!values_known) {
+      if (!all_values_known) {
         resolved_.values_unknown = true;
         return;
       }
@@ -342,14 +342,17 @@ bool wanted_by_value(const Catalog::Entry& entry, Rank layout_rank) {
   return travels_by_value(entry.spec) && !entry.layout.boxes_of(entry.spec.shape, layout_rank).empty();
 }
 
-bool wants_values(const Catalog& wanted) {
-  const auto by_value = [&](const Catalog::Entry& entry) { return wanted_by_value(entry, wanted.layout_rank()); };
-  return !wanted.values().empty() || std::ranges::any_of(wanted.entries(), by_value);
+ValueScope value_scope(const Catalog& wanted) {
+  const auto one_element = [&](const Catalog::Entry& entry) { return wanted_by_value(entry, wanted.layout_rank()); };
+  const auto of_own_rank = [](const Catalog::ValueEntry& entry) { return entry.agree == Agree::per_rank; };
+  if (std::ranges::any_of(wanted.entries(), one_element)) return ValueScope::all;
+  if (wanted.values().empty()) return ValueScope::none;
+  return std::ranges::all_of(wanted.values(), of_own_rank) ? ValueScope::own_rank : ValueScope::all;
 }
 
 ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
-                              std::optional<std::span<const ValueSource>> sources) {
-  return Resolver(wanted, from, plan).find(sources);
+                              std::span<const ValueSource> sources, ValueScope scope) {
+  return Resolver(wanted, from, plan).find(sources, scope);
 }
 
 void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>& absent) {

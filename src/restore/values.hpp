@@ -20,8 +20,13 @@ struct ValueSource {
 
 /// Whether this rank wants an element of a one-element tensor.
 bool wanted_by_value(const Catalog::Entry& entry, Rank layout_rank);
-/// Whether this rank wants anything that travels by value.
-bool wants_values(const Catalog& wanted);
+/// Sources whose values a restore needs.
+enum class ValueScope : std::uint8_t {
+  none,
+  own_rank,  ///< the source of this layout rank: all wanted values are Agree::per_rank
+  all,
+};
+ValueScope value_scope(const Catalog& wanted);
 
 /// A required key without a source.
 struct AbsentKey {
@@ -37,14 +42,14 @@ struct ResolvedValues {
   std::vector<TensorId> zeroed;
   std::vector<AbsentKey> absent;  ///< their gaps are in the plan
   std::optional<Error> refusal;   ///< sources disagree, or have something else under a wanted key
-  bool values_unknown = false;    ///< undecided: without `sources` absence is unknown
+  bool values_unknown = false;    ///< undecided: absence of a tensor shows only in the values of all sources
 };
 
 /// Completes `plan`, the plan for `wanted`: removes the gaps of tensors that are absent as permitted, adds one for each
-/// required value that is absent, and selects values as their Agree says (authority: layout maths M9). `sources` may be
-/// omitted while nothing depends on values. Pure. Cost: O(values and tensors that are published).
+/// required value that is absent, and selects values as their Agree says (authority: layout maths M9). `sources` are
+/// those in `scope`, which is value_scope(wanted) or `all`. Pure. Cost: O(values and tensors that are published).
 ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
-                              std::optional<std::span<const ValueSource>> sources);
+                              std::span<const ValueSource> sources, ValueScope scope);
 
 /// Throws like require_no_gaps, and adds a remedy for keys without a source.
 void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>& absent);

@@ -155,6 +155,14 @@ BOOST_AUTO_TEST_CASE(values_that_need_not_agree_come_from_one_rank) {
     if (rank < 2) require(own.value(random) == Value(std::int64_t{rank}), "each rank has its own state back");
     if (rank == 2) require(own.report().skipped == std::vector<TensorKey>{random}, "the policy of absence applies");
 
+    if (rank < 2) {  // fetches the values of one source
+      Catalog state(Rank{rank}, 3);
+      state.add_value(random, {}, Absent::error, Agree::per_rank);
+      Restore alone = session.restore(state, within(patience));
+      alone.wait();
+      require(alone.value(random) == Value(std::int64_t{rank}), "each rank has its own state back, without others");
+    }
+
     Restore any = session.restore(wanted(Absent::skip, Agree::any), within(patience));
     any.wait();
     require(any.value(random) == Value(std::int64_t{0}), "another policy selects anew");

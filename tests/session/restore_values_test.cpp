@@ -48,11 +48,14 @@ struct Job {
   void want(const char* fqn, Absent absent, const char* state = "exp_avg", const Extents& shape = {8}) {
     wanted.add({{fqn, state}, DType::f32, shape}, Layout::replicated(), View{.data = memory.data()}, absent);
   }
-  ResolvedValues find(bool with_values = true) {
+  ResolvedValues find(ValueScope scope = ValueScope::all) {
     const auto manifest = manifest_of(wanted);
     plan = shardwire::plan(from, JobLayout{wanted.ranks(), {{manifest, {wanted.layout_rank()}}}}, wanted.layout_rank());
-    if (!with_values) return resolve_values(wanted, from, plan, std::nullopt);
-    return resolve_values(wanted, from, plan, sources);
+    std::vector<ValueSource> known = scope == ValueScope::none ? std::vector<ValueSource>() : sources;
+    if (scope == ValueScope::own_rank) {
+      std::erase_if(known, [&](const ValueSource& source) { return source.layout_rank != wanted.layout_rank(); });
+    }
+    return resolve_values(wanted, from, plan, known, scope);
   }
 };
 
@@ -339,6 +342,26 @@ BOOST_AUTO_TEST_CASE(a_value_per_rank_that_its_rank_has_not_published_is_absent)
   }
 }
 
+BOOST_AUTO_TEST_CASE(values_per_rank_need_the_values_of_one_source) {
+  Job job(3, {tensor("w", Layout::chunk(0, 3))});
+  job.wanted = Catalog(Rank{1}, 3);
+  job.want("w", Absent::error);
+  BOOST_TEST((value_scope(job.wanted) == ValueScope::none));
+  for (int rank = 0; rank < 3; ++rank) job.publish(rank, rank + 1, {{{"", "rng"}, std::int64_t{rank}}});
+  job.wanted.add_value({"", "rng"}, {}, Absent::error, Agree::per_rank);
+  BOOST_TEST((value_scope(job.wanted) == ValueScope::own_rank));
+  BOOST_TEST((job.find(ValueScope::own_rank).values.at({"", "rng"}) == Value(std::int64_t{1})));
+  // A tensor without a holder may be a value of any source.
+  job.want("lazy", Absent::zero);
+  BOOST_TEST(job.find(ValueScope::own_rank).values_unknown);
+  BOOST_TEST((job.find(ValueScope::all).values.at({"", "rng"}) == Value(std::int64_t{1})));
+  Catalog more = job.wanted;
+  more.add_value({"", "epoch"}, {}, Absent::error, Agree::any);
+  BOOST_TEST((value_scope(more) == ValueScope::all));
+  job.want("w", Absent::error, "step", {});
+  BOOST_TEST((value_scope(job.wanted) == ValueScope::all));
+}
+
 BOOST_AUTO_TEST_CASE(a_value_per_rank_is_found_under_every_name_of_its_parameter) {
   Job job(2, {tensor("embed", first_ranks(1))}, {{"head", "embed"}});
   job.publish(0, 1, step(five, "embed"));
@@ -412,9 +435,9 @@ BOOST_AUTO_TEST_CASE(without_values_nothing_is_called_absent) {
   Job job(2, {tensor("w", Layout::chunk(0, 2))});
   job.publish(0, 2, {{{"lazy", "exp_avg"}, Value()}});
   job.want("w", Absent::error);
-  BOOST_TEST(!job.find(false).values_unknown);
+  BOOST_TEST(!job.find(ValueScope::none).values_unknown);
   job.want("lazy", Absent::zero);
-  BOOST_TEST(job.find(false).values_unknown);
+  BOOST_TEST(job.find(ValueScope::none).values_unknown);
   // A tensor published by value is not absent.
   refuses(job.find(), "lazy:exp_avg: wanted as a f32 tensor of shape (8,), but source ranks 0, 1 have None by value",
           ranks({0, 1}));
