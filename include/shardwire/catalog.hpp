@@ -33,7 +33,7 @@ enum class Agree : std::uint8_t {
 
 /// The tensors (with layout and local memory) and values that one rank holds or wants. Copies are cheap and
 /// independent.
-/// Ownership: borrows the memory of its views.
+/// Ownership: borrows the memory of its views, or shares it with their owners (View::owner).
 /// Threads:   const calls may run concurrently; a change needs exclusive use of the object. publish(), restore() and
 ///            exchange() keep the state at the time of the call: the caller may change or destroy the catalog once they
 ///            return.
@@ -49,7 +49,7 @@ class Catalog {
   /// The layout of a one-element tensor gives its holders, readers and place in memory, as for any tensor. The element
   /// itself travels by value, inside the publication: publish() reads it once, a restore writes it at commit, and no
   /// total of a report counts it. Its holders have to agree on its bytes, as for values (see add_value).
-  /// The entry stores the view with its offset added to data, and without strides that only repeat the layout. `absent`
+  /// The entry stores the view with its offset added to data, without its owner, and without strides that only repeat the layout. `absent`
   /// matters on the wanting side only; Absent::zero is not allowed for one-element tensors.
   /// Errors: throws Error{layout_mismatch} if the layout does not fit the shape, or the view declares another size than
   ///         the rank holds; Error{invalid_argument} for a repeated key (also under an alias), a null view for a rank
@@ -106,6 +106,10 @@ class Catalog {
   /// True for copies of one catalog while none of them has changed. Restores of such a catalog reuse earlier results.
   /// Cost of this and of copies: O(1).
   [[nodiscard]] bool same(const Catalog& other) const { return body_ == other.body_; }
+  /// Keeps the owners of all views alive; null if no view has one.
+  [[nodiscard]] std::shared_ptr<const void> owners() const { return owners_; }
+  /// A copy that keeps no owner alive.
+  [[nodiscard]] Catalog without_owners() const;
 
  private:
   struct SHARDWIRE_LOCAL Keys;
@@ -118,10 +122,13 @@ class Catalog {
   SHARDWIRE_LOCAL void enter(const TensorKey& key, std::size_t value);
   SHARDWIRE_LOCAL Body& own_body();
   SHARDWIRE_LOCAL Keys& own_keys();
+  SHARDWIRE_LOCAL std::vector<std::shared_ptr<void>>& own_owners();
 
   Rank layout_rank_;
   int ranks_;
   std::shared_ptr<Body> body_;  // owners: copies of this catalog; a shared body is copied before a write
+  // The same; apart from the body, which caches of a session keep for longer.
+  std::shared_ptr<std::vector<std::shared_ptr<void>>> owners_;
 };
 
 }  // namespace shardwire

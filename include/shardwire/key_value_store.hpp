@@ -36,8 +36,8 @@ class KeyValueStore {
     put(key, value);
   }
   /// The newest value, as soon as there is one; empty if there is none within `timeout`. The first call has the whole
-  /// rest of the join timeout as its timeout; later calls follow every second, with a timeout of one second, until this
-  /// member has joined.
+  /// rest of the join timeout as its timeout, unless SessionOptions::interrupted is set; later calls follow every
+  /// second, with a timeout of one second, until this member has joined.
   virtual std::optional<Bytes> get(const std::string& key, std::chrono::nanoseconds timeout) = 0;
 };
 

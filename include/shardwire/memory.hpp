@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <complex>
 #include <concepts>
 #include <memory>
@@ -32,6 +33,10 @@ enum class MemoryKind : std::uint8_t {
 /// Ownership: borrowed; the memory must stay valid while a publication or a restore uses it. If it is unmapped earlier,
 ///            kernel accesses (cross-memory attach, tcp) report an error. Accesses by the library's own code (packed
 ///            and local methods, digests, the target of a restore) end the process with SIGSEGV.
+/// Owners:    a catalog holds the owners of its views. A publication, restore or exchange holds them too, until a
+///            retired publication has no reader, or the restore or exchange has ended. It then releases them on a
+///            thread that the library has for this purpose, never on a session's thread: a destructor may take locks.
+///            Memory of register_memory() is the caller's to keep; its view's owner is ignored.
 /// Devices:   if this process has loaded a driver, publish() and restore() ask it for the kind of memory; Catalog::add
 ///            does not. If published memory is freed, later readers are refused (withdrawn), even if the address is
 ///            reused. Managed memory moves as memory of its device.
@@ -50,11 +55,16 @@ struct View {
   void* ready_event = nullptr;
   ElementCount elements =
       -1;  ///< number the rank holds by the caller's account, checked against the layout; -1: not given
-  ElementCount offset = 0;       ///< local element 0 is data + offset * item size: torch's storage_offset()
-  ElementCount bytes = -1;       ///< `elements` in bytes, for memory without a type; -1: not given
-  std::optional<DType> dtype{};  ///< type of the memory, checked against the tensor's; empty: not given
-  bool read_only = false;        ///< may be published, not restored into
+  ElementCount offset = 0;        ///< local element 0 is data + offset * item size: torch's storage_offset()
+  ElementCount bytes = -1;        ///< `elements` in bytes, for memory without a type; -1: not given
+  std::optional<DType> dtype{};   ///< type of the memory, checked against the tensor's; empty: not given
+  bool read_only = false;         ///< may be published, not restored into
+  std::shared_ptr<void> owner{};  ///< keeps the memory alive; see Owners
 };
+
+/// Waits until the owners that ended operations kept are released, for at most `timeout`. From then on ended operations
+/// release none: for interpreters, whose objects cannot be destroyed after their end.
+void stop_releasing_owners(std::chrono::nanoseconds timeout);
 
 namespace detail {
 /// An integer that is no character.

@@ -56,6 +56,14 @@ struct SessionOptions {
   /// SHARDWIRE_LOG names (debug, info, warning, error), else from warnings. An exception it throws ends the running
   /// restores, or the next one, and comes out of their wait().
   LogSink log{};
+  /// For programs that handle signals between calls, such as interpreters: every call of this session that waits calls
+  /// it on its own thread about ten times a second. If it returns true or throws, the call ends with Error{cancelled}
+  /// or that exception. Empty: calls wait until they end. Destructors never call it.
+  /// Join, gather, inventory, await_step, paths: the call is over. Publish: nothing is published.
+  /// Restore::wait, wait_for: only the wait is over; the restore goes on.
+  /// Retire, update, close: as if the timeout had passed at this moment; the caller may reuse the memory.
+  /// Exchange: ends on every member, as after a failure.
+  std::function<bool()> interrupted{};
 };
 
 enum class Snapshot : std::uint8_t {

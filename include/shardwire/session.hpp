@@ -14,6 +14,7 @@
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/catalog.hpp"
 #include "shardwire/export.hpp"
+#include "shardwire/inventory.hpp"
 #include "shardwire/memory.hpp"
 #include "shardwire/options.hpp"
 #include "shardwire/paths.hpp"
@@ -25,10 +26,39 @@ SHARDWIRE_API_BEGIN
 namespace shardwire {
 
 namespace detail {
+class SHARDWIRE_LOCAL Completion;
 class SHARDWIRE_LOCAL SessionState;
 struct SHARDWIRE_LOCAL PublicationState;
 class SHARDWIRE_LOCAL RestoreState;
+class SHARDWIRE_LOCAL ExchangeState;
 }  // namespace detail
+
+/// A publication that is being retired. Movable; the destructor does not wait, and the retirement goes on.
+/// Threads: any thread may make any call except moves and destruction.
+class Retirement {
+ public:
+  Retirement();
+  ~Retirement();
+  Retirement(Retirement&&) noexcept;
+  Retirement& operator=(Retirement&&) noexcept;
+
+  /// False for a default-constructed or moved-from handle; its other members throw Error{invalid_argument}.
+  [[nodiscard]] bool valid() const noexcept { return completion_ != nullptr; }
+  /// Returns when no reader holds a lease. Errors: as Publication::retire().
+  void wait();
+  /// As wait(), for at most `timeout`. Returns false if the retirement is still running then.
+  bool wait_for(Duration timeout);
+  /// True once wait() would not block.
+  [[nodiscard]] bool poll() const;
+  /// As Restore::event_descriptor() and Restore::on_done().
+  [[nodiscard]] int event_descriptor();
+  void on_done(std::function<void()> callback);
+
+ private:
+  friend class Publication;
+  SHARDWIRE_LOCAL explicit Retirement(std::shared_ptr<detail::Completion> completion);
+  std::shared_ptr<detail::Completion> completion_;  // owners: this handle and the session
+};
 
 /// A catalog that peers can read, pinned to one step. Movable; the destructor retires it without waiting for readers.
 /// Threads: use one handle from one thread at a time; different handles may be used concurrently.
@@ -47,6 +77,8 @@ class Publication {
   /// Errors: throws Error{timed_out} naming the remaining readers. Their leases are revoked, and their restores do not
   ///         commit the bytes they read.
   void retire(Duration timeout);
+  /// As retire(), without waiting: the result tells when the caller may change or free the memory.
+  Retirement start_retire(Duration timeout);
   /// Replaces this publication by `held` at `step` under the same name. Peers see either the old or the new generation,
   /// never neither. Then waits, as retire() does, until no reader holds a lease on the old generation. The handle
   /// refers to the new one as soon as peers can see it.
@@ -64,8 +96,8 @@ class Publication {
 };
 
 /// One running restore. Movable; the destructor cancels a running restore and returns once no more writes can follow.
-/// Threads: call wait(), and the members valid after it, from one thread; poll() and cancel() may run concurrently on
-///          any thread.
+/// Threads: call wait(), and the members valid after it, from one thread; poll(), cancel(), event_descriptor() and
+///          on_done() may run concurrently on any thread.
 class Restore {
  public:
   Restore();
@@ -95,8 +127,16 @@ class Restore {
   ///         transport_failed  the fabric failed, or digests differ (Verify::digest)
   ///         Exceptions of a progress callback or of the log sink come out unchanged.
   void wait();
+  /// As wait(), for at most `timeout`. Returns false if the restore is still running then.
+  bool wait_for(Duration timeout);
   /// True once wait() would not block.
   [[nodiscard]] bool poll() const;
+  /// A descriptor that is readable, and stays so, once wait() would not block: for poll(), epoll and event loops.
+  /// Ownership: the restore's; do not read or close it. Errors: throws Error{out_of_resources}.
+  [[nodiscard]] int event_descriptor();
+  /// Calls `callback` once when wait() would not block any more: on the session's thread, or on this thread if that is
+  /// so already. Replaces an earlier callback. It must not block or throw.
+  void on_done(std::function<void()> callback);
   /// Stops the restore; wait() then throws Error{cancelled}. The destination's contents are unspecified; its memory is
   /// reusable.
   void cancel();
@@ -118,6 +158,42 @@ class Restore {
 struct ExchangeResult {
   RestoreReport report;
   std::map<TensorKey, Value> values;  ///< the values that the wanted catalog names
+};
+
+/// A running exchange of Session::start_exchange(). Movable; the destructor cancels a running exchange and returns once
+/// it has ended.
+/// Threads: call wait() and result() from one thread; the other members may be called concurrently on any thread.
+class Exchange {
+ public:
+  Exchange();
+  ~Exchange();
+  Exchange(Exchange&&) noexcept;
+  Exchange& operator=(Exchange&&) noexcept;
+
+  /// False for a default-constructed or moved-from handle; its other members throw Error{invalid_argument}.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
+  /// Calls `callback` as Restore::on_progress() does, with the bytes that this member wants as total. The stages may
+  /// repeat, because an exchange can consist of several restores. An exception it throws ends the exchange on every
+  /// member and comes out of wait().
+  void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
+  /// Returns when this member has all that it wants. Errors: as Session::exchange().
+  void wait();
+  /// As wait(), for at most `timeout`. Returns false if the exchange is still running then.
+  bool wait_for(Duration timeout);
+  /// True once wait() would not block.
+  [[nodiscard]] bool poll() const;
+  /// Ends the exchange on every member; here wait() then throws Error{cancelled}.
+  void cancel();
+  /// As Restore::event_descriptor() and Restore::on_done(); the callback runs on a thread of the exchange.
+  [[nodiscard]] int event_descriptor();
+  void on_done(std::function<void()> callback);
+  /// Valid after wait() returned.
+  [[nodiscard]] const ExchangeResult& result() const;
+
+ private:
+  friend class Session;
+  SHARDWIRE_LOCAL explicit Exchange(std::shared_ptr<detail::ExchangeState> state);
+  std::shared_ptr<detail::ExchangeState> state_;  // owners: this handle and the thread of the exchange
 };
 
 /// Membership of one process in a job. Joining is no barrier: members may come and go at any time.
@@ -213,6 +289,11 @@ class Session {
   ///            latest. A member that dies causes Error{peer_lost}. After an error of a later stage, destination and
   ///            source bytes are unspecified wherever the two share memory.
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
+  /// As exchange(), on a thread of the library. Keeps copies of both catalogs; the memory stays borrowed until the
+  /// exchange has ended.
+  /// Errors: throws Error{invalid_argument} while an earlier exchange that was started this way is running: exchanges
+  ///         have to begin in the same order on every member. All other errors surface in wait().
+  Exchange start_exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
   /// Exchanges one small value per member, e.g. to agree that all are done. Each `name` is used once. Returns the
   /// values of members 0..world_size-1. Blocks until all members have called.
   /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming the members that did not call,
@@ -225,6 +306,17 @@ class Session {
   ///         longer be determined, Error{cancelled} if the session is closed meanwhile.
   /// Cost:   one connection and its sockets per publisher, kept for later restores. Intended for people and logs.
   std::vector<PeerPath> paths(const std::string& from = "state", Duration timeout = std::chrono::seconds(10));
+  /// What members publish under `from` at this moment, at `step`; without a step, at the newest step at which no rank is
+  /// absent, else at the newest. Reads descriptions of publications, no tensors; they are kept for later restores.
+  /// Errors: throws Error{layout_mismatch} if publishers declare layouts over different numbers of ranks, or one rank
+  ///         twice; Error{timed_out} naming the ranks that did not describe themselves within `timeout`; as paths().
+  Inventory inventory(const std::string& from = "state", std::optional<std::int64_t> step = {},
+                      Duration timeout = std::chrono::seconds(10));
+  /// Returns the inventory as soon as every rank of the layouts is published at `step`, or the absent ones can appear no
+  /// more, because their members have left or went on to a later step.
+  /// Errors: throws Error{timed_out} naming the absent ranks, or none if nobody publishes; Error{step_mismatch} if all
+  ///         publishers went on to later steps; otherwise as inventory().
+  Inventory await_step(const std::string& from, std::int64_t step, Duration timeout);
   /// The session-wide figures of a restore's report, for members that only serve.
   [[nodiscard]] SessionUsage usage() const;
   /// Leaves in order: retires all publications and waits for their readers at most `timeout`. The destructor leaves at

@@ -6,6 +6,7 @@
 #include "shardwire/catalog.hpp"
 #include "shardwire/costs.hpp"
 #include "shardwire/error.hpp"
+#include "shardwire/inventory.hpp"
 #include "shardwire/key_value_store.hpp"
 #include "shardwire/layout.hpp"
 #include "shardwire/memory.hpp"

@@ -133,6 +133,21 @@ Catalog::Keys& Catalog::own_keys() {
   return *keys;
 }
 
+std::vector<std::shared_ptr<void>>& Catalog::own_owners() {
+  if (!owners_) {
+    owners_ = std::make_shared<std::vector<std::shared_ptr<void>>>();
+  } else if (owners_.use_count() > 1) {
+    owners_ = std::make_shared<std::vector<std::shared_ptr<void>>>(*owners_);
+  }
+  return *owners_;
+}
+
+Catalog Catalog::without_owners() const {
+  Catalog copy = *this;
+  copy.owners_.reset();
+  return copy;
+}
+
 void Catalog::enter(const TensorKey& key, std::size_t value) {
   Keys& known = own_keys();
   const auto [entry, fresh] = known.keys.emplace(known.own(key), Keys::Added{key.fqn, value});
@@ -187,6 +202,7 @@ void Catalog::add(TensorSpec spec, Layout layout, View view, Absent absent) {
   }
   check_memory(name, layout_rank_, spec, layout, view);
   enter(spec.key, Keys::not_a_value);
+  if (view.owner) own_owners().push_back(std::exchange(view.owner, nullptr));
   body_->entries.push_back({std::move(spec), std::move(layout), view, absent});
 }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace shardwire {
 namespace {
 
 constexpr std::size_t max_value_bytes = 4096;
+constexpr Duration max_slice = std::chrono::seconds(1);
 
 // Parses one line. Empty if it is no address.
 std::optional<SocketAddress> address_in(std::string_view line) {
@@ -33,8 +35,10 @@ std::optional<SocketAddress> address_in(std::string_view line) {
 
 }  // namespace
 
-StoredRendezvous::StoredRendezvous(const Bootstrap& bootstrap)
-    : bootstrap_(bootstrap), key_(fmt::format("shardwire/rendezvous/{}", bootstrap.run_id)) {
+StoredRendezvous::StoredRendezvous(const Bootstrap& bootstrap, const Interruption& interruption)
+    : bootstrap_(bootstrap),
+      interruption_(interruption),
+      key_(fmt::format("shardwire/rendezvous/{}", bootstrap.run_id)) {
 }
 
 void StoredRendezvous::put(std::span<const SocketAddress> addresses, Duration timeout) {
@@ -45,7 +49,7 @@ void StoredRendezvous::put(std::span<const SocketAddress> addresses, Duration ti
 }
 
 std::vector<SocketAddress> StoredRendezvous::wait(Duration timeout, Duration join_timeout) {
-  auto value = bootstrap_.store->get(key_, timeout);
+  auto value = first_value(timeout);
   if (!value) {
     throw Error(
         ErrorCode::timed_out,
@@ -56,6 +60,18 @@ std::vector<SocketAddress> StoredRendezvous::wait(Duration timeout, Duration joi
   }
   seen_ = std::move(*value);
   return parse();
+}
+
+// The store is the caller's, so an interruption can only be asked for between calls.
+std::optional<Bytes> StoredRendezvous::first_value(Duration timeout) const {
+  if (!interruption_.is_possible()) return bootstrap_.store->get(key_, timeout);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    const Duration left = deadline - std::chrono::steady_clock::now();
+    auto value = bootstrap_.store->get(key_, std::clamp<Duration>(left, std::chrono::milliseconds(1), max_slice));
+    if (value || left <= max_slice) return value;
+    interruption_.check();
+  }
 }
 
 std::optional<std::vector<SocketAddress>> StoredRendezvous::new_addresses(Duration timeout) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "shardwire/error.hpp"
@@ -21,10 +22,15 @@ std::vector<wire::ExchangeNote> ExchangeBarriers::agree(const wire::ExchangeNote
   try {
     encoded = host_.gather(name, std::move(own), left());
   } catch (const Error& error) {
-    // Members that arrive after this timeout pass this barrier and learn of the failure at the next one.
-    others_know_ = error.code() != ErrorCode::timed_out;
-    if (!others_know_) ++round_;
-    throw;  // the other members get the same error from this barrier
+    if (error.code() == ErrorCode::timed_out || error.code() == ErrorCode::cancelled) {
+      leave_alone();
+    } else {
+      others_know_ = true;  // they get the same error from this barrier
+    }
+    throw;
+  } catch (...) {  // a function of the caller has interrupted the wait
+    leave_alone();
+    throw;
   }
   ++round_;
   std::vector<wire::ExchangeNote> notes;
@@ -37,6 +43,16 @@ std::vector<wire::ExchangeNote> ExchangeBarriers::agree(const wire::ExchangeNote
                 std::vector<Rank>{Rank{static_cast<std::int32_t>(member)}});
   }
   return notes;
+}
+
+void ExchangeBarriers::ask_for_reason() {
+  if (!others_know_ && host_.is_given_up()) agree({});
+}
+
+// Members that arrive later pass this barrier and learn of the failure at the next one.
+void ExchangeBarriers::leave_alone() {
+  others_know_ = false;
+  ++round_;
 }
 
 void ExchangeBarriers::find_alike(const std::function<void()>& body) {
@@ -52,14 +68,18 @@ void ExchangeBarriers::send_failure() {
     throw;
   } catch (const Error& error) {
     note.failure = {error.code(), error.what()};
-  } catch (const std::exception& error) {
-    note.failure = {ErrorCode::internal, error.what()};
+  } catch (const std::bad_alloc& error) {
+    note.failure = {ErrorCode::out_of_resources, error.what()};
+  } catch (const std::exception& error) {  // of a function of the caller
+    note.failure = {ErrorCode::cancelled, error.what()};
+  } catch (...) {
+    note.failure = {ErrorCode::cancelled, "a function of the caller has thrown"};
   }
   host_.give_up();  // wakes members that are in rounds; nothing else reaches them
   try {
     // Waits for the others: they may be reading from this member, and nothing here may end before they know.
     host_.gather(fmt::format("exchange.{}.{}", exchange_, round_), wire::encode_exchange_note(note), left());
-  } catch (const std::exception&) {
+  } catch (...) {
     // The caller gets the first error.
   }
 }

@@ -25,6 +25,9 @@ class ExchangeBarriers {
 
   /// Errors: as a gather; also the failure of any member, naming it.
   std::vector<wire::ExchangeNote> agree(const wire::ExchangeNote& note);
+  /// If another member has given the exchange up, and its reason is not known here yet, waits for that at the next
+  /// barrier and throws it.
+  void ask_for_reason();
   /// Runs a check that gives the same result on every member. If it throws, no failure has to be sent.
   void find_alike(const std::function<void()>& body);
   /// Call it in an exception handler. The other members receive the error at their next barrier. Waits for them there,
@@ -32,6 +35,8 @@ class ExchangeBarriers {
   void send_failure();
 
  private:
+  void leave_alone();
+
   ExchangeHost& host_;
   std::uint64_t exchange_;
   Clock::time_point deadline_;

@@ -34,12 +34,12 @@ using wire::ExchangePart;
 constexpr std::uint32_t slices_per_round = 4;
 constexpr std::uint32_t max_slices = 64;
 
-class Exchange {
+class ExchangeRun {
  public:
   using Clock = ExchangeBarriers::Clock;
 
-  Exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options, const ExchangeSetup& setup,
-           ExchangeHost& host)
+  ExchangeRun(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options, const ExchangeSetup& setup,
+              ExchangeHost& host)
       : held_(held),
         wanted_(wanted),
         options_(options),
@@ -298,7 +298,7 @@ class Exchange {
 
 ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
                         const ExchangeSetup& setup, ExchangeHost& host) {
-  return Exchange(held, wanted, options, setup, host).run();
+  return ExchangeRun(held, wanted, options, setup, host).run();
 }
 
 }  // namespace shardwire

@@ -14,6 +14,7 @@
 #include "paths/fabric_driver.hpp"
 #include "restore/rounds_step.hpp"
 #include "restore/running_restore.hpp"
+#include "runtime/interruption.hpp"
 #include "runtime/loop.hpp"
 #include "shardwire/session.hpp"
 
@@ -52,8 +53,11 @@ class ExchangeHost {
   virtual Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) = 0;
   /// Notifies the other members that this member stops. Does not throw.
   virtual void give_up() = 0;
+  /// Whether another member has done so.
+  [[nodiscard]] virtual bool is_given_up() = 0;
   /// The session's thread. Errors: throws LoopEnded if the session is closed.
   virtual std::shared_ptr<Loop> loop() = 0;
+  [[nodiscard]] virtual const Interruption& interruption() const = 0;
   /// For use on that thread.
   virtual RoundsHost& rounds() = 0;
 

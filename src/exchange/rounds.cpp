@@ -73,14 +73,19 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
   // Plans, and allocates staging, on this thread: both may take long.
   move::CollectiveMove rounds(std::move(job), *collective_, [&](ByteCount bytes) { return staging(bytes); });
   RoundsEnd end;
+  std::exception_ptr failure;
   try {
-    end = await<RoundsEnd>(*host.loop(), [&](const Answer<RoundsEnd>& answer) {
+    Awaited<RoundsEnd> ended = begin_on<RoundsEnd>(*host.loop(), [&](const Answer<RoundsEnd>& answer) {
       host.rounds().start(std::make_unique<RoundsTask>(
           host.rounds(), rounds,
           RoundsTask::Setup{std::move(step.restore), step.writes, std::move(step.members), step.deadline}, answer));
     });
-  } catch (const Error& error) {  // the session has ended
+    // An interrupted member leaves by the notice that ends the rounds of all members.
+    end = ended.take(host.interruption(), [&] { host.give_up(); });
+  } catch (const LoopEnded& error) {
     end.stopped = error;
+  } catch (...) {
+    failure = std::current_exception();
   }
   if (!rounds.over()) end_alone(rounds);
   if (end.stopped && collective_->is_stuck()) {
@@ -88,6 +93,7 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
                                                  "write to the destination",
                                                  end.stopped->what()));
   }
+  if (failure) std::rethrow_exception(failure);
   if (end.restore_ended) throw RestoreEnded(*end.stopped);
   if (end.given_up_elsewhere) throw GroupFailed(*end.stopped);
   if (end.stopped) throw Error(*end.stopped);

@@ -72,6 +72,15 @@ void ExchangeSteps::choose_method(std::span<const ExchangeNote> notes) {
 }
 
 void ExchangeSteps::restore_all(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
+  try {
+    run_restores(catalogs, staged_bytes);
+  } catch (const Error&) {
+    barriers_.ask_for_reason();  // a restore fails because another member has stopped publishing
+    throw;
+  }
+}
+
+void ExchangeSteps::run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
   if (!group_.is_there()) {
     for (const Catalog& catalog : catalogs) {
       Restore running = host_.restore(catalog, restore_options(), nullptr);

@@ -46,6 +46,7 @@ class ExchangeSteps {
     Restore running{};
   };
 
+  void run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes);
   void take_step(const Catalog* catalog, ByteCount staged_bytes);
   bool agree_on_rounds(Step& step);
   template <typename Answer>

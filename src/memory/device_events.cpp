@@ -57,13 +57,15 @@ void keep_until_over(std::list<Wait>& one) {
   keep(one);
 }
 
-/// Blocks until the completion that `call` reports. Errors: as `call`, and the reported error.
+/// Blocks until the completion that `call` reports. Errors: as `call` and `meanwhile`, and the reported error.
 template <typename Call>
-void await(Call call) {
+void await(Call call, const std::function<void()>& meanwhile = {}) {
   // owners: this call and the stream's callback
   const auto outcome = std::make_shared<std::promise<std::optional<Error>>>();
   call([outcome](const std::optional<Error>& error) { outcome->set_value(error); });
-  if (const auto error = outcome->get_future().get()) throw Error(*error);
+  auto reported = outcome->get_future();
+  while (meanwhile && reported.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) meanwhile();
+  if (const auto error = reported.get()) throw Error(*error);
 }
 
 }  // namespace
@@ -90,9 +92,13 @@ void when_ready(const LentEvents& events, std::function<void(const std::optional
   keep(own);
 }
 
-void wait_until_ready(std::span<const ReadyEvent> events) {
+void wait_until_ready(std::span<const ReadyEvent> events, const std::function<void()>& meanwhile) {
   if (events.empty()) return;
-  await([&](DeviceStream::Done done) { when_ready(LentEvents({events.begin(), events.end()}), std::move(done)); });
+  await(
+      [&](DeviceStream::Done done) {
+        when_ready(LentEvents({events.begin(), events.end()}), std::move(done));
+      },
+      meanwhile);
 }
 
 void wait_until_done(DeviceStream& stream) {

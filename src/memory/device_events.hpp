@@ -59,8 +59,9 @@ class LentEvents {
 /// Threads: any; may take as long as opening a stream. `done` runs on a thread of the runtime.
 /// Errors: as DeviceRuntime, and Error{unsupported} without a runtime; then `done` does not run.
 void when_ready(const LentEvents& events, std::function<void(const std::optional<Error>& error)> done);
-/// Blocks until all events have happened. Errors: the same, and the stream's final error.
-void wait_until_ready(std::span<const ReadyEvent> events);
+/// Blocks until all events have happened, and calls `meanwhile`, if any, about ten times a second on the caller's thread.
+/// Errors: the same, the stream's final error, and whatever `meanwhile` throws.
+void wait_until_ready(std::span<const ReadyEvent> events, const std::function<void()>& meanwhile = {});
 /// Blocks until all queued work has ended. Errors: as for the stream, and its final error.
 void wait_until_done(DeviceStream& stream);
 

@@ -4,30 +4,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "restore/publishers.hpp"
-#include "support/list_of.hpp"
 
 namespace shardwire::restore {
 
 namespace {
-
-// One section per distinct manifest, its ranks ascending.
-JobLayout side_of(const Planning& planning) {
-  JobLayout side;
-  std::map<const Manifest*, std::size_t> sections;
-  for (std::size_t i = 0; i < planning.records.size(); ++i) {
-    const std::shared_ptr<const Manifest>& manifest = planning.manifests[i];
-    const auto [entry, fresh] = sections.emplace(manifest.get(), side.sections.size());
-    if (fresh) side.sections.push_back({manifest, {}});
-    side.sections[entry->second].ranks.push_back(Rank{planning.records[i].layout_rank});
-    side.ranks = std::max(side.ranks, manifest->ranks);
-  }
-  for (Section& section : side.sections) std::ranges::sort(section.ranks);
-  return side;
-}
 
 // The plan assumes that processes keep their ranks if this process did, and that none is colocated if it did not: only
 // this process's old rank is known.
@@ -50,7 +33,7 @@ Topology topology_of(const std::vector<wire::PublicationRecord>& records, int me
 void plan_into(Planning& planning, const Wanted& wanted, int member) {
   const Manifest& manifest = *wanted.manifest;
   const Rank target = wanted.catalog->layout_rank();
-  planning.from = side_of(planning);
+  planning.from = side_of(planning.records, planning.manifests);
   // Assumes that every rank of the new layout restores too: readers then spread evenly over replicas.
   JobLayout to{manifest.ranks, {{wanted.manifest, {}}}};
   for (int rank = 0; rank < manifest.ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
@@ -185,26 +168,6 @@ Error Discovery::late() const {
   }
 }
 
-// Every source describes a different rank of one layout.
-void Discovery::check_layouts(const Records& records) const {
-  const auto ranks_of = [&](const auto& record) { return services_.metadata().manifests.at(record.manifest)->ranks; };
-  const auto& first = records.front();
-  for (const auto& record : records) {
-    if (ranks_of(record) == ranks_of(first)) continue;
-    throw Error(ErrorCode::layout_mismatch,
-                fmt::format("source rank {} declares a layout over {}, source rank {} over {}", first.layout_rank,
-                            support::counted(ranks_of(first), "rank"), record.layout_rank, ranks_of(record)),
-                std::vector<Rank>{Rank{first.layout_rank}, Rank{record.layout_rank}});
-  }
-  for (std::size_t i = 1; i < records.size(); ++i) {
-    if (records[i].layout_rank != records[i - 1].layout_rank) continue;
-    throw Error(ErrorCode::layout_mismatch,
-                fmt::format("members {} and {} both publish layout rank {} of '{}'", records[i - 1].member,
-                            records[i].member, records[i].layout_rank, options_.from),
-                std::vector<Rank>{Rank{records[i].layout_rank}});
-  }
-}
-
 // --- planning ---
 
 // Called after every change. Plans at once when every rank of the source layout has published or never will; else after
@@ -225,7 +188,7 @@ void Discovery::try_to_plan() {
     throw nobody_publishes(situation());
   }
   if (!descriptions_.fetch(records, in_scope(records))) return;
-  check_layouts(records);
+  check_layouts(records, services_.metadata(), options_.from);
   const int ranks = services_.metadata().manifests.at(records.front().manifest)->ranks;
   const bool one_step =
       std::ranges::all_of(records, [&](const auto& record) { return record.step == records.front().step; });

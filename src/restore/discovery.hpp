@@ -76,7 +76,6 @@ class Discovery {
   [[nodiscard]] int source_ranks() const;
   [[nodiscard]] std::vector<int> possible(int ranks) const;
   [[nodiscard]] Situation situation() const;
-  void check_layouts(const Records& records) const;
   void try_to_plan();
   [[noreturn]] void give_up_incomplete() const;
   void make_plan(const Records& records, bool everybody);

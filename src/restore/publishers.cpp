@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restore/publishers.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <map>
+
+#include "shardwire/error.hpp"
+#include "support/list_of.hpp"
 
 namespace shardwire::restore {
 
@@ -63,6 +69,40 @@ std::vector<int> possible_publishers(const Directory& directory, std::span<const
   const std::size_t departed = directory.departed().size();
   const bool others_departed = input.ranks == 0 ? departed > 0 : open.size() <= departed;
   return others_departed ? std::vector<int>() : all;
+}
+
+void check_layouts(std::span<const wire::PublicationRecord> records, const Metadata& known, const std::string& from) {
+  if (records.empty()) return;
+  const auto ranks_of = [&](const auto& record) { return known.manifests.at(record.manifest)->ranks; };
+  const auto& first = records.front();
+  for (const auto& record : records) {
+    if (ranks_of(record) == ranks_of(first)) continue;
+    throw Error(ErrorCode::layout_mismatch,
+                fmt::format("source rank {} declares a layout over {}, source rank {} over {}", first.layout_rank,
+                            support::counted(ranks_of(first), "rank"), record.layout_rank, ranks_of(record)),
+                std::vector<Rank>{Rank{first.layout_rank}, Rank{record.layout_rank}});
+  }
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    if (records[i].layout_rank != records[i - 1].layout_rank) continue;
+    throw Error(ErrorCode::layout_mismatch,
+                fmt::format("members {} and {} both publish layout rank {} of '{}'", records[i - 1].member,
+                            records[i].member, records[i].layout_rank, from),
+                std::vector<Rank>{Rank{records[i].layout_rank}});
+  }
+}
+
+JobLayout side_of(std::span<const wire::PublicationRecord> records,
+                  std::span<const std::shared_ptr<const Manifest>> manifests) {
+  JobLayout side;
+  std::map<const Manifest*, std::size_t> sections;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const auto [entry, fresh] = sections.emplace(manifests[i].get(), side.sections.size());
+    if (fresh) side.sections.push_back({manifests[i], {}});
+    side.sections[entry->second].ranks.push_back(Rank{records[i].layout_rank});
+    side.ranks = std::max(side.ranks, manifests[i]->ranks);
+  }
+  for (Section& section : side.sections) std::ranges::sort(section.ranks);
+  return side;
 }
 
 }  // namespace shardwire::restore

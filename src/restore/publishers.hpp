@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "control/directory.hpp"
+#include "restore/metadata.hpp"
+#include "shardwire/plan.hpp"
 
 namespace shardwire::restore {
 
@@ -32,5 +36,13 @@ std::vector<int> open_ranks(std::span<const wire::PublicationRecord> records, co
 /// Pure. `records`: live publications of the name, at any step. Cost: O(members + ranks).
 std::vector<int> possible_publishers(const Directory& directory, std::span<const wire::PublicationRecord> records,
                                      const PublishersInput& input);
+
+/// Errors: throws Error{layout_mismatch} if publications of `from` declare layouts over different numbers of ranks, or
+/// one layout rank twice. `records`: ascending by layout rank, with known manifests.
+void check_layouts(std::span<const wire::PublicationRecord> records, const Metadata& known, const std::string& from);
+
+/// One section per distinct manifest, its ranks ascending. `manifests`: of the records.
+JobLayout side_of(std::span<const wire::PublicationRecord> records,
+                  std::span<const std::shared_ptr<const Manifest>> manifests);
 
 }  // namespace shardwire::restore

@@ -1,49 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
 
+#include "runtime/completion.hpp"
+#include "runtime/release_queue.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/session.hpp"
 #include "support/fork.hpp"
 
 namespace shardwire::detail {
 
-/// State shared by the caller's handle and the run on the loop. Everything below the mutex is guarded by it.
+/// State shared by the caller's handle and the run on the loop.
 class SHARDWIRE_LOCAL RestoreState {
  public:
+  /// `owners`: of the destination.
+  RestoreState(const Interruption& interruption, KeptOwners owners)
+      : completion_(interruption), owners_(std::move(owners)) {}
+
   std::function<void()> cancel;  ///< set once, before the run begins
 
   void finish(RestoreReport report, std::map<TensorKey, Value> values, std::exception_ptr error) {
-    {
-      const std::lock_guard lock(mutex_);
-      report_ = std::move(report);
-      values_ = std::move(values);
-      error_ = std::move(error);
-      done_ = true;
-    }
-    changed_.notify_all();
+    report_ = std::move(report);
+    values_ = std::move(values);
+    owners_.release();
+    completion_.finish(std::move(error));
   }
   /// Whether a child of fork() inherited it: it then never finishes, and its lock may be held forever.
   [[nodiscard]] bool inherited() const { return !owner_.is_this(); }
-  void wait() {
+  /// Errors: throws Error{invalid_argument} in a child of fork().
+  Completion& completion() {
     require_owner();
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
-    if (error_) std::rethrow_exception(error_);
-  }
-  void wait_done() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
-  }
-  bool done() {
-    require_owner();
-    const std::lock_guard lock(mutex_);
-    return done_;
+    return completion_;
   }
   void listen(std::function<void(const Progress&)> callback, Duration interval) {
     require_owner();
@@ -55,7 +46,7 @@ class SHARDWIRE_LOCAL RestoreState {
     const std::lock_guard lock(mutex_);
     return {callback_, interval_};
   }
-  // Read-only once done.
+  // Valid once done.
   [[nodiscard]] const RestoreReport& report() const { return report_; }
   [[nodiscard]] const std::map<TensorKey, Value>& values() const { return values_; }
 
@@ -66,14 +57,13 @@ class SHARDWIRE_LOCAL RestoreState {
   }
 
   support::OwningProcess owner_;
+  Completion completion_;
+  KeptOwners owners_;                  // released by the end
+  RestoreReport report_;               // written before the completion, then read-only
+  std::map<TensorKey, Value> values_;  // likewise
   std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::exception_ptr error_;
-  RestoreReport report_;
-  std::map<TensorKey, Value> values_;
-  std::function<void(const Progress&)> callback_;
-  Duration interval_{};
+  std::function<void(const Progress&)> callback_;  // guarded by mutex_
+  Duration interval_{};                            // likewise
 };
 
 }  // namespace shardwire::detail

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/interruption.hpp"
 #include "runtime/loop.hpp"
 #include "shardwire/error.hpp"
 
@@ -42,9 +43,29 @@ class Awaited {
   }
   /// Blocks until the result is there, then returns or throws it. Call it once. Errors: see await().
   Result take() {
-    if (on_loop_ && !ready_within(std::chrono::nanoseconds(0))) {
-      throw Error(ErrorCode::unsupported, "a callback of the session cannot wait for the session");
-    }
+    require_no_wait_on_loop();
+    return result();
+  }
+  /// As take(), unless `interruption` ends the wait: the operation then goes on without a receiver.
+  Result take(const Interruption& interruption) {
+    require_no_wait_on_loop();
+    if (interruption.is_possible()) interruption.wait([this](auto slice) { return ready_within(slice); });
+    return result();
+  }
+  /// As take(). An interruption calls `stop`, which has to make the operation end soon, and comes out once it has.
+  template <typename Stop>
+  Result take(const Interruption& interruption, Stop stop) {
+    require_no_wait_on_loop();
+    if (interruption.is_possible()) interruption.wait([this](auto slice) { return ready_within(slice); }, stop);
+    return result();
+  }
+
+ private:
+  void require_no_wait_on_loop() const {
+    if (!on_loop_ || ready_within(std::chrono::nanoseconds(0))) return;
+    throw Error(ErrorCode::unsupported, "a callback of the session cannot wait for the session");
+  }
+  Result result() {
     try {
       return result_.get();
     } catch (const std::future_error&) {
@@ -52,7 +73,6 @@ class Awaited {
     }
   }
 
- private:
   std::future<Result> result_;
   bool on_loop_;  // the caller is on the loop's thread
 };
@@ -76,6 +96,13 @@ Awaited<Result> begin_on(Loop& loop, Start start) {
 template <typename Result, typename Start>
 Result await(Loop& loop, Start start) {
   return begin_on<Result>(loop, std::move(start)).take();
+}
+
+/// As await(), unless `interruption` ends the wait. The operation then goes on without a receiver, so `start` may borrow
+/// from the caller only while it runs itself.
+template <typename Result, typename Start>
+Result await(Loop& loop, const Interruption& interruption, Start start) {
+  return begin_on<Result>(loop, std::move(start)).take(interruption);
 }
 
 }  // namespace shardwire

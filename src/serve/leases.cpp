@@ -89,6 +89,11 @@ void Leases::retire(const std::shared_ptr<Publication>& publication, Duration ti
   look_at(publication.get());
 }
 
+void Leases::end_timeout(const Publication& publication) {
+  const auto found = uses_.find(&publication);
+  if (found != uses_.end() && found->second.retired) expire(&publication);
+}
+
 // Without it, readers that hang could keep the memory in use indefinitely.
 void Leases::expire(const Publication* publication) {
   Use& use = uses_.at(publication);

@@ -57,6 +57,8 @@ class Leases {
   /// here reads the publication's memory.
   /// Requires: no lease on it is granted any more.
   void retire(const std::shared_ptr<Publication>& publication, Duration timeout, Retired retired);
+  /// The timeout of retire() passes now. Does nothing if the publication is not being retired.
+  void end_timeout(const Publication& publication);
 
  private:
   /// Of one publication, while it is read or retired.

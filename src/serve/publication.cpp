@@ -10,7 +10,6 @@
 #include "memory/strided_copy.hpp"
 #include "support/checked.hpp"
 #include "support/handle.hpp"
-#include "support/list_of.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire {
@@ -171,13 +170,10 @@ const PlacedBoxes& PublicationState::placed(std::uint32_t tensor) {
 
 namespace {
 
-Error still_read(const std::string& name, const char* what, const std::vector<int>& readers) {
-  std::vector<Rank> ranks;
-  for (const int reader : readers) ranks.push_back(Rank{reader});
-  return {ErrorCode::timed_out,
-          fmt::format("'{}' was {} while members {} still read it; their leases are revoked", name, what,
-                      support::list_of(readers)),
-          std::move(ranks)};
+std::shared_ptr<detail::Completion> ended() {
+  auto completion = std::make_shared<detail::Completion>(Interruption());
+  completion->finish(nullptr);
+  return completion;
 }
 
 }  // namespace
@@ -191,19 +187,29 @@ Publication& Publication::operator=(Publication&& other) noexcept {
 Publication::Publication(std::shared_ptr<detail::PublicationState> state) : state_(std::move(state)) {
 }
 Publication::~Publication() {
-  if (state_) state_->retire(Duration::zero());
+  const auto session = state_ ? state_->session.lock() : nullptr;
+  if (!session) return;
+  if (const auto retirement = session->retire(state_, Duration::zero())) session->wait_for_end(*retirement);
 }
 
 void Publication::retire(Duration timeout) {
-  const std::vector<int> readers = detail::checked(state_, "publication").retire(timeout);
-  if (!readers.empty()) throw still_read(state_->name, "retired", readers);
+  const auto session = detail::checked(state_, "publication").session.lock();
+  if (!session) return;
+  if (const auto retirement = session->retire(state_, timeout)) session->wait(state_, *retirement);
+}
+
+Retirement Publication::start_retire(Duration timeout) {
+  const auto session = detail::checked(state_, "publication").session.lock();
+  auto retirement = session ? session->retire(state_, timeout) : nullptr;
+  return Retirement(retirement ? std::move(retirement) : ended());
 }
 
 void Publication::update(const Catalog& held, std::int64_t step, Snapshot snapshot, Duration timeout) {
-  detail::checked(state_, "publication");
+  const auto session = detail::checked(state_, "publication").session.lock();
+  if (!session) throw Error(ErrorCode::invalid_argument, "the session is closed");
   const auto old = state_;
-  const std::vector<int> readers = old->replace({held, step, snapshot, timeout}, state_);
-  if (!readers.empty()) throw still_read(old->name, "updated", readers);
+  const auto retirement = session->replace(old, {held, step, snapshot, timeout}, state_);
+  session->wait(old, *retirement);
 }
 
 }  // namespace shardwire

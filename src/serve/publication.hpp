@@ -2,10 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -15,7 +12,9 @@
 #include "catalog/tensor_places.hpp"
 #include "geometry/placed_boxes.hpp"
 #include "geometry/strides.hpp"
+#include "runtime/release_queue.hpp"
 #include "serve/memory_table.hpp"
+#include "serve/publication_owner.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
 
@@ -60,17 +59,9 @@ struct SHARDWIRE_LOCAL PublicationState {
   /// Errors: throws Error{withdrawn} if the tensor's device memory was freed, even if the address was allocated again.
   void require_still_there(std::uint32_t tensor) const;
 
-  /// Called by the handle: withdraws and blocks until there are no readers or `timeout` has passed; returns the
-  /// remaining readers.
-  std::function<std::vector<int>(Duration timeout)> retire;
-  struct Update {
-    const Catalog& held;
-    std::int64_t step = 0;
-    Snapshot snapshot = Snapshot::none;
-    Duration timeout{};
-  };
-  /// As `retire`, replacing this publication by another; sets `fresh` as soon as peers can see it.
-  std::function<std::vector<int>(const Update& update, std::shared_ptr<PublicationState>& fresh)> replace;
+  KeptOwners owners;                        ///< of published memory; released once nothing reads it
+  std::weak_ptr<PublicationOwner> session;  ///< expired: it is closed
+  Interruption interruption;                ///< of waits for its readers
 
  private:
   void point_at(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory);

@@ -33,6 +33,8 @@ class Publisher {
   /// `retired` as in retire(). Errors: throws Error{invalid_argument} if `old` is not live; nothing changes then.
   void replace(const std::shared_ptr<Publication>& old, std::shared_ptr<Publication> fresh, Duration timeout,
                Leases::Retired retired);
+  /// The timeout of a running retire() or replace() passes now.
+  void end_retirement(const Publication& publication) { leases_.end_timeout(publication); }
 
   /// Takes a lease for a restore in this process. Errors: throws Error{invalid_argument} if it is not live any more.
   std::uint64_t lease_own(const Publication& publication);

@@ -41,6 +41,8 @@ class Core : private Membership::Host {
   void publish(std::shared_ptr<detail::PublicationState> publication);
   void withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
                 std::function<void(std::vector<int>)> done);
+  /// The timeout of a running withdraw() or replace() of `publication` passes now.
+  void end_retirement(const detail::PublicationState& publication) { publisher_->end_retirement(publication); }
   /// Publishes `fresh` in place of `old`, which is withdrawn; see Publisher::replace.
   void replace(const std::shared_ptr<detail::PublicationState>& old, std::shared_ptr<detail::PublicationState> fresh,
                Duration timeout, std::function<void(std::vector<int>)> done);

@@ -74,6 +74,16 @@ void begin_with_kernels_of(const CostModel& costs) {
   }
 }
 
+std::optional<Method> method_of_environment() {
+  const char* name = std::getenv("SHARDWIRE_METHOD");
+  if (name == nullptr || *name == '\0') return std::nullopt;
+  const auto method = method_from(name);
+  if (!method) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_METHOD='{}' is not the name of a method", name));
+  }
+  return method;
+}
+
 LogLevel log_level_of_environment() {
   const auto text = variable("SHARDWIRE_LOG");
   if (!text) return LogLevel::warning;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "shardwire/options.hpp"
@@ -29,6 +30,8 @@ ByteCount staging_of_environment();
 Duration join_timeout_of_environment();
 CostModel costs_of_environment();
 LogLevel log_level_of_environment();
+/// By SHARDWIRE_METHOD; empty if it is not set.
+std::optional<Method> method_of_environment();
 
 /// Sets the copy kernel named by SHARDWIRE_COPY_KERNEL, else the fastest, for all sessions of this process from now on.
 /// Errors: as resolve_settings(), also for a kernel that this processor cannot run.

@@ -55,7 +55,9 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
   Publication publish(const Catalog&, const PublishOptions&) override { return {}; }
   Restore restore(const Catalog&, RestoreOptions, std::shared_ptr<RoundsStep>) override { return {}; }
   void give_up() override {}
+  [[nodiscard]] bool is_given_up() override { return false; }
   std::shared_ptr<Loop> loop() override { return loop_; }
+  [[nodiscard]] const Interruption& interruption() const override { return interruption_; }
   RoundsHost& rounds() override { return *this; }
 
  private:
@@ -77,6 +79,7 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
   std::unique_ptr<FabricDriver> driver_;
   std::vector<std::unique_ptr<RunningRestore>> running_;
   FailureNotices notices_;
+  Interruption interruption_;
   bool closed_ = false;
 };
 

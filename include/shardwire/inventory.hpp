@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shardwire/export.hpp"
+#include "shardwire/plan.hpp"
+#include "shardwire/tensor.hpp"
+#include "shardwire/types.hpp"
+
+SHARDWIRE_API_BEGIN
+namespace shardwire {
+
+/// What the members of a job publish under one name at one step. See Session::inventory().
+struct Inventory {
+  struct Publisher {
+    Rank rank{};     ///< in the layouts of the publication
+    int member = 0;  ///< of the session
+
+    bool operator==(const Publisher&) const = default;
+  };
+
+  std::int64_t step = 0;
+  std::vector<Publisher> publishers;  ///< ascending by rank; empty: nobody publishes the name at the step
+  /// Tensors and aliases, with layouts, by rank: one side of plan(), or a catalog to create missing state from.
+  JobLayout held;
+  std::vector<TensorKey> values;  ///< that any of them publishes; ascending
+  std::vector<Rank> absent;       ///< ranks of the layouts without a publication at the step; ascending
+  /// Members that could still publish an absent rank at this step: they have not left, and publish nothing later.
+  /// Empty: `publishers` is final for this step.
+  std::vector<int> awaited;
+};
+
+}  // namespace shardwire
+SHARDWIRE_API_END

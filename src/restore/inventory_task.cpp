@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/inventory_task.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "restore/publishers.hpp"
+#include "support/list_of.hpp"
+
+namespace shardwire::restore {
+
+namespace {
+
+std::vector<Rank> ranks_of(const std::vector<int>& numbers) {
+  std::vector<Rank> ranks;
+  for (const int number : numbers) ranks.push_back(Rank{number});
+  return ranks;
+}
+
+}  // namespace
+
+InventoryTask::InventoryTask(Services& services, Request request, Done done)
+    : services_(services),
+      request_(std::move(request)),
+      done_(std::move(done)),
+      callbacks_([this](const std::exception_ptr& error) { end({}, error); }),
+      descriptions_(services, {.holders = [this] { return published(); },
+                               .described = [this] { look(); },
+                               .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
+      timer_(services.clock()) {
+}
+
+void InventoryTask::start() {
+  timer_.start(request_.timeout, [this] { timed_out(); });
+  directory_changed();
+}
+
+void InventoryTask::directory_changed() {
+  if (!done_) return;
+  callbacks_.run([this] {
+    services_.membership().watch(request_.from);
+    look();
+  });
+}
+
+InventoryTask::Records InventoryTask::published() const {
+  auto records = services_.directory().publications(request_.from);
+  std::ranges::sort(records, {}, &wire::PublicationRecord::layout_rank);
+  return records;
+}
+
+void InventoryTask::look() {
+  if (!services_.directory().knows(request_.from)) return;
+  const Records all = published();
+  if (!descriptions_.fetch(all, all)) return;
+  Inventory inventory = inventory_of(all);
+  if (request_.until_final) {
+    require_possible(inventory, all);
+    const bool complete = !inventory.publishers.empty() && inventory.absent.empty();
+    if (!complete && (inventory.publishers.empty() || !inventory.awaited.empty())) return;
+  }
+  end(std::move(inventory), nullptr);
+}
+
+// Sources go forward: a step that all have passed never comes back.
+void InventoryTask::require_possible(const Inventory& inventory, const Records& all) const {
+  if (!inventory.publishers.empty() || all.empty() || !inventory.awaited.empty()) return;
+  if (std::ranges::all_of(all, [&](const auto& record) { return record.step < *request_.step; })) return;
+  throw Error(ErrorCode::step_mismatch,
+              fmt::format("no rank publishes step {} of '{}' any more: source rank {} is at step {}", *request_.step,
+                          request_.from, all.front().layout_rank, all.front().step));
+}
+
+std::int64_t InventoryTask::step_of(const Records& all) const {
+  if (request_.step) return *request_.step;
+  std::map<std::int64_t, std::size_t> publishers;  // by step
+  for (const auto& record : all) ++publishers[record.step];
+  if (publishers.empty()) return 0;
+  const auto ranks = static_cast<std::size_t>(services_.metadata().manifests.at(all.front().manifest)->ranks);
+  for (auto one = publishers.rbegin(); one != publishers.rend(); ++one) {
+    if (one->second == ranks) return one->first;
+  }
+  return publishers.rbegin()->first;
+}
+
+std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, int ranks) const {
+  if (services_.membership().lost() != nullptr) return {};
+  const int member = services_.member();
+  const bool listed = std::ranges::any_of(all, [&](const auto& record) { return record.member == member; });
+  const bool on_its_way = !listed && services_.own_publication(request_.from) != nullptr;
+  return possible_publishers(services_.directory(), all, {member, on_its_way, step, ranks});
+}
+
+Inventory InventoryTask::inventory_of(const Records& all) const {
+  const Metadata& known = services_.metadata();
+  check_layouts(all, known, request_.from);
+  Inventory inventory;
+  inventory.step = step_of(all);
+  Records records = all;
+  std::erase_if(records, [&](const auto& record) { return record.step != inventory.step; });
+  std::vector<std::shared_ptr<const Manifest>> manifests;
+  std::set<TensorKey> values;
+  for (const auto& record : records) {
+    inventory.publishers.push_back({Rank{record.layout_rank}, record.member});
+    manifests.push_back(known.manifests.at(record.manifest));
+    for (const wire::NamedValue& value : *known.values.at(record.values)) values.insert(value.key);
+  }
+  inventory.held = side_of(records, manifests);
+  inventory.values.assign(values.begin(), values.end());
+  const int ranks = all.empty() ? 0 : known.manifests.at(all.front().manifest)->ranks;
+  const PublishersInput input{services_.member(), false, inventory.step, ranks};
+  inventory.absent = ranks_of(open_ranks(records, input));
+  if (all.empty() || !inventory.absent.empty()) inventory.awaited = awaited(all, inventory.step, ranks);
+  return inventory;
+}
+
+void InventoryTask::timed_out() {
+  if (const std::vector<int> silent = descriptions_.awaited(); !silent.empty()) {
+    return end({}, std::make_exception_ptr(Error(
+                       ErrorCode::timed_out,
+                       fmt::format("source ranks {} of '{}' did not describe what they publish within the timeout",
+                                   support::list_of(silent), request_.from),
+                       ranks_of(silent))));
+  }
+  std::vector<Rank> absent;
+  std::string what = "the publishers are not known yet";
+  callbacks_.run([&] {
+    if (!services_.directory().knows(request_.from)) return;
+    const Inventory inventory = inventory_of(published());
+    absent = inventory.absent;
+    what = inventory.publishers.empty() ? "nobody publishes it" : "some ranks do not publish it";
+  });
+  if (!done_) return;
+  const std::string step = request_.step ? fmt::format("step {} of ", *request_.step) : "";
+  end({}, std::make_exception_ptr(
+              Error(ErrorCode::timed_out,
+                    fmt::format("{}'{}' was not there within the timeout: {}", step, request_.from, what), absent)));
+}
+
+void InventoryTask::abandon() {
+  end({}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed")));
+}
+
+void InventoryTask::end(Inventory inventory, const std::exception_ptr& error) {
+  if (!done_) return;
+  timer_.stop();
+  descriptions_.stop();
+  services_.finished(*this);
+  std::exchange(done_, nullptr)(std::move(inventory), error);
+}
+
+}  // namespace shardwire::restore

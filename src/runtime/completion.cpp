@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/completion.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace shardwire::detail {
+
+void Completion::finish(std::exception_ptr error) {
+  std::function<void()> called;
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    done_ = true;
+    if (readable_) readable_->signal();
+    called = std::move(on_done_);
+  }
+  ended_.notify_all();
+  if (called) called();
+}
+
+bool Completion::is_done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+void Completion::wait() const {
+  if (interruption_.is_possible()) {
+    interruption_.wait([this](Interruption::Slice slice) { return done_within(slice); });
+  }
+  wait_for_end();
+  throw_error();
+}
+
+bool Completion::wait_for(std::chrono::nanoseconds timeout) const {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  const auto left = [&] { return std::max(timeout - (Clock::now() - began), std::chrono::nanoseconds::zero()); };
+  while (!done_within(std::min<std::chrono::nanoseconds>(left(), Interruption::interval))) {
+    if (left() == std::chrono::nanoseconds::zero()) return false;
+    interruption_.check();
+  }
+  throw_error();
+  return true;
+}
+
+void Completion::wait_for_end() const {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return done_; });
+}
+
+int Completion::descriptor() {
+  const std::lock_guard lock(mutex_);
+  if (!readable_) {
+    readable_.emplace();
+    if (done_) readable_->signal();
+  }
+  return readable_->descriptor();
+}
+
+void Completion::on_done(std::function<void()> called) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_) on_done_ = std::exchange(called, nullptr);
+  }
+  if (called) called();
+}
+
+bool Completion::done_within(std::chrono::nanoseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, timeout, [this] { return done_; });
+}
+
+// Done, so the error changes no more.
+void Completion::throw_error() const {
+  if (error_) std::rethrow_exception(error_);
+}
+
+}  // namespace shardwire::detail

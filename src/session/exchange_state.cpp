@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/exchange_state.hpp"
+
+#include <exception>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace shardwire::detail {
+
+// The thread may own the last reference, and it has nothing left to do then.
+ExchangeState::~ExchangeState() {
+  if (!thread_.joinable()) return;
+  if (inherited() || thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+void ExchangeState::start(Body body) {
+  try {
+    thread_ = std::thread([self = shared_from_this(), body = std::move(body)] { self->run(body); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::out_of_resources, std::string("a thread for the exchange: ") + error.what());
+  }
+}
+
+void ExchangeState::run(const Body& body) noexcept {
+  std::exception_ptr failure;
+  try {
+    result_ = body(Interruption([self = shared_from_this()] { return self->cancelled_.load(); }));
+    report({"done", result_.report.needed, result_.report.needed});
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  held_.release();
+  wanted_.release();
+  completion_.finish(std::move(failure));
+}
+
+Completion& ExchangeState::completion() {
+  if (!inherited()) return completion_;
+  throw Error(ErrorCode::invalid_argument, "the exchange is that of the process that has forked this one");
+}
+
+void ExchangeState::listen(std::function<void(const Progress&)> callback, Duration interval) {
+  const std::lock_guard lock(mutex_);
+  callback_ = std::move(callback);
+  interval_ = interval;
+}
+
+void ExchangeState::report(const Progress& progress) {
+  std::function<void(const Progress&)> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    callback = callback_;
+  }
+  if (callback) callback(progress);
+}
+
+Duration ExchangeState::interval() const {
+  const std::lock_guard lock(mutex_);
+  return interval_;
+}
+
+}  // namespace shardwire::detail

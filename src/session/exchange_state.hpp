@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "runtime/completion.hpp"
+#include "runtime/interruption.hpp"
+#include "runtime/release_queue.hpp"
+#include "shardwire/session.hpp"
+#include "support/fork.hpp"
+
+namespace shardwire::detail {
+
+/// State shared by the caller's handle and the thread of one started exchange.
+/// Threads: any.
+class SHARDWIRE_LOCAL ExchangeState : public std::enable_shared_from_this<ExchangeState> {
+ public:
+  /// The exchange; ends early if the interruption says so.
+  using Body = std::function<ExchangeResult(const Interruption& interruption)>;
+
+  /// `held`, `wanted`: the owners of both catalogs' memory.
+  ExchangeState(const Interruption& of_callers, KeptOwners held, KeptOwners wanted)
+      : completion_(of_callers), held_(std::move(held)), wanted_(std::move(wanted)) {}
+  ~ExchangeState();
+  ExchangeState(const ExchangeState&) = delete;
+  ExchangeState& operator=(const ExchangeState&) = delete;
+
+  /// Runs `body` on a thread of its own. Call it once. Errors: throws Error{out_of_resources}.
+  void start(Body body);
+
+  /// Whether a child of fork() inherited it: it then never ends, and its lock may be held forever.
+  [[nodiscard]] bool inherited() const { return !owner_.is_this(); }
+  /// Errors: throws Error{invalid_argument} in a child of fork().
+  Completion& completion();
+  void cancel() { cancelled_ = true; }
+  void listen(std::function<void(const Progress&)> callback, Duration interval);
+  /// Calls the caller's callback, if there is one.
+  void report(const Progress& progress);
+  [[nodiscard]] Duration interval() const;
+  /// Valid once done, without an error.
+  [[nodiscard]] const ExchangeResult& result() const { return result_; }
+
+ private:
+  void run(const Body& body) noexcept;
+
+  support::OwningProcess owner_;
+  Completion completion_;
+  KeptOwners held_, wanted_;  // released by the end
+  std::atomic<bool> cancelled_ = false;
+  ExchangeResult result_;  // written before the completion, then read-only
+  mutable std::mutex mutex_;
+  std::function<void(const Progress&)> callback_;       // guarded by mutex_
+  Duration interval_ = std::chrono::milliseconds(100);  // likewise
+  std::thread thread_;
+};
+
+}  // namespace shardwire::detail

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>
+#include <latch>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(inventory)
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto soon = 20ms;  // a timeout that passes
+
+TensorSpec weight() {
+  return {{"w", "exp_avg"}, DType::f32, {6, 4}};
+}
+
+/// Members 0 to 2 of one job. Any of them publishes the part that its number has under chunk(0, 3).
+struct Job {
+  Job() {
+    const auto port = free_port();
+    for (int member = 0; member < 3; ++member) {
+      sessions.push_back(Session::join(test::member(member, 3, port), quick()));
+      shards.emplace_back(weight(), Layout::chunk(0, 3), Rank{member});
+    }
+  }
+  Catalog catalog(int member, int ranks = 3) {
+    Catalog catalog(Rank{member}, ranks);
+    if (ranks == 3) shards[static_cast<std::size_t>(member)].add_to(catalog);
+    catalog.add_value({"w", "step"}, Value(std::int64_t{7}));
+    if (member == 0) catalog.add_value({"", "epoch"}, Value(std::int64_t{1}));
+    catalog.alias("tied", "w");
+    return catalog;
+  }
+  Publication publish(int member, std::int64_t step, int ranks = 3) {
+    return at(member).publish(catalog(member, ranks), {.step = step});
+  }
+  Session& at(int member) { return sessions[static_cast<std::size_t>(member)]; }
+
+  std::vector<Session> sessions;
+  std::vector<TestShard> shards;
+};
+
+std::vector<Rank> ranks_of(const Inventory& inventory) {
+  std::vector<Rank> ranks;
+  for (const Inventory::Publisher& one : inventory.publishers) ranks.push_back(one.rank);
+  return ranks;
+}
+
+/// The inventory at `step` once that many publications are known; rosters travel in their own time.
+Inventory once_published(Session& session, std::int64_t step, std::size_t publications) {
+  while (true) {
+    Inventory inventory = session.inventory("state", step, patience);
+    if (inventory.publishers.size() == publications) return inventory;
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(every_publication_is_listed_with_tensors_values_and_aliases) {
+  Job job;
+  const Publication first = job.publish(0, 5), second = job.publish(1, 5), third = job.publish(2, 5);
+  const Inventory inventory = job.at(1).await_step("state", 5, patience);
+  BOOST_TEST(inventory.step == 5);
+  BOOST_TEST((ranks_of(inventory) == std::vector<Rank>{Rank{0}, Rank{1}, Rank{2}}));
+  BOOST_TEST(inventory.publishers[2].member == 2);
+  BOOST_TEST(inventory.absent.empty());
+  BOOST_TEST(inventory.awaited.empty());
+  BOOST_TEST(inventory.held.ranks == 3);
+  BOOST_REQUIRE(inventory.held.sections.size() == 1U);
+  const Manifest& manifest = *inventory.held.sections[0].manifest;
+  BOOST_REQUIRE(manifest.tensors.size() == 1U);
+  BOOST_TEST((manifest.tensors[0] == TensorLayout{weight(), Layout::chunk(0, 3)}));
+  BOOST_TEST((manifest.aliases == std::vector<Alias>{{"tied", "w"}}));
+  BOOST_TEST((inventory.values == std::vector<TensorKey>{{"", "epoch"}, {"w", "step"}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_name_that_nobody_publishes_has_an_empty_inventory) {
+  Job job;
+  const Inventory inventory = job.at(0).inventory("nothing");
+  BOOST_TEST(inventory.publishers.empty());
+  BOOST_TEST(inventory.absent.empty());
+  BOOST_TEST(inventory.held.sections.empty());
+  BOOST_TEST(inventory.awaited.size() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(absent_ranks_are_named_with_the_members_that_could_still_publish_them) {
+  Job job;
+  const Publication first = job.publish(0, 5), third = job.publish(2, 5);
+  Inventory inventory = once_published(job.at(0), 5, 2);
+  BOOST_TEST((inventory.absent == std::vector<Rank>{Rank{1}}));
+  BOOST_TEST((inventory.awaited == std::vector<int>{1}));
+  job.at(1).close(patience);
+  while (!inventory.awaited.empty()) inventory = job.at(0).inventory("state", 5);
+  BOOST_TEST((inventory.absent == std::vector<Rank>{Rank{1}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_replacement_learns_without_waiting_that_a_rank_publishes_no_more) {
+  Job job;
+  const Publication first = job.publish(0, 5), third = job.publish(2, 5);
+  job.at(1).close(patience);
+  const Inventory inventory = job.at(0).await_step("state", 5, patience);
+  BOOST_TEST((ranks_of(inventory) == std::vector<Rank>{Rank{0}, Rank{2}}));
+  BOOST_TEST((inventory.absent == std::vector<Rank>{Rank{1}}));
+}
+
+BOOST_AUTO_TEST_CASE(without_a_step_the_newest_complete_one_is_taken) {
+  Job job;
+  Publication first = job.publish(0, 5), second = job.publish(1, 5), third = job.publish(2, 5);
+  BOOST_TEST(job.at(2).await_step("state", 5, patience).step == 5);
+  first.update(job.catalog(0), 6, Snapshot::copy, patience);
+  const Inventory newest = once_published(job.at(2), 6, 1);
+  BOOST_TEST((newest.absent == std::vector<Rank>{Rank{1}, Rank{2}}));
+  BOOST_TEST(job.at(2).inventory().step == 6);  // step 5 lacks rank 0
+  second.update(job.catalog(1), 6, Snapshot::copy, patience);
+  third.update(job.catalog(2), 6, Snapshot::copy, patience);
+  BOOST_TEST(job.at(2).await_step("state", 6, patience).absent.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_step_is_awaited_until_its_last_rank_publishes) {
+  Job job;
+  const Publication first = job.publish(0, 5);
+  Publication second = job.publish(1, 4);
+  const Error early = failure_of([&] { job.at(2).await_step("state", 5, soon); });
+  BOOST_TEST((early.code() == ErrorCode::timed_out));
+  std::optional<Inventory> found;
+  std::thread waits([&] { found = job.at(0).await_step("state", 5, patience); });
+  const Publication third = job.publish(2, 5);
+  second.update(job.catalog(1), 5, Snapshot::copy, patience);
+  waits.join();
+  BOOST_REQUIRE(found);
+  BOOST_TEST(found->publishers.size() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_all_have_passed_is_refused) {
+  Job job;
+  const Publication first = job.publish(0, 9), second = job.publish(1, 9), third = job.publish(2, 9);
+  BOOST_TEST(once_published(job.at(0), 9, 3).absent.empty());
+  const Error error = failure_of([&] { job.at(0).await_step("state", 5, patience); });
+  BOOST_TEST((error.code() == ErrorCode::step_mismatch));
+}
+
+BOOST_AUTO_TEST_CASE(a_timeout_names_the_absent_ranks) {
+  Job job;
+  const Publication first = job.publish(0, 5), third = job.publish(2, 5);
+  BOOST_TEST(once_published(job.at(0), 5, 2).absent.size() == 1U);
+  const Error error = failure_of([&] { job.at(0).await_step("state", 5, soon); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
+}
+
+BOOST_AUTO_TEST_CASE(layouts_over_different_numbers_of_ranks_are_refused) {
+  Job job;
+  const Publication first = job.publish(0, 5), other = job.publish(1, 5, 4);
+  const Error error = failure_of([&] {
+    while (true) job.at(2).inventory("state", 5);
+  });
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}, Rank{1}}));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_held_plans_a_restore) {
+  Job job;
+  const Publication first = job.publish(0, 5), second = job.publish(1, 5), third = job.publish(2, 5);
+  const Inventory inventory = job.at(0).await_step("state", 5, patience);
+  const JobLayout whole = JobLayout::uniform(1, {{weight(), Layout::replicated()}});
+  const Plan all = plan(inventory.held, whole, Rank{0});
+  BOOST_TEST(all.gaps.empty());
+  BOOST_TEST(all.pieces.size() == 3U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
