@@ -11,6 +11,7 @@
 
 #include "shardwire/costs.hpp"
 #include "shardwire/export.hpp"
+#include "shardwire/plan.hpp"
 #include "shardwire/types.hpp"
 
 SHARDWIRE_API_BEGIN
@@ -98,6 +99,10 @@ struct RestoreOptions {
   ByteCount staging_bytes = 256u << 20;  ///< limit of this restore's own staging
   Verify verify = Verify::none;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  /// Choice between sources that hold the same elements. With Replicas::first the holders of a one-element tensor need
+  /// not agree either. Restores that begin while different ranks publish may see different lowest ranks: let all sources
+  /// publish first, see Session::await_step().
+  Replicas replicas = Replicas::spread;
   /// The only method for bytes of other processes. Empty: SHARDWIRE_METHOD, else the cheapest by SessionOptions::costs.
   /// A piece that it cannot move ends the restore with Error{unsupported}.
   std::optional<Method> method{};
@@ -123,6 +128,7 @@ struct ExchangeOptions {
   ByteCount staging_bytes = 256u << 20;  ///< limit of all staging that this member uses at once
   Verify verify = Verify::none;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
+  Replicas replicas = Replicas::spread;    ///< as RestoreOptions::replicas
   /// As RestoreOptions::method. If any member gives Method::collective, all remote bytes go in collective rounds, or
   /// the exchange fails with Error{unsupported}. Empty: SHARDWIRE_METHOD; else device memory goes in rounds if some
   /// pair of members has no direct path for it and the session's transport is "auto", and all other bytes go as

@@ -61,6 +61,15 @@ struct Topology {
   std::vector<std::int32_t> target_host{};
 };
 
+/// Choice between ranks that hold the same elements.
+enum class Replicas : std::uint8_t {
+  /// Replicas are equal: an element comes from the target's own process, else from a holder on its host, else from any
+  /// holder, so that the readers of a box spread evenly over its holders.
+  spread,
+  /// Replicas may differ: an element comes from the lowest source rank that holds it, for every reader alike.
+  first,
+};
+
 /// A region of one wanted box that each rank of `holder_sets[holders]` holds as a whole. Tensors that are split alike
 /// share their regions and holder sets.
 struct Piece {
@@ -163,7 +172,7 @@ struct JobTotals {
 ///         topology names other ranks.
 class Planner {
  public:
-  Planner(JobLayout from, JobLayout to, Topology topology = {});
+  Planner(JobLayout from, JobLayout to, Topology topology = {}, Replicas replicas = Replicas::spread);
   ~Planner();
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
@@ -175,9 +184,8 @@ class Planner {
   [[nodiscard]] const JobLayout& from() const;
   [[nodiscard]] const JobLayout& to() const;
 
-  /// Picks a source for each piece, excluding `lost` ranks: the target's own process if it holds the piece, else a
-  /// holder on its host, else a holder such that the readers of a replicated box spread evenly over its holders. A pure
-  /// function of (layouts, topology, lost, target), where the readers are the ranks of the target's section.
+  /// Picks a source for each piece, excluding `lost` ranks, as `replicas` says. A pure function of (layouts, topology,
+  /// replicas, lost, target), where the readers are the ranks of the target's section.
   /// Errors: throws Error{layout_mismatch} listing every gap, including those that `lost` opens.
   [[nodiscard]] Schedule schedule(const Plan& plan, std::span<const Rank> lost = {});
   /// All regions read from `source` when every target rank follows its schedule: the same plan from the source's side.

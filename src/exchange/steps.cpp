@@ -220,6 +220,7 @@ RestoreOptions ExchangeSteps::restore_options() const {
   options.deadline = barriers_.left();
   options.staging_bytes = sums_.message_budget();
   options.verify = options_.verify;
+  options.replicas = options_.replicas;
   options.ingress_bytes_per_second = options_.ingress_bytes_per_second;
   options.discovery_grace = Duration::zero();  // all publishers have published before the first barrier
   return options;

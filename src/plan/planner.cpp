@@ -100,17 +100,19 @@ void for_each_tensor(const JobLayout& job, LayoutTable& layouts, Visit visit) {
 
 }  // namespace
 
-Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where)
+Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where, Replicas which)
     : from(std::move(from_side)),
       to(std::move(to_side)),
       topology(std::move(where)),
+      replicas(which),
       names(from, to),
       from_section(sections_of_ranks(from, "source")),
       to_section(sections_of_ranks(to, "target")),
       from_keys(from, names.held()),
       held_of(to.sections.size()),
       classes_of_section(to.sections.size()),
-      distinct_of_section(to.sections.size()) {
+      distinct_of_section(to.sections.size()),
+      splitter(replicas == Replicas::first ? ShareSplitter::Order::by_rank : ShareSplitter::Order::by_size) {
   check_topology(topology, from.ranks, to.ranks);
   for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
     enter_key(from_keys, section, tensor, "source");
@@ -194,7 +196,7 @@ void Planner::State::share_out(std::uint32_t id, Rank target, Shares& out) {
   out.clear();
   out.wanted = wanted_boxes(id, target);
   if (out.wanted.empty()) return;
-  splitter.split(sources_of(id), colocated(target), out);
+  splitter.split(sources_of(id), preferred(target), out);
   mark_replicated(id, out);
 }
 
@@ -206,7 +208,7 @@ void Planner::State::share_out(std::uint32_t id, Rank target, std::span<const Ra
     on_shares(scratch_);
     return;
   }
-  splitter.split_in_parts(sources_of(id), colocated(target), scratch_, [&] {
+  splitter.split_in_parts(sources_of(id), preferred(target), scratch_, [&] {
     mark_replicated(id, scratch_);
     return on_shares(scratch_);
   });
@@ -214,7 +216,7 @@ void Planner::State::share_out(std::uint32_t id, Rank target, std::span<const Ra
 
 bool Planner::State::take_own(std::uint32_t id, Rank target, std::span<const Rank> lost) {
   const Class& of_tensor = classes[id];
-  const std::int32_t own = colocated(target);
+  const std::int32_t own = preferred(target);
   if (!of_tensor.replicated || own < 0 || std::binary_search(lost.begin(), lost.end(), Rank{own})) return false;
   const auto& held = of_tensor.held->layouts;
   const std::int32_t section = from_section_of(Rank{own});
@@ -246,11 +248,15 @@ SourceChoice Planner::State::choice_for(std::uint32_t id, Rank target, std::span
     of_tensor.readers = std::make_unique<ReplicaReaders>(
         LayoutSearch(layouts.layout(of_tensor.layout), shape_of(id), to.sections[of_tensor.section].ranks), where);
   }
-  return {*of_tensor.readers, where, target, lost};
+  return {*of_tensor.readers, where, replicas, target, lost};
 }
 
 std::int32_t Planner::State::colocated(Rank target) const {
   return Surroundings{topology, from.ranks}.colocated(target);
+}
+
+std::int32_t Planner::State::preferred(Rank target) const {
+  return replicas == Replicas::spread ? colocated(target) : -1;
 }
 
 TensorId Planner::State::held_tensor(std::uint32_t to_section_number, TensorId tensor,
@@ -284,8 +290,8 @@ std::vector<Rank> sorted(std::span<const Rank> ranks) {
   return list;
 }
 
-Planner::Planner(JobLayout from, JobLayout to, Topology topology)
-    : state_(std::make_unique<State>(std::move(from), std::move(to), std::move(topology))) {
+Planner::Planner(JobLayout from, JobLayout to, Topology topology, Replicas replicas)
+    : state_(std::make_unique<State>(std::move(from), std::move(to), std::move(topology), replicas)) {
 }
 Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;

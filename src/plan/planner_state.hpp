@@ -18,7 +18,7 @@ namespace shardwire {
 
 /// The state of a Planner, shared by the files of this folder.
 struct SHARDWIRE_LOCAL Planner::State {
-  State(JobLayout from_side, JobLayout to_side, Topology where);
+  State(JobLayout from_side, JobLayout to_side, Topology where, Replicas which);
 
   /// Tensors with the same shape and the same source layouts of the same ranks.
   struct SourceClass {
@@ -71,6 +71,8 @@ struct SHARDWIRE_LOCAL Planner::State {
 
   /// Source rank in the process of a target rank; -1 none.
   [[nodiscard]] std::int32_t colocated(Rank target) const;
+  /// The same where it is preferred to other holders; else -1.
+  [[nodiscard]] std::int32_t preferred(Rank target) const;
   [[nodiscard]] std::int32_t from_section_of(Rank rank) const {
     return from_section[static_cast<std::size_t>(to_int(rank))];
   }
@@ -84,6 +86,7 @@ struct SHARDWIRE_LOCAL Planner::State {
   JobLayout from;
   JobLayout to;
   Topology topology;
+  Replicas replicas;
   NameSearch names;
   LayoutTable layouts;
   std::vector<std::int32_t> from_section;  ///< by rank, -1 for none

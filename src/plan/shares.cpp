@@ -175,19 +175,18 @@ void ShareSplitter::take_whole(const Box& wanted) {
   out_->gaps.insert(out_->gaps.end(), left_.begin(), left_.end());
 }
 
-// Removes the clips one after another from the rest of `wanted`: own boxes first, then large ones, which results in
-// fewer and longer pieces.
+// Removes the clips one after another from the rest of `wanted`: own boxes first, then the others in their order.
 void ShareSplitter::carve(const Box& wanted) {
-  std::vector<std::uint32_t> by_size(groups_.size());
-  std::iota(by_size.begin(), by_size.end(), 0U);
-  std::stable_sort(by_size.begin(), by_size.end(), [this](std::uint32_t a, std::uint32_t b) {
-    const bool own_a = is_own(groups_[a]);
-    const bool own_b = is_own(groups_[b]);
-    return own_a != own_b ? own_a : groups_[a].clip.volume() > groups_[b].clip.volume();
-  });
+  std::vector<std::uint32_t> in_order(groups_.size());
+  std::iota(in_order.begin(), in_order.end(), 0U);
+  if (by_ == Order::by_rank) {
+    for (Group& group : groups_) group.first_rank = first_rank_of(group);
+  }
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [this](std::uint32_t a, std::uint32_t b) { return is_before(groups_[a], groups_[b]); });
   std::vector<Box> parts;
   left_.assign(1, wanted);
-  for (const std::uint32_t i : by_size) take(groups_[i].clip, [&](const Box& part) { parts.push_back(part); });
+  for (const std::uint32_t i : in_order) take(groups_[i].clip, [&](const Box& part) { parts.push_back(part); });
   const OverlapIndex tree(clips_);
   std::vector<std::uint32_t> around;
   for (const Box& part : parts) {
@@ -235,6 +234,24 @@ void ShareSplitter::add(const Box& box, std::span<const std::uint32_t> groups) {
     holders.erase(std::unique(begin, holders.end(), same), holders.end());
   }
   out_->shares.push_back({box, wanted_, first, static_cast<std::uint32_t>(holders.size()) - first, groups.size() == 1});
+}
+
+bool ShareSplitter::is_before(const Group& a, const Group& b) const {
+  if (by_ == Order::by_rank) return a.first_rank < b.first_rank;
+  const bool own_a = is_own(a);
+  const bool own_b = is_own(b);
+  return own_a != own_b ? own_a : a.clip.volume() > b.clip.volume();
+}
+
+std::int32_t ShareSplitter::first_rank_of(const Group& group) const {
+  std::int32_t first = std::numeric_limits<std::int32_t>::max();
+  for (std::uint32_t i = group.first; i < group.first + group.count; ++i) {
+    found_.each_rank(order_[i], [&](Rank rank) {
+      first = std::min(first, to_int(rank));
+      return true;
+    });
+  }
+  return first;
 }
 
 bool ShareSplitter::is_own(const Group& group) const {

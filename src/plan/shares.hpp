@@ -42,6 +42,12 @@ struct Shares {
 /// Splits wanted boxes along the boxes held. Keeps its scratch memory from call to call.
 class ShareSplitter {
  public:
+  /// Which of the boxes that share elements is taken first: the largest, which makes fewer and longer pieces, or that of
+  /// the lowest rank.
+  enum class Order : std::uint8_t { by_size, by_rank };
+
+  explicit ShareSplitter(Order order = Order::by_size) : by_(order) {}
+
   /// Fills `out`, whose `wanted` (disjoint boxes) is given. Boxes of `self` are taken first and whole, so that a rank
   /// never fetches its own data; -1: the target's process holds nothing.
   void split(std::span<LayoutSearch> sources, std::int32_t self, Shares& out);
@@ -56,6 +62,7 @@ class ShareSplitter {
     std::uint32_t first = 0;  // in order_
     std::uint32_t count = 0;
     Box clip;
+    std::int32_t first_rank = 0;  // the lowest; with Order::by_rank only
   };
 
   void search(const Box& region, std::size_t max_boxes);
@@ -72,8 +79,11 @@ class ShareSplitter {
   void take(const Box& clip, OnPart on_part);
   void add(const Box& box, std::span<const std::uint32_t> groups);
   [[nodiscard]] bool is_own(const Group& group) const;
+  [[nodiscard]] std::int32_t first_rank_of(const Group& group) const;
+  [[nodiscard]] bool is_before(const Group& a, const Group& b) const;
 
   std::span<LayoutSearch> sources_;
+  const Order by_;
   std::int32_t self_ = -1;
   Shares* out_ = nullptr;
   std::uint32_t wanted_ = 0;

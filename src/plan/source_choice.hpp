@@ -82,13 +82,13 @@ class ReplicaReaders {
   std::map<std::tuple<Box, std::vector<Rank>, std::vector<Rank>>, Line, std::less<>> lines_;
 };
 
-/// Chooses sources: a pure function of the layouts, the topology, the lost ranks and the target (layouts and target are
+/// Chooses sources: a pure function of the layouts, the topology, the policy, the lost ranks and the target (layouts and target are
 /// in the shares).
 class SourceChoice {
  public:
   /// `lost`: ascending.
-  SourceChoice(ReplicaReaders& readers, Surroundings where, Rank target, std::span<const Rank> lost)
-      : readers_(readers), where_(where), target_(target), lost_(lost) {}
+  SourceChoice(ReplicaReaders& readers, Surroundings where, Replicas replicas, Rank target, std::span<const Rank> lost)
+      : readers_(readers), where_(where), replicas_(replicas), target_(target), lost_(lost) {}
 
   /// Appends the parts of one share, in order of their offsets: one part, or several if replicas serve a large share
   /// together. None if every holder is lost.
@@ -103,6 +103,7 @@ class SourceChoice {
 
   ReplicaReaders& readers_;
   Surroundings where_;
+  Replicas replicas_;
   Rank target_;
   std::span<const Rank> lost_;
   std::vector<Rank> survivors_;

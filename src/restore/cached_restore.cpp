@@ -31,9 +31,10 @@ bool same_sources(const std::vector<wire::PublicationRecord>& a, const std::vect
       });
 }
 
-std::unique_ptr<CachedRestore> RestoreCache::take(const std::string& from, const Catalog& wanted) {
-  const auto found = std::find_if(cached_.begin(), cached_.end(),
-                                  [&](const auto& one) { return one->from == from && alike(one->wanted, wanted); });
+std::unique_ptr<CachedRestore> RestoreCache::take(const std::string& from, const Catalog& wanted, Replicas replicas) {
+  const auto found = std::find_if(cached_.begin(), cached_.end(), [&](const auto& one) {
+    return one->from == from && one->replicas == replicas && alike(one->wanted, wanted);
+  });
   if (found == cached_.end()) return nullptr;
   auto taken = std::move(*found);
   cached_.erase(found);

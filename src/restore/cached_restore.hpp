@@ -29,8 +29,9 @@ struct CachedRestore {
   TensorPlaces places;                       // of wanted
   std::shared_ptr<const Manifest> manifest;  // of wanted; owners: see DescribedCatalog
   ValueScope scope = ValueScope::none;       // of the values that it needs
-  std::shared_ptr<Planning> planning{};      // no other owner
-  std::vector<Binding> bindings{};           // by index of the source
+  Replicas replicas = Replicas::spread;
+  std::shared_ptr<Planning> planning{};  // no other owner
+  std::vector<Binding> bindings{};       // by index of the source
   std::shared_ptr<const std::vector<move::Transfer>> transfers{};
   std::map<std::uint32_t, std::string> staged_local{};  // see BoundTransfers
   std::optional<Method> method{};                       // the method requested
@@ -50,7 +51,7 @@ bool same_sources(const std::vector<wire::PublicationRecord>& a, const std::vect
 class RestoreCache {
  public:
   /// Takes the state left by an earlier restore of such a catalog, for one user at a time; null if there is none.
-  std::unique_ptr<CachedRestore> take(const std::string& from, const Catalog& wanted);
+  std::unique_ptr<CachedRestore> take(const std::string& from, const Catalog& wanted, Replicas replicas);
   void keep(std::unique_ptr<CachedRestore> cached);
   /// Drops states that use a lost source.
   void forget(const SourceLink* link);

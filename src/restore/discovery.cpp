@@ -30,16 +30,18 @@ Topology topology_of(const std::vector<wire::PublicationRecord>& records, int me
 }
 
 // Pure.
-void plan_into(Planning& planning, const Wanted& wanted, int member) {
+void plan_into(Planning& planning, const Wanted& wanted, int member, Replicas replicas) {
   const Manifest& manifest = *wanted.manifest;
   const Rank target = wanted.catalog->layout_rank();
   planning.from = side_of(planning.records, planning.manifests);
   // Assumes that every rank of the new layout restores too: readers then spread evenly over replicas.
   JobLayout to{manifest.ranks, {{wanted.manifest, {}}}};
   for (int rank = 0; rank < manifest.ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
-  Planner planner(planning.from, std::move(to), topology_of(planning.records, member, target, manifest.ranks));
+  Planner planner(planning.from, std::move(to), topology_of(planning.records, member, target, manifest.ranks),
+                  replicas);
   planning.plan = planner.plan(target);
-  planning.resolved = resolve_values(*wanted.catalog, planning.from, planning.plan, planning.values, planning.scope);
+  planning.resolved = resolve_values(*wanted.catalog, planning.from, planning.plan, planning.values, planning.scope,
+                                     agreement_on_elements(replicas));
   if (planning.plan.gaps.empty()) planning.schedule = planner.schedule(planning.plan);
 }
 
@@ -230,9 +232,9 @@ void Discovery::make_plan(const Records& records, bool everybody) {
   take_values();
   // Planning may take long, so it runs off the loop, which serves readers meanwhile.
   services_.copier().submit(
-      [planning = planning_, wanted = wanted_, member = services_.member()] {
+      [planning = planning_, wanted = wanted_, member = services_.member(), replicas = options_.replicas] {
         try {
-          plan_into(*planning, wanted, member);
+          plan_into(*planning, wanted, member, replicas);
         } catch (...) {
           planning->error = std::current_exception();
         }
@@ -248,8 +250,8 @@ void Discovery::plan_again(const Records& records) {
   planning_->records = records;
   if (wanted_.scope != ValueScope::none) {
     take_values();
-    planning_->resolved =
-        resolve_values(*wanted_.catalog, planning_->from, planning_->plan, planning_->values, planning_->scope);
+    planning_->resolved = resolve_values(*wanted_.catalog, planning_->from, planning_->plan, planning_->values,
+                                         planning_->scope, agreement_on_elements(options_.replicas));
   }
   planned(true);
 }

@@ -14,7 +14,7 @@ namespace {
 
 // An address may belong to another device by now.
 std::unique_ptr<CachedRestore> take_earlier(Services& services, const Request& request) {
-  auto earlier = services.cache().take(request.options.from, request.wanted);
+  auto earlier = services.cache().take(request.options.from, request.wanted, request.options.replicas);
   if (earlier && earlier->places != request.places) earlier.reset();
   return earlier;
 }
@@ -124,6 +124,7 @@ void Restore::keep() {
                        .places = target_.places,
                        .manifest = target_.wanted.manifest,
                        .scope = discovery_.value_scope(),
+                       .replicas = target_.options.replicas,
                        .method = target_.options.method};
   if (!run_ || !run_->keep_in(cached)) return;
   cached.placed = std::move(target_.placed);

@@ -72,7 +72,7 @@ class Resolver {
     }
   }
 
-  ResolvedValues find(std::span<const ValueSource> sources, ValueScope scope) {
+  ResolvedValues find(std::span<const ValueSource> sources, ValueScope scope, Agree elements) {
     name_what_is_open();
     if (held_.empty()) return std::move(resolved_);
     gather_sharers(sources);
@@ -80,7 +80,7 @@ class Resolver {
     tensors_without_holder(scope == ValueScope::all);
     if (resolved_.values_unknown) return std::move(resolved_);
     for (const Catalog::Entry* entry : one_element_) {
-      decide({entry->spec.key, &entry->spec, entry->absent, Agree::authoritative});
+      decide({entry->spec.key, &entry->spec, entry->absent, elements});
     }
     for (const Catalog::ValueEntry& entry : wanted_.values()) decide({entry.key, nullptr, entry.absent, entry.agree});
     if (resolved_.refusal && conflicts_ > 1) {
@@ -350,9 +350,13 @@ ValueScope value_scope(const Catalog& wanted) {
   return std::ranges::all_of(wanted.values(), of_own_rank) ? ValueScope::own_rank : ValueScope::all;
 }
 
+Agree agreement_on_elements(Replicas replicas) {
+  return replicas == Replicas::first ? Agree::any : Agree::authoritative;
+}
+
 ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
-                              std::span<const ValueSource> sources, ValueScope scope) {
-  return Resolver(wanted, from, plan).find(sources, scope);
+                              std::span<const ValueSource> sources, ValueScope scope, Agree elements) {
+  return Resolver(wanted, from, plan).find(sources, scope, elements);
 }
 
 void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>& absent) {

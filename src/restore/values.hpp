@@ -45,11 +45,15 @@ struct ResolvedValues {
   bool values_unknown = false;    ///< undecided: absence of a tensor shows only in the values of all sources
 };
 
+/// How the values of one-element tensors are chosen.
+Agree agreement_on_elements(Replicas replicas);
+
 /// Completes `plan`, the plan for `wanted`: removes the gaps of tensors that are absent as permitted, adds one for each
-/// required value that is absent, and selects values as their Agree says (authority: layout maths M9). `sources` are
-/// those in `scope`, which is value_scope(wanted) or `all`. Pure. Cost: O(values and tensors that are published).
+/// required value that is absent, and selects values as their Agree says, those of one-element tensors as `elements` says
+/// (authority: layout maths M9). `sources` are those in `scope`, which is value_scope(wanted) or `all`. Pure. Cost: O(values and tensors that are published).
 ResolvedValues resolve_values(const Catalog& wanted, const JobLayout& from, Plan& plan,
-                              std::span<const ValueSource> sources, ValueScope scope);
+                              std::span<const ValueSource> sources, ValueScope scope,
+                              Agree elements = Agree::authoritative);
 
 /// Throws like require_no_gaps, and adds a remedy for keys without a source.
 void require_complete(const std::vector<Gap>& gaps, const std::vector<AbsentKey>& absent);

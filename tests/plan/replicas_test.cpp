@@ -3,6 +3,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <map>
+#include <set>
+#include <stdexcept>
+#include <vector>
 
 #include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
@@ -141,6 +144,71 @@ BOOST_AUTO_TEST_CASE(a_source_sees_who_reads_from_it) {
   }
   BOOST_TEST(seen == whole);
   BOOST_CHECK_THROW(plan_for_source(from, to, Rank{4}), Error);
+}
+
+// --- Replicas::first ---
+
+namespace {
+
+// Held boxes that overlap in part, by rank; sorted by neither size nor place.
+const std::map<Rank, std::vector<Box>> uneven{{Rank{0}, {Box{{2, 0}, {3, 8}}}},
+                                              {Rank{1}, {Box{{0, 0}, {8, 4}}}},
+                                              {Rank{2}, {Box{{0, 0}, {8, 8}}}},
+                                              {Rank{3}, {Box{{0, 2}, {4, 6}}}}};
+const Extents small{8, 8};
+
+Rank lowest_holder_of(const Box& element) {
+  for (const auto& [rank, boxes] : uneven) {
+    for (const Box& box : boxes) {
+      if (contains(box, element)) return rank;
+    }
+  }
+  throw std::logic_error("every element has a holder");
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(every_reader_takes_an_element_from_the_lowest_rank_that_holds_it) {
+  for (const Layout& wanted : {Layout::replicated(), Layout::chunk(0, 3), Layout::chunk(1, 3)}) {
+    Planner planner(side(4, Layout::boxes(uneven), small), side(3, wanted, small), {}, Replicas::first);
+    for (int target = 0; target < 3; ++target) {
+      const Plan plan = planner.plan(Rank{target});
+      const Schedule schedule = planner.schedule(plan);
+      for (const ScheduledPiece& item : schedule.items) {
+        const Box& box = schedule.box(item);
+        for (Extent row = box.lower(0); row < box.upper(0); ++row) {
+          for (Extent column = box.lower(1); column < box.upper(1); ++column) {
+            BOOST_TEST((item.source == lowest_holder_of(Box{{row, column}, {1, 1}})));
+          }
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_that_all_hold_comes_from_the_first_that_is_left) {
+  // Every target is colocated with a holder, and does not read from it.
+  Planner planner(side(4, Layout::replicated()), side(4, Layout::replicated()), {}, Replicas::first);
+  const Plan plan = planner.plan(Rank{3});
+  const auto sources = [&](const std::vector<Rank>& lost) {
+    std::set<Rank> all;
+    for (const ScheduledPiece& item : planner.schedule(plan, lost).items) all.insert(item.source);
+    return all;
+  };
+  BOOST_TEST((sources({}) == std::set<Rank>{Rank{0}}));
+  BOOST_TEST((sources({Rank{0}, Rank{1}}) == std::set<Rank>{Rank{2}}));
+  BOOST_TEST(planner.totals().local == whole);  // of target 0
+}
+
+BOOST_AUTO_TEST_CASE(groups_of_replicas_are_not_mixed) {
+  Planner planner(side(8, hsdp(2, 4)), side(3, Layout::chunk(0, 3)), {}, Replicas::first);
+  for (const Flow& flow : planner.totals().flows) BOOST_TEST(to_int(flow.source) < 4);
+}
+
+BOOST_AUTO_TEST_CASE(sources_know_the_readers_of_the_first_replica) {
+  Planner planner(side(4, Layout::replicated()), side(3, Layout::chunk(0, 3)), {}, Replicas::first);
+  BOOST_TEST(planner.deliveries(Rank{0}).size() == 3U);
+  BOOST_TEST(planner.deliveries(Rank{1}).empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_job_with_gaps_has_no_totals) {

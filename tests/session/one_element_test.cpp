@@ -2,10 +2,12 @@
 // Tensors of one element travel by value, and obey their layout like all others.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <vector>
 
 #include "support/job.hpp"
 
@@ -335,6 +337,48 @@ BOOST_AUTO_TEST_CASE(a_catalog_kept_over_steps_publishes_the_bytes_of_each_step)
   Restore restore = session.restore(wanted, within(patience));
   restore.wait();
   BOOST_TEST((restore.value(epoch) == Value(std::int64_t{0})));
+}
+
+// --- replicas that differ ---
+
+namespace {
+
+// What each of two members restores of a tensor that both hold with values of their own.
+std::vector<float> restored_replicas(const TensorSpec& spec, Replicas replicas) {
+  const auto size = static_cast<std::size_t>(Box::whole(spec.shape).volume());
+  std::array<std::vector<float>, 2> held, wanted;
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    held[at].assign(size, static_cast<float>(10 + rank));
+    wanted[at].assign(size, 0);
+    Session session = Session::join(member(rank, 2, port), quick());
+    Catalog holds(Rank{rank}, 2), wants(Rank{rank}, 2);
+    holds.add(spec, whole, view(held[at]));
+    wants.add(spec, whole, view(wanted[at]));
+    const Publication publication = session.publish(holds);
+    session.gather("published", {}, patience);
+    RestoreOptions options = within(patience);
+    options.replicas = replicas;
+    session.restore(wants, options).wait();
+    session.gather("done", {}, patience);
+  });
+  std::vector<float> all = wanted[0];
+  all.insert(all.end(), wanted[1].begin(), wanted[1].end());
+  return all;
+}
+
+bool all_are(const std::vector<float>& values, float value) {
+  return std::ranges::all_of(values, [&](float one) { return one == value; });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(replicas_that_differ_come_from_the_first_rank_alone) {
+  const TensorSpec norm{{"norm", "exp_avg"}, DType::f32, {1 << 16}};
+  BOOST_TEST(all_are(restored_replicas(norm, Replicas::first), 10));
+  BOOST_TEST(!all_are(restored_replicas(norm, Replicas::spread), 10));  // each member has its own
+  BOOST_TEST(all_are(restored_replicas(scale, Replicas::first), 10));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
