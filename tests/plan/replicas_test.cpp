@@ -146,6 +146,18 @@ BOOST_AUTO_TEST_CASE(a_source_sees_who_reads_from_it) {
   BOOST_CHECK_THROW(plan_for_source(from, to, Rank{4}), Error);
 }
 
+BOOST_AUTO_TEST_CASE(boxes_too_small_to_split_are_read_from_different_holders) {
+  std::map<Rank, std::vector<Box>> boxes;
+  for (int holder = 0; holder < 4; ++holder) {
+    for (Extent row = 0; row < 64; ++row) boxes[Rank{holder}].push_back(Box{{row, 0}, {1, 16}});
+  }
+  const Extents rows{64, 16};
+  Planner planner(side(4, Layout::boxes(boxes), rows), side(1, Layout::replicated(), rows), disjoint(1));
+  const auto egress = egress_of(planner.totals());
+  BOOST_TEST(egress.size() == 4U);
+  for (const auto& [source, bytes] : egress) BOOST_TEST(bytes < 2 * 64 * 16 * item / 4);
+}
+
 // --- Replicas::first ---
 
 namespace {
