@@ -60,6 +60,7 @@ struct Pair {
     Restore restore(const Catalog&, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override {
       pair_.in_rounds = rounds != nullptr;
       pair_.method = options.method;
+      pair_.restore_deadline = options.deadline;
       if (rounds) loop()->call([&] { pair_.offer(*rounds); });
       return {};
     }
@@ -82,6 +83,7 @@ struct Pair {
   std::array<bool, member_count> forced{};  // into rounds
   bool in_rounds = false;                   // whether it ran in rounds
   std::optional<Method> method{};           // forced on member 0's restore
+  Duration restore_deadline{};              // of member 0's restore
   std::array<Duration, member_count> deadlines{5s, 5s};
   std::array<std::atomic<bool>, member_count> gave_up{};
   Barriers barriers;
@@ -131,6 +133,14 @@ BOOST_AUTO_TEST_CASE(one_member_that_is_told_so_brings_all_into_rounds) {
     BOOST_TEST(pair.in_rounds == (forced[0] || forced[1]));
     BOOST_TEST((pair.target.wrong(7) == 0U) == pair.in_rounds);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_of_an_exchange_has_what_is_left_of_its_time) {
+  const Deadline deadline(120s);
+  Pair pair;
+  pair.errors();
+  BOOST_TEST((pair.restore_deadline > 0s));
+  BOOST_TEST((pair.restore_deadline < pair.deadlines[0]));  // the first barrier took some of it
 }
 
 BOOST_AUTO_TEST_CASE(a_restore_that_fails_just_before_the_rounds_ends_those_of_the_others) {

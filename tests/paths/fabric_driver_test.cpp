@@ -158,6 +158,26 @@ BOOST_AUTO_TEST_CASE(what_is_added_is_driven_and_wakes_the_loop_until_it_is_remo
   BOOST_TEST(driven.until([&] { return driven.fabric.worked == 1; }));
 }
 
+// The fabric has nothing to do and would sleep.
+BOOST_AUTO_TEST_CASE(the_loop_does_not_sleep_while_one_of_several_has_work_left) {
+  struct Busy final : transport::Driven {
+    bool progress() override { return false; }
+    [[nodiscard]] int event_descriptor() const override { return event.descriptor(); }
+    bool arm() override { return !busy; }
+
+    std::atomic<bool> busy = true;
+    support::WakeEvent event;
+  };
+  Driven driven(0ns);
+  Busy busy;
+  driven.loop.call([&] { driven.driver->add(busy); });
+  const std::uint64_t asked = driven.fabric.asked;
+  BOOST_TEST(driven.until([&] { return driven.fabric.asked > asked + 1000; }));
+  busy.busy = false;
+  BOOST_TEST(driven.falls_asleep());
+  driven.loop.call([&] { driven.driver->remove(busy); });
+}
+
 BOOST_AUTO_TEST_CASE(a_fabric_that_breaks_is_not_asked_again) {
   Driven driven(std::chrono::hours(1));
   driven.fabric.broken = true;

@@ -179,6 +179,8 @@ BOOST_DATA_TEST_CASE(staging_of_one_small_slot_is_enough, boost::unit_test::data
   BOOST_REQUIRE(outcome.report.is_object());
   BOOST_TEST(outcome.report["staging"]["peak"] <= bytes);
   BOOST_TEST(outcome.report["staging"]["peak"] > 0);
+  BOOST_TEST(outcome.report["registration"]["bytes"].is_number());
+  BOOST_TEST(outcome.report["registration"]["seconds"].is_number());
 }
 
 // The default size in containers, and almost nothing.

@@ -218,6 +218,17 @@ BOOST_AUTO_TEST_CASE(an_update_shows_the_new_generation_and_waits_for_readers_of
   BOOST_TEST((error.code() == ErrorCode::invalid_argument));
 }
 
+BOOST_AUTO_TEST_CASE(a_step_that_the_source_has_passed_is_not_replaced_by_a_later_one) {
+  Pair pair;
+  pair.publication->update(pair.catalog(), 6, Snapshot::copy, 20s);
+  Catalog target(Rank{0}, 1);
+  pair.wanted.add_to(target);
+  RestoreOptions options = within(patience);
+  options.step = 5;
+  Restore restore = pair.reader->restore(target, options);
+  BOOST_TEST((code_of(restore) == ErrorCode::step_mismatch));
+}
+
 BOOST_AUTO_TEST_CASE(an_update_that_times_out_names_the_readers_and_has_taken_place) {
   Pair pair;
   TestShard next(Pair::spec(), Layout::replicated(), Rank{0});

@@ -8,7 +8,10 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include "control/connection.hpp"
 #include "runtime/uv_loop.hpp"
@@ -26,11 +29,23 @@ namespace {
 
 struct Job {
   std::uint16_t port = free_port();
-  Session host = Session::join(member(0, 2, port), [] {
+  mutable std::mutex mutex;
+  std::string log;  // guarded by mutex
+  Session host = Session::join(member(0, 2, port), [this] {
     SessionOptions options;
     options.transport = "loopback";
+    options.log = [this](LogLevel, std::string_view text) {
+      const std::lock_guard lock(mutex);
+      log.append(text).append("\n");
+    };
     return options;
   }());
+
+  /// Whether the member has logged a line with these words.
+  [[nodiscard]] bool has_logged(std::string_view words) const {
+    const std::lock_guard lock(mutex);
+    return log.find(words) != std::string::npos;
+  }
 
   // Checks that the job still accepts members.
   void still_works() const {
@@ -84,6 +99,7 @@ BOOST_AUTO_TEST_CASE(a_long_message_before_the_proof_is_cut_off) {
   stranger.send(header);
   stranger.until_closed();
   job.still_works();
+  BOOST_TEST(job.has_logged("announced a message"));  // its time to prove itself was not over yet
 }
 
 BOOST_AUTO_TEST_CASE(half_a_hello_and_a_close_leave_nothing_behind) {

@@ -123,6 +123,17 @@ BOOST_AUTO_TEST_CASE(withdrawn_memory_is_not_read) {
   BOOST_TEST((target == Bytes(source.size())));
 }
 
+// The kernel copies in order, so the bytes overwrite the mark before it is read in the same call.
+BOOST_AUTO_TEST_CASE(memory_that_is_withdrawn_while_it_is_read_is_found_out) {
+  const Bytes source(sizeof(std::uint64_t));
+  Published published;
+  auto* const mark = reinterpret_cast<std::byte*>(published.mark.address());
+  const ReadRange range{0, host_memory(std::span(mark, source.size()))};
+  const Outcome outcome = published.read(source.data(), {&range, 1});
+  BOOST_REQUIRE(outcome.has_value());
+  BOOST_TEST((outcome->code == ErrorCode::withdrawn), outcome->message);
+}
+
 BOOST_AUTO_TEST_CASE(a_read_that_is_given_up_ends_between_slices) {
   Bytes source = pattern(100'000);
   Bytes target(source.size());
