@@ -73,8 +73,9 @@ def declarations(text, at, end, scope, public, classes):
             bare = fewer
         bare = re.sub(r"\btemplate\b", " ", bare).strip()
         if name := re.match(r"namespace\s+(\w+)", bare):
-            if name.group(1) == "shardwire":
-                out += declarations(text, stop + 1, at - 1, scope, True, classes)
+            if name.group(1) in ("shardwire", "detail"):  # inline functions of headers call those of detail
+                inner = scope + (("detail",) if name.group(1) == "detail" else ())
+                out += declarations(text, stop + 1, at - 1, inner, True, classes)
         elif name := re.match(r"(class|struct)\s+(\w+)", bare):
             if opens:
                 qualified = scope + (name.group(2),)
