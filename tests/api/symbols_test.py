@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The library exports what its public headers declare, all of that, and nothing else; a module exports its two functions.
-symbols_test.py NM LIBRARY HEADER... [--modules MODULE...]"""
+Functions of the C API have the version of a node SHARDWIRE_C_<n>, all other symbols that of C++.
+symbols_test.py NM LIBRARY HEADER... --c HEADER... [--modules MODULE...]"""
+import argparse
 import collections
 import dataclasses
 import pathlib
@@ -10,6 +12,8 @@ import subprocess
 import sys
 
 MODULE_SYMBOLS = {"shardwire_module_build", "shardwire_module_table"}
+CXX_VERSION = "SHARDWIRE_CXX"
+C_VERSION = re.compile(r"SHARDWIRE_C_[1-9]\d*")
 
 
 @dataclasses.dataclass
@@ -111,9 +115,25 @@ def read(headers):
     return out
 
 
+def read_c(headers):
+    """Names of the functions that the headers of the C API declare."""
+    texts = [without_comments(pathlib.Path(header).read_text(encoding="utf-8")) for header in headers]
+    return {name for text in texts for name in re.findall(r"^[a-z][\w ]*[ *]+(shardwire_\w+)\(", text, re.M)}
+
+
 def symbols(nm, library):
+    """The version of each symbol; empty for none. Leaves out the symbols that stand for versions."""
     lines = subprocess.run([nm, "-DC", "--defined-only", library], check=True, capture_output=True, text=True).stdout
-    return [line.split(maxsplit=2)[2] for line in lines.splitlines()]
+    found = [line.split(maxsplit=2)[1:] for line in lines.splitlines()]
+    return dict(symbol.partition("@@")[::2] for kind, symbol in found if kind != "A")
+
+
+def wrong_in_c(versions, declared):
+    """What is wrong with the functions of the C API, given the versions of the symbols without a namespace."""
+    bad = [f"{name}: in no header of the C API" for name in sorted(versions.keys() - declared)]
+    bad += [f"{name}: not exported; add it to src/support/library.map" for name in sorted(declared - versions.keys())]
+    return bad + [f"{name}: version '{version}'" for name, version in sorted(versions.items())
+                  if not C_VERSION.fullmatch(version)]
 
 
 def name_of(symbol):
@@ -128,10 +148,15 @@ def is_public_type(symbol, header):
 
 
 def main():
-    nm, library, *rest = sys.argv[1:]
-    split = rest.index("--modules") if "--modules" in rest else len(rest)
-    header = read(rest[:split])
-    exported = set(symbols(nm, library))
+    parser = argparse.ArgumentParser()
+    for name, count in {"nm": None, "library": None, "headers": "+", "--c": "+", "--modules": "*"}.items():
+        parser.add_argument(name, nargs=count, default=[])
+    options = parser.parse_args()
+    header = read(options.headers)
+    versions = symbols(options.nm, options.library)
+    c_functions = read_c(options.c)
+    c_versions = {symbol: version for symbol, version in versions.items() if re.fullmatch(r"shardwire_\w+", symbol)}
+    exported = versions.keys() - c_versions.keys()
     counts = collections.Counter(map(name_of, exported))
     bad = [f"{symbol}: in no public header" for symbol in sorted(exported)
            if not is_public_type(symbol, header) and name_of(symbol) not in header.exported
@@ -139,12 +164,15 @@ def main():
            and symbol.removeprefix("shardwire::") not in header.constants]
     bad += [f"shardwire::{name}: {declared} declared, {counts[name]} exported"
             for name, declared in sorted(header.exported.items()) if declared != counts[name]]
-    for module in rest[split + 1:]:
-        others = set(symbols(nm, module)) ^ MODULE_SYMBOLS
+    bad += [f"{symbol}: version '{versions[symbol]}'" for symbol in sorted(exported) if versions[symbol] != CXX_VERSION]
+    bad += wrong_in_c(c_versions, c_functions)
+    for module in options.modules:
+        others = symbols(options.nm, module).keys() ^ MODULE_SYMBOLS
         bad += [f"{module}: {symbol}" for symbol in sorted(others)]
     print("\n".join(bad[:40]))
-    print(f"{len(exported)} symbols exported, {header.exported.total()} functions declared, {len(bad)} wrong")
-    return 1 if bad or not header.exported else 0
+    print(f"{len(exported)} symbols of C++ and {len(c_versions)} of C exported, "
+          f"{header.exported.total()} and {len(c_functions)} functions declared, {len(bad)} wrong")
+    return 1 if bad or not header.exported or not c_functions else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 foreign=$(grep -rnE '^[[:space:]]*#[[:space:]]*include' "$1" |
-  grep -vE 'include[[:space:]]+(<[a-z0-9_]+>|"shardwire/[a-z0-9_/]+\.hpp")' || true)
+  grep -vE 'include[[:space:]]+(<[a-z0-9_]+>|<std(bool|def|int)\.h>|"shardwire/[a-z0-9_/]+\.h(pp)?")' || true)
 if [[ -n $foreign ]]; then
   printf 'included by a public header:\n%s\n' "$foreign"
   exit 1

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "c/arguments.hpp"
+#include "shardwire/shardwire.h"
+#include "shardwire/shardwire.hpp"
+
+namespace shardwire::c_api {
+
+struct ErrorRecord;
+
+// The C++ object behind each handle. A handle is the address of its object, so that a part of an object is a handle
+// too: an item of a value, the report of a restore. These functions are only declared.
+Arena* behind(shardwire_arena*);
+std::vector<shardwire_placed_box>* behind(shardwire_boxes*);
+Catalog* behind(shardwire_catalog*);
+ErrorRecord* behind(shardwire_error*);
+Layout* behind(shardwire_layout*);
+Registration* behind(shardwire_registration*);
+std::vector<std::string>* behind(shardwire_strings*);
+Value* behind(shardwire_value*);
+
+template <typename Handle>
+using ObjectOf = std::remove_pointer_t<decltype(behind(static_cast<Handle*>(nullptr)))>;
+
+/// The object behind a handle; null for NULL.
+template <typename Handle>
+ObjectOf<Handle>* peek(Handle* handle) {
+  return reinterpret_cast<ObjectOf<Handle>*>(handle);
+}
+template <typename Handle>
+const ObjectOf<Handle>* peek(const Handle* handle) {
+  return reinterpret_cast<const ObjectOf<Handle>*>(handle);
+}
+/// The same for a handle that has to be there. Errors: throws Error{invalid_argument} naming `name`.
+template <typename Handle>
+auto& object(Handle* handle, const char* name) {
+  return *peek(required(handle, name));
+}
+
+/// A handle of an object that another handle owns.
+template <typename Handle>
+const Handle* borrowed(const ObjectOf<Handle>* object) {
+  return reinterpret_cast<const Handle*>(object);
+}
+/// A handle that owns what `make` returns.
+template <typename Handle, typename Make>
+Handle* owned(Make make) {
+  return reinterpret_cast<Handle*>(new ObjectOf<Handle>(make()));
+}
+template <typename Handle>
+void destroy(Handle* handle) noexcept {
+  delete peek(handle);
+}
+
+/// The number of entries of a list behind a handle; 0 for NULL.
+template <typename Handle>
+std::size_t count_of(const Handle* handle) noexcept {
+  return handle ? peek(handle)->size() : 0;
+}
+/// The entries of a list as an array.
+template <typename Entry>
+const Entry* data_of(const std::vector<Entry>* list, std::size_t* count) noexcept {
+  if (count) *count = list ? list->size() : 0;
+  return list ? list->data() : nullptr;
+}
+
+}  // namespace shardwire::c_api
