@@ -3,9 +3,12 @@
 #pragma once
 
 #include "shardwire/c/catalog.h"
+#include "shardwire/c/costs.h"
 #include "shardwire/c/error.h"
 #include "shardwire/c/layout.h"
 #include "shardwire/c/memory.h"
+#include "shardwire/c/options.h"
+#include "shardwire/c/plan.h"
 #include "shardwire/c/tensor.h"
 #include "shardwire/c/types.h"
 #include "shardwire/c/value.h"

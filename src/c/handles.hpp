@@ -13,15 +13,24 @@
 namespace shardwire::c_api {
 
 struct ErrorRecord;
+struct JobDraft;
+struct PlanRecord;
 
 // The C++ object behind each handle. A handle is the address of its object, so that a part of an object is a handle
 // too: an item of a value, the report of a restore. These functions are only declared.
 Arena* behind(shardwire_arena*);
 std::vector<shardwire_placed_box>* behind(shardwire_boxes*);
 Catalog* behind(shardwire_catalog*);
+CostModel* behind(shardwire_costs*);
+std::vector<shardwire_delivery>* behind(shardwire_deliveries*);
 ErrorRecord* behind(shardwire_error*);
+std::vector<shardwire_flow>* behind(shardwire_flows*);
+JobDraft* behind(shardwire_job_layout*);
 Layout* behind(shardwire_layout*);
+PlanRecord* behind(shardwire_plan*);
+std::shared_ptr<Planner>* behind(shardwire_planner*);  // owners: this handle and its plans
 Registration* behind(shardwire_registration*);
+Schedule* behind(shardwire_schedule*);
 std::vector<std::string>* behind(shardwire_strings*);
 Value* behind(shardwire_value*);
 

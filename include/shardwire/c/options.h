@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "shardwire/c/costs.h"
+
+SHARDWIRE_C_BEGIN
+
+/// Values of fields that are not given.
+#define SHARDWIRE_UNSET_BYTES UINT64_MAX
+#define SHARDWIRE_UNSET_STEP INT64_MIN
+#define SHARDWIRE_UNSET_NS (-1)
+
+typedef int32_t shardwire_log_level;
+enum { SHARDWIRE_LOG_DEBUG = 0, SHARDWIRE_LOG_INFO = 1, SHARDWIRE_LOG_WARNING = 2, SHARDWIRE_LOG_ERROR = 3 };
+
+/// Options of shardwire_session_join(). Fields that are not given take their value from the environment.
+typedef struct shardwire_session_options {
+  size_t size;
+  uint32_t version;
+  uint32_t copy_threads;         ///< maximum number of concurrent copy threads; 0: by the number of cores
+  const char* transport;         ///< "auto", or a list such as "shm,tcp"; "": SHARDWIRE_TRANSPORT, else auto
+  uint64_t staging_bytes;        ///< limit of the staging that serves readers; not given: SHARDWIRE_STAGING_BYTES
+  int64_t join_timeout_ns;       ///< not given: SHARDWIRE_JOIN_TIMEOUT, else 60 s
+  int64_t spin_ns;               ///< how long the session's thread polls before it sleeps; default 0.1 ms
+  const shardwire_costs* costs;  ///< NULL: the file that SHARDWIRE_CALIBRATION names, else the built-in costs
+  void* log_context;
+  /** Called on the session's thread with every message; must not block. NULL: standard error, see SHARDWIRE_LOG. */
+  void (*log)(void* context, shardwire_log_level level, const char* message);
+  void* interrupted_context;
+  /** For programs that handle signals between calls, such as interpreters: every call of the session that waits calls
+      it on its own thread about ten times a second. If it returns true, the call ends with CANCELLED. The
+      waits of a restore end, not the restore; retire, update and close end as if their timeout had passed; an exchange
+      ends on every member. NULL: calls wait until they end. `_free` functions never call it. */
+  bool (*interrupted)(void* context);
+} shardwire_session_options;
+void shardwire_session_options_init(shardwire_session_options* options, size_t size);
+
+typedef int32_t shardwire_snapshot;
+enum {
+  SHARDWIRE_SNAPSHOT_NONE = 0,  ///< publish in place: the bytes must not change until retire has returned
+  SHARDWIRE_SNAPSHOT_COPY = 1,  ///< copy into the session's own arena first: training may go on at once
+};
+
+typedef struct shardwire_publish_options {
+  size_t size;
+  uint32_t version;
+  shardwire_snapshot snapshot;  ///< default: none
+  const char* name;             ///< default "state"
+  int64_t step;                 ///< default 0
+} shardwire_publish_options;
+void shardwire_publish_options_init(shardwire_publish_options* options, size_t size);
+
+typedef int32_t shardwire_verify;
+enum {
+  SHARDWIRE_VERIFY_NONE = 0,    ///< the source's step and generation are checked after the read
+  SHARDWIRE_VERIFY_DIGEST = 1,  ///< also compares digests of what was read and of what the source holds afterwards
+};
+
+/// A CUDA event of the caller's that a restore records on its device once everything is committed.
+typedef struct shardwire_done_event {
+  void* event;
+  int32_t device;
+} shardwire_done_event;
+
+typedef struct shardwire_restore_options {
+  size_t size;
+  uint32_t version;
+  shardwire_verify verify;                 ///< default: none
+  const char* from;                        ///< name of the publications to read; default "state"
+  int64_t step;                            ///< refuse any other; not given: all sources must agree on one
+  int64_t deadline_ns;                     ///< from now; default 60 s
+  uint64_t staging_bytes;                  ///< limit of this restore's own staging; default 256 MiB
+  uint64_t ingress_bytes_per_second;       ///< cap of remote bytes into this rank; 0: none
+  int64_t discovery_grace_ns;              ///< how long to wait for ranks that have not published; default 2 s
+  const shardwire_done_event* done_events; /**< recorded before a wait returns, or a poll gives true */
+  size_t done_event_count;
+  shardwire_method method;      ///< the only method for bytes of other processes; default: SHARDWIRE_METHOD_ANY
+  shardwire_replicas replicas;  ///< default: spread
+  bool bind_only;               ///< only plan, connect and choose methods; move nothing
+} shardwire_restore_options;
+void shardwire_restore_options_init(shardwire_restore_options* options, size_t size);
+
+typedef struct shardwire_exchange_options {
+  size_t size;
+  uint32_t version;
+  shardwire_verify verify;            ///< default: none
+  int64_t deadline_ns;                ///< from now; default 60 s
+  uint64_t staging_bytes;             ///< limit of all staging that this member uses at once; default 256 MiB
+  uint64_t ingress_bytes_per_second;  ///< cap of remote bytes into this rank; 0: none
+  void* communicator;           ///< an idle ncclComm_t of all members with device memory, for NCCL rounds; or NULL
+  shardwire_method method;      ///< SHARDWIRE_METHOD_COLLECTIVE of any member: all remote bytes go in rounds
+  shardwire_replicas replicas;  ///< default: spread
+} shardwire_exchange_options;
+void shardwire_exchange_options_init(shardwire_exchange_options* options, size_t size);
+
+SHARDWIRE_C_END
