@@ -13,24 +13,37 @@
 namespace shardwire::c_api {
 
 struct ErrorRecord;
+struct InventoryRecord;
 struct JobDraft;
 struct PlanRecord;
+class StoreAnswer;
 
 // The C++ object behind each handle. A handle is the address of its object, so that a part of an object is a handle
 // too: an item of a value, the report of a restore. These functions are only declared.
 Arena* behind(shardwire_arena*);
+Bootstrap* behind(shardwire_bootstrap*);
 std::vector<shardwire_placed_box>* behind(shardwire_boxes*);
 Catalog* behind(shardwire_catalog*);
 CostModel* behind(shardwire_costs*);
 std::vector<shardwire_delivery>* behind(shardwire_deliveries*);
 ErrorRecord* behind(shardwire_error*);
+Exchange* behind(shardwire_exchange*);
+ExchangeResult* behind(shardwire_exchange_result*);
 std::vector<shardwire_flow>* behind(shardwire_flows*);
+InventoryRecord* behind(shardwire_inventory*);
 JobDraft* behind(shardwire_job_layout*);
 Layout* behind(shardwire_layout*);
+std::vector<PeerPath>* behind(shardwire_paths*);
 PlanRecord* behind(shardwire_plan*);
 std::shared_ptr<Planner>* behind(shardwire_planner*);  // owners: this handle and its plans
+Publication* behind(shardwire_publication*);
 Registration* behind(shardwire_registration*);
+RestoreReport* behind(shardwire_report*);
+Restore* behind(shardwire_restore*);
+Retirement* behind(shardwire_retirement*);
 Schedule* behind(shardwire_schedule*);
+Session* behind(shardwire_session*);
+StoreAnswer* behind(shardwire_store_answer*);
 std::vector<std::string>* behind(shardwire_strings*);
 Value* behind(shardwire_value*);
 

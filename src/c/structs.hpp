@@ -14,6 +14,7 @@
 namespace shardwire::c_api {
 
 // Set the fields of a new struct that have a default other than zero. A struct that grows also gets the next version.
+void set_defaults(shardwire_bootstrap_fields& fields);
 void set_defaults(shardwire_exchange_options& options);
 void set_defaults(shardwire_publish_options& options);
 void set_defaults(shardwire_restore_options& options);

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "c/report.hpp"
+
+#include "c/guard.hpp"
+#include "c/options.hpp"
+#include "c/structs.hpp"
+
+namespace shardwire::c_api {
+
+shardwire_progress progress_of(const Progress& progress) {
+  auto out = defaults<shardwire_progress>();
+  out.stage = progress.stage;
+  out.done_bytes = progress.done_bytes;
+  out.total_bytes = progress.total_bytes;
+  return out;
+}
+
+shardwire_usage usage_of(const SessionUsage& usage) {
+  auto out = defaults<shardwire_usage>();
+  out.serving_budget_bytes = usage.serving_budget;
+  out.serving_peak_bytes = usage.serving_peak;
+  out.registered_bytes = usage.registered_bytes;
+  out.pinned_bytes = usage.pinned_bytes;
+  out.registration_seconds = usage.registration_seconds;
+  return out;
+}
+
+namespace {
+
+void add_seconds(shardwire_figures& out, const StageSeconds& seconds) {
+  out.wall_seconds = seconds.wall;
+  out.join_seconds = seconds.join;
+  out.plan_seconds = seconds.plan;
+  out.bind_seconds = seconds.bind;
+  out.move_seconds = seconds.move;
+  out.verify_seconds = seconds.verify;
+  out.commit_seconds = seconds.commit;
+}
+
+shardwire_figures figures_of(const RestoreReport& report) {
+  auto out = defaults<shardwire_figures>();
+  out.needed_bytes = report.needed;
+  out.moved_bytes = report.moved;
+  out.local_bytes = report.local;
+  out.extra_bytes = report.extra;
+  out.again_bytes = report.again;
+  add_seconds(out, report.seconds);
+  out.rounds = report.rounds;
+  out.rounds_bytes = report.rounds_bytes;
+  out.rounds_seconds = report.rounds_seconds;
+  out.staging_budget_bytes = report.staging_budget;
+  out.staging_peak_bytes = report.staging_peak;
+  out.registered_bytes = report.registered_bytes;
+  out.registration_seconds = report.registration_seconds;
+  out.digest_seconds = report.digest_seconds;
+  out.transport = report.transport.c_str();
+  return out;
+}
+
+shardwire_method_figures figures_of(const MethodReport& report) {
+  auto out = defaults<shardwire_method_figures>();
+  out.moved_bytes = report.bytes;
+  out.runs = report.runs;
+  out.predicted_seconds = report.predicted_seconds;
+  out.measured_seconds = report.measured_seconds;
+  return out;
+}
+
+shardwire_peer_figures figures_of(const PeerReport& report) {
+  auto out = defaults<shardwire_peer_figures>();
+  out.rank = to_int(report.rank);
+  out.moved_bytes = report.bytes;
+  out.path = report.path.c_str();
+  out.carrier = report.carrier.c_str();
+  out.why_not = report.why_not.c_str();
+  out.predicted_seconds = report.predicted_seconds;
+  return out;
+}
+
+shardwire_code give_key(const shardwire_report* report, std::vector<TensorKey> RestoreReport::*keys, size_t index,
+                        shardwire_key* key, shardwire_error** error) {
+  return give(key, error, [&] { return key_of(entry(object(report, "report").*keys, index, "key")); });
+}
+
+}  // namespace
+
+SHARDWIRE_C_BEGIN
+
+void shardwire_figures_init(shardwire_figures* figures, size_t size) {
+  initialize(figures, size);
+}
+
+void shardwire_method_figures_init(shardwire_method_figures* figures, size_t size) {
+  initialize(figures, size);
+}
+
+void shardwire_peer_figures_init(shardwire_peer_figures* figures, size_t size) {
+  initialize(figures, size);
+}
+
+void shardwire_usage_init(shardwire_usage* usage, size_t size) {
+  initialize(usage, size);
+}
+
+void shardwire_report_free(shardwire_report* report) {
+  destroy(report);
+}
+
+shardwire_code shardwire_report_copy(const shardwire_report* report, shardwire_report** copy, shardwire_error** error) {
+  return create(copy, error, [&] { return object(report, "report"); });
+}
+
+shardwire_code shardwire_report_add(shardwire_report* report, const shardwire_report* next, shardwire_error** error) {
+  return guarded(error, [&] { object(report, "report") += object(next, "next"); });
+}
+
+shardwire_code shardwire_report_figures(const shardwire_report* report, shardwire_figures* figures,
+                                        shardwire_error** error) {
+  return guarded(error, [&] { fill(figures, figures_of(object(report, "report")), "figures"); });
+}
+
+shardwire_code shardwire_report_method(const shardwire_report* report, shardwire_method method,
+                                       shardwire_method_figures* figures, shardwire_error** error) {
+  return guarded(
+      error, [&] { fill(figures, figures_of(object(report, "report").methods[method_of(method)]), "method_figures"); });
+}
+
+size_t shardwire_report_peer_count(const shardwire_report* report) {
+  return report ? peek(report)->peers.size() : 0;
+}
+
+shardwire_code shardwire_report_peer(const shardwire_report* report, size_t index, shardwire_peer_figures* figures,
+                                     shardwire_error** error) {
+  return guarded(
+      error, [&] { fill(figures, figures_of(entry(object(report, "report").peers, index, "peer")), "peer_figures"); });
+}
+
+size_t shardwire_report_skipped_count(const shardwire_report* report) {
+  return report ? peek(report)->skipped.size() : 0;
+}
+
+shardwire_code shardwire_report_skipped(const shardwire_report* report, size_t index, shardwire_key* key,
+                                        shardwire_error** error) {
+  return give_key(report, &RestoreReport::skipped, index, key, error);
+}
+
+size_t shardwire_report_zeroed_count(const shardwire_report* report) {
+  return report ? peek(report)->zeroed.size() : 0;
+}
+
+shardwire_code shardwire_report_zeroed(const shardwire_report* report, size_t index, shardwire_key* key,
+                                       shardwire_error** error) {
+  return give_key(report, &RestoreReport::zeroed, index, key, error);
+}
+
+SHARDWIRE_C_END
+
+}  // namespace shardwire::c_api
