@@ -23,8 +23,12 @@ cd "$place"
 
 # build OUTPUT SOURCE COMPILER...: builds a program with only the flags from pkg-config.
 build() {
-  local output=$1 source=$2 flags
-  shift 2
+  build_as c++20 "$@"
+}
+# build_as STANDARD OUTPUT SOURCE COMPILER...
+build_as() {
+  local standard=$1 output=$2 source=$3 flags
+  shift 3
   read -ra flags <<<"$(pkg-config --cflags --libs shardwire)"
-  "$@" -std=c++20 -Wall -Wextra -Werror "$source" "${flags[@]}" -pthread -o "$output"
+  "$@" -std="$standard" -Wall -Wextra -Werror "$source" "${flags[@]}" -pthread -o "$output"
 }
