@@ -99,16 +99,25 @@ struct Answer {
   Bytes value;
 };
 
+/// What PMIx borrows for one request until it has answered.
+struct Asked {
+  std::shared_ptr<Answer> answer;  // owners: the store and the request
+#ifdef PMIX_GET_REFRESH_CACHE
+  pmix_info_t refresh{};
+#endif
+};
+
 void answered(pmix_status_t status, pmix_value_t* value, void* data) {
-  const std::unique_ptr<std::shared_ptr<Answer>> answer(static_cast<std::shared_ptr<Answer>*>(data));
-  const std::lock_guard lock((*answer)->mutex);
-  (*answer)->there = true;
-  (*answer)->status = status;
+  const std::unique_ptr<Asked> asked(static_cast<Asked*>(data));
+  Answer& answer = *asked->answer;
+  const std::lock_guard lock(answer.mutex);
+  answer.there = true;
+  answer.status = status;
   if (status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_BYTE_OBJECT) {
     const auto* begin = reinterpret_cast<const std::byte*>(value->data.bo.bytes);
-    (*answer)->value.assign(begin, begin + value->data.bo.size);
+    answer.value.assign(begin, begin + value->data.bo.size);
   }
-  (*answer)->came.notify_all();
+  answer.came.notify_all();
 }
 
 /// Values that rank 0 of the job has put: its launcher delivers them on request, without a fence.
@@ -148,18 +157,18 @@ class PmixStore final : public KeyValueStore {
   static std::shared_ptr<Answer> ask(const std::string& key) {
     const pmix_proc_t zero = process(0);
     const auto answer = std::make_shared<Answer>();
-    auto owner = std::make_unique<std::shared_ptr<Answer>>(answer);  // owners: the store and the callback
+    auto asked = std::make_unique<Asked>();
+    asked->answer = answer;
+    pmix_info_t* info = nullptr;
 #ifdef PMIX_GET_REFRESH_CACHE
-    pmix_info_t info;
-    PMIX_INFO_CONSTRUCT(&info);
+    info = &asked->refresh;
+    PMIX_INFO_CONSTRUCT(info);
     const bool yes = true;
-    PMIX_INFO_LOAD(&info, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
-    const pmix_status_t status = PMIx_Get_nb(&zero, key.c_str(), &info, 1, answered, owner.get());
-#else
-    const pmix_status_t status = PMIx_Get_nb(&zero, key.c_str(), nullptr, 0, answered, owner.get());
+    PMIX_INFO_LOAD(info, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
 #endif
-    if (status != PMIX_SUCCESS) answered(status, nullptr, owner.get());
-    static_cast<void>(owner.release());
+    Asked* const data = asked.release();  // owned by the callback
+    const pmix_status_t status = PMIx_Get_nb(&zero, key.c_str(), info, info == nullptr ? 0 : 1, answered, data);
+    if (status != PMIX_SUCCESS) answered(status, nullptr, data);
     return answer;
   }
 

@@ -20,6 +20,7 @@
 #include "support/descriptors.hpp"
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
+#include "support/missed_gather.hpp"
 #include "support/refused.hpp"
 
 BOOST_AUTO_TEST_SUITE(store)
@@ -225,13 +226,12 @@ BOOST_AUTO_TEST_CASE(a_member_0_that_never_comes_is_named_in_time) {
 
 BOOST_AUTO_TEST_CASE(a_member_that_never_comes_is_named_to_those_who_wait_for_it) {
   const auto store = std::make_shared<MemoryStore>();
-  std::latch joined(2);  // or the gather of one is over before the other begins
+  MissedGather gather(2, {Rank{1}});
   std::latch told(2);
   on_members(3, [&](int member) {
     if (member == 1) return;
     Session session = Session::join(through(store, member, 3), quick());
-    joined.arrive_and_wait();
-    const Error error = failure_of([&] { session.gather("joined", {}, 2s); });
+    const Error error = gather.on(session);
     told.arrive_and_wait();  // member 0 must live until it has named the missing ranks
     require(error.code() == ErrorCode::timed_out, "timed out");
     require(error.ranks() == std::vector<Rank>{Rank{1}}, "names it");

@@ -13,6 +13,7 @@
 
 #include "support/job.hpp"
 #include "support/launch_variables.hpp"
+#include "support/missed_gather.hpp"
 
 BOOST_AUTO_TEST_SUITE(missing)
 
@@ -24,8 +25,6 @@ namespace {
 
 constexpr int members = 4;
 constexpr auto patience = 1s;
-// Far more than two threads need to start a gather on a busy machine.
-constexpr auto gather_patience = 5s;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -85,25 +84,23 @@ BOOST_DATA_TEST_CASE(member_0_that_never_comes_is_named_by_its_deadline, boost::
     require(says(error, "where member 0 has to be"), error.what());
   });
   const auto took = std::chrono::steady_clock::now() - began;
-  BOOST_TEST((took >= patience && took < 15s));
+  BOOST_TEST((took >= patience && took < 60s));
 }
 
 // Joining is no barrier: the first gather is the first call that waits for all.
 BOOST_DATA_TEST_CASE(others_that_never_come_are_all_named_to_all, boost::unit_test::data::make(methods), method) {
   const auto all = bootstraps(method);
-  const auto began = std::chrono::steady_clock::now();
-  std::latch joined(2), told(2);
+  MissedGather gather(2, {Rank{1}, Rank{3}});
+  std::latch told(2);
   on_members(members, [&](int rank) {
     if (rank == 1 || rank == 3) return;
     Session session = Session::join(all[static_cast<std::size_t>(rank)], quick());
-    joined.arrive_and_wait();  // a member that comes after the patience of another is missing to it
-    const Error error = failure_of([&] { session.gather("joined", {}, gather_patience); });
+    const Error error = gather.on(session);
     told.arrive_and_wait();  // member 0 must live until it has named the missing ranks
     require(error.code() == ErrorCode::timed_out, "timed out");
     require(error.ranks() == std::vector<Rank>{Rank{1}, Rank{3}}, "names both");
     require(says(error, "members 1, 3 did not come"), error.what());
   });
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 15s));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
