@@ -150,8 +150,9 @@ std::size_t depth_within(const Value& value, std::size_t limit) {
 // Where the key is, or belongs.
 template <typename Items>
 auto place_of(Items& items, std::string_view key) {
-  return std::lower_bound(items.begin(), items.end(), key,
-                          [](const ValueMapItem& item, std::string_view wanted) { return item.key < wanted; });
+  return std::lower_bound(items.begin(), items.end(), key, [](const ValueMapItem& item, std::string_view wanted) {
+    return item.key.compare(wanted) < 0;
+  });
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace shardwire::restore {
 namespace {
 
 // A source that has delivered bytes this shortly before the deadline keeps up.
-constexpr auto keeps_up = std::chrono::milliseconds(500);
+constexpr auto keeping_up = std::chrono::milliseconds(500);
 
 bool comes_by_message(Method method) {
   return move::carrier_of(method) == move::Carrier::messages;
@@ -50,7 +50,7 @@ void SourceWatch::look(std::span<const move::Transfer> transfers) {
     if (arrivals_[i].last != now) look_at_channel(*sources_[i], transfers);
   }
   for (std::size_t i = 0; i < sources_.size() && !callbacks_.ended(); ++i) {
-    if (now - arrivals_[i].last >= keeps_up) look_at_reads(*sources_[i]);
+    if (now - arrivals_[i].last >= keeping_up) look_at_reads(*sources_[i]);
   }
 }
 
@@ -100,7 +100,7 @@ std::vector<SourceProgress> SourceWatch::progress(std::span<const move::Transfer
   const auto now = services_.clock().now();
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     progress[i] = progress_of(*sources_[i], services_);
-    progress[i].keeps_up = now - arrivals_[i].last < keeps_up;
+    progress[i].keeps_up = now - arrivals_[i].last < keeping_up;
   }
   if (transfers.empty()) return progress;
   for (const move::Transfer& transfer : transfers)

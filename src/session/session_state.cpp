@@ -232,10 +232,10 @@ PublicationOwner::Retirement SessionState::retire(const std::shared_ptr<Publicat
                                                   Duration timeout) {
   const auto loop = open_loop();
   if (!loop) return nullptr;
-  const auto [retirement, retired] = retirement_of(publication, "retired");
+  const StartedRetirement started = retirement_of(publication, "retired");
   try {
-    loop->call([&] { core_->withdraw(publication, timeout, retired); });
-    return retirement;
+    loop->call([&] { core_->withdraw(publication, timeout, started.retired); });
+    return started.retirement;
   } catch (const LoopEnded&) {
     return nullptr;
   }
@@ -248,10 +248,10 @@ PublicationOwner::Retirement SessionState::replace(const std::shared_ptr<Publica
   const auto publication = describe_publication(update.held, options, old->interruption);
   check_update(*old, *publication);
   list(publication);
-  const auto [retirement, retired] = retirement_of(old, "updated");
-  loop->call([&] { core_->replace(old, publication, update.timeout, retired); });
+  const StartedRetirement started = retirement_of(old, "updated");
+  loop->call([&] { core_->replace(old, publication, update.timeout, started.retired); });
   fresh = publication;
-  return retirement;
+  return started.retirement;
 }
 
 SessionState::StartedRetirement SessionState::retirement_of(const std::shared_ptr<PublicationState>& publication,

@@ -186,11 +186,11 @@ BOOST_AUTO_TEST_CASE(every_reader_takes_an_element_from_the_lowest_rank_that_hol
     for (int target = 0; target < 3; ++target) {
       const Plan plan = planner.plan(Rank{target});
       const Schedule schedule = planner.schedule(plan);
-      for (const ScheduledPiece& item : schedule.items) {
-        const Box& box = schedule.box(item);
+      for (const ScheduledPiece& part : schedule.items) {
+        const Box& box = schedule.box(part);
         for (Extent row = box.lower(0); row < box.upper(0); ++row) {
           for (Extent column = box.lower(1); column < box.upper(1); ++column) {
-            BOOST_TEST((item.source == lowest_holder_of(Box{{row, column}, {1, 1}})));
+            BOOST_TEST((part.source == lowest_holder_of(Box{{row, column}, {1, 1}})));
           }
         }
       }
@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_that_all_hold_comes_from_the_first_that_is_left) {
   const Plan plan = planner.plan(Rank{3});
   const auto sources = [&](const std::vector<Rank>& lost) {
     std::set<Rank> all;
-    for (const ScheduledPiece& item : planner.schedule(plan, lost).items) all.insert(item.source);
+    for (const ScheduledPiece& part : planner.schedule(plan, lost).items) all.insert(part.source);
     return all;
   };
   BOOST_TEST((sources({}) == std::set<Rank>{Rank{0}}));
