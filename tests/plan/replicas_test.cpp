@@ -158,6 +158,17 @@ BOOST_AUTO_TEST_CASE(boxes_too_small_to_split_are_read_from_different_holders) {
   for (const auto& [source, bytes] : egress) BOOST_TEST(bytes < 2 * 64 * 16 * item / 4);
 }
 
+BOOST_AUTO_TEST_CASE(targets_begin_with_different_sources) {
+  Planner planner(side(4, Layout::chunk(0, 4)), side(4, Layout::chunk(1, 4)), disjoint(4));
+  std::set<Rank> first;
+  for (int target = 0; target < 4; ++target) {
+    const Schedule schedule = planner.schedule(planner.plan(Rank{target}));
+    BOOST_TEST_REQUIRE(schedule.items.size() == 4U);
+    first.insert(schedule.items.front().source);
+  }
+  BOOST_TEST(first.size() == 4U);
+}
+
 // --- Replicas::first ---
 
 namespace {
