@@ -248,8 +248,7 @@ BOOST_DATA_TEST_CASE(other_bytes_than_digested_end_the_restore, boost::unit_test
   check_lie(lie, Verify::digest);
 }
 
-// Bytes from a device come packed, into staging.
-BOOST_DATA_TEST_CASE(packed_bytes_that_are_not_those_digested_end_the_restore,
+BOOST_DATA_TEST_CASE(bytes_of_a_device_that_are_not_those_digested_end_the_restore,
                      boost::unit_test::data::make(digested_lies), lie) {
   check_lie(lie, Verify::digest, true);
 }
