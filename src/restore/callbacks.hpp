@@ -37,11 +37,13 @@ class Callbacks {
 
   template <typename Body>
   void run(Body body) {
+    std::exception_ptr error;
     try {
       body();
     } catch (const std::exception&) {
-      failed_(std::current_exception());
+      error = std::current_exception();
     }
+    if (error) failed_(error);
   }
   template <typename Body>
   auto wrap(Body body) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "restore/values.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/tensor.hpp"
 #include "wire/messages.hpp"
