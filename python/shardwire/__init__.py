@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchange of sharded optimizer state between trainer ranks, directly.
+
+A rank publishes the tensors that it holds; another restores what it wants from the memory of those that hold it. Times are
+in seconds, sizes in bytes. Calls that wait release the interpreter's lock and run signal handlers, so Ctrl-C ends them.
+"""
+
+from __future__ import annotations
+
+import atexit as _atexit
+
+from . import _core
+from ._core import (Arena, Catalog, Exchange, Inventory, JobLayout, Layout, Publication, Registration, Restore, Retirement, Session,
+                    View, plan, totals)
+from ._errors import (Cancelled, Error, InternalError, InvalidArgument, LayoutMismatch, OutOfResources, PeerLost, StepMismatch,
+                      TimedOut, TransportFailed, Unsupported, Withdrawn)
+from ._report import ExchangeResult, MethodReport, PeerReport, Report, StageSeconds
+from ._types import (Box, FabricPath, FlatMember, Flow, Gap, MemoryPaths, ParamGroup, PeerPath, PlacedBox, Plan, PlannedPiece,
+                     Progress, Publisher, Replicate, SessionUsage, Shard, StridedShard, TargetTotals, TensorInfo, TensorKey,
+                     TensorValue, Totals)
+
+__version__: str = _core.version
+
+__all__ = [
+    "Arena", "Box", "Cancelled", "Catalog", "Error", "Exchange", "ExchangeResult", "FabricPath", "FlatMember", "Flow", "Gap",
+    "InternalError", "InvalidArgument", "Inventory", "JobLayout", "Layout", "LayoutMismatch", "MemoryPaths", "MethodReport",
+    "OutOfResources", "ParamGroup", "PeerLost", "PeerPath", "PeerReport", "PlacedBox", "Plan", "PlannedPiece", "Progress",
+    "Publication", "Publisher", "Registration", "Replicate", "Report", "Restore", "Retirement", "Session", "SessionUsage",
+    "Shard", "StageSeconds", "StepMismatch", "StridedShard", "TargetTotals", "TensorInfo", "TensorKey", "TensorValue", "TimedOut",
+    "Totals", "TransportFailed", "Unsupported", "View", "Withdrawn", "plan", "totals",
+]
+
+
+def _at_exit() -> None:
+    _core._end_sessions()
+    _core._end()
+
+
+_atexit.register(_at_exit)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a restore or an exchange."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from ._types import TensorKey
+
+
+class StageSeconds(NamedTuple):
+    """Seconds of the stages, which follow one another and sum to `wall`."""
+
+    wall: float
+    join: float
+    plan: float
+    bind: float
+    move: float
+    verify: float
+    commit: float
+
+
+class MethodReport(NamedTuple):
+    """Bytes and contiguous runs of one transfer method, with predicted and measured seconds."""
+
+    bytes: int
+    runs: int
+    predicted_seconds: float
+    measured_seconds: float
+
+
+class PeerReport(NamedTuple):
+    """Bytes that came from one source rank by one path, and the reason why there was no better path."""
+
+    rank: int
+    bytes: int
+    path: str
+    carrier: str
+    why_not: str
+    predicted_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Figures of one restore, in bytes and seconds. `moved + local == needed + extra + again`."""
+
+    needed: int
+    moved: int
+    local: int
+    extra: int
+    again: int
+    methods: dict[str, MethodReport]
+    rounds: int
+    rounds_bytes: int
+    rounds_seconds: float
+    seconds: StageSeconds
+    staging_budget: int
+    staging_peak: int
+    registered_bytes: int
+    registration_seconds: float
+    digest_seconds: float
+    transport: str
+    peers: list[PeerReport]
+    skipped: list[TensorKey]
+    zeroed: list[TensorKey]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as dicts and lists, for JSON."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+class ExchangeResult(NamedTuple):
+    """Result of an exchange, apart from the tensors."""
+
+    report: Report
+    values: dict[TensorKey, Any]

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings.hpp"
+
+#ifdef Py_GIL_DISABLED
+#error "shardwire's Python package does not support free-threaded builds of Python: it relies on the interpreter's lock"
+#endif
+
+NB_MODULE(_core, module) {
+  using namespace shardwire::python;
+  module.doc() = "The library itself; use it through the package shardwire.";
+  // Objects that a program keeps until its end are no leak.
+  nb::set_leak_warnings(false);
+  bind_interpreter(module);
+  bind_errors();
+  bind_layout(module);
+  bind_memory(module);
+  bind_catalog(module);
+  bind_plan(module);
+  bind_operations(module);
+  bind_session(module);
+  module.attr("version") = std::string(shardwire::version());
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include "catalog.hpp"
+
+namespace shardwire::python {
+
+namespace {
+
+template <typename... Arguments>
+nb::object make_report(const char* name, Arguments&&... arguments) {
+  return attribute("shardwire._report", name)(std::forward<Arguments>(arguments)...);
+}
+
+nb::list keys(const std::vector<TensorKey>& all) {
+  nb::list out;
+  for (const TensorKey& key : all) out.append(to_python(key));
+  return out;
+}
+
+nb::list texts(const std::vector<std::string>& all) {
+  nb::list out;
+  for (const std::string& text : all) out.append(nb::str(text.data(), text.size()));
+  return out;
+}
+
+}  // namespace
+
+nb::object to_python(const RestoreReport& report) {
+  nb::dict methods;
+  report.methods.each([&](Method method, const MethodReport& row) {
+    const std::string name(to_string(method));
+    methods[nb::str(name.c_str())] =
+        make_report("MethodReport", row.bytes, row.runs, row.predicted_seconds, row.measured_seconds);
+  });
+  const StageSeconds& s = report.seconds;
+  nb::list peers;
+  for (const PeerReport& peer : report.peers) {
+    peers.append(make_report("PeerReport", to_int(peer.rank), peer.bytes, peer.path, peer.carrier, peer.why_not,
+                             peer.predicted_seconds));
+  }
+  return make_report("Report", report.needed, report.moved, report.local, report.extra, report.again, methods,
+                     report.rounds, report.rounds_bytes, report.rounds_seconds,
+                     make_report("StageSeconds", s.wall, s.join, s.plan, s.bind, s.move, s.verify, s.commit),
+                     report.staging_budget, report.staging_peak, report.registered_bytes, report.registration_seconds,
+                     report.digest_seconds, report.transport, peers, keys(report.skipped), keys(report.zeroed));
+}
+
+nb::object to_python(const ExchangeResult& result) {
+  return make_report("ExchangeResult", to_python(result.report), values_to_python(result.values));
+}
+
+nb::object to_python(const SessionUsage& usage) {
+  return make("SessionUsage", usage.serving_budget, usage.serving_peak, usage.registered_bytes,
+              usage.registration_seconds, usage.pinned_bytes);
+}
+
+nb::object to_python(const PeerPath& path) {
+  nb::list memory;
+  for (const MemoryPaths& kind : path.memory) {
+    nb::list fabrics;
+    for (const FabricPath& one : kind.fabrics) {
+      fabrics.append(make("FabricPath", one.transport, one.carrier, std::string(to_string(one.reach)), one.map,
+                          one.read, one.message, one.gpu_direct, one.why_not));
+    }
+    memory.append(
+        make("MemoryPaths", kind.memory == MemoryKind::cuda ? "cuda" : "host", fabrics, texts(kind.not_better)));
+  }
+  return make("PeerPath", path.member, to_int(path.rank), path.address, memory, path.why_not);
+}
+
+}  // namespace shardwire::python
