@@ -63,7 +63,7 @@ struct SessionOptions {
   /// Join, gather, inventory, await_step, paths: the call is over. Publish: nothing is published.
   /// Restore::wait, wait_for: only the wait is over; the restore goes on.
   /// Retire, update, close: as if the timeout had passed at this moment; the caller may reuse the memory.
-  /// Exchange: ends on every member, as after a failure.
+  /// Exchange: ends on every member, as after a failure. If no byte has moved yet, waits at most a second for the others.
   std::function<bool()> interrupted{};
 };
 

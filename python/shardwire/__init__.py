@@ -30,10 +30,4 @@ __all__ = [
     "Totals", "TransportFailed", "Unsupported", "View", "Withdrawn", "plan", "totals",
 ]
 
-
-def _at_exit() -> None:
-    _core._end_sessions()
-    _core._end()
-
-
-_atexit.register(_at_exit)
+_atexit.register(_core.end)

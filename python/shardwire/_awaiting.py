@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, Generator
 
 
-def until_done(operation: Any) -> Generator[Any, None, None]:
-    """Suspends the task until the operation has ended; raises its error."""
+def until_done(operation: Any) -> Generator[Any, None, Any]:
+    """Suspends the task until the operation has ended; gives what its wait() gives."""
     import asyncio
 
     if not operation.poll():
@@ -26,5 +26,3 @@ def until_done(operation: Any) -> Generator[Any, None, None]:
             loop.remove_reader(descriptor)
     return operation.wait()
 
-
-report_when_done = until_done

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interpreter.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <string>
 #include <thread>
-
-#include "shardwire/memory.hpp"
 
 namespace shardwire::python {
 
@@ -36,13 +35,13 @@ bool check_signals() {
   return false;
 }
 
-bool is_ending() {
-  return ending;
+void begin_end() {
+  ending = true;
 }
 
-void end() {
-  unlocked([] { stop_releasing_owners(std::chrono::seconds(1)); });
-  ending = true;
+Unlocked::~Unlocked() {
+  while (ending && std::this_thread::get_id() != main_thread) ::pause();
+  PyEval_RestoreThread(state_);
 }
 
 nb::object attribute(const char* module, const char* name) {
@@ -60,7 +59,6 @@ void bind_interpreter(nb::module_& module) {
   const nb::object main = nb::module_::import_("threading").attr("main_thread")();
   if (nb::cast<unsigned long>(main.attr("ident")) == PyThread_get_thread_ident())
     main_thread = std::this_thread::get_id();
-  module.def("_end", &end);
 }
 
 }  // namespace shardwire::python

@@ -14,10 +14,22 @@ namespace nb = nanobind;
 /// Keeps `object` alive. The last owner drops it under the interpreter's lock, or not at all once the interpreter ends.
 std::shared_ptr<void> keep(nb::handle object);
 
-/// Calls `body` without the interpreter's lock if this thread holds it.
+/// Lets go of the interpreter's lock. The destructor takes it again, or never returns once the interpreter ends: threads
+/// that wait for the lock then are ended in a way that C++ frames do not survive.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/// Calls `body` without the interpreter's lock.
 template <typename Body>
 decltype(auto) unlocked(Body body) {
-  const nb::gil_scoped_release released;
+  const Unlocked released;
   return body();
 }
 
@@ -31,10 +43,8 @@ void end_unlocked(T& object) {
 /// Errors: throws the exception of a handler, such as KeyboardInterrupt.
 bool check_signals();
 
-/// True from end() on.
-bool is_ending();
-/// The interpreter ends: nothing is dropped any more.
-void end();
+/// From now on nothing is dropped, and only the main thread returns to Python. Called when the interpreter ends.
+void begin_end();
 
 /// A name of a Python module of this package, imported at its first use.
 nb::object attribute(const char* module, const char* name);

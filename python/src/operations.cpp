@@ -144,10 +144,8 @@ void bind_operations(nb::module_& module) {
            nb::sig("def value(self, fqn: str, state: str) -> shardwire._types.Value"))
       .def("values", &values_of, "All values received. Valid after wait() returned.",
            nb::sig("def values(self) -> dict[shardwire._types.TensorKey, shardwire._types.Value]"))
-      .def(
-          "__await__",
-          [](const nb::object& self) { return attribute("shardwire._awaiting", "report_when_done")(self); },
-          nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, shardwire._report.Report]"));
+      .def("__await__", &until_done,
+           nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, shardwire._report.Report]"));
 
   nb::class_<PyExchange> exchange(
       module, "Exchange", "A running exchange. Awaitable: gives its result. When it is destroyed, it is cancelled.");
@@ -170,11 +168,9 @@ void bind_operations(nb::module_& module) {
       .def_prop_ro(
           "progress", [](PyExchange& self) { return progress_to_python(self.progress->load()); },
           nb::sig("def progress(self) -> shardwire._types.Progress"))
-      .def(
-          "__await__",
-          [](const nb::object& self) { return attribute("shardwire._awaiting", "report_when_done")(self); },
-          nb::sig(
-              "def __await__(self) -> collections.abc.Generator[typing.Any, None, shardwire._report.ExchangeResult]"));
+      .def("__await__", &until_done,
+           nb::sig(
+               "def __await__(self) -> collections.abc.Generator[typing.Any, None, shardwire._report.ExchangeResult]"));
 }
 
 }  // namespace shardwire::python

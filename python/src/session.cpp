@@ -196,14 +196,16 @@ void close(PySession& self, const Seconds& timeout) {
   unlocked([&] { self->close(timeout); });
 }
 
-// At the interpreter's end, before objects of Python go: threads of the library may keep some.
-void end_sessions() {
+// Before objects of Python go: threads of the library may keep some.
+void end() {
+  begin_end();
   for (PySession* one : std::set(sessions())) {
     try {
       close(*one, {0});
     } catch (const std::exception&) {  // its readers were told; nobody is left to be told here
     }
   }
+  unlocked([] { stop_releasing_owners(std::chrono::seconds(1)); });
 }
 
 nb::object inventory(PySession& self, const std::string& name, std::optional<std::int64_t> step,
@@ -387,7 +389,7 @@ void bind_session(nb::module_& module) {
       .def(
           "__exit__", [](PySession& self, const nb::args&) { close(self, {10}); },
           nb::sig("def __exit__(self, *exception: object) -> None"));
-  module.def("_end_sessions", &end_sessions);
+  module.def("end", &end, "Leaves all sessions; for the end of the interpreter.");
 }
 
 }  // namespace shardwire::python

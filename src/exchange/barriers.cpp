@@ -11,6 +11,13 @@
 
 namespace shardwire {
 
+namespace {
+
+// How long a member that was interrupted waits for others to learn of it, when none of them has begun to move bytes.
+constexpr Duration patience_before_moves = std::chrono::seconds(1);
+
+}  // namespace
+
 Duration ExchangeBarriers::left() const {
   return std::max(Duration::zero(), Duration(deadline_ - Clock::now()));
 }
@@ -33,6 +40,7 @@ std::vector<wire::ExchangeNote> ExchangeBarriers::agree(const wire::ExchangeNote
     throw;
   }
   ++round_;
+  moves_began_ = true;
   std::vector<wire::ExchangeNote> notes;
   for (const Bytes& bytes : encoded) notes.push_back(wire::decode_exchange_note(bytes));
   for (std::size_t member = 0; member < notes.size(); ++member) {
@@ -75,10 +83,13 @@ void ExchangeBarriers::send_failure() {
   } catch (...) {
     note.failure = {ErrorCode::cancelled, "a function of the caller has thrown"};
   }
+  // Members that may never come do not hold up a caller who wants its thread back.
+  const bool interrupted = note.failure->code == ErrorCode::cancelled;
+  const Duration patience = interrupted && !moves_began_ ? std::min(left(), patience_before_moves) : left();
   host_.give_up();  // wakes members that are in rounds; nothing else reaches them
   try {
     // Waits for the others: they may be reading from this member, and nothing here may end before they know.
-    host_.gather(fmt::format("exchange.{}.{}", exchange_, round_), wire::encode_exchange_note(note), left());
+    host_.gather(fmt::format("exchange.{}.{}", exchange_, round_), wire::encode_exchange_note(note), patience);
   } catch (...) {
     // The caller gets the first error.
   }

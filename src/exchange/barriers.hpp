@@ -41,6 +41,7 @@ class ExchangeBarriers {
   std::uint64_t exchange_;
   Clock::time_point deadline_;
   int round_ = 0;
+  bool moves_began_ = false;  // by this member's knowledge: all members came to the first barrier
   bool others_know_ = false;  // the others know, or will find out by themselves, that this member has stopped
 };
 

@@ -53,6 +53,7 @@ class ExchangeRun {
     try {
       prepare();
       const ExchangePlan plan = agree_on_plan();
+      barriers_.ask_for_reason();  // a member that was interrupted at the first barrier does not stay to be read
       move(plan);
       ExchangeResult result = finish();
       steps_.keep_group();

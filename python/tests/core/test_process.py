@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package in processes: signals, forks, exits, strangers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import shardwire as sw
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+MEMBER = """
+import sys
+import numpy as np
+import shardwire as sw
+
+rank, port = int(sys.argv[1]), int(sys.argv[2])
+layout = sw.Layout.chunk(0, 2)
+with sw.Session.join(rank=rank, world_size=2, local_size=2, port=port, join_timeout=20) as session:
+    held, wanted = sw.Catalog(rank, 2), sw.Catalog(rank, 2)
+    mine, whole = np.arange(500_000.0) + rank * 500_000, np.zeros(1_000_000)
+    held.add("weight", "exp_avg", "f64", (1_000_000,), layout, mine)
+    wanted.add("weight", "exp_avg", "f64", (1_000_000,), sw.Layout.replicated(), whole)
+    with session.publish(held, step=1):
+        report = session.restore(wanted, deadline=20, verify="digest").wait()
+        session.gather("restored", b"", 20)
+    assert np.array_equal(whole, np.arange(1_000_000.0))
+    print(report.moved, report.local)
+"""
+
+
+def test_two_processes(run):
+    port = free_port()
+    members = [run(MEMBER, str(rank), port) for rank in range(2)]
+    for member in members:
+        assert member.end() == (0, "4000000 4000000\n", "")
+
+
+def test_a_lost_source_is_a_connection_error(run):
+    port = free_port()
+    source = run("""
+        import sys, time
+        import numpy as np, shardwire as sw
+        session = sw.Session.join(rank=1, world_size=2, port=int(sys.argv[1]), join_timeout=20)
+        held = sw.Catalog(0, 2)
+        held.add("t", "", "f64", (4,), sw.Layout.chunk(0, 2), np.zeros(2))
+        publication = session.publish(held)
+        print("published", flush=True)
+        time.sleep(60)
+        """, port)
+    with sw.Session.join(rank=0, world_size=2, port=int(port), join_timeout=20) as session:
+        assert source.line() == "published"
+        wanted = sw.Catalog(0, 1)
+        memory = np.zeros(4)
+        wanted.add("t", "", "f64", (4,), sw.Layout.replicated(), memory)
+        restore = session.restore(wanted, deadline=20)
+        source.process.kill()
+        with pytest.raises((ConnectionError, sw.LayoutMismatch)):
+            restore.wait()
+
+
+WAITS = {
+    "join": "sw.Session.join(rank=1, world_size=2, port=int(sys.argv[1]), join_timeout=60)",
+    "restore": "session.restore(wanted, deadline=60).wait()",
+    "restore with progress": "session.restore(wanted, deadline=60).wait(progress=lambda now: None)",
+    "wait_for": "session.restore(wanted, deadline=60).wait_for(60)",
+    "gather": "session.gather('never', b'', 60)",
+    "await_step": "session.await_step('state', 1, 60)",
+    "exchange": "session.exchange(sw.Catalog(0, 2), wanted, deadline=60)",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_ctrl_c_ends_every_wait(run, name):
+    member_0 = "" if name == "join" else """
+session = sw.Session.join(rank=0, world_size=2, port=int(sys.argv[1]))
+wanted = sw.Catalog(0, 2)
+wanted.add_value("", "never")
+"""
+    waiting = run(f"""
+import sys
+import shardwire as sw
+{member_0}
+print("waits", flush=True)
+try:
+    {WAITS[name]}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+""", free_port())
+    assert waiting.line() == "waits"
+    time.sleep(0.3)
+    waiting.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert waiting.end(15) == (0, "interrupted\n", "")
+    assert time.monotonic() - began < 10
+
+
+def test_other_threads_run_while_one_waits(job):
+    [session] = job(1)
+    wanted = sw.Catalog(0, 1)
+    wanted.add_value("", "never")
+    counted = 0
+    waiting = threading.Thread(target=lambda: pytest.raises(sw.TimedOut, session.restore(wanted, deadline=1).wait))
+    waiting.start()
+    while waiting.is_alive():
+        counted += 1
+        time.sleep(0.001)
+    assert counted > 100
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_of_fork_is_inert(job):
+    [session] = job(1)
+    held = sw.Catalog(0, 1)
+    held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.arange(4.0))
+    publication = session.publish(held)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            session.inventory()
+        except sw.InvalidArgument:
+            del publication, held
+            code = 0
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    received = np.zeros(4)
+    wanted = sw.Catalog(0, 1)
+    wanted.add("t", "", "f64", (4,), sw.Layout.replicated(), received)
+    session.restore(wanted, deadline=20).wait()
+    assert list(received) == [0, 1, 2, 3]
+
+
+def test_a_child_of_fork_exits_in_order(run):
+    program = run("""
+        import os
+        import numpy as np, shardwire as sw
+        session = sw.Session.join(rank=0, world_size=1, port=0 or __import__("random").randrange(20000, 30000))
+        held = sw.Catalog(0, 1)
+        held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.arange(4.0))
+        publication = session.publish(held)
+        child = os.fork()
+        if child:
+            status = os.waitpid(child, 0)[1]
+            print(status, session.inventory().publishers)
+        """)
+    assert program.end() == (0, "0 [Publisher(rank=0, member=0)]\n", "")
+
+
+def test_a_program_may_end_with_everything_open(run):
+    program = run("""
+        import sys
+        import numpy as np, shardwire as sw
+        session = sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]))
+        held, wanted = sw.Catalog(0, 1), sw.Catalog(0, 1)
+        held.add("t", "", "f64", (4,), sw.Layout.replicated(), np.zeros(4))
+        publication = session.publish(held)
+        wanted.add_value("", "never")
+        running = session.restore(wanted, deadline=60)
+        arena = session.allocate(1 << 20)
+        memory = np.frombuffer(arena, dtype=np.uint8)
+        cycle = [session, publication, running, held]
+        cycle.append(cycle)
+        """, free_port())
+    began = time.monotonic()
+    assert program.end(20) == (0, "", "")
+    assert time.monotonic() - began < 10
+
+
+def test_a_program_may_end_while_a_thread_waits(run):
+    program = run("""
+        import sys, threading, time
+        import shardwire as sw
+        session = sw.Session.join(rank=0, world_size=1, port=int(sys.argv[1]))
+        wanted = sw.Catalog(0, 1)
+        wanted.add_value("", "never")
+        threading.Thread(target=lambda: session.restore(wanted, deadline=60).wait(), daemon=True).start()
+        time.sleep(0.2)
+        """, free_port())
+    code, out, _ = program.end(20)
+    assert (code, out) == (0, "")
+
+
+def test_the_import_is_light(run):
+    program = run("""
+        import sys
+        import shardwire
+        print([name for name in ("torch", "numpy", "asyncio", "logging", "socket") if name in sys.modules])
+        """)
+    assert program.end() == (0, "[]\n", "")
+
+
+def test_subinterpreters_are_refused(run):
+    program = run("""
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            import _interpreters as interpreters
+        import shardwire
+        other = interpreters.create()
+        text = '''
+        try:
+            import shardwire
+        except ImportError as error:
+            assert "interpreter" in str(error), error
+        else:
+            raise AssertionError("imported")
+        '''
+        import textwrap
+        failed = interpreters.run_string(other, textwrap.dedent(text))
+        assert failed is None, failed
+        print("refused")
+        """)
+    code, out, error = program.end()
+    assert (code, out) == (0, "refused\n"), error
+
+
+ERRORS = [sw.InvalidArgument, sw.LayoutMismatch, sw.Unsupported, sw.OutOfResources, sw.PeerLost, sw.TimedOut, sw.Cancelled,
+          sw.TransportFailed, sw.InternalError, sw.Withdrawn, sw.StepMismatch]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_survive_pickling(kind):
+    error = kind("what happened", [sw.Gap("w", "m", sw.Box((0,), (1,)), 2)], [3, 4])
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind and str(copy) == "what happened"
+    assert (copy.code, copy.gaps, copy.ranks, copy.retryable) == (error.code, error.gaps, error.ranks, error.retryable)
+
+
+def test_errors_are_pythons_own_too(job):
+    [session] = job(1)
+    wanted = sw.Catalog(0, 1)
+    wanted.add("t", "m", "f32", (4,), sw.Layout.replicated(), np.zeros(4, dtype=np.float32))
+    with pytest.raises(TimeoutError) as raised:
+        session.await_step("state", 1, 0.1)
+    assert raised.value.code == "timed_out" and raised.value.retryable
+    held = sw.Catalog(0, 1)
+    held.add("t", "m", "f32", (4,), sw.Layout.boxes({0: [sw.Box((0,), (3,))]}), np.zeros(3, dtype=np.float32))
+    with session.publish(held), pytest.raises(ValueError) as mismatch:
+        session.restore(wanted, deadline=20).wait()
+    assert mismatch.value.gaps == [("t", "m", ((3,), (1,)), 0)]
+    assert isinstance(mismatch.value, sw.LayoutMismatch)
+
+
+def test_a_store_that_raises_ends_the_join():
+    class Broken:
+        def put(self, key, value):
+            raise KeyError("broken store")
+
+        def get(self, key, timeout):
+            raise KeyError("broken store")
+
+    for rank in range(2):
+        with pytest.raises(KeyError, match="broken store"):
+            sw.Session.join(rank=rank, world_size=2, store=Broken(), join_timeout=10)
+
+
+@pytest.mark.parametrize("options", [{"rank": 0}, {"store": object()}, {"rank": 0, "world_size": 1, "nothing": 1},
+                                     {"rank": 0, "world_size": 1, "join_timeout": -1},
+                                     {"rank": 0, "world_size": 1, "transport": "carrier-pigeon"}], ids=str)
+def test_wrong_options_are_refused(options):
+    with pytest.raises((sw.InvalidArgument, sw.Unsupported, TypeError)):
+        sw.Session.join(**options)
