@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts of DTensors."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence, cast
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import placement_types as torch_placements
+
+from .. import Layout, LayoutMismatch, Replicate, Shard, StridedShard, Unsupported
+
+Numbers = Callable[[Sequence[int]], list[int]]
+
+# By mesh and placements: many tensors of a model have the same. The mesh is kept, so its id stays its own.
+_known: dict[tuple[Any, ...], tuple[Any, Layout]] = {}
+
+
+def is_dtensor(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, DTensor)
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    return cast(torch.Tensor, tensor._local_tensor).detach()  # type: ignore[attr-defined]
+
+
+def _placement(placement: Any) -> Replicate | Shard | StridedShard:
+    if isinstance(placement, torch_placements._StridedShard):
+        return StridedShard(placement.dim, placement.split_factor)
+    if isinstance(placement, torch_placements.Shard):
+        return Shard(placement.dim)
+    if isinstance(placement, torch_placements.Replicate):
+        return Replicate()
+    if isinstance(placement, torch_placements.Partial):
+        raise LayoutMismatch(f"a tensor has the placement {placement}: reduce it before it is published or restored")
+    raise Unsupported(f"a tensor has the placement {placement}, which has no layout")
+
+
+def _in_shard_order(spec: Any) -> tuple[Any, list[Any]]:
+    """Ranks of the mesh and placements, permuted so that dims are split from left to right."""
+    mesh, placements = spec.mesh.mesh, list(spec.placements)
+    order = getattr(spec, "shard_order", None)
+    if not order or getattr(spec, "use_strided_shard_as_shard_order", False) or spec.is_default_device_order(order):
+        return mesh, placements
+    # Mesh dims that shard one dim take each other's places; the others stay.
+    permutation = list(range(mesh.ndim))
+    for entry in order:
+        for place, dim in zip(sorted(entry.mesh_dims), entry.mesh_dims):
+            permutation[place] = dim
+    return mesh.permute(permutation), [placements[dim] for dim in permutation]
+
+
+def _count(layout: Layout, shape: Sequence[int], rank: int) -> int:
+    return sum(_volume(box.size) for box, _, _ in layout.boxes_of(shape, rank))
+
+
+def _volume(size: Sequence[int]) -> int:
+    out = 1
+    for extent in size:
+        out *= extent
+    return out
+
+
+def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any = None,
+                      strided_first: bool | None = None) -> Layout:
+    """The layout of a DTensor. `numbers` gives ranks their numbers in the layout; `numbers_key` tells such functions apart.
+
+    A strided shard means that a later mesh dim has split the dim before. FSDP2 over TP really splits that way, while other
+    DTensors split as their own arithmetic says; the two differ in uneven dims. `strided_first` tells which it is; None finds
+    out by the number of elements that this rank has.
+    """
+    spec = tensor._spec  # type: ignore[attr-defined]
+    order = getattr(spec, "shard_order", None)
+    strided = any(isinstance(placement, torch_placements._StridedShard) for placement in spec.placements)
+    uneven = strided and strided_first is None
+    key = (id(spec.mesh), spec.placements, None if strided else order, strided_first, numbers_key,
+           tuple(tensor.shape) if uneven else None)
+    known = _known.get(key)
+    if known is not None:
+        return known[1]
+    mesh, placements = _in_shard_order(spec)
+    ranks = numbers(mesh.flatten().tolist())
+    own = [_placement(placement) for placement in placements]
+
+    def made(order: Any) -> Layout:
+        return Layout.mesh(tuple(mesh.shape), own, order, ranks)
+
+    layout = made("tp_first" if strided and strided_first is not False else "mesh")
+    if uneven and spec.mesh.get_coordinate() is not None:
+        rank = numbers([_own_rank(spec.mesh)])[0]
+        if _count(layout, tensor.shape, rank) != local_tensor(tensor).numel():
+            layout = made("mesh")
+    _known[key] = (spec.mesh, layout)
+    return layout
+
+
+def _own_rank(mesh: Any) -> int:
+    return int(mesh.mesh[tuple(mesh.get_coordinate())].item())

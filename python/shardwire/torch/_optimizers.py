@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state and the options that optimizers keep of parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterator, Mapping, Sequence, Union
+
+import torch
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from .. import InvalidArgument
+from ._model import Parameter
+
+Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], Mapping[str, torch.optim.Optimizer], None]
+
+# Options that number or name parameters, which differ between ranks.
+_NUMBERS = {"params", "param_names"}
+
+
+def _inner(optimizer: Any) -> torch.optim.Optimizer:
+    # Each rank of it has an optimizer of its own for some of the parameters.
+    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+
+
+def list_of(optimizers: Optimizers) -> list[torch.optim.Optimizer]:
+    """The optimizers that keep state on this rank."""
+    if optimizers is None:
+        return []
+    if isinstance(optimizers, Mapping):
+        return [_inner(one) for one in optimizers.values()]
+    if isinstance(optimizers, Sequence):
+        return [_inner(one) for one in optimizers]
+    return [_inner(optimizers)]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Optimized:
+    """A parameter in a group of an optimizer."""
+
+    parameter: Parameter
+    optimizer: torch.optim.Optimizer
+    group: dict[str, Any]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Empty if there is none."""
+        return self.optimizer.state.get(self.parameter.key, {})
+
+
+def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> list[Optimized]:
+    """In the order of param_groups. Gathers of torch follow the order of the state, which has to be equal on all ranks."""
+    by_key: dict[int, list[Parameter]] = {}
+    for parameter in parameters:
+        by_key.setdefault(id(parameter.key), []).append(parameter)
+    found: list[Optimized] = []
+    seen: set[int] = set()
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for key in group["params"]:
+                if id(key) in seen:
+                    raise InvalidArgument(f"two optimizers or groups have the parameter {by_key[id(key)][0].fqn}")
+                if id(key) not in by_key:
+                    raise InvalidArgument(f"an optimizer has a parameter of shape {tuple(key.shape)} that the model lacks")
+                seen.add(id(key))
+                found.extend(Optimized(parameter, optimizer, group) for parameter in by_key[id(key)])
+    return found
+
+
+def options(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The options of a group, without the parameters that it lists."""
+    return ((name, value) for name, value in group.items() if name not in _NUMBERS)
+
+
+def step_device(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], key: torch.Tensor) -> torch.device:
+    """Where an optimizer keeps one-element states such as `step`."""
+    return key.device if group.get("fused") or group.get("capturable") else torch.device("cpu")

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restoring a model with its optimizers in place."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import time
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import empty as empty_dtensor
+from torch.distributed.tensor.placement_types import Replicate
+from torch.distributed.tensor.placement_types import Shard as TorchShard
+
+from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey, TimedOut
+from .._types import Replicas, Verify
+from ._catalog import BUFFER, GROUP, PARAM, ModelCatalog, model_catalog
+from ._dtypes import dtype_of
+from ._model import parameters, reshard
+from ._optimizers import Optimized, Optimizers, list_of, optimized, options, step_device
+from ._publish import EXTRA, EXTRA_PER_RANK, ranks_of
+from ._values import from_value, like
+
+_LOOK_AGAIN = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreResult:
+    """What restore_into() returns."""
+
+    step: int
+    """The step of the publications."""
+    extra: dict[str, Any]
+    """The publishers' extra state by name; tensors are new ones of the host."""
+    report: Report
+    """Figures of the restore."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Step and figures as dicts and lists, for JSON."""
+        return {"step": self.step, **self.report.as_dict()}
+
+
+class Deadline:
+    """Seconds that are left of an operation of several calls."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+def final_inventory(session: Session, name: str, step: int | None, deadline: Deadline) -> Inventory:
+    """The publications once all ranks have published, or those that are absent can no more."""
+    if step is not None:
+        return session.await_step(name, step, deadline.left())
+    while True:
+        inventory = session.inventory(name, None, deadline.left())
+        if inventory.publishers and (not inventory.absent or not inventory.awaited):
+            return inventory
+        if deadline.left() == 0:
+            absent = f"ranks {inventory.absent} have not published '{name}'" if inventory.publishers else f"nobody publishes '{name}'"
+            raise TimedOut(f"{absent} in time", ranks=inventory.absent)
+        time.sleep(min(_LOOK_AGAIN, deadline.left()))
+
+
+def _states_by_fqn(inventory: Inventory) -> dict[str, dict[str, TensorInfo]]:
+    found: dict[str, dict[str, TensorInfo]] = {}
+    for key, info in inventory.tensors.items():
+        found.setdefault(key.fqn, {})[key.state] = info
+    for alias, fqn in inventory.aliases.items():
+        if fqn in found:
+            found.setdefault(alias, found[fqn])
+    return found
+
+
+def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
+    key, dtype = one.parameter.key, dtype_of(info.dtype)
+    if info.shape == one.parameter.local.shape and info.shape != ():
+        return torch.empty_like(key.detach(), dtype=dtype)
+    if info.shape == ():
+        return torch.zeros((), dtype=dtype, device=step_device(one.optimizer, one.group, key))
+    if isinstance(key, DTensor):
+        # A reduction of the parameter, as Adafactor has: dims that remain are sharded as before.
+        shape, placements = tuple(key.shape), []
+        for placement in key.placements:
+            kept = isinstance(placement, TorchShard) and placement.dim < len(info.shape) and len(info.shape) == len(shape) and (
+                info.shape[placement.dim] == shape[placement.dim])
+            placements.append(placement if kept else Replicate())
+        return empty_dtensor(*info.shape, dtype=dtype, device_mesh=key.device_mesh, placements=placements)
+    return torch.empty(info.shape, dtype=dtype, device=key.device)
+
+
+def _create_missing_states(found: Sequence[Optimized], inventory: Inventory) -> None:
+    """In the order of param_groups, because gathers of torch follow the order of the state."""
+    published = _states_by_fqn(inventory)
+    values: dict[str, list[str]] = {}
+    for key in inventory.values:
+        if key.fqn and key.state != GROUP:
+            values.setdefault(key.fqn, []).append(key.state)
+    for one in found:
+        names = [one.parameter.fqn, *one.parameter.aliases]
+        states = next((published[name] for name in names if name in published), {})
+        wanted = {state: info for state, info in states.items() if state not in (PARAM, BUFFER)}
+        others = [state for name in names for state in values.get(name, [])]
+        # FSDP1 keeps no state for an original parameter without an element in this shard.
+        if not wanted and not others or one.parameter.key.numel() == 0 and 0 not in one.parameter.local.shape:
+            continue
+        kept = one.optimizer.state[one.parameter.key]
+        for state, info in wanted.items():
+            if state not in kept or kept[state] is None:
+                kept[state] = _new_state(one, info)
+        for state in others:
+            kept.setdefault(state, None)
+
+
+def _require_alike(wanted: ModelCatalog, inventory: Inventory) -> None:
+    """The library checks this too, but knows fewer of the names."""
+    published = _states_by_fqn(inventory)
+    wrong = []
+    for key, info in wanted.catalog.tensors().items():
+        theirs = published.get(key.fqn, {}).get(key.state)
+        if theirs is not None and theirs != info:
+            wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {info.dtype} {info.shape}")
+    if wrong:
+        raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
+
+
+def _skips(absent: Mapping[str, str]) -> Callable[[TensorKey], str]:
+    def policy(key: TensorKey) -> str:
+        for pattern, chosen in absent.items():
+            if fnmatch.fnmatchcase(key.fqn, pattern) or fnmatch.fnmatchcase(f"{key.fqn}:{key.state}", pattern):
+                return chosen
+        return "error"
+
+    return policy
+
+
+def _request_values(wanted: ModelCatalog, inventory: Inventory, policy: Callable[[TensorKey], str]) -> None:
+    """Asks for states that are no tensors, for options of groups, and for all extra state."""
+    published = set(inventory.values)
+    aliased = {TensorKey(alias, key.state) for alias, fqn in inventory.aliases.items() for key in published if key.fqn == fqn}
+    keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized)]
+    for key in keys:
+        if key in published or key in aliased or policy(key) == "error":
+            wanted.catalog.add_value(key.fqn, key.state)
+    for key in inventory.values:
+        if key.fqn == "" and key.state.startswith(EXTRA):
+            wanted.catalog.add_value("", key.state)
+        elif key.fqn == "" and key.state.startswith(EXTRA_PER_RANK):
+            wanted.catalog.add_value("", key.state, agree="per_rank", absent="skip")
+
+
+def _apply_values(wanted: ModelCatalog, values: dict[TensorKey, Any]) -> dict[str, Any]:
+    """Sets states and options; the extra state."""
+    by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
+    for key, value in values.items():
+        if key.fqn in by_fqn and key.state != GROUP:
+            state = by_fqn[key.fqn].optimizer.state[by_fqn[key.fqn].parameter.key]
+            state[key.state] = like(from_value(value), state.get(key.state))
+    chosen: dict[int, tuple[str, Any]] = {}
+    for one in wanted.optimized:
+        group = values.get(TensorKey(one.parameter.fqn, GROUP))
+        if group is None:
+            continue
+        fqn, known = chosen.setdefault(id(one.group), (one.parameter.fqn, group))
+        if known != group:
+            differ = sorted(name for name in known.keys() | group.keys() if known.get(name) != group.get(name))
+            raise LayoutMismatch(f"{fqn} and {one.parameter.fqn} are in one group, but their sources differ in {', '.join(differ)}")
+        if known is group:
+            for option, value in group.items():
+                one.group[option] = like(from_value(value), one.group.get(option))
+    extra: dict[str, Any] = {}
+    for key, value in values.items():
+        for prefix in (EXTRA, EXTRA_PER_RANK):
+            if key.fqn == "" and key.state.startswith(prefix):
+                extra[key.state[len(prefix):]] = from_value(value)
+    return extra
+
+
+def _apply_shared(wanted: ModelCatalog) -> None:
+    """Copies states that several parameters share; all have to have received the same."""
+    first: dict[int, torch.Tensor] = {}
+    for state, received in wanted.shared:
+        known = first.setdefault(id(state), received)
+        if not torch.equal(known, received):
+            raise LayoutMismatch("parameters of one flat parameter received different values of a state that they share")
+        state.copy_(received)
+
+
+@torch.no_grad()
+def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int | None = None,
+                 name: str = "torch", deadline: float = 60, verify: Verify = "none", absent: Mapping[str, str] | None = None,
+                 progress: Callable[[Progress], object] | None = None, ranks: int | Sequence[int] | None = None,
+                 replicas: Replicas = "first", staging_bytes: int = 256 << 20) -> RestoreResult:
+    """Overwrites a model and its optimizers with the state that peers published, in place.
+
+    Waits until all publishers are there. Creates optimizer states that this rank lacks, in the order of param_groups, and
+    sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
+    no peer has. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so each tensor comes from
+    one holder. `ranks`: as in publish(). Raises LayoutMismatch, before a byte is written, if types or shapes differ or parts
+    are missing; StepMismatch, TimedOut, PeerLost as Session.restore().
+    """
+    until = Deadline(deadline)
+    numbers = ranks_of(session, ranks)
+    policy = _skips(absent or {})
+    reshard(model)
+    inventory = final_inventory(session, name, step, until)
+    _create_missing_states(optimized(parameters(model, numbers), list_of(optimizers)), inventory)
+    asked = (name, tuple(inventory.values), tuple(sorted((absent or {}).items())))
+    wanted = model_catalog(model, optimizers, numbers, wanting=True, skipped=policy, key=asked)
+    _require_alike(wanted, inventory)
+    if not wanted.requested:
+        _request_values(wanted, inventory, policy)
+        wanted.requested = True
+    restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
+                              replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
+    report = restore.wait(progress)
+    _apply_shared(wanted)
+    extra = _apply_values(wanted, restore.values())
+    return RestoreResult(inventory.step, extra, report)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of a trainer as values of the library, and back.
+
+Values have text keys and 64-bit integers only. A dict with one of the keys below stands for an object that is no value.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+from typing import Any
+
+import torch
+
+from .. import TensorValue
+from ._dtypes import dtype_of, name_of
+
+_ITEMS = "\0items"  # a dict with other keys than text: its pairs
+_SAVED = "\0saved"  # bytes of torch.save
+_RESERVED = (_ITEMS, _SAVED)
+
+
+def tensor_value(tensor: torch.Tensor) -> TensorValue:
+    """A copy of the tensor, which has to be whole on this rank."""
+    plain = tensor.detach().cpu().contiguous()
+    data = bytes(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b""
+    return TensorValue(name_of(plain.dtype), tuple(plain.shape), data)
+
+
+def tensor_of(value: TensorValue) -> torch.Tensor:
+    """A new tensor of the host."""
+    out = torch.empty(value.shape, dtype=dtype_of(value.dtype))
+    if value.data:
+        out.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(value.data), dtype=torch.uint8))
+    return out
+
+
+def to_value(thing: Any) -> Any:
+    """The value that stands for an object."""
+    kind = type(thing)
+    if thing is None or kind in (bool, float, str, bytes) or kind is int and -(1 << 63) <= thing < 1 << 63:
+        return thing
+    if isinstance(thing, torch.Tensor) and kind in (torch.Tensor, torch.nn.Parameter) and not thing.is_meta:
+        return tensor_value(thing)
+    if kind is list or kind is tuple:
+        return kind(to_value(item) for item in thing)
+    if kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter):
+        if all(type(key) is str and key not in _RESERVED for key in thing):
+            return {key: to_value(item) for key, item in thing.items()}
+        return {_ITEMS: [(to_value(key), to_value(item)) for key, item in thing.items()]}
+    file = io.BytesIO()
+    torch.save(thing, file)
+    return {_SAVED: file.getvalue()}
+
+
+def from_value(value: Any) -> Any:
+    """The object of a value. Never runs code of a sender: objects that torch.load would have to import are refused."""
+    if isinstance(value, TensorValue):
+        return tensor_of(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(from_value(item) for item in value)
+    if isinstance(value, dict):
+        if _ITEMS in value:
+            return {from_value(key): from_value(item) for key, item in value[_ITEMS]}
+        if _SAVED in value:
+            return torch.load(io.BytesIO(value[_SAVED]), map_location="cpu", weights_only=True)
+        return {key: from_value(item) for key, item in value.items()}
+    return value
+
+
+def like(value: Any, local: Any) -> Any:
+    """`value` in the type of the local object, which is written in place if it is a tensor."""
+    if isinstance(local, torch.Tensor):
+        return local.copy_(value) if isinstance(value, torch.Tensor) else local.fill_(value)
+    if isinstance(value, torch.Tensor) and isinstance(local, (int, float)):
+        return type(local)(value.item())
+    if isinstance(local, tuple) and isinstance(value, list):
+        return tuple(value)
+    if isinstance(local, list) and isinstance(value, tuple):
+        return list(value)
+    return value
