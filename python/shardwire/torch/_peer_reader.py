@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers as the storage from which torch.distributed.checkpoint loads."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import StorageReader
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, ChunkStorageMetadata, Metadata, TensorProperties
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.futures import Future
+
+from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, Unsupported
+from .._types import Verify
+from ._dtensor import is_dtensor
+from ._dtypes import dtype_of, name_of
+from ._layouts import Local, Ranks, local_of
+from ._restore import Deadline, final_inventory
+from ._state_dict import PATH, TENSOR, VALUE, add_tensor
+from ._values import from_value
+
+
+def _is_strided(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and is_dtensor(tensor) and any(
+        isinstance(placement, _StridedShard) for placement in tensor._spec.placements)  # type: ignore[attr-defined]
+
+
+class PeerReader(StorageReader):
+    """Gives `dcp.load` what peers published with publish_state_dict(), out of their memory.
+
+    One reader serves one load at a time, `no_dist=True` too. `report` has the figures of the last load. Types have to agree:
+    raises LayoutMismatch where dcp would convert or misread. Errors come out of `dcp.load` as its CheckpointException.
+    """
+
+    def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: float = 60,
+                 verify: Verify = "none") -> None:
+        self._session, self._name, self._step = session, name, step
+        self._seconds, self._verify = deadline, verify
+        self._inventory: Inventory | None = None
+        self.report: Report | None = None
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        self._inventory = None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return checkpoint_id is None
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        until = Deadline(self._seconds)
+        self._inventory = inventory = final_inventory(self._session, self._name, self._step, until)
+        entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
+        for key, info in inventory.tensors.items():
+            # One whole chunk: dcp then asks once for each destination, and the plan of the library finds the holders.
+            shape = torch.Size(info.shape)
+            chunk = ChunkStorageMetadata(torch.Size([0] * len(shape)), shape)
+            entries[key.fqn] = TensorStorageMetadata(TensorProperties(dtype=dtype_of(info.dtype)), shape, [chunk])
+        wanted = self._catalog()
+        for key in inventory.values:
+            if key.state == PATH:
+                wanted.add_value(key.fqn, PATH, agree="any")
+        restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=until.left(), discovery_grace=0)
+        restore.wait()
+        paths = {key.fqn: tuple(path) for key, path in restore.values().items()}
+        return Metadata(entries, planner_data=paths)
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def _catalog(self) -> Catalog:
+        return Catalog(self._session.rank, self._session.world_size)
+
+    @torch.no_grad()
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        if self._inventory is None:
+            self.read_metadata()
+        assert self._inventory is not None
+        inventory = self._inventory
+        wanted, owner = self._catalog(), list[Any]()
+        tensors: dict[str, list[tuple[ReadItem, torch.Tensor]]] = {}
+        others: list[ReadItem] = []
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                others.append(item)
+            else:
+                tensors.setdefault(item.storage_index.fqn, []).append((item, planner.resolve_tensor(item).detach()))
+        seen: set[tuple[Any, ...]] = set()
+        for key, local in [*self._strided(planner), *((key, self._local(key, parts)) for key, parts in tensors.items()
+                                                      if not self._by_layout(planner, key))]:
+            place = (local.tensor.data_ptr(), local.tensor.shape, local.tensor.stride())
+            if local.tensor.numel() and place in seen:
+                continue  # a second name of the same tensor
+            seen.add(place)
+            self._require_type(key, local.tensor)
+            owner.append(local.tensor)
+            add_tensor(wanted, key, local, owner)
+        for key in dict.fromkeys(item.storage_index.fqn for item in others):
+            wanted.add_value(key, VALUE, agree="any")
+        restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=self._seconds,
+                                        verify=self._verify, replicas="first", discovery_grace=0)
+        self.report = restore.wait()
+        for item in others:
+            file = io.BytesIO()
+            torch.save(from_value(restore.value(item.storage_index.fqn, VALUE)), file)
+            file.seek(0)
+            planner.load_bytes(item, file)
+        for parts in tensors.values():
+            for item, tensor in parts:
+                planner.commit_tensor(item, tensor)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    # Items of dcp are wrong for uneven dims that are split twice: their tensors are restored by their layout instead.
+    def _by_layout(self, planner: LoadPlanner, key: str) -> bool:
+        return _is_strided(getattr(planner, "state_dict", {}).get(key))
+
+    def _strided(self, planner: LoadPlanner) -> list[tuple[str, Local]]:
+        found = {key: tensor for key, tensor in getattr(planner, "state_dict", {}).items() if _is_strided(tensor)}
+        if found and not isinstance(planner, DefaultLoadPlanner):
+            raise Unsupported(f"{next(iter(found))}: tensors of FSDP2 over TP need dcp's DefaultLoadPlanner")
+        ranks = Ranks(self._session.rank, self._session.world_size, None)
+        return [(key, local_of(tensor, ranks)) for key, tensor in found.items()]
+
+    def _local(self, key: str, parts: list[tuple[ReadItem, torch.Tensor]]) -> Local:
+        """One entry for all destinations of a key; places count from the lowest address."""
+        assert self._inventory is not None
+        base = min((tensor for _, tensor in parts), key=lambda tensor: tensor.data_ptr())
+        boxes = []
+        for item, tensor in parts:
+            place = (tensor.data_ptr() - base.data_ptr()) // tensor.element_size()
+            boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
+        shape = next(info.shape for name, info in self._inventory.tensors.items() if name == (key, TENSOR))
+        return Local(shape, Layout.boxes({self._session.rank: boxes}), base)
+
+    def _require_type(self, key: str, tensor: torch.Tensor) -> None:
+        assert self._inventory is not None
+        info = self._inventory.tensors.get((key, TENSOR))  # type: ignore[call-overload]
+        if info is not None and info.dtype != name_of(tensor.dtype):
+            raise LayoutMismatch(f"{key}: source has {info.dtype}, target wants {name_of(tensor.dtype)}")
