@@ -25,7 +25,7 @@ struct Inventory {
   std::vector<Publisher> publishers;  ///< ascending by rank; empty: nobody publishes the name at the step
   /// Tensors and aliases, with layouts, by rank: one side of plan(), or a catalog to create missing state from.
   JobLayout held;
-  std::vector<TensorKey> values;  ///< that any of them publishes; ascending
+  std::vector<TensorKey> values;  ///< that any of them publishes, apart from one-element tensors; ascending
   std::vector<Rank> absent;       ///< ranks of the layouts without a publication at the step; ascending
   /// Members that could still publish an absent rank at this step: they have not left, and publish nothing later.
   /// Empty: `publishers` is final for this step.

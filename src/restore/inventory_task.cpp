@@ -110,6 +110,10 @@ Inventory InventoryTask::inventory_of(const Records& all) const {
     for (const wire::NamedValue& value : *known.values.at(record.values)) values.insert(value.key);
   }
   inventory.held = side_of(records, manifests);
+  // One-element tensors travel with the values.
+  for (const Section& section : inventory.held.sections) {
+    for (const TensorLayout& tensor : section.manifest->tensors) values.erase(tensor.spec.key);
+  }
   inventory.values.assign(values.begin(), values.end());
   const int ranks = all.empty() ? 0 : known.manifests.at(all.front().manifest)->ranks;
   const PublishersInput input{services_.member(), false, inventory.step, ranks};

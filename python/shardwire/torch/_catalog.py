@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 from torch import nn
 
 from .. import Catalog, Error, TensorKey
+from .._types import Absent
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
 from ._model import buffers, parameters, require_memory
@@ -18,6 +19,10 @@ from ._optimizers import Optimized, list_of, optimized
 
 PARAM, BUFFER, GROUP = "param", "buffer", "param_group"
 """States under which a parameter, a buffer and the options of a parameter's group are published."""
+
+
+Absences = Callable[[TensorKey, bool, bool], Absent]
+"""What to do where no source has a tensor, given its key, whether parameters share the state, and whether it is a scalar."""
 
 
 class ModelCatalog:
@@ -28,7 +33,7 @@ class ModelCatalog:
     """
 
     def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, wanting: bool,
-                 skipped: Any = None) -> None:
+                 absent: Absences | None = None) -> None:
         self.ranks = ranks
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
@@ -36,8 +41,9 @@ class ModelCatalog:
         self.parameters = parameters(model, ranks)
         self.optimized = optimized(self.parameters, optimizers)
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
-        self.shared: list[tuple[torch.Tensor, torch.Tensor]] = []  # (state, what a parameter that shares it receives)
-        self._skipped = skipped or (lambda key: "error")
+        # A state, and the key and memory with which a parameter that shares it receives its own.
+        self.shared: list[tuple[torch.Tensor, TensorKey, torch.Tensor]] = []
+        self._absent = absent
         self._published: dict[TensorKey, Any] = {}
         self._tensors: list[torch.Tensor] = []
         self._owner: list[Any] = []  # keeps all memory alive; the catalog holds it
@@ -59,12 +65,12 @@ class ModelCatalog:
     def _record_event(self, model: nn.Module) -> None:
         device = next((p.device for p in model.parameters() if p.is_cuda), None)
         if device is not None:
-            event = torch.cuda.Event()
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(device))
             self._owner.append(event)
             self._event = event.cuda_event
 
-    def _add(self, fqn: str, state: str, local: Local) -> None:
+    def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
         tensor = local.tensor
         require_memory(f"{fqn}:{state}", tensor)
         strides = () if tensor.is_contiguous() else tensor.stride()
@@ -73,7 +79,7 @@ class ModelCatalog:
         self._tensors.append(tensor)
         self.catalog.add_address(fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides,
                                  tensor.numel(), self._owner, device, self._event if device >= 0 else 0,
-                                 self._skipped(TensorKey(fqn, state)) if self.wanting else "error")
+                                 self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error")
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn
@@ -83,15 +89,15 @@ class ModelCatalog:
             scalar = value
             if self.wanting and one.parameter.shares_state:
                 scalar = torch.empty_like(value)
-                self.shared.append((value, scalar))
-            self._add(fqn, name, Local((), REPLICATED, scalar))
+                self.shared.append((value, TensorKey(fqn, name), scalar))
+            self._add(fqn, name, Local((), REPLICATED, scalar), one.parameter.shares_state)
         else:
             try:
                 local = one.parameter.state(value)
             except Error as error:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks) from None
             if local is not None:
-                self._add(fqn, name, local)
+                self._add(fqn, name, local, one.parameter.shares_state)
 
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
@@ -134,7 +140,8 @@ class ModelCatalog:
 _kept: weakref.WeakKeyDictionary[nn.Module, dict[Any, ModelCatalog]] = weakref.WeakKeyDictionary()
 
 
-def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, skipped: Any = None, key: Any = None) -> ModelCatalog:
+def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, absent: Absences | None = None,
+                  key: Any = None) -> ModelCatalog:
     """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users."""
     listed = list_of(optimizers)
     kept = _kept.setdefault(model, {})
@@ -143,7 +150,7 @@ def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool
     if known is None or not known.is_current():
         for other in [other for other in kept if other[0] == wanting]:
             del kept[other]
-        known = kept[name] = ModelCatalog(model, listed, ranks, wanting, skipped)
+        known = kept[name] = ModelCatalog(model, listed, ranks, wanting, absent)
     return known
 
 

@@ -27,7 +27,7 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def _placement(placement: Any) -> Replicate | Shard | StridedShard:
     if isinstance(placement, torch_placements._StridedShard):
-        return StridedShard(placement.dim, placement.split_factor)
+        return StridedShard(placement.dim, int(placement.split_factor))
     if isinstance(placement, torch_placements.Shard):
         return Shard(placement.dim)
     if isinstance(placement, torch_placements.Replicate):

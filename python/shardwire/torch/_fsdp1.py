@@ -21,7 +21,8 @@ def is_flat(tensor: torch.Tensor) -> bool:
 def _shard_of(flat: Any) -> torch.Tensor:
     # Before the first forward the parameter is its own shard.
     shard = getattr(flat, "_local_shard", None)
-    return (flat.data if shard is None else shard).detach()
+    tensor: torch.Tensor = flat.data if shard is None else shard
+    return tensor.detach()
 
 
 def _order(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
@@ -66,21 +67,27 @@ def _members(handle: Any, ranks: Ranks) -> dict[tuple[int, str], Any]:
     flat = handle.flat_param
     shard = _shard_of(flat)
     found: dict[tuple[int, str], Any] = {}
+    own = ranks.own
     for index, (info, layout) in enumerate(zip(flat._param_infos, _layouts(handle, ranks))):
         shape = tuple(flat._shapes[index])
-        local = Local(shape, layout, shard)
+        local = _in_shard(shard, shape, layout, own)
         if handle._use_orig_params:
             key = flat._params[index]
             packed = Layout.packed(layout)
-            entry = (id(key), local, key, lambda tensor, shape=shape, packed=packed: _own_state(tensor, shape, packed), False)
+            entry: Any = (id(key), local, key, lambda tensor, shape=shape, packed=packed: _own_state(tensor, shape, packed), False)
         else:
             key = flat
             entry = ((id(flat), index), local, key,
-                     lambda tensor, shape=shape, layout=layout: Local(shape, layout, tensor.detach()), True)
+                     lambda tensor, shape=shape, layout=layout: _in_shard(tensor.detach(), shape, layout, own), True)
         found[id(info.module), info.param_name] = entry
     for shared in flat._shared_param_infos:
         found[id(shared.module), shared.param_name] = found[id(shared.prim_module), shared.prim_param_name]
     return found
+
+
+def _in_shard(shard: torch.Tensor, shape: tuple[int, ...], layout: Layout, own: int) -> Local:
+    """A member in the shard. One that is not split may have padding at its end, for ranks that do not split it."""
+    return Local(shape, layout, shard[:layout.local_elements(shape, own)])
 
 
 def _own_state(tensor: torch.Tensor, shape: tuple[int, ...], packed: Layout) -> Local | None:

@@ -11,18 +11,12 @@ import torch.distributed as dist
 
 from .. import InvalidArgument, Session
 
-_joined = 0
-
 
 class _Store:
     """A store of torch.distributed. A waiting handle blocks its other calls, so this has one of its own where it can."""
 
     def __init__(self, store: Any) -> None:
-        try:
-            store = store.clone()
-        except (AttributeError, RuntimeError, NotImplementedError):
-            pass
-        self._store = store
+        self._store = _clone(store)
 
     def put(self, key: str, value: bytes) -> None:
         self._store.set(key, value)
@@ -44,14 +38,14 @@ def join(store: Any = None, rank: int | None = None, world_size: int | None = No
     Every rank calls it, and again for each further session. `options` are those of Session.join(). Without a store and
     without a default group, the launcher's environment tells rank and address.
     """
-    global _joined
     if (rank is None) != (world_size is None):
         raise InvalidArgument("join() takes rank and world_size together, or neither")
     initialized = dist.is_available() and dist.is_initialized()
     if store is None and initialized:
         # Each session has keys of its own: all ranks join the same number of times.
-        store = dist.PrefixStore(f"shardwire/{_joined}", _clone(dist.distributed_c10d._get_default_store()))
-        _joined += 1
+        default = _clone(dist.distributed_c10d._get_default_store())
+        count = default.add(f"shardwire/joins/{dist.get_rank()}", 1)
+        store = dist.distributed_c10d.PrefixStore(f"shardwire/{count}", default)
     if rank is None and initialized:
         rank, world_size = dist.get_rank(), dist.get_world_size()
     if store is None and rank is None:

@@ -20,7 +20,8 @@ _NUMBERS = {"params", "param_names"}
 
 def _inner(optimizer: Any) -> torch.optim.Optimizer:
     # Each rank of it has an optimizer of its own for some of the parameters.
-    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+    own: torch.optim.Optimizer = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+    return own
 
 
 def list_of(optimizers: Optimizers) -> list[torch.optim.Optimizer]:
@@ -45,7 +46,8 @@ class Optimized:
     @property
     def state(self) -> dict[str, Any]:
         """Empty if there is none."""
-        return self.optimizer.state.get(self.parameter.key, {})
+        state: dict[str, Any] = self.optimizer.state.get(self.parameter.key, {})
+        return state
 
 
 def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> list[Optimized]:

@@ -7,11 +7,11 @@ import io
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import StorageReader
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, ChunkStorageMetadata, Metadata, TensorProperties
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 

@@ -16,8 +16,8 @@ from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
 from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey, TimedOut
-from .._types import Replicas, Verify
-from ._catalog import BUFFER, GROUP, PARAM, ModelCatalog, model_catalog
+from .._types import Absent, Replicas, Verify
+from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
 from ._dtypes import dtype_of
 from ._model import parameters, reshard
 from ._optimizers import Optimized, Optimizers, list_of, optimized, options, step_device
@@ -129,23 +129,29 @@ def _require_alike(wanted: ModelCatalog, inventory: Inventory) -> None:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
 
-def _skips(absent: Mapping[str, str]) -> Callable[[TensorKey], str]:
-    def policy(key: TensorKey) -> str:
+def _absences(absent: Mapping[str, Absent], inventory: Inventory) -> Absences:
+    stateful = {key.fqn for key in inventory.tensors if key.state not in (PARAM, BUFFER)}
+    stateful |= {alias for alias, fqn in inventory.aliases.items() if fqn in stateful}
+
+    def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
         for pattern, chosen in absent.items():
             if fnmatch.fnmatchcase(key.fqn, pattern) or fnmatch.fnmatchcase(f"{key.fqn}:{key.state}", pattern):
                 return chosen
+        # A flat parameter has state for members that were never used; elsewhere they have none, which is the same as zeros.
+        if shares and stateful and key.fqn not in stateful:
+            return "skip" if scalar else "zero"
         return "error"
 
     return policy
 
 
-def _request_values(wanted: ModelCatalog, inventory: Inventory, policy: Callable[[TensorKey], str]) -> None:
+def _request_values(wanted: ModelCatalog, inventory: Inventory, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
     published = set(inventory.values)
     aliased = {TensorKey(alias, key.state) for alias, fqn in inventory.aliases.items() for key in published if key.fqn == fqn}
     keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized)]
     for key in keys:
-        if key in published or key in aliased or policy(key) == "error":
+        if key in published or key in aliased or policy(key, False, False) == "error":
             wanted.catalog.add_value(key.fqn, key.state)
     for key in inventory.values:
         if key.fqn == "" and key.state.startswith(EXTRA):
@@ -181,10 +187,12 @@ def _apply_values(wanted: ModelCatalog, values: dict[TensorKey, Any]) -> dict[st
     return extra
 
 
-def _apply_shared(wanted: ModelCatalog) -> None:
+def _apply_shared(wanted: ModelCatalog, skipped: Sequence[TensorKey]) -> None:
     """Copies states that several parameters share; all have to have received the same."""
     first: dict[int, torch.Tensor] = {}
-    for state, received in wanted.shared:
+    for state, key, received in wanted.shared:
+        if key in skipped:
+            continue
         known = first.setdefault(id(state), received)
         if not torch.equal(known, received):
             raise LayoutMismatch("parameters of one flat parameter received different values of a state that they share")
@@ -193,7 +201,7 @@ def _apply_shared(wanted: ModelCatalog) -> None:
 
 @torch.no_grad()
 def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int | None = None,
-                 name: str = "torch", deadline: float = 60, verify: Verify = "none", absent: Mapping[str, str] | None = None,
+                 name: str = "torch", deadline: float = 60, verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
                  progress: Callable[[Progress], object] | None = None, ranks: int | Sequence[int] | None = None,
                  replicas: Replicas = "first", staging_bytes: int = 256 << 20) -> RestoreResult:
     """Overwrites a model and its optimizers with the state that peers published, in place.
@@ -206,12 +214,12 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     """
     until = Deadline(deadline)
     numbers = ranks_of(session, ranks)
-    policy = _skips(absent or {})
     reshard(model)
     inventory = final_inventory(session, name, step, until)
+    policy = _absences(absent or {}, inventory)
     _create_missing_states(optimized(parameters(model, numbers), list_of(optimizers)), inventory)
-    asked = (name, tuple(inventory.values), tuple(sorted((absent or {}).items())))
-    wanted = model_catalog(model, optimizers, numbers, wanting=True, skipped=policy, key=asked)
+    asked = (name, tuple(inventory.values), tuple(inventory.tensors), tuple(sorted((absent or {}).items())))
+    wanted = model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
     _require_alike(wanted, inventory)
     if not wanted.requested:
         _request_values(wanted, inventory, policy)
@@ -219,6 +227,6 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
                               replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
     report = restore.wait(progress)
-    _apply_shared(wanted)
+    _apply_shared(wanted, report.skipped)
     extra = _apply_values(wanted, restore.values())
     return RestoreResult(inventory.step, extra, report)

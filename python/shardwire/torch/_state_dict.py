@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 import torch
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
 from .. import Box, Catalog, Error, Layout, Publication, Session, Unsupported
