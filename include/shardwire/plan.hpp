@@ -23,6 +23,8 @@ struct TensorLayout {
   bool operator==(const TensorLayout&) const = default;
 };
 
+class SHARDWIRE_LOCAL OtherHolders;
+
 /// The declaration shared by every rank with the same catalog: the tensors in a fixed order (TensorId is the index),
 /// the number of ranks in their layouts, and the alternative names of parameters. Immutable once shared.
 struct Manifest {
@@ -68,6 +70,8 @@ enum class Replicas : std::uint8_t {
   spread,
   /// Replicas may differ: an element comes from the lowest source rank that holds it, for every reader alike.
   first,
+  /// Replicas have to be equal: planned as `first`. A restore also compares what it has read with every other holder.
+  compare,
 };
 
 /// A region of one wanted box that each rank of `holder_sets[holders]` holds as a whole. Tensors that are split alike
@@ -211,6 +215,7 @@ class Planner {
   [[nodiscard]] std::vector<Flow> holdings(std::span<const Rank> lost = {});
 
  private:
+  friend class OtherHolders;  // of the library
   struct SHARDWIRE_LOCAL State;
   std::unique_ptr<State> state_;
 };

@@ -112,7 +112,7 @@ Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where, Re
       held_of(to.sections.size()),
       classes_of_section(to.sections.size()),
       distinct_of_section(to.sections.size()),
-      splitter(replicas == Replicas::first ? ShareSplitter::Order::by_rank : ShareSplitter::Order::by_size) {
+      splitter(replicas == Replicas::spread ? ShareSplitter::Order::by_size : ShareSplitter::Order::by_rank) {
   check_topology(topology, from.ranks, to.ranks);
   for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
     enter_key(from_keys, section, tensor, "source");

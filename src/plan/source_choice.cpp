@@ -144,7 +144,7 @@ void SourceChoice::choose(const Shares& shares, std::uint32_t number, std::vecto
   const std::int32_t own = where_.colocated(target_);
   for (const Holder& holder : holders) {
     if (std::binary_search(lost_.begin(), lost_.end(), holder.rank)) continue;
-    if (to_int(holder.rank) == own || replicas_ == Replicas::first) {
+    if (to_int(holder.rank) == own || replicas_ != Replicas::spread) {
       out.push_back({share.box, holder.rank, holder.held, number});
       return;
     }
