@@ -16,7 +16,7 @@ namespace shardwire {
 /// Grouped by the caller's possible reaction.
 enum class ErrorCode {
   invalid_argument,  ///< the call is wrong; fix the caller
-  layout_mismatch,   ///< the two sides, or a layout and a shape, do not fit together
+  layout_mismatch,   ///< the two sides, or a layout and a shape, do not fit together; sources disagree
   unsupported,       ///< legal, but not available in this build or not implemented
   out_of_resources,  ///< memory, descriptors, shared memory
   peer_lost,         ///< a member died or closed its connection; other peers stay usable
@@ -31,7 +31,7 @@ enum class ErrorCode {
 /// Stable lower-case name, e.g. "peer_lost"; used in reports.
 std::string_view to_string(ErrorCode code);
 
-/// A region of a wanted tensor that no rank holds, or that did not arrive.
+/// A region of a wanted tensor that no rank holds, that did not arrive, or that differs between its holders.
 struct Gap {
   std::string fqn;
   std::string state;
@@ -59,7 +59,8 @@ class Error : public std::runtime_error {
     return code_ == ErrorCode::peer_lost || code_ == ErrorCode::timed_out || code_ == ErrorCode::withdrawn ||
            code_ == ErrorCode::step_mismatch;
   }
-  /// All boxes without a holder (layout_mismatch from planning) or not yet complete (a failed restore).
+  /// All boxes without a holder (layout_mismatch from planning) or not yet complete (a failed restore), or that
+  /// differ between sources (Verify::digest, Replicas::compare).
   [[nodiscard]] const std::vector<Gap>& gaps() const { return gaps_; }
   /// The members, or ranks of a layout, that the error concerns; may be empty.
   [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }

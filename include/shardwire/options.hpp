@@ -102,6 +102,13 @@ struct RestoreOptions {
   /// Choice between sources that hold the same elements. With Replicas::first the holders of a one-element tensor need
   /// not agree either. Restores that begin while different ranks publish may see different lowest ranks: let all sources
   /// publish first, see Session::await_step().
+  /// With Replicas::compare an element comes from the same rank as with Replicas::first. Once everything is in place, the
+  /// restore asks every other rank that holds wanted elements, this process included, for digests of them. If any
+  /// differ, it commits nothing and fails with Error{layout_mismatch}: gaps() lists the differing boxes, ranks() the
+  /// ranks that differ from the one that was read. The holders of a one-element tensor have to agree. Ranks that have
+  /// not published are not compared. A holder that is lost before it has answered ends the restore with
+  /// Error{peer_lost}. Cost: each holder reads its part of the wanted bytes once, and this process reads the destination
+  /// once; no further bytes move.
   Replicas replicas = Replicas::spread;
   /// The only method for bytes of other processes. Empty: SHARDWIRE_METHOD, else the cheapest by SessionOptions::costs.
   /// A piece that it cannot move ends the restore with Error{unsupported}.
@@ -128,7 +135,8 @@ struct ExchangeOptions {
   ByteCount staging_bytes = 256u << 20;  ///< limit of all staging that this member uses at once
   Verify verify = Verify::none;
   ByteCount ingress_bytes_per_second = 0;  ///< cap of remote bytes into this rank; 0: none
-  Replicas replicas = Replicas::spread;    ///< as RestoreOptions::replicas
+  /// As RestoreOptions::replicas. Replicas::compare fails with Error{unsupported} on every member.
+  Replicas replicas = Replicas::spread;
   /// As RestoreOptions::method. If any member gives Method::collective, all remote bytes go in collective rounds, or
   /// the exchange fails with Error{unsupported}. Empty: SHARDWIRE_METHOD; else device memory goes in rounds if some
   /// pair of members has no direct path for it and the session's transport is "auto", and all other bytes go as

@@ -116,7 +116,7 @@ class Restore {
   /// Errors: throws the error that ended the restore; gaps() lists the boxes that did not arrive.
   ///         layout_mismatch   before any byte moves: no rank holds some boxes (gaps() lists them all); dtype or shape
   ///                           differ between the two sides; authoritative ranks disagree about values (ranks() names
-  ///                           them)
+  ///                           them). Before the commit: replicas differ (Replicas::compare)
   ///         step_mismatch     the publications are not at the requested step, or not all at one step
   ///         withdrawn         a source withdrew and no replacement appeared by the deadline
   ///         peer_lost         a needed source died, or this process lost its membership

@@ -16,7 +16,7 @@ inline Snapshot snapshot_of(shardwire_snapshot snapshot) {
   return enumerator(snapshot, Snapshot::copy, "snapshot");
 }
 inline Replicas replicas_of(shardwire_replicas replicas) {
-  return enumerator(replicas, Replicas::first, "replicas");
+  return enumerator(replicas, Replicas::compare, "replicas");
 }
 inline std::optional<std::int64_t> step_of(std::int64_t step) {
   return step == SHARDWIRE_UNSET_STEP ? std::nullopt : std::optional(step);

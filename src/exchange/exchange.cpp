@@ -73,6 +73,11 @@ class ExchangeRun {
 
   void prepare() {
     if (options_.staging_bytes < 4) throw Error(ErrorCode::invalid_argument, "the staging budget is under 4 bytes");
+    if (options_.replicas == Replicas::compare) {
+      throw Error(ErrorCode::unsupported,
+                  "an exchange does not compare replicas: its members overwrite some while "
+                  "others are still read; use restore()");
+    }
     places_ = host_.check_destination(wanted_);
     if (!held_.entries().empty() || !held_.values().empty()) {
       publication_ = host_.publish(

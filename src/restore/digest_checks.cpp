@@ -14,6 +14,13 @@ namespace {
 constexpr std::size_t max_parts_per_check = 1024;
 constexpr ByteCount max_bytes_per_check = 64u << 20;
 
+std::vector<wire::RequestedBox> boxes_of(std::span<const move::TransferPart> parts) {
+  std::vector<wire::RequestedBox> boxes;
+  boxes.reserve(parts.size());
+  for (const move::TransferPart& part : parts) boxes.push_back({part.transfer->held_tensor, part.box});
+  return boxes;
+}
+
 }  // namespace
 
 Error differing_parts(std::span<const move::TransferPart> parts, const Planning& planning, const Manifest& manifest,
@@ -51,7 +58,7 @@ void DigestChecks::ask(std::span<const std::unique_ptr<Source>> sources, Differ 
       const auto check = std::make_shared<Check>(std::move(one));  // owner: the answer's callback
       ++*due;
       sources[i]->requests().ask_for_digests(
-          check->parts, [check, differ, answered](const std::vector<wire::BoxDigest>& theirs) {
+          boxes_of(check->parts), [check, differ, answered](const std::vector<wire::BoxDigest>& theirs) {
             if (theirs.size() != check->parts.size()) {
               throw Error(ErrorCode::transport_failed, "a source sent another number of digests than asked");
             }

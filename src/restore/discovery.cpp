@@ -42,7 +42,9 @@ void plan_into(Planning& planning, const Wanted& wanted, int member, Replicas re
   planning.plan = planner.plan(target);
   planning.resolved = resolve_values(*wanted.catalog, planning.from, planning.plan, planning.values, planning.scope,
                                      agreement_on_elements(replicas));
-  if (planning.plan.gaps.empty()) planning.schedule = planner.schedule(planning.plan);
+  if (!planning.plan.gaps.empty()) return;
+  planning.schedule = planner.schedule(planning.plan);
+  if (replicas == Replicas::compare) planning.others = OtherHolders(planner, planning.plan);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "plan/other_holders.hpp"
 #include "restore/values.hpp"
 #include "shardwire/plan.hpp"
 #include "wire/messages.hpp"
@@ -24,6 +25,7 @@ struct Planning {
   Plan plan;
   ResolvedValues resolved;
   Schedule schedule;
+  OtherHolders others;  // none without Replicas::compare
   std::exception_ptr error;
 };
 

@@ -155,7 +155,7 @@ RestoreReport Restore::report(const StageSeconds& seconds, bool failed) const {
                     .abandoned_bytes = abandoned_bytes_,
                     .rounds = rounds_ ? &rounds_->group() : nullptr};
   if (const Movement* const moved = movement()) {
-    input.moved.emplace(Moved{moved->tally(), moved->staging_peak_bytes(), moved->digest_seconds()});
+    input.moved.emplace(Moved{moved->tally(), moved->staging_peak_bytes(), run_->digest_seconds()});
   }
   return make_report(input);
 }

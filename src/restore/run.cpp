@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -78,6 +80,8 @@ Run::Run(Services& services, Listener& listener, Owner& owner, Target& target, D
       earlier_(std::move(earlier)),
       sources_(services, *this, paths(), source_options(target),
                bindings_for(*planning_, target, earlier_.restore.get())) {
+  if (planning_->others.ranks().empty()) return;
+  replicas_ = std::make_unique<ReplicaChecks>(services, owner, target, paths(), *planning_);
 }
 
 // --- bind ---
@@ -87,7 +91,8 @@ void Run::start() {
   if (earlier_.restore && !target_.options.bind_only && rounds_ == nullptr) {
     leasing = leasing_of(*earlier_.restore, sources_.bindings(), target_.options, target_.catalog());
   }
-  sources_.start(leasing);
+  if (replicas_) replicas_->start();
+  if (!stopped_) sources_.start(leasing);
 }
 
 void Run::on_all_bound() {
@@ -120,7 +125,7 @@ void Run::begin() {
   log_plan(services_, target_, *chosen_.transfers, sources_.all().size());
   if (target_.options.bind_only) {
     owner_.on_stage(Stage::verify);
-    return confirm();
+    return replicas_ ? replicas_->when_leased([this] { confirm(); }) : confirm();
   }
   events_.when_ready(callbacks_.wrap([this] {
     if (!stopped_) move();
@@ -141,10 +146,11 @@ void Run::move() {
 // was read.
 void Run::on_moved() {
   owner_.on_stage(Stage::verify);
-  movement_->compare_digests([this] { confirm(); });
+  movement_->compare_digests([this] { replicas_ ? replicas_->compare([this] { confirm(); }) : confirm(); });
 }
 
 void Run::confirm() {
+  if (stopped_) return;
   sources_.confirm([this](const Source& source) {
     return source.reads_without_lease() && movement_ &&
            all_packed_by_source(*chosen_.transfers, source.index(), source.binding());
@@ -156,11 +162,13 @@ void Run::confirm() {
 void Run::stop() {
   stopped_ = true;
   sources_.stop();
+  if (replicas_) replicas_->stop();
   if (movement_) movement_->stop();
 }
 
 void Run::release() {
   sources_.release();
+  if (replicas_) replicas_->release();
   callbacks_.end();
 }
 
@@ -189,7 +197,17 @@ PathInputs Run::paths() {
   return {services_.fabrics(), target_.reach, rounds_ != nullptr ? &rounds_->group() : nullptr};
 }
 
+std::optional<wire::PublicationRecord> Run::record_of(Rank rank) const {
+  const auto record = sources_.record_of(rank);
+  return record || !replicas_ ? record : replicas_->record_of(rank);
+}
+
+double Run::digest_seconds() const {
+  return (movement_ ? movement_->digest_seconds() : 0) + (replicas_ ? replicas_->digest_seconds() : 0);
+}
+
 Error Run::late() const {
+  if (replicas_ && replicas_->comparing()) return late_source(replicas_->progress());
   if (movement_) return late_source(movement_->progress());
   if (chosen_.transfers && !events_.is_ready()) {
     return {
@@ -199,6 +217,7 @@ Error Run::late() const {
   }
   std::vector<SourceProgress> progress;
   for (const auto& source : sources_.all()) progress.push_back(progress_of(*source, services_));
+  if (replicas_) std::ranges::copy(replicas_->progress(), std::back_inserter(progress));
   return late_source(progress);
 }
 

@@ -10,6 +10,7 @@
 #include "restore/destination.hpp"
 #include "restore/movement.hpp"
 #include "restore/owner.hpp"
+#include "restore/replica_checks.hpp"
 #include "restore/rounds_share.hpp"
 #include "restore/sources.hpp"
 #include "restore/target.hpp"
@@ -18,7 +19,7 @@ namespace shardwire::restore {
 
 /// Carries out one plan, from its sources to verified bytes:
 ///
-///   Sources (bind) ─► make_transfers, choose_methods ─► Movement (move, digests) ─► Sources (confirm)
+///   Sources (bind) ─► make_transfers, choose_methods ─► Movement (move, digests) ─► ReplicaChecks ─► Sources (confirm)
 ///
 /// Failures go to the owner.
 /// Threads: loop thread only.
@@ -46,12 +47,18 @@ class Run final : private Sources::Listener, private Movement::Listener {
   /// Begins nothing more.
   void stop();
   /// No job of it accesses the destination, apart from rounds. `fabrics_dead`: see Movement::quiet().
-  [[nodiscard]] bool quiet(bool fabrics_dead) const { return !movement_ || movement_->quiet(fabrics_dead); }
+  [[nodiscard]] bool quiet(bool fabrics_dead) const {
+    return (!movement_ || movement_->quiet(fabrics_dead)) && (!replicas_ || replicas_->quiet());
+  }
   /// Returns leases, and ignores further answers. Requires: quiet.
   void release();
 
   [[nodiscard]] const Planning& planning() const { return *planning_; }
   [[nodiscard]] const Sources& sources() const { return sources_; }
+  /// The publication of a rank that is read from, or compared.
+  [[nodiscard]] std::optional<wire::PublicationRecord> record_of(Rank rank) const;
+  /// Processor time of digests on this side.
+  [[nodiscard]] double digest_seconds() const;
   [[nodiscard]] const ChosenTransfers& chosen() const { return chosen_; }
   /// Null while nothing moves.
   [[nodiscard]] Movement* movement() const { return movement_.get(); }
@@ -84,7 +91,8 @@ class Run final : private Sources::Listener, private Movement::Listener {
   Earlier earlier_;
   Sources sources_;
   ChosenTransfers chosen_;
-  std::unique_ptr<Movement> movement_;  // ends before the objects that it uses
+  std::unique_ptr<ReplicaChecks> replicas_;  // null: nothing to compare
+  std::unique_ptr<Movement> movement_;       // ends before the objects that it uses
   bool stopped_ = false;
 };
 

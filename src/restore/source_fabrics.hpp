@@ -40,6 +40,7 @@ class SourceFabrics final : private FabricAttempt::Listener {
     Clock::Time deadline{};       ///< of the operation
     bool wants_messages = false;  ///< even if other methods work
     bool every_fabric = false;    ///< connects every common fabric, not only the needed ones; none has to carry bytes
+    bool no_fabric = false;       ///< connects none: nothing is read from the source
   };
 
   /// Ownership: borrows all but the options.

@@ -87,11 +87,9 @@ void SourceRequests::ask_if_live(std::function<void()> then) {
   }
 }
 
-void SourceRequests::ask_for_digests(std::span<const move::TransferPart> parts, Digests then) {
+void SourceRequests::ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then) {
   if (callbacks_.ended()) return;
-  wire::DigestRequest request{count_.next++, lease_, {}};
-  request.parts.reserve(parts.size());
-  for (const move::TransferPart& part : parts) request.parts.push_back({part.transfer->held_tensor, part.box});
+  const wire::DigestRequest request{count_.next++, lease_, std::move(boxes)};
   binding_.link->request(request.request, request,
                          callbacks_.count(count_.unanswered, [this, then = std::move(then)](wire::Message& message) {
                            then(expect<wire::Digests>(message, rank()).digests);

@@ -4,11 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "move/transfer.hpp"
 #include "restore/binding.hpp"
 #include "restore/callbacks.hpp"
 #include "restore/services.hpp"
@@ -37,7 +35,7 @@ class SourceRequests {
   /// on success. Requires: another process.
   void ask_if_live(std::function<void()> then);
   using Digests = std::function<void(const std::vector<wire::BoxDigest>&)>;
-  void ask_for_digests(std::span<const move::TransferPart> parts, Digests then);
+  void ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then);
   /// Requests payload. A failure answer is a failure, or runs `aborted` if the source's message channel is aborted.
   void ask_for_payload(wire::PackRequest request, std::function<void(const std::string& why)> aborted);
 

@@ -604,4 +604,30 @@ BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_sockets_that_have_ended_twice_e
   BOOST_TEST(connected(made).empty());
 }
 
+// --- no fabric ---
+
+BOOST_AUTO_TEST_CASE(a_source_that_nothing_is_read_from_takes_a_lease_and_binds_no_fabric) {
+  MadeSource made;
+  made.options.fabrics.no_fabric = true;
+  made.link->offer({shm, ucx, tcp});
+  made.start();
+  BOOST_TEST(made.state() == "leasing");
+  made.link->answer(wire::Leased{0, MadeSource::lease});
+  BOOST_TEST(made.state() == "bound");
+  BOOST_TEST(made.link->requests.empty());
+  BOOST_TEST(made.link->bound_calls.empty());  // keys of other restores of the publication stay
+  bool answered = false;
+  made.source->requests().ask_for_digests(std::vector<wire::RequestedBox>{{0, Box{{0}, {1}}}},
+                                          [&](const auto&) { answered = true; });
+  const auto& asked = std::get<wire::DigestRequest>(made.link->requests.front().message);
+  BOOST_TEST(asked.lease == MadeSource::lease);
+  made.link->answer(wire::Digests{0, {{1, 2}}});
+  BOOST_TEST(answered);
+  made.source->confirm(false);
+  BOOST_TEST(made.state() == "confirming");
+  made.link->answer(wire::Released{0, true});
+  BOOST_TEST(made.state() == "released");
+  BOOST_TEST(made.listener.confirmed == 1);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -403,16 +403,12 @@ BOOST_AUTO_TEST_CASE(an_error_of_what_is_to_follow_an_answer_loses_the_source) {
 BOOST_AUTO_TEST_CASE(digests_are_asked_for_under_the_lease) {
   MadeSource made;
   to_moving(made);
-  move::Transfer whole;
-  whole.held_tensor = 2;
-  whole.item_bytes = 4;
-  const Box box{{0}, {8}};
-  const std::vector<move::TransferPart> parts{{whole, box}};
+  const std::vector<wire::RequestedBox> boxes{{2, Box{{0}, {8}}}};
   std::vector<wire::BoxDigest> received;
-  made.source->requests().ask_for_digests(parts, [&](const auto& digests) { received = digests; });
+  made.source->requests().ask_for_digests(boxes, [&](const auto& digests) { received = digests; });
   const auto& request = asked<wire::DigestRequest>(made);
   BOOST_TEST(request.lease == lease);
-  BOOST_TEST((request.parts == std::vector<wire::RequestedBox>{{2, box}}));
+  BOOST_TEST((request.parts == boxes));
   BOOST_TEST(made.source->requests().unanswered() == 1);
   made.link->answer(wire::Digests{0, {{5, 6}}});
   BOOST_TEST((received == std::vector<wire::BoxDigest>{{5, 6}}));

@@ -40,16 +40,18 @@ class GuardedBytes {
 };
 
 /// Member 1 of 2, which publishes generation 1 of "state" and serves it by hand: all its messages are correct except
-/// the test's answers to `bind` and to requests for bytes and digests.
+/// the test's answers to `bind`, to requests for bytes and digests, and to leases if there is one.
 class FalseSource {
  public:
   /// Answers one Bind, on the loop's thread.
   using Answer = std::function<void(Connection& reader, const wire::Bind& asked)>;
   using AnswerPack = std::function<void(Connection& reader, const wire::PackRequest& asked)>;
+  using AnswerLease = std::function<void(Connection& reader, const wire::Lease& asked)>;
   using AnswerDigests = std::function<void(Connection& reader, const wire::DigestRequest& asked)>;
 
   /// Joins the job of the rendezvous at `port`; the publication is announced when this returns.
-  FalseSource(std::uint16_t port, const Catalog& held) : described_(describe(held)) {
+  FalseSource(std::uint16_t port, const Catalog& held)
+      : described_(describe(held)), layout_rank_(to_int(held.layout_rank())) {
     identity_.hello.rank = 1;
     identity_.hello.world_size = 2;
     identity_.hello.incarnation = 4711;
@@ -84,6 +86,9 @@ class FalseSource {
       answer_pack_ = std::move(pack);
       answer_digests_ = std::move(digests);
     });
+  }
+  void answer_leases_with(AnswerLease answer) {
+    loop_.call([&] { answer_lease_ = std::move(answer); });
   }
   Loop& loop() { return loop_; }
   /// Number of bind requests received.
@@ -129,7 +134,7 @@ class FalseSource {
       if (!std::holds_alternative<wire::Joined>(message)) return;
       connection.send(wire::Publish{"state",
                                     {.member = 1,
-                                     .layout_rank = 0,
+                                     .layout_rank = layout_rank_,
                                      .generation = 1,
                                      .manifest = described_.manifest_digest,
                                      .values = described_.values_digest}});
@@ -153,7 +158,10 @@ class FalseSource {
   void serve(Connection& reader, const wire::ValuesRequest& asked) {
     reader.send(wire::ValuesReply{asked.digest, described_.encoded_values});
   }
-  void serve(Connection& reader, const wire::Lease& asked) { reader.send(wire::Leased{asked.request, 1}); }
+  void serve(Connection& reader, const wire::Lease& asked) {
+    if (answer_lease_) return answer_lease_(reader, asked);
+    reader.send(wire::Leased{asked.request, 1});
+  }
   void serve(Connection& reader, const wire::Release& asked) { reader.send(wire::Released{asked.request, true}); }
   void serve(Connection& reader, const wire::Confirm& asked) { reader.send(wire::Released{asked.request, true}); }
   void serve(Connection& reader, const wire::Bind& asked) {
@@ -176,6 +184,7 @@ class FalseSource {
   void serve(Connection&, const Other&) {}
 
   DescribedCatalog described_;
+  std::int32_t layout_rank_;
   Identity identity_;
   UvLoop loop_;
   std::unique_ptr<Listener> network_;  // loop thread only, like all members below
@@ -186,6 +195,7 @@ class FalseSource {
   Answer answer_;
   AnswerPack answer_pack_;
   AnswerDigests answer_digests_;
+  AnswerLease answer_lease_;
   int binds_ = 0;
 };
 

@@ -82,6 +82,9 @@ typedef int32_t shardwire_replicas;
 enum {
   SHARDWIRE_REPLICAS_SPREAD = 0,  ///< replicas are equal: from this process, else from this host, else spread evenly
   SHARDWIRE_REPLICAS_FIRST = 1,   ///< replicas may differ: every reader takes the lowest rank that holds the element
+  /// Replicas have to be equal: as FIRST, and every other holder is compared before the commit. If one differs, the
+  /// restore fails with layout_mismatch; for restores only.
+  SHARDWIRE_REPLICAS_COMPARE = 2,
 };
 
 /// A list of strings or byte strings.
