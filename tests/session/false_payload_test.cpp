@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "memory/digest.hpp"
 #include "paths/fabric_driver.hpp"
@@ -63,6 +64,8 @@ struct Job {
   std::function<void(Connection&)> instead_of_digests;
   std::atomic<bool> on_device = false;    // as the source reports
   std::atomic<bool> all_gathered = true;  // checked later on the test's thread, since only that thread may check
+  std::atomic<int> packed = 0;            // requests for neither gathered bytes nor one message per part
+  std::optional<Method> method{};         // of restores
 
   Job() {
     held.fill(1);
@@ -114,6 +117,7 @@ struct Job {
   }
   void send(const wire::PackRequest& asked) {
     if (!asked.gathered) all_gathered = false;
+    if (!asked.gathered && !asked.each) ++packed;
     Payload payload{.header = {.request = asked.request}, .ranges = {}};
     std::vector<memory::Digest128> digests;
     for (const wire::RequestedBox& part : asked.parts) {
@@ -157,6 +161,7 @@ struct Job {
     wanted.add_to(catalog);
     RestoreOptions options = within(deadline);
     options.verify = verify;
+    options.method = method;
     reader.restore(catalog, options).wait();
   }
   /// The session still works, and so does a source that sends correct payloads again.
@@ -251,6 +256,24 @@ BOOST_DATA_TEST_CASE(other_bytes_than_digested_end_the_restore, boost::unit_test
 BOOST_DATA_TEST_CASE(bytes_of_a_device_that_are_not_those_digested_end_the_restore,
                      boost::unit_test::data::make(digested_lies), lie) {
   check_lie(lie, Verify::digest, true);
+}
+
+// The bytes, and digests of them after the move, are correct: only the digest that came with them shows the lie.
+BOOST_AUTO_TEST_CASE(packed_bytes_with_another_digest_end_the_restore) {
+  const Deadline deadline(120s);
+  Job job;
+  job.method = Method::packed;
+  job.lie([](Payload& p) { p.header.digest->low ^= 1; });
+  const Error error = failure_of([&] { job.restore(Verify::digest, 30s); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed), error.what());
+  BOOST_TEST(says(error, "differ from their source"), error.what());
+  BOOST_TEST(error.gaps().size() == 1U);
+  BOOST_TEST(job.packed > 0);
+  BOOST_TEST(!job.all_gathered);
+  job.lie({});
+  job.restore(Verify::digest, 20s);
+  BOOST_TEST(job.wanted.wrong(1) == 0U);
+  BOOST_TEST(job.destination.nothing_beside_is_written());
 }
 
 // The second answer matches no request.
