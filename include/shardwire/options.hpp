@@ -34,6 +34,12 @@ struct ProgressMode {
   static constexpr ProgressMode spinning(Duration at_most) { return {at_most}; }
 };
 
+// Structs of options, here and in other headers, grow: a new minor version may append fields, each with a default that
+// keeps the former behaviour. Fill them by designated initializers ({.deadline = 60s}) or field by field, never by
+// position. A new field changes the size of its struct, so recompile C++ programs for each new minor version; the
+// soname, which counts major versions, does not enforce it. The structs of the C API carry size and version, so C
+// programs need not be recompiled.
+
 /// Fields left empty take their value from the environment, else the stated default. Unknown SHARDWIRE_* variables
 /// produce one warning.
 struct SessionOptions {
