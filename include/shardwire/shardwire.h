@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shardwire/c/bootstrap.h"
+#include "shardwire/c/box.h"
 #include "shardwire/c/catalog.h"
 #include "shardwire/c/costs.h"
 #include "shardwire/c/error.h"

@@ -45,6 +45,7 @@ Schedule* behind(shardwire_schedule*);
 Session* behind(shardwire_session*);
 StoreAnswer* behind(shardwire_store_answer*);
 std::vector<std::string>* behind(shardwire_strings*);
+std::vector<shardwire_target_totals>* behind(shardwire_targets*);
 Value* behind(shardwire_value*);
 
 template <typename Handle>

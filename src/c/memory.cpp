@@ -22,6 +22,22 @@ View view_of(const shardwire_view& given) {
   return view;
 }
 
+shardwire_view view_of(const View& view) {
+  auto out = defaults<shardwire_view>();
+  out.kind = static_cast<shardwire_memory_kind>(view.kind);
+  out.data = view.data;
+  out.strides = view.strides.empty() ? nullptr : view.strides.begin();
+  out.stride_count = view.strides.size();
+  out.ready_event = view.ready_event;
+  out.elements = view.elements;
+  out.view_bytes = view.bytes;
+  out.offset = view.offset;
+  if (view.dtype) out.dtype = static_cast<shardwire_dtype>(*view.dtype);
+  out.device = view.device;
+  out.read_only = view.read_only;
+  return out;
+}
+
 void set_defaults(shardwire_view& view) {
   const View known;
   view.kind = static_cast<shardwire_memory_kind>(known.kind);

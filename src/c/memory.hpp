@@ -31,5 +31,7 @@ inline MemoryKind memory_kind(shardwire_memory_kind kind) {
 }
 /// A view without its owner.
 View view_of(const shardwire_view& given);
+/// Borrows the strides of `view`.
+shardwire_view view_of(const View& view);
 
 }  // namespace shardwire::c_api

@@ -77,6 +77,18 @@ shardwire_totals totals_of(const JobTotals& totals) {
   return out;
 }
 
+shardwire_target_totals target_totals(Rank target, const TargetTotals& totals) {
+  return {to_int(target), totals.needed, totals.local, totals.pieces, totals.runs};
+}
+
+std::vector<shardwire_target_totals> targets_of(const JobTotals& totals) {
+  std::vector<shardwire_target_totals> out;
+  for (const TargetTotals& one : totals.targets) {
+    out.push_back(target_totals(Rank{static_cast<std::int32_t>(out.size())}, one));
+  }
+  return out;
+}
+
 }  // namespace
 
 SHARDWIRE_C_BEGIN
@@ -209,6 +221,34 @@ shardwire_code shardwire_planner_tally(shardwire_planner* planner, const int32_t
   return guarded(error, [&] {
     check_initialized(totals, "totals");
     fill(totals, totals_of(planner_of(planner).tally(ranks(targets, count, "targets"))), "totals");
+  });
+}
+
+void shardwire_targets_free(shardwire_targets* targets) {
+  destroy(targets);
+}
+
+const shardwire_target_totals* shardwire_targets_data(const shardwire_targets* targets, size_t* count) {
+  return data_of(peek(targets), count);
+}
+
+shardwire_code shardwire_planner_targets(shardwire_planner* planner, const int32_t* lost, size_t lost_count,
+                                         shardwire_targets** targets, shardwire_error** error) {
+  return create(targets, error, [&] { return targets_of(planner_of(planner).totals(lost_ranks(lost, lost_count))); });
+}
+
+shardwire_code shardwire_planner_each_target(shardwire_planner* planner, const int32_t* targets, size_t count,
+                                             void (*visit)(void* context, const shardwire_target_totals* totals,
+                                                           const shardwire_flow* flows, size_t flow_count),
+                                             void* context, shardwire_error** error) {
+  return guarded(error, [&] {
+    required(visit, "visit");
+    const auto on_target = [&](Rank target, const TargetTotals& own, std::span<const Flow> of_target) {
+      const shardwire_target_totals known = target_totals(target, own);
+      const std::vector<shardwire_flow> flows = flows_of(of_target);
+      called("visit", [&] { visit(context, &known, flows.data(), flows.size()); });
+    };
+    (void)planner_of(planner).tally(ranks(targets, count, "targets"), on_target);
   });
 }
 

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "c/job.hpp"
+#include "support/fake_root.hpp"
 
 BOOST_AUTO_TEST_SUITE(c_handles)
 
@@ -337,6 +339,274 @@ BOOST_AUTO_TEST_CASE(the_best_assignment_keeps_ranks_where_their_bytes_are) {
   std::array<std::int32_t, 2> process{};
   succeeds([&](auto error) { return shardwire_best_assignment(2, 2, holdings, 2, nullptr, 0, process.data(), error); });
   BOOST_TEST((process[0] == 1 && process[1] == 0));
+}
+
+BOOST_AUTO_TEST_CASE(costs_are_saved_to_a_calibration_file) {
+  const FakeRoot folder;
+  const std::string path = (folder.path / "costs.json").string();
+  const shardwire_measured_cost measured[] = {
+      {"tcp", SHARDWIRE_MEMORY_HOST, SHARDWIRE_METHOD_ZCOPY, {1e-6, 2e-9, 5e9}},
+      {"shm", SHARDWIRE_MEMORY_CUDA, SHARDWIRE_METHOD_MAPPED, {3e-6, 4e-9, 6e9}}};
+  succeeds([&](auto error) { return shardwire_costs_save(path.c_str(), "a machine", measured, 2, error); });
+  Handle<shardwire_costs> costs(shardwire_costs_free);
+  succeeds([&](auto error) { return shardwire_costs_load(path.c_str(), &costs.get(), error); });
+  for (const shardwire_measured_cost& one : measured) {
+    shardwire_method_cost found{};
+    succeeds([&](auto error) {
+      return shardwire_costs_at(costs.get(), one.transport, one.memory, one.method, &found, error);
+    });
+    BOOST_TEST(found.latency_seconds == one.cost.latency_seconds);
+    BOOST_TEST(found.run_seconds == one.cost.run_seconds);
+    BOOST_TEST(found.bytes_per_second == one.cost.bytes_per_second);
+  }
+  fails(SHARDWIRE_OUT_OF_RESOURCES, "/no/folder/costs",
+        [&](auto error) { return shardwire_costs_save("/no/folder/costs", "", measured, 2, error); });
+  const shardwire_measured_cost any{"tcp", SHARDWIRE_MEMORY_HOST, SHARDWIRE_METHOD_ANY, {}};
+  fails(SHARDWIRE_INVALID_ARGUMENT, "method is -1",
+        [&](auto error) { return shardwire_costs_save(path.c_str(), "", &any, 1, error); });
+}
+
+BOOST_AUTO_TEST_CASE(ids_of_parameters_become_names) {
+  const std::int64_t ids[] = {7, 3, 7}, named[] = {3, 7, 9};
+  const char* names[] = {"three", "seven", "nine"};
+  Handle<shardwire_strings> fqns(shardwire_strings_free);
+  succeeds([&](auto error) { return shardwire_fqns_of(ids, 3, named, names, 3, &fqns.get(), error); });
+  BOOST_TEST_REQUIRE(shardwire_strings_count(fqns.get()) == 3U);
+  BOOST_TEST(shardwire_strings_at(fqns.get(), 0, nullptr) == std::string("seven"));
+  BOOST_TEST(shardwire_strings_at(fqns.get(), 1, nullptr) == std::string("three"));
+  BOOST_TEST(shardwire_strings_at(fqns.get(), 2, nullptr) == std::string("seven"));
+  shardwire_strings* none = nullptr;
+  fails(SHARDWIRE_INVALID_ARGUMENT, "7",
+        [&](auto error) { return shardwire_fqns_of(ids, 3, named, names, 1, &none, error); });
+  const std::int64_t twice[] = {3, 3};
+  fails(SHARDWIRE_INVALID_ARGUMENT, "id 3 has two names",
+        [&](auto error) { return shardwire_fqns_of(ids, 0, twice, names, 2, &none, error); });
+}
+
+BOOST_AUTO_TEST_CASE(a_catalog_lists_what_it_was_given) {
+  Handle<shardwire_catalog> catalog(shardwire_catalog_free);
+  succeeds([&](auto error) { return shardwire_catalog_create(1, 2, &catalog.get(), error); });
+  std::array<float, 9> memory{};
+  auto tensor = vector_of_4();
+  const std::int64_t strides[] = {2};
+  auto view = initialized(shardwire_view_init);
+  view.data = memory.data();
+  view.offset = 1;
+  view.strides = strides;
+  view.stride_count = 1;
+  view.read_only = true;
+  succeeds([&](auto error) {
+    return shardwire_catalog_add(catalog.get(), &tensor, replicated().get(), &view, SHARDWIRE_ABSENT_ZERO, error);
+  });
+  succeeds([&](auto error) {
+    return shardwire_catalog_add_value(catalog.get(), "w", "step", integer(5).get(), SHARDWIRE_ABSENT_SKIP,
+                                       SHARDWIRE_AGREE_ANY, error);
+  });
+  succeeds([&](auto error) { return shardwire_catalog_alias(catalog.get(), "tied", "w", error); });
+  BOOST_TEST(shardwire_catalog_layout_rank(catalog.get()) == 1);
+  BOOST_TEST(shardwire_catalog_rank_count(catalog.get()) == 2);
+  BOOST_TEST(shardwire_catalog_tensor_count(catalog.get()) == 1U);
+  BOOST_TEST(shardwire_catalog_value_count(catalog.get()) == 1U);
+  BOOST_TEST(shardwire_catalog_alias_count(catalog.get()) == 1U);
+
+  auto found = initialized(shardwire_tensor_init);
+  auto place = initialized(shardwire_view_init);
+  const shardwire_layout* layout = nullptr;
+  shardwire_absent absent = -1;
+  succeeds(
+      [&](auto error) { return shardwire_catalog_tensor(catalog.get(), 0, &found, &layout, &place, &absent, error); });
+  BOOST_TEST(found.fqn == std::string("w"));
+  BOOST_TEST(found.state == std::string("exp_avg"));
+  BOOST_TEST((found.dtype == SHARDWIRE_F32 && found.dims == 1 && found.shape[0] == 4));
+  BOOST_TEST(shardwire_layout_equal(layout, replicated().get()));
+  BOOST_TEST(place.data == static_cast<void*>(memory.data() + 1));
+  BOOST_TEST((place.offset == 0 && place.stride_count == 1 && place.strides[0] == 2));
+  BOOST_TEST((place.read_only && place.owner == nullptr && place.release == nullptr));
+  BOOST_TEST(place.dtype == SHARDWIRE_DTYPE_NONE);
+  BOOST_TEST(absent == SHARDWIRE_ABSENT_ZERO);
+
+  shardwire_key key{};
+  const shardwire_value* value = nullptr;
+  shardwire_agree agree = -1;
+  succeeds([&](auto error) { return shardwire_catalog_value(catalog.get(), 0, &key, &value, &absent, &agree, error); });
+  BOOST_TEST((key.fqn == std::string("w") && key.state == std::string("step")));
+  BOOST_TEST(shardwire_value_equal(value, integer(5).get()));
+  BOOST_TEST((absent == SHARDWIRE_ABSENT_SKIP && agree == SHARDWIRE_AGREE_ANY));
+  const char *alias = nullptr, *fqn = nullptr;
+  succeeds([&](auto error) { return shardwire_catalog_alias_at(catalog.get(), 0, &alias, &fqn, error); });
+  BOOST_TEST((alias == std::string("tied") && fqn == std::string("w")));
+
+  // Nothing has to be asked for.
+  succeeds([&](auto error) {
+    return shardwire_catalog_tensor(catalog.get(), 0, nullptr, nullptr, nullptr, nullptr, error);
+  });
+  fails(SHARDWIRE_INVALID_ARGUMENT, "tensor 1 is out of range", [&](auto error) {
+    return shardwire_catalog_tensor(catalog.get(), 1, nullptr, nullptr, nullptr, nullptr, error);
+  });
+  fails(SHARDWIRE_INVALID_ARGUMENT, "value 1 is out of range", [&](auto error) {
+    return shardwire_catalog_value(catalog.get(), 1, nullptr, nullptr, nullptr, nullptr, error);
+  });
+  fails(SHARDWIRE_INVALID_ARGUMENT, "alias 1 is out of range",
+        [&](auto error) { return shardwire_catalog_alias_at(catalog.get(), 1, nullptr, nullptr, error); });
+  shardwire_view raw{};
+  fails(SHARDWIRE_INVALID_ARGUMENT, "shardwire_view_init() has not initialised",
+        [&](auto error) { return shardwire_catalog_tensor(catalog.get(), 0, nullptr, nullptr, &raw, nullptr, error); });
+}
+
+BOOST_AUTO_TEST_CASE(copies_of_a_catalog_are_the_same_until_one_changes) {
+  const auto catalog = empty_catalog();
+  Handle<shardwire_catalog> copy(shardwire_catalog_free);
+  succeeds([&](auto error) { return shardwire_catalog_copy(catalog.get(), &copy.get(), error); });
+  BOOST_TEST(shardwire_catalog_same(catalog.get(), copy.get()));
+  BOOST_TEST(!shardwire_catalog_same(catalog.get(), empty_catalog().get()));
+  succeeds([&](auto error) { return shardwire_catalog_alias(copy.get(), "tied", "w", error); });
+  BOOST_TEST(!shardwire_catalog_same(catalog.get(), copy.get()));
+}
+
+BOOST_AUTO_TEST_CASE(boxes_are_those_of_the_cpp_api) {
+  const std::int64_t shape[] = {4, 6};
+  shardwire_box whole{}, common{};
+  succeeds([&](auto error) { return shardwire_box_whole(shape, 2, &whole, error); });
+  const shardwire_box inner{2, {1, 2}, {2, 3}}, apart{2, {4, 0}, {1, 6}}, over{2, {2, 4}, {9, 9}};
+  std::int64_t elements = 0;
+  succeeds([&](auto error) { return shardwire_box_volume(&inner, &elements, error); });
+  BOOST_TEST(elements == 6);
+  bool answer = false;
+  succeeds([&](auto error) { return shardwire_box_contains(&whole, &inner, &answer, error); });
+  BOOST_TEST(answer);
+  succeeds([&](auto error) { return shardwire_box_contains(&inner, &whole, &answer, error); });
+  BOOST_TEST(!answer);
+  succeeds([&](auto error) { return shardwire_box_intersect(&whole, &over, &answer, &common, error); });
+  const shardwire_box corner{2, {2, 4}, {2, 2}};
+  BOOST_TEST(answer);
+  BOOST_TEST(shardwire_box_equal(&common, &corner));
+  succeeds([&](auto error) { return shardwire_box_intersect(&whole, &apart, &answer, &common, error); });
+  BOOST_TEST(!answer);
+  BOOST_TEST((shardwire_box_empty(&common) && common.dims == 2));
+  BOOST_TEST((!shardwire_box_empty(&inner) && shardwire_box_empty(nullptr)));
+  BOOST_TEST(!shardwire_box_equal(&whole, &inner));
+  // Entries past dims do not count.
+  shardwire_box noisy = corner;
+  noisy.offset[5] = 3;
+  BOOST_TEST(shardwire_box_equal(&noisy, &corner));
+
+  std::array<char, 40> text{};
+  BOOST_TEST(shardwire_box_to_string(&inner, text.data(), text.size()) == 10U);
+  BOOST_TEST(text.data() == std::string("[1:3, 2:5]"));
+  BOOST_TEST(shardwire_shape_to_string(shape, 2, text.data(), text.size()) == 6U);
+  BOOST_TEST(text.data() == std::string("(4, 6)"));
+  succeeds([&](auto error) { return shardwire_shape_volume(shape, 2, &elements, error); });
+  BOOST_TEST(elements == 24);
+  std::array<std::int64_t, 2> strides{};
+  succeeds([&](auto error) { return shardwire_shape_strides(shape, 2, strides.data(), error); });
+  BOOST_TEST((strides == std::array<std::int64_t, 2>{6, 1}));
+
+  const shardwire_box line{1, {0}, {4}};
+  fails(SHARDWIRE_INVALID_ARGUMENT, "boxes of 2 and 1 dims",
+        [&](auto error) { return shardwire_box_intersect(&whole, &line, &answer, &common, error); });
+  fails(SHARDWIRE_INVALID_ARGUMENT, "boxes of 2 and 1 dims",
+        [&](auto error) { return shardwire_box_contains(&whole, &line, &answer, error); });
+  const std::int64_t huge[] = {INT64_MAX, 2};
+  fails(SHARDWIRE_INVALID_ARGUMENT, "volume",
+        [&](auto error) { return shardwire_shape_volume(huge, 2, &elements, error); });
+  const shardwire_box wide{9, {}, {}};
+  fails(SHARDWIRE_UNSUPPORTED, "9 dimensions",
+        [&](auto error) { return shardwire_box_volume(&wide, &elements, error); });
+}
+
+BOOST_AUTO_TEST_CASE(block_cyclic_deals_out_blocks) {
+  // Blocks of 2 over 3 ranks, the first of them on rank 1: elements 0, 1 | 2, 3 | 4, 5 | 6, 7 on ranks 1, 2, 0, 1.
+  const std::int64_t block = 2, grid = 3, source = 1, shape = 8;
+  Handle<shardwire_layout> layout(shardwire_layout_free), plain(shardwire_layout_free);
+  succeeds([&](auto error) { return shardwire_layout_block_cyclic(&block, &grid, &source, 1, &layout.get(), error); });
+  succeeds([&](auto error) { return shardwire_layout_block_cyclic(&block, &grid, nullptr, 1, &plain.get(), error); });
+  const auto starts = [&](const Handle<shardwire_layout>& of, std::int32_t rank) {
+    Handle<shardwire_boxes> boxes(shardwire_boxes_free);
+    succeeds([&](auto error) { return shardwire_layout_boxes_of(of.get(), &shape, 1, 3, rank, &boxes.get(), error); });
+    std::size_t count = 0;
+    const shardwire_placed_box* data = shardwire_boxes_data(boxes.get(), &count);
+    std::vector<std::int64_t> out;
+    for (std::size_t i = 0; i < count; ++i) out.push_back(data[i].box.offset[0]);
+    return out;
+  };
+  BOOST_TEST((starts(layout, 0) == std::vector<std::int64_t>{4}));
+  BOOST_TEST((starts(layout, 1) == std::vector<std::int64_t>{0, 6}));
+  BOOST_TEST((starts(layout, 2) == std::vector<std::int64_t>{2}));
+  BOOST_TEST((starts(plain, 0) == std::vector<std::int64_t>{0, 6}));
+}
+
+BOOST_AUTO_TEST_CASE(a_layout_within_another_splits_its_local_arrays) {
+  // TP over rows, FSDP over the rows of each TP rank. Rank = FSDP rank * 2 + TP rank.
+  Handle<shardwire_layout> tp(shardwire_layout_free), fsdp(shardwire_layout_free), both(shardwire_layout_free);
+  succeeds([&](auto error) { return shardwire_layout_chunk(0, 2, &tp.get(), error); });
+  succeeds([&](auto error) { return shardwire_layout_chunk(0, 3, &fsdp.get(), error); });
+  succeeds([&](auto error) { return shardwire_layout_within(tp.get(), 2, fsdp.get(), &both.get(), error); });
+  const std::int64_t shape[] = {12, 5};
+  for (std::int32_t rank = 0; rank < 6; ++rank) {
+    Handle<shardwire_boxes> boxes(shardwire_boxes_free);
+    succeeds([&](auto error) { return shardwire_layout_boxes_of(both.get(), shape, 2, 6, rank, &boxes.get(), error); });
+    std::size_t count = 0;
+    const shardwire_placed_box* data = shardwire_boxes_data(boxes.get(), &count);
+    BOOST_TEST_REQUIRE(count == 1U);
+    const shardwire_box expected{2, {rank % 2 * 6 + rank / 2 * 2, 0}, {2, 5}};
+    BOOST_TEST(shardwire_box_equal(&data[0].box, &expected));
+  }
+  fails(SHARDWIRE_INVALID_ARGUMENT, "",
+        [&](auto error) { return shardwire_layout_within(both.get(), 0, fsdp.get(), &tp.get(), error); });
+}
+
+BOOST_AUTO_TEST_CASE(totals_have_a_row_for_each_target) {
+  const auto job = [](std::int32_t ranks, const shardwire_layout* layout) {
+    Handle<shardwire_job_layout> out(shardwire_job_layout_free);
+    std::size_t section = 0;
+    const auto tensor = vector_of_4();
+    succeeds([&](auto error) { return shardwire_job_layout_create(ranks, &out.get(), error); });
+    succeeds([&](auto error) { return shardwire_job_layout_add_section(out.get(), nullptr, 0, &section, error); });
+    succeeds([&](auto error) { return shardwire_job_layout_add(out.get(), section, &tensor, layout, error); });
+    return out;
+  };
+  Handle<shardwire_layout> halves(shardwire_layout_free);
+  succeeds([&](auto error) { return shardwire_layout_chunk(0, 2, &halves.get(), error); });
+  Handle<shardwire_planner> planner(shardwire_planner_free);
+  succeeds([&](auto error) {
+    return shardwire_planner_create(job(2, halves.get()).get(), job(3, replicated().get()).get(), nullptr,
+                                    SHARDWIRE_REPLICAS_COMPARE, &planner.get(), error);
+  });
+  Handle<shardwire_targets> targets(shardwire_targets_free);
+  succeeds([&](auto error) { return shardwire_planner_targets(planner.get(), nullptr, 0, &targets.get(), error); });
+  std::size_t count = 0;
+  const shardwire_target_totals* rows = shardwire_targets_data(targets.get(), &count);
+  BOOST_TEST_REQUIRE(count == 3U);
+  for (std::int32_t rank = 0; rank < 3; ++rank) {
+    BOOST_TEST(rows[rank].target == rank);
+    BOOST_TEST(rows[rank].needed_bytes == 16U);
+    BOOST_TEST(rows[rank].local_bytes == (rank < 2 ? 8U : 0U));
+    BOOST_TEST(rows[rank].pieces == 2U);
+    BOOST_TEST(rows[rank].runs == 2);
+  }
+  const std::int32_t lost = 0;
+  shardwire_targets* none = nullptr;
+  fails(SHARDWIRE_LAYOUT_MISMATCH, "w",
+        [&](auto error) { return shardwire_planner_targets(planner.get(), &lost, 1, &none, error); });
+
+  std::vector<std::pair<std::int32_t, std::uint64_t>> seen;  // target, bytes of its flows
+  const std::int32_t some[] = {2, 0};
+  succeeds([&](auto error) {
+    const auto visit = [](void* context, const shardwire_target_totals* totals, const shardwire_flow* flows,
+                          std::size_t flow_count) {
+      std::uint64_t bytes = 0;
+      for (std::size_t i = 0; i < flow_count; ++i) bytes += flows[i].flow_bytes;
+      static_cast<decltype(seen)*>(context)->emplace_back(totals->target, bytes);
+    };
+    return shardwire_planner_each_target(planner.get(), some, 2, visit, &seen, error);
+  });
+  BOOST_TEST((seen == decltype(seen){{2, 16}, {0, 16}}));
+  fails(SHARDWIRE_CANCELLED, "visit threw", [&](auto error) {
+    const auto visit = [](void*, const shardwire_target_totals* totals, const shardwire_flow*, std::size_t) {
+      throw totals->target;
+    };
+    return shardwire_planner_each_target(planner.get(), some, 2, visit, nullptr, error);
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

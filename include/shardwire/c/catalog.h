@@ -74,8 +74,31 @@ typedef struct shardwire_param_group {
 shardwire_code shardwire_catalog_add_param_groups(shardwire_catalog* catalog, const shardwire_param_group* groups,
                                                   size_t count, shardwire_absent absent, shardwire_error** error);
 
-/// Number of tensors and of values.
+/// Names of parameters by id, e.g. of a "params" list of PyTorch's state_dict(): entry i of `fqns` is the name of
+/// `ids[i]`, where `names[k]` is the name of `named_ids[k]`. Errors: INVALID_ARGUMENT for an id that has no name, and
+/// for one that has two.
+shardwire_code shardwire_fqns_of(const int64_t* ids, size_t count, const int64_t* named_ids, const char* const* names,
+                                 size_t name_count, shardwire_strings** fqns, shardwire_error** error);
+
+int32_t shardwire_catalog_layout_rank(const shardwire_catalog* catalog);
+int32_t shardwire_catalog_rank_count(const shardwire_catalog* catalog);
+/// Number of tensors, of values and of aliases.
 size_t shardwire_catalog_tensor_count(const shardwire_catalog* catalog);
 size_t shardwire_catalog_value_count(const shardwire_catalog* catalog);
+size_t shardwire_catalog_alias_count(const shardwire_catalog* catalog);
+// The functions below list the catalog in the order in which it was filled. Out parameters may be NULL; `tensor` and
+// `view` are initialised. What they point to lives until the catalog is changed or freed.
+/// The view has its offset added to `data`, no owner, and no strides that only repeat the layout.
+shardwire_code shardwire_catalog_tensor(const shardwire_catalog* catalog, size_t index, shardwire_tensor* tensor,
+                                        const shardwire_layout** layout, shardwire_view* view, shardwire_absent* absent,
+                                        shardwire_error** error);
+shardwire_code shardwire_catalog_value(const shardwire_catalog* catalog, size_t index, shardwire_key* key,
+                                       const shardwire_value** value, shardwire_absent* absent, shardwire_agree* agree,
+                                       shardwire_error** error);
+/// An alias and the name of its parameter, in ascending order of aliases.
+shardwire_code shardwire_catalog_alias_at(const shardwire_catalog* catalog, size_t index, const char** alias,
+                                          const char** fqn, shardwire_error** error);
+/// True for copies of one catalog while none of them has changed. Restores of such a catalog reuse earlier results.
+bool shardwire_catalog_same(const shardwire_catalog* a, const shardwire_catalog* b);
 
 SHARDWIRE_C_END

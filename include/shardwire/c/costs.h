@@ -21,6 +21,18 @@ shardwire_code shardwire_costs_create(shardwire_costs** costs, shardwire_error**
 /// Reads a file that `shardwire perf --calibrate` wrote. Missing entries keep their built-in values.
 /// Errors: INVALID_ARGUMENT naming the file and the fault.
 shardwire_code shardwire_costs_load(const char* path, shardwire_costs** costs, shardwire_error** error);
+/// A measured cost, for a calibration file.
+typedef struct shardwire_measured_cost {
+  const char* transport;
+  shardwire_memory_kind memory;
+  shardwire_method method;
+  shardwire_method_cost cost;
+} shardwire_measured_cost;
+/// Writes a calibration file, which shardwire_costs_load() and SHARDWIRE_CALIBRATION read. Replaces it atomically:
+/// readers see the old or the new one. It has only the measured costs; `machine` is for people.
+/// Errors: OUT_OF_RESOURCES if the file cannot be written.
+shardwire_code shardwire_costs_save(const char* path, const char* machine, const shardwire_measured_cost* measured,
+                                    size_t count, shardwire_error** error);
 /// `transport` is "loopback", "shm", "tcp", "ucx", "libfabric" or "nccl"; any other name stands for an unknown network.
 shardwire_code shardwire_costs_at(const shardwire_costs* costs, const char* transport, shardwire_memory_kind memory,
                                   shardwire_method method, shardwire_method_cost* cost, shardwire_error** error);

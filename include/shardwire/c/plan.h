@@ -160,6 +160,28 @@ shardwire_code shardwire_planner_totals(shardwire_planner* planner, const int32_
 shardwire_code shardwire_planner_tally(shardwire_planner* planner, const int32_t* targets, size_t count,
                                        shardwire_totals* totals, shardwire_error** error);
 
+/// The share of one target rank in these sums.
+typedef struct shardwire_target_totals {
+  int32_t target;
+  uint64_t needed_bytes;
+  uint64_t local_bytes;  ///< of these, read inside the target's own process
+  uint64_t pieces;
+  int64_t runs;
+} shardwire_target_totals;
+/// One row for each target rank, ascending.
+typedef struct shardwire_targets shardwire_targets;
+void shardwire_targets_free(shardwire_targets* targets);
+const shardwire_target_totals* shardwire_targets_data(const shardwire_targets* targets, size_t* count);
+/// As shardwire_planner_totals().
+shardwire_code shardwire_planner_targets(shardwire_planner* planner, const int32_t* lost, size_t lost_count,
+                                         shardwire_targets** targets, shardwire_error** error);
+/// Visits the row of each given target rank and its bytes by source rank, for jobs too large to keep in memory. Calls
+/// `visit` on this thread, one target rank after another; it must not use the planner.
+shardwire_code shardwire_planner_each_target(shardwire_planner* planner, const int32_t* targets, size_t count,
+                                             void (*visit)(void* context, const shardwire_target_totals* totals,
+                                                           const shardwire_flow* flows, size_t flow_count),
+                                             void* context, shardwire_error** error);
+
 /// A scheduled piece in a listing of a whole job.
 typedef struct shardwire_transfer {
   shardwire_key key;
