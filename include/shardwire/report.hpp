@@ -22,7 +22,7 @@ struct StageSeconds {
   double plan = 0;  ///< waiting for publications, fetching manifests, planning
   double bind = 0;  ///< connecting to the peers of the plan, leases, region handles
   double move = 0;
-  double verify = 0;  ///< check after read (generation) and digests where asked
+  double verify = 0;  ///< check after read (generation), digests where asked, replicas where asked
   double commit = 0;
 
   StageSeconds& operator+=(const StageSeconds& next);
@@ -84,7 +84,8 @@ struct RestoreReport {
   ByteCount staging_peak = 0;      ///< maximum staging in use at once in this session, as source and as target
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  double digest_seconds = 0;       ///< processor time of digests on this side; mostly inside `move`
+  double digest_seconds = 0;       ///< processor time of digests on this side: Verify::digest mostly inside `move`,
+                                   ///< Replicas::compare inside `verify`
   std::string transport;           ///< name and loaded version of the fabric
   std::vector<PeerReport> peers;   ///< ascending by rank, one line per (peer, path)
   std::vector<TensorKey> skipped;  ///< elements or values wanted with Absent::skip that no source has

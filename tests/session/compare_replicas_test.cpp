@@ -196,6 +196,46 @@ BOOST_AUTO_TEST_CASE(holders_of_a_one_element_tensor_have_to_agree) {
   });
 }
 
+// 24 MB in 1,600 tensors: holders are asked several times, and digests here are taken in several batches.
+BOOST_AUTO_TEST_CASE(many_tensors_and_large_ones_are_compared) {
+  const Deadline deadline(120s);
+  const TensorSpec large{{"large", "exp_avg"}, DType::f32, {6'000'000}};
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    Catalog held(Rank{rank}, 2), wanted(Rank{rank}, 2);
+    std::vector<std::unique_ptr<TestShard>> holds, wants;
+    for (int i = 0; i < 1600; ++i) {
+      const TensorSpec spec = i == 0 ? large : TensorSpec{{"small." + std::to_string(i), "m"}, DType::f32, {3}};
+      holds.push_back(std::make_unique<TestShard>(spec, whole, Rank{rank}));
+      wants.push_back(std::make_unique<TestShard>(spec, whole, Rank{rank}));
+      holds.back()->fill(1);
+      holds.back()->add_to(held);
+      wants.back()->add_to(wanted);
+    }
+    Publication publication = session.publish(held);
+    session.gather("published", {}, patience);
+    session.restore(wanted, comparing()).wait();
+    for (const auto& one : wants) require(one->wrong(1) == 0, "other bytes");
+    session.gather("restored", {}, patience);
+    if (rank == 1) {
+      publication.retire(patience);
+      holds.front()->data()[holds.front()->size_bytes() - 1] ^= std::byte{1};
+      holds.back()->data()[0] ^= std::byte{1};
+      publication = session.publish(held);
+    }
+    session.gather("drifted", {}, patience);
+    const Error error = failure_of([&] { session.restore(wanted, comparing()).wait(); });
+    require(error.ranks() == std::vector<Rank>{Rank{1}}, error.what());
+    require(error.gaps().size() == 2, error.what());
+    require(error.gaps().front().fqn == "large" && error.gaps().front().box.upper(0) == 6'000'000, error.what());
+    require(error.gaps().front().box.volume() <= (4 << 20) / 4, "no part of it");
+    require(error.gaps().back().fqn == "small.1599", error.what());
+    require(says(error, "; 2 boxes of 2 tensors differ"), error.what());
+    session.gather("done", {}, patience);
+  });
+}
+
 // The second finds the plan of the first.
 BOOST_AUTO_TEST_CASE(a_repeated_restore_compares_again) {
   const Deadline deadline(120s);
@@ -382,6 +422,21 @@ BOOST_AUTO_TEST_CASE(a_holder_that_has_withdrawn_is_not_compared) {
   made.source->answer_leases_with([&](Connection& from, const wire::Lease& lease) {
     ++asked;
     from.send(wire::Failure{lease.request, ErrorCode::withdrawn, "it is gone"});
+  });
+  made.restore();
+  BOOST_TEST(asked == 1);
+  BOOST_TEST(made.wanted.wrong(1) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_holder_that_withdraws_when_it_is_asked_is_not_compared) {
+  const Deadline deadline(120s);
+  WithFalseHolder made;
+  std::atomic<int> asked = 0;
+  made.source->loop().call([&] {
+    made.instead = [&](Connection& from, const wire::DigestRequest& request) {
+      ++asked;
+      from.send(wire::Failure{request.request, ErrorCode::withdrawn, "it is gone"});
+    };
   });
   made.restore();
   BOOST_TEST(asked == 1);

@@ -773,6 +773,39 @@ BOOST_AUTO_TEST_CASE(what_no_source_has_becomes_zeros_on_a_device_too) {
   BOOST_TEST(absent.is(std::byte{0}));
 }
 
+// One replica is read and the other compared, over there or in this process, each on a device or on the host.
+BOOST_AUTO_TEST_CASE(replicas_are_compared_wherever_they_lie) {
+  const Deadline deadline(120s);
+  for (const auto& [first_place, second_place] : {std::pair(0, on_host), std::pair(on_host, 1), std::pair(0, 1)}) {
+    for (const bool differ : {false, true}) {
+      Pair pair;
+      PlacedShard first(pair.devices, spec("w"), Layout::replicated(), 0, first_place);
+      PlacedShard second(pair.devices, spec("w"), Layout::replicated(), 1, second_place);
+      first.fill(1);
+      second.fill(differ ? 2 : 1);
+      Catalog of_source(Rank{0}, 2), of_reader(Rank{1}, 2);
+      first.add_to(of_source);
+      second.add_to(of_reader);
+      const Publication read = pair.source.publish(of_source), compared = pair.reader.publish(of_reader);
+      RestoreOptions options = within(patience);
+      options.replicas = Replicas::compare;
+      for (Session* session : {&pair.source, &pair.reader}) {
+        for (const int target : {on_host, 1}) {
+          Restore restore = session->restore(pair.want(target), options);
+          if (!differ) {
+            restore.wait();
+            BOOST_TEST(pair.wanted->wrong(1) == 0U);
+            continue;
+          }
+          const Error error = failure_of([&] { restore.wait(); });
+          BOOST_TEST((error.code() == ErrorCode::layout_mismatch), error.what());
+          BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{1}}));
+        }
+      }
+    }
+  }
+}
+
 // Rows become columns of the same memory, so every tensor waits until its destination is free.
 BOOST_AUTO_TEST_CASE(an_exchange_of_device_memory_in_place) {
   const Deadline deadline(120s);

@@ -39,7 +39,7 @@ typedef struct shardwire_figures {
   uint64_t staging_peak_bytes;  ///< maximum staging in use at once in this session
   uint64_t registered_bytes;    ///< memory registered or allocated as arenas in this session
   double registration_seconds;
-  double digest_seconds;  ///< processor time of digests on this side; mostly inside `move_seconds`
+  double digest_seconds;  ///< processor time of digests on this side, inside `move_seconds` and `verify_seconds`
   const char* transport;  ///< name and loaded version of the fabric
 } shardwire_figures;
 void shardwire_figures_init(shardwire_figures* figures, size_t size);
