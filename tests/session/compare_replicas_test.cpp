@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "memory/digest.hpp"
@@ -441,6 +442,25 @@ BOOST_AUTO_TEST_CASE(a_holder_that_withdraws_when_it_is_asked_is_not_compared) {
   made.restore();
   BOOST_TEST(asked == 1);
   BOOST_TEST(made.wanted.wrong(1) == 0U);
+}
+
+BOOST_DATA_TEST_CASE(a_comparison_ends_with_its_restore_or_its_session, boost::unit_test::data::make({0, 1}), session) {
+  const Deadline deadline(120s);
+  WithFalseHolder made;
+  std::atomic<bool> asked = false;
+  made.source->loop().call([&] { made.instead = [&](Connection&, const wire::DigestRequest&) { asked = true; }; });
+  Catalog catalog(Rank{0}, 1);
+  made.wanted.add_to(catalog);
+  Restore restore = made.reader.restore(catalog, comparing());
+  while (!asked) std::this_thread::sleep_for(1ms);
+  if (session == 1) {
+    made.reader.close(0s);
+  } else {
+    restore.cancel();
+  }
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::cancelled), error.what());
+  if (session == 0) made.check_truth_is_believed();
 }
 
 BOOST_AUTO_TEST_SUITE_END()
