@@ -27,7 +27,8 @@ struct Inventory {
   JobLayout held;
   std::vector<TensorKey> values;  ///< that any of them publishes, apart from one-element tensors; ascending
   std::vector<Rank> absent;       ///< ranks of the layouts without a publication at the step; ascending
-  /// Members that could still publish an absent rank at this step: they have not left, and publish nothing later.
+  /// Other members that could still publish an absent rank at this step: they have not left, and publish nothing
+  /// later. This member is one of them only while it is publishing.
   /// Empty: `publishers` is final for this step.
   std::vector<int> awaited;
 };

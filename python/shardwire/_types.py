@@ -21,7 +21,7 @@ Absent = Literal["error", "skip", "zero"]
 Agree = Literal["authoritative", "any", "per_rank"]
 MeshOrder = Literal["mesh", "tp_first"]
 Method = Literal["local", "mapped", "read", "sieved_read", "zcopy", "packed", "collective"]
-Replicas = Literal["spread", "first"]
+Replicas = Literal["spread", "first", "compare"]
 Snapshot = Literal["none", "copy"]
 Verify = Literal["none", "digest"]
 

@@ -92,7 +92,9 @@ std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, i
   const int member = services_.member();
   const bool listed = std::ranges::any_of(all, [&](const auto& record) { return record.member == member; });
   const bool on_its_way = !listed && services_.own_publication(request_.from) != nullptr;
-  return possible_publishers(services_.directory(), all, {member, on_its_way, step, ranks});
+  std::vector<int> others = possible_publishers(services_.directory(), all, {member, on_its_way, step, ranks});
+  if (!on_its_way) std::erase(others, member);  // it waits here
+  return others;
 }
 
 Inventory InventoryTask::inventory_of(const Records& all) const {

@@ -137,6 +137,7 @@ class ModelCatalog:
                 and [tensor.data_ptr() for tensor in self._tensors] == self._pointers)
 
 
+_MOST_KEPT = 6  # of one model: each call that differs in optimizers, ranks, values or names has one
 _kept: weakref.WeakKeyDictionary[nn.Module, dict[Any, ModelCatalog]] = weakref.WeakKeyDictionary()
 
 
@@ -148,8 +149,10 @@ def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool
     name = (wanting, ranks.key, tuple(map(id, listed)), key)
     known = kept.get(name)
     if known is None or not known.is_current():
-        for other in [other for other in kept if other[0] == wanting]:
+        for other in [other for other, catalog in kept.items() if not catalog.is_current()]:
             del kept[other]
+        if len(kept) >= _MOST_KEPT:
+            del kept[next(iter(kept))]
         known = kept[name] = ModelCatalog(model, listed, ranks, wanting, absent)
     return known
 

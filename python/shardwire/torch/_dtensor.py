@@ -33,7 +33,7 @@ def _placement(placement: Any) -> Replicate | Shard | StridedShard:
     if isinstance(placement, torch_placements.Replicate):
         return Replicate()
     if isinstance(placement, torch_placements.Partial):
-        raise LayoutMismatch(f"a tensor has the placement {placement}: reduce it before it is published or restored")
+        raise LayoutMismatch(f"a tensor is Partial ({placement}): reduce it before it is published or restored")
     raise Unsupported(f"a tensor has the placement {placement}, which has no layout")
 
 

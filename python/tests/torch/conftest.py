@@ -85,7 +85,7 @@ class Pool:
                     os.kill(process.pid, signal.SIGUSR1)
                 time.sleep(1)
                 self.stop()
-                raise Failed(f"rank {rank} hangs")
+                raise Failed("\n".join([f"rank {rank} hangs", *(result for how, result in results if how == "failed")]))
             results.append(pipe.recv())
         failed = [f"rank {rank}:\n{result}" for rank, (how, result) in enumerate(results) if how == "failed"]
         if failed:
