@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -92,6 +93,25 @@ def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
             placements.append(placement if kept else Replicate())
         return empty_dtensor(*info.shape, dtype=dtype, device_mesh=key.device_mesh, placements=placements)
     return torch.empty(info.shape, dtype=dtype, device=key.device)
+
+
+@contextlib.contextmanager
+def _missing_states(found: Sequence[Optimized], inventory: Inventory) -> Iterator[None]:
+    """Creates states that are missing. An error in the block removes them: the optimizer must not train on their bytes."""
+    before = [(one, dict(one.state)) for one in found]
+    try:
+        _create_missing_states(found, inventory)
+        yield
+    except BaseException:
+        for one, known in before:
+            for name in list(one.state):
+                if name not in known:
+                    del one.state[name]
+                elif known[name] is None:
+                    one.state[name] = None
+            if not one.state:
+                one.optimizer.state.pop(one.parameter.key, None)
+        raise
 
 
 def _create_missing_states(found: Sequence[Optimized], inventory: Inventory) -> None:
@@ -209,24 +229,25 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     Waits until all publishers are there. Creates optimizer states that this rank lacks, in the order of param_groups, and
     sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
     no peer has. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so each tensor comes from
-    one holder. `ranks`: as in publish(). Raises LayoutMismatch, before a byte is written, if types or shapes differ or parts
-    are missing; StepMismatch, TimedOut, PeerLost as Session.restore().
+    one holder. `ranks`: as in publish(). After an error the optimizers lack the states that they lacked before. Raises
+    LayoutMismatch, before a byte is written, if types or shapes differ or parts are missing; StepMismatch, TimedOut, PeerLost as
+    Session.restore().
     """
     until = Deadline(deadline)
     numbers = ranks_of(session, ranks)
     reshard(model)
     inventory = final_inventory(session, name, step, until)
     policy = _absences(absent or {}, inventory)
-    _create_missing_states(optimized(parameters(model, numbers), list_of(optimizers)), inventory)
-    asked = (name, tuple(inventory.values), tuple(inventory.tensors), tuple(sorted((absent or {}).items())))
-    wanted = model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
-    _require_alike(wanted, inventory)
-    if not wanted.requested:
-        _request_values(wanted, inventory, policy)
-        wanted.requested = True
-    restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
-                              replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
-    report = restore.wait(progress)
-    _apply_shared(wanted, report.skipped)
-    extra = _apply_values(wanted, restore.values())
+    with _missing_states(optimized(parameters(model, numbers), list_of(optimizers)), inventory):
+        asked = (name, tuple(inventory.values), tuple(inventory.tensors), tuple(sorted((absent or {}).items())))
+        wanted = model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
+        _require_alike(wanted, inventory)
+        if not wanted.requested:
+            _request_values(wanted, inventory, policy)
+            wanted.requested = True
+        restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
+                                  replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
+        report = restore.wait(progress)
+        _apply_shared(wanted, report.skipped)
+        extra = _apply_values(wanted, restore.values())
     return RestoreResult(inventory.step, extra, report)
