@@ -275,3 +275,19 @@ def test_a_store_that_raises_ends_the_join():
 def test_wrong_options_are_refused(options):
     with pytest.raises((sw.InvalidArgument, sw.Unsupported, TypeError)):
         sw.Session.join(**options)
+
+
+def test_the_example_of_the_readme(run):
+    import pathlib
+    import re
+
+    readme = pathlib.Path(__file__).parents[2] / "README.md"
+    [example] = [text for text in re.findall(r"```python\n(.*?)```", readme.read_text(), re.S) if "import numpy" in text]
+    port = free_port()
+    ranks = [run(example + "\n        print(restored[0, 0], restored[-1, -1])\n",
+                 environment={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                              "MASTER_PORT": "1", "SHARDWIRE_PORT": port}) for rank in range(2)]
+    for rank, one in enumerate(ranks):
+        code, out, error = one.end()
+        assert code == 0, error
+        assert out == f"rank {rank}: 524288 bytes from peers, 524288 of its own\n0.0 1.0\n"
