@@ -88,7 +88,8 @@ Verify verify(const Name& name) {
 }
 
 Replicas replicas(const Name& name) {
-  return choose<Replicas>(name, "replicas", {{"spread", Replicas::spread}, {"first", Replicas::first}, {"compare", Replicas::compare}});
+  return choose<Replicas>(name, "replicas",
+                          {{"spread", Replicas::spread}, {"first", Replicas::first}, {"compare", Replicas::compare}});
 }
 
 std::optional<Method> method(const std::optional<Name>& name) {

@@ -45,7 +45,7 @@ Unlocked::~Unlocked() {
 }
 
 nb::object attribute(const char* module, const char* name) {
-  // Never freed: the interpreter may be gone when statics are destroyed.
+  // Never freed: the interpreter may be gone when static objects are destroyed.
   static auto& known = *new std::map<std::pair<std::string, std::string>, nb::object>;
   auto& object = known[{module, name}];
   if (!object.is_valid()) object = nb::module_::import_(module).attr(name);

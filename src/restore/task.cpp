@@ -129,9 +129,8 @@ void RestoreTask::fail(const std::exception_ptr& error) {
       std::rethrow_exception(error);
     } catch (const Error& reason) {
       const bool named = reason.code() == ErrorCode::withdrawn && !reason.ranks().empty();
-      const auto record = named && restore_.run() != nullptr
-                              ? restore_.run()->record_of(reason.ranks().front())
-                              : std::nullopt;
+      const auto record =
+          named && restore_.run() != nullptr ? restore_.run()->record_of(reason.ranks().front()) : std::nullopt;
       if (record && restart(record, reason)) return;
     } catch (const std::exception&) {  // another plan does not help
     }
