@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import Any, Callable, Sequence
 
@@ -14,8 +13,9 @@ from .. import Catalog, Error, TensorKey
 from .._types import Absent
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
-from ._model import buffers, parameters, require_memory
+from ._model import buffers, memory_of, modules, parameters
 from ._optimizers import Optimized, list_of, optimized
+from ._places import Places
 
 PARAM, BUFFER, GROUP = "param", "buffer", "param_group"
 """States under which a parameter, a buffer and the options of a parameter's group are published."""
@@ -38,21 +38,24 @@ class ModelCatalog:
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
         self.requested = False  # whether values have been asked for
-        self.parameters = parameters(model, ranks)
+        named = modules(model)
+        self.parameters = parameters(named, ranks)
         self.optimized = optimized(self.parameters, optimizers)
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         # A state, and the key and memory with which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey, torch.Tensor]] = []
         self._absent = absent
         self._published: dict[TensorKey, Any] = {}
-        self._tensors: list[torch.Tensor] = []
+        self._sources: list[torch.Tensor] = []
         self._owner: list[Any] = []  # keeps all memory alive; the catalog holds it
-        self._event = 0
+        self._event: Any = None  # work on the device that has to end before the memory is read or written
+        self._event_handle = 0
         with torch.no_grad():
-            self._record_event(model)
+            self._device = next((p.key.device for p in self.parameters if p.key.is_cuda), None)
+            self.record_event()
             for parameter in self.parameters:
                 self._add(parameter.fqn, PARAM, parameter.local)
-            for fqn, buffer in buffers(model):
+            for fqn, buffer in buffers(named):
                 self._add(fqn, BUFFER, local_of(buffer, ranks))
             for one in self.optimized:
                 for name, value in one.state.items():
@@ -60,25 +63,26 @@ class ModelCatalog:
             for parameter in self.parameters:
                 for alias in parameter.aliases:
                     self.catalog.alias(alias, parameter.fqn)
-        self._remember(model, optimizers)
+        self.places = Places([module for _, module in named], optimizers, self.parameters, self._sources)
 
-    def _record_event(self, model: nn.Module) -> None:
-        device = next((p.device for p in model.parameters() if p.is_cuda), None)
-        if device is not None:
-            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(device))
-            self._owner.append(event)
-            self._event = event.cuda_event
+    def record_event(self) -> None:
+        """Orders reads and writes of device memory behind the work that is queued now. Before each use of the catalog."""
+        if self._device is None:
+            return
+        if self._event is None:
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._owner.append(self._event)
+        self._event.record(torch.cuda.current_stream(self._device))
+        self._event_handle = self._event.cuda_event
 
     def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
         tensor = local.tensor
-        require_memory(f"{fqn}:{state}", tensor)
+        self._owner.append(memory_of(fqn, state, tensor))
         strides = () if tensor.is_contiguous() else tensor.stride()
         device = tensor.get_device()
-        self._owner.append(tensor)
-        self._tensors.append(tensor)
+        self._sources.append(local.source)
         self.catalog.add_address(fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides,
-                                 tensor.numel(), self._owner, device, self._event if device >= 0 else 0,
+                                 tensor.numel(), self._owner, device, self._event_handle if device >= 0 else 0,
                                  self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error")
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
@@ -90,7 +94,7 @@ class ModelCatalog:
             if self.wanting and one.parameter.shares_state:
                 scalar = torch.empty_like(value)
                 self.shared.append((value, TensorKey(fqn, name), scalar))
-            self._add(fqn, name, Local((), REPLICATED, scalar), one.parameter.shares_state)
+            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), one.parameter.shares_state)
         else:
             try:
                 local = one.parameter.state(value)
@@ -108,37 +112,17 @@ class ModelCatalog:
                 self.catalog.set_value(key.fqn, key.state, value)
         self._published = values
 
-    # The catalog stays right while the objects in which a model and its optimizers keep their tensors are the same, and the
-    # tensors have their memory. The catalog keeps the tensors alive, so no other can have come to their addresses.
-    def _remember(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        kept = {id(tensor) for parameter in self.parameters for tensor in [parameter.key]}
-        places: list[tuple[dict[Any, Any], Any]] = []
-        for module in model.modules():
-            for registered in (module._parameters, module._buffers):
-                places.extend((registered, name) for name, tensor in registered.items()
-                              if registered is module._buffers or id(tensor) in kept)
-        states = [one.state for one in self.optimized]
-        for state in states:
-            places.extend((state, name) for name in state)
-        self._containers = [container for container, _ in places]
-        self._names = [name for _, name in places]
-        self._things = [container[name] for container, name in places]
-        self._sized = [*states, *(optimizer.state for optimizer in optimizers),
-                       *(group["params"] for optimizer in optimizers for group in optimizer.param_groups)]
-        self._sizes = list(map(len, self._sized))
-        self._pointers = [tensor.data_ptr() for tensor in self._tensors]
-
-    def is_current(self) -> bool:
-        """Whether the catalog still names the memory of the model and its optimizers."""
-        if self._event:
-            return False  # work on a device may have been queued since
-        return (list(map(len, self._sized)) == self._sizes
-                and all(map(operator.is_, map(dict.get, self._containers, self._names), self._things))
-                and [tensor.data_ptr() for tensor in self._tensors] == self._pointers)
-
 
 _MOST_KEPT = 6  # of one model: each call that differs in optimizers, ranks, values or names has one
 _kept: weakref.WeakKeyDictionary[nn.Module, dict[Any, ModelCatalog]] = weakref.WeakKeyDictionary()
+_followed: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+def _forget(optimizer: int) -> None:
+    """Drops the catalogs of an optimizer that is gone: they would keep its state in memory."""
+    for kept in _kept.values():
+        for name in [name for name in kept if optimizer in name[2]]:
+            del kept[name]
 
 
 def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, absent: Absences | None = None,
@@ -148,12 +132,18 @@ def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool
     kept = _kept.setdefault(model, {})
     name = (wanting, ranks.key, tuple(map(id, listed)), key)
     known = kept.get(name)
-    if known is None or not known.is_current():
-        for other in [other for other, catalog in kept.items() if not catalog.is_current()]:
+    if known is not None and known.places.hold():
+        known.record_event()
+    else:
+        for other in [other for other, catalog in kept.items() if not catalog.places.hold()]:
             del kept[other]
         if len(kept) >= _MOST_KEPT:
             del kept[next(iter(kept))]
         known = kept[name] = ModelCatalog(model, listed, ranks, wanting, absent)
+        for optimizer in listed:
+            if optimizer not in _followed:
+                _followed.add(optimizer)
+                weakref.finalize(optimizer, _forget, id(optimizer)).atexit = False
     return known
 
 

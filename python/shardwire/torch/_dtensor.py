@@ -22,7 +22,7 @@ def is_dtensor(tensor: torch.Tensor) -> bool:
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    return cast(torch.Tensor, tensor._local_tensor).detach()  # type: ignore[attr-defined]
+    return cast(torch.Tensor, tensor._local_tensor)  # type: ignore[attr-defined]
 
 
 def _placement(placement: Any) -> Replicate | Shard | StridedShard:
@@ -60,6 +60,15 @@ def _volume(size: Sequence[int]) -> int:
     for extent in size:
         out *= extent
     return out
+
+
+def layout_of_spec(spec: Any, shape: Sequence[int], numbers: Numbers) -> Layout:
+    """The layout of a DTensor that is not at hand, without strided shards."""
+    mesh, placements = _in_shard_order(spec)
+    layout = Layout.mesh(tuple(mesh.shape), [_placement(placement) for placement in placements], "mesh",
+                         numbers(mesh.flatten().tolist()))
+    layout.check(shape, mesh.numel())
+    return layout
 
 
 def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any = None,

@@ -3,28 +3,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+import weakref
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from ._layouts import Ranks, local_of
+from ._layouts import Ranks, Wrapped, local_of, state_like
 
 
-def _params(model: nn.Module) -> Iterator[Any]:
-    for module in model.modules():
+def _params(modules: Iterable[nn.Module]) -> Iterator[Any]:
+    for module in modules:
         if isinstance(module, FSDPModule):
             for group in module._get_fsdp_state()._fsdp_param_groups:
                 yield from group.fsdp_params
 
 
-def parameters(model: nn.Module, ranks: Ranks) -> dict[tuple[int, str], Any]:
-    found: dict[tuple[int, str], Any] = {}
-    for one in _params(model):
+def _now(one: Any) -> Callable[[], object]:
+    known = weakref.ref(one)
+    return lambda: getattr(known(), "sharded_param", None)
+
+
+def parameters(modules: Iterable[nn.Module], ranks: Ranks) -> dict[tuple[int, str], Wrapped]:
+    found: dict[tuple[int, str], Wrapped] = {}
+    for one in _params(modules):
         shard: torch.Tensor = one.sharded_param
         local = local_of(shard, ranks, strided_first=True)
-        entry = (id(shard), local, shard, lambda tensor: local_of(tensor, ranks, strided_first=True), False)
+        entry = Wrapped(id(shard), local, shard, state_like(local, ranks, strided_first=True), False, _now(one))
         info = one._module_info
         found[id(info.module), info.param_name] = entry
         for module, name in zip(info.shared_modules, info.shared_param_names):

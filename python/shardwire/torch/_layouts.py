@@ -4,21 +4,40 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Sequence
+from typing import Callable, Sequence
 
 import torch
 
-from .. import InvalidArgument, Layout
-from . import _dtensor
+from .. import InvalidArgument, Layout, Unsupported
+from ._dtensor import is_dtensor, layout_of_dtensor, local_tensor
 
 
 @dataclasses.dataclass(slots=True)
 class Local:
-    """This rank's part of a tensor. `tensor` holds its elements and keeps their memory alive."""
+    """This rank's part of a tensor. `tensor` holds its elements. It may require grad."""
 
     shape: tuple[int, ...]  # global
     layout: Layout
     tensor: torch.Tensor
+    source: torch.Tensor
+    """Of which `tensor` is a part: the object whose memory may become another."""
+
+
+State = Callable[[torch.Tensor], "Local | None"]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Wrapped:
+    """A parameter that its module does not always register as it is."""
+
+    identity: object
+    """The same for all names of one parameter."""
+    local: Local
+    key: torch.Tensor
+    state: State
+    shares_state: bool
+    now: Callable[[], object]
+    """The present `key`. Does not keep the model alive."""
 
 
 class Ranks:
@@ -54,7 +73,33 @@ REPLICATED = Layout.replicated()
 
 def local_of(tensor: torch.Tensor, ranks: Ranks, strided_first: bool | None = None) -> Local:
     """The local part of a DTensor, or of a tensor that this rank holds whole. `strided_first`: see layout_of_dtensor()."""
-    if _dtensor.is_dtensor(tensor):
-        return Local(tuple(tensor.shape), _dtensor.layout_of_dtensor(tensor, ranks.of, ranks.key, strided_first),
-                     _dtensor.local_tensor(tensor))
-    return Local(tuple(tensor.shape), REPLICATED, tensor.detach())
+    if is_dtensor(tensor):
+        return Local(tuple(tensor.shape), layout_of_dtensor(tensor, ranks.of, ranks.key, strided_first), local_tensor(tensor),
+                     tensor)
+    return Local(tuple(tensor.shape), REPLICATED, tensor, tensor)
+
+
+def state_like(parameter: Local, ranks: Ranks, strided_first: bool | None = None) -> State:
+    """States of a parameter that is no member of a larger one."""
+    shape, layout, own = parameter.shape, parameter.layout, parameter.tensor
+    if not is_dtensor(parameter.source):
+        def plain(tensor: torch.Tensor) -> Local | None:
+            if is_dtensor(tensor) or layout.kind == "replicated":
+                return local_of(tensor, ranks, strided_first)
+            if tensor.shape == own.shape:  # a plain tensor beside a sharded parameter
+                return Local(shape, layout, tensor, tensor)
+            raise Unsupported(f"a state of shape {tuple(tensor.shape)} says nothing of its layout")
+
+        return plain
+    spec = parameter.source._spec  # type: ignore[attr-defined]
+
+    def sharded(tensor: torch.Tensor) -> Local | None:
+        if is_dtensor(tensor):
+            other = tensor._spec  # type: ignore[attr-defined]
+            # Most states are sharded as their parameter is. To see that is faster than to look for the layout.
+            if other is spec or (other.mesh is spec.mesh and other.placements == spec.placements and tensor.shape == shape
+                                 and other.shard_order == spec.shard_order):
+                return Local(shape, layout, local_tensor(tensor), tensor)
+        return local_of(tensor, ranks, strided_first)
+
+    return sharded

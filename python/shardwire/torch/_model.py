@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 from torch import nn
 
-from .. import LayoutMismatch, Unsupported
-from . import _dtensor, _fsdp1, _fsdp2
-from ._layouts import Local, Ranks, local_of
-
-State = Callable[[torch.Tensor], "Local | None"]
+from .. import LayoutMismatch
+from . import _fsdp1, _fsdp2
+from ._layouts import Local, Ranks, State, Wrapped, local_of, state_like
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -28,6 +26,10 @@ class Parameter:
     """The local part of a state tensor of more than one element; None if it has none of this parameter's elements."""
     shares_state: bool = False
     """Whether other parameters have the same state tensors."""
+    now: Callable[[], object] | None = None
+    """Of a wrapped parameter: the present `key`."""
+    places: list[tuple[dict[str, Any], str]] = dataclasses.field(default_factory=list)
+    """Of another one: where modules register it."""
     aliases: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -35,7 +37,7 @@ class Parameter:
 _WRAPPED = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 
 # What knows parameters that a module does not register as they are: (id of the module, name) to a parameter without name.
-_WRAPPERS: list[Callable[[nn.Module, Ranks], dict[tuple[int, str], Any]]] = [_fsdp1.parameters, _fsdp2.parameters]
+_WRAPPERS: list[Callable[[Iterable[nn.Module], Ranks], dict[tuple[int, str], Wrapped]]] = [_fsdp1.parameters, _fsdp2.parameters]
 
 
 def _is_wrapped(parent: nn.Module, name: str) -> bool:
@@ -43,57 +45,55 @@ def _is_wrapped(parent: nn.Module, name: str) -> bool:
         parent, (nn.parallel.DistributedDataParallel, nn.DataParallel))
 
 
-def modules(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+def modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """All modules with the prefix of their names, as the model without wrappers has them. Shared ones come repeatedly."""
-    yield prefix, model
-    for name, child in model._modules.items():
-        if child is not None:
-            yield from modules(child, prefix if _is_wrapped(model, name) else f"{prefix}{name}.")
+    left, found = [("", model)], []
+    while left:
+        prefix, module = left.pop()
+        found.append((prefix, module))
+        if module._modules:
+            left.extend((prefix if _is_wrapped(module, name) else f"{prefix}{name}.", child)
+                        for name, child in reversed(module._modules.items()) if child is not None)
+    return found
 
 
-def _plain_state(local: Local, ranks: Ranks, strided_first: bool | None) -> State:
-    def state(tensor: torch.Tensor) -> Local | None:
-        if _dtensor.is_dtensor(tensor) or local.layout.kind == "replicated":
-            return local_of(tensor, ranks, strided_first)
-        if tensor.shape == local.tensor.shape:  # a plain tensor beside a sharded parameter
-            return Local(local.shape, local.layout, tensor.detach())
-        raise Unsupported(f"a state of shape {tuple(tensor.shape)} says nothing of its layout")
-
-    return state
-
-
-def parameters(model: nn.Module, ranks: Ranks) -> list[Parameter]:
-    """In the order of their modules, each once."""
-    wrapped: dict[tuple[int, str], Any] = {}
+def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Parameter]:
+    """In the order of their modules, each once. `named`: as modules() gives them."""
+    wrapped: dict[int, dict[str, Wrapped]] = {}
     for find in _WRAPPERS:
-        wrapped.update(find(model, ranks))
-    by_key: dict[Any, Parameter] = {}
-    for prefix, module in modules(model):
-        names = dict.fromkeys(module._parameters)
-        names.update(dict.fromkeys(name for owner, name in wrapped if owner == id(module)))
-        for name in names:
+        for (module_id, name), one in find([module for _, module in named], ranks).items():
+            wrapped.setdefault(module_id, {})[name] = one
+    by_identity: dict[object, Parameter] = {}
+    nothing: dict[str, Wrapped] = {}
+    for prefix, module in named:
+        special = wrapped.get(id(module), nothing)
+        if not special and not module._parameters:
+            continue
+        for name in (dict.fromkeys([*module._parameters, *special]) if special else module._parameters):
             fqn = prefix + name
-            special = wrapped.get((id(module), name))
             tensor = module._parameters.get(name)
-            if special is not None:
-                identity, local, key, state, shares = special
+            identity = special[name].identity if name in special else id(tensor)
+            known = by_identity.get(identity)
+            if known is not None:
+                if fqn != known.fqn and fqn not in known.aliases:
+                    known.aliases.append(fqn)
+            elif name in special:
+                one = special[name]
+                known = by_identity[identity] = Parameter(fqn, one.local, one.key, one.state, one.shares_state, one.now)
             elif tensor is None or _fsdp1.is_flat(tensor):
                 continue
             else:
                 local = local_of(tensor, ranks)
-                identity, key, state, shares = id(tensor), tensor, _plain_state(local, ranks, None), False
-            known = by_key.get(identity)
-            if known is None:
-                by_key[identity] = Parameter(fqn, local, key, state, shares)
-            elif fqn != known.fqn and fqn not in known.aliases:
-                known.aliases.append(fqn)
-    return list(by_key.values())
+                known = by_identity[identity] = Parameter(fqn, local, tensor, state_like(local, ranks))
+            if name not in special:
+                known.places.append((module._parameters, name))
+    return list(by_identity.values())
 
 
-def buffers(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+def buffers(named: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, torch.Tensor]]:
     """Persistent buffers, each once."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
-    for prefix, module in modules(model):
+    for prefix, module in named:
         for name, buffer in module._buffers.items():
             if buffer is not None and name not in module._non_persistent_buffers_set:
                 found.setdefault(id(buffer), (prefix + name, buffer))
@@ -106,9 +106,11 @@ def reshard(model: nn.Module) -> None:
     _fsdp2.reshard(model)
 
 
-def require_memory(what: str, tensor: torch.Tensor) -> None:
-    """Raises LayoutMismatch for tensors without memory."""
-    if tensor.is_meta:
-        raise LayoutMismatch(f"{what} is on the meta device: it has no memory")
-    if tensor.numel() and tensor.untyped_storage().nbytes() == 0:
-        raise LayoutMismatch(f"the memory of {what} has been freed")
+def memory_of(fqn: str, state: str, tensor: torch.Tensor) -> torch.UntypedStorage:
+    """Keeps the memory of the tensor, also if the tensor is given another. Raises LayoutMismatch if it has none."""
+    memory = tensor.untyped_storage()
+    if tensor.is_meta or memory.nbytes() == 0 and tensor.numel():
+        what = f"{fqn}:{state}" if state else fqn
+        raise LayoutMismatch(f"{what} is on the meta device: it has no memory" if tensor.is_meta else
+                             f"the memory of {what} has been freed")
+    return memory

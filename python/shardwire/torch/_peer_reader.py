@@ -16,7 +16,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 
 from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, Unsupported
-from .._types import Verify
+from .._types import Seconds, Verify
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._layouts import Local, Ranks, local_of
@@ -37,7 +37,7 @@ class PeerReader(StorageReader):
     raises LayoutMismatch where dcp would convert or misread. Errors come out of `dcp.load` as its CheckpointException.
     """
 
-    def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: float = 60,
+    def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: Seconds = 60,
                  verify: Verify = "none") -> None:
         self._session, self._name, self._step = session, name, step
         self._seconds, self._verify = deadline, verify
@@ -142,7 +142,7 @@ class PeerReader(StorageReader):
             place = (tensor.data_ptr() - base.data_ptr()) // tensor.element_size()
             boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
         shape = next(info.shape for name, info in self._inventory.tensors.items() if name == (key, TENSOR))
-        return Local(shape, Layout.boxes({self._session.rank: boxes}), base)
+        return Local(shape, Layout.boxes({self._session.rank: boxes}), base, base)
 
     def _require_type(self, key: str, tensor: torch.Tensor) -> None:
         assert self._inventory is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import fnmatch
 import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -17,10 +18,10 @@ from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
 from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey, TimedOut
-from .._types import Absent, Replicas, Verify
+from .._types import Absent, Replicas, Seconds, Verify
 from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
 from ._dtypes import dtype_of
-from ._model import parameters, reshard
+from ._model import modules, parameters, reshard
 from ._optimizers import Optimized, Optimizers, list_of, optimized, options, step_device
 from ._publish import EXTRA, EXTRA_PER_RANK, ranks_of
 from ._values import from_value, like
@@ -47,7 +48,9 @@ class RestoreResult:
 class Deadline:
     """Seconds that are left of an operation of several calls."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: Seconds) -> None:
+        if isinstance(seconds, datetime.timedelta):
+            seconds = seconds.total_seconds()
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
@@ -221,7 +224,7 @@ def _apply_shared(wanted: ModelCatalog, skipped: Sequence[TensorKey]) -> None:
 
 @torch.no_grad()
 def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int | None = None,
-                 name: str = "torch", deadline: float = 60, verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+                 name: str = "torch", deadline: Seconds = 60, verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
                  progress: Callable[[Progress], object] | None = None, ranks: int | Sequence[int] | None = None,
                  replicas: Replicas = "first", staging_bytes: int = 256 << 20) -> RestoreResult:
     """Overwrites a model and its optimizers with the state that peers published, in place.
@@ -238,7 +241,7 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     reshard(model)
     inventory = final_inventory(session, name, step, until)
     policy = _absences(absent or {}, inventory)
-    with _missing_states(optimized(parameters(model, numbers), list_of(optimizers)), inventory):
+    with _missing_states(optimized(parameters(modules(model), numbers), list_of(optimizers)), inventory):
         asked = (name, tuple(inventory.values), tuple(inventory.tensors), tuple(sorted((absent or {}).items())))
         wanted = model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
         _require_alike(wanted, inventory)

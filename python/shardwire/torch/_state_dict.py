@@ -13,7 +13,7 @@ from .. import Box, Catalog, Error, Layout, Publication, Session, Unsupported
 from .._types import Snapshot
 from ._dtypes import name_of
 from ._layouts import Local, Ranks, local_of
-from ._model import require_memory
+from ._model import memory_of
 from ._values import to_value
 
 TENSOR, VALUE, PATH = "", "value", "path"
@@ -26,16 +26,17 @@ def _local_of_sharded(tensor: ShardedTensor, ranks: Ranks) -> Local:
     if len(shards) > 1:
         raise Unsupported(f"a ShardedTensor has {len(shards)} shards on one rank")
     if not shards:
-        return Local(shape, Layout.boxes({}), torch.empty(0, dtype=tensor.dtype))
+        empty = torch.empty(0, dtype=tensor.dtype)
+        return Local(shape, Layout.boxes({}), empty, empty)
     meta = shards[0].metadata
     return Local(shape, Layout.boxes({ranks.own: [Box(tuple(meta.shard_offsets), tuple(meta.shard_sizes))]}),
-                 shards[0].tensor.detach())
+                 shards[0].tensor.detach(), shards[0].tensor)
 
 
 def add_tensor(catalog: Catalog, key: str, local: Local, owner: Any) -> None:
     """Adds an entry that is a tensor."""
     tensor = local.tensor
-    require_memory(key, tensor)
+    memory_of(key, "", tensor)
     catalog.add_address(key, TENSOR, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
                         () if tensor.is_contiguous() else tensor.stride(), tensor.numel(), owner, tensor.get_device())
 
