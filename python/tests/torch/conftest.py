@@ -69,7 +69,7 @@ class Pool:
             process.join()
         self._workers = []
 
-    def __call__(self, world: int, function: Callable[..., Any], *arguments: Any, seconds: float = 30) -> list[Any]:
+    def __call__(self, world: int, function: Callable[..., Any], *arguments: Any, seconds: float = 120) -> list[Any]:
         """The results of function(rank, world, *arguments) by rank."""
         if len(self._workers) != world:
             self.stop()
