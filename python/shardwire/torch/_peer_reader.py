@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 
-from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, Unsupported
+from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, TensorInfo, TensorKey, Unsupported
 from .._types import Seconds, Verify
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
@@ -42,6 +42,7 @@ class PeerReader(StorageReader):
         self._session, self._name, self._step = session, name, step
         self._seconds, self._verify = deadline, verify
         self._inventory: Inventory | None = None
+        self._infos: dict[TensorKey, TensorInfo] = {}
         self.report: Report | None = None
 
     def reset(self, checkpoint_id: Any = None) -> None:
@@ -55,7 +56,8 @@ class PeerReader(StorageReader):
         until = Deadline(self._seconds)
         self._inventory = inventory = final_inventory(self._session, self._name, self._step, until)
         entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
-        for key, info in inventory.tensors.items():
+        self._infos = inventory.tensors
+        for key, info in self._infos.items():
             # One whole chunk: dcp then asks once for each destination, and the plan of the library finds the holders.
             shape = torch.Size(info.shape)
             chunk = ChunkStorageMetadata(torch.Size([0] * len(shape)), shape)
@@ -135,17 +137,14 @@ class PeerReader(StorageReader):
 
     def _local(self, key: str, parts: list[tuple[ReadItem, torch.Tensor]]) -> Local:
         """One entry for all destinations of a key; places count from the lowest address."""
-        assert self._inventory is not None
         base = min((tensor for _, tensor in parts), key=lambda tensor: tensor.data_ptr())
         boxes = []
         for item, tensor in parts:
             place = (tensor.data_ptr() - base.data_ptr()) // tensor.element_size()
             boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
-        shape = next(info.shape for name, info in self._inventory.tensors.items() if name == (key, TENSOR))
-        return Local(shape, Layout.boxes({self._session.rank: boxes}), base, base)
+        return Local(self._infos[TensorKey(key, TENSOR)].shape, Layout.boxes({self._session.rank: boxes}), base, base)
 
     def _require_type(self, key: str, tensor: torch.Tensor) -> None:
-        assert self._inventory is not None
-        info = self._inventory.tensors.get((key, TENSOR))  # type: ignore[call-overload]
+        info = self._infos.get(TensorKey(key, TENSOR))
         if info is not None and info.dtype != name_of(tensor.dtype):
             raise LayoutMismatch(f"{key}: source has {info.dtype}, target wants {name_of(tensor.dtype)}")
