@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "restore/publishers.hpp"
+#include "serve/publication.hpp"
 #include "support/list_of.hpp"
 
 namespace shardwire::restore {
@@ -90,8 +91,10 @@ std::int64_t InventoryTask::step_of(const Records& all) const {
 std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, int ranks) const {
   if (services_.membership().lost() != nullptr) return {};
   const int member = services_.member();
-  const bool listed = std::ranges::any_of(all, [&](const auto& record) { return record.member == member; });
-  const bool on_its_way = !listed && services_.own_publication(request_.from) != nullptr;
+  const bool listed =
+      std::ranges::any_of(all, [&](const auto& record) { return record.member == member && record.step == step; });
+  const auto own = services_.own_publication(request_.from);
+  const bool on_its_way = !listed && own != nullptr && (own->step == step || all.empty());
   std::vector<int> others = possible_publishers(services_.directory(), all, {member, on_its_way, step, ranks});
   if (!on_its_way) std::erase(others, member);  // it waits here
   return others;
