@@ -121,8 +121,8 @@ _followed: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 def _forget(optimizer: int) -> None:
     """Drops the catalogs of an optimizer that is gone: they would keep its state in memory."""
     for kept in _kept.values():
-        for name in [name for name in kept if optimizer in name[2]]:
-            del kept[name]
+        for name in [name for name in list(kept) if optimizer in name[2]]:
+            kept.pop(name, None)
 
 
 def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, absent: Absences | None = None,
@@ -135,8 +135,8 @@ def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool
     if known is not None and known.places.hold():
         known.record_event()
     else:
-        for other in [other for other, catalog in kept.items() if not catalog.places.hold()]:
-            del kept[other]
+        for other in [other for other, catalog in list(kept.items()) if not catalog.places.hold()]:
+            kept.pop(other, None)  # a collection may have been faster
         if len(kept) >= _MOST_KEPT:
             del kept[next(iter(kept))]
         known = kept[name] = ModelCatalog(model, listed, ranks, wanting, absent)
