@@ -82,24 +82,21 @@ def local_of(tensor: torch.Tensor, ranks: Ranks, strided_first: bool | None = No
 def state_like(parameter: Local, ranks: Ranks, strided_first: bool | None = None) -> State:
     """States of a parameter that is no member of a larger one."""
     shape, layout, own = parameter.shape, parameter.layout, parameter.tensor
-    if not is_dtensor(parameter.source):
-        def plain(tensor: torch.Tensor) -> Local | None:
-            if is_dtensor(tensor) or layout.kind == "replicated":
-                return local_of(tensor, ranks, strided_first)
-            if tensor.shape == own.shape:  # a plain tensor beside a sharded parameter
-                return Local(shape, layout, tensor, tensor)
-            raise Unsupported(f"a state of shape {tuple(tensor.shape)} says nothing of its layout")
+    spec = parameter.source._spec if is_dtensor(parameter.source) else None  # type: ignore[attr-defined]
 
-        return plain
-    spec = parameter.source._spec  # type: ignore[attr-defined]
-
-    def sharded(tensor: torch.Tensor) -> Local | None:
+    def state(tensor: torch.Tensor) -> Local | None:
         if is_dtensor(tensor):
             other = tensor._spec  # type: ignore[attr-defined]
             # Most states are sharded as their parameter is. To see that is faster than to look for the layout.
-            if other is spec or (other.mesh is spec.mesh and other.placements == spec.placements and tensor.shape == shape
-                                 and other.shard_order == spec.shard_order):
+            if spec is not None and (other is spec or other.mesh is spec.mesh and other.placements == spec.placements
+                                     and tensor.shape == shape and other.shard_order == spec.shard_order):
                 return Local(shape, layout, local_tensor(tensor), tensor)
-        return local_of(tensor, ranks, strided_first)
+            return local_of(tensor, ranks, strided_first)
+        if spec is None:
+            return local_of(tensor, ranks)
+        if tensor.shape == own.shape:  # made of the local part
+            return Local(shape, layout, tensor, tensor)
+        raise Unsupported(f"a plain tensor of shape {tuple(tensor.shape)} is state of a parameter that is a DTensor with "
+                          f"{tuple(own.shape)} elements here: it does not tell which of them it belongs to")
 
-    return sharded
+    return state
