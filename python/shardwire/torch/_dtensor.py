@@ -51,6 +51,27 @@ def _in_shard_order(spec: Any) -> tuple[Any, list[Any]]:
     return mesh.permute(permutation), [placements[dim] for dim in permutation]
 
 
+def _ranks(mesh: Any, placements: Sequence[Any]) -> list[int]:
+    """The rank that holds each place of the mesh, row-major.
+
+    The groups of a mesh count their ranks upwards, and a rank holds the part of its number in the group. Where the ranks of a
+    mesh do not ascend, that is not its coordinate.
+    """
+    sharded = [dim for dim in range(mesh.ndim) if not placements[dim].is_replicate()]
+    if all(bool((mesh.diff(dim=dim) > 0).all()) for dim in sharded):
+        return [int(rank) for rank in mesh.flatten().tolist()]
+    numbers = [mesh.argsort(dim=dim).argsort(dim=dim).flatten().tolist() for dim in sharded]
+    places = [torch.arange(mesh.size(dim)).reshape([-1 if other == dim else 1 for other in range(mesh.ndim)]).expand_as(
+        mesh).flatten().tolist() for dim in sharded]
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for rank, *place in zip(mesh.flatten().tolist(), *numbers):
+        holders.setdefault(tuple(place), []).append(rank)
+    wanted = list(zip(*places))
+    if any(len(holders.get(place, ())) != wanted.count(place) for place in set(wanted)):
+        raise Unsupported(f"the ranks {mesh.tolist()} of a mesh do not ascend: no rank has some of the parts of a tensor")
+    return [holders[place].pop(0) for place in wanted]
+
+
 def _count(layout: Layout, shape: Sequence[int], rank: int) -> int:
     return sum(_volume(box.size) for box, _, _ in layout.boxes_of(shape, rank))
 
@@ -66,7 +87,7 @@ def layout_of_spec(spec: Any, shape: Sequence[int], numbers: Numbers) -> Layout:
     """The layout of a DTensor that is not at hand, without strided shards."""
     mesh, placements = _in_shard_order(spec)
     layout = Layout.mesh(tuple(mesh.shape), [_placement(placement) for placement in placements], "mesh",
-                         numbers(mesh.flatten().tolist()))
+                         numbers(_ranks(mesh, placements)))
     layout.check(shape, mesh.numel())
     return layout
 
@@ -89,8 +110,8 @@ def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any =
     if known is not None:
         return known[1]
     mesh, placements = _in_shard_order(spec)
-    ranks = numbers(mesh.flatten().tolist())
     own = [_placement(placement) for placement in placements]
+    ranks = numbers(_ranks(mesh, placements))
 
     def made(order: Any) -> Layout:
         return Layout.mesh(tuple(mesh.shape), own, order, ranks)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any, Iterator
 
 import pytest
@@ -15,9 +16,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor._dtensor_spec import ShardOrderEntry
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.testing._internal.distributed._tensor.common_dtensor import patched_distribute_tensor
 
 import shardwire as sw
 import shardwire.torch as swt
@@ -27,9 +27,21 @@ SHAPES = [(8, 8), (7, 5), (3, 2), (1, 4), (5,), (2, 3, 4), (0, 4), (1,)]
 
 def meshes(world: int) -> Iterator[tuple[str, DeviceMesh]]:
     yield "row", DeviceMesh("cpu", list(range(world)))
-    yield "backwards", DeviceMesh("cpu", list(range(world))[::-1])
     yield "grid", DeviceMesh("cpu", torch.arange(world).reshape(2, world // 2), mesh_dim_names=("a", "b"))
-    yield "shuffled grid", DeviceMesh("cpu", torch.tensor([[3, 1], [0, 2]]), mesh_dim_names=("a", "b"))
+
+
+def part(tensor: torch.Tensor, parts: int, index: int) -> torch.Tensor:
+    chunks = tensor.chunk(parts)
+    return chunks[index] if index < len(chunks) else tensor[:0]
+
+
+def second_dim_first(whole: torch.Tensor, mesh: DeviceMesh) -> DTensor:
+    """Rows split over the second dim of the mesh, and then over the first."""
+    first, second = mesh.get_coordinate()
+    local = part(part(whole, mesh.size(1), second), mesh.size(0), first)
+    spec = DTensorSpec(mesh, (Shard(0), Shard(0)), TensorMeta(whole.shape, whole.stride(), whole.dtype),
+                       shard_order=(ShardOrderEntry(0, (1, 0)),), use_strided_shard_as_shard_order=False)
+    return DTensor(local.contiguous(), spec, requires_grad=False)
 
 
 def distributed(world: int) -> Iterator[tuple[str, torch.Tensor, DTensor]]:
@@ -39,7 +51,7 @@ def distributed(world: int) -> Iterator[tuple[str, torch.Tensor, DTensor]]:
         for shape in SHAPES:
             kinds = [Replicate(), *(Shard(dim) for dim in range(len(shape)))]
             for placements in itertools.product(kinds, repeat=mesh.ndim):
-                whole = torch.arange(shape.numel() if isinstance(shape, torch.Size) else torch.Size(shape).numel()).reshape(shape)
+                whole = torch.arange(torch.Size(shape).numel()).reshape(shape)
                 whole = whole + 1000.0 * next(number)
                 yield f"{where} {shape} {placements}", whole, distribute_tensor(whole, mesh, placements)
         if mesh.ndim == 2:
@@ -48,8 +60,14 @@ def distributed(world: int) -> Iterator[tuple[str, torch.Tensor, DTensor]]:
             yield f"row of {where}", whole, distribute_tensor(whole, mesh["b"], [Shard(0)])
             for shape in SHAPES[:2]:
                 whole = torch.arange(float(torch.Size(shape).numel())).reshape(shape) - 1000.0 * next(number)
-                order = (ShardOrderEntry(0, (1, 0)),)
-                yield f"{where} {shape} second dim first", whole, patched_distribute_tensor(whole, mesh, [Shard(0), Shard(0)], order)
+                yield f"{where} {shape} second dim first", whole, second_dim_first(whole, mesh)
+
+
+    # Ranks that do not ascend: torch itself is consistent only if all have equally many rows.
+    whole = torch.arange(32.0).reshape(8, 4)
+    yield "backwards", whole, distribute_tensor(whole, DeviceMesh("cpu", list(range(world))[::-1]), [Shard(0)])
+    disorder = DeviceMesh("cpu", torch.tensor([[2, 1], [3, 0]]))
+    yield "disorder", whole + 50, distribute_tensor(whole + 50, disorder, [Replicate(), Shard(1)])
 
 
 def dtensors(rank: int, world: int) -> list[str]:
@@ -72,6 +90,17 @@ def dtensors(rank: int, world: int) -> list[str]:
         session.gather("back", b"", 60)
         publication.retire()
     return [name for name, full, local, got, again in kept if not torch.equal(full, got) or not torch.equal(local, again)]
+
+
+def lost_parts(rank: int, world: int) -> None:
+    lossy = distribute_tensor(torch.arange(4.0), DeviceMesh("cpu", torch.tensor([[3, 1], [0, 2]])), [Shard(0), Shard(0)])
+    assert not torch.equal(lossy.full_tensor(), torch.arange(4.0))
+    with pytest.raises(sw.Unsupported, match="do not ascend"):
+        swt.layout_of(lossy)
+
+
+def test_a_mesh_on_which_torch_loses_parts_is_refused(pool):
+    pool(4, lost_parts)
 
 
 def test_dtensors(pool):
@@ -182,8 +211,9 @@ def trained(model: nn.Module) -> torch.optim.Optimizer:
     """An optimizer whose state has a known relation to each element of each parameter."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.5, betas=(0.5, 0.25))
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.numel() or not isinstance(model, FSDP):
+        for name, parameter in model.named_parameters():
+            # FSDP1 keeps no state of original parameters that have nothing in the shard.
+            if parameter.numel() or not isinstance(model, FSDP) or name.endswith("none"):
                 optimizer.state[parameter] = {"step": torch.tensor(7.0), "exp_avg": parameter.detach() * 2,
                                               "exp_avg_sq": parameter.detach() * -0.5}
     return optimizer
@@ -236,7 +266,9 @@ def convert(rank: int, world: int, source: str, target: str, transposed: bool = 
     with swt.join() as session:
         publication = None
         if before is not None:
-            publication = swt.publish(session, before, trained(before), step=1)
+            # The other ranks publish nothing.
+            members = [int(number) for number in re.findall(r"\d", source.partition(" on ranks ")[2])] or None
+            publication = swt.publish(session, before, trained(before), step=1, ranks=members)
         found = []
         if after is not None:
             optimizer = torch.optim.Adam(after.parameters())
