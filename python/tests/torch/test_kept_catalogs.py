@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A catalog is kept for the next call, and no longer than it is right."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from typing import Any, Callable
+
+import pytest
+import torch
+from torch import nn
+from training import build, train
+
+import shardwire as sw
+import shardwire.torch as swt
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def made() -> tuple[Net, torch.optim.Optimizer]:
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    step(model, optimizer)
+    return model, optimizer
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def load_optimizer(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    state = copy.deepcopy(optimizer.state_dict())
+    for one in state["state"].values():
+        one["exp_avg"] += 5
+    state["param_groups"][0]["lr"] = 0.5
+    optimizer.load_state_dict(state)
+
+
+def load_parameters(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    loaded = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    model.load_state_dict(loaded, assign=True)
+    for group in optimizer.param_groups:
+        old, group["params"] = group["params"], list(model.parameters())
+        for before, after in zip(old, group["params"]):
+            optimizer.state[after] = optimizer.state.pop(before)
+
+
+def new_memory(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.body[0].weight.data = torch.full((4, 3), 9.0)
+
+
+def new_memory_of_a_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    state = optimizer.state[model.body[0].weight]
+    state["exp_avg"].data = torch.full_like(state["exp_avg"], 3.0)
+
+
+def new_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    state = optimizer.state[model.body[0].weight]
+    state["exp_avg"] = torch.full_like(state["exp_avg"], 3.0)
+
+
+def new_module(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.body.append(nn.Linear(2, 2))
+
+
+def other_module(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.body[1] = nn.Linear(4, 2)
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    step(model, optimizer)
+
+
+def new_parameter(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.body[0].register_parameter("more", nn.Parameter(torch.ones(2)))
+
+
+def new_parameter_in_a_group(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.more = nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [model.more], "lr": 0.125})
+
+
+def new_buffer(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.register_buffer("more", torch.ones(2))
+
+
+def other_buffer(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    model.seen = torch.ones(3)
+
+
+def other_groups(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups = torch.optim.Adam(model.parameters(), lr=0.25).param_groups
+
+
+def dropped_state(model: Net, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.state.clear()
+
+
+CHANGES = [load_optimizer, load_parameters, new_memory, new_memory_of_a_state, new_state, new_module, other_module, new_parameter,
+           new_parameter_in_a_group, new_buffer, other_buffer, other_groups, dropped_state]
+
+
+@pytest.fixture(scope="module")
+def session():
+    with sw.Session.join(rank=0, world_size=1, port=0) as joined:
+        yield joined
+
+
+def content(catalog: sw.Catalog, session: sw.Session) -> dict[Any, Any]:
+    """What a peer gets."""
+    wanted, out = sw.Catalog(0, 1), {}
+    for key, info in catalog.tensors().items():
+        out[key] = torch.full(info.shape, float("nan"))
+        wanted.add(*key, info.dtype, info.shape, sw.Layout.replicated(), out[key])
+    with session.publish(catalog, name="content"):
+        session.restore(wanted, name="content").wait()
+    return out
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_is_noticed(session, change: Callable[[Net, torch.optim.Optimizer], None]):
+    model, optimizer = made()
+    first = swt.catalog_of(model, optimizer, rank=0, world_size=1)
+    swt.publish(session, model, optimizer, step=1, name="change").retire()
+    step(model, optimizer)
+    assert swt.catalog_of(model, optimizer, rank=0, world_size=1) is first
+    change(model, optimizer)
+    catalog = swt.catalog_of(model, optimizer, rank=0, world_size=1)
+    expected = {(name, "param"): parameter for name, parameter in model.named_parameters()}
+    expected |= {(name, "buffer"): buffer for name, buffer in model.named_buffers()}
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    expected |= {(names[parameter], name): value for parameter, state in optimizer.state.items() if parameter in names
+                 for name, value in state.items()}
+    got = content(catalog, session)
+    assert got.keys() == expected.keys()
+    assert [key for key in got if not torch.equal(got[key], expected[key])] == []
+    # And what publish() keeps for itself.
+    rates = {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
+    with swt.publish(session, model, optimizer, step=2, name="change"):
+        wanted = sw.Catalog(0, 1)
+        for parameter in rates:
+            wanted.add_value(names[parameter], "param_group")
+        restore = session.restore(wanted, name="change")
+        restore.wait()
+        assert {names[parameter]: rate for parameter, rate in rates.items()} == {
+            key.fqn: value["lr"] for key, value in restore.values().items()}
+        out = {key: torch.full_like(value, -1) for key, value in expected.items()}
+        wanted = sw.Catalog(0, 1)
+        for key, value in out.items():
+            wanted.add(*key, "f32", value.shape, sw.Layout.replicated(), value)
+        session.restore(wanted, name="change").wait()
+        assert [key for key in out if not torch.equal(out[key], expected[key])] == []
+
+
+def test_a_kept_catalog_keeps_neither_model_nor_optimizer_nor_state():
+    for sharing in (False, True):
+        model, optimizer = made()
+        catalog = swt.catalog_of(model, optimizer, rank=0, world_size=1)
+        state = weakref.ref(optimizer.state[model.body[0].weight]["exp_avg"])
+        known = weakref.ref(optimizer), weakref.ref(model)
+        del optimizer, catalog
+        gc.collect()
+        assert known[0]() is None and state() is None
+        if sharing:  # the model alone
+            swt.catalog_of(model, rank=0, world_size=1)
+        del model
+        gc.collect()
+        assert known[1]() is None
+
+
+def after_forward(rank: int, world: int, wrapper: str) -> Any:
+    model, optimizer = build(wrapper, "one group", 1, world)
+    train(model, optimizer, 1)
+    first = swt.catalog_of(model, optimizer)
+    for _ in range(2):
+        train(model, optimizer, 1)
+        with torch.no_grad():
+            model(torch.zeros(2, 3, dtype=torch.long))
+        assert swt.catalog_of(model, optimizer) is first
+    del first
+    known = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    return known() is None
+
+
+@pytest.mark.parametrize("wrapper", ["fsdp2", "hsdp", "fsdp2 x tp 2", "ddp", "fsdp1", "fsdp1 original", "fsdp1 grad_op"])
+def test_a_catalog_is_kept_as_long_as_its_model(pool, wrapper):
+    assert pool(4, after_forward, wrapper) == [True] * 4
