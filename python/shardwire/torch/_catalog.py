@@ -37,6 +37,7 @@ class ModelCatalog:
         self.ranks = ranks
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
+        self.small = Catalog(ranks.own, ranks.count)  # what a restore looks at before it writes anything
         self.requested = False  # whether values have been asked for
         named = modules(model)
         self.parameters = parameters(named, ranks)
@@ -63,6 +64,7 @@ class ModelCatalog:
             for parameter in self.parameters:
                 for alias in parameter.aliases:
                     self.catalog.alias(alias, parameter.fqn)
+                    self.small.alias(alias, parameter.fqn)
         self.places = Places([module for _, module in named], optimizers, self.parameters, self._sources)
 
     def record_event(self) -> None:
@@ -75,26 +77,28 @@ class ModelCatalog:
         self._event.record(torch.cuda.current_stream(self._device))
         self._event_handle = self._event.cuda_event
 
-    def _add(self, fqn: str, state: str, local: Local, shares: bool = False) -> None:
+    def _add(self, fqn: str, state: str, local: Local, shares: bool = False, catalog: Catalog | None = None) -> None:
         tensor = local.tensor
         self._owner.append(memory_of(fqn, state, tensor))
         strides = () if tensor.is_contiguous() else tensor.stride()
         device = tensor.get_device()
         self._sources.append(local.source)
-        self.catalog.add_address(fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides,
-                                 tensor.numel(), self._owner, device, self._event_handle if device >= 0 else 0,
-                                 self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error")
+        (catalog or self.catalog).add_address(
+            fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
+            device, self._event_handle if device >= 0 else 0,
+            self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error")
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn
         if not isinstance(value, torch.Tensor):
             self.values[TensorKey(fqn, name)] = value
         elif value.dim() == 0:
-            scalar = value
             if self.wanting and one.parameter.shares_state:
                 scalar = torch.empty_like(value)
                 self.shared.append((value, TensorKey(fqn, name), scalar))
-            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), one.parameter.shares_state)
+                self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True, self.small)
+            else:
+                self._add(fqn, name, Local((), REPLICATED, value, value), one.parameter.shares_state)
         else:
             try:
                 local = one.parameter.state(value)

@@ -8,8 +8,9 @@ from typing import Any, Callable, Iterable, Sequence
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .. import LayoutMismatch
+from .. import LayoutMismatch, Unsupported
 from . import _fsdp1, _fsdp2
 from ._layouts import Local, Ranks, State, Wrapped, local_of, state_like
 
@@ -106,9 +107,18 @@ def reshard(model: nn.Module) -> None:
     _fsdp2.reshard(model)
 
 
+_PLAIN = (torch.Tensor, nn.Parameter)
+
+
 def memory_of(fqn: str, state: str, tensor: torch.Tensor) -> torch.UntypedStorage:
     """Keeps the memory of the tensor, also if the tensor is given another. Raises LayoutMismatch if it has none."""
-    memory = tensor.untyped_storage()
+    try:
+        if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
+            raise NotImplementedError
+        memory = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # sparse, nested, made of several others
+        what = f"{fqn}:{state}" if state else fqn
+        raise Unsupported(f"{what} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements") from None
     if tensor.is_meta or memory.nbytes() == 0 and tensor.numel():
         what = f"{fqn}:{state}" if state else fqn
         raise LayoutMismatch(f"{what} is on the meta device: it has no memory" if tensor.is_meta else

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 from torch import nn
 
-from .. import Publication, Session, TensorKey, Unsupported
+from .. import Error, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._catalog import GROUP, ModelCatalog, model_catalog
 from ._layouts import Ranks
@@ -38,10 +38,11 @@ def _values(held: ModelCatalog, extra: Mapping[str, Any] | None) -> dict[TensorK
             group = groups[id(one.group)] = {name: to_value(value) for name, value in options(one.group)}
         values[TensorKey(one.parameter.fqn, GROUP)] = group
     for name, value in (extra or {}).items():
-        if isinstance(value, PerRank):
-            values[TensorKey("", EXTRA_PER_RANK + name)] = to_value(value.value)
-        else:
-            values[TensorKey("", EXTRA + name)] = to_value(value)
+        each = isinstance(value, PerRank)
+        try:
+            values[TensorKey("", (EXTRA_PER_RANK if each else EXTRA) + name)] = to_value(value.value if each else value)
+        except Error as error:
+            raise type(error)(f"extra '{name}': {error}") from error.__cause__
     return values
 
 

@@ -175,22 +175,40 @@ def _request_values(wanted: ModelCatalog, inventory: Inventory, policy: Absences
     keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized)]
     for key in keys:
         if key in published or key in aliased or policy(key, False, False) == "error":
-            wanted.catalog.add_value(key.fqn, key.state)
+            wanted.small.add_value(key.fqn, key.state)
     for key in inventory.values:
         if key.fqn == "" and key.state.startswith(EXTRA):
-            wanted.catalog.add_value("", key.state)
+            wanted.small.add_value("", key.state)
         elif key.fqn == "" and key.state.startswith(EXTRA_PER_RANK):
-            wanted.catalog.add_value("", key.state, agree="per_rank", absent="skip")
+            wanted.small.add_value("", key.state, agree="per_rank", absent="skip")
 
 
-def _apply_values(wanted: ModelCatalog, values: dict[TensorKey, Any]) -> dict[str, Any]:
-    """Sets states and options; the extra state."""
+@dataclasses.dataclass(frozen=True)
+class _Values:
+    """What a restore received besides tensors of more than one element, checked."""
+
+    states: list[tuple[dict[str, Any], str, Any]]
+    groups: list[tuple[dict[str, Any], dict[str, Any]]]
+    shared: list[tuple[torch.Tensor, torch.Tensor]]
+    extra: dict[str, Any]
+
+    def apply(self) -> None:
+        for state, name, value in self.states:
+            state[name] = like(value, state.get(name))
+        for group, options_of in self.groups:
+            for option, value in options_of.items():
+                group[option] = like(value, group.get(option))
+        for tensor, received in self.shared:
+            tensor.copy_(received)
+
+
+def _checked(wanted: ModelCatalog, values: dict[TensorKey, Any], skipped: Sequence[TensorKey]) -> _Values:
+    """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
     by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
-    for key, value in values.items():
-        if key.fqn in by_fqn and key.state != GROUP:
-            state = by_fqn[key.fqn].optimizer.state[by_fqn[key.fqn].parameter.key]
-            state[key.state] = like(from_value(value), state.get(key.state))
+    states = [(by_fqn[key.fqn].state, key.state, from_value(value)) for key, value in values.items()
+              if key.fqn in by_fqn and key.state != GROUP]
     chosen: dict[int, tuple[str, Any]] = {}
+    groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for one in wanted.optimized:
         group = values.get(TensorKey(one.parameter.fqn, GROUP))
         if group is None:
@@ -200,26 +218,18 @@ def _apply_values(wanted: ModelCatalog, values: dict[TensorKey, Any]) -> dict[st
             differ = sorted(name for name in known.keys() | group.keys() if known.get(name) != group.get(name))
             raise LayoutMismatch(f"{fqn} and {one.parameter.fqn} are in one group, but their sources differ in {', '.join(differ)}")
         if known is group:
-            for option, value in group.items():
-                one.group[option] = like(from_value(value), one.group.get(option))
-    extra: dict[str, Any] = {}
-    for key, value in values.items():
-        for prefix in (EXTRA, EXTRA_PER_RANK):
-            if key.fqn == "" and key.state.startswith(prefix):
-                extra[key.state[len(prefix):]] = from_value(value)
-    return extra
-
-
-def _apply_shared(wanted: ModelCatalog, skipped: Sequence[TensorKey]) -> None:
-    """Copies states that several parameters share; all have to have received the same."""
-    first: dict[int, torch.Tensor] = {}
+            groups.append((one.group, {name: from_value(value) for name, value in group.items()}))
+    first: dict[int, tuple[TensorKey, torch.Tensor, torch.Tensor]] = {}
     for state, key, received in wanted.shared:
         if key in skipped:
             continue
-        known = first.setdefault(id(state), received)
-        if not torch.equal(known, received):
-            raise LayoutMismatch("parameters of one flat parameter received different values of a state that they share")
-        state.copy_(received)
+        other, _, value = first.setdefault(id(state), (key, state, received))
+        if not torch.equal(value, received):
+            raise LayoutMismatch(f"{key.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {key.state}: "
+                                 f"{received.item()} and {value.item()}")
+    extra = {key.state[len(prefix):]: from_value(value) for key, value in values.items() for prefix in (EXTRA, EXTRA_PER_RANK)
+             if key.fqn == "" and key.state.startswith(prefix)}
+    return _Values(states, groups, [(state, received) for _, state, received in first.values()], extra)
 
 
 @torch.no_grad()
@@ -233,7 +243,7 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
     no peer has. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so each tensor comes from
     one holder. `ranks`: as in publish(). After an error the optimizers lack the states that they lacked before. Raises
-    LayoutMismatch, before a byte is written, if types or shapes differ or parts are missing; StepMismatch, TimedOut, PeerLost as
+    LayoutMismatch, before a byte is written, if types, shapes or options differ or parts are missing; StepMismatch, TimedOut, PeerLost as
     Session.restore().
     """
     until = Deadline(deadline)
@@ -248,9 +258,13 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
         if not wanted.requested:
             _request_values(wanted, inventory, policy)
             wanted.requested = True
+        # Values first: a byte is written only after they have been found right.
+        small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
+                                discovery_grace=0)
+        skipped = small.wait().skipped
+        received = _checked(wanted, small.values(), skipped)
         restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
                                   replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
         report = restore.wait(progress)
-        _apply_shared(wanted, report.skipped)
-        extra = _apply_values(wanted, restore.values())
-    return RestoreResult(inventory.step, extra, report)
+        received.apply()
+    return RestoreResult(inventory.step, received.extra, report)

@@ -37,6 +37,8 @@ def add_tensor(catalog: Catalog, key: str, local: Local, owner: Any) -> None:
     """Adds an entry that is a tensor."""
     tensor = local.tensor
     memory_of(key, "", tensor)
+    if tensor.is_conj() or tensor.is_neg():
+        raise Unsupported(f"{key} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
     catalog.add_address(key, TENSOR, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
                         () if tensor.is_contiguous() else tensor.stride(), tensor.numel(), owner, tensor.get_device())
 

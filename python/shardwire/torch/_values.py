@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import collections
 import io
+import sys
 from typing import Any
 
 import torch
 
-from .. import TensorValue
+from .. import TensorValue, Unsupported
 from ._dtypes import dtype_of, name_of
 
 _ITEMS = "\0items"  # a dict with other keys than text: its pairs
 _SAVED = "\0saved"  # bytes of torch.save
-_RESERVED = (_ITEMS, _SAVED)
+_ARRAY = "\0array"  # an array of numpy: its elements
+_SCALAR = "\0scalar"  # a scalar of numpy: an array without dims
+_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR)
 
 
 def tensor_value(tensor: torch.Tensor) -> TensorValue:
@@ -35,12 +38,24 @@ def tensor_of(value: TensorValue) -> torch.Tensor:
     return out
 
 
+def _array_value(thing: Any) -> dict[str, Any] | None:
+    """The value of an array or scalar of numpy, such as the state of its random generator has."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(thing, (numpy.ndarray, numpy.generic)):
+        return None
+    try:
+        tensor = torch.from_numpy(numpy.array(thing, order="C"))  # a copy: torch refuses arrays that are read-only
+    except TypeError:  # text, records
+        return None
+    return {_SCALAR if isinstance(thing, numpy.generic) else _ARRAY: tensor_value(tensor)}
+
+
 def to_value(thing: Any) -> Any:
-    """The value that stands for an object."""
+    """The value that stands for an object. Raises Unsupported if from_value() could not make the object again."""
     kind = type(thing)
     if thing is None or kind in (bool, float, str, bytes) or kind is int and -(1 << 63) <= thing < 1 << 63:
         return thing
-    if isinstance(thing, torch.Tensor) and kind in (torch.Tensor, torch.nn.Parameter) and not thing.is_meta:
+    if kind in (torch.Tensor, torch.nn.Parameter) and thing.layout is torch.strided and not thing.is_meta and not thing.is_nested:
         return tensor_value(thing)
     if kind is list or kind is tuple:
         return kind(to_value(item) for item in thing)
@@ -48,8 +63,17 @@ def to_value(thing: Any) -> Any:
         if all(type(key) is str and key not in _RESERVED for key in thing):
             return {key: to_value(item) for key, item in thing.items()}
         return {_ITEMS: [(to_value(key), to_value(item)) for key, item in thing.items()]}
+    array = _array_value(thing)
+    if array is not None:
+        return array
     file = io.BytesIO()
-    torch.save(thing, file)
+    try:
+        torch.save(thing, file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception as error:
+        raise Unsupported(f"a {kind.__module__}.{kind.__qualname__} cannot be sent, because receivers run no code of senders. "
+                          "Send what it is made of, or allow it by torch.serialization.add_safe_globals() on both sides") from error
     return {_SAVED: file.getvalue()}
 
 
@@ -60,6 +84,10 @@ def from_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(from_value(item) for item in value)
     if isinstance(value, dict):
+        if _ARRAY in value:
+            return tensor_of(value[_ARRAY]).numpy()
+        if _SCALAR in value:
+            return tensor_of(value[_SCALAR]).numpy()[()]
         if _ITEMS in value:
             return {from_value(key): from_value(item) for key, item in value[_ITEMS]}
         if _SAVED in value:
