@@ -42,17 +42,27 @@ class PeerReader(StorageReader):
         self._session, self._name, self._step = session, name, step
         self._seconds, self._verify = deadline, verify
         self._inventory: Inventory | None = None
+        self._failure: Exception | None = None
         self._infos: dict[TensorKey, TensorInfo] = {}
         self.report: Report | None = None
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        self._inventory = None
+        self._inventory = self._failure = None
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return checkpoint_id is None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        if self._failure is not None and "rank" in kwargs:
+            raise self._failure  # dcp asks again for metadata of this rank alone: another deadline would pass
+        try:
+            return self._read_metadata()
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _read_metadata(self) -> Metadata:
         until = Deadline(self._seconds)
         self._inventory = inventory = final_inventory(self._session, self._name, self._step, until)
         entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
@@ -86,7 +96,7 @@ class PeerReader(StorageReader):
     @torch.no_grad()
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         if self._inventory is None:
-            self.read_metadata()
+            self._read_metadata()
         assert self._inventory is not None
         inventory = self._inventory
         wanted, owner = self._catalog(), list[Any]()
@@ -129,7 +139,8 @@ class PeerReader(StorageReader):
         return _is_strided(getattr(planner, "state_dict", {}).get(key))
 
     def _strided(self, planner: LoadPlanner) -> list[tuple[str, Local]]:
-        found = {key: tensor for key, tensor in getattr(planner, "state_dict", {}).items() if _is_strided(tensor)}
+        found = {key: tensor for key, tensor in getattr(planner, "state_dict", {}).items()
+                 if _is_strided(tensor) and TensorKey(key, TENSOR) in self._infos}
         if found and not isinstance(planner, DefaultLoadPlanner):
             raise Unsupported(f"{next(iter(found))}: tensors of FSDP2 over TP need dcp's DefaultLoadPlanner")
         ranks = Ranks(self._session.rank, self._session.world_size, None)

@@ -8,8 +8,9 @@ from typing import Any, Mapping
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.stateful import Stateful
 
-from .. import Box, Catalog, Error, Layout, Publication, Session, Unsupported
+from .. import Box, Catalog, Error, Layout, PlacedBox, Publication, Session, Unsupported
 from .._types import Snapshot
 from ._dtypes import name_of
 from ._layouts import Local, Ranks, local_of
@@ -20,17 +21,18 @@ TENSOR, VALUE, PATH = "", "value", "path"
 """States of an entry: its elements, or its value; and the keys of the nested dicts in which it lies."""
 
 
-def _local_of_sharded(tensor: ShardedTensor, ranks: Ranks) -> Local:
-    shards = tensor.local_shards()
-    shape = tuple(tensor.size())
+def _local_of_sharded(sharded: ShardedTensor, ranks: Ranks) -> Local:
+    shards = sharded.local_shards()
+    shape = tuple(sharded.size())
     if len(shards) > 1:
         raise Unsupported(f"a ShardedTensor has {len(shards)} shards on one rank")
     if not shards:
-        empty = torch.empty(0, dtype=tensor.dtype)
+        empty = torch.empty(0, dtype=sharded.dtype)
         return Local(shape, Layout.boxes({}), empty, empty)
     meta = shards[0].metadata
-    return Local(shape, Layout.boxes({ranks.own: [Box(tuple(meta.shard_offsets), tuple(meta.shard_sizes))]}),
-                 shards[0].tensor.detach(), shards[0].tensor)
+    tensor = shards[0].tensor.detach()
+    box = PlacedBox(Box(tuple(meta.shard_offsets), tuple(meta.shard_sizes)), 0, tensor.stride())
+    return Local(shape, Layout.boxes({ranks.own: [box]}), tensor, tensor)
 
 
 def add_tensor(catalog: Catalog, key: str, local: Local, owner: Any) -> None:
@@ -39,8 +41,12 @@ def add_tensor(catalog: Catalog, key: str, local: Local, owner: Any) -> None:
     memory_of(key, "", tensor)
     if tensor.is_conj() or tensor.is_neg():
         raise Unsupported(f"{key} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
+    # A layout of boxes says itself where they lie.
+    placed = local.layout.kind == "boxes"
     catalog.add_address(key, TENSOR, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
-                        () if tensor.is_contiguous() else tensor.stride(), tensor.numel(), owner, tensor.get_device())
+                        () if placed or tensor.is_contiguous() else tensor.stride(),
+                        local.layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner,
+                        tensor.get_device())
 
 
 def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
@@ -51,7 +57,8 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
     entries of their own. `replace`: an earlier publication that this one takes the place of. Raises LayoutMismatch, naming
     the key, for tensors with Partial placements and without memory.
     """
-    flat, paths = flatten_state_dict(dict(state_dict)) if flatten else (dict(state_dict), {})
+    plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
+    flat, paths = flatten_state_dict(plain) if flatten else (plain, {})
     ranks = Ranks(session.rank, session.world_size, None)
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State dicts of one process through dcp.load, where files would do."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, init_from_local_shards
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import distribute_tensor
+from torch.distributed.tensor import Shard as SplitDim
+
+import shardwire as sw
+import shardwire.torch as swt
+
+
+@pytest.fixture(scope="module")
+def session():
+    with sw.Session.join(rank=0, world_size=1, port=0) as joined:
+        yield joined
+
+
+def state() -> dict[str, Any]:
+    return {"model": {"w": torch.arange(12.0).reshape(3, 4), "scalar": torch.tensor(3.0), "words": torch.arange(3),
+                      "none": torch.empty(0, 3), "one": torch.tensor([5.0]), "half": torch.ones(3, dtype=torch.bfloat16)},
+            "list": [1, torch.ones(2), {"nothing": None}], "pair": (1, 2), "text": "a"}
+
+
+def zeros() -> dict[str, Any]:
+    wanted = state()
+    for key, tensor in wanted["model"].items():
+        wanted["model"][key] = torch.zeros_like(tensor)
+    return {**wanted, "list": [0, torch.zeros(2), {"nothing": 1}], "pair": None, "text": ""}
+
+
+def load(session: sw.Session, wanted: dict[str, Any], planner: Any = None, reader: Any = None, **options: Any) -> None:
+    dcp.load(wanted, storage_reader=reader or swt.PeerReader(session, deadline=5, **options), planner=planner, no_dist=True)
+
+
+@pytest.fixture
+def published(session):
+    with swt.publish_state_dict(session, state(), step=4) as publication:
+        yield publication
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def test_everything_comes_back(session, published):
+    wanted = zeros()
+    assert not same(wanted, state())
+    load(session, wanted)
+    assert same(wanted, state())
+
+
+def test_destinations_with_strides(session, published):
+    wide, tall = torch.zeros(6, 8), torch.zeros(4, 3)
+    load(session, {"model": {"w": wide[::2, 1:5]}})
+    load(session, {"model": {"w": tall.t()}})
+    expected = torch.zeros(6, 8)
+    expected[::2, 1:5] = state()["model"]["w"]
+    assert torch.equal(wide, expected) and torch.equal(tall, state()["model"]["w"].t())
+
+
+def test_two_names_of_one_tensor(session):
+    tensor = torch.zeros(3, 4)
+    with swt.publish_state_dict(session, {"a": torch.ones(3, 4), "b": torch.ones(3, 4)}, name="tied"):
+        load(session, {"a": tensor, "b": tensor}, name="tied")
+    assert torch.equal(tensor, torch.ones(3, 4))
+
+
+def test_a_reader_serves_several_loads_and_steps(session, published):
+    reader, wanted = swt.PeerReader(session, deadline=5), {"model": {"w": torch.zeros(3, 4)}}
+    for _ in range(2):
+        load(session, wanted, reader=reader)
+    assert torch.equal(wanted["model"]["w"], state()["model"]["w"])
+    later = state()
+    later["model"]["w"] += 1
+    assert swt.publish_state_dict(session, later, step=5, replace=published) is published
+    load(session, wanted, reader=reader)
+    assert torch.equal(wanted["model"]["w"], later["model"]["w"])
+
+
+class Counter:
+    def __init__(self, count: int) -> None:
+        self.count, self.tensor = count, torch.full((2,), float(count))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, "tensor": self.tensor}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count, self.tensor = state["count"], state["tensor"]
+
+
+def test_stateful_objects(session):
+    counter = Counter(1)
+    with swt.publish_state_dict(session, {"counter": Counter(7)}, name="stateful"):
+        load(session, {"counter": counter}, name="stateful")
+    assert counter.count == 7 and torch.equal(counter.tensor, torch.full((2,), 7.0))
+
+
+def test_what_is_missing_may_be_left(session, published):
+    wanted = {"model": {"w": torch.zeros(3, 4), "more": torch.full((2,), 3.0)}}
+    with pytest.raises(dcp.CheckpointException, match="model.more"):
+        load(session, wanted)
+    assert not wanted["model"]["w"].any()
+    load(session, wanted, planner=DefaultLoadPlanner(allow_partial_load=True))
+    assert torch.equal(wanted["model"]["w"], state()["model"]["w"]) and (wanted["model"]["more"] == 3).all()
+
+
+@pytest.mark.parametrize("wanted, match", [(torch.zeros(4, 3), "Size mismatch"), (torch.zeros(3, 4, dtype=torch.float64),
+                                                                                "source has f32, target wants f64")])
+def test_other_tensors_are_refused(session, published, wanted, match):
+    with pytest.raises(dcp.CheckpointException, match=match):
+        load(session, {"model": {"w": wanted}})
+    assert not wanted.any()
+
+
+def test_a_step_that_nobody_has_costs_one_deadline(session, published):
+    began = time.monotonic()
+    with pytest.raises(dcp.CheckpointException, match="step 9|other step"):
+        load(session, {"text": ""}, reader=swt.PeerReader(session, step=9, deadline=1))
+    assert time.monotonic() - began < 1.9
+
+
+@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.complex(torch.ones(2), torch.ones(2)).conj(),
+                                    torch.ones(1).expand(4)], ids=["sparse", "conjugate", "expanded"])
+def test_what_is_no_array_is_refused(session, tensor):
+    with pytest.raises(sw.Error, match="odd") as raised:
+        swt.publish_state_dict(session, {"odd": tensor}, name="odd")
+    assert raised.value.code in ("unsupported", "invalid_argument")
+
+
+def sharded_tensors(rank: int, world: int) -> bool:
+    """What FSDP1 and torchrec put into state dicts."""
+    whole = torch.arange(4.0 * 2 * world).reshape(2 * world, 4)
+    rows = whole[2 * rank:2 * rank + 2].clone()
+    own = Shard.from_tensor_and_offsets(rows, [2 * rank, 0], rank)
+    tensor: ShardedTensor = init_from_local_shards([own], 2 * world, 4)
+    wanted = {"t": distribute_tensor(torch.zeros(2 * world, 4), DeviceMesh("cpu", list(range(world))), [SplitDim(1)])}
+    with swt.join() as session:
+        publication = swt.publish_state_dict(session, {"t": tensor})
+        dcp.load(wanted, storage_reader=swt.PeerReader(session))
+        session.gather("loaded", b"", 60)
+        publication.retire()
+    return torch.equal(wanted["t"].full_tensor(), whole)
+
+
+def test_sharded_tensors(pool):
+    assert pool(4, sharded_tensors) == [True] * 4
