@@ -101,14 +101,17 @@ def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any =
     out by the number of elements that this rank has.
     """
     spec = tensor._spec  # type: ignore[attr-defined]
-    order = getattr(spec, "shard_order", None)
-    strided = any(isinstance(placement, torch_placements._StridedShard) for placement in spec.placements)
-    uneven = strided and strided_first is None
-    key = (id(spec.mesh), spec.placements, None if strided else order, strided_first, numbers_key,
-           tuple(tensor.shape) if uneven else None)
+    key: tuple[Any, ...] = (id(spec.mesh), spec.placements, getattr(spec, "shard_order", None), strided_first, numbers_key)
     known = _known.get(key)
     if known is not None:
         return known[1]
+    strided = any(isinstance(placement, torch_placements._StridedShard) for placement in spec.placements)
+    uneven = strided and strided_first is None
+    if uneven:
+        key = (*key, tuple(tensor.shape))
+        known = _known.get(key)
+        if known is not None:
+            return known[1]
     mesh, placements = _in_shard_order(spec)
     own = [_placement(placement) for placement in placements]
     ranks = numbers(_ranks(mesh, placements))

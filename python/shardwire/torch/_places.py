@@ -15,7 +15,7 @@ from ._dtensor import is_dtensor
 from ._fsdp1 import is_flat, shard_of
 from ._model import Parameter
 
-_registries_of = operator.attrgetter("_modules", "_parameters", "_buffers")
+_children_of = operator.attrgetter("_modules")
 _state_of = operator.attrgetter("state")
 _groups_of = operator.attrgetter("param_groups")
 _params_of = operator.itemgetter("params")
@@ -43,9 +43,11 @@ class Places:
     def __init__(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[Parameter],
                  sources: Sequence[torch.Tensor]) -> None:
         self._modules = [weakref.ref(module) for module in modules]
-        self._children, self._counts = self._present_tree(modules)
+        self._children = self._present_children(modules)
+        self._registries = [registry for module in modules for registry in (module._parameters, module._buffers)]
+        self._counts = list(map(len, self._registries))
         places = [place for parameter in parameters for place in parameter.places]
-        places += [(module._buffers, name) for module in modules for name in module._buffers
+        places += [(module._buffers, name) for module in modules if module._buffers for name in module._buffers
                    if name not in module._non_persistent_buffers_set]
         self._registered_in = [place for place, _ in places]
         self._names = [name for _, name in places]
@@ -55,15 +57,24 @@ class Places:
         self._optimizers = list(map(weakref.ref, optimizers))
         self._groups, self._optimized = self._present_groups(optimizers)
         self._stores, self._states, self._values = self._present_states(optimizers)
-        self._dtensors = [source for source in sources if is_dtensor(source)]
-        self._flats = list({id(source): source for source in sources if is_flat(source)}.values())
-        self._plain = [source for source in sources if not is_dtensor(source) and not is_flat(source)]
+        self._plain: list[torch.Tensor] = []
+        self._dtensors: list[torch.Tensor] = []
+        flats: dict[int, torch.Tensor] = {}
+        for source in sources:
+            if type(source) is torch.Tensor:
+                self._plain.append(source)
+            elif is_dtensor(source):
+                self._dtensors.append(source)
+            elif is_flat(source):
+                flats[id(source)] = source
+            else:
+                self._plain.append(source)
+        self._flats = list(flats.values())
         self._pointers = self._present_pointers()
 
-    def _present_tree(self, modules: Sequence[nn.Module | None]) -> tuple[list[int], list[int]]:
+    def _present_children(self, modules: Sequence[nn.Module | None]) -> list[int]:
         # An id tells a module, because all modules of the ids that are compared with these are alive then.
-        registries = _all(map(_registries_of, modules))
-        return list(map(id, _all(map(dict.values, registries[::3])))), list(map(len, registries))
+        return list(map(id, _all(map(dict.values, map(_children_of, modules)))))
 
     def _present_groups(self, optimizers: Sequence[torch.optim.Optimizer | None]) -> tuple[list[Any], list[Any]]:
         groups = _all(map(_groups_of, optimizers))
@@ -88,7 +99,7 @@ class Places:
             return False
         groups, optimized = self._present_groups(optimizers)
         stores, states, values = self._present_states(optimizers)
-        return (self._present_tree(modules) == (self._children, self._counts)
+        return (self._present_children(modules) == self._children and list(map(len, self._registries)) == self._counts
                 and _same(list(map(dict.get, self._registered_in, self._names)), self._registered)
                 and _same([now() for now in self._now], self._wrapped)
                 and _same(groups, self._groups) and _same(optimized, self._optimized)
