@@ -56,7 +56,7 @@ class Places:
         self._now = [parameter.now for parameter in parameters if parameter.now is not None]
         self._optimizers = list(map(weakref.ref, optimizers))
         self._groups, self._optimized = self._present_groups(optimizers)
-        self._stores, self._states, self._values = self._present_states(optimizers)
+        self._states, self._values = self._present_states(optimizers)
         self._plain: list[torch.Tensor] = []
         self._dtensors: list[torch.Tensor] = []
         flats: dict[int, torch.Tensor] = {}
@@ -80,10 +80,9 @@ class Places:
         groups = _all(map(_groups_of, optimizers))
         return groups, _all(map(_params_of, groups))
 
-    def _present_states(self, optimizers: Sequence[torch.optim.Optimizer | None]) -> tuple[list[Any], list[Any], list[Any]]:
-        stores = list(map(_state_of, optimizers))
-        states = _all(map(dict.values, stores))
-        return stores, states, _all(state.values() if isinstance(state, dict) else (state,) for state in states)
+    def _present_states(self, optimizers: Sequence[torch.optim.Optimizer | None]) -> tuple[list[Any], list[Any]]:
+        states = _all(map(dict.values, map(_state_of, optimizers)))
+        return states, _all(state.values() if isinstance(state, dict) else (state,) for state in states)
 
     def _present_pointers(self) -> list[int]:
         pointers = list(map(torch.Tensor.data_ptr, self._plain))
@@ -98,10 +97,10 @@ class Places:
         if None in modules or None in optimizers:
             return False
         groups, optimized = self._present_groups(optimizers)
-        stores, states, values = self._present_states(optimizers)
+        states, values = self._present_states(optimizers)
         return (self._present_children(modules) == self._children and list(map(len, self._registries)) == self._counts
                 and _same(list(map(dict.get, self._registered_in, self._names)), self._registered)
                 and _same([now() for now in self._now], self._wrapped)
                 and _same(groups, self._groups) and _same(optimized, self._optimized)
-                and _same(stores, self._stores) and _same(states, self._states) and _same(values, self._values)
+                and _same(states, self._states) and _same(values, self._values)
                 and self._present_pointers() == self._pointers)
