@@ -92,8 +92,9 @@ wanted = sw.Catalog(0, 2)
 wanted.add_value("", "never")
 """
     waiting = run(f"""
-import sys
+import signal, sys
 import shardwire as sw
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all this with the signal ignored
 {member_0}
 print("waits", flush=True)
 try:
