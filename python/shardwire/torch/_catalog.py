@@ -38,7 +38,7 @@ class ModelCatalog:
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
         self.small = Catalog(ranks.own, ranks.count)  # what a restore looks at before it writes anything
-        self.requested = False  # whether values have been asked for
+        self.requested = False  # whether it has been compared with the publications, and values have been asked for
         named = modules(model)
         self.parameters = parameters(named, ranks)
         self.optimized = optimized(self.parameters, optimizers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence, cast
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import placement_types as torch_placements
 
@@ -121,12 +122,8 @@ def layout_of_dtensor(tensor: torch.Tensor, numbers: Numbers, numbers_key: Any =
 
     layout = made("tp_first" if strided and strided_first is not False else "mesh")
     if uneven and spec.mesh.get_coordinate() is not None:
-        rank = numbers([_own_rank(spec.mesh)])[0]
+        [rank] = numbers([dist.get_rank()])
         if _count(layout, tensor.shape, rank) != local_tensor(tensor).numel():
             layout = made("mesh")
     _known[key] = (spec.mesh, layout)
     return layout
-
-
-def _own_rank(mesh: Any) -> int:
-    return int(mesh.mesh[tuple(mesh.get_coordinate())].item())

@@ -82,6 +82,6 @@ def options(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in group.items() if name not in _NUMBERS)
 
 
-def step_device(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], key: torch.Tensor) -> torch.device:
+def step_device(group: Mapping[str, Any], key: torch.Tensor) -> torch.device:
     """Where an optimizer keeps one-element states such as `step`."""
     return key.device if group.get("fused") or group.get("capturable") else torch.device("cpu")

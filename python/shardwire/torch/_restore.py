@@ -21,8 +21,8 @@ from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo,
 from .._types import Absent, Replicas, Seconds, Verify
 from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
 from ._dtypes import dtype_of
-from ._model import modules, parameters, reshard
-from ._optimizers import Optimized, Optimizers, list_of, optimized, options, step_device
+from ._model import reshard
+from ._optimizers import Optimized, Optimizers, step_device
 from ._publish import EXTRA, EXTRA_PER_RANK, ranks_of
 from ._values import from_value, like
 
@@ -71,14 +71,20 @@ def final_inventory(session: Session, name: str, step: int | None, deadline: Dea
         time.sleep(min(_LOOK_AGAIN, deadline.left()))
 
 
-def _states_by_fqn(inventory: Inventory) -> dict[str, dict[str, TensorInfo]]:
-    found: dict[str, dict[str, TensorInfo]] = {}
-    for key, info in inventory.tensors.items():
-        found.setdefault(key.fqn, {})[key.state] = info
-    for alias, fqn in inventory.aliases.items():
-        if fqn in found:
-            found.setdefault(alias, found[fqn])
-    return found
+class _Published:
+    """What an inventory lists, read once."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.tensors = inventory.tensors
+        self.values = inventory.values
+        self.aliases = inventory.aliases
+        self.states: dict[str, dict[str, TensorInfo]] = {}
+        """Tensors by the names of their parameter, then by state."""
+        for key, info in self.tensors.items():
+            self.states.setdefault(key.fqn, {})[key.state] = info
+        for alias, fqn in self.aliases.items():
+            if fqn in self.states:
+                self.states.setdefault(alias, self.states[fqn])
 
 
 def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
@@ -86,7 +92,7 @@ def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
     if info.shape == one.parameter.local.shape and info.shape != ():
         return torch.empty_like(key.detach(), dtype=dtype)
     if info.shape == ():
-        return torch.zeros((), dtype=dtype, device=step_device(one.optimizer, one.group, key))
+        return torch.zeros((), dtype=dtype, device=step_device(one.group, key))
     if isinstance(key, DTensor):
         # A reduction of the parameter, as Adafactor has: dims that remain are sharded as before.
         shape, placements = tuple(key.shape), []
@@ -99,11 +105,11 @@ def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _missing_states(found: Sequence[Optimized], inventory: Inventory) -> Iterator[None]:
+def _missing_states(found: Sequence[Optimized], published: _Published) -> Iterator[None]:
     """Creates states that are missing. An error in the block removes them: the optimizer must not train on their bytes."""
     before = [(one, dict(one.state)) for one in found]
     try:
-        _create_missing_states(found, inventory)
+        _create_missing_states(found, published)
         yield
     except BaseException:
         for one, known in before:
@@ -117,16 +123,15 @@ def _missing_states(found: Sequence[Optimized], inventory: Inventory) -> Iterato
         raise
 
 
-def _create_missing_states(found: Sequence[Optimized], inventory: Inventory) -> None:
+def _create_missing_states(found: Sequence[Optimized], published: _Published) -> None:
     """In the order of param_groups, because gathers of torch follow the order of the state."""
-    published = _states_by_fqn(inventory)
     values: dict[str, list[str]] = {}
-    for key in inventory.values:
+    for key in published.values:
         if key.fqn and key.state != GROUP:
             values.setdefault(key.fqn, []).append(key.state)
     for one in found:
         names = [one.parameter.fqn, *one.parameter.aliases]
-        states = next((published[name] for name in names if name in published), {})
+        states = next((published.states[name] for name in names if name in published.states), {})
         wanted = {state: info for state, info in states.items() if state not in (PARAM, BUFFER)}
         others = [state for name in names for state in values.get(name, [])]
         # FSDP1 keeps no state for an original parameter without an element in this shard.
@@ -140,21 +145,19 @@ def _create_missing_states(found: Sequence[Optimized], inventory: Inventory) -> 
             kept.setdefault(state, None)
 
 
-def _require_alike(wanted: ModelCatalog, inventory: Inventory) -> None:
+def _require_alike(wanted: ModelCatalog, published: _Published) -> None:
     """The library checks this too, but knows fewer of the names."""
-    published = _states_by_fqn(inventory)
     wrong = []
     for key, info in wanted.catalog.tensors().items():
-        theirs = published.get(key.fqn, {}).get(key.state)
+        theirs = published.states.get(key.fqn, {}).get(key.state)
         if theirs is not None and theirs != info:
             wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {info.dtype} {info.shape}")
     if wrong:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
 
-def _absences(absent: Mapping[str, Absent], inventory: Inventory) -> Absences:
-    stateful = {key.fqn for key in inventory.tensors if key.state not in (PARAM, BUFFER)}
-    stateful |= {alias for alias, fqn in inventory.aliases.items() if fqn in stateful}
+def _absences(absent: Mapping[str, Absent], published: _Published) -> Absences:
+    stateful = {fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER}}
 
     def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
         for pattern, chosen in absent.items():
@@ -168,15 +171,15 @@ def _absences(absent: Mapping[str, Absent], inventory: Inventory) -> Absences:
     return policy
 
 
-def _request_values(wanted: ModelCatalog, inventory: Inventory, policy: Absences) -> None:
+def _request_values(wanted: ModelCatalog, listed: _Published, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
-    published = set(inventory.values)
-    aliased = {TensorKey(alias, key.state) for alias, fqn in inventory.aliases.items() for key in published if key.fqn == fqn}
+    published = set(listed.values)
+    aliased = {TensorKey(alias, key.state) for alias, fqn in listed.aliases.items() for key in published if key.fqn == fqn}
     keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized)]
     for key in keys:
         if key in published or key in aliased or policy(key, False, False) == "error":
             wanted.small.add_value(key.fqn, key.state)
-    for key in inventory.values:
+    for key in listed.values:
         if key.fqn == "" and key.state.startswith(EXTRA):
             wanted.small.add_value("", key.state)
         elif key.fqn == "" and key.state.startswith(EXTRA_PER_RANK):
@@ -243,20 +246,25 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
     no peer has. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so each tensor comes from
     one holder. `ranks`: as in publish(). After an error the optimizers lack the states that they lacked before. Raises
-    LayoutMismatch, before a byte is written, if types, shapes or options differ or parts are missing; StepMismatch, TimedOut, PeerLost as
-    Session.restore().
+    LayoutMismatch, before a byte is written, if types, shapes or options differ or parts are missing; StepMismatch, TimedOut,
+    PeerLost as Session.restore().
     """
     until = Deadline(deadline)
     numbers = ranks_of(session, ranks)
     reshard(model)
     inventory = final_inventory(session, name, step, until)
-    policy = _absences(absent or {}, inventory)
-    with _missing_states(optimized(parameters(modules(model), numbers), list_of(optimizers)), inventory):
-        asked = (name, tuple(inventory.values), tuple(inventory.tensors), tuple(sorted((absent or {}).items())))
-        wanted = model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
-        _require_alike(wanted, inventory)
+    published = _Published(inventory)
+    policy = _absences(absent or {}, published)
+    asked = (name, tuple(published.values), tuple(published.tensors.items()), tuple(sorted((absent or {}).items())))
+
+    def catalog() -> ModelCatalog:
+        return model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
+
+    with _missing_states(catalog().optimized, published):
+        wanted = catalog()  # another one if states were missing
         if not wanted.requested:
-            _request_values(wanted, inventory, policy)
+            _require_alike(wanted, published)
+            _request_values(wanted, published, policy)
             wanted.requested = True
         # Values first: a byte is written only after they have been found right.
         small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import socket
-import sys
 import threading
 import time
 
