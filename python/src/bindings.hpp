@@ -3,7 +3,7 @@
 
 #include "convert.hpp"
 
-// What the module offers, a function for each part.
+// One function for each part of the module.
 namespace shardwire::python {
 
 void bind_errors();

@@ -148,6 +148,15 @@ std::vector<Rank> ranks_from(const std::vector<int>& numbers) {
   return ranks;
 }
 
+nb::bytes to_python(const Bytes& bytes) {
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+Bytes bytes_from(const nb::bytes& bytes) {
+  const auto* begin = static_cast<const std::byte*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
 Box box_from(nb::handle object) {
   const auto [offset, size] = nb::cast<std::pair<nb::object, nb::object>>(object);
   return {nb::cast<Numbers>(offset), nb::cast<Numbers>(size)};

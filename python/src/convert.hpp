@@ -66,6 +66,8 @@ Box box_from(nb::handle object);
 template <typename... Arguments>
 nb::object make(const char* name, Arguments&&... arguments);
 
+nb::bytes to_python(const Bytes& bytes);
+Bytes bytes_from(const nb::bytes& bytes);
 nb::object to_python(const Value& value);
 /// Errors: throws Error{invalid_argument} naming a type that is no value, and for values that are too deep.
 Value value_from(nb::handle object, std::size_t depth = 0);

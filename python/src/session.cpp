@@ -66,11 +66,6 @@ class PySession {
   Session session_;
 };
 
-Bytes bytes_of(const nb::bytes& bytes) {
-  const auto* begin = static_cast<const std::byte*>(bytes.data());
-  return {begin, begin + bytes.size()};
-}
-
 PySession* join(const nb::kwargs& given) {
   Keywords keywords("join", given);
   std::optional<int> rank, world_size;
@@ -98,7 +93,7 @@ PySession* join(const nb::kwargs& given) {
   keywords.take<std::string>("run_id", bootstrap.run_id);
   std::optional<nb::object> key;
   keywords.take<nb::object>("job_key", key);
-  if (key) bootstrap.job_key = bytes_of(nb::cast<nb::bytes>(*key));
+  if (key) bootstrap.job_key = bytes_from(nb::cast<nb::bytes>(*key));
   SessionOptions options;
   keywords.take<std::string>("transport", options.transport);
   keywords.take<ByteCount>("staging_bytes", options.staging_bytes);
@@ -186,9 +181,9 @@ PyExchange* start_exchange(PySession& self, const PyCatalog& held, const PyCatal
 }
 
 nb::list gather(PySession& self, const std::string& name, const nb::bytes& value, const Seconds& timeout) {
-  const std::vector<Bytes> all = unlocked([&, sent = bytes_of(value)] { return self->gather(name, sent, timeout); });
+  const std::vector<Bytes> all = unlocked([&, sent = bytes_from(value)] { return self->gather(name, sent, timeout); });
   nb::list out;
-  for (const Bytes& one : all) out.append(nb::bytes(one.data(), one.size()));
+  for (const Bytes& one : all) out.append(to_python(one));
   return out;
 }
 

@@ -5,16 +5,14 @@ namespace shardwire::python {
 
 void PyStore::put(const std::string& key, const Bytes& value) {
   const nb::gil_scoped_acquire locked;
-  store().attr("put")(key, nb::bytes(value.data(), value.size()));
+  store().attr("put")(key, to_python(value));
 }
 
 std::optional<Bytes> PyStore::get(const std::string& key, std::chrono::nanoseconds timeout) {
   const nb::gil_scoped_acquire locked;
   const nb::object found = store().attr("get")(key, std::chrono::duration<double>(timeout).count());
   if (found.is_none()) return std::nullopt;
-  const auto bytes = nb::cast<nb::bytes>(found);
-  const auto* begin = static_cast<const std::byte*>(bytes.data());
-  return Bytes(begin, begin + bytes.size());
+  return bytes_from(nb::cast<nb::bytes>(found));
 }
 
 }  // namespace shardwire::python

@@ -20,16 +20,11 @@ Value number_from(nb::handle object) {
   return number;
 }
 
-Value bytes_from(nb::handle object) {
-  const auto* begin = reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(object.ptr()));
-  return Bytes(begin, begin + PyBytes_GET_SIZE(object.ptr()));
-}
-
 Value tensor_from(nb::handle object) {
   TensorValue tensor{nb::cast<TypeName>(object.attr("dtype")), nb::cast<Numbers>(object.attr("shape")), {}};
   const nb::object data = object.attr("data");
   if (!PyBytes_Check(data.ptr())) refuse("the data of a TensorValue has to be bytes");
-  tensor.bytes = std::get<Bytes>(bytes_from(data));
+  tensor.bytes = bytes_from(nb::borrow<nb::bytes>(data));
   const auto expected = static_cast<ByteCount>(volume_of(tensor.shape)) * item_size(tensor.dtype);
   if (tensor.bytes.size() != expected) {
     refuse(fmt::format("a TensorValue of {} {} has {} bytes, not {}", to_string(tensor.dtype), to_string(tensor.shape),
@@ -60,7 +55,7 @@ struct ToPython {
   nb::object operator()(std::int64_t value) const { return nb::int_(value); }
   nb::object operator()(double value) const { return nb::float_(value); }
   nb::object operator()(const std::string& value) const { return nb::str(value.data(), value.size()); }
-  nb::object operator()(const Bytes& value) const { return nb::bytes(value.data(), value.size()); }
+  nb::object operator()(const Bytes& value) const { return to_python(value); }
   nb::object operator()(const TensorValue& value) const {
     return make("TensorValue", to_string(value.dtype), to_python(value.shape), (*this)(value.bytes));
   }
@@ -95,7 +90,7 @@ Value value_from(nb::handle object, std::size_t depth) {
   if (PyLong_Check(raw)) return number_from(object);
   if (PyFloat_Check(raw)) return PyFloat_AS_DOUBLE(raw);
   if (PyUnicode_Check(raw)) return nb::cast<std::string>(object);
-  if (PyBytes_Check(raw)) return bytes_from(object);
+  if (PyBytes_Check(raw)) return bytes_from(nb::borrow<nb::bytes>(object));
   if (nb::isinstance(object, attribute("shardwire._types", "TensorValue"))) return tensor_from(object);
   if (PyList_Check(raw)) return items_from<ValueList>(object, depth);
   if (PyTuple_Check(raw)) return items_from<ValueTuple>(object, depth);
