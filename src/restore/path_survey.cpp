@@ -103,10 +103,10 @@ void PathSurvey::ask(std::size_t index) {
   nothing.layout_rank = Rank{peer.record.layout_rank};
   nothing.record = peer.record;
   Source::Listener& listener = *this;
-  peer.source =
-      std::make_unique<Source>(services_, listener, PathInputs{services_.fabrics(), reach_},
-                               Source::Options{.from = from_, .fabrics = {.deadline = deadline_, .every_fabric = true}},
-                               index, std::move(nothing));
+  peer.source = std::make_unique<Source>(
+      services_, listener, PathInputs{services_.fabrics(), reach_},
+      Source::Options{.from = from_, .fabrics = {.deadline = deadline_, .connect = SourceFabrics::Connect::every}},
+      index, std::move(nothing));
   peer.source->start(Source::Leasing::first);
 }
 

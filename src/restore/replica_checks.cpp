@@ -36,7 +36,8 @@ std::vector<Binding> bindings_of_holders(const Planning& planning) {
 }
 
 Source::Options options_of_holders(const Target& target) {
-  return {.from = target.options.from, .fabrics = {.deadline = target.deadline, .no_fabric = true}};
+  return {.from = target.options.from,
+          .fabrics = {.deadline = target.deadline, .connect = SourceFabrics::Connect::none}};
 }
 
 }  // namespace

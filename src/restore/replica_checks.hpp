@@ -20,7 +20,7 @@
 
 namespace shardwire::restore {
 
-/// What holders have of elements that were read from another rank.
+/// Elements that were read from one rank and that other ranks hold too.
 struct ComparedBoxes {
   struct Element {
     std::uint32_t piece = 0;  ///< index into the plan's pieces

@@ -146,7 +146,7 @@ void Source::finish_binding() {
   fabrics_.choose_path();
   bound_anew_ = true;
   binding_.generation = binding_.record.generation;
-  if (options_.fabrics.every_fabric || options_.fabrics.no_fabric) return;  // keys of other operations stay
+  if (options_.fabrics.connect != SourceFabrics::Connect::needed) return;  // keys of other operations stay
   binding_.link->bound(options_.from, binding_.generation, binding_.keys);
 }
 

@@ -22,14 +22,14 @@ SourceFabrics::SourceFabrics(SourceServices& services, Listener& listener, const
 void SourceFabrics::restart() {
   attempts_.clear();
   binding_.unbind();
-  if (options_.no_fabric) return candidates_.clear();
+  if (options_.connect == Connect::none) return candidates_.clear();
   const auto common =
       common_fabrics(services_.fabrics().open, binding_.link->peer().fabrics, binding_.link->is_local());
   candidates_.assign(common.begin(), common.end());
 }
 
 bool SourceFabrics::connect_next() {
-  if (!options_.every_fabric && !options_.no_fabric) {
+  if (options_.connect == Connect::needed) {
     const bool sends =
         std::ranges::any_of(binding_.connected, [](const ConnectedFabric& one) { return one.path.message; });
     const int worst = worst_path(binding_, paths_);
@@ -44,7 +44,7 @@ bool SourceFabrics::connect_next() {
                                    .binding = binding_,
                                    .lease = requests_.lease(),
                                    .deadline = options_.deadline,
-                                   .tolerant = options_.every_fabric,
+                                   .tolerant = options_.connect == Connect::every,
                                    .requests = requests_.count()};
   FabricAttempt::Listener& listener = *this;
   attempts_.push_back(std::make_unique<FabricAttempt>(setup, fabric, listener));
@@ -73,7 +73,7 @@ void SourceFabrics::on_excluded(std::size_t fabric, const Error& why) {
 }
 
 void SourceFabrics::choose_path() {
-  if (!options_.every_fabric && !options_.no_fabric) binding_.path = decide_path(binding_, paths_);
+  if (options_.connect == Connect::needed) binding_.path = decide_path(binding_, paths_);
 }
 
 // The destination may have moved to other memory since they were connected.

@@ -36,11 +36,16 @@ class SourceFabrics final : private FabricAttempt::Listener {
    protected:
     ~Listener() = default;
   };
+  /// Fabrics that both sides have.
+  enum class Connect : std::uint8_t {
+    needed,
+    every,  ///< none has to carry bytes
+    none,   ///< nothing is read from the source
+  };
   struct Options {
     Clock::Time deadline{};       ///< of the operation
     bool wants_messages = false;  ///< even if other methods work
-    bool every_fabric = false;    ///< connects every common fabric, not only the needed ones; none has to carry bytes
-    bool no_fabric = false;       ///< connects none: nothing is read from the source
+    Connect connect = Connect::needed;
   };
 
   /// Ownership: borrows all but the options.

@@ -536,7 +536,7 @@ BOOST_AUTO_TEST_CASE(descriptors_go_to_the_regions_in_their_order) {
 
 BOOST_AUTO_TEST_CASE(every_fabric_that_both_sides_have_is_bound_where_that_is_wanted) {
   MadeSource made;
-  made.options.fabrics.every_fabric = true;
+  made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
   made.link->offer({shm, ucx, tcp});
   made.start_with_lease();
   made.bind_over(shm);
@@ -555,7 +555,7 @@ BOOST_AUTO_TEST_CASE(every_fabric_that_both_sides_have_is_bound_where_that_is_wa
 
 BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_none_need_carry_bytes) {
   MadeSource made;
-  made.options.fabrics.every_fabric = true;
+  made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
   made.fabric(tcp).path = {};
   made.link->offer({shm, tcp});
   made.start_with_lease();
@@ -571,7 +571,7 @@ BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_no_fault_of_one_loses_the_sourc
   for (const ErrorCode code : {ErrorCode::transport_failed, ErrorCode::peer_lost, ErrorCode::internal}) {
     for (const int fault : {0, 1, 2}) {
       MadeSource made;
-      made.options.fabrics.every_fabric = true;
+      made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
       if (fault == 1) made.fabric(shm).no_channel = Error(code, "out of order");
       if (fault == 2) made.fabric(shm).no_region = Error(code, "out of order");
       made.link->offer({shm, tcp});
@@ -592,7 +592,7 @@ BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_no_fault_of_one_loses_the_sourc
 
 BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_sockets_that_have_ended_twice_exclude_one) {
   MadeSource made;
-  made.options.fabrics.every_fabric = true;
+  made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
   made.fabric(tcp).sockets = 5;
   made.link->offer({tcp});
   made.start_with_lease();
@@ -608,7 +608,7 @@ BOOST_AUTO_TEST_CASE(where_every_fabric_is_bound_sockets_that_have_ended_twice_e
 
 BOOST_AUTO_TEST_CASE(a_source_that_nothing_is_read_from_takes_a_lease_and_binds_no_fabric) {
   MadeSource made;
-  made.options.fabrics.no_fabric = true;
+  made.options.fabrics.connect = restore::SourceFabrics::Connect::none;
   made.link->offer({shm, ucx, tcp});
   made.start();
   BOOST_TEST(made.state() == "leasing");

@@ -582,12 +582,12 @@ BOOST_AUTO_TEST_CASE(a_listener_may_release_the_source_when_it_is_bound) {
         made.fabric(ucx).endpoint().complete(generation);
       },
       [](MadeSource& made) {  // inside an alarm
-        made.options.fabrics.every_fabric = true;
+        made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
         to_proving(made);
         made.clock.advance(10s);
       },
       [](MadeSource& made) {  // inside the end of preparing
-        made.options.fabrics.every_fabric = true;
+        made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
         made.fabric(tcp).prepares_later = true;
         made.link->offer({tcp});
         made.start_with_lease();
@@ -669,12 +669,12 @@ BOOST_AUTO_TEST_CASE(a_listener_may_have_the_source_bound_again_when_it_is_bound
         made.fabric(ucx).endpoint().complete(generation);
       },
       [](MadeSource& made) {
-        made.options.fabrics.every_fabric = true;
+        made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
         to_proving(made);
         made.clock.advance(10s);
       },
       [](MadeSource& made) {
-        made.options.fabrics.every_fabric = true;
+        made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
         made.fabric(tcp).prepares_later = true;
         made.link->offer({tcp});
         made.start_with_lease();
