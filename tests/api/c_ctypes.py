@@ -74,14 +74,17 @@ def declared(include):
     return found
 
 
+TAKES_NOTHING = {"shardwire_shape_strides"}  # no dimensions: the strides of a scalar
+
+
 def call_with_nothing(lib, functions):
-    """No function crashes; each that can fail reports the argument."""
+    """No function crashes; each that can fail and needs an argument reports it."""
     wrong = []
     for name, (parameters, can_fail) in functions.items():
         if name == "shardwire_stop_releasing_owners":
             continue  # has no pointer, and would have an effect
         code = lib[name](*[NULL] * parameters)
-        if can_fail and code != INVALID_ARGUMENT:
+        if can_fail and code != (0 if name in TAKES_NOTHING else INVALID_ARGUMENT):
             wrong.append(f"{name}: {code}")
     assert not wrong, wrong
     return len(functions)
