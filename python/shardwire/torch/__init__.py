@@ -5,9 +5,10 @@ Tested with torch 2.13. Calls use the tensors of the calling rank only and run n
 """
 
 from ._catalog import catalog_of
+from ._extra import PerRank
 from ._join import join
 from ._peer_reader import PeerReader
-from ._publish import PerRank, publish
+from ._publish import publish
 from ._restore import RestoreResult, restore_into
 from ._state_dict import publish_state_dict
 from ._tensor import layout_of

@@ -17,11 +17,12 @@ from torch.futures import Future
 
 from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, TensorInfo, TensorKey, Unsupported
 from .._types import Seconds, Verify
+from ._awaiting import Deadline, final_inventory
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
 from ._layouts import Local, Ranks, local_of
-from ._restore import Deadline, final_inventory
-from ._state_dict import PATH, TENSOR, VALUE, add_tensor
+from ._entries import add_tensor
+from ._state_dict import PATH, TENSOR, VALUE
 from ._values import from_value
 
 
@@ -116,7 +117,7 @@ class PeerReader(StorageReader):
             seen.add(place)
             self._require_type(key, local.tensor)
             owner.append(local.tensor)
-            add_tensor(wanted, key, local, owner)
+            add_tensor(wanted, TensorKey(key, TENSOR), local, owner)
         for key in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(key, VALUE, agree="any")
         restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=self._seconds,

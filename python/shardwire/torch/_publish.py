@@ -7,23 +7,13 @@ from typing import Any, Mapping, Sequence
 
 from torch import nn
 
-from .. import Error, Publication, Session, TensorKey, Unsupported
+from .. import Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._catalog import GROUP, ModelCatalog, model_catalog
+from ._extra import extra_values
 from ._layouts import Ranks
 from ._optimizers import Optimizers, options
 from ._values import to_value
-
-EXTRA, EXTRA_PER_RANK = "extra/", "extra_per_rank/"
-"""Prefixes of values of the whole job, and of those that each rank has for itself."""
-
-
-class PerRank:
-    """A value in `extra` that each rank keeps for itself, such as the state of a random generator or of a data loader."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
 
 def ranks_of(session: Session, ranks: int | Sequence[int] | None) -> Ranks:
     return Ranks(session.rank, session.world_size, ranks)
@@ -37,12 +27,7 @@ def _values(held: ModelCatalog, extra: Mapping[str, Any] | None) -> dict[TensorK
         if group is None:
             group = groups[id(one.group)] = {name: to_value(value) for name, value in options(one.group)}
         values[TensorKey(one.parameter.fqn, GROUP)] = group
-    for name, value in (extra or {}).items():
-        each = isinstance(value, PerRank)
-        try:
-            values[TensorKey("", (EXTRA_PER_RANK if each else EXTRA) + name)] = to_value(value.value if each else value)
-        except Error as error:
-            raise type(error)(f"extra '{name}': {error}") from error.__cause__
+    values.update(extra_values(extra))
     return values
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import fnmatch
-import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -17,16 +15,16 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey, TimedOut
+from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
+from ._awaiting import Deadline, final_inventory
 from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
 from ._dtypes import dtype_of
+from ._extra import received_extra, request_extra
 from ._model import reshard
 from ._optimizers import Optimized, Optimizers, step_device
-from ._publish import EXTRA, EXTRA_PER_RANK, ranks_of
+from ._publish import ranks_of
 from ._values import from_value, like
-
-_LOOK_AGAIN = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,32 +41,6 @@ class RestoreResult:
     def as_dict(self) -> dict[str, Any]:
         """Step and figures as dicts and lists, for JSON."""
         return {"step": self.step, **self.report.as_dict()}
-
-
-class Deadline:
-    """Seconds that are left of an operation of several calls."""
-
-    def __init__(self, seconds: Seconds) -> None:
-        if isinstance(seconds, datetime.timedelta):
-            seconds = seconds.total_seconds()
-        self._end = time.monotonic() + seconds
-
-    def left(self) -> float:
-        return max(0.0, self._end - time.monotonic())
-
-
-def final_inventory(session: Session, name: str, step: int | None, deadline: Deadline) -> Inventory:
-    """The publications once all ranks have published, or those that are absent can no more."""
-    if step is not None:
-        return session.await_step(name, step, deadline.left())
-    while True:
-        inventory = session.inventory(name, None, deadline.left())
-        if inventory.publishers and (not inventory.absent or not inventory.awaited):
-            return inventory
-        if deadline.left() == 0:
-            absent = f"ranks {inventory.absent} have not published '{name}'" if inventory.publishers else f"nobody publishes '{name}'"
-            raise TimedOut(f"{absent} in time", ranks=inventory.absent)
-        time.sleep(min(_LOOK_AGAIN, deadline.left()))
 
 
 class _Published:
@@ -179,11 +151,7 @@ def _request_values(wanted: ModelCatalog, listed: _Published, policy: Absences) 
     for key in keys:
         if key in published or key in aliased or policy(key, False, False) == "error":
             wanted.small.add_value(key.fqn, key.state)
-    for key in listed.values:
-        if key.fqn == "" and key.state.startswith(EXTRA):
-            wanted.small.add_value("", key.state)
-        elif key.fqn == "" and key.state.startswith(EXTRA_PER_RANK):
-            wanted.small.add_value("", key.state, agree="per_rank", absent="skip")
+    request_extra(wanted.small, listed.values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,9 +198,8 @@ def _checked(wanted: ModelCatalog, values: dict[TensorKey, Any], skipped: Sequen
         if not torch.equal(value, received):
             raise LayoutMismatch(f"{key.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {key.state}: "
                                  f"{received.item()} and {value.item()}")
-    extra = {key.state[len(prefix):]: from_value(value) for key, value in values.items() for prefix in (EXTRA, EXTRA_PER_RANK)
-             if key.fqn == "" and key.state.startswith(prefix)}
-    return _Values(states, groups, [(state, received) for _, state, received in first.values()], extra)
+    return _Values(states, groups, [(state, received) for _, state, received in first.values()],
+                   received_extra(values))
 
 
 @torch.no_grad()

@@ -10,11 +10,10 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 
-from .. import Box, Catalog, Error, Layout, PlacedBox, Publication, Session, Unsupported
+from .. import Box, Catalog, Error, Layout, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
-from ._dtypes import name_of
+from ._entries import add_tensor
 from ._layouts import Local, Ranks, local_of
-from ._model import memory_of
 from ._values import to_value
 
 TENSOR, VALUE, PATH = "", "value", "path"
@@ -35,20 +34,6 @@ def _local_of_sharded(sharded: ShardedTensor, ranks: Ranks) -> Local:
     return Local(shape, Layout.boxes({ranks.own: [box]}), tensor, tensor)
 
 
-def add_tensor(catalog: Catalog, key: str, local: Local, owner: Any) -> None:
-    """Adds an entry that is a tensor."""
-    tensor = local.tensor
-    memory_of(key, "", tensor)
-    if tensor.is_conj() or tensor.is_neg():
-        raise Unsupported(f"{key} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
-    # A layout of boxes says itself where they lie.
-    placed = local.layout.kind == "boxes"
-    catalog.add_address(key, TENSOR, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
-                        () if placed or tensor.is_contiguous() else tensor.stride(),
-                        local.layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner,
-                        tensor.get_device())
-
-
 def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
                        snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None) -> Publication:
     """Publishes what `dcp.save` would write; PeerReader gives it to `dcp.load`.
@@ -65,9 +50,9 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
     for key, value in flat.items():
         try:
             if isinstance(value, ShardedTensor):
-                add_tensor(catalog, key, _local_of_sharded(value, ranks), tensors)
+                add_tensor(catalog, TensorKey(key, TENSOR), _local_of_sharded(value, ranks), tensors)
             elif isinstance(value, torch.Tensor):
-                add_tensor(catalog, key, local_of(value, ranks), tensors)
+                add_tensor(catalog, TensorKey(key, TENSOR), local_of(value, ranks), tensors)
             else:
                 catalog.add_value(key, VALUE, to_value(value))
         except Error as error:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that a framework keeps in its own way: published and restored by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from typing import Any, Callable, Mapping
+
+import torch
+
+from .. import Catalog, LayoutMismatch, Progress, Publication, Session, TensorKey, Unsupported
+from .._types import Absent, Replicas, Seconds, Snapshot, Verify
+from ._awaiting import Deadline, final_inventory
+from ._dtypes import name_of
+from ._extra import extra_values, received_extra, request_extra
+from ._layouts import Local, Ranks
+from ._model import memory_of
+from ._restore import RestoreResult
+from ._values import from_value, to_value
+
+
+def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error") -> None:
+    """Adds this rank's part of a tensor. `owner` keeps its memory."""
+    tensor, name = local.tensor, f"{key.fqn}:{key.state}" if key.state else key.fqn
+    memory_of(key.fqn, key.state, tensor)
+    if tensor.is_conj() or tensor.is_neg():
+        raise Unsupported(f"{name} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
+    # A layout of boxes says itself where they lie.
+    placed = local.layout.kind == "boxes"
+    catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
+                        () if placed or tensor.is_contiguous() else tensor.stride(),
+                        local.layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner,
+                        tensor.get_device(), 0, absent)
+
+
+@dataclasses.dataclass
+class Entries:
+    """This rank's parts of tensors, and objects that are equal on all ranks that have them."""
+
+    tensors: dict[TensorKey, Local] = dataclasses.field(default_factory=dict)
+    values: dict[TensorKey, Any] = dataclasses.field(default_factory=dict)
+    """To be published. Of a restore only the keys count."""
+
+
+def _synchronize(entries: Entries) -> None:
+    """Ends queued work on devices, whose results are read or overwritten next."""
+    for device in {local.tensor.device for local in entries.tensors.values() if local.tensor.is_cuda}:
+        torch.cuda.synchronize(device)
+
+
+def publish_entries(session: Session, entries: Entries, *, step: int, name: str, snapshot: Snapshot,
+                    extra: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Publication:
+    """`ranks`: numbers of the ranks in the layouts; default: those of the session."""
+    ranks = ranks or Ranks(session.rank, session.world_size, None)
+    catalog = Catalog(ranks.own, ranks.count)
+    owner = [local.source for local in entries.tensors.values()] + [local.tensor for local in entries.tensors.values()]
+    for key, local in entries.tensors.items():
+        add_tensor(catalog, key, local, owner)
+    for key, value in entries.values.items():
+        catalog.add_value(key.fqn, key.state, to_value(value))
+    for key, value in extra_values(extra).items():
+        catalog.add_value(key.fqn, key.state, value)
+    _synchronize(entries)
+    return session.publish(catalog, step=step, name=name, snapshot=snapshot)
+
+
+@torch.no_grad()
+def restore_entries(session: Session, entries: Entries, *, step: int | None, name: str, deadline: Seconds, verify: Verify = "none",
+                    absent: Mapping[str, Absent] | None = None, progress: Callable[[Progress], object] | None = None,
+                    ranks: Ranks | None = None, replicas: Replicas = "first", staging_bytes: int = 256 << 20,
+                    check: Callable[[Mapping[TensorKey, Any]], None] | None = None
+                    ) -> tuple[RestoreResult, dict[TensorKey, Any]]:
+    """Overwrites the tensors, and gives the values, which the caller applies.
+
+    `check` sees the values before a byte is written, and raises if they are wrong. Raises LayoutMismatch, before a byte is
+    written, if types or shapes differ or parts are missing.
+    """
+    until = Deadline(deadline)
+    ranks = ranks or Ranks(session.rank, session.world_size, None)
+    inventory = final_inventory(session, name, step, until)
+
+    def policy(key: TensorKey) -> Absent:
+        names = (key.fqn, f"{key.fqn}:{key.state}")
+        return next((chosen for pattern, chosen in (absent or {}).items()
+                     if any(fnmatch.fnmatchcase(name, pattern) for name in names)), "error")
+
+    tensors, values = Catalog(ranks.own, ranks.count), Catalog(ranks.own, ranks.count)
+    owner = [local.tensor for local in entries.tensors.values()]
+    published = inventory.tensors
+    for key, local in entries.tensors.items():
+        theirs, dtype = published.get(key), name_of(local.tensor.dtype)
+        if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
+            raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
+        add_tensor(tensors, key, local, owner, policy(key))
+    for key in entries.values:
+        values.add_value(key.fqn, key.state, absent="skip" if policy(key) == "skip" else "error")
+    request_extra(values, inventory.values)
+    small = session.restore(values, name=name, step=inventory.step, deadline=until.left(), replicas=replicas, discovery_grace=0)
+    small.wait()
+    received = small.values()
+    mine = {key: from_value(value) for key, value in received.items() if key in entries.values}
+    if check is not None:
+        check(mine)
+    _synchronize(entries)
+    restore = session.restore(tensors, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
+                              discovery_grace=0, staging_bytes=staging_bytes)
+    report = restore.wait(progress)
+    return RestoreResult(inventory.step, received_extra(received), report), mine

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of a trainer that belongs to no tensor: schedulers, grad scalers, counters, random generators."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+from .. import Catalog, Error, TensorKey
+from ._values import from_value, to_value
+
+_OF_ALL, _PER_RANK = "extra/", "extra_per_rank/"
+# Prefixes of values of the whole job, and of those that each rank has for itself.
+
+
+class PerRank:
+    """A value in `extra` that each rank keeps for itself, such as the state of a random generator or of a data loader."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def extra_values(extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
+    """What a publication has of `extra`."""
+    values = {}
+    for name, value in (extra or {}).items():
+        each = isinstance(value, PerRank)
+        try:
+            values[TensorKey("", (_PER_RANK if each else _OF_ALL) + name)] = to_value(value.value if each else value)
+        except Error as error:
+            raise type(error)(f"extra '{name}': {error}") from error.__cause__
+    return values
+
+
+def request_extra(wanted: Catalog, published: Iterable[TensorKey]) -> None:
+    """Asks for all extra state that is published."""
+    for key in published:
+        if key.fqn == "" and key.state.startswith(_OF_ALL):
+            wanted.add_value("", key.state)
+        elif key.fqn == "" and key.state.startswith(_PER_RANK):
+            wanted.add_value("", key.state, agree="per_rank", absent="skip")
+
+
+def received_extra(values: Mapping[TensorKey, Any]) -> dict[str, Any]:
+    """Extra state by name, among values that were received."""
+    return {key.state[len(prefix):]: from_value(value) for key, value in values.items() for prefix in (_OF_ALL, _PER_RANK)
+            if key.fqn == "" and key.state.startswith(prefix)}
