@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One layer of Adam state, FSDP2 over 4 ranks -> FSDP2 2 x TP 2, restored by each of what PyTorch users have.
 
-usage: perf/torch/restore.py [--repeats N] [--columns C]   (with the package installed; uses 127.0.0.1 and /dev/shm)
+usage: perf/torch/restore.py [--repeats N] [--columns C] [--transport T]   (with the package installed; uses 127.0.0.1 and /dev/shm)
 Prints one JSON row: the median seconds of the slowest rank for each way, in turns, and their ratios to the library alone.
 """
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import platform
 import shutil
 import statistics
+import threading
 import time
 from typing import Any, Callable
 
@@ -74,12 +75,35 @@ def timed(call: Callable[[], object]) -> float:
     return seconds.item()
 
 
-def work(rank: int, repeats: int, columns: int) -> None:
+def resident() -> int:
+    """Bytes of anonymous memory and of arenas that this process has touched."""
+    with open("/proc/self/status") as status:
+        return sum(1024 * int(line.split()[1]) for line in status if line.startswith(("RssAnon:", "RssShmem:")))
+
+
+def growth(call: Callable[[], object]) -> int:
+    """Most bytes that this process gains while `call` runs."""
+    before, most, ended = resident(), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(0.001):
+            most = max(most, resident() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    call()
+    ended.set()
+    watcher.join()
+    return max(most, resident() - before)
+
+
+def work(rank: int, repeats: int, columns: int, transport: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PERF_PORT"], RANK=str(rank), WORLD_SIZE=str(RANKS),
                       LOCAL_WORLD_SIZE=str(RANKS))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    session = swt.join()
+    session = swt.join(transport=transport)
     source, target = make(columns, False), make(columns, True)
     held = [swt.publish(session, *source, step=5), swt.publish_state_dict(session, flat(*source), step=5, snapshot="none")]
     session.await_step("torch", 5, 60)
@@ -100,9 +124,12 @@ def work(rank: int, repeats: int, columns: int) -> None:
         "library": library,
         "restore_into": lambda: swt.restore_into(session, *target, step=5),
         "PeerReader": lambda: dcp.load(into, storage_reader=swt.PeerReader(session, step=5)),
+        "PeerReader, no_dist": lambda: dcp.load(into, storage_reader=swt.PeerReader(session, step=5), no_dist=True),
         "memcpy": copy,
         "dcp.load from tmpfs": lambda: dcp.load(into, checkpoint_id=FOLDER),
     }
+    grown = torch.tensor(growth(lambda: swt.restore_into(session, *target, step=5)))  # the first restore allocates most
+    dist.all_reduce(grown, dist.ReduceOp.MAX)
     dcp.save(flat(*source), checkpoint_id=FOLDER)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
@@ -112,9 +139,12 @@ def work(rank: int, repeats: int, columns: int) -> None:
                 seconds[name].append(took)
     if rank == 0:
         medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
+        names = session.transport
         moved = sum(tensor.numel() * tensor.element_size() for tensor in into.values())
-        print(json.dumps({"case": "one layer, fsdp2 4 -> fsdp2 2 x tp 2", "bytes": moved, "torch": torch.__version__,
+        print(json.dumps({"case": "one layer, fsdp2 4 -> fsdp2 2 x tp 2", "bytes": moved, "transport": [name.split()[0] for name in names],
+                          "torch": torch.__version__,
                           "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "repeats": repeats,
+                          "growth of memory, MiB": {"restore_into": round(grown.item() / (1 << 20), 1), "allowed": 256 + 64},
                           "seconds": {name: round(value, 4) for name, value in medians.items()},
                           "over library": {name: round(value / medians["library"], 2) for name, value in medians.items()}}))
     session.gather("done", b"", 60)
@@ -128,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--columns", type=int, default=2048, help="width of the layer (2048: 715 MB)")
+    parser.add_argument("--transport", default="", help="as in Session.join(); default: the library's choice")
     options = parser.parse_args()
     import socket
 
@@ -136,7 +167,7 @@ def main() -> None:
         os.environ["PERF_PORT"] = str(listener.getsockname()[1])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
-        mp.spawn(work, (options.repeats, options.columns), nprocs=RANKS)
+        mp.spawn(work, (options.repeats, options.columns, options.transport), nprocs=RANKS)
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
 
