@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any, Callable, Sequence
 
@@ -45,6 +46,7 @@ class ModelCatalog:
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         # A state, and the key and memory with which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey, torch.Tensor]] = []
+        self.zeroed_alone: dict[TensorKey, torch.Tensor] = {}  # tensors of one element that become zero where they are skipped
         self._absent = absent
         self._published: dict[TensorKey, Any] = {}
         self._sources: list[torch.Tensor] = []
@@ -83,10 +85,14 @@ class ModelCatalog:
         strides = () if tensor.is_contiguous() else tensor.stride()
         device = tensor.get_device()
         self._sources.append(local.source)
+        absent = self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error"
+        if absent == "zero" and math.prod(local.shape) == 1:
+            absent = "skip"  # the library refuses to zero one element, which might be a step
+            if local.shape != ():
+                self.zeroed_alone[TensorKey(fqn, state)] = tensor
         (catalog or self.catalog).add_address(
             fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
-            device, self._event_handle if device >= 0 else 0,
-            self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error")
+            device, self._event_handle if device >= 0 else 0, absent)
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn

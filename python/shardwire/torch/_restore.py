@@ -211,8 +211,8 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
 
     Waits until all publishers are there. Creates optimizer states that this rank lacks, in the order of param_groups, and
     sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
-    no peer has. `replicas`: see Session.restore(); replicas of one tensor drift apart in training, so each tensor comes from
-    one holder. `ranks`: as in publish(). After an error the optimizers lack the states that they lacked before. Raises
+    no peer has; scalars such as `step` are skipped by both. `replicas`: see Session.restore(); replicas of one tensor drift
+    apart in training, so each tensor comes from one holder. `ranks`: as in publish(). After an error the optimizers lack the states that they lacked before. Raises
     LayoutMismatch, before a byte is written, if types, shapes or options differ or parts are missing; StepMismatch, TimedOut,
     PeerLost as Session.restore().
     """
@@ -242,4 +242,7 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
                                   replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
         report = restore.wait(progress)
         received.apply()
+        for key in report.skipped:
+            if key in wanted.zeroed_alone:
+                wanted.zeroed_alone[key].zero_()
     return RestoreResult(inventory.step, received.extra, report)

@@ -307,6 +307,22 @@ def test_parameters_that_no_peer_has_may_be_skipped(session):
     del publication
 
 
+def test_what_no_peer_has_may_become_zero(session):
+    publication = swt.publish(session, *small(), step=1)
+    model, _ = small()
+    model.register_parameter("adapter", nn.Parameter(torch.full((5,), 3.0)))
+    model.register_parameter("one", nn.Parameter(torch.full((1,), 3.0)))
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in (model.adapter, model.one):
+        optimizer.state[parameter] = {"step": torch.tensor(7.0), "exp_avg": torch.ones_like(parameter).detach(),
+                                      "exp_avg_sq": torch.ones_like(parameter).detach()}
+    swt.restore_into(session, model, optimizer, deadline=20, absent={"adapter": "zero", "one": "zero"})
+    for parameter in (model.adapter, model.one):
+        state = optimizer.state[parameter]
+        assert not parameter.any() and not state["exp_avg"].any() and not state["exp_avg_sq"].any() and state["step"] == 7
+    del publication
+
+
 def test_a_step_that_nobody_has(session):
     publication = swt.publish(session, *small(), step=1)
     with pytest.raises(sw.TimedOut):
