@@ -6,6 +6,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import pathlib
+import re
+import textwrap
 import threading
 import time
 import weakref
@@ -249,6 +252,19 @@ def test_progress_is_told_on_the_waiting_thread(job):
     assert told[0][1].stage == "plan" and told[-1][1] == ("done", 1 << 20, 1 << 20)
     with pytest.raises(ZeroDivisionError):
         session.restore(wanted, deadline=20).wait(progress=lambda now: 1 / 0)
+
+
+def test_the_readme_shows_progress_by_tqdm(job, capsys):
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    [recipe] = [text for text in re.findall(r"  ```python\n(.*?)  ```", readme, re.S) if "tqdm" in text]
+    [session] = job(1)
+    held, wanted = sw.Catalog(0, 1), sw.Catalog(0, 1)
+    held.add("t", "", "u8", (1 << 20,), sw.Layout.replicated(), np.ones(1 << 20, dtype=np.uint8))
+    wanted.add("t", "", "u8", (1 << 20,), sw.Layout.replicated(), np.zeros(1 << 20, dtype=np.uint8))
+    with session.publish(held):
+        names = {"restore": session.restore(wanted, deadline=20)}
+        exec("from tqdm.auto import tqdm\n" + textwrap.dedent(recipe), names)
+    assert "100%" in capsys.readouterr().err and names["bar"].n == names["bar"].total == 1 << 20
 
 
 def test_cancel_and_destruction_end_a_restore(job):
