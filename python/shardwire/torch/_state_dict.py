@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping
 
 import torch
@@ -10,7 +11,7 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
 
-from .. import Box, Catalog, Error, Layout, PlacedBox, Publication, Session, TensorKey, Unsupported
+from .. import Box, Catalog, Error, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._entries import add_tensor
 from ._layouts import Local, Ranks, local_of
@@ -34,6 +35,27 @@ def _local_of_sharded(sharded: ShardedTensor, ranks: Ranks) -> Local:
     return Local(shape, Layout.boxes({ranks.own: [box]}), tensor, tensor)
 
 
+def _is_checkpointable(tensor: torch.Tensor) -> bool:
+    """Whether the tensor says itself, as dcp's CheckpointableTensor, which parts of a global tensor it holds."""
+    return all(hasattr(tensor, name) for name in ("global_shape", "global_offsets", "local_offsets", "local_sizes"))
+
+
+def _local_of_checkpointable(described: Any, ranks: Ranks) -> Local:
+    shape, boxes = tuple(described.global_shape), []
+    if described.dim() != len(shape):
+        raise Unsupported(f"a tensor of {described.dim()} dims holds parts of one with {len(shape)}: no strides lead to its elements")
+    parts = list(zip(described.global_offsets, described.local_offsets, described.local_sizes, strict=True))
+    for offset, place, size in parts:
+        if not len(offset) == len(place) == len(size) == len(shape) or any(
+                not 0 <= start <= start + extent <= whole for starts, wholes in ((offset, shape), (place, described.shape))
+                for start, extent, whole in zip(starts, size, wholes)):
+            raise LayoutMismatch(f"part {tuple(size)} at {tuple(offset)} of {shape}, at {tuple(place)} of {tuple(described.shape)} here")
+        start = sum(step * stride for step, stride in zip(place, described.stride()))
+        boxes.append(PlacedBox(Box(tuple(offset), tuple(size)), start, described.stride()))
+    tensor = described.detach()
+    return Local(shape, Layout.boxes({ranks.own: boxes}), tensor, tensor)
+
+
 def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
                        snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None) -> Publication:
     """Publishes what `dcp.save` would write; PeerReader gives it to `dcp.load`.
@@ -52,11 +74,13 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
             if isinstance(value, ShardedTensor):
                 add_tensor(catalog, TensorKey(key, TENSOR), _local_of_sharded(value, ranks), tensors)
             elif isinstance(value, torch.Tensor):
-                add_tensor(catalog, TensorKey(key, TENSOR), local_of(value, ranks), tensors)
+                local = _local_of_checkpointable(value, ranks) if _is_checkpointable(value) else local_of(value, ranks)
+                add_tensor(catalog, TensorKey(key, TENSOR), local, tensors)
             else:
                 catalog.add_value(key, VALUE, to_value(value))
         except Error as error:
-            raise error if key in str(error) else type(error)(f"{key}: {error}", error.gaps, error.ranks) from None
+            named = re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", str(error))
+            raise error if named else type(error)(f"{key}: {error}", error.gaps, error.ranks) from None
         catalog.add_value(key, PATH, list(paths.get(key, (key,))))
     if replace is None:
         return session.publish(catalog, step=step, name=name, snapshot=snapshot)

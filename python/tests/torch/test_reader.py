@@ -160,3 +160,31 @@ def sharded_tensors(rank: int, world: int) -> bool:
 
 def test_sharded_tensors(pool):
     assert pool(4, sharded_tensors) == [True] * 4
+
+
+def described(tensor: torch.Tensor, shape: Any, *parts: Any) -> torch.Tensor:
+    """With the attributes by which dcp of torch 2.14 knows parts of a global tensor: (global offset, local offset, size) each."""
+    for name, value in zip(("global_offsets", "local_offsets", "local_sizes"), zip(*parts)):
+        setattr(tensor, name, value)
+    tensor.global_shape = shape
+    return tensor
+
+
+def test_tensors_that_say_which_parts_they_hold(session):
+    whole = torch.arange(35.0).reshape(5, 7)
+    padded = torch.full((6, 9), -1.0)[:, ::2]  # 6 x 5, of which 4 x 4 are used
+    padded[0:2, 1:5], padded[3:5, 1:5] = whole[0:2, 3:7], whole[3:5, 3:7]
+    left = described(whole[:, 0:3].contiguous(), (5, 7), ((0, 0), (0, 0), (5, 3)))
+    held = {"left": left, "t": described(padded, (5, 7), ((0, 3), (0, 1), (2, 4)), ((3, 3), (3, 1), (2, 4)))}
+    with swt.publish_state_dict(session, held, step=1):
+        part = torch.zeros(2, 3)
+        assert session.inventory("dcp", 1, 20).tensors[sw.TensorKey("t", "")].shape == (5, 7)
+        catalog = sw.Catalog(0, 1)
+        catalog.add("t", "", "f32", (5, 7), sw.Layout.boxes({0: [sw.PlacedBox(sw.Box((3, 4), (2, 3)), 0, (3, 1))]}), part)
+        session.restore(catalog, name="dcp", deadline=20).wait()
+        assert torch.equal(part, whole[3:5, 4:7])
+    with pytest.raises(sw.LayoutMismatch, match=r"t: part \(3, 4\) at \(3, 3\)"):
+        swt.publish_state_dict(session, {"t": described(padded, (5, 7), ((3, 3), (0, 0), (3, 4)))})
+    with pytest.raises(sw.Unsupported, match="t: a tensor of 2 dims"):
+        swt.publish_state_dict(session, {"t": described(padded, (5, 7, 1), ((3, 3, 0), (0, 0, 0), (1, 1, 1)))})
+
