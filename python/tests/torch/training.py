@@ -91,9 +91,12 @@ def _fsdp2(module: nn.Module, world: int) -> nn.Module:
     return _shard(module, mesh=_mesh(list(range(world)), ("shard",)))
 
 
-def _first_three(module: nn.Module, world: int) -> nn.Module | None:
-    mesh = _mesh([0, 1, 2], ("shard",))
-    return _shard(module, mesh=mesh) if dist.get_rank() < 3 else None
+def _first(count: int) -> Callable[[nn.Module, int], nn.Module | None]:
+    def wrap(module: nn.Module, world: int) -> nn.Module | None:
+        mesh = _mesh(list(range(count)), ("shard",))
+        return _shard(module, mesh=mesh) if dist.get_rank() < count else None
+
+    return wrap
 
 
 def _two_ways(module: nn.Module, world: int) -> nn.Module:
@@ -118,7 +121,8 @@ WRAPPERS: dict[str, Callable[[nn.Module, int], nn.Module | None]] = {
     "compiled": lambda module, world: _optimized(module),
     "ddp": lambda module, world: nn.parallel.DistributedDataParallel(module, find_unused_parameters=True),
     "fsdp2": _fsdp2,
-    "fsdp2 over 3": _first_three,
+    "fsdp2 over 3": _first(3),
+    "fsdp2 over 4": _first(4),
     "hsdp": lambda module, world: _shard(module, mesh=_grid(world, 2)),
     "tp": lambda module, world: _parallel(module, _mesh(list(range(world)), ("tp",))),
     "fsdp2 x tp 2": _two_ways,
