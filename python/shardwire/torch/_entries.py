@@ -14,7 +14,7 @@ from .._types import Absent, Replicas, Seconds, Snapshot, Verify
 from ._awaiting import Deadline, final_inventory
 from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
-from ._layouts import Local, Ranks
+from ._layouts import Local, Ranks, ranks_of
 from ._model import memory_of
 from ._restore import RestoreResult
 from ._values import from_value, to_value
@@ -51,8 +51,8 @@ def _synchronize(entries: Entries) -> None:
 
 def publish_entries(session: Session, entries: Entries, *, step: int, name: str, snapshot: Snapshot,
                     extra: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Publication:
-    """`ranks`: numbers of the ranks in the layouts; default: those of the session."""
-    ranks = ranks or Ranks(session.rank, session.world_size, None)
+    """`ranks`: numbers of the ranks in the layouts; default: see ranks_of()."""
+    ranks = ranks or ranks_of(session)
     catalog = Catalog(ranks.own, ranks.count)
     owner = [local.source for local in entries.tensors.values()] + [local.tensor for local in entries.tensors.values()]
     for key, local in entries.tensors.items():
@@ -77,7 +77,7 @@ def restore_entries(session: Session, entries: Entries, *, step: int | None, nam
     written, if types or shapes differ or parts are missing.
     """
     until = Deadline(deadline)
-    ranks = ranks or Ranks(session.rank, session.world_size, None)
+    ranks = ranks or ranks_of(session)
     inventory = final_inventory(session, name, step, until)
 
     def policy(key: TensorKey) -> Absent:

@@ -36,12 +36,13 @@ def join(store: Any = None, rank: int | None = None, world_size: int | None = No
     """Joins the ranks of the default process group, or those that `store` connects.
 
     Every rank calls it, and again for each further session. `options` are those of Session.join(). Without a store and
-    without a default group, the launcher's environment tells rank and address.
+    without a default group, the launcher's environment tells rank and address. Several jobs join one session by `address` and
+    `port` of its member 0 and a common `run_id`, with a rank and a world size that count the ranks of all of them.
     """
     if (rank is None) != (world_size is None):
         raise InvalidArgument("join() takes rank and world_size together, or neither")
     initialized = dist.is_available() and dist.is_initialized()
-    if store is None and initialized:
+    if store is None and initialized and "address" not in options:
         # Each session has keys of its own: all ranks join the same number of times.
         default = _clone(dist.distributed_c10d._get_default_store())
         count = default.add(f"shardwire/joins/{dist.get_rank()}", 1)
@@ -52,8 +53,9 @@ def join(store: Any = None, rank: int | None = None, world_size: int | None = No
         return Session.join(**options)
     if rank is None:
         raise InvalidArgument("join() with a store needs rank and world_size")
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
-    options.setdefault("local_size", local if local <= (world_size or 0) else 0)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # of the launcher's job, which may be one of several
+    several = initialized and dist.get_world_size() < (world_size or 0)
+    options.setdefault("local_size", local if local <= (world_size or 0) and not several else 0)
     return Session.join(rank=rank, world_size=world_size, store=None if store is None else _Store(store), **options)
 
 

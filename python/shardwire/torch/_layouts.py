@@ -7,8 +7,9 @@ import dataclasses
 from typing import Callable, Sequence
 
 import torch
+import torch.distributed as dist
 
-from .. import InvalidArgument, Layout, Unsupported
+from .. import InvalidArgument, Layout, Session, Unsupported
 from ._dtensor import is_dtensor, layout_of_dtensor, local_tensor
 
 
@@ -66,6 +67,16 @@ class Ranks:
         if missing:
             raise InvalidArgument(f"ranks {missing} of a process group are not among the ranks of the layouts")
         return [self.numbers[rank] for rank in ranks]
+
+
+def ranks_of(session: Session, given: int | Sequence[int] | None = None) -> Ranks:
+    """Numbers of ranks in the layouts of this process.
+
+    They are those of the session, or of the default process group where that is one of several jobs in the session.
+    """
+    if given is None and dist.is_available() and dist.is_initialized() and dist.get_world_size() < session.world_size:
+        return Ranks(dist.get_rank(), dist.get_world_size(), None)
+    return Ranks(session.rank, session.world_size, given)
 
 
 REPLICATED = Layout.replicated()

@@ -20,7 +20,7 @@ from .._types import Seconds, Verify
 from ._awaiting import Deadline, final_inventory
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
-from ._layouts import Local, Ranks, local_of
+from ._layouts import Local, local_of, ranks_of
 from ._entries import add_tensor
 from ._state_dict import PATH, TENSOR, VALUE
 from ._values import from_value
@@ -41,6 +41,7 @@ class PeerReader(StorageReader):
     def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: Seconds = 60,
                  verify: Verify = "none") -> None:
         self._session, self._name, self._step = session, name, step
+        self._ranks = ranks_of(session)
         self._seconds, self._verify = deadline, verify
         self._inventory: Inventory | None = None
         self._failure: Exception | None = None
@@ -92,7 +93,7 @@ class PeerReader(StorageReader):
         return plans
 
     def _catalog(self) -> Catalog:
-        return Catalog(self._session.rank, self._session.world_size)
+        return Catalog(self._ranks.own, self._ranks.count)
 
     @torch.no_grad()
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -144,8 +145,7 @@ class PeerReader(StorageReader):
                  if _is_strided(tensor) and TensorKey(key, TENSOR) in self._infos}
         if found and not isinstance(planner, DefaultLoadPlanner):
             raise Unsupported(f"{next(iter(found))}: tensors of FSDP2 over TP need dcp's DefaultLoadPlanner")
-        ranks = Ranks(self._session.rank, self._session.world_size, None)
-        return [(key, local_of(tensor, ranks)) for key, tensor in found.items()]
+        return [(key, local_of(tensor, self._ranks)) for key, tensor in found.items()]
 
     def _local(self, key: str, parts: list[tuple[ReadItem, torch.Tensor]]) -> Local:
         """One entry for all destinations of a key; places count from the lowest address."""
@@ -154,7 +154,7 @@ class PeerReader(StorageReader):
         for item, tensor in parts:
             place = (tensor.data_ptr() - base.data_ptr()) // tensor.element_size()
             boxes.append(PlacedBox(Box(tuple(item.storage_offsets), tuple(item.lengths)), place, tensor.stride()))
-        return Local(self._infos[TensorKey(key, TENSOR)].shape, Layout.boxes({self._session.rank: boxes}), base, base)
+        return Local(self._infos[TensorKey(key, TENSOR)].shape, Layout.boxes({self._ranks.own: boxes}), base, base)
 
     def _require_type(self, key: str, tensor: torch.Tensor) -> None:
         info = self._infos.get(TensorKey(key, TENSOR))

@@ -11,12 +11,9 @@ from .. import Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._catalog import GROUP, ModelCatalog, model_catalog
 from ._extra import extra_values
-from ._layouts import Ranks
+from ._layouts import ranks_of
 from ._optimizers import Optimizers, options
 from ._values import to_value
-
-def ranks_of(session: Session, ranks: int | Sequence[int] | None) -> Ranks:
-    return Ranks(session.rank, session.world_size, ranks)
 
 
 def _values(held: ModelCatalog, extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:

@@ -21,9 +21,9 @@ from ._awaiting import Deadline, final_inventory
 from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
+from ._layouts import ranks_of
 from ._model import reshard
 from ._optimizers import Optimized, Optimizers, step_device
-from ._publish import ranks_of
 from ._values import from_value, like
 
 

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from .. import Box, Catalog, Error, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._entries import add_tensor
-from ._layouts import Local, Ranks, local_of
+from ._layouts import Local, Ranks, local_of, ranks_of
 from ._values import to_value
 
 TENSOR, VALUE, PATH = "", "value", "path"
@@ -66,7 +66,7 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
     """
     plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     flat, paths = flatten_state_dict(plain) if flatten else (plain, {})
-    ranks = Ranks(session.rank, session.world_size, None)
+    ranks = ranks_of(session)
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]
     for key, value in flat.items():

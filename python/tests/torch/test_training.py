@@ -30,7 +30,8 @@ def change(rank: int, world: int, source: str, target: str, optimizer: str, othe
                                       extra={"words": 7, "rank": swt.PerRank(rank)})
         expected = from_first(expected)
         if after is not None:
-            assert differences(expected, reference(after, after_optimizer)), "the target has the source's state before it is restored"
+            fresh = reference(after, after_optimizer)
+            assert differences(expected, fresh), "the target has the source's state before it is restored"
             restored = swt.restore_into(session, after, after_optimizer, step=3, verify="digest")
             # A rank beyond those that publish has nothing of its own to receive.
             own = {"rank": rank} if before is not None else {}

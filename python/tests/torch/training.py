@@ -198,7 +198,7 @@ def _name(name: str) -> str:
     return name.removeprefix("module.")
 
 
-def _full(tensor: torch.Tensor) -> torch.Tensor:
+def full(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
@@ -269,14 +269,14 @@ def reference(wrapped: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     names: dict[Any, list[str]] = {}
     for name, parameter in wrapped.named_parameters():
         names.setdefault(parameter, []).append(_name(name))
-        out[_name(name) + ":param"] = _full(parameter)
+        out[_name(name) + ":param"] = full(parameter)
     out.update((_name(name) + ":buffer", buffer.clone()) for name, buffer in wrapped.named_buffers())
     inner = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
     _options(inner, names, out)
     for parameter, states in inner.state.items():
         for state, value in states.items():
             for name in names[parameter]:
-                out[f"{name}:{state}"] = _full(value) if isinstance(value, torch.Tensor) else value
+                out[f"{name}:{state}"] = full(value) if isinstance(value, torch.Tensor) else value
     if inner is not optimizer:
         for one in _gathered(out):
             out.update(one)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that torchrun starts: another layout in one job, and fewer ranks in a job that starts while the old one still lives."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from training import differences
+
+SCRIPT = pathlib.Path(__file__).with_name("restart.py")
+SECONDS = 240
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def start(ranks: int, *arguments: Any) -> subprocess.Popen[str]:
+    """torchrun, with ranks that import what this process imports."""
+    launcher = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+    environment = {name: value for name, value in os.environ.items() if name not in launcher}
+    environment.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_CPP_LOG_LEVEL="ERROR")
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks),
+         str(SCRIPT), *map(str, arguments)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*jobs: subprocess.Popen[str]) -> None:
+    try:
+        for job in jobs:
+            output, _ = job.communicate(timeout=SECONDS)
+            assert job.returncode == 0, output
+    finally:
+        for job in jobs:
+            if job.poll() is None:
+                job.terminate()  # torchrun ends its ranks
+                job.wait(30)
+
+
+def require_same(source: dict[str, Any], target: dict[str, Any]) -> None:
+    assert differences(source["source"], target["fresh"]), "the target has the source's state before it is restored"
+    assert differences(source["source"], target["target"]) == []
+    # What dcp.load received of the model's state dict.
+    model = {name.rpartition(":")[0]: value for name, value in source["source"].items() if name.endswith((":param", ":buffer"))}
+    assert differences(model, target["loaded"]) == []
+    assert len(source["source losses"]) == 12
+    assert target["target losses"] == pytest.approx(source["source losses"], rel=1e-6, abs=0)
+
+
+def test_another_layout_in_one_job(tmp_path):
+    finish(start(4, "fsdp2 x tp 2", tmp_path / "state"))
+    written = torch.load(tmp_path / "state")
+    require_same(written, written)
+
+
+def test_a_job_of_three_ranks_takes_over_from_one_of_four(tmp_path):
+    port = free_port()
+    finish(start(4, "fsdp2", tmp_path / "old", 3, 7, port), start(3, "fsdp2", tmp_path / "new", 0, 7, port))
+    require_same(torch.load(tmp_path / "old"), torch.load(tmp_path / "new"))
