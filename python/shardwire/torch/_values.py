@@ -20,7 +20,8 @@ _ITEMS = "\0items"  # a dict with other keys than text: its pairs
 _SAVED = "\0saved"  # bytes of torch.save
 _ARRAY = "\0array"  # an array of numpy: its elements
 _SCALAR = "\0scalar"  # a scalar of numpy: an array without dims
-_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR)
+_FILE = "\0file"  # io.BytesIO: its bytes, and the position in them
+_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE)
 
 
 def tensor_value(tensor: torch.Tensor) -> TensorValue:
@@ -63,6 +64,8 @@ def to_value(thing: Any) -> Any:
         if all(type(key) is str and key not in _RESERVED for key in thing):
             return {key: to_value(item) for key, item in thing.items()}
         return {_ITEMS: [(to_value(key), to_value(item)) for key, item in thing.items()]}
+    if kind is io.BytesIO:
+        return {_FILE: (thing.getvalue(), thing.tell())}
     array = _array_value(thing)
     if array is not None:
         return array
@@ -88,6 +91,11 @@ def from_value(value: Any) -> Any:
             return tensor_of(value[_ARRAY]).numpy()
         if _SCALAR in value:
             return tensor_of(value[_SCALAR]).numpy()[()]
+        if _FILE in value:
+            data, position = value[_FILE]
+            opened = io.BytesIO(data)
+            opened.seek(position)
+            return opened
         if _ITEMS in value:
             return {from_value(key): from_value(item) for key, item in value[_ITEMS]}
         if _SAVED in value:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from typing import Any
 
@@ -109,6 +110,15 @@ def test_stateful_objects(session):
     with swt.publish_state_dict(session, {"counter": Counter(7)}, name="stateful"):
         load(session, {"counter": counter}, name="stateful")
     assert counter.count == 7 and torch.equal(counter.tensor, torch.full((2,), 7.0))
+
+
+def test_a_file_in_memory(session):
+    file = io.BytesIO(b"what torch.save wrote")
+    file.seek(4)
+    wanted = {"losses": io.BytesIO()}
+    with swt.publish_state_dict(session, {"losses": file}, name="file"):
+        load(session, wanted, name="file")
+    assert (wanted["losses"].getvalue(), wanted["losses"].tell()) == (file.getvalue(), 4)
 
 
 def test_what_is_missing_may_be_left(session, published):
