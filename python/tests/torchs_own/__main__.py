@@ -4,8 +4,8 @@
 usage: python3 python/tests/torchs_own [CHECKOUT] [--python PYTHON] [--only NAME] [--seconds N]
 
 CHECKOUT is a checkout of github.com/pytorch/pytorch, at the version of the torch that PYTHON has; or TORCH_CHECKOUT. Wheels have
-no tests, and none are copied into this project: without a checkout everything is skipped. PYTHON needs torch, pytest and
-shardwire. Without GPUs, tests that ask for them run on the CPU where that is possible.
+no tests, and none are copied into this project: without a checkout everything is skipped. PYTHON needs torch, pytest,
+expecttest and shardwire. Without GPUs, tests that ask for them run on the CPU where that is possible.
 The last line is `N passed, N failed, N skipped`: cases that pass on both; that pass with files and fail with peers; all others.
 """
 
@@ -17,12 +17,15 @@ import dataclasses
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
 FOLDER = pathlib.Path(__file__).resolve().parent
+# The package of this checkout, if its core has been put there; otherwise PYTHON has one installed.
+PACKAGE = str(FOLDER.parents[1]) if any((FOLDER.parents[1] / "shardwire").glob("_core.*.so")) else ""
 FILES = [
     "checkpoint/test_dtensor_checkpoint.py",
     "checkpoint/test_dtensor_resharding.py",
@@ -47,11 +50,14 @@ class Run:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     calls: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     moved: set[str] = dataclasses.field(default_factory=set)  # cases that saved or loaded through peers
+    broken: str = ""  # why there are no results
 
     def named(self, result: str) -> list[str]:
         return sorted(case for case, found in self.cases.items() if found == result)
 
     def __str__(self) -> str:
+        if self.broken:
+            return "no results: " + self.broken
         counts = ", ".join(f"{len(self.named(result))} {result}" for result in ("passed", "failed", "skipped"))
         return f"{len(self.cases) - len(self.named('skipped'))} run: {counts}"
 
@@ -61,19 +67,27 @@ def run(python: str, file: pathlib.Path, peers: bool, on_cpu: bool, seconds: int
     with tempfile.TemporaryDirectory() as folder:
         log, results = pathlib.Path(folder, "log"), pathlib.Path(folder, "results.xml")
         log.touch()
-        paths = [str(FOLDER / "inside"), str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]
+        paths = [str(FOLDER / "inside"), PACKAGE, os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1",
                        "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "TORCH_CPP_LOG_LEVEL": "ERROR", "TMPDIR": folder,
                        "TORCHS_OWN_PEERS": str(log) if peers else "", "TORCHS_OWN_CPU": "1" if on_cpu else "",
                        "TORCHS_OWN_NAMES_GPU": "1" if re.search(r"cuda|self\.rank\)", file.read_text()) else ""}
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--noconftest",
                    "-c", os.devnull, "--rootdir", str(file.parent), f"--junitxml={results}", str(file)]
-        try:
-            done = subprocess.run(command, env=environment, cwd=folder, timeout=seconds, capture_output=True, text=True)
-        except subprocess.TimeoutExpired:
-            raise SystemExit(f"{file.name} does not end within {seconds} s {'with peers' if peers else 'with files'}") from None
-        if not results.exists() or done.returncode not in (0, 1, 5):
-            raise SystemExit(f"{' '.join(command)} ends with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        with open(folder + "/output", "w+") as output:
+            started = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output, start_new_session=True)
+            try:
+                code = started.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(started.pid, signal.SIGKILL)  # its ranks too
+                started.wait()
+                found.broken = f"it does not end within {seconds} s"
+                return found
+            output.seek(0)
+            said = output.read()
+        if not results.exists() or code not in (0, 1, 5):
+            found.broken = f"pytest ends with {code}: {said[-2000:]}"
+            return found
         for case in xml.parse(results).getroot().iter("testcase"):
             name = case.get("classname", "").rpartition(".")[2] + "." + case.get("name", "")
             problem = next(iter(case), None)
@@ -93,14 +107,20 @@ def run(python: str, file: pathlib.Path, peers: bool, on_cpu: bool, seconds: int
 
 def last_line(problem: xml.Element) -> str:
     """The error of the rank that failed, or why a case was skipped."""
-    lines = [line.strip() for line in (problem.text or "").splitlines() if re.match(r"(E\s+)?[\w.]*(Error|Exception|Skipped)\b", line.strip())]
+    error = re.compile(r"(E\s+)?[\w.]*(Error|Exception|Skipped)\b")
+    lines = [line.strip() for line in (problem.text or "").splitlines() if error.match(line.strip())]
     return (lines[-1] if lines else problem.get("message", "")).removeprefix("E").strip()[:200]
 
 
 def compare(name: str, files: Run, peers: Run) -> tuple[int, int, int]:
     moved = sorted(case for case in peers.named("passed") if case.rpartition(".")[2] in peers.moved)
     calls = ", ".join(f"{count} times {what}" for what, count in sorted(peers.calls.items())) or "it never saves or loads"
-    print(f"{name}\n  with files: {files}\n  with peers: {peers}; {len(moved)} of the cases that passed moved data between peers ({calls})")
+    print(f"{name}\n  with files: {files}\n  with peers: {peers}")
+    print(f"  {len(moved)} of the cases that passed with peers moved data between them ({calls})")
+    if files.broken:
+        return 0, 0, 1
+    if peers.broken:
+        return 0, 1, 0
     if not files.named("passed") and not files.named("failed"):
         print("  not run: every case is skipped")
     about_files = {case: reason for case in files.cases for known, reason in ABOUT_FILES.items() if case.endswith(known)}
@@ -132,10 +152,11 @@ def main() -> int:
             print(f"skipped: test/distributed/{name}: no checkout of torch is given (an argument, or TORCH_CHECKOUT)")
         print(f"0 passed, 0 failed, {len(FILES) + len(NOT_REPLACED)} skipped")
         return 0
-    asked = subprocess.run([options.python, "-c", "import torch; print(torch.__version__, torch.accelerator.device_count())"],
-                           capture_output=True, text=True)
+    question = "import pytest, expecttest, torch, shardwire.torch; print(torch.__version__, torch.accelerator.device_count())"
+    path = os.pathsep.join(filter(None, [PACKAGE, os.environ.get("PYTHONPATH", "")]))
+    asked = subprocess.run([options.python, "-c", question], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     if asked.returncode:
-        print(f"not run: {options.python} cannot import torch: {asked.stderr.strip().splitlines()[-1]}")
+        print(f"not run: {options.python} cannot import what is needed: {asked.stderr.strip().splitlines()[-1]}")
         print(f"0 passed, 0 failed, {len(FILES) + len(NOT_REPLACED)} skipped")
         return 1
     version, devices = asked.stdout.split()

@@ -172,9 +172,9 @@ def replace(dcp: Any) -> None:
         return load
 
     def loads_as_before(original: Any) -> Any:
-        def load_state_dict(state_dict: Any, storage_reader: Any, process_group: Any = None, *arguments: Any, **options: Any) -> Any:
+        def load_state_dict(state_dict: Any, storage_reader: Any, process_group: Any = None, *rest: Any, **options: Any) -> Any:
             peers = from_peers(None, storage_reader, process_group)
-            return original(state_dict, storage_reader if peers is None else peers, process_group, *arguments, **options)
+            return original(state_dict, storage_reader if peers is None else peers, process_group, *rest, **options)
 
         return load_state_dict
 
