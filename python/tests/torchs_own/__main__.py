@@ -121,6 +121,9 @@ def compare(name: str, files: Run, peers: Run) -> tuple[int, int, int]:
         return 0, 0, 1
     if peers.broken:
         return 0, 1, 0
+    if not files.cases:
+        print("  not run: it has no case for this machine")
+        return 0, 0, 1
     if not files.named("passed") and not files.named("failed"):
         print("  not run: every case is skipped")
     about_files = {case: reason for case in files.cases for known, reason in ABOUT_FILES.items() if case.endswith(known)}
