@@ -69,11 +69,13 @@ class Ranks:
         return [self.numbers[rank] for rank in ranks]
 
 
-def ranks_of(session: Session, given: int | Sequence[int] | None = None) -> Ranks:
+def ranks_of(session: Session, given: int | Sequence[int] | Ranks | None = None) -> Ranks:
     """Numbers of ranks in the layouts of this process.
 
     They are those of the session, or of the default process group where that is one of several jobs in the session.
     """
+    if isinstance(given, Ranks):
+        return given
     if given is None and dist.is_available() and dist.is_initialized() and dist.get_world_size() < session.world_size:
         return Ranks(dist.get_rank(), dist.get_world_size(), None)
     return Ranks(session.rank, session.world_size, given)

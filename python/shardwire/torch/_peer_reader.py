@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -35,13 +35,14 @@ class PeerReader(StorageReader):
     """Gives `dcp.load` what peers published with publish_state_dict(), out of their memory.
 
     One reader serves one load at a time, `no_dist=True` too. `report` has the figures of the last load. Types have to agree:
-    raises LayoutMismatch where dcp would convert or misread. Errors come out of `dcp.load` as its CheckpointException.
+    raises LayoutMismatch where dcp would convert or misread. `ranks`: the loading ranks, as in publish(). Errors come out of
+    `dcp.load` as its CheckpointException.
     """
 
     def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: Seconds = 60,
-                 verify: Verify = "none") -> None:
+                 verify: Verify = "none", ranks: int | Sequence[int] | Ranks | None = None) -> None:
         self._session, self._name, self._step = session, name, step
-        self._ranks = ranks_of(session)
+        self._ranks = ranks_of(session, ranks)
         self._seconds, self._verify = deadline, verify
         self._inventory: Inventory | None = None
         self._failure: Exception | None = None

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
@@ -57,16 +57,17 @@ def _local_of_checkpointable(described: Any, ranks: Ranks) -> Local:
 
 
 def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
-                       snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None) -> Publication:
+                       snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None,
+                       ranks: int | Sequence[int] | Ranks | None = None) -> Publication:
     """Publishes what `dcp.save` would write; PeerReader gives it to `dcp.load`.
 
     Keys are those that dcp would use. Every rank that has a part calls it. With `flatten` nested dicts and lists become
-    entries of their own. `replace`: an earlier publication that this one takes the place of. Raises LayoutMismatch, naming
-    the key, for tensors with Partial placements and without memory.
+    entries of their own. `replace`: an earlier publication that this one takes the place of. `ranks`: as in publish(). Raises
+    LayoutMismatch, naming the key, for tensors with Partial placements and without memory.
     """
     plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     flat, paths = flatten_state_dict(plain) if flatten else (plain, {})
-    ranks = ranks_of(session)
+    ranks = ranks_of(session, ranks)
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]
     for key, value in flat.items():

@@ -198,3 +198,25 @@ def test_tensors_that_say_which_parts_they_hold(session):
     with pytest.raises(sw.Unsupported, match="t: a tensor of 2 dims"):
         swt.publish_state_dict(session, {"t": described(padded, (5, 7, 1), ((3, 3, 0), (0, 0, 0), (1, 1, 1)))})
 
+
+def by_some_ranks(rank: int, world: int) -> Any:
+    """The first ranks publish, the others only load."""
+    with swt.join() as session:
+        half = list(range(world // 2))
+        mesh = DeviceMesh("cpu", half)
+        whole = torch.arange(7.0 * 3).reshape(7, 3)
+        publication = None
+        if rank in half:
+            publication = swt.publish_state_dict(session, {"t": distribute_tensor(whole, mesh, [SplitDim(0)])}, ranks=half, step=2)
+        wanted = {"t": distribute_tensor(torch.zeros(7, 3), DeviceMesh("cpu", list(range(world))), [SplitDim(1)])}
+        began = time.monotonic()
+        dcp.load(wanted, storage_reader=swt.PeerReader(session, step=2, deadline=20))
+        took = time.monotonic() - began
+        session.gather("loaded", b"", 60)
+        if publication is not None:
+            publication.retire()
+    return torch.equal(wanted["t"].full_tensor(), whole) and took < 10
+
+
+def test_ranks_that_publish_nothing_are_not_waited_for(pool):
+    assert pool(4, by_some_ranks) == [True] * 4
