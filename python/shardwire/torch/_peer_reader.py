@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 
-from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, TensorInfo, TensorKey, Unsupported
+from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey, Unsupported
 from .._types import Seconds, Verify
 from ._awaiting import Deadline, final_inventory
 from ._dtensor import is_dtensor
@@ -35,13 +35,13 @@ class PeerReader(StorageReader):
     """Gives `dcp.load` what peers published with publish_state_dict(), out of their memory.
 
     One reader serves one load at a time, `no_dist=True` too. `report` has the figures of the last load. Types have to agree:
-    raises LayoutMismatch where dcp would convert or misread. `ranks`: the loading ranks, as in publish(). Errors come out of
-    `dcp.load` as its CheckpointException.
+    raises LayoutMismatch where dcp would convert or misread. `ranks`: the loading ranks, as in publish(). `wait`: whether ranks
+    may be about to publish, and are waited for. Errors come out of `dcp.load` as its CheckpointException.
     """
 
     def __init__(self, session: Session, *, name: str = "dcp", step: int | None = None, deadline: Seconds = 60,
-                 verify: Verify = "none", ranks: int | Sequence[int] | Ranks | None = None) -> None:
-        self._session, self._name, self._step = session, name, step
+                 verify: Verify = "none", ranks: int | Sequence[int] | Ranks | None = None, wait: bool = True) -> None:
+        self._session, self._name, self._step, self._wait = session, name, step, wait
         self._ranks = ranks_of(session, ranks)
         self._seconds, self._verify = deadline, verify
         self._inventory: Inventory | None = None
@@ -67,7 +67,11 @@ class PeerReader(StorageReader):
 
     def _read_metadata(self) -> Metadata:
         until = Deadline(self._seconds)
-        self._inventory = inventory = final_inventory(self._session, self._name, self._step, until)
+        inventory = final_inventory(self._session, self._name, self._step, until) if self._wait else self._session.inventory(
+            self._name, self._step, until.left())
+        if not inventory.publishers:
+            raise StepMismatch(f"nobody publishes {'step ' + str(self._step) if self._step is not None else 'a step'} of '{self._name}'")
+        self._inventory = inventory
         entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
         self._infos = inventory.tensors
         for key, info in self._infos.items():

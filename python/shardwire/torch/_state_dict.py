@@ -56,6 +56,11 @@ def _local_of_checkpointable(described: Any, ranks: Ranks) -> Local:
     return Local(shape, Layout.boxes({ranks.own: boxes}), tensor, tensor)
 
 
+def flat_state_dict(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Entries by the keys that dcp would use, and their paths."""
+    return flatten_state_dict({key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()})
+
+
 def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
                        snapshot: Snapshot = "copy", flatten: bool = True, replace: Publication | None = None,
                        ranks: int | Sequence[int] | Ranks | None = None) -> Publication:
@@ -65,8 +70,8 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
     entries of their own. `replace`: an earlier publication that this one takes the place of. `ranks`: as in publish(). Raises
     LayoutMismatch, naming the key, for tensors with Partial placements and without memory.
     """
-    plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
-    flat, paths = flatten_state_dict(plain) if flatten else (plain, {})
+    flat, paths = flat_state_dict(state_dict) if flatten else (
+        {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}, {})
     ranks = ranks_of(session, ranks)
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]

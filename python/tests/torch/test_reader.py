@@ -94,6 +94,14 @@ def test_a_reader_serves_several_loads_and_steps(session, published):
     assert torch.equal(wanted["model"]["w"], later["model"]["w"])
 
 
+def test_a_reader_that_does_not_wait(session, published):
+    began, wanted = time.monotonic(), {"model": {"w": torch.zeros(3, 4)}}
+    with pytest.raises(dcp.CheckpointException, match="nobody publishes step 9"):
+        load(session, wanted, reader=swt.PeerReader(session, step=9, deadline=5, wait=False))
+    load(session, wanted, reader=swt.PeerReader(session, step=4, deadline=5, wait=False))
+    assert torch.equal(wanted["model"]["w"], state()["model"]["w"]) and time.monotonic() - began < 2
+
+
 class Counter:
     def __init__(self, count: int) -> None:
         self.count, self.tensor = count, torch.full((2,), float(count))
