@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as load_state_dict
 from torchtitan.components.checkpointer import MODEL, CheckpointManager
 from torchtitan.tools import filesystem
 from torchtitan.tools.utils import GarbageCollection
 
-from . import Error, Publication, Session, StepMismatch, TimedOut
+from . import Catalog, JobLayout, Layout, Publication, Session, StepMismatch, TimedOut, plan
 from .torch import PeerReader, join, publish_state_dict
 from .torch._layouts import Ranks
+from .torch._state_dict import flat_state_dict
 
 __all__ = ["PeerCheckpointManager", "use_session"]
 
@@ -133,16 +134,14 @@ class PeerCheckpointManager(CheckpointManager):
     @torch.no_grad()
     def _load(self, step: int = -1) -> bool:
         candidates = _agreed(self._candidates(step))
-        for found, name in candidates:
-            try:
+        for found, name, ranks_lost in candidates:
+            lacking = self._lacking(found, name) if ranks_lost else []
+            if not lacking:
                 self._load_from_peers(found, name)
                 self._peers.complete = name
                 return True
-            except CheckpointException as error:
-                # Parts that died with their ranks may be in an older checkpoint. All else is a fault of the job.
-                if not any(isinstance(cause, Error) and cause.gaps for cause, _ in error.failures.values()):
-                    raise
-                logger.warning("Peers lack parts of step %d: %s", found, error)
+            logger.warning("Ranks that held parts of step %d are gone, and with them: %s%s", found, ", ".join(lacking[:5]),
+                           " .." if len(lacking) > 5 else "")
         if self._from_files:
             return bool(super()._load(step))
         if step != -1 or candidates:
@@ -150,22 +149,36 @@ class PeerCheckpointManager(CheckpointManager):
         logger.info("No peer has a checkpoint, this is a fresh start.")
         return False
 
-    def _candidates(self, step: int) -> list[tuple[int, str]]:
-        """Steps of peers, newest first, that are newer than files or the wanted one."""
-        found: list[tuple[int, str]] = []
+    def _candidates(self, step: int) -> list[tuple[int, str, bool]]:
+        """Steps of peers, newest first, that are the wanted one or newer than files; and whether some ranks do not publish them."""
+        found = []
         for name in _GENERATIONS:
             inventory = self._peers.session.inventory(name, None if step == -1 else step, self._deadline)
-            if inventory.publishers and not (inventory.absent and inventory.awaited) and step in (-1, inventory.step):
-                found.append((inventory.step, name))
+            if inventory.publishers and step in (-1, inventory.step):
+                found.append((inventory.step, name, bool(inventory.absent)))
         files = -1
         if step == -1 and self._from_files and filesystem.isdir(self.folder):
             files = self._find_load_step()
         return sorted((each for each in found if each[0] >= files), reverse=True)
 
+    def _lacking(self, step: int, name: str) -> list[str]:
+        """Names of what no peer has of a step, of all ranks of the trainer."""
+        inventory = self._peers.session.inventory(name, step, self._deadline)
+        whole = Catalog(0, 1)
+        for key, info in inventory.tensors.items():
+            # Only planned, never read: the address stands for memory that is not there.
+            whole.add_address(key.fqn, key.state, info.dtype, info.shape, Layout.replicated(), 64, (), math.prod(info.shape), None)
+        known = {key.fqn for key in (*inventory.tensors, *inventory.values)}
+        lacking = {gap.fqn for gap in plan(inventory.held, JobLayout([whole]), 0).gaps}
+        lacking.update(key for key in flat_state_dict(self._states_to_load(model_only=step == 0))[0] if key not in known)
+        each: list[set[str]] = [set()] * self._ranks.count
+        dist.all_gather_object(each, lacking)
+        return sorted(set[str]().union(*each))
+
     def _load_from_peers(self, step: int, name: str) -> None:
         states = self._states_to_load(model_only=step == 0)
         reader = PeerReader(self._peers.session, name=name, step=step, deadline=self._deadline, verify=self._verify,
-                            ranks=self._ranks)
+                            ranks=self._ranks, wait=False)
         load_state_dict(states, storage_reader=reader)
         self.states[MODEL].load_state_dict(states)
         GarbageCollection.collect("GC collection for checkpoint loading.")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import tempfile
+import time
 from dataclasses import dataclass
 from typing import Any, Iterator
 
@@ -276,7 +276,7 @@ def test_files_where_peers_have_nothing(pool, tmp_path):
 
 def a_rank_is_lost_while_it_saves(rank: int, world: int, folder: str) -> None:
     """The step before is still complete, and found."""
-    import titan
+    import shardwire.torchtitan as titan_adapter
 
     with join(rank, world, folder) as session:
         job = Texts(folder, session)
@@ -284,15 +284,26 @@ def a_rank_is_lost_while_it_saves(rank: int, world: int, folder: str) -> None:
         trainer = job.trainer(LAST)
         expected = loaded(trainer)
         manager = trainer.checkpointer
+        published, barrier = titan_adapter.publish_state_dict, dist.barrier
+
+        def dies(session: sw.Session, states: dict[str, Any], **options: Any) -> None:
+            for state in states.values():
+                if hasattr(state, "state_dict"):
+                    state.state_dict()  # with collectives
+            raise RuntimeError("lost")
+
+        def never_ends() -> None:
+            raise RuntimeError("lost")
+
+        # Rank 0 publishes the next step. The other never does.
         if rank == 0:
-            # This rank publishes the next step. The other never does.
-            barrier = dist.barrier
-            dist.barrier = lambda: (_ for _ in ()).throw(RuntimeError("lost"))
-            with pytest.raises(RuntimeError, match="lost"):
-                manager._publish(9)
-            dist.barrier = barrier
+            dist.barrier = never_ends
         else:
-            dist.all_gather_object([None] * world, manager._peers.complete)
+            titan_adapter.publish_state_dict = dies
+        with pytest.raises(RuntimeError, match="lost"):
+            manager._publish(9)
+        titan_adapter.publish_state_dict, dist.barrier = published, barrier
+        session.gather("lost", b"", 60)
         steps = {name: session.inventory(name).step for name in ("torchtitan/0", "torchtitan/1")}
         assert set(steps.values()) == {FIRST, 9}, steps
         again = job.trainer(LAST, seed=2, load_from_files=False, deadline=5)
@@ -308,6 +319,39 @@ def a_rank_is_lost_while_it_saves(rank: int, world: int, folder: str) -> None:
 def test_a_save_that_is_cut_off(pool, tmp_path):
     write(tmp_path)
     pool(2, a_rank_is_lost_while_it_saves, str(tmp_path), seconds=240)
+
+
+def a_rank_is_replaced(rank: int, world: int, folder: str, parallelism: dict[str, Any], counted: bool) -> Any:
+    """What its replicas have is loaded from them; else files are."""
+    parallelism["change"] = by_counted_samples if counted else lambda config: None
+    session = join(rank, world, folder)
+    job = Texts(folder, session)
+    trained(job.trainer(2, **parallelism))
+    expected = loaded(job.trainer(4, seed=2, load_from_files=False, **parallelism))
+    if rank == 0:
+        session.close()
+        session = join(rank, world, folder)
+    job = Texts(folder, session)
+    trainer = job.trainer(4, seed=3, **parallelism)
+    began = time.monotonic()
+    from_peers: list[int] = []
+    load = trainer.checkpointer._load_from_peers
+    trainer.checkpointer._load_from_peers = lambda *which: (load(*which), from_peers.append(which[0]))
+    same = loaded(trainer) == expected and time.monotonic() - began < 20
+    dist.barrier()
+    example()["use_session"](None)
+    session.close()
+    return same, from_peers
+
+
+REPLICATED = {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 1}
+
+
+@pytest.mark.parametrize("parallelism, counted, from_peers", [({}, True, []), (REPLICATED, False, []), (REPLICATED, True, [2])],
+                         ids=["sharded", "with its part of the data loader", "replicated"])
+def test_a_replaced_rank(pool, tmp_path, parallelism, counted, from_peers):
+    write(tmp_path)
+    assert pool(2, a_rank_is_replaced, str(tmp_path), parallelism, counted, seconds=240) == [(True, from_peers)] * 2
 
 
 def without_a_session(rank: int, world: int, folder: str) -> None:
