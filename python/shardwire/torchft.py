@@ -8,7 +8,7 @@ import datetime
 import io
 import json
 import logging
-import random
+import secrets
 import threading
 import time
 import uuid
@@ -190,9 +190,11 @@ class ShardwireTransport(CheckpointTransport[T]):
             where = json.loads(metadata)
             run, store = where["run"], _Rendezvous({key: value.encode() for key, value in where["at"].items()})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidArgument(f"replica rank {src_rank} does not use ShardwireTransport: its metadata is {metadata!r}") from error
+            raise InvalidArgument(f"replica rank {src_rank} does not use ShardwireTransport: "
+                                  f"its metadata is {metadata!r}") from error
         try:
-            with Session.join(rank=random.randrange(1, _MEMBERS), world_size=_MEMBERS, store=store, run_id=run,
+            # Not by random: trainers seed that alike, and go on with its state.
+            with Session.join(rank=1 + secrets.randbelow(_MEMBERS - 1), world_size=_MEMBERS, store=store, run_id=run,
                               join_timeout=until.left(), **self._options) as session:
                 return self._received(session, step, until)
         except TimedOut as error:

@@ -145,7 +145,8 @@ class PeerCheckpointManager(CheckpointManager):
         if self._from_files:
             return bool(super()._load(step))
         if step != -1 or candidates:
-            raise StepMismatch(f"no peer has all of step {candidates[0][0] if step == -1 else step}, and files are not to be loaded")
+            raise StepMismatch(f"peers do not have all of step {candidates[0][0] if step == -1 else step}, "
+                               "and files are not to be loaded")
         logger.info("No peer has a checkpoint, this is a fresh start.")
         return False
 

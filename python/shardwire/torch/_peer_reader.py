@@ -15,7 +15,8 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.futures import Future
 
-from .. import Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey, Unsupported
+from .. import (Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
+                Unsupported)
 from .._types import Seconds, Verify
 from ._awaiting import Deadline, final_inventory
 from ._dtensor import is_dtensor
@@ -70,7 +71,7 @@ class PeerReader(StorageReader):
         inventory = final_inventory(self._session, self._name, self._step, until) if self._wait else self._session.inventory(
             self._name, self._step, until.left())
         if not inventory.publishers:
-            raise StepMismatch(f"nobody publishes {'step ' + str(self._step) if self._step is not None else 'a step'} of '{self._name}'")
+            raise StepMismatch(f"nobody publishes {'a step' if self._step is None else f'step {self._step}'} of '{self._name}'")
         self._inventory = inventory
         entries: dict[str, Any] = {key.fqn: BytesStorageMetadata() for key in inventory.values if key.state == VALUE}
         self._infos = inventory.tensors

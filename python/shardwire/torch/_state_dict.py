@@ -58,7 +58,11 @@ def _local_of_checkpointable(described: Any, ranks: Ranks) -> Local:
 
 def flat_state_dict(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Entries by the keys that dcp would use, and their paths."""
-    return flatten_state_dict({key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()})
+    return flatten_state_dict(_plain(state_dict))
+
+
+def _plain(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
 
 
 def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name: str = "dcp", step: int = 0,
@@ -70,8 +74,7 @@ def publish_state_dict(session: Session, state_dict: Mapping[str, Any], *, name:
     entries of their own. `replace`: an earlier publication that this one takes the place of. `ranks`: as in publish(). Raises
     LayoutMismatch, naming the key, for tensors with Partial placements and without memory.
     """
-    flat, paths = flat_state_dict(state_dict) if flatten else (
-        {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}, {})
+    flat, paths = flat_state_dict(state_dict) if flatten else (_plain(state_dict), {})
     ranks = ranks_of(session, ranks)
     catalog = Catalog(ranks.own, ranks.count)
     tensors = [value for value in flat.values() if isinstance(value, torch.Tensor)]

@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import pathlib
+import random
 import re
 import threading
 import time
@@ -81,7 +82,8 @@ def state() -> dict[str, Any]:
             "torchft": {"step": 3, "batches_committed": 6}, 7: [1, (2, None), {"x": 1 << 70}], "half": torch.rand(9).bfloat16(),
             "strided": torch.rand(6, 8)[::2, 1:5], "turned": torch.rand(3, 4).t(), "none": torch.empty(0, 3), "empty": {},
             "scalar": torch.tensor(3.5), "bools": torch.tensor([True, False]), "array": np.arange(6.0).reshape(2, 3),
-            "ordered": collections.OrderedDict(b=1, a=torch.arange(2)), "rng": torch.get_rng_state(), "bytes": b"\0\1", "text": "a.b"}
+            "ordered": collections.OrderedDict(b=1, a=torch.arange(2)), "rng": torch.get_rng_state(), "bytes": b"\0\1",
+            "text": "a.b"}
 
 
 def test_cases_of_torchft():
@@ -91,8 +93,10 @@ def test_cases_of_torchft():
 
 def test_everything_comes_back(made):
     sent = state()
+    random.seed(7)
+    generator = random.getstate()
     got = received(made(), made(verify="digest"), sent)
-    assert same(sent, got)
+    assert same(sent, got) and random.getstate() == generator
     assert got["user"]["default"]["model"]["0.weight"].data_ptr() != sent["user"]["default"]["model"]["0.weight"].data_ptr()
 
 
@@ -103,8 +107,8 @@ def test_what_cannot_be_sent_is_named(made):
 
 def test_tensors_are_overwritten_in_place(made):
     sent = state()
-    mine = {"user": {"default": {"model": {"0.weight": torch.zeros(4, 3), "0.bias": torch.zeros(4, 2)[:, 1], "more": torch.ones(2)}}}}
-    weights = mine["user"]["default"]["model"]
+    weights = {"0.weight": torch.zeros(4, 3), "0.bias": torch.zeros(4, 2)[:, 1], "more": torch.ones(2)}
+    mine = {"user": {"default": {"model": weights}}}
     kept = dict(weights)
     got = received(made(), made(state_dict=lambda: mine), sent)
     model = got["user"]["default"]["model"]
@@ -216,7 +220,8 @@ def dtensors(rank: int, world: int) -> list[Any]:
     mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("a", "b"))
     whole = torch.arange(7.0 * 5).reshape(7, 5)
     sent = {"w": distribute_tensor(whole, mesh, [SplitDim(0), SplitDim(1)]),
-            "v": distribute_tensor(whole, mesh["b"], [SplitDim(0)]), "r": distribute_tensor(whole, mesh, [Replicate(), SplitDim(0)])}
+            "v": distribute_tensor(whole, mesh["b"], [SplitDim(0)]),
+            "r": distribute_tensor(whole, mesh, [Replicate(), SplitDim(0)])}
     zeros = {"w": distribute_tensor(torch.zeros(7, 5), mesh, [SplitDim(0), SplitDim(1)])}
     wrong = {"w": distribute_tensor(torch.zeros(7, 5), mesh, [SplitDim(0), SplitDim(0)])}
     sender = ShardwireTransport(interface="lo")
