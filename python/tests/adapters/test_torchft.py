@@ -172,7 +172,7 @@ def test_a_slow_receiver_gets_the_error_and_the_sender_goes_on(made, caplog):
     with sw.Session.join(rank=1, world_size=1 << 20, address=address, port=int(port), run_id=where["run"]) as session:
         wanted, mine = sw.Catalog(0, 1), np.zeros(1 << 22, np.float32)
         wanted.add("['a']", "", "f32", (1 << 22,), sw.Layout.replicated(), mine)
-        restore = session.restore(wanted, name="torchft", step=5, deadline=20, ingress_bytes_per_second=1 << 20)
+        restore = session.restore(wanted, name="torchft", step=5, deadline=4, ingress_bytes_per_second=1 << 20)
         while restore.progress.stage != "move":
             time.sleep(0.01)
         began = time.monotonic()
