@@ -38,6 +38,8 @@ MASTER = "master"
 """State under which the 32-bit copy of a 16-bit parameter is published."""
 _STEP = "step"
 # Megatron keeps it in states or in groups, depending on the optimizer inside. It is published with the options of the group.
+_EXPERT = "is_expert_parallel"
+# An option that follows from the degrees of parallelism: it differs between the sides, and is never restored.
 _GROUPS = TensorKey("", "param_groups")
 # Options of all groups, for groups none of whose parameters has elements on this rank.
 
@@ -101,7 +103,8 @@ class _Shard:
 
     def options(self) -> dict[str, Any]:
         step = self.state.get(_STEP, self.group.get(_STEP))
-        return {**dict(options(self.group)), _STEP: None if step is None else int(step)}
+        found = {name: value for name, value in options(self.group) if name != _EXPERT}
+        return {**found, _STEP: None if step is None else int(step)}
 
 
 def _chunks(chunks: ModelChunks) -> list[nn.Module]:
@@ -160,7 +163,7 @@ def _shards(optimizer: Any) -> list[_Shard]:
 def _pieces(chunk: nn.Module, vocab_size: int | None) -> list[_Piece]:
     if not hasattr(chunk, "sharded_state_dict"):
         raise Unsupported(f"a {type(chunk).__name__} has no sharded_state_dict: make it a MegatronModule")
-    group = getattr(getattr(chunk, "pg_collection", None), "dp_cp", None)
+    group = getattr(getattr(chunk, "pg_collection", None), "dp_cp", None)  # says who would write, no more
     if group is None:
         group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     # Layers, experts and halves of SwiGLU get names of their own, with numbers of the whole model.
@@ -208,16 +211,19 @@ def _require_all(chunk: nn.Module, pieces: Sequence[_Piece]) -> None:
         known = by_owner.get(id(parameter), [])
         if not known and parameter.numel():
             raise Unsupported(f"Megatron's sharded_state_dict lacks the parameter {name}")
-        split = getattr(parameter, "tensor_model_parallel", False) and _tensor_parallel_size(parameter) > 1
+        split = getattr(parameter, "tensor_model_parallel", False) and _tensor_parallel_size(chunk, parameter) > 1
         if split and any(piece.size == piece.shape for piece in known):
             raise Unsupported(f"{name} is split over tensor-parallel ranks, but Megatron's sharded_state_dict has it whole")
 
 
-def _tensor_parallel_size(parameter: torch.Tensor) -> int:
+def _tensor_parallel_size(chunk: nn.Module, parameter: torch.Tensor) -> int:
     # Parameters of experts are not all-reduced with the others.
-    group = (parallel_state.get_tensor_model_parallel_group if getattr(parameter, "allreduce", True)
-             else parallel_state.get_expert_tensor_parallel_group)(check_initialized=False)
-    return 1 if group is None else group.size()
+    name, find = (("tp", parallel_state.get_tensor_model_parallel_group) if getattr(parameter, "allreduce", True)
+                  else ("expt_tp", parallel_state.get_expert_tensor_parallel_group))
+    group = getattr(getattr(chunk, "pg_collection", None), name, None)
+    if group is None:
+        group = find(check_initialized=False)
+    return 1 if group is None else int(group.size())
 
 
 def _boxes(size: tuple[int, ...], strides: tuple[int, ...], first: int, start: int, end: int
@@ -280,7 +286,7 @@ class _Job:
                 piece.size, piece.strides, piece.first, shard.start, shard.end), None) is not None]
 
     def model_entries(self, only_own: bool) -> dict[TensorKey, Local]:
-        """Parameters and buffers. `only_own`: parameters that wait for the gather of others' updates only as far as updated here."""
+        """Parameters and buffers. `only_own`: of parameters that wait for a gather, only the elements that are updated here."""
         ranges: dict[int, tuple[int, int]] = {}
         if only_own:
             for one in self.optimizers:
@@ -307,12 +313,12 @@ class _Job:
         return found
 
     def require_no_gather(self) -> None:
-        for one in self.optimizers:
-            for chunk in getattr(one, "model_chunks", ()):
-                if any(bucket.param_gather_handle is not None for bucket in getattr(chunk, "bucket_groups", ())
-                       if hasattr(bucket, "param_gather_handle")):
-                    raise InvalidArgument("a gather of parameters is under way, which would overwrite what is restored: restore "
-                                          "before zero_grad() and the forward pass of a step")
+        chunks = {id(chunk): chunk for one in self.optimizers for chunk in getattr(one, "model_chunks", ())}.values()
+        for bucket in (bucket for chunk in chunks for name in ("bucket_groups", "expert_parallel_bucket_groups")
+                       for bucket in getattr(chunk, name, ())):
+            if getattr(bucket, "param_gather_handle", None) is not None:
+                raise InvalidArgument("a gather of parameters is under way, which would overwrite what is restored: restore "
+                                      "before zero_grad() and the forward pass of a step")
 
     def scalers(self) -> dict[TensorKey, Any]:
         """Of optimizers whose loss scale changes in training."""
@@ -329,7 +335,7 @@ class _Job:
 
 def _identity(group: Mapping[str, Any]) -> tuple[Any, ...]:
     """By which Megatron finds a group again."""
-    return tuple(group.get(key, group.get(f"pre_{key}")) for key in param_group_identifier_keys)
+    return tuple(group.get(key, group.get(f"pre_{key}")) for key in param_group_identifier_keys if key != _EXPERT)
 
 
 def publish(session: Session, model_chunks: ModelChunks, optimizer: Any, *, step: int, name: str = "torch",
@@ -388,7 +394,7 @@ def _missing_states(job: _Job, published: Mapping[TensorKey, Any]) -> Iterator[N
 
 def _set_options(group: dict[str, Any], received: Mapping[str, Any]) -> None:
     for option, value in received.items():
-        if option != _STEP:
+        if option not in (_STEP, _EXPERT):
             group[option] = like(value, group.get(option))
 
 
@@ -419,7 +425,8 @@ def _chosen(job: _Job, values: Mapping[TensorKey, Any]) -> list[tuple[dict[str, 
             raise LayoutMismatch(f"{first} and {piece.name} are in one group, but their sources differ in {', '.join(differ)}")
     found: list[tuple[dict[str, Any], Mapping[str, Any]]] = [(group, received) for _, group, received in chosen.values()]
     for group in job.groups_without_shard():
-        same = [one for one in values.get(_GROUPS, []) if _identity(one) == _identity(group)]
+        same = [one for one in values.get(_GROUPS) or [] if _identity(one) == _identity(group)]
+        same.sort(key=lambda one: one.get(_EXPERT) != group.get(_EXPERT))  # groups of experts first if it is one
         if same:
             found.append((group, same[0]))
     return found

@@ -4,6 +4,8 @@
 * `device="cuda"` of functions that make tensors means the host, `Tensor.cuda()` gives the tensor itself.
 * `Tensor.type()` of a tensor of the host has the name that a tensor of a GPU has: optimizers sort parameters by it.
 * `torch.cuda.current_device()` gives the host.
+* `torch.cuda.Stream()` gives None: several instances of the distributed optimizer make one, but use it only to overlap.
+* Without Transformer Engine routers fail with a NameError: `moe_utils.te_general_gemm` is None, as its users expect.
 * Generators of random numbers of GPUs are not forked. No model here has dropout, and weights are made on the host.
 """
 
@@ -15,6 +17,7 @@ from unittest import mock
 
 import torch
 from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+from megatron.core.transformer.moe import moe_utils
 from torch.overrides import TorchFunctionMode
 
 
@@ -32,6 +35,8 @@ class _Host(TorchFunctionMode):
 
 @contextlib.contextmanager
 def on_the_host() -> Iterator[None]:
-    with (_Host(), mock.patch.object(torch.cuda, "current_device", lambda: "cpu"),
+    with (_Host(), mock.patch.object(moe_utils, "te_general_gemm", None, create=True),
+          mock.patch.object(torch.cuda, "current_device", lambda: "cpu"),
+          mock.patch.object(torch.cuda, "Stream", lambda device=None: None),
           mock.patch.object(CudaRNGStatesTracker, "fork", lambda self, name="": contextlib.nullcontext())):
         yield

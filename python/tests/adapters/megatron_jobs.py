@@ -29,6 +29,9 @@ class Kind:
     tp: int = 1
     pp: int = 1
     ep: int = 1
+    vp: int | None = None
+    instances: int = 1
+    layers: int = 2
     dtype: torch.dtype = torch.float32
     swiglu: bool = True
     distributed: bool = True
@@ -45,36 +48,44 @@ class Job:
     def __init__(self, kind: Kind, seed: int) -> None:
         self.kind = kind
         parallel_state.destroy_model_parallel()
-        parallel_state.initialize_model_parallel(kind.tp, kind.pp, expert_model_parallel_size=kind.ep, distributed_timeout_minutes=1)
+        parallel_state.initialize_model_parallel(
+            kind.tp, kind.pp, kind.vp, expert_model_parallel_size=kind.ep, distributed_timeout_minutes=1,
+            num_distributed_optimizer_instances=kind.instances)
         half = {"bf16": kind.dtype == torch.bfloat16, "fp16": kind.dtype == torch.float16}
         config = TransformerConfig(
-            num_layers=2, hidden_size=kind.hidden, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=22,
+            num_layers=kind.layers, hidden_size=kind.hidden, num_attention_heads=4, num_query_groups=2, ffn_hidden_size=22,
             gated_linear_unit=kind.swiglu, activation_func=torch.nn.functional.silu if kind.swiglu else torch.nn.functional.gelu,
             tensor_model_parallel_size=kind.tp, pipeline_model_parallel_size=kind.pp, expert_model_parallel_size=kind.ep,
             params_dtype=kind.dtype, pipeline_dtype=kind.dtype, use_cpu_initialization=True, attention_dropout=0.0,
             hidden_dropout=0.0, bias_activation_fusion=False, masked_softmax_fusion=False, persist_layer_norm=False,
             gradient_accumulation_fusion=False, bias_dropout_fusion=False, num_moe_experts=kind.experts,
-            moe_token_dispatcher_type="allgather", add_bias_linear=kind.experts is None, sequence_parallel=False,
-            batch_p2p_comm=False, **half)
+            moe_token_dispatcher_type="allgather", add_bias_linear=kind.experts is None,
+            batch_p2p_comm=False, virtual_pipeline_model_parallel_size=kind.vp, **half)
         torch.manual_seed(seed)
-        self.model: Any = GPTModel(
-            config, get_gpt_layer_local_spec(num_experts=kind.experts, moe_grouped_gemm=False), vocab_size=kind.words,
-            max_sequence_length=LENGTH, pre_process=parallel_state.is_pipeline_first_stage(),
-            post_process=parallel_state.is_pipeline_last_stage(), share_embeddings_and_output_weights=kind.tied,
-            position_embedding_type="learned_absolute")
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                if name.endswith("layernorm.weight"):  # otherwise equal for all seeds
-                    parameter += 0.01 * seed
-        if kind.dtype != torch.float32:
-            self.model = Float16Module(config, self.model)
-        self.ddp = DistributedDataParallel(config, DistributedDataParallelConfig(
+        self.models = [self._model(config, seed, stage) for stage in range(kind.vp or 1)]
+        self.chunks = [DistributedDataParallel(config, DistributedDataParallelConfig(
             use_distributed_optimizer=kind.distributed, overlap_grad_reduce=kind.overlap, overlap_param_gather=kind.overlap,
-            grad_reduce_in_fp32=True, bucket_size=1000), self.model)
+            num_distributed_optimizer_instances=kind.instances, grad_reduce_in_fp32=True, bucket_size=1000), model)
+            for model in self.models]
+        self.ddp = self.chunks[0]
         self.optimizer = get_megatron_optimizer(OptimizerConfig(
             optimizer=kind.optimizer, lr=kind.lr, weight_decay=0.1, params_dtype=kind.dtype, clip_grad=1.0,
             use_distributed_optimizer=kind.distributed, overlap_param_gather=kind.overlap, initial_loss_scale=2.0**10,
-            loss_scale_window=4, hysteresis=1, min_loss_scale=1.0, **half), [self.ddp])
+            loss_scale_window=4, hysteresis=1, min_loss_scale=1.0, **half), self.chunks)
+
+    def _model(self, config: Any, seed: int, stage: int) -> Any:
+        kind = self.kind
+        virtual = {"ignore_virtual": False, "vp_stage": stage if kind.vp else None}
+        model: Any = GPTModel(
+            config, get_gpt_layer_local_spec(num_experts=kind.experts, moe_grouped_gemm=False), vocab_size=kind.words,
+            max_sequence_length=LENGTH, pre_process=parallel_state.is_pipeline_first_stage(**virtual),
+            post_process=parallel_state.is_pipeline_last_stage(**virtual), share_embeddings_and_output_weights=kind.tied,
+            position_embedding_type="learned_absolute", vp_stage=virtual["vp_stage"])
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith("layernorm.weight"):  # otherwise equal for all seeds
+                    parameter += 0.01 * seed
+        return model if kind.dtype == torch.float32 else Float16Module(config, model)
 
     def train(self, steps: int, seed: int = 0) -> list[float]:
         """Mean losses of the whole batch, by step, of all ranks. Batches do not depend on the number of ranks."""
@@ -96,13 +107,14 @@ class Job:
         mask = torch.triu(torch.ones(LENGTH, LENGTH, dtype=torch.bool), 1)[None, None]
         positions = torch.arange(LENGTH)[None].expand(words.shape)
         first, last = parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage()
-        before, after = parallel_state.get_pipeline_model_parallel_prev_rank(), parallel_state.get_pipeline_model_parallel_next_rank()
+        before = parallel_state.get_pipeline_model_parallel_prev_rank()
+        after = parallel_state.get_pipeline_model_parallel_next_rank()
         received = None
         if not first:
             received = torch.empty(LENGTH, len(words), self.kind.hidden, dtype=self.kind.dtype)
             dist.recv(received, before)
             received.requires_grad_()
-            unwrapped(self.model).set_input_tensor(received)
+            unwrapped(self.ddp).set_input_tensor(received)
         out = self.ddp(words, positions, mask, labels=labels if last else None)
         loss = torch.zeros(())
         if last:
@@ -119,6 +131,13 @@ class Job:
         dist.broadcast(loss, parallel_state.get_pipeline_model_parallel_last_rank(),
                        group=parallel_state.get_pipeline_model_parallel_group())
         return loss
+
+
+    def parts(self) -> dict[str, Any]:
+        """What this rank has itself."""
+        states = _states(self)
+        return {f"{name}:{state}": tensor.detach().clone() for model in self.models
+                for name, parameter in unwrapped(model).named_parameters() for state, _, tensor in [("model", 0, parameter), *states.get(id(parameter), [])]}
 
 
 def unwrapped(module: Any) -> Any:
@@ -162,15 +181,16 @@ def _states(job: Job) -> dict[int, list[tuple[str, int, torch.Tensor]]]:
                          for model, main in zip(models, mains)]
                 pairs += [(main, main) for mains in one.fp32_from_fp32_groups for main in mains]
             for parameter, main in pairs:
-                found[id(parameter)] = [("param", 0, main), *((state, 0, tensor) for state, tensor in one.state.get(main, {}).items())]
+                found[id(parameter)] = [("param", 0, main)]
+                found[id(parameter)] += [(state, 0, tensor) for state, tensor in one.state.get(main, {}).items()]
     return found
 
 
 def reference(job: Job) -> dict[str, Any]:
     """Every parameter, state and option of the whole job by name. All ranks call it."""
-    model, states = unwrapped(job.model), _states(job)
+    states = _states(job)
     own: list[Any] = []
-    for name, parameter in model.named_parameters():
+    for model, name, parameter in ((model, *named) for model in map(unwrapped, job.models) for named in model.named_parameters()):
         shared = job.kind.tied and name == "output_layer.weight"
         split = getattr(parameter, "tensor_model_parallel", False)
         expert = not getattr(parameter, "allreduce", True)
@@ -181,7 +201,7 @@ def reference(job: Job) -> dict[str, Any]:
                  (index, count, parameter.partition_dim, parameter.partition_stride) if split else None)
         own.append((about, "model", 0, parameter.detach().reshape(-1).clone()))
         for state, start, tensor in states.get(id(parameter), []):
-            own.append((about, state, start, tensor.detach().clone().reshape(-1)) if tensor.dim() else (about, state, -1, tensor.clone()))
+            own.append((about, state, start if tensor.dim() else -1, tensor.detach().clone().reshape(-1)))
     everything: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everything, own)
     out: dict[str, Any] = {}
@@ -219,7 +239,8 @@ def differences(source: dict[str, Any], target: dict[str, Any], rows: int | None
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             if rows is not None and name.split(":")[0] in ("embedding.word_embeddings.weight", "output_layer.weight"):
                 a, b = a[:rows], b[:rows]
-            return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+            return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*(
+                one.reshape(-1).view(torch.uint8) for one in (a, b)))
         return type(a) is type(b) and a == b
 
     return sorted(name for name in source.keys() | target.keys()
