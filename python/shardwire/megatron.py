@@ -328,9 +328,10 @@ class _Job:
     def groups(self) -> list[dict[str, Any]]:
         return [group for one in self.optimizers for group in one.optimizer.param_groups]
 
-    def groups_without_shard(self) -> list[dict[str, Any]]:
+    def groups_without_shard(self) -> dict[int, dict[str, Any]]:
+        """By index in groups()."""
         used = {id(shard.group) for shard in self.shards}
-        return [group for group in self.groups() if id(group) not in used]
+        return {index: group for index, group in enumerate(self.groups()) if id(group) not in used}
 
 
 def _identity(group: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -424,9 +425,14 @@ def _chosen(job: _Job, values: Mapping[TensorKey, Any]) -> list[tuple[dict[str, 
             differ = sorted(name for name in known.keys() | received.keys() if known.get(name) != received.get(name))
             raise LayoutMismatch(f"{first} and {piece.name} are in one group, but their sources differ in {', '.join(differ)}")
     found: list[tuple[dict[str, Any], Mapping[str, Any]]] = [(group, received) for _, group, received in chosen.values()]
-    for group in job.groups_without_shard():
-        same = [one for one in values.get(_GROUPS) or [] if _identity(one) == _identity(group)]
-        same.sort(key=lambda one: one.get(_EXPERT) != group.get(_EXPERT))  # groups of experts first if it is one
+    listed = values.get(_GROUPS) or []
+    for index, group in job.groups_without_shard().items():
+        # Both sides have groups in one order, but one side may have groups of experts more. What identifies a group for Megatron
+        # may be the same for several.
+        same = [one for one in listed if _identity(one) == _identity(group)]
+        same.sort(key=lambda one: one.get(_EXPERT) != group.get(_EXPERT))
+        if len(listed) == len(job.groups()) and listed[index] in same:
+            same.insert(0, listed[index])
         if same:
             found.append((group, same[0]))
     return found

@@ -41,6 +41,7 @@ class Kind:
     words: int = WORDS
     hidden: int = 12
     lr: float = 1e-2
+    decoupled_lr: float | None = None
     optimizer: str = "adam"
 
 
@@ -69,9 +70,10 @@ class Job:
             for model in self.models]
         self.ddp = self.chunks[0]
         self.optimizer = get_megatron_optimizer(OptimizerConfig(
-            optimizer=kind.optimizer, lr=kind.lr, weight_decay=0.1, params_dtype=kind.dtype, clip_grad=1.0,
-            use_distributed_optimizer=kind.distributed, overlap_param_gather=kind.overlap, initial_loss_scale=2.0**10,
-            loss_scale_window=4, hysteresis=1, min_loss_scale=1.0, **half), self.chunks)
+            optimizer=kind.optimizer, lr=kind.lr, decoupled_lr=kind.decoupled_lr, decoupled_min_lr=kind.decoupled_lr,
+            weight_decay=0.1, params_dtype=kind.dtype, clip_grad=1.0, use_distributed_optimizer=kind.distributed,
+            overlap_param_gather=kind.overlap, initial_loss_scale=2.0**10, loss_scale_window=4,
+            hysteresis=1, min_loss_scale=1.0, **half), self.chunks)
 
     def _model(self, config: Any, seed: int, stage: int) -> Any:
         kind = self.kind
@@ -137,7 +139,8 @@ class Job:
         """What this rank has itself."""
         states = _states(self)
         return {f"{name}:{state}": tensor.detach().clone() for model in self.models
-                for name, parameter in unwrapped(model).named_parameters() for state, _, tensor in [("model", 0, parameter), *states.get(id(parameter), [])]}
+                for name, parameter in unwrapped(model).named_parameters()
+                for state, _, tensor in [("model", 0, parameter), *states.get(id(parameter), [])]}
 
 
 def unwrapped(module: Any) -> Any:

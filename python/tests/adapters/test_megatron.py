@@ -104,6 +104,12 @@ def test_a_target_that_has_trained(pool, record_property):
     require_same(pool(4, change, kind, kind, 5, None, 2), SAME_LAYOUT, record_property)
 
 
+def test_groups_without_elements_on_a_rank(pool, record_property):
+    """Embedding and output layer are a group of their own, and the first and last parameters of the buffer that ranks divide."""
+    results = pool(4, change, Kind(decoupled_lr=0.02), Kind(decoupled_lr=0.03), 5)
+    require_same(results, SAME_LAYOUT, record_property)
+
+
 def test_momentum_of_sgd(pool, record_property):
     kind = Kind(distributed=False, optimizer="sgd")
     require_same(pool(4, change, kind, dataclasses.replace(kind, tp=2), 5), OTHER_LAYOUT, record_property)
