@@ -45,10 +45,18 @@ class Kind:
     optimizer: str = "adam"
 
 
+def _destroy_groups() -> None:
+    """Those of the job before, which communicates no more. Megatron only forgets them, and their threads stay."""
+    parallel_state.destroy_model_parallel()
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if group is not dist.group.WORLD:
+            dist.destroy_process_group(group)
+
+
 class Job:
     def __init__(self, kind: Kind, seed: int) -> None:
         self.kind = kind
-        parallel_state.destroy_model_parallel()
+        _destroy_groups()
         parallel_state.initialize_model_parallel(
             kind.tp, kind.pp, kind.vp, expert_model_parallel_size=kind.ep, distributed_timeout_minutes=1,
             num_distributed_optimizer_instances=kind.instances)
