@@ -41,6 +41,8 @@ class Entries:
     tensors: dict[TensorKey, Local] = dataclasses.field(default_factory=dict)
     values: dict[TensorKey, Any] = dataclasses.field(default_factory=dict)
     """To be published. Of a restore only the keys count."""
+    aliases: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Further names of parameters, each with the name under which its entries are."""
 
 
 def _synchronize(entries: Entries) -> None:
@@ -61,6 +63,8 @@ def publish_entries(session: Session, entries: Entries, *, step: int, name: str,
         catalog.add_value(key.fqn, key.state, to_value(value))
     for key, value in extra_values(extra).items():
         catalog.add_value(key.fqn, key.state, value)
+    for alias, fqn in entries.aliases.items():
+        catalog.alias(alias, fqn)
     _synchronize(entries)
     return session.publish(catalog, step=step, name=name, snapshot=snapshot)
 
@@ -89,13 +93,17 @@ def restore_entries(session: Session, entries: Entries, *, step: int | None, nam
     owner = [local.tensor for local in entries.tensors.values()]
     published = inventory.tensors
     for key, local in entries.tensors.items():
-        theirs, dtype = published.get(key), name_of(local.tensor.dtype)
+        theirs = published.get(key) or published.get(TensorKey(inventory.aliases.get(key.fqn, ""), key.state))
+        dtype = name_of(local.tensor.dtype)
         if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
             raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
         add_tensor(tensors, key, local, owner, policy(key))
     for key in entries.values:
         values.add_value(key.fqn, key.state, absent="skip" if policy(key) == "skip" else "error")
     request_extra(values, inventory.values)
+    for alias, fqn in entries.aliases.items():
+        tensors.alias(alias, fqn)
+        values.alias(alias, fqn)
     small = session.restore(values, name=name, step=inventory.step, deadline=until.left(), replicas=replicas, discovery_grace=0)
     small.wait()
     received = small.values()

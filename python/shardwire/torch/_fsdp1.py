@@ -96,7 +96,7 @@ def _members(handle: Any, ranks: Ranks) -> dict[tuple[int, str], Wrapped]:
     found: dict[tuple[int, str], Wrapped] = {}
     known = weakref.ref(handle)
     for index, (info, (shape, layout)) in enumerate(zip(flat._param_infos, _layouts(handle, ranks))):
-        local = _in_shard(shard_of(flat), flat, shape, layout, ranks.own)
+        local = in_shard(shard_of(flat), flat, shape, layout, ranks.own)
         if handle._use_orig_params:
             key = flat._params[index]
             entry = Wrapped(id(key), local, key, _own_state(shape, Layout.packed(layout)), False, _now(known, index))
@@ -108,13 +108,13 @@ def _members(handle: Any, ranks: Ranks) -> dict[tuple[int, str], Wrapped]:
     return found
 
 
-def _in_shard(shard: torch.Tensor, source: torch.Tensor, shape: tuple[int, ...], layout: Layout, own: int) -> Local:
+def in_shard(shard: torch.Tensor, source: torch.Tensor, shape: tuple[int, ...], layout: Layout, own: int) -> Local:
     """A member in the shard. The layout ends with its last element; the shard may have more."""
     return Local(shape, layout, shard[:layout.local_elements(shape, own)], source)
 
 
 def _shared_state(shape: tuple[int, ...], layout: Layout, own: int) -> State:
-    return lambda tensor: _in_shard(tensor.detach(), tensor, shape, layout, own)
+    return lambda tensor: in_shard(tensor.detach(), tensor, shape, layout, own)
 
 
 def _own_state(shape: tuple[int, ...], packed: Layout) -> State:

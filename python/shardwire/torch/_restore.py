@@ -43,7 +43,7 @@ class RestoreResult:
         return {"step": self.step, **self.report.as_dict()}
 
 
-class _Published:
+class Published:
     """What an inventory lists, read once."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -77,7 +77,7 @@ def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _missing_states(found: Sequence[Optimized], published: _Published) -> Iterator[None]:
+def _missing_states(found: Sequence[Optimized], published: Published) -> Iterator[None]:
     """Creates states that are missing. An error in the block removes them: the optimizer must not train on their bytes."""
     before = [(one, dict(one.state)) for one in found]
     try:
@@ -95,7 +95,7 @@ def _missing_states(found: Sequence[Optimized], published: _Published) -> Iterat
         raise
 
 
-def _create_missing_states(found: Sequence[Optimized], published: _Published) -> None:
+def _create_missing_states(found: Sequence[Optimized], published: Published) -> None:
     """In the order of param_groups, because gathers of torch follow the order of the state."""
     values: dict[str, list[str]] = {}
     for key in published.values:
@@ -117,7 +117,7 @@ def _create_missing_states(found: Sequence[Optimized], published: _Published) ->
             kept.setdefault(state, None)
 
 
-def _require_alike(wanted: ModelCatalog, published: _Published) -> None:
+def _require_alike(wanted: ModelCatalog, published: Published) -> None:
     """The library checks this too, but knows fewer of the names."""
     wrong = []
     for key, info in wanted.catalog.tensors().items():
@@ -128,7 +128,7 @@ def _require_alike(wanted: ModelCatalog, published: _Published) -> None:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
 
-def _absences(absent: Mapping[str, Absent], published: _Published) -> Absences:
+def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     stateful = {fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER}}
 
     def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
@@ -143,7 +143,7 @@ def _absences(absent: Mapping[str, Absent], published: _Published) -> Absences:
     return policy
 
 
-def _request_values(wanted: ModelCatalog, listed: _Published, policy: Absences) -> None:
+def _request_values(wanted: ModelCatalog, listed: Published, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
     published = set(listed.values)
     aliased = {TensorKey(alias, key.state) for alias, fqn in listed.aliases.items() for key in published if key.fqn == fqn}
@@ -220,7 +220,7 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     numbers = ranks_of(session, ranks)
     reshard(model)
     inventory = final_inventory(session, name, step, until)
-    published = _Published(inventory)
+    published = Published(inventory)
     policy = _absences(absent or {}, published)
     asked = (name, tuple(published.values), tuple(published.tensors.items()), tuple(sorted((absent or {}).items())))
 
