@@ -257,39 +257,32 @@ class _Engine:
 
     def check(self, values: Mapping[TensorKey, Any]) -> None:
         """Raises LayoutMismatch if parameters with a common group or state received different ones, or scalers differ."""
+        received = _by_name(values)
         first: dict[tuple[int, str], tuple[str, Any]] = {}
         for one in self.optimized:
-            for member in one.members:
-                fqn = member.parameter.fqn
-                for key, value in ((key, values[key]) for key in self.keys_of(fqn, values)):
-                    holder = id(one.group) if key.state == GROUP else id(one.tensor)
-                    other, known = first.setdefault((holder, key.state), (fqn, value))
+            for fqn in (member.parameter.fqn for member in one.members):
+                for state, value in received.get(fqn, {}).items():
+                    holder = id(one.group) if state == GROUP else id(one.tensor)
+                    other, known = first.setdefault((holder, state), (fqn, value))
                     if known is not value and to_value(known) != to_value(value):
-                        raise LayoutMismatch(f"{fqn} and {other} share a group, but their sources differ in {key.state}: "
-                                             f"{value} and {known}")
+                        differ = [name for name in value if to_value(value[name]) != to_value(known.get(name))] if state == GROUP else [state]
+                        raise LayoutMismatch(f"{fqn} and {other} are in one group, but their sources differ in {', '.join(differ)}")
         scaler = values.get(_SCALER)
         if scaler is not None and scaler["class"] != type(self.scaler).__name__:
             raise LayoutMismatch(f"loss scaler: source has {scaler['class']}, target wants {type(self.scaler).__name__}")
 
-    def keys_of(self, fqn: str, values: Mapping[TensorKey, Any]) -> list[TensorKey]:
-        if not hasattr(self, "_keys"):
-            self._keys: dict[str, list[TensorKey]] = {}
-            for key in values:
-                self._keys.setdefault(key.fqn, []).append(key)
-        return self._keys.get(fqn, [])
-
     def apply(self, values: Mapping[TensorKey, Any]) -> None:
+        """What check() has seen."""
+        received = _by_name(values)
         for one in self.optimized:
-            for key in self.keys_of(one.members[0].parameter.fqn, values) if one.members else ():
-                value = values[key]
-                if key.state == GROUP:
-                    for option, received in value.items():
-                        one.group[option] = like(received, one.group.get(option))
-                    continue
+            of_members = {state: value for member in one.members for state, value in received.get(member.parameter.fqn, {}).items()}
+            for option, value in of_members.pop(GROUP, {}).items():
+                one.group[option] = like(value, one.group.get(option))
+            for name, value in of_members.items():
                 state = self.state.setdefault(one.tensor, {})
-                if state.get(key.state) is None and isinstance(value, torch.Tensor):
+                if state.get(name) is None and isinstance(value, torch.Tensor):
                     value = value.to(step_device(one.group, one.tensor))
-                state[key.state] = like(value, state.get(key.state))
+                state[name] = like(value, state.get(name))
         engine = self.engine
         counters = values.get(_COUNTERS)
         if counters is not None:
@@ -319,6 +312,13 @@ _WRAPPERS: dict[type, Callable[[_Engine], Iterator[_Optimized]]] = {
     FP16_UnfusedOptimizer: _Engine._whole_copies}
 
 
+def _by_name(values: Mapping[TensorKey, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        found.setdefault(key.fqn, {})[key.state] = value
+    return found
+
+
 def _numbers_of(scaler: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(scaler).items() if type(value) in (bool, int, float)}
 
@@ -334,7 +334,7 @@ def _require_place(member: _Member, mapping: Any, own: int) -> None:
 
 def _refuse(engine: Any) -> None:
     one = engine.optimizer
-    known = type(one) in _WRAPPERS or type(one).step is not torch.optim.Optimizer.step and isinstance(one, torch.optim.Optimizer)
+    known = type(one) in _WRAPPERS or isinstance(one, torch.optim.Optimizer)
     stage3 = type(one) is DeepSpeedZeroOptimizer_Stage3
     reasons = {
         f"its optimizer is a {type(one).__name__}": not known,

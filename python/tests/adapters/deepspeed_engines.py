@@ -16,6 +16,7 @@ import shardwire.torch as swt
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 import deepspeed  # noqa: E402
+from deepspeed.runtime.zero.parameter_offload import DeepSpeedZeRoOffload  # noqa: E402
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state  # noqa: E402
 
 # Otherwise DeepSpeed compiles an extension for collectives between processes of one host, for minutes.
@@ -36,6 +37,9 @@ def start_job(folder: str, job: str, rank: int, ranks: int) -> None:
         deepspeed.comm.destroy_process_group()
     elif dist.is_initialized():
         dist.destroy_process_group()
+    # DeepSpeed numbers parameters and modules, and compares the numbers of the ranks. New processes would start with 0.
+    deepspeed.zero.Init.param_id = 0
+    DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0
     # DeepSpeed looks here, too.
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/{job}", ranks), rank=rank, world_size=ranks)
@@ -63,16 +67,21 @@ class Model(nn.Module):
         return logits
 
 
-def make_engine(kind: str, seed: int, *, width: int = 5, dtype: str = "fp32", scheduler: bool = True, **config: Any) -> Any:
-    """`kind`: the ZeRO stage; "1a": stage 1 with gradients in fp32, which is another optimizer; "3p": keeps small parameters whole"""
+def make_engine(kind: str, seed: int, *, width: int = 5, dtype: str = "fp32", scheduler: bool = True, groups: int = 2,
+                **config: Any) -> Any:
+    """`kind`: the ZeRO stage; "a": gradients in fp32, which is another optimizer; "p": keeps small parameters whole; "o": offload"""
     torch.manual_seed(seed)
     model = Model(width)
     matrices = [tensor for tensor in model.parameters() if tensor.dim() > 1]
     others = [tensor for tensor in model.parameters() if tensor.dim() <= 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "lr": 0.01 * seed, "weight_decay": 0.1}, {"params": others, "lr": 0.02}])
+    optimizer = torch.optim.AdamW([{"params": matrices, "lr": 0.01 * seed, "weight_decay": 0.1}, {"params": others, "lr": 0.02}]
+                                  if groups == 2 else matrices + others)
     zero: dict[str, Any] = {"stage": int(kind[0]), "reduce_bucket_size": 64, "allgather_bucket_size": 64}
     if kind[0] == "3":
         zero.update(stage3_param_persistence_threshold=20 if kind == "3p" else 0, sub_group_size=30)
+    if kind.endswith("o"):
+        zero["offload_optimizer"] = {"device": "cpu"}
+        config["zero_force_ds_cpu_optimizer"] = False
     settings: dict[str, Any] = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True,
                                 "zero_optimization": zero, **config}
     if dtype != "fp32":
