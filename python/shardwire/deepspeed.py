@@ -169,7 +169,8 @@ class _Engine:
             return Local(tuple(tensor.shape), REPLICATED, tensor.detach(), tensor)
         if tensor.ds_tensor.status.name != "AVAILABLE" or hasattr(tensor.ds_tensor, "ds_quant_scale"):
             raise Unsupported(f"{parameter.fqn} is swapped out or quantized")
-        return in_shard(tensor.ds_tensor.detach(), tensor.ds_tensor, tuple(tensor.ds_shape), self._layout_of(tensor), self.ranks.own)
+        part = tensor.ds_tensor
+        return in_shard(part.detach(), part, tuple(tensor.ds_shape), self._layout_of(tensor), self.ranks.own)
 
     def entries(self, wanting: bool) -> Entries:
         entries = Entries()
@@ -265,7 +266,8 @@ class _Engine:
                     holder = id(one.group) if state == GROUP else id(one.tensor)
                     other, known = first.setdefault((holder, state), (fqn, value))
                     if known is not value and to_value(known) != to_value(value):
-                        differ = [name for name in value if to_value(value[name]) != to_value(known.get(name))] if state == GROUP else [state]
+                        differ = [state] if state != GROUP else [
+                            name for name in value if to_value(value[name]) != to_value(known.get(name))]
                         raise LayoutMismatch(f"{fqn} and {other} are in one group, but their sources differ in {', '.join(differ)}")
         scaler = values.get(_SCALER)
         if scaler is not None and scaler["class"] != type(self.scaler).__name__:

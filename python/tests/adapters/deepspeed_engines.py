@@ -69,7 +69,7 @@ class Model(nn.Module):
 
 def make_engine(kind: str, seed: int, *, width: int = 5, dtype: str = "fp32", scheduler: bool = True, groups: int = 2,
                 **config: Any) -> Any:
-    """`kind`: the ZeRO stage; "a": gradients in fp32, which is another optimizer; "p": keeps small parameters whole; "o": offload"""
+    """`kind`: the ZeRO stage; "a": gradients in fp32, which is another optimizer; "p": small parameters stay whole; "o": offload"""
     torch.manual_seed(seed)
     model = Model(width)
     matrices = [tensor for tensor in model.parameters() if tensor.dim() > 1]
@@ -119,8 +119,8 @@ def full_state(engine: Any) -> dict[str, Any]:
         # DeepSpeed links the states when the first group has been updated, and misses those of later groups.
         engine.optimizer._hp_optimizer_states_linked = False
         engine.optimizer._lazy_init_hp_params_optimizer_state()
-    copies = {id(low): high for group, other in zip(getattr(engine.optimizer, "fp16_groups", []),
-                                                    getattr(engine.optimizer, "fp32_groups", [])) for low, high in zip(group, other)}
+    groups = zip(getattr(engine.optimizer, "fp16_groups", []), getattr(engine.optimizer, "fp32_groups", []))
+    copies = {id(low): high for group, other in groups for low, high in zip(group, other)}
     for name, parameter in engine.module.named_parameters():
         whole = deepspeed.zero.GatheredParameters([parameter]) if hasattr(parameter, "ds_id") else contextlib.nullcontext()
         with whole:
@@ -128,7 +128,8 @@ def full_state(engine: Any) -> dict[str, Any]:
         if not parameter.requires_grad:
             continue
         key = copies.get(id(parameter), parameter)
-        found[f"{name}:master"] = (key if stage0 else safe_get_full_fp32_param(parameter)).detach().clone().reshape(found[name].shape)
+        master = key if stage0 else safe_get_full_fp32_param(parameter)
+        found[f"{name}:master"] = master.detach().clone().reshape(found[name].shape)
         for state in ("exp_avg", "exp_avg_sq") if inner.state else ():
             value = inner.state[key][state] if stage0 else safe_get_full_optimizer_state(parameter, state)
             found[f"{name}:{state}"] = value.clone().reshape(found[name].shape)
