@@ -110,12 +110,12 @@ def train(engine: Any, steps: range) -> list[float]:
     return losses
 
 
-def full_state(engine: Any) -> dict[str, Any]:
-    """Everything that training goes on from, gathered by DeepSpeed's own functions."""
+def full_state(engine: Any, link: bool = True) -> dict[str, Any]:
+    """Everything that training goes on from, gathered by DeepSpeed's own functions. `link`: lets those find all states."""
     found: dict[str, Any] = {}
     stage0 = engine.zero_optimization_stage() == 0
     inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
-    if hasattr(engine.optimizer, "_hp_optimizer_states_linked") and inner.state:
+    if link and hasattr(engine.optimizer, "_hp_optimizer_states_linked") and inner.state:
         # DeepSpeed links the states when the first group has been updated, and misses those of later groups.
         engine.optimizer._hp_optimizer_states_linked = False
         engine.optimizer._lazy_init_hp_params_optimizer_state()

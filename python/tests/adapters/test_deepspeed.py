@@ -39,9 +39,11 @@ def move(rank: int, world: int, folder: str, source: tuple[str, int], target: tu
         if rank < target[1]:
             start_job(folder, "target", rank, target[1])
             fresh = make_engine(target[0], 2, dtype=dtype)
+            if target[0] == "3p":
+                train(fresh, range(9, 11))  # it has gathered the parameters that it keeps whole
             result = swd.restore_into(session, fresh, verify="digest")
             assert result.step == 3 and result.extra == {"note": [1, "a"]}
-            wrong = differences(expected, full_state(fresh))
+            wrong = differences(expected, full_state(fresh, link=False))
             after = train(fresh, range(3, 5))
         session.gather("restored", b"", 60)
         if publication is not None:
