@@ -27,7 +27,7 @@ from .torch._entries import Entries, publish_entries, restore_entries
 from .torch._fsdp1 import in_shard
 from .torch._layouts import REPLICATED, Local, Ranks, local_of
 from .torch._model import Parameter, buffers, modules, parameters
-from .torch._optimizers import options, step_device
+from .torch._optimizers import groups_differ, options, step_device
 from .torch._restore import Published, RestoreResult
 from .torch._values import like, to_value
 
@@ -266,9 +266,9 @@ class _Engine:
                     holder = id(one.group) if state == GROUP else id(one.tensor)
                     other, known = first.setdefault((holder, state), (fqn, value))
                     if known is not value and to_value(known) != to_value(value):
-                        differ = [state] if state != GROUP else [
-                            name for name in value if to_value(value[name]) != to_value(known.get(name))]
-                        raise LayoutMismatch(f"{fqn} and {other} are in one group, but their sources differ in {', '.join(differ)}")
+                        if state != GROUP:
+                            known, value = {state: known}, {state: value}
+                        raise groups_differ(fqn, other, to_value(known), to_value(value))
         scaler = values.get(_SCALER)
         if scaler is not None and scaler["class"] != type(self.scaler).__name__:
             raise LayoutMismatch(f"loss scaler: source has {scaler['class']}, target wants {type(self.scaler).__name__}")
@@ -387,7 +387,7 @@ def restore_into(session: Session, engine: Any, *, step: int | None = None, name
     try:
         entries = own.entries(wanting=True)
         own.request_values(entries, published)
-        result, values = restore_entries(session, entries, step=inventory.step, name=name, deadline=until.left(), verify=verify,
+        result, values = restore_entries(session, entries, inventory, name=name, deadline=until.left(), verify=verify,
                                          absent=absent, progress=progress, ranks=own.ranks, check=own.check)
     except BaseException:
         own.remove_created_states(created)

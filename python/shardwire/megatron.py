@@ -21,7 +21,7 @@ from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer.optimizer import param_group_identifier_keys
 from torch import nn
 
-from . import Box, InvalidArgument, Layout, LayoutMismatch, PlacedBox, Progress, Publication, Session, TensorKey, Unsupported
+from . import Box, InvalidArgument, Layout, PlacedBox, Progress, Publication, Session, TensorKey, Unsupported
 from ._types import Absent, Seconds, Snapshot, Verify
 from .torch import RestoreResult
 from .torch._awaiting import Deadline, final_inventory
@@ -29,7 +29,7 @@ from .torch._catalog import BUFFER, GROUP, PARAM
 from .torch._dtypes import dtype_of
 from .torch._entries import Entries, publish_entries, restore_entries
 from .torch._layouts import Local
-from .torch._optimizers import options, step_device
+from .torch._optimizers import groups_differ, options, step_device
 from .torch._values import like
 
 __all__ = ["RestoreResult", "publish", "restore_into"]
@@ -422,8 +422,7 @@ def _chosen(job: _Job, values: Mapping[TensorKey, Any]) -> list[tuple[dict[str, 
             continue
         first, _, known = chosen.setdefault(id(shard.group), (piece.name, shard.group, received))
         if known != received:
-            differ = sorted(name for name in known.keys() | received.keys() if known.get(name) != received.get(name))
-            raise LayoutMismatch(f"{first} and {piece.name} are in one group, but their sources differ in {', '.join(differ)}")
+            raise groups_differ(first, piece.name, known, received)
     found: list[tuple[dict[str, Any], Mapping[str, Any]]] = [(group, received) for _, group, received in chosen.values()]
     listed = values.get(_GROUPS) or []
     for index, group in job.groups_without_shard().items():
@@ -460,7 +459,7 @@ def restore_into(session: Session, model_chunks: ModelChunks, optimizer: Any, *,
             **{TensorKey(piece.name, GROUP): None for _, piece in job.sharded},
             **({_GROUPS: None} if job.groups_without_shard() else {}), **{key: None for key in scalers}})
         result, values = restore_entries(
-            session, entries, step=inventory.step, name=name, deadline=until.left(), verify=verify, absent=absent,
+            session, entries, inventory, name=name, deadline=until.left(), verify=verify, absent=absent,
             progress=progress, check=lambda values: chosen.extend(_chosen(job, values)))
         for shard in job.shards:
             if shard.scaled and shard.state:

@@ -219,7 +219,7 @@ class ShardwireTransport(CheckpointTransport[T]):
             form[:] = _read_form(values[_FORM], known.specs)
             _require_alike(form[1], known)
 
-        _, values = restore_entries(session, entries, step=step, name=_NAME, deadline=until.left(), verify=self._verify,
+        _, values = restore_entries(session, entries, inventory, name=_NAME, deadline=until.left(), verify=self._verify,
                                     ranks=_WHOLE, check=check)
         tree, specs = form
         # A tensor that was overwritten is given back itself.

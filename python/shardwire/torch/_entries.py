@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 from typing import Any, Callable, Mapping
 
 import torch
 
-from .. import Catalog, LayoutMismatch, Progress, Publication, Session, TensorKey, Unsupported
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Session, TensorKey, Unsupported
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
-from ._awaiting import Deadline, final_inventory
+from ._awaiting import Deadline
 from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
 from ._layouts import Local, Ranks, ranks_of
 from ._model import memory_of
-from ._restore import RestoreResult
+from ._restore import RestoreResult, absence_of
 from ._values import from_value, to_value
 
 
@@ -70,25 +69,18 @@ def publish_entries(session: Session, entries: Entries, *, step: int, name: str,
 
 
 @torch.no_grad()
-def restore_entries(session: Session, entries: Entries, *, step: int | None, name: str, deadline: Seconds, verify: Verify = "none",
-                    absent: Mapping[str, Absent] | None = None, progress: Callable[[Progress], object] | None = None,
-                    ranks: Ranks | None = None, replicas: Replicas = "first", staging_bytes: int = 256 << 20,
-                    check: Callable[[Mapping[TensorKey, Any]], None] | None = None
+def restore_entries(session: Session, entries: Entries, inventory: Inventory, *, name: str, deadline: Seconds,
+                    verify: Verify = "none", absent: Mapping[str, Absent] | None = None,
+                    progress: Callable[[Progress], object] | None = None, ranks: Ranks | None = None, replicas: Replicas = "first",
+                    staging_bytes: int = 256 << 20, check: Callable[[Mapping[TensorKey, Any]], None] | None = None
                     ) -> tuple[RestoreResult, dict[TensorKey, Any]]:
-    """Overwrites the tensors, and gives the values, which the caller applies.
+    """Overwrites the tensors, and gives the values, which the caller applies. `inventory`: of the publications to read.
 
     `check` sees the values before a byte is written, and raises if they are wrong. Raises LayoutMismatch, before a byte is
     written, if types or shapes differ or parts are missing.
     """
     until = Deadline(deadline)
     ranks = ranks or ranks_of(session)
-    inventory = final_inventory(session, name, step, until)
-
-    def policy(key: TensorKey) -> Absent:
-        names = (key.fqn, f"{key.fqn}:{key.state}")
-        return next((chosen for pattern, chosen in (absent or {}).items()
-                     if any(fnmatch.fnmatchcase(name, pattern) for name in names)), "error")
-
     tensors, values = Catalog(ranks.own, ranks.count), Catalog(ranks.own, ranks.count)
     owner = [local.tensor for local in entries.tensors.values()]
     published = inventory.tensors
@@ -97,9 +89,9 @@ def restore_entries(session: Session, entries: Entries, *, step: int | None, nam
         dtype = name_of(local.tensor.dtype)
         if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
             raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
-        add_tensor(tensors, key, local, owner, policy(key))
+        add_tensor(tensors, key, local, owner, absence_of(key, absent) or "error")
     for key in entries.values:
-        values.add_value(key.fqn, key.state, absent="skip" if policy(key) == "skip" else "error")
+        values.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
     request_extra(values, inventory.values)
     for alias, fqn in entries.aliases.items():
         tensors.alias(alias, fqn)

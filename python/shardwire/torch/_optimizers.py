@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, Sequence, Union
 import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from .. import InvalidArgument
+from .. import InvalidArgument, LayoutMismatch
 from ._model import Parameter
 
 Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], Mapping[str, torch.optim.Optimizer], None]
@@ -80,6 +80,12 @@ def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.
 def options(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The options of a group, without the parameters that it lists."""
     return ((name, value) for name, value in group.items() if name not in _NUMBERS)
+
+
+def groups_differ(first: str, second: str, known: Mapping[str, Any], received: Mapping[str, Any]) -> LayoutMismatch:
+    """Error for two parameters of one group that received different options."""
+    differ = sorted(name for name in known.keys() | received.keys() if known.get(name) != received.get(name))
+    return LayoutMismatch(f"{first} and {second} are in one group, but their sources differ in {', '.join(differ)}")
 
 
 def step_device(group: Mapping[str, Any], key: torch.Tensor) -> torch.device:

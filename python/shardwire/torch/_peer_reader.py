@@ -21,8 +21,8 @@ from .._types import Seconds, Verify
 from ._awaiting import Deadline, final_inventory
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
-from ._layouts import Local, Ranks, local_of, ranks_of
 from ._entries import add_tensor
+from ._layouts import Local, Ranks, local_of, ranks_of
 from ._state_dict import PATH, TENSOR, VALUE
 from ._values import from_value
 

@@ -23,7 +23,7 @@ from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
 from ._layouts import ranks_of
 from ._model import reshard
-from ._optimizers import Optimized, Optimizers, step_device
+from ._optimizers import Optimized, Optimizers, groups_differ, step_device
 from ._values import from_value, like
 
 
@@ -128,13 +128,21 @@ def _require_alike(wanted: ModelCatalog, published: Published) -> None:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
 
+def absence_of(key: TensorKey, absent: Mapping[str, Absent] | None) -> Absent | None:
+    """What the first glob that matches "name" or "name:state" chooses; None without one."""
+    for pattern, chosen in (absent or {}).items():
+        if fnmatch.fnmatchcase(key.fqn, pattern) or fnmatch.fnmatchcase(f"{key.fqn}:{key.state}", pattern):
+            return chosen
+    return None
+
+
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     stateful = {fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER}}
 
     def policy(key: TensorKey, shares: bool, scalar: bool) -> Absent:
-        for pattern, chosen in absent.items():
-            if fnmatch.fnmatchcase(key.fqn, pattern) or fnmatch.fnmatchcase(f"{key.fqn}:{key.state}", pattern):
-                return chosen
+        chosen = absence_of(key, absent)
+        if chosen is not None:
+            return chosen
         # A flat parameter has state for members that were never used; elsewhere they have none, which is the same as zeros.
         if shares and stateful and key.fqn not in stateful:
             return "skip" if scalar else "zero"
@@ -186,8 +194,7 @@ def _checked(wanted: ModelCatalog, values: dict[TensorKey, Any], skipped: Sequen
             continue
         fqn, known = chosen.setdefault(id(one.group), (one.parameter.fqn, group))
         if known != group:
-            differ = sorted(name for name in known.keys() | group.keys() if known.get(name) != group.get(name))
-            raise LayoutMismatch(f"{fqn} and {one.parameter.fqn} are in one group, but their sources differ in {', '.join(differ)}")
+            raise groups_differ(fqn, one.parameter.fqn, known, group)
         if known is group:
             groups.append((one.group, {name: from_value(value) for name, value in group.items()}))
     first: dict[int, tuple[TensorKey, torch.Tensor, torch.Tensor]] = {}
@@ -212,9 +219,9 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     Waits until all publishers are there. Creates optimizer states that this rank lacks, in the order of param_groups, and
     sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
     no peer has; scalars such as `step` are skipped by both. `replicas`: see Session.restore(); replicas of one tensor drift
-    apart in training, so each tensor comes from one holder. `ranks`: as in publish(). After an error the optimizers lack the states that they lacked before. Raises
-    LayoutMismatch, before a byte is written, if types, shapes or options differ or parts are missing; StepMismatch, TimedOut,
-    PeerLost as Session.restore().
+    apart in training, so each tensor comes from one holder. `ranks`: as in publish(). After an error the optimizers lack the
+    states that they lacked before. Raises LayoutMismatch, before a byte is written, if types, shapes or options differ or parts
+    are missing; StepMismatch, TimedOut, PeerLost as Session.restore().
     """
     until = Deadline(deadline)
     numbers = ranks_of(session, ranks)

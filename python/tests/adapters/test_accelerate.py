@@ -46,7 +46,10 @@ class Trainer:
         losses = []
         for _ in range(steps):
             loss = self.model(torch.linspace(-1, 1, 24).reshape(4, 6)).square().mean()
-            (loss.backward if self.accelerator is None else lambda: self.accelerator.backward(loss))()
+            if self.accelerator is None:
+                loss.backward()
+            else:
+                self.accelerator.backward(loss)
             self.optimizer.step()
             self.scheduler.step()
             self.optimizer.zero_grad()

@@ -23,8 +23,9 @@ def test_a_tied_parameter_is_found_under_each_of_its_names(theirs: tuple[str, ..
     with swt.join(dist.HashStore(), 0, 1) as session:
         with publish_entries(session, _entries(theirs[0], torch.ones(3), *theirs[1:]), step=1, name="tied", snapshot="none"):
             target = torch.zeros(3)
-            result, values = restore_entries(session, _entries(mine[0], target, *mine[1:]), step=1, name="tied", deadline=10)
+            inventory = session.await_step("tied", 1, 10)
+            result, values = restore_entries(session, _entries(mine[0], target, *mine[1:]), inventory, name="tied", deadline=10)
             assert result.step == 1 and target.tolist() == [1, 1, 1]
             assert values == {sw.TensorKey(mine[0], "param_group"): {"lr": 3.0}}
             with pytest.raises(sw.LayoutMismatch, match=f"{mine[0]}:param: source has f32"):
-                restore_entries(session, _entries(mine[0], torch.zeros(2), *mine[1:]), step=1, name="tied", deadline=10)
+                restore_entries(session, _entries(mine[0], torch.zeros(2), *mine[1:]), inventory, name="tied", deadline=10)

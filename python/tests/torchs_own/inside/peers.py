@@ -106,6 +106,12 @@ def _some(group: Any) -> bool:
     return group is not None and dist.get_world_size(group) != dist.get_world_size()
 
 
+def _ended() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
 def replace(dcp: Any) -> None:
     from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 
@@ -131,26 +137,17 @@ def replace(dcp: Any) -> None:
         _log("a load through files" if peers is None else "a load through peers")
         return peers
 
-    def saves(original: Any) -> Any:
+    def saves(original: Any, saved: Callable[[], Any] = lambda: None) -> Any:
+        """`saved` makes what torch returns from a save that has ended."""
+
         def save(state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None,
                  process_group: Any = None, no_dist: bool = False, **options: Any) -> Any:
             if not published(checkpoint_id, storage_writer, planner, process_group, no_dist, state_dict):
                 return original(state_dict, checkpoint_id=checkpoint_id, storage_writer=storage_writer, planner=planner,
                                 process_group=process_group, no_dist=no_dist, **options)
+            return saved()
 
         return save
-
-    def saves_later(original: Any) -> Any:
-        def async_save(state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None,
-                       process_group: Any = None, no_dist: bool = False, **options: Any) -> Any:
-            if not published(checkpoint_id, storage_writer, planner, process_group, no_dist, state_dict):
-                return original(state_dict, checkpoint_id=checkpoint_id, storage_writer=storage_writer, planner=planner,
-                                process_group=process_group, no_dist=no_dist, **options)
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
-
-        return async_save
 
     def saves_as_before(original: Any) -> Any:
         def save_state_dict(state_dict: Any, storage_writer: Any, process_group: Any = None, coordinator_rank: int = 0,
@@ -188,7 +185,7 @@ def replace(dcp: Any) -> None:
         return load
 
     changed(state_dict_saver, "save", saves)
-    changed(state_dict_saver, "async_save", saves_later)
+    changed(state_dict_saver, "async_save", functools.partial(saves, saved=_ended))
     changed(state_dict_saver, "save_state_dict", saves_as_before)
     changed(state_dict_loader, "load", loads)
     changed(state_dict_loader, "load_state_dict", loads_as_before)
