@@ -53,7 +53,9 @@ class Pool:
         self._workers: list[tuple[Any, Any]] = []
 
     def _start(self, world: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        # Workers are forked from a process that has imported torch.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch.distributed"])
         self._folder = tempfile.TemporaryDirectory()
         for _ in range(world):
             here, there = context.Pipe()

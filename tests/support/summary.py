@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up a Meson test log, one line per run of `meson test`: summary.py build/meson-logs/testlog.json
+"""Adds up a Meson test log, one line per run of `meson test`: summary.py build/meson-logs/testlog.json [AGAIN]
 
 Boost runners count each case by the line that tests/support/main.cpp prints; any other program counts as one. Failures
 come with the end of their output, skips with their reason. The last line is `N passed, N failed, N skipped`. The exit
 status is 1 when anything failed, when nothing ran, and when a whole suite ran nothing.
+
+AGAIN is the log of a second run of what failed: a test that passes there counts as passed, and is named as UNSTABLE.
+`summary.py --by-chance LOG` prints the names of failed tests that may run again: not those with a sanitizer's report.
 """
 import json
 import re
@@ -13,6 +16,7 @@ import sys
 CASES = re.compile(r"^cases: (\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 SKIPPED = re.compile(r"^skipped: (.*)$", re.M)
 MAY_RUN_NOTHING = {"gpu"}  # suites that need hardware most machines lack
+REPORT = re.compile(r"Sanitizer|runtime error:")
 TAIL_LINES = 40
 
 
@@ -37,25 +41,46 @@ def tail(text):
     return "\n".join("    " + line for line in cut + lines[-TAIL_LINES:])
 
 
-def main():
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
+def read(path):
     try:
-        with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
-            tests = [json.loads(line) for line in log if line.strip()]
+        with open(path, encoding="utf-8", errors="replace") as log:
+            return [json.loads(line) for line in log if line.strip()]
     except OSError as error:
         print(f"no test log: {error}")
-        tests = []
+        return []
+
+
+def output(test):
+    return test.get("stdout", "") + test.get("stderr", "")
+
+
+def main():
+    by_chance = sys.argv[1:2] == ["--by-chance"]
+    paths = sys.argv[2:] if by_chance else sys.argv[1:]
+    if len(paths) not in ([1] if by_chance else [1, 2]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    tests = read(paths[0])
+    if by_chance:
+        for test in tests:
+            if counts(test)[1] and not REPORT.search(output(test)):
+                print(test["name"])
+        return 0
+    again = {test["name"]: test for test in (read(paths[1]) if len(paths) == 2 else [])}
 
     total = [0, 0, 0]
     ran = {}
     for test in tests:
         these = counts(test)
+        second = again.get(test["name"])
+        if these[1] and second and not counts(second)[1]:
+            print(f"UNSTABLE {test['name']} ({test['result'].lower()}, exit status {test.get('returncode')})")
+            print(tail(output(test)))
+            test, these = second, counts(second)
         total = [a + b for a, b in zip(total, these)]
         for suite in test.get("suite", []):
             ran[suite] = ran.get(suite, 0) + these[0] + these[1]
-        text = test.get("stdout", "") + test.get("stderr", "")
+        text = output(test)
         if these[1]:
             print(f"FAILED {test['name']} ({test['result'].lower()}, exit status {test.get('returncode')})")
             print(tail(text))

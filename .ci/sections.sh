@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+# What .ci/run and .ci/full share; they source it. Outline: counting; sections; packages; builds; tests; the sections.
+# shellcheck shell=bash
+set -uo pipefail
+exec </dev/null
+
+passed=0 failed=0 skipped=0
+failures=() left_out=() unstable=() minutes=()
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+state=${XDG_CACHE_HOME:-$HOME/.cache}/shardwire-ci
+
+started() { printf '\n== %s (%(%H:%M:%S)T)\n' "$1" -1; }
+# remember NAME: that it failed, and the first lines of its output that say why.
+remember() {
+  failures+=("FAILED $1" "$(grep -E 'error: |ERROR: |^FAILED|WARNING: Thread|runtime error' "$log" | cut -c1-300 | head -n 12)")
+}
+count_failure() {
+  failed=$((failed + 1))
+  remember "$1"
+}
+
+# check NAME COMMAND...: one check, passed or failed by its exit status. Shows output only of what failed.
+check() {
+  local name=$1
+  shift
+  started "$name"
+  if "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    echo passed
+  else
+    tail -n 200 "$log"
+    count_failure "$name"
+    echo "FAILED $name"
+  fi
+}
+
+# cases NAME COMMAND...: a run of tests whose last line counts its cases.
+cases() {
+  local name=$1 status=0 line
+  shift
+  started "$name"
+  "$@" 2>&1 | tee "$log" || status=$?
+  line=$(tail -n 1 "$log")
+  mapfile -t -O "${#unstable[@]}" unstable < <(grep '^UNSTABLE ' "$log")
+  if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
+    passed=$((passed + BASH_REMATCH[1]))
+    failed=$((failed + BASH_REMATCH[2]))
+    skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
+    ((BASH_REMATCH[2] == 0)) || remember "$name"
+    ((status == 0 || BASH_REMATCH[2] > 0)) || count_failure "$name (exit status $status)"
+  else
+    count_failure "$name (no count of cases, exit status $status)"
+  fi
+}
+
+# once_more NAME COMMAND...: if a run of tests fails, it runs once more, and its last line counts. Both outputs are shown.
+once_more() {
+  local name=$1
+  shift
+  "$@" && return
+  echo "-- $name runs once more"
+  local output
+  output=$("$@") || { printf '%s\n' "$output" && return 1; }
+  printf '%s\nUNSTABLE %s\n%s\n' "$output" "$name" "$(tail -n 1 <<<"$output")"
+}
+
+# section NAME MINUTES COMMAND...: prints the minutes that it takes. Beyond `limit` minutes, if that is set, it is not begun, and
+# the run fails by its name.
+limit=
+section() {
+  local name=$1 usual=$2 began=$SECONDS before=$failed line
+  shift 2
+  if [[ -n $limit ]] && ((SECONDS + usual * 60 > limit * 60)); then
+    left_out+=("LEFT OUT $name")
+    failed=$((failed + 1))
+    return
+  fi
+  "$@"
+  printf -v line '%5.1f min  %s' "$(((SECONDS - began) * 10 / 60))e-1" "$name"
+  minutes+=("$line")
+  echo "-- $line"
+  ((failed == before))
+}
+
+# unchanged PATH... -- NAME MINUTES FUNCTION...: a section that is left out if its inputs, the tracked files at the paths and the
+# installed packages, are those of its last run that passed on this machine. Only for sections that depend on these alone.
+unchanged() {
+  local paths=() stamp
+  while [[ $1 != -- ]]; do paths+=("$1") && shift; done
+  shift
+  stamp=$state/passed/$3-$({ declare -f "$3" && git ls-files -s -- .ci "${paths[@]}" && git diff HEAD -- "${paths[@]}" &&
+    dpkg-query -W; } | sha256sum | cut -c1-32)
+  if [[ -e $stamp ]]; then
+    started "$1"
+    echo 'unchanged since it passed on this machine'
+    skipped=$((skipped + 1))
+    minutes+=("  0.0 min  $1 (unchanged since it passed)")
+  elif section "$@"; then
+    mkdir -p "${stamp%/*}" && touch "$stamp"
+  fi
+}
+
+# verdict: the last lines. Returns whether all is well.
+verdict() {
+  ((passed + failed > 0)) || count_failure 'nothing ran'
+  # One test in ten thousand that fails by chance is reported; three are a disease.
+  ((${#unstable[@]} < 3)) || { failed=$((failed + 1)) && failures+=("FAILED ${#unstable[@]} tests are unstable"); }
+  echo
+  printf '%s\n' "${minutes[@]}"
+  printf '%s min in all\n' "$((SECONDS / 60))"
+  ! command -v ccache >/dev/null || ccache --show-stats 2>/dev/null | grep -E 'Hits|Misses' | head -n 2
+  echo
+  local line
+  for line in "${left_out[@]}" "${failures[@]}" "${unstable[@]}"; do echo "$line"; done
+  echo "$passed passed, $failed failed, $skipped skipped"
+  ((failed == 0))
+}
+
+# install_packages PACKAGE...
+install_packages() {
+  local tool missing=()
+  for tool in "$@"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$tool" 2>/dev/null) == installed ]] || missing+=("$tool")
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -y -q update
+  apt-get -y -q install --no-install-recommends "${missing[@]}"
+}
+# Compilers and checkers.
+tools=(ca-certificates git g++ ccache clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev codespell g++-aarch64-linux-gnu qemu-user)
+# What the suite uses where it is there, and skips aloud where not.
+tools+=(cmake iproute2 libopenmpi-dev openmpi-bin slurm-wlm munge)
+# What pip builds the Python package with, beside what quickstart installs.
+tools+=(python3-venv python3-dev)
+# What the virtual machine with RDMA takes.
+tools+=(qemu-system-x86 busybox-static kmod cpio rdma-core)
+
+# A toolkit for the CUDA module, where the machine has none: only what nvcc needs, 300 MB, and kept for the next run. No GPU is needed.
+cuda_toolkit() {
+  command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]] && return
+  [[ -n $(compgen -G "$toolkit_nvcc") ]] && return
+  python3 -m venv build-ci-cuda
+  build-ci-cuda/bin/pip install --quiet --no-cache-dir nvidia-cuda-{nvcc,crt,cccl,runtime}==13.0.* nvidia-nvvm==13.0.*
+}
+toolkit_nvcc="$PWD/build-ci-cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc"
+
+machine() {
+  check 'packages' install_packages "${tools[@]}"
+  check "CUDA's compiler" cuda_toolkit
+  local nvcc
+  for nvcc in $(compgen -G "$toolkit_nvcc"); do PATH=${nvcc%/nvcc}:$PATH; done
+}
+
+# Compilers go through the cache. A clone at another path finds what this one compiled: paths below the clone are cut from what is
+# hashed and from what __FILE__ says, and debug information may name the clone that was first.
+compiler_cache() {
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  export CXXFLAGS="-fmacro-prefix-map=$PWD/=" CFLAGS="-fmacro-prefix-map=$PWD/="
+  export CC='ccache gcc' CXX='ccache g++'
+}
+
+# configure FOLDER OPTIONS...: a fresh build folder, warnings are errors.
+configure() {
+  local folder=$1
+  shift
+  rm -rf "$folder"
+  meson setup "$folder" -Dwerror=true -Dperf=disabled -Dmpi=disabled "$@"
+}
+
+# Names of the tests whose `suite/name` matches.
+matching_tests() {
+  meson introspect "$1" --tests | python3 -c '
+import json, re, sys
+for test in json.load(sys.stdin):
+    if any(re.search(sys.argv[1], suite.partition(":")[2] + "/" + test["name"]) for suite in test["suite"]):
+        print(test["name"])' "$2"
+}
+
+# count_tests FOLDER [MESON OPTIONS...]: counts the cases of the last run in a build folder. What failed, but for reports of
+# sanitizers, runs once more, alone.
+count_tests() {
+  local folder=$1 first=$1/meson-logs/first.json logs again
+  shift
+  logs=("$folder"/meson-logs/testlog*.json)
+  mv "${logs[0]}" "$first"
+  mapfile -t again < <(python3 tests/support/summary.py --by-chance "$first")
+  if ((${#again[@]} == 0 || ${#again[@]} > 5)); then
+    python3 tests/support/summary.py "$first"
+    return
+  fi
+  meson test -C "$folder" --no-rebuild --num-processes 1 "$@" "${again[@]}" >/dev/null 2>&1
+  logs=("$folder"/meson-logs/testlog*.json)
+  python3 tests/support/summary.py "$first" "${logs[0]}"
+}
+
+# run_tests FOLDER PATTERN [MESON OPTIONS...]: builds and runs the tests that match, then counts their cases.
+run_tests() {
+  local folder=$1 pattern=$2 names
+  shift 2
+  mapfile -t names < <(matching_tests "$folder" "$pattern")
+  if [[ ${#names[@]} -eq 0 ]]; then
+    echo "no test matches $pattern"
+    return 1
+  fi
+  rm -f "$folder"/meson-logs/testlog*.json
+  # The output of ninja is wanted only when the build breaks, and then meson writes no log.
+  meson test -C "$folder" --num-processes "$(($(nproc) + 4))" "$@" "${names[@]}" >"$folder/test-output.txt" 2>&1 || true
+  local logs=("$folder"/meson-logs/testlog*.json)
+  if [[ ! -f ${logs[0]} ]]; then
+    tail -n 100 "$folder/test-output.txt"
+    return 1
+  fi
+  count_tests "$folder" "$@"
+}
+
+sources() { git ls-files '*.cpp' '*.hpp' '*.c' '*.h'; }
+formatted() { sources | xargs clang-format-14 --dry-run -Werror; }
+spelled() { git ls-files ':!LICENSE' | xargs codespell; }
+texts() {
+  check 'format' formatted
+  check 'spelling' spelled
+  check 'white space' .ci/check-text whitespace
+  check 'SPDX lines' .ci/check-text spdx
+  check 'includes point one way' .ci/check-includes
+}
+
+release_tests() { ./quickstart test || count_tests build; }
+suite() { cases 'whole suite, gcc release' release_tests; }
+launchers() { cases 'launchers' once_more launchers tests/launchers/check build; }
+# With the library of the suite.
+package() { cases 'Python package' python/check --library build build-ci-python; }
+# With a library of its own, and tests of other frameworks.
+own_package() { cases 'Python package with its own library, and adapters' python/check build-ci-python core torch adapters; }
+guest() { cases 'RDMA verbs, in a virtual machine' once_more guest tests/verbs/run --timeout 600 -- tests/verbs/check; }
+guest_two_ports() {
+  cases 'RDMA verbs, over two ports' once_more 'guest, two ports' tests/verbs/run --nics 2 --timeout 300 -- tests/verbs/check build restores faults
+}
+# What the guest runs, and what of the library knows a fabric or device memory.
+verbs_inputs=(meson.build quickstart transport src/{memory,move,paths,peers,restore,serve} tests/{verbs,conformance,support} 'tests/session/rdma*'
+              'tests/session/hang_peer*')
+
+export BOOST_TEST_CATCH_SYSTEM_ERRORS=no  # a signal is the sanitizer's to report
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+# Its runtime takes some blocks of thread-local memory of modules for those of an old C library, and then reads far off.
+export ASAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_summary=1:intercept_tls_get_addr=0
+export LSAN_OPTIONS=suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0
+export TSAN_OPTIONS=suppressions=$PWD/tests/support/tsan.supp:history_size=4
+
+# address PATTERN. Lines and functions are all that a report names; the rest of what -g makes costs a sixth of the time.
+# Clang's precompiled headers carry times, so that nothing compiled with them is found again.
+address() {
+  local -x CXX='ccache clang++-14'
+  check 'configure, address and undefined' configure build-ci-address -Dcpp_args=-g1 \
+    -Doptimization=1 -Dunity=on -Dunity_size=20 -Db_pch=false -Db_sanitize=address,undefined -Db_lundef=false
+  cases 'address and undefined, clang' run_tests build-ci-address "$1" --timeout-multiplier 3
+}
+# The thread sanitizer of these compilers cannot place its shadow memory when the kernel spreads mappings too widely.
+thread_wrapper=()
+if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28) > 28)) && setarch -R true 2>/dev/null; then
+  thread_wrapper=(--wrapper 'setarch -R')
+fi
+# thread PATTERN. UCX's hooks on memory calls run at the end of a thread, when the sanitizer has already forgotten it, and crash it.
+thread() {
+  local -x UCX_MEM_EVENTS=n
+  check 'configure, thread' configure build-ci-thread -Dcpp_args=-g1 -Doptimization=1 \
+    -Dunity=on -Dunity_size=20 -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false
+  cases 'thread, gcc' run_tests build-ci-thread "$1" --timeout-multiplier 3 "${thread_wrapper[@]}"
+}
+
+kernels() { check 'copy kernels for aarch64, emulated' tests/memory/neon_check; }
+benchmarks() { check 'benchmarks' ninja -C build benchmarks; }
+
+features=(ucx libfabric pmix cuda nccl)
+without_features() {
+  local off=("${features[@]/#/-D}")
+  configure build-ci-without -Doptimization=0 -Dunity=on -Dunity_size=20 -Dtests=disabled "${off[@]/%/=disabled}" &&
+    ninja -C build-ci-without product && build-ci-without/shardwire --version
+}
+no_features() { check 'build without any feature' without_features; }
+# All that is installed, and the benchmarks, each source by itself: the other builds compile sources in groups and with precompiled
+# headers, so what a source gets only from others shows here. When a feature is off, only what differs is compiled again.
+each_alone() {
+  configure build-ci-features -Doptimization=0 -Db_pch=false -Dtests=disabled -Dperf=enabled -Dmpi=enabled "$@" &&
+    ninja -C build-ci-features all benchmarks
+}
+with_features() {
+  meson configure build-ci-features "$@" && ninja -C build-ci-features product && build-ci-features/shardwire --version
+}
+# All of them have to be there, then each is off.
+each_feature_off() {
+  local feature all=("${features[@]/#/-D}")
+  local -x CC='ccache clang-14' CXX='ccache clang++-14'
+  check 'each source alone, with all features' each_alone "${all[@]/%/=enabled}"
+  for feature in "${features[@]}"; do check "build without $feature" with_features "${all[@]/%/=enabled}" "-D$feature=disabled"; done
+}
+# Needs to know how each source is compiled alone, and generated headers.
+tidied() {
+  configure build-ci-tidy -Db_pch=false -Dtests=disabled || return
+  ninja -C build-ci-tidy -t targets all | sed -n 's/^\(.*\.h\(pp\)\?\): CUSTOM_COMMAND$/\1/p' | xargs ninja -C build-ci-tidy || return
+  git ls-files 'src/geometry/*.cpp' 'src/plan/*.cpp' 'src/support/*.cpp' |
+    xargs -P "$(nproc)" -n 2 clang-tidy-14 --quiet -p build-ci-tidy
+}
+tidy() {
+  local -x CC=clang-14 CXX=clang++-14
+  check 'clang-tidy' tidied
+}
