@@ -190,7 +190,7 @@ count_tests() {
     python3 tests/support/summary.py "$first"
     return
   fi
-  meson test -C "$folder" --no-rebuild --num-processes 1 "$@" "${again[@]}" >/dev/null 2>&1
+  meson test -C "$folder" --no-rebuild --num-processes 1 "$@" "${again[@]##* / }" >/dev/null 2>&1
   logs=("$folder"/meson-logs/testlog*.json)
   python3 tests/support/summary.py "$first" "${logs[0]}"
 }
