@@ -169,13 +169,15 @@ configure() {
   meson setup "$folder" -Dwerror=true -Dperf=disabled -Dmpi=disabled "$@"
 }
 
-# Names of the tests whose `suite/name` matches.
+# Names of the tests whose `suite/name` matches, without those of the suite full unless everything is to run.
+everything=
 matching_tests() {
   meson introspect "$1" --tests | python3 -c '
 import json, re, sys
 for test in json.load(sys.stdin):
-    if any(re.search(sys.argv[1], suite.partition(":")[2] + "/" + test["name"]) for suite in test["suite"]):
-        print(test["name"])' "$2"
+    suites = [suite.partition(":")[2] for suite in test["suite"]]
+    if any(re.search(sys.argv[1], suite + "/" + test["name"]) for suite in suites) and ("full" not in suites or sys.argv[2]):
+        print(test["name"])' "$2" "$everything"
 }
 
 # count_tests FOLDER [MESON OPTIONS...]: counts the cases of the last run in a build folder. What failed, but for reports of
@@ -190,7 +192,7 @@ count_tests() {
     python3 tests/support/summary.py "$first"
     return
   fi
-  meson test -C "$folder" --no-rebuild --num-processes 1 "$@" "${again[@]##* / }" >/dev/null 2>&1
+  meson test -C "$folder" ${everything:+--setup full} --no-rebuild --num-processes 1 "$@" "${again[@]##* / }" >/dev/null 2>&1
   logs=("$folder"/meson-logs/testlog*.json)
   python3 tests/support/summary.py "$first" "${logs[0]}"
 }
@@ -206,7 +208,7 @@ run_tests() {
   fi
   rm -f "$folder"/meson-logs/testlog*.json
   # The output of ninja is wanted only when the build breaks, and then meson writes no log.
-  meson test -C "$folder" --num-processes "$(($(nproc) + 4))" "$@" "${names[@]}" >"$folder/test-output.txt" 2>&1 || true
+  meson test -C "$folder" ${everything:+--setup full} --num-processes "$(($(nproc) + 4))" "$@" "${names[@]}" >"$folder/test-output.txt" 2>&1 || true
   local logs=("$folder"/meson-logs/testlog*.json)
   if [[ ! -f ${logs[0]} ]]; then
     tail -n 100 "$folder/test-output.txt"
@@ -227,7 +229,10 @@ texts() {
 }
 
 release_tests() { ./quickstart test || count_tests build; }
-suite() { cases 'whole suite, gcc release' release_tests; }
+suite() {
+  cases 'whole suite, gcc release' release_tests
+  [[ -z $everything ]] || cases 'the rest of the suite' run_tests build '^full/'
+}
 launchers() { cases 'launchers' once_more launchers tests/launchers/check build; }
 # With the library of the suite.
 package() { cases 'Python package' python/check --library build build-ci-python; }
