@@ -179,8 +179,9 @@ class _Engine:
             local = entries.tensors[TensorKey(parameter.fqn, PARAM)] = self._own(parameter)
             memory.add(local.tensor.untyped_storage().data_ptr())
             entries.aliases.update((alias, parameter.fqn) for alias in parameter.aliases)
-        for fqn, buffer in buffers(self.named):
+        for (fqn, *aliases), buffer in buffers(self.named):
             entries.tensors[TensorKey(fqn, BUFFER)] = local_of(buffer, self.ranks)
+            entries.aliases.update((alias, fqn) for alias in aliases)
         for one in self.optimized:
             # In fp32 some engines have no other copy than the parameters.
             own_memory = one.tensor.untyped_storage().data_ptr() not in memory

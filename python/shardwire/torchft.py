@@ -207,7 +207,7 @@ class ShardwireTransport(CheckpointTransport[T]):
         places = set[tuple[int, ...]]()
         for key, info in inventory.tensors.items():
             mine = known.tensors.get(key.fqn)
-            part = parts[key.fqn] = _whole(torch.empty(info.shape, dtype=dtype_of(info.dtype)) if mine is None else mine)
+            part = parts[key.fqn] = _whole(torch.empty(info.shape, dtype=dtype_of(info.dtype), device="cpu") if mine is None else mine)
             place = (part.tensor.data_ptr(), *part.tensor.shape, *part.tensor.stride())
             if not part.tensor.numel() or place not in places:  # else a second name of the same tensor
                 places.add(place)

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
+from typing import Iterator
 
-from .. import Inventory, Session, TimedOut
+from .. import Error, Inventory, LayoutMismatch, Session, TimedOut, Withdrawn
 from .._types import Seconds
 
 _LOOK_AGAIN = 0.05
+_LOOK_AFTER_AN_ERROR = 1.0
 
 
 class Deadline:
@@ -36,3 +39,20 @@ def final_inventory(session: Session, name: str, step: int | None, deadline: Dea
             absent = f"ranks {inventory.absent} have not published '{name}'" if inventory.publishers else f"nobody publishes '{name}'"
             raise TimedOut(f"{absent} in time", ranks=inventory.absent)
         time.sleep(min(_LOOK_AGAIN, deadline.left()))
+
+
+@contextlib.contextmanager
+def reading(session: Session, name: str, inventory: Inventory) -> Iterator[None]:
+    """For restores of what `inventory` lists. Raises Withdrawn if a publication that they lack has ended meanwhile."""
+    try:
+        yield
+    except (LayoutMismatch, TimedOut) as error:
+        try:
+            now = session.inventory(name, inventory.step, _LOOK_AFTER_AN_ERROR).publishers
+        except Error:
+            raise error from None
+        gone = [publisher.rank for publisher in inventory.publishers if publisher not in now]
+        if not gone:
+            raise
+        raise Withdrawn(f"ranks {gone} published step {inventory.step} of '{name}' when this restore began, and no longer do",
+                        error.gaps, gone) from error

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import Any, Callable, Sequence
 
@@ -12,14 +11,16 @@ from torch import nn
 
 from .. import Catalog, Error, TensorKey
 from .._types import Absent
+from ._absent import OneElement
+from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
-from ._model import buffers, memory_of, modules, parameters
+from ._model import buffers, extra_states, memory_of, modules, parameters
 from ._optimizers import Optimized, list_of, optimized
 from ._places import Places
 
-PARAM, BUFFER, GROUP = "param", "buffer", "param_group"
-"""States under which a parameter, a buffer and the options of a parameter's group are published."""
+PARAM, BUFFER, GROUP, EXTRA = "param", "buffer", "param_group", "extra_state"
+"""States under which a parameter, a buffer, the options of a parameter's group and the extra state of a module are published."""
 
 
 Absences = Callable[[TensorKey, bool, bool], Absent]
@@ -46,7 +47,10 @@ class ModelCatalog:
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         # A state, and the key and memory with which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey, torch.Tensor]] = []
-        self.zeroed_alone: dict[TensorKey, torch.Tensor] = {}  # tensors of one element that become zero where they are skipped
+        # Tensors of one memory, of a wanting catalog, which names only the first.
+        self.twins: list[tuple[TensorKey, TensorKey, Local]] = []
+        self._at: dict[Any, TensorKey] = {}
+        self.one_element = OneElement()
         self._absent = absent
         self._published: dict[TensorKey, Any] = {}
         self._sources: list[torch.Tensor] = []
@@ -58,15 +62,15 @@ class ModelCatalog:
             self.record_event()
             for parameter in self.parameters:
                 self._add(parameter.fqn, PARAM, parameter.local)
-            for fqn, buffer in buffers(named):
+            for (fqn, *aliases), buffer in buffers(named):
                 self._add(fqn, BUFFER, local_of(buffer, ranks))
+                self._alias(fqn, aliases)
             for one in self.optimized:
                 for name, value in one.state.items():
                     self._add_state(one, name, value)
             for parameter in self.parameters:
-                for alias in parameter.aliases:
-                    self.catalog.alias(alias, parameter.fqn)
-                    self.small.alias(alias, parameter.fqn)
+                self._alias(parameter.fqn, parameter.aliases)
+        self._modules = [(fqn, weakref.ref(module)) for fqn, module in extra_states(named)]
         self.places = Places([module for _, module in named], optimizers, self.parameters, self._sources)
 
     def record_event(self) -> None:
@@ -79,17 +83,32 @@ class ModelCatalog:
         self._event.record(torch.cuda.current_stream(self._device))
         self._event_handle = self._event.cuda_event
 
+    def extra_states(self) -> list[tuple[TensorKey, nn.Module]]:
+        """Modules with state beside tensors."""
+        known = [(TensorKey(fqn, EXTRA), module()) for fqn, module in self._modules]
+        return [(key, module) for key, module in known if module is not None]
+
+    def _alias(self, fqn: str, aliases: Sequence[str]) -> None:
+        for alias in aliases:
+            self.catalog.alias(alias, fqn)
+            self.small.alias(alias, fqn)
+
     def _add(self, fqn: str, state: str, local: Local, shares: bool = False, catalog: Catalog | None = None) -> None:
         tensor = local.tensor
         self._owner.append(memory_of(fqn, state, tensor))
         strides = () if tensor.is_contiguous() else tensor.stride()
         device = tensor.get_device()
         self._sources.append(local.source)
-        absent = self._absent(TensorKey(fqn, state), shares, local.shape == ()) if self._absent else "error"
-        if absent == "zero" and math.prod(local.shape) == 1:
-            absent = "skip"  # the library refuses to zero one element, which might be a step
-            if local.shape != ():
-                self.zeroed_alone[TensorKey(fqn, state)] = tensor
+        absent: Absent = "error"
+        key = TensorKey(fqn, state)
+        # Members of a flat parameter share its tensor, and have other places in it.
+        if self.wanting and tensor.numel() and (local.source is tensor or is_dtensor(local.source)):
+            first = self._at.setdefault((device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), local.shape), key)
+            if first != key:
+                self.twins.append((first, key, local))
+                return
+        if self._absent:
+            absent = self.one_element.ask(key, local, self._absent(key, shares, local.shape == ()))
         (catalog or self.catalog).add_address(
             fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
             device, self._event_handle if device >= 0 else 0, absent)
@@ -99,12 +118,14 @@ class ModelCatalog:
         if not isinstance(value, torch.Tensor):
             self.values[TensorKey(fqn, name)] = value
         elif value.dim() == 0:
+            whole = one.parameter.state(value) if is_dtensor(value) else Local((), REPLICATED, value, value)
+            assert whole is not None
             if self.wanting and one.parameter.shares_state:
                 scalar = torch.empty_like(value)
                 self.shared.append((value, TensorKey(fqn, name), scalar))
                 self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True, self.small)
             else:
-                self._add(fqn, name, Local((), REPLICATED, value, value), one.parameter.shares_state)
+                self._add(fqn, name, whole, one.parameter.shares_state)
         else:
             try:
                 local = one.parameter.state(value)

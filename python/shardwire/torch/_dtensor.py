@@ -62,7 +62,7 @@ def _ranks(mesh: Any, placements: Sequence[Any]) -> list[int]:
     if all(bool((mesh.diff(dim=dim) > 0).all()) for dim in sharded):
         return [int(rank) for rank in mesh.flatten().tolist()]
     numbers = [mesh.argsort(dim=dim).argsort(dim=dim).flatten().tolist() for dim in sharded]
-    places = [torch.arange(mesh.size(dim)).reshape([-1 if other == dim else 1 for other in range(mesh.ndim)]).expand_as(
+    places = [torch.arange(mesh.size(dim), device="cpu").reshape([-1 if other == dim else 1 for other in range(mesh.ndim)]).expand_as(
         mesh).flatten().tolist() for dim in sharded]
     holders: dict[tuple[int, ...], list[int]] = {}
     for rank, *place in zip(mesh.flatten().tolist(), *numbers):

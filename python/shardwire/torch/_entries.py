@@ -8,29 +8,16 @@ from typing import Any, Callable, Mapping
 
 import torch
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Session, TensorKey, Unsupported
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Publication, Session, TensorKey
 from .._types import Absent, Replicas, Seconds, Snapshot, Verify
-from ._awaiting import Deadline
+from ._absent import OneElement, absence_of
+from ._awaiting import Deadline, reading
 from ._dtypes import name_of
 from ._extra import extra_values, received_extra, request_extra
 from ._layouts import Local, Ranks, ranks_of
-from ._model import memory_of
-from ._restore import RestoreResult, absence_of
+from ._model import add_tensor
+from ._restore import RestoreResult
 from ._values import from_value, to_value
-
-
-def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error") -> None:
-    """Adds this rank's part of a tensor. `owner` keeps its memory."""
-    tensor, name = local.tensor, f"{key.fqn}:{key.state}" if key.state else key.fqn
-    memory_of(key.fqn, key.state, tensor)
-    if tensor.is_conj() or tensor.is_neg():
-        raise Unsupported(f"{name} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
-    # A layout of boxes says itself where they lie.
-    placed = local.layout.kind == "boxes"
-    catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
-                        () if placed or tensor.is_contiguous() else tensor.stride(),
-                        local.layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner,
-                        tensor.get_device(), 0, absent)
 
 
 @dataclasses.dataclass
@@ -83,27 +70,30 @@ def restore_entries(session: Session, entries: Entries, inventory: Inventory, *,
     ranks = ranks or ranks_of(session)
     tensors, values = Catalog(ranks.own, ranks.count), Catalog(ranks.own, ranks.count)
     owner = [local.tensor for local in entries.tensors.values()]
-    published = inventory.tensors
+    published, one_element = inventory.tensors, OneElement()
     for key, local in entries.tensors.items():
         theirs = published.get(key) or published.get(TensorKey(inventory.aliases.get(key.fqn, ""), key.state))
         dtype = name_of(local.tensor.dtype)
         if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, local.shape):
             raise LayoutMismatch(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {local.shape}")
-        add_tensor(tensors, key, local, owner, absence_of(key, absent) or "error")
+        add_tensor(tensors, key, local, owner, one_element.ask(key, local, absence_of(key, absent) or "error"))
     for key in entries.values:
         values.add_value(key.fqn, key.state, absent="skip" if absence_of(key, absent) == "skip" else "error")
     request_extra(values, inventory.values)
     for alias, fqn in entries.aliases.items():
         tensors.alias(alias, fqn)
         values.alias(alias, fqn)
-    small = session.restore(values, name=name, step=inventory.step, deadline=until.left(), replicas=replicas, discovery_grace=0)
-    small.wait()
+    with reading(session, name, inventory):
+        small = session.restore(values, name=name, step=inventory.step, deadline=until.left(), replicas=replicas, discovery_grace=0)
+        small.wait()
     received = small.values()
     mine = {key: from_value(value) for key, value in received.items() if key in entries.values}
     if check is not None:
         check(mine)
     _synchronize(entries)
-    restore = session.restore(tensors, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
-                              discovery_grace=0, staging_bytes=staging_bytes)
-    report = restore.wait(progress)
+    with reading(session, name, inventory):
+        restore = session.restore(tensors, name=name, step=inventory.step, deadline=until.left(), verify=verify, replicas=replicas,
+                                  discovery_grace=0, staging_bytes=staging_bytes)
+        report = restore.wait(progress)
+    one_element.zero(report.skipped)
     return RestoreResult(inventory.step, received_extra(received), report), mine

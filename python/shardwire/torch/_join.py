@@ -43,10 +43,12 @@ def join(store: Any = None, rank: int | None = None, world_size: int | None = No
         raise InvalidArgument("join() takes rank and world_size together, or neither")
     initialized = dist.is_available() and dist.is_initialized()
     if store is None and initialized and "address" not in options:
-        # Each session has keys of its own: all ranks join the same number of times.
-        default = _clone(dist.distributed_c10d._get_default_store())
-        count = default.add(f"shardwire/joins/{dist.get_rank()}", 1)
-        store = dist.distributed_c10d.PrefixStore(f"shardwire/{count}", default)
+        # Each session has keys of its own: all ranks join the same number of times. torchrun's store outlives an attempt, of
+        # which some ranks may have ended before they joined.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        default = dist.distributed_c10d.PrefixStore(f"shardwire/{attempt}", _clone(dist.distributed_c10d._get_default_store()))
+        count = default.add(f"joins/{dist.get_rank()}", 1)
+        store = dist.distributed_c10d.PrefixStore(str(count), default)
     if rank is None and initialized:
         rank, world_size = dist.get_rank(), dist.get_world_size()
     if store is None and rank is None:

@@ -44,6 +44,9 @@ class Wrapped:
 class Ranks:
     """Numbers of ranks of the default process group in the layouts."""
 
+    unknown = ""
+    """Why ranks of the process group have no numbers."""
+
     def __init__(self, own: int, world_size: int, given: int | Sequence[int] | None) -> None:
         self.numbers: dict[int, int] | None = None
         self.count = world_size
@@ -61,6 +64,8 @@ class Ranks:
         self.key = (self.own, self.count, tuple(given) if isinstance(given, Sequence) else None)
 
     def of(self, ranks: Sequence[int]) -> list[int]:
+        if self.unknown:
+            raise InvalidArgument(self.unknown)
         if self.numbers is None:
             return list(ranks)
         missing = [rank for rank in ranks if rank not in self.numbers]
@@ -72,13 +77,27 @@ class Ranks:
 def ranks_of(session: Session, given: int | Sequence[int] | Ranks | None = None) -> Ranks:
     """Numbers of ranks in the layouts of this process.
 
-    They are those of the session, or of the default process group where that is one of several jobs in the session.
+    They are the ranks of the default process group, as in meshes, whatever number a member has in the session. Without a group, or
+    where it is larger than the session, they are those of the session. `given`: the members of the session that have the numbers,
+    in order. Raises InvalidArgument if that contradicts the process group.
     """
     if isinstance(given, Ranks):
         return given
-    if given is None and dist.is_available() and dist.is_initialized() and dist.get_world_size() < session.world_size:
-        return Ranks(dist.get_rank(), dist.get_world_size(), None)
-    return Ranks(session.rank, session.world_size, given)
+    if not (dist.is_available() and dist.is_initialized()):
+        return Ranks(session.rank, session.world_size, given)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if given is None and size <= session.world_size:
+        return Ranks(rank, size, None)
+    ranks = Ranks(session.rank, session.world_size, given)
+    if isinstance(given, Sequence) and len(ranks.numbers or ()) == size:
+        if ranks.own != rank:
+            raise InvalidArgument(f"ranks= gives member {session.rank} of the session the number {ranks.own}, but it is rank {rank} of "
+                                  "the process group")
+        ranks.numbers = None
+    elif rank != session.rank:
+        ranks.unknown = (f"member {session.rank} of the session is rank {rank} of a process group of {size}: ranks= has to name the member "
+                         "of each rank of the group")
+    return ranks
 
 
 REPLICATED = Layout.replicated()

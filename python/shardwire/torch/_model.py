@@ -10,8 +10,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .. import LayoutMismatch, Unsupported
+from .. import Catalog, LayoutMismatch, TensorKey, Unsupported
+from .._types import Absent
 from . import _fsdp1, _fsdp2
+from ._dtypes import name_of
 from ._layouts import Local, Ranks, State, Wrapped, local_of, state_like
 
 
@@ -91,14 +93,22 @@ def parameters(named: Sequence[tuple[str, nn.Module]], ranks: Ranks) -> list[Par
     return list(by_identity.values())
 
 
-def buffers(named: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, torch.Tensor]]:
-    """Persistent buffers, each once."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+def buffers(named: Sequence[tuple[str, nn.Module]]) -> list[tuple[list[str], torch.Tensor]]:
+    """Persistent buffers, each once, with all their names."""
+    found: dict[int, tuple[list[str], torch.Tensor]] = {}
     for prefix, module in named:
         for name, buffer in module._buffers.items():
             if buffer is not None and name not in module._non_persistent_buffers_set:
-                found.setdefault(id(buffer), (prefix + name, buffer))
+                names = found.setdefault(id(buffer), ([], buffer))[0]
+                if prefix + name not in names:
+                    names.append(prefix + name)
     return list(found.values())
+
+
+def extra_states(named: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Modules that keep state beside tensors, by the names that state_dict() gives it: see nn.Module.get_extra_state()."""
+    return [(f"{prefix}_extra_state", module) for prefix, module in named
+            if type(module).get_extra_state is not nn.Module.get_extra_state]
 
 
 def reshard(model: nn.Module) -> None:
@@ -111,16 +121,32 @@ _PLAIN = (torch.Tensor, nn.Parameter)
 
 
 def memory_of(fqn: str, state: str, tensor: torch.Tensor) -> torch.UntypedStorage:
-    """Keeps the memory of the tensor, also if the tensor is given another. Raises LayoutMismatch if it has none."""
+    """Keeps the memory of the tensor, also if the tensor is given another.
+
+    Raises LayoutMismatch if it has none, Unsupported if its elements are not what lies there.
+    """
+    what = f"{fqn}:{state}" if state else fqn
     try:
         if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
             raise NotImplementedError
         memory = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, nested, made of several others
-        what = f"{fqn}:{state}" if state else fqn
         raise Unsupported(f"{what} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements") from None
+    if tensor.is_conj() or tensor.is_neg():
+        raise Unsupported(f"{what} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
     if tensor.is_meta or memory.nbytes() == 0 and tensor.numel():
-        what = f"{fqn}:{state}" if state else fqn
         raise LayoutMismatch(f"{what} is on the meta device: it has no memory" if tensor.is_meta else
                              f"the memory of {what} has been freed")
     return memory
+
+
+def add_tensor(catalog: Catalog, key: TensorKey, local: Local, owner: Any, absent: Absent = "error") -> None:
+    """Adds this rank's part of a tensor. `owner` keeps its memory."""
+    tensor = local.tensor
+    memory_of(key.fqn, key.state, tensor)
+    # A layout of boxes says itself where they lie.
+    placed = local.layout.kind == "boxes"
+    catalog.add_address(key.fqn, key.state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(),
+                        () if placed or tensor.is_contiguous() else tensor.stride(),
+                        local.layout.local_elements(local.shape, catalog.rank) if placed else tensor.numel(), owner,
+                        tensor.get_device(), 0, absent)

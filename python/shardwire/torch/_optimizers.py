@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, Sequence, Union
 import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from .. import InvalidArgument, LayoutMismatch
+from .. import InvalidArgument, LayoutMismatch, Unsupported
 from ._model import Parameter
 
 Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], Mapping[str, torch.optim.Optimizer], None]
@@ -75,6 +75,31 @@ def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.
                 seen.add(id(key))
                 found.extend(Optimized(parameter, known, group) for parameter in by_key[id(key)])
     return found
+
+
+_ENTRY = "optimizer_state/"
+# Prefix of entries of an optimizer's state that belong to no parameter.
+
+
+def entry_name(number: int, key: Any) -> str:
+    """Under which an entry that belongs to no parameter is published, of an optimizer of this number."""
+    if type(key) is not str:
+        raise Unsupported(f"optimizer.state has an entry of the key {key!r}, which is neither a parameter nor text")
+    return f"{_ENTRY}{number}/{key}"
+
+
+def entry_of(name: str) -> tuple[int, str] | None:
+    """Number of the optimizer and key of a published entry; None for other names."""
+    if not name.startswith(_ENTRY):
+        return None
+    number, _, key = name[len(_ENTRY):].partition("/")
+    return int(number), key
+
+
+def entries(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[int, Any, Any]]:
+    """What optimizers keep under keys that are no parameters, such as a clock: number of the optimizer, key, entry."""
+    return ((number, key, entry) for number, optimizer in enumerate(optimizers) for key, entry in optimizer.state.items()
+            if not isinstance(key, torch.Tensor))
 
 
 def options(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -18,10 +18,10 @@ from torch.futures import Future
 from .. import (Box, Catalog, Inventory, Layout, LayoutMismatch, PlacedBox, Report, Session, StepMismatch, TensorInfo, TensorKey,
                 Unsupported)
 from .._types import Seconds, Verify
-from ._awaiting import Deadline, final_inventory
+from ._awaiting import Deadline, final_inventory, reading
 from ._dtensor import is_dtensor
 from ._dtypes import dtype_of, name_of
-from ._entries import add_tensor
+from ._model import add_tensor
 from ._layouts import Local, Ranks, local_of, ranks_of
 from ._state_dict import PATH, TENSOR, VALUE
 from ._values import from_value
@@ -84,8 +84,9 @@ class PeerReader(StorageReader):
         for key in inventory.values:
             if key.state == PATH:
                 wanted.add_value(key.fqn, PATH, agree="any")
-        restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=until.left(), discovery_grace=0)
-        restore.wait()
+        with reading(self._session, self._name, inventory):
+            restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=until.left(), discovery_grace=0)
+            restore.wait()
         paths = {key.fqn: tuple(path) for key, path in restore.values().items()}
         return Metadata(entries, planner_data=paths)
 
@@ -127,9 +128,10 @@ class PeerReader(StorageReader):
             add_tensor(wanted, TensorKey(key, TENSOR), local, owner)
         for key in dict.fromkeys(item.storage_index.fqn for item in others):
             wanted.add_value(key, VALUE, agree="any")
-        restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=self._seconds,
-                                        verify=self._verify, replicas="first", discovery_grace=0)
-        self.report = restore.wait()
+        with reading(self._session, self._name, inventory):
+            restore = self._session.restore(wanted, name=self._name, step=inventory.step, deadline=self._seconds,
+                                            verify=self._verify, replicas="first", discovery_grace=0)
+            self.report = restore.wait()
         for item in others:
             file = io.BytesIO()
             torch.save(from_value(restore.value(item.storage_index.fqn, VALUE)), file)

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+import torch
 from torch import nn
 
-from .. import Publication, Session, TensorKey, Unsupported
+from .. import Error, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
 from ._catalog import GROUP, ModelCatalog, model_catalog
 from ._extra import extra_values
 from ._layouts import ranks_of
-from ._optimizers import Optimizers, options
+from ._optimizers import Optimizers, entries, entry_name, list_of, options
 from ._values import to_value
 
 
-def _values(held: ModelCatalog, extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
+def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], extra: Mapping[str, Any] | None) -> dict[TensorKey, Any]:
     values = {key: to_value(value) for key, value in held.values.items()}
     groups: dict[int, Any] = {}
     for one in held.optimized:
@@ -24,6 +25,13 @@ def _values(held: ModelCatalog, extra: Mapping[str, Any] | None) -> dict[TensorK
         if group is None:
             group = groups[id(one.group)] = {name: to_value(value) for name, value in options(one.group)}
         values[TensorKey(one.parameter.fqn, GROUP)] = group
+    for number, key, entry in entries(optimizers):
+        values[TensorKey("", entry_name(number, key))] = to_value(entry)
+    for key, module in held.extra_states():
+        try:
+            values[key] = to_value(module.get_extra_state())
+        except Error as error:
+            raise type(error)(f"{key.fqn}: {error}") from error.__cause__
     values.update(extra_values(extra))
     return values
 
@@ -35,13 +43,15 @@ def publish(session: Session, model: nn.Module, optimizers: Optimizers = None, *
 
     Every rank that has a part of the model calls it. With snapshot "none" nothing of it may change until the publication is
     retired; "copy" lets training go on at once. `extra` maps names to other state: schedulers, grad scalers, counters, in
-    PerRank what each rank keeps for itself. `ranks`: the ranks of the session that the layouts number, in order, or their
-    count; default: all. `keep` and `buddies` are not implemented yet.
+    PerRank what each rank keeps for itself. `ranks`: the members of the session that are the ranks of the layouts, in
+    order, or their count; default: the ranks of the default process group, else all members. `keep` and
+    `buddies` are not implemented yet.
     """
     if keep or buddies:
         raise Unsupported("keep and buddies are not implemented")
-    # Values cannot be taken out of a catalog, so those with other extras are other catalogs.
-    names = tuple(sorted(extra or {}))
+    listed = list_of(optimizers)
+    # Values cannot be taken out of a catalog, so those with other names of values are other catalogs.
+    names = (*sorted(extra or {}), *(entry_name(number, key) for number, key, _ in entries(listed)))
     held = model_catalog(model, optimizers, ranks_of(session, ranks), wanting=False, key=("publish", names))
-    held.set_values(_values(held, extra))
+    held.set_values(_values(held, listed, extra))
     return session.publish(held.catalog, step=step, name=name, snapshot=snapshot)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -15,15 +14,17 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
-from ._awaiting import Deadline, final_inventory
+from ._absent import absence_of
+from ._awaiting import Deadline, final_inventory, reading
 from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
+from ._dtensor import is_dtensor
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
-from ._layouts import ranks_of
-from ._model import reshard
-from ._optimizers import Optimized, Optimizers, groups_differ, step_device
+from ._layouts import REPLICATED, Local, ranks_of
+from ._model import add_tensor, reshard
+from ._optimizers import Optimized, Optimizers, entry_of, groups_differ, list_of, step_device
 from ._values import from_value, like
 
 
@@ -77,22 +78,43 @@ def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _missing_states(found: Sequence[Optimized], published: Published) -> Iterator[None]:
-    """Creates states that are missing. An error in the block removes them: the optimizer must not train on their bytes."""
+def _states_of_sources(found: Sequence[Optimized], published: Published, policy: Absences) -> Iterator[None]:
+    """Creates states that are missing, and takes away those of parameters that have none in the sources.
+
+    An error in the block takes that back: the optimizers must not train on the bytes of new states.
+    """
     before = [(one, dict(one.state)) for one in found]
     try:
+        _drop_other_states(found, published, policy)
         _create_missing_states(found, published)
         yield
-    except BaseException:
-        for one, known in before:
-            for name in list(one.state):
-                if name not in known:
-                    del one.state[name]
-                elif known[name] is None:
-                    one.state[name] = None
+        for one in found:
             if not one.state:
                 one.optimizer.state.pop(one.parameter.key, None)
+    except BaseException:
+        for one, known in before:
+            if known:
+                state = one.optimizer.state[one.parameter.key]
+                state.clear()
+                state.update(known)
+            else:
+                one.optimizer.state.pop(one.parameter.key, None)
         raise
+
+
+def _drop_other_states(found: Sequence[Optimized], published: Published, policy: Absences) -> None:
+    """The sources' optimizer has never stepped a parameter without state: as after load_state_dict(), it has none here either."""
+    optimized = {fqn for fqn, state in published.values if state == GROUP}
+    stateful = {key.fqn for key in published.values if key.state != GROUP}
+    stateful.update(fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER})
+    for one in found:
+        names = {name for alias in (one.parameter.fqn, *one.parameter.aliases) for name in (alias, published.aliases.get(alias, alias))}
+        # States of a flat parameter are those of all its members.
+        if one.parameter.shares_state or not names & optimized or names & stateful:
+            continue
+        for state in list(one.state):
+            if policy(TensorKey(one.parameter.fqn, state), False, False) == "error":
+                del one.state[state]
 
 
 def _create_missing_states(found: Sequence[Optimized], published: Published) -> None:
@@ -128,14 +150,6 @@ def _require_alike(wanted: ModelCatalog, published: Published) -> None:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
 
-def absence_of(key: TensorKey, absent: Mapping[str, Absent] | None) -> Absent | None:
-    """What the first glob that matches "name" or "name:state" chooses; None without one."""
-    for pattern, chosen in (absent or {}).items():
-        if fnmatch.fnmatchcase(key.fqn, pattern) or fnmatch.fnmatchcase(f"{key.fqn}:{key.state}", pattern):
-            return chosen
-    return None
-
-
 def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     stateful = {fqn for fqn, states in published.states.items() if states.keys() - {PARAM, BUFFER}}
 
@@ -151,14 +165,22 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     return policy
 
 
-def _request_values(wanted: ModelCatalog, listed: Published, policy: Absences) -> None:
+def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
     published = set(listed.values)
     aliased = {TensorKey(alias, key.state) for alias, fqn in listed.aliases.items() for key in published if key.fqn == fqn}
-    keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized)]
+    keys = [*wanted.values, *(TensorKey(one.parameter.fqn, GROUP) for one in wanted.optimized),
+            *(key for key, _ in wanted.extra_states())]
     for key in keys:
         if key in published or key in aliased or policy(key, False, False) == "error":
             wanted.small.add_value(key.fqn, key.state)
+    for key in published:
+        entry = entry_of(key.state) if key.fqn == "" else None
+        if entry is None or not optimizers:
+            continue
+        if entry[0] >= len(optimizers):
+            raise LayoutMismatch(f"the sources' optimizer {entry[0]} keeps '{entry[1]}' in its state; here is no such optimizer")
+        wanted.small.add_value(key.fqn, key.state)
     request_extra(wanted.small, listed.values)
 
 
@@ -169,6 +191,9 @@ class _Values:
     states: list[tuple[dict[str, Any], str, Any]]
     groups: list[tuple[dict[str, Any], dict[str, Any]]]
     shared: list[tuple[torch.Tensor, torch.Tensor]]
+    entries: list[tuple[torch.optim.Optimizer, dict[str, Any]]]
+    """Of each optimizer what it keeps of no parameter: these and no others."""
+    modules: list[tuple[nn.Module, Any]]
     extra: dict[str, Any]
 
     def apply(self) -> None:
@@ -179,9 +204,18 @@ class _Values:
                 group[option] = like(value, group.get(option))
         for tensor, received in self.shared:
             tensor.copy_(received)
+        for optimizer, received_entries in self.entries:
+            kept: dict[Any, Any] = optimizer.state
+            for key in [key for key in kept if not isinstance(key, torch.Tensor) and key not in received_entries]:
+                del kept[key]
+            for key, value in received_entries.items():
+                kept[key] = like(value, kept.get(key))
+        for module, state in self.modules:
+            module.set_extra_state(state)
 
 
-def _checked(wanted: ModelCatalog, values: dict[TensorKey, Any], skipped: Sequence[TensorKey]) -> _Values:
+def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], values: dict[TensorKey, Any],
+             skipped: Sequence[TensorKey]) -> _Values:
     """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
     by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
     states = [(by_fqn[key.fqn].state, key.state, from_value(value)) for key, value in values.items()
@@ -205,8 +239,60 @@ def _checked(wanted: ModelCatalog, values: dict[TensorKey, Any], skipped: Sequen
         if not torch.equal(value, received):
             raise LayoutMismatch(f"{key.fqn} and {other.fqn} are in one flat parameter, but their sources differ in {key.state}: "
                                  f"{received.item()} and {value.item()}")
-    return _Values(states, groups, [(state, received) for _, state, received in first.values()],
+    kept: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = [(optimizer, {}) for optimizer in optimizers] if groups else []
+    for key, value in values.items():
+        entry = entry_of(key.state) if key.fqn == "" else None
+        if entry is not None and kept:
+            kept[entry[0]][1][entry[1]] = from_value(value)
+    modules = [(module, from_value(values[key])) for key, module in wanted.extra_states() if key in values]
+    return _Values(states, groups, [(state, received) for _, state, received in first.values()], kept, modules,
                    received_extra(values))
+
+
+def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Published, policy: Absences,
+                        request: Mapping[str, Any]) -> None:
+    """Raises LayoutMismatch if the sources keep apart what is one parameter, or one memory, here, and their bytes differ."""
+    tied = [(first, second, local) for first, second, local in wanted.twins
+            if second.state in published.states.get(second.fqn, ()) or policy(second, False, False) == "error"]
+    states = {id(one.parameter): one for one in wanted.optimized}
+    for parameter in wanted.parameters:
+        names = [name for name in (parameter.fqn, *parameter.aliases) if TensorKey(name, PARAM) in published.tensors]
+        if len(names) < 2:
+            continue
+        parts = {PARAM: parameter.local, **(_parts_of_states(states[id(parameter)]) if id(parameter) in states else {})}
+        for state, local in parts.items():
+            holders = [name for name in names if state in published.states[name]]
+            if holders and len(holders) < len(names):
+                raise LayoutMismatch(f"{' and '.join(names)} are one parameter here, but of its sources only {holders[0]} has {state}")
+            tied.extend((TensorKey(holders[0], state), TensorKey(name, state), local) for name in holders[1:])
+    if not tied:
+        return
+    catalog = Catalog(wanted.ranks.own, wanted.ranks.count)
+    copies: dict[TensorKey, torch.Tensor] = {}
+    for first, second, local in tied:
+        for key in (first, second):
+            if key not in copies:
+                copies[key] = torch.empty_like(local.tensor, memory_format=torch.contiguous_format)
+                add_tensor(catalog, key, dataclasses.replace(local, tensor=copies[key]), copies[key])
+    session.restore(catalog, **request).wait()
+    for first, second, _ in tied:
+        if not torch.equal(_bytes_of(copies[first]), _bytes_of(copies[second])):
+            raise LayoutMismatch(f"{first.fqn}:{first.state} and {second.fqn}:{second.state} are one tensor here, but two in the "
+                                 "sources, which differ")
+
+
+def _parts_of_states(one: Optimized) -> dict[str, Local]:
+    parts: dict[str, Local] = {}
+    for state, value in one.state.items():
+        if isinstance(value, torch.Tensor):
+            local = one.parameter.state(value) if value.dim() or is_dtensor(value) else Local((), REPLICATED, value, value)
+            if local is not None:
+                parts[state] = local
+    return parts
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 @torch.no_grad()
@@ -217,14 +303,15 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     """Overwrites a model and its optimizers with the state that peers published, in place.
 
     Waits until all publishers are there. Creates optimizer states that this rank lacks, in the order of param_groups, and
-    sets the options of parameter groups. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for tensors that
-    no peer has; scalars such as `step` are skipped by both. `replicas`: see Session.restore(); replicas of one tensor drift
-    apart in training, so each tensor comes from one holder. `ranks`: as in publish(). After an error the optimizers lack the
-    states that they lacked before. Raises LayoutMismatch, before a byte is written, if types, shapes or options differ or parts
-    are missing; StepMismatch, TimedOut, PeerLost as Session.restore().
+    sets the options of parameter groups. A parameter that the sources' optimizers never stepped has no state, as after
+    load_state_dict(). Extra state of modules is set last. `absent` maps globs of "name" or "name:state" to "skip" or "zero", for
+    tensors that no peer has; scalars such as `step` are skipped by both. `replicas`: see Session.restore(); replicas of one tensor
+    drift apart in training, so each tensor comes from one holder. `ranks`: as in publish(). After an error the optimizers have the
+    states that they had before. Raises LayoutMismatch, before a byte is written, if types, shapes or options differ or parts
+    are missing; Withdrawn if a publication ends meanwhile; StepMismatch, TimedOut, PeerLost as Session.restore().
     """
     until = Deadline(deadline)
-    numbers = ranks_of(session, ranks)
+    numbers, listed = ranks_of(session, ranks), list_of(optimizers)
     reshard(model)
     inventory = final_inventory(session, name, step, until)
     published = Published(inventory)
@@ -234,22 +321,24 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     def catalog() -> ModelCatalog:
         return model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
 
-    with _missing_states(catalog().optimized, published):
+    with _states_of_sources(catalog().optimized, published, policy):
         wanted = catalog()  # another one if states were missing
         if not wanted.requested:
             _require_alike(wanted, published)
-            _request_values(wanted, published, policy)
+            _request_values(wanted, listed, published, policy)
             wanted.requested = True
         # Values first: a byte is written only after they have been found right.
-        small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
-                                discovery_grace=0)
-        skipped = small.wait().skipped
-        received = _checked(wanted, small.values(), skipped)
-        restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
-                                  replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
-        report = restore.wait(progress)
+        with reading(session, name, inventory):
+            _require_equal_ties(session, wanted, published, policy, {
+                "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
+            small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
+                                    discovery_grace=0)
+            skipped = small.wait().skipped
+        received = _checked(wanted, listed, small.values(), skipped)
+        with reading(session, name, inventory):
+            restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
+                                      replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
+            report = restore.wait(progress)
         received.apply()
-        for key in report.skipped:
-            if key in wanted.zeroed_alone:
-                wanted.zeroed_alone[key].zero_()
+        wanted.one_element.zero(report.skipped)
     return RestoreResult(inventory.step, received.extra, report)

@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from .. import Box, Catalog, Error, Layout, LayoutMismatch, PlacedBox, Publication, Session, TensorKey, Unsupported
 from .._types import Snapshot
-from ._entries import add_tensor
 from ._layouts import Local, Ranks, local_of, ranks_of
+from ._model import add_tensor
 from ._values import to_value
 
 TENSOR, VALUE, PATH = "", "value", "path"
@@ -27,7 +27,7 @@ def _local_of_sharded(sharded: ShardedTensor, ranks: Ranks) -> Local:
     if len(shards) > 1:
         raise Unsupported(f"a ShardedTensor has {len(shards)} shards on one rank")
     if not shards:
-        empty = torch.empty(0, dtype=sharded.dtype)
+        empty = torch.empty(0, dtype=sharded.dtype, device="cpu")
         return Local(shape, Layout.boxes({}), empty, empty)
     meta = shards[0].metadata
     tensor = shards[0].tensor.detach()

@@ -26,14 +26,14 @@ _RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE)
 
 def tensor_value(tensor: torch.Tensor) -> TensorValue:
     """A copy of the tensor, which has to be whole on this rank."""
-    plain = tensor.detach().cpu().contiguous()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     data = bytes(plain.reshape(-1).view(torch.uint8).numpy()) if plain.numel() else b""
     return TensorValue(name_of(plain.dtype), tuple(plain.shape), data)
 
 
 def tensor_of(value: TensorValue) -> torch.Tensor:
     """A new tensor of the host."""
-    out = torch.empty(value.shape, dtype=dtype_of(value.dtype))
+    out = torch.empty(value.shape, dtype=dtype_of(value.dtype), device="cpu")  # whatever the default device is
     if value.data:
         out.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(value.data), dtype=torch.uint8))
     return out

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 
 import shardwire as sw
 import shardwire.torch as swt
+from shardwire.torch import _awaiting, _peer_reader, _restore
+from shardwire.torch._awaiting import Deadline
+from shardwire.torch._entries import Entries, restore_entries
+from shardwire.torch._layouts import REPLICATED, Local, ranks_of
 
 
 def _trained(make: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -53,3 +60,51 @@ def test_a_state_that_was_none_stays_none_after_a_restore_that_fails() -> None:
             with pytest.raises(sw.LayoutMismatch):
                 swt.restore_into(session, target, other, deadline=10)
             assert dict(other.state) == {target.weight: {"momentum_buffer": None}}
+
+
+_SOON = 8  # a rank whose publication has ended might publish again until then
+
+
+def _into_model(session: sw.Session) -> None:
+    swt.restore_into(session, nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)}), deadline=_SOON, ranks=[0])
+
+
+def _by_dcp(session: sw.Session) -> None:
+    wanted = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)}).state_dict()
+    dcp.load(wanted, storage_reader=swt.PeerReader(session, name="torch", deadline=_SOON, ranks=[0]), no_dist=True)
+
+
+def _entries(session: sw.Session) -> None:
+    tensor = torch.zeros(2, 2)
+    entries = Entries({sw.TensorKey("b.weight", "param"): Local((2, 2), REPLICATED, tensor, tensor)})
+    inventory = _awaiting.final_inventory(session, "torch", None, Deadline(_SOON))
+    restore_entries(session, entries, inventory, name="torch", deadline=_SOON, ranks=ranks_of(session, [0]))
+
+
+@pytest.mark.parametrize("how", ["retires", "closes"])
+@pytest.mark.parametrize("restore, module", [(_into_model, _restore), (_by_dcp, _peer_reader), (_entries, _awaiting)],
+                         ids=["restore_into", "dcp.load", "restore_entries"])
+def test_a_publisher_that_leaves_during_a_restore_is_named(restore: Any, module: Any, how: str,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    store, kept = dist.HashStore(), []
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        reader, stays, leaves = threads.map(lambda rank: swt.join(store, rank, 3), range(3))
+    look = _awaiting.final_inventory
+
+    def look_before_it_leaves(*arguments: Any) -> sw.Inventory:
+        inventory = look(*arguments)
+        kept[1].retire() if how == "retires" else leaves.close()
+        return inventory
+
+    monkeypatch.setattr(module, "final_inventory", look_before_it_leaves)
+    with reader, stays, leaves:
+        for session, part in ((stays, "a"), (leaves, "b")):
+            model = nn.ModuleDict({part: nn.Linear(2, 2)})
+            kept.append(swt.publish_state_dict(session, model.state_dict(), name="torch", step=1, ranks=[1, 2])
+                        if restore is _by_dcp else swt.publish(session, model, step=1, ranks=[1, 2]))
+        text = r"ranks \[1\] published step 1 of 'torch' when this restore began, and no longer do"
+        # What dcp raises has the text only.
+        with pytest.raises(CheckpointException if restore is _by_dcp else sw.Withdrawn, match=text) as raised:
+            restore(reader)
+        assert restore is _by_dcp or raised.value.retryable
+        assert restore is _by_dcp or raised.value.ranks == [1]

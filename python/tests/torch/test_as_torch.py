@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A restore gives what state_dict() and load_state_dict() of torch would give, or refuses by name."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, distribute_tensor
+
+import shardwire as sw
+import shardwire.torch as swt
+
+
+@pytest.fixture
+def session() -> Iterator[sw.Session]:
+    with swt.join(dist.HashStore(), 0, 1) as joined:
+        yield joined
+
+
+def moved(session: sw.Session, source: Any, target: Any, **options: Any) -> swt.RestoreResult:
+    """Restores (model, optimizer) from another one."""
+    with swt.publish(session, *source, step=1, **options):
+        return swt.restore_into(session, *target, deadline=20)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, width: int) -> None:
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.full((2, width), 1.0 + step)).square().mean().backward()
+        optimizer.step()
+
+
+class Remembering(nn.Linear):
+    """Keeps what it has seen beside its tensors."""
+
+    def __init__(self, seen: list[float]) -> None:
+        super().__init__(3, 3)
+        self.seen = seen
+
+    def get_extra_state(self) -> object:
+        return {"seen": torch.tensor(self.seen), "version": 2}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.seen = state["seen"].tolist()
+
+
+def test_extra_state_of_modules_arrives(session: sw.Session) -> None:
+    source, target = nn.Sequential(Remembering([1.0, 4.0])), nn.Sequential(Remembering([]))
+    moved(session, (source,), (target,))
+    assert target[0].seen == [1.0, 4.0]
+    source[0].seen.append(9.0)
+    moved(session, (source,), (target,))  # by catalogs that are kept
+    assert target[0].seen == [1.0, 4.0, 9.0]
+
+
+def test_extra_state_that_no_source_has_is_refused_by_name(session: sw.Session) -> None:
+    target = nn.Sequential(Remembering([2.0]))
+    before = target[0].weight.detach().clone()
+    with pytest.raises(sw.LayoutMismatch, match="0._extra_state"):
+        moved(session, (nn.Sequential(nn.Linear(3, 3)),), (target,))
+    assert torch.equal(target[0].weight, before) and target[0].seen == [2.0]
+
+
+class Clocked(torch.optim.SGD):
+    """Keeps something that belongs to no parameter."""
+
+    def __init__(self, params: Any, **common: Any) -> None:
+        super().__init__(params, momentum=0.9)
+        if common:
+            self.state["clock"] = common  # type: ignore[index]
+
+
+def test_entries_of_no_parameter_arrive_and_others_go(session: sw.Session) -> None:
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    before, after = Clocked(source.parameters(), ticks=3, sums=torch.ones(2)), Clocked(target.parameters(), ticks=9)
+    after.state["other"] = {"stale": 1}  # type: ignore[index]
+    moved(session, (source, before), (target, after))
+    assert after.state["clock"]["ticks"] == 3 and torch.equal(after.state["clock"]["sums"], torch.ones(2))
+    assert "other" not in after.state
+    del before.state["clock"]  # type: ignore[arg-type]
+    moved(session, (source, before), (target, after))
+    assert "clock" not in after.state
+
+
+def test_an_entry_that_is_neither_of_a_parameter_nor_of_text_is_refused_by_name(session: sw.Session) -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.state[7] = {"ticks": 1}  # type: ignore[index]
+    with pytest.raises(sw.Unsupported, match="key 7"):
+        swt.publish(session, model, optimizer, step=1)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("lazy", [lambda table: table.conj(), lambda table: table.conj().imag], ids=["conjugate", "negated"])
+def test_views_that_change_signs_are_refused_by_name(session: sw.Session, side: str, lazy: Any) -> None:
+    source, target = nn.Module(), nn.Module()
+    table = torch.polar(torch.ones(6), torch.arange(6.0))
+    for model, is_lazy in ((source, side == "source"), (target, side == "target")):
+        view = lazy(table)
+        model.register_buffer("phase", view if is_lazy else view.resolve_conj().resolve_neg().clone())
+    with pytest.raises(sw.Unsupported, match="phase:buffer"):
+        moved(session, (source,), (target,))
+
+
+def test_values_with_changed_signs_arrive_as_they_look(session: sw.Session) -> None:
+    phase = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    received = moved(session, (nn.Linear(1, 1),), (nn.Linear(1, 1),), extra={"phase": phase, "sine": phase.imag}).extra
+    assert torch.equal(received["phase"], phase.resolve_conj()) and torch.equal(received["sine"], phase.imag.resolve_neg())
+
+
+class Head(nn.Module):
+    def __init__(self, seed: int, tied: bool) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(tokens))
+
+
+def headed(seed: int, tied: bool, steps: int) -> tuple[Head, torch.optim.Optimizer]:
+    model = Head(seed, tied)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.arange(5)).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def test_weights_that_were_trained_apart_do_not_fit_a_tied_one(session: sw.Session) -> None:
+    target = headed(2, True, 0)
+    before = target[0].embed.weight.detach().clone()
+    with pytest.raises(sw.LayoutMismatch, match="embed.weight.*head.weight"):
+        moved(session, headed(1, False, 2), target)
+    assert torch.equal(target[0].embed.weight, before) and not target[1].state
+
+
+def test_equal_copies_fit_a_tied_weight(session: sw.Session) -> None:
+    source, target = headed(1, False, 0), headed(2, True, 0)
+    with torch.no_grad():
+        source[0].head.weight.copy_(source[0].embed.weight)
+    moved(session, source, target)
+    assert torch.equal(target[0].head.weight, source[0].embed.weight)
+    with torch.no_grad():
+        source[0].head.weight[0, 0] = -0.0
+        source[0].embed.weight[0, 0] = 0.0
+    with pytest.raises(sw.LayoutMismatch, match="which differ"):
+        moved(session, source, target)
+
+
+def test_weights_tied_by_their_data_are_restored_once(session: sw.Session) -> None:
+    source, target = Head(1, False), Head(2, False)
+    for model in (source, target):
+        model.head.weight.data = model.embed.weight.data
+    moved(session, (source,), (target,))
+    assert torch.equal(target.embed.weight, source.embed.weight) and torch.equal(target.head.weight, source.embed.weight)
+    with pytest.raises(sw.LayoutMismatch, match="embed.weight.*head.weight"):
+        moved(session, (Head(3, False),), (target,))
+
+
+def test_states_may_be_one_tensor(session: sw.Session) -> None:
+    def made(seed: int, table: float) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        model = nn.Linear(3, 3)
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        train(model, optimizer, 1, 3)
+        common, step = torch.full((4,), table), torch.tensor(table)
+        for parameter in model.parameters():
+            optimizer.state[parameter].update(table=common, step=step)
+        return model, optimizer
+
+    target = made(2, 0.5)
+    moved(session, made(1, 3.0), target)
+    states = list(target[1].state.values())
+    assert states[0]["table"] is states[1]["table"] and states[0]["table"].tolist() == [3.0] * 4 and states[1]["step"].item() == 3.0
+
+
+class Branches(nn.Module):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.used, self.idle = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.both = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x) + (self.idle(x) if self.both else 0)
+
+
+@pytest.mark.parametrize("steps", [0, 4], ids=["cold", "warm"])
+def test_parameters_that_were_never_stepped_count_as_that_again(session: sw.Session, steps: int) -> None:
+    source, target = Branches(1), Branches(2)
+    before, after = (torch.optim.AdamW(model.parameters(), lr=0.05) for model in (source, target))
+    source.both = False
+    train(source, before, 3, 3)
+    train(target, after, steps, 3)
+    moved(session, (source, before), (target, after))
+    expected = Branches(3)
+    by_torch = torch.optim.AdamW(expected.parameters(), lr=0.05)
+    expected.load_state_dict(source.state_dict())
+    by_torch.load_state_dict(copy.deepcopy(before.state_dict()))
+    assert len(after.state) == len(by_torch.state) == 2
+    train(target, after, 2, 3)
+    train(expected, by_torch, 2, 3)
+    assert all(map(torch.equal, target.parameters(), expected.parameters()))
+
+
+def test_states_come_back_if_a_restore_fails(session: sw.Session) -> None:
+    source, target = Branches(1), Branches(2)
+    before, after = (torch.optim.AdamW(model.parameters()) for model in (source, target))
+    source.both = False
+    train(source, before, 1, 3)
+    train(target, after, 2, 3)
+    target.register_buffer("more", torch.ones(2))
+    kept = {key: dict(state) for key, state in after.state.items()}
+    with pytest.raises(sw.LayoutMismatch, match="more:buffer"):
+        moved(session, (source, before), (target, after))
+    assert list(after.state) == list(kept) and all(after.state[key][name] is value for key, state in kept.items()
+                                                   for name, value in state.items())
+
+
+def test_a_model_without_its_optimizer_leaves_states_alone_and_is_refused(session: sw.Session) -> None:
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    after = torch.optim.AdamW(target.parameters())
+    train(target, after, 1, 3)
+    with pytest.raises(sw.LayoutMismatch, match="weight:param_group"):
+        moved(session, (source,), (target, after))
+    assert len(after.state) == 2
+
+
+def test_a_default_device_is_for_new_tensors_of_the_caller_alone(session: sw.Session) -> None:
+    source, target = nn.Linear(3, 3), nn.Linear(3, 3)
+    before, after = (torch.optim.Adam(model.parameters(), lr=torch.tensor(rate)) for model, rate in ((source, 0.25), (target, 0.5)))
+    train(source, before, 1, 3)
+    with torch.device("meta"):
+        received = moved(session, (source, before), (target, after), extra={"average": torch.arange(3.0, device="cpu")}).extra
+    assert received["average"].tolist() == [0, 1, 2] and after.param_groups[0]["lr"].item() == 0.25
+    assert torch.equal(after.state[target.weight]["exp_avg"], before.state[source.weight]["exp_avg"])
+
+
+def test_a_buffer_is_found_by_each_of_its_names(session: sw.Session) -> None:
+    def blocks(numbers: range, first: float) -> nn.Module:
+        table, model = nn.Module(), nn.Module()
+        table.register_buffer("angles", torch.arange(4.0) + first)
+        for number in numbers:
+            model.add_module(f"block{number}", nn.ModuleDict({"table": table}))
+        return model
+
+    target = blocks(range(2, 4), 0)
+    moved(session, (blocks(range(4), 7),), (target,))
+    assert target.state_dict()["block3.table.angles"].tolist() == [7, 8, 9, 10]
+
+
+def _scalar_dtensor(rank: int, world: int) -> bool:
+    mesh = DeviceMesh("cpu", list(range(world)))
+
+    def made(value: float) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = fully_shard(nn.Linear(4, 4), mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        for parameter in model.parameters():
+            optimizer.state[parameter]["scale"] = distribute_tensor(torch.tensor(value), mesh, [Replicate()])
+        return model, optimizer
+
+    (source, before), (target, after) = made(2.5), made(0.0)
+    with swt.join() as session, swt.publish(session, source, before, step=1):
+        swt.restore_into(session, target, after, deadline=30)
+        session.gather("restored", b"", 30)
+    return all(state["scale"].to_local().item() == 2.5 for state in after.state.values())
+
+
+def test_a_state_may_be_a_dtensor_without_dims(pool: Any) -> None:
+    assert pool(2, _scalar_dtensor) == [True] * 2
+
+
+_MEMBERS = [2, 0, 3, 1]  # the member of the session that each rank of the process group is
+
+
+def _other_members(rank: int, world: int, given: list[int] | None) -> list[int]:
+    """Rows of a model that is whole, from shards of one over a process group whose ranks are other members."""
+    mesh = DeviceMesh("cpu", list(range(world)))
+    source, target = nn.Linear(2, 8, bias=False), nn.Linear(2, 8, bias=False)
+    with torch.no_grad():
+        source.weight.copy_(torch.arange(8.0).reshape(8, 1).expand(8, 2))
+    fully_shard(source, mesh=mesh)
+    store = dist.PrefixStore(f"members{given}", dist.distributed_c10d._get_default_store())
+    with swt.join(store, _MEMBERS[rank], world) as session:
+        with swt.publish(session, source, step=1, ranks=given):
+            swt.restore_into(session, target, ranks=given, deadline=30)
+            session.gather("restored", b"", 30)
+    return [int(row[0].item()) for row in target.weight]
+
+
+@pytest.mark.parametrize("given", [None, _MEMBERS], ids=["as they are", "given"])
+def test_ranks_of_meshes_are_those_of_the_process_group(pool: Any, given: list[int] | None) -> None:
+    assert pool(4, _other_members, given) == [list(range(8))] * 4
+
+
+def _contradiction(rank: int, world: int) -> None:
+    store = dist.PrefixStore("contradiction", dist.distributed_c10d._get_default_store())
+    with swt.join(store, _MEMBERS[rank], world) as session:
+        with pytest.raises(sw.InvalidArgument, match="of the process group"):
+            swt.publish(session, nn.Linear(1, 1), step=1, ranks=list(range(world)))
+        session.gather("refused", b"", 30)
+
+
+def test_ranks_that_contradict_the_process_group_are_refused(pool: Any) -> None:
+    pool(4, _contradiction)
