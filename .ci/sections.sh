@@ -219,7 +219,7 @@ run_tests() {
 
 sources() { git ls-files '*.cpp' '*.hpp' '*.c' '*.h'; }
 formatted() { sources | xargs clang-format-14 --dry-run -Werror; }
-spelled() { git ls-files ':!LICENSE' | xargs codespell; }
+spelled() { git ls-files ':!LICENSE' ':!tests/fuzz/corpus' ':!tests/fuzz/found' | xargs codespell; }
 texts() {
   check 'format' formatted
   check 'spelling' spelled
@@ -274,10 +274,24 @@ thread() {
   cases 'thread, gcc' run_tests build-ci-thread "$1" --timeout-multiplier 3 "${thread_wrapper[@]}"
 }
 
+# Half of the seeds on each of two processors; the suite runs the first 2,000 too.
+seeds() {
+  ninja -C build tests/simulation/run || return
+  local first run status=0 runs=()
+  for first in 0 25000; do
+    build/tests/simulation/run --seeds "$first:$((first + 25000))" --failover &
+    runs+=($!)
+  done
+  for run in "${runs[@]}"; do wait "$run" || status=1; done
+  return "$status"
+}
+simulation() { check 'simulated sessions, 50,000 seeds' seeds; }
+fuzzing() { cases 'fuzzing' tests/fuzz/run 60; }
+
 kernels() { check 'copy kernels for aarch64, emulated' tests/memory/neon_check; }
 benchmarks() { check 'benchmarks' ninja -C build benchmarks; }
 
-features=(ucx libfabric pmix cuda nccl)
+features=(ucx libfabric pmix tls cuda nccl)
 without_features() {
   local off=("${features[@]/#/-D}")
   configure build-ci-without -Doptimization=0 -Dunity=on -Dunity_size=20 -Dtests=disabled "${off[@]/%/=disabled}" &&

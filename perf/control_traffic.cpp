@@ -139,7 +139,7 @@ void fetch_descriptions(Traffic& traffic, const Job& job) {
 
 struct Run {
   explicit Run(const Job& of)
-      : job(of), rendezvous(of.members(), [this](auto to, const wire::Message& message) { sent(to, message); }) {}
+      : job(of), rendezvous(of.members(), 1, [this](auto to, const wire::Message& message) { sent(to, message); }) {}
 
   // Client and member have one number here.
   void sent(std::span<const Rendezvous::ClientId> to, const wire::Message& message) {

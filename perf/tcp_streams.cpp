@@ -177,7 +177,7 @@ class Member {
         plain_(std::move(pair.plain[sends ? 0 : 1])),
         fabric_(transport::choose("tcp").open()) {
     const Descriptor words = std::move(pair.words[sends ? 0 : 1]);
-    std::vector<Descriptor> sockets;
+    std::vector<transport::OpenSocket> sockets;
     for (Ends& ends : pair.streams) sockets.push_back(std::move(ends[sends ? 0 : 1]));
     const Bytes mine = fabric_->address();
     Bytes peer(mine.size());

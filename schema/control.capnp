@@ -17,8 +17,8 @@ struct Message {
     valuesRequest @5 :BlobRequest;
     valuesReply @6 :BlobReply;
     lease @7 :Lease;
-    leased @8 :LeaseRef;
-    release @9 :LeaseRef;
+    leased @8 :Leased;
+    release @9 :Release;
     released @10 :Released;
     bind @11 :Bind;
     bound @12 :Bound;
@@ -46,6 +46,19 @@ struct Message {
     attach @34 :Attach;
     attached @35 :Void;
     exchangeGivenUp @36 :ExchangeGivenUp;
+    unwatch @37 :Watch;
+    blockRequest @38 :BlockRequest;
+    keepJob @39 :KeepJob;
+    keepJoined @40 :KeepJoined;
+    keepBegin @41 :KeepBegin;
+    keepBuffer @42 :KeepBuffer;
+    keepDone @43 :KeepDone;
+    keepQuit @44 :KeepQuit;
+    kept @45 :Kept;
+    keepStatusRequest @46 :KeepStatusRequest;
+    keepStatus @47 :KeepStatus;
+    keepDrop @48 :KeepDrop;
+    keepOrphan @49 :KeepOrphan;
   }
 }
 
@@ -72,6 +85,9 @@ struct Proof {
 
 struct Joined {
   epoch @0 :UInt32;
+  member @1 :Int32;
+  worldSize @2 :Int32;
+  session @3 :UInt64;
 }
 
 struct Publish {
@@ -99,6 +115,7 @@ struct Roster {
     generation @3 :UInt64;
     manifest @4 :UInt32;  # index into digests
     values @5 :UInt32;
+    origin @6 :UInt64;
   }
 }
 
@@ -123,6 +140,7 @@ struct Addresses {
     port @4 :UInt16;
     address @5 :Text;
     localPath @6 :Text;
+    domain @7 :UInt32;  # index into hosts
   }
 }
 
@@ -130,6 +148,8 @@ struct Gather {
   request @0 :UInt64;
   name @1 :Text;
   value @2 :Data;
+  whileWaiting @3 :Bool;
+  survivors @4 :Bool;
 }
 
 struct Gathered {
@@ -149,6 +169,18 @@ struct GatherAbsent {
 
 struct ExchangeGivenUp {
   exchange @0 :UInt64;
+  member @1 :Int32;
+  code @2 :ErrorCode;
+  message @3 :Text;
+  members @4 :List(Int32);
+  gaps @5 :List(Gap);
+  gapBoxes @6 :Common.Boxes;  # one for each gap
+
+  struct Gap {
+    fqn @0 :Text;
+    state @1 :Text;
+    target @2 :Int32;
+  }
 }
 
 struct BlobRequest {
@@ -178,7 +210,13 @@ struct Confirm {
   publication @2 :Text;
 }
 
-struct LeaseRef {
+struct Leased {
+  request @0 :UInt64;
+  lease @1 :UInt64;
+  step @2 :Int64;  # of the publication
+}
+
+struct Release {
   request @0 :UInt64;
   lease @1 :UInt64;
 }
@@ -229,6 +267,7 @@ struct Bound {
   wordRegion @4 :RegionHandle;  # none: no generation word
   wordOffsetBytes @5 :UInt64;
   addresses @6 :List(Data);  # one per entry of Bind.fabrics
+  digests @7 :Bool;  # of blocks, for BlockRequest
 }
 
 struct PartsRequest {
@@ -241,6 +280,18 @@ struct PartsRequest {
   publication @6 :Text;      # without a lease: must be live
   generation @7 :UInt64;
   gathered @8 :Bool;  # one message, gathered from the boxes' locations
+}
+
+struct BlockRequest {
+  request @0 :UInt64;
+  lease @1 :UInt64;
+  ranges @2 :List(Range);
+
+  struct Range {
+    tensor @0 :UInt32;
+    first @1 :UInt32;
+    count @2 :UInt32;
+  }
 }
 
 struct Digests {
@@ -275,10 +326,98 @@ enum ErrorCode {
   internal @8;
   withdrawn @9;
   stepMismatch @10;
+  corrupt @11;
 }
 
 struct Failure {
   request @0 :UInt64;
   code @1 :ErrorCode;
   message @2 :Text;
+  tensors @3 :List(UInt32);  # one per box
+  boxes @4 :Common.Boxes;    # corrupt: blocks that differ
+}
+
+# Between members and the keeper of their host.
+
+struct KeepJob {
+  request @0 :UInt64;
+  session @1 :UInt64;
+  address @2 :Text;  # of member 0
+  port @3 :UInt16;
+  runId @4 :Text;
+  worldSize @5 :Int32;
+  jobKey @6 :Data;  # none: that of the keeper, or there is none
+}
+
+struct KeepJoined {
+  request @0 :UInt64;
+  attempt @1 :UInt32;
+  unpublished @2 :UInt32;
+}
+
+struct KeepBegin {
+  request @0 :UInt64;
+  publication @1 :Text;
+  step @2 :Int64;
+  place @3 :Int32;
+  steps @4 :UInt32;
+  sizeBytes @5 :UInt64;
+  free @6 :List(UInt64);
+  restored @7 :Bool;
+  restoredStep @8 :Int64;
+  restoredOrigin @9 :UInt64;
+  copied @10 :Bool;  # to other hosts, once it is complete
+  isCopy @11 :Bool;  # of what another host's member publishes
+  numaNode @12 :Int32 = -1;  # of the thread that publishes; -1: unknown
+}
+
+# Comes after the descriptors of its memory, if that is new to the trainer.
+struct KeepBuffer {
+  request @0 :UInt64;
+  buffer @1 :UInt64;
+  sizeBytes @2 :UInt64;
+  descriptors @3 :UInt8;
+  released @4 :List(UInt64);
+}
+
+struct KeepDone {
+  request @0 :UInt64;
+  buffer @1 :UInt64;
+  manifest @2 :Data;
+  values @3 :Data;
+  tensors @4 :List(Tensor);  # in the order of the manifest
+
+  struct Tensor {
+    offsetBytes @0 :UInt64;
+    sizeBytes @1 :UInt64;
+    strides @2 :List(Int64);  # none: dense, as the layout gives
+  }
+}
+
+struct KeepQuit {
+  buffer @0 :UInt64;
+  forget @1 :Bool;
+}
+
+struct Kept {
+  request @0 :UInt64;
+}
+
+struct KeepStatusRequest {
+  request @0 :UInt64;
+}
+
+struct KeepStatus {
+  request @0 :UInt64;
+  json @1 :Text;
+}
+
+# The snapshot is a copy, and its publisher has been lost.
+struct KeepOrphan {
+  buffer @0 :UInt64;
+}
+
+struct KeepDrop {
+  request @0 :UInt64;
+  publication @1 :Text;
 }

@@ -27,6 +27,8 @@ struct ExchangeNote {
   keptGroup @16 :Data;
   indirect @17 :Bool;
   keptSize @18 :UInt32;
+  number @19 :UInt64;
+  heldRank @20 :Int32 = -1;
 
   struct Part {
     fqn @0 :Text;

@@ -13,6 +13,7 @@ struct MemberRecord {
   host @3 :Text;
   address @4 :Text;
   localPath @5 :Text;
+  domain @6 :Text;  # what fails together; empty: the host
 }
 
 struct PublicationRecord {
@@ -23,6 +24,7 @@ struct PublicationRecord {
   withdrawn @4 :Bool;
   manifest @5 :Common.Digest;
   values @6 :Common.Digest;
+  origin @7 :UInt64;
 }
 
 # A layout rule in its neutral form, so that a new kind of layout needs no schema change.

@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/shared_memory.hpp"
 #include "shardwire/costs.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
 #include "support/descriptors.hpp"
+#include "support/encryption.hpp"
 #include "transport/memory.hpp"
 
 namespace shardwire::memory {
@@ -101,6 +103,7 @@ using MessageHandler = std::function<void(Incoming&)>;
 /// The connection to one peer for local memory of one place, and its capabilities.
 struct Path {
   std::string carrier{};         ///< for people: protocol and device, e.g. "tcp/eth0"
+  std::string_view cost_name{};  ///< name in CostModel, a constant; empty: that of the transport
   Reach reach = Reach::network;  ///< host: bytes do not pass a network interface
   bool map = false;              ///< regions that a peer allocated or handed over can be addressed in place
   bool read = false;             ///< read() works, without the peer's processor unless reads_need_peer
@@ -153,21 +156,32 @@ class Endpoint {
 };
 inline constexpr std::size_t max_header_bytes = 64;
 
+/// One of the sockets that an endpoint is given.
+struct OpenSocket {
+  OpenSocket() = default;
+  OpenSocket(support::Descriptor connected) : descriptor(std::move(connected)) {}
+  OpenSocket(support::Descriptor connected, std::unique_ptr<support::Encryption> used)
+      : descriptor(std::move(connected)), encryption(std::move(used)) {}
+  support::Descriptor descriptor{};
+  std::unique_ptr<support::Encryption> encryption{};  ///< of all that passes it, both ways; null: none
+};
+
 /// How a fabric connects to a peer's fabric.
 struct PeerAddress {
   ByteView address;        ///< the result of the peer's Fabric::address()
   bool same_host = false;  ///< as the members claim; the fabric verifies it
   /// As many as Fabric::sockets() requests, each connected to the peer's fabric, which receives the other ends. Both
   /// sides have authenticated on each socket; it carries nothing else.
-  std::vector<support::Descriptor> sockets{};
+  std::vector<OpenSocket> sockets{};
 };
 
 /// The number of sockets that an endpoint of a fabric needs.
 struct Sockets {
   enum class Kind : std::uint8_t { none, local, network };
   Kind kind = Kind::none;
-  int count = 0;      ///< default; the session may choose another number
-  int max_count = 0;  ///< not less than count
+  int count = 0;         ///< default; the session may choose another number
+  int max_count = 0;     ///< not less than count
+  bool encrypt = false;  ///< the fabric can encrypt what passes them
 };
 
 class Fabric {
@@ -189,6 +203,11 @@ class Fabric {
   /// Makes memory of another owner reachable. If the region's key is empty, its bytes can only be sent.
   /// Errors: throws Error{out_of_resources}; Error{unsupported} for a place that this fabric does not support.
   virtual std::unique_ptr<Region> adopt(const Memory& memory) = 0;
+  /// As adopt(), for host memory that other processes may map by its descriptors. Requires: it is sealed before its key is
+  /// used.
+  virtual std::unique_ptr<Region> adopt_shared(std::shared_ptr<memory::SharedMemory> memory) {
+    return adopt({memory->address(), memory->bytes(), {}});  // its owner keeps it
+  }
   /// True if adopting memory of this place is practically free: sessions then adopt everything that is published, host
   /// memory including its gaps, device memory by whole allocations or chunks.
   [[nodiscard]] virtual bool adopts_unasked(const MemoryPlace& /*place*/) const { return false; }

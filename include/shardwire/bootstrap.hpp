@@ -17,6 +17,10 @@ namespace shardwire {
 struct Bootstrap {
   int rank = 0;        ///< member number, 0..world_size-1; not a rank of a layout
   int world_size = 1;  ///< members expected
+  /// Joins beside the members: it restores and publishes like them, and nobody waits for it. It takes no part in gather()
+  /// and exchange(). `rank` is ignored: member 0 assigns a number from world_size on. world_size may be 0: taken from
+  /// member 0.
+  bool guest = false;
   int local_size = 0;  ///< members on this host; 0: not known
   /// Host of member 0, which serves the rendezvous: a name or a number. Session::join() looks a name up once and blocks
   /// for as long as the system's resolver takes. An unknown name is Error{invalid_argument} without waiting.
@@ -25,15 +29,20 @@ struct Bootstrap {
   /// Network interface or local address for control connections. Empty: the interface that reaches `address`. Member 0
   /// listens on `address` in any case.
   std::string interface {};
-  Bytes job_key{};  ///< shared secret of the job's members; empty: jobs are told apart, but not protected
+  /// Shared secret of the job's members. Empty: with a store, member 0 draws one and puts it there, so the job is protected as
+  /// well as the store is; without a store, members admit only processes of their own user on their own host.
+  Bytes job_key{};
+  /// A job without key and store admits any process that reaches it: all can join, read and publish. Also set by
+  /// SHARDWIRE_ALLOW_OPEN_NETWORK=1.
+  bool allow_open_network = false;
   /// Name of the job, at most 256 characters. Members of different jobs that meet on one port refuse each other by it.
   /// Empty: taken from the environment, see bootstrap_from_env().
   std::string run_id{};
-  /// Publishes the addresses of member 0, in place of `address`. Member 0 then listens on `interface`. If that is
-  /// empty, it listens on loopback if local_size says that all members are on this host, else on every address that
-  /// other hosts may reach. The other members try these addresses in turn until the join timeout. A refusal does not
-  /// stop them, because the refusing process may belong to another job. They look for newer addresses every second.
-  /// Owners: this value, its copies, and the session until it is destroyed.
+  /// Publishes the addresses of member 0, in place of `address`, and a job key if none is given. Member 0 then listens on
+  /// `interface`. If that is empty, it listens on loopback if local_size says that all members are on this host, else on
+  /// every address that other hosts may reach. The other members try these addresses in turn until the join timeout. A
+  /// refusal does not stop them, because the refusing process may belong to another job. They look for newer addresses
+  /// every second. Owners: this value, its copies, and the session until it is destroyed.
   std::shared_ptr<KeyValueStore> store{};
 };
 

@@ -61,7 +61,8 @@ struct Tuning;
 
 /// Cost of each method per transport and kind of memory. Restores choose methods by it. Transports have the names
 /// "loopback", "shm", "tcp", "ucx", "libfabric" and "nccl"; any other name gets the costs of an unknown network.
-/// `shardwire perf --calibrate` measures one. Method::local needs no transport: its cost is the same under every name,
+/// "tcp_encrypted" is `tcp` under SessionOptions::encrypt_payload: messages whose cost is not set have the cost of `tcp` and the
+/// time of encryption. `shardwire perf --calibrate` measures a model. Method::local needs no transport: its cost is the same under every name,
 /// and files call it "local". MemoryKind::detect stands for host.
 class CostModel {
  public:
@@ -71,6 +72,7 @@ class CostModel {
   [[nodiscard]] MethodCost at(std::string_view transport, MemoryKind memory, Method method) const;
   void set(std::string_view transport, MemoryKind memory, Method method, const MethodCost& cost);
 
+  /// Whether at() returns the same for every argument, and the other settings are the same.
   bool operator==(const CostModel& other) const;
 
   /// Internal: the other settings of a calibration file, for tcp requests and streams and for copy kernels.
@@ -78,8 +80,7 @@ class CostModel {
   void set_tuning(const detail::Tuning& tuning);
 
  private:
-  // Holds only differences from the built-in costs, so that models with the same costs compare equal.
-  std::map<std::tuple<std::string, MemoryKind, Method>, MethodCost> costs_;
+  std::map<std::tuple<std::string, MemoryKind, Method>, MethodCost> costs_;  // as set; all others are built in
   std::shared_ptr<const detail::Tuning> tuning_;  // owners: this model and its copies; null: as built in
 };
 

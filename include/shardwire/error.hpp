@@ -26,6 +26,7 @@ enum class ErrorCode {
   internal,          ///< a bug in the library
   withdrawn,         ///< a source retired memory while it was being read, and there is no replacement
   step_mismatch,     ///< the publication is not at the requested step, or the sources are not all at one step
+  corrupt,           ///< bytes are not those that were published (PublishOptions::digest), and no other rank has them
 };
 
 /// Stable lower-case name, e.g. "peer_lost"; used in reports.
@@ -54,13 +55,13 @@ class Error : public std::runtime_error {
   /// Whether the same call can succeed later without a change by the caller: a member comes back or is replaced
   /// (peer_lost), more time suffices (timed_out), a source publishes again (withdrawn, step_mismatch). A restore does
   /// not wait for the replacement of a lost member: started before the replacement has joined, it finds no holder
-  /// (layout_mismatch).
+  /// (peer_lost).
   [[nodiscard]] bool retryable() const {
     return code_ == ErrorCode::peer_lost || code_ == ErrorCode::timed_out || code_ == ErrorCode::withdrawn ||
            code_ == ErrorCode::step_mismatch;
   }
-  /// All boxes without a holder (layout_mismatch from planning) or not yet complete (a failed restore), or that
-  /// differ between sources (Verify::digest, Replicas::compare).
+  /// All boxes without a holder (layout_mismatch, peer_lost or timed_out from planning) or not yet complete (a failed
+  /// restore), or that differ between sources (Verify::digest, Replicas::compare).
   [[nodiscard]] const std::vector<Gap>& gaps() const { return gaps_; }
   /// The members, or ranks of a layout, that the error concerns; may be empty.
   [[nodiscard]] const std::vector<Rank>& ranks() const { return ranks_; }

@@ -22,7 +22,7 @@ struct Inventory {
   };
 
   std::int64_t step = 0;
-  std::vector<Publisher> publishers;  ///< ascending by rank; empty: nobody publishes the name at the step
+  std::vector<Publisher> publishers;  ///< ascending by rank; several may publish one. Empty: none at the step
   /// Tensors and aliases, with layouts, by rank: one side of plan(), or a catalog to create missing state from.
   JobLayout held;
   std::vector<TensorKey> values;  ///< that any of them publishes, apart from one-element tensors; ascending

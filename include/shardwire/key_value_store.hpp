@@ -12,7 +12,8 @@ SHARDWIRE_API_BEGIN
 namespace shardwire {
 
 /// A store of the caller's that all members of a job reach, such as torch's TCPStore, etcd or Redis. Members learn the
-/// addresses of member 0 from it. Member 0 puts one small value per session that it opens, and never a secret.
+/// addresses of member 0 from it. Member 0 puts one small value per session that it opens. It holds a job key too if the
+/// bootstrap has none: the store and its logs then need the protection that the job needs.
 /// Torch:     put() is set(key, value); get() is wait({key}, timeout), then get(key). Map the timeout exception of
 ///            wait() to an empty optional.
 /// Keys:      "shardwire/rendezvous/<run id>", so that jobs sharing a store do not meet. A value of an earlier start of

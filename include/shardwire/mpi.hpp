@@ -155,8 +155,8 @@ class MpiStore final : public KeyValueStore {
 
 }  // namespace detail
 
-/// Members are the ranks of `comm`; while they join, rank 0 sends its addresses to each. Takes run id, interface and
-/// job key from the environment, as bootstrap_from_store() does.
+/// Members are the ranks of `comm`; while they join, rank 0 sends its addresses to each, with a job key if there is none.
+/// Takes run id, interface and job key from the environment, as bootstrap_from_store() does.
 /// Collective: this call is not; the Session::join() that uses it is, over `comm`. Use each bootstrap for one session.
 ///             Joining is no barrier: the first gather() names missing members. Before rank 0 opens the next session
 ///             over `comm`, every rank must have joined the previous one (a gather() has returned) or given up on it.

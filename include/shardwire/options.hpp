@@ -40,6 +40,15 @@ struct ProgressMode {
 // soname, which counts major versions, does not enforce it. The structs of the C API carry size and version, so C
 // programs need not be recompiled.
 
+/// The keeper of a host: a process that holds snapshots of publications when their trainers have ended (`shardwire keep`).
+struct KeeperOptions {
+  /// Name of the job whose state is kept, the same in every submission. Empty: SHARDWIRE_KEEPER, else no keeper is used.
+  std::string job{};
+  /// Local socket of the keeper: a path if it begins with '/', else a name in the abstract namespace (unix(7)). Empty:
+  /// SHARDWIRE_KEEPER_SOCKET, else a name made of user and job.
+  std::string socket{};
+};
+
 /// Fields left empty take their value from the environment, else the stated default. Unknown SHARDWIRE_* variables
 /// produce one warning.
 struct SessionOptions {
@@ -55,10 +64,22 @@ struct SessionOptions {
   /// (by the launcher's local size, else the world size), between 1 and 4. Large restores choose their copy kernel by
   /// measuring; SHARDWIRE_COPY_KERNEL sets one for all sessions of the process (memcpy, sse2, avx2-interleaved, ..).
   unsigned copy_threads = 0;
+  /// Bytes of tensors that move over the library's own `tcp` are encrypted like control messages (TLS 1.3), in both
+  /// directions: as a reader, and as a source. Without a job key, join fails with Error{invalid_argument}; without OpenSSL 3
+  /// with Error{unsupported}. Members that cannot encrypt are refused, and a reader that does not ask for it gets nothing
+  /// over `tcp` from this member. Shared memory, `ucx`, `libfabric` and NCCL stay as they are: name the transports that may
+  /// be used, such as "shm,tcp". Also set by SHARDWIRE_ENCRYPT_PAYLOAD=1. perf/README.md has what it costs.
+  bool encrypt_payload = false;
   /// Cost model by which restores of this session choose methods; see load_costs(). Empty: the file named by
   /// SHARDWIRE_CALIBRATION, else the built-in costs.
   std::optional<CostModel> costs{};
   ProgressMode progress{};  ///< how the session's thread waits
+  /// Joining tells the keeper of this host about the session, if there is one: it then publishes here what it holds of
+  /// earlier sessions, before join() returns. A keeper that does not answer costs a warning.
+  KeeperOptions keeper{};
+  /// Failure domain of this host: hosts that may fail together (a rack, a power supply) have the same name, and are no
+  /// buddies of each other. Empty: SHARDWIRE_HOST_DOMAIN, else the host itself. See PublishOptions::buddies.
+  std::string host_domain{};
   /// Called from the session's thread with every message; must not block. Empty: standard error, from the level that
   /// SHARDWIRE_LOG names (debug, info, warning, error), else from warnings. An exception it throws ends the running
   /// restores, or the next one, and comes out of their wait().
@@ -78,10 +99,35 @@ enum class Snapshot : std::uint8_t {
   copy,  ///< copy into the session's own arena first: training may go on at once
 };
 
+/// Asks the keeper of this host to hold a publication beyond the end of its trainer.
+struct Keep {
+  /// Snapshots of this name that it holds when the next one begins. Its budget has to hold one more. 0: none is kept.
+  int steps = 0;
+};
+
 struct PublishOptions {
   std::string name = "state";
   std::int64_t step = 0;
   Snapshot snapshot = Snapshot::none;
+  /// Takes digests of the published bytes, in blocks of at most 1 MiB, before publish() returns. From then on this source
+  /// checks the blocks of whatever it sends, and readers check what they load from its memory, this process alive or not: no
+  /// restore commits bytes that differ. See RestoreReport::corrupt. The bytes must not change while they are published.
+  bool digest = false;
+  /// With steps > 0 publish() copies once, into memory of the keeper, and publishes that copy; `snapshot` is ignored, and
+  /// training may go on at once. When this process has ended, in whatever manner, the keeper goes on publishing the copy: in
+  /// this session, and in later ones whose members name the same keeper. See SessionOptions::keeper.
+  Keep keep{};
+  /// Copies on other hosts, of other failure domains: after publish() has returned, members there restore the snapshot into
+  /// memory of their keepers, which publish it as the same layout rank once this host is gone. Every rank of the layouts
+  /// publishes with the same number, keep.steps > 0, and in step with the others, as training does; fewer domains than
+  /// buddies + 1 make fewer copies, with a warning. The next publish() or update() under this name waits until this member has
+  /// made its copies, and others have made theirs of this one. Until then the publication stays readable; retire() returns
+  /// at once, since the bytes lie in memory of the keeper. Each keeper then holds one more snapshot of each rank than
+  /// keep.steps says, and as many of each copied rank. A copy that fails costs a warning. While a member is lost that
+  /// published under the name, publish() fails with Error{peer_lost}: the step would never be complete, and replace one that is.
+  int buddies = 0;
+  /// Limit for the copies that this member makes; 0: none. Copies that take longer than a step hold up training.
+  ByteCount buddy_bytes_per_second = 0;
 };
 
 enum class Verify : std::uint8_t {
@@ -92,6 +138,19 @@ enum class Verify : std::uint8_t {
   digest,
 };
 
+/// Which step a restore takes if sources have several.
+enum class StepRule : std::uint8_t {
+  /// The newest at which all ranks are that publish at all; if there is none, the restore fails with Error{step_mismatch}.
+  agreed,
+  /// The newest of which every wanted element has a holder. A step that is not complete is passed over once no further rank
+  /// can publish it, or after RestoreOptions::discovery_grace; see RestoreReport::incomplete_steps. Sources that have
+  /// published a step and do not describe it pass it over after RestoreOptions::notice. What may be absent
+  /// (Absent::skip, Absent::zero) does not count. Each restore chooses for itself: ranks that restore one state together
+  /// agree on a step (Session::inventory(), Session::gather()) and name it. Steps may have different layouts: state that outlived an earlier job beside
+  /// that of the present one.
+  newest_complete,
+};
+
 /// An event of the caller's that a restore records on its device.
 struct DoneEvent {
   void* event = nullptr;  ///< a cudaEvent_t of that device
@@ -100,7 +159,8 @@ struct DoneEvent {
 
 struct RestoreOptions {
   std::string from = "state";          ///< name of the publications to read
-  std::optional<std::int64_t> step{};  ///< refuse any other step; empty: all sources must agree on one
+  std::optional<std::int64_t> step{};  ///< refuse any other step; empty: by `step_rule`
+  StepRule step_rule = StepRule::agreed;
   Duration deadline = std::chrono::seconds(60);
   ByteCount staging_bytes = 256u << 20;  ///< limit of this restore's own staging
   Verify verify = Verify::none;
@@ -124,8 +184,16 @@ struct RestoreOptions {
   /// restore of the same catalog reuses the results.
   bool bind_only = false;
   /// Once the cover is complete: how long to wait for further replicas, and for keys that may be absent, if ranks named
-  /// by the sources' layouts have not published and still could. Zero: not at all.
+  /// by the sources' layouts have not published and still could. Each further rank that publishes begins the wait anew;
+  /// updates of ranks that have published do not. Zero: not at all.
   Duration discovery_grace = std::chrono::seconds(2);
+  /// A source that owes something and has not been heard from for this long counts as lost where others hold the same:
+  /// what it has not delivered comes from those. Bytes and answers of any kind are signs of life. Where it is the only
+  /// holder, the restore goes on waiting until its deadline. A source whose connection ends is lost at once. One that is
+  /// only slow keeps what is under way: with Replicas::spread, if at its pace the rest takes longer than this, and the best
+  /// pace of this restore was more than four times as high, holders that owe nothing deliver what waits for it. A
+  /// connection over which nothing comes for twice this long, though its source answers, is given up for another one.
+  Duration notice = std::chrono::seconds(5);
   /// Recorded on streams of the library once everything is in place and committed, even if no byte had to move, and
   /// before wait() returns or poll() returns true. For code that orders its work, or a view's next ready_event, by
   /// events. CUDA treats an unrecorded event as one that has happened, so queue work behind these only after poll() has

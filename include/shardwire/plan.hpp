@@ -46,19 +46,28 @@ struct Section {
 struct JobLayout {
   int ranks = 0;
   std::vector<Section> sections;
+  /// Source side only. Further holders of whole ranks (spares, buddies): holder `ranks + i` holds what rank `copies[i]`
+  /// holds. A plan names holders: each of them is a Rank in holder sets, schedules, lists of lost ranks and Topology.
+  std::vector<Rank> copies{};
 
   /// All of 0..ranks-1 declare the same tensors.
   static JobLayout uniform(int ranks, std::vector<TensorLayout> tensors);
-  /// The same side after `lost` ranks are gone.
+  /// Ranks and copies.
+  [[nodiscard]] int holders() const { return ranks + static_cast<int>(copies.size()); }
+  /// The rank that a holder holds the boxes of. Requires: the holder exists.
+  [[nodiscard]] Rank rank_of(Rank holder) const;
+  /// The same side after `lost` holders are gone. The first remaining copy of a lost rank takes its number; the other
+  /// remaining copies keep their order.
   [[nodiscard]] JobLayout without(std::span<const Rank> lost) const;
 };
 
 /// Process and host of each rank. Affects which copies stay inside a process and which replicas are near, never which
 /// bytes are needed.
 struct Topology {
-  /// By target rank: the source rank in the same process, -1 for none. Empty: target rank i is source rank i.
+  /// By target rank: the holder in the same process, -1 for none. Empty: target rank i is source rank i.
   std::vector<std::int32_t> colocated{};
-  /// Host of each rank, as arbitrary numbers. Empty: unknown; no replica is then nearer than another.
+  /// Host of each holder and of each target rank, as arbitrary numbers. Empty: unknown; no replica is then nearer than
+  /// another.
   std::vector<std::int32_t> source_host{};
   std::vector<std::int32_t> target_host{};
 };
@@ -68,7 +77,7 @@ enum class Replicas : std::uint8_t {
   /// Replicas are equal: an element comes from the target's own process, else from a holder on its host, else from any
   /// holder, so that the readers of a box spread evenly over its holders.
   spread,
-  /// Replicas may differ: an element comes from the lowest source rank that holds it, for every reader alike.
+  /// Replicas may differ: an element comes from the lowest holder, for every reader alike.
   first,
   /// Replicas have to be equal: planned as `first`. A restore also compares what it has read with every other holder.
   compare,
@@ -100,7 +109,7 @@ struct ScheduledPiece {
   std::uint32_t piece = 0;   ///< index into Plan::pieces
   std::uint32_t region = 0;  ///< index into Schedule::regions; the parts of one piece cover it exactly
   Rank source{};
-  std::uint32_t section = 0;  ///< of the source, in the `from` side
+  std::uint32_t section = 0;  ///< of the source's rank, in the `from` side
   TensorId held{};            ///< in the source's manifest
   std::uint32_t wave = 0;     ///< pieces of a lower wave are posted first
 };
@@ -173,7 +182,7 @@ struct JobTotals {
 /// Threads: one thread at a time.
 /// Errors: the constructor throws Error{layout_mismatch} if a tensor has different dtype or shape on the two sides, a
 ///         layout does not fit its tensor, or two sections disagree about a key; and Error{invalid_argument} if the
-///         topology names other ranks.
+///         topology or a copy names other ranks, or the `to` side has copies.
 class Planner {
  public:
   Planner(JobLayout from, JobLayout to, Topology topology = {}, Replicas replicas = Replicas::spread);

@@ -4,10 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "shardwire/box.hpp"
 #include "shardwire/costs.hpp"
+#include "shardwire/error.hpp"
 #include "shardwire/export.hpp"
 #include "shardwire/tensor.hpp"
 #include "shardwire/types.hpp"
@@ -66,6 +69,35 @@ struct PeerReport {
   double predicted_seconds = 0;  ///< of these bytes by the cost model, if they had the machine to themselves
 };
 
+/// A source that a restore has given up.
+struct LostSource {
+  Rank rank{};               ///< in the source layout
+  ErrorCode reason{};        ///< peer_lost; withdrawn if the source took its publication back; or another failure
+  std::string why{};         ///< the same for people
+  double after_seconds = 0;  ///< from the call of the restore to the decision
+  /// Boxes that the restore planned anew because of the loss. 0 if the memory of the source could be read on, and if no
+  /// other source had the boxes, so that the restore ended.
+  std::uint64_t boxes_replanned = 0;
+  ByteCount bytes_moved_again = 0;  ///< of these boxes, bytes that had arrived and were moved a second time
+};
+
+/// A box that was not what its source had published, see PublishOptions::digest. None of its bytes is committed.
+struct CorruptBox {
+  std::string fqn;
+  std::string state;
+  Box box;        ///< global coordinates
+  Rank source{};  ///< in the source layout
+  bool operator==(const CorruptBox&) const = default;
+};
+
+/// A step that StepRule::newest_complete has passed over.
+struct IncompleteStep {
+  std::int64_t step = 0;
+  /// Wanted boxes that no source held. Empty: its sources did not describe themselves, or what they have does not fit, as a
+  /// warning in the log says.
+  std::vector<Gap> gaps;
+};
+
 /// Figures of one restore. Invariant: moved + local == needed + extra + again. With RestoreOptions::bind_only the
 /// report shows the intended transfers: `needed`, and the bytes, runs and predicted seconds of methods and peers.
 /// Nothing is moved, and only the stages join, plan, bind and verify take time.
@@ -84,15 +116,20 @@ struct RestoreReport {
   ByteCount staging_peak = 0;      ///< maximum staging in use at once in this session, as source and as target
   ByteCount registered_bytes = 0;  ///< memory registered or allocated as arenas in this session
   double registration_seconds = 0;
-  double digest_seconds = 0;       ///< processor time of digests on this side: Verify::digest mostly inside `move`,
-                                   ///< Replicas::compare inside `verify`
-  std::string transport;           ///< name and loaded version of the fabric
-  std::vector<PeerReport> peers;   ///< ascending by rank, one line per (peer, path)
-  std::vector<TensorKey> skipped;  ///< elements or values wanted with Absent::skip that no source has
-  std::vector<TensorKey> zeroed;   ///< the same with Absent::zero
+  double digest_seconds = 0;         ///< processor time of digests on this side: Verify::digest mostly inside `move`,
+                                     ///< Replicas::compare inside `verify`
+  std::string transport;             ///< name and loaded version of the fabric
+  std::vector<PeerReport> peers;     ///< ascending by rank, one line per (peer, path)
+  std::optional<std::int64_t> step;  ///< of the sources; none before they are chosen
+  std::vector<IncompleteStep> incomplete_steps;  ///< newer than `step`, newest first
+  std::vector<TensorKey> skipped;                ///< elements or values wanted with Absent::skip that no source has
+  std::vector<TensorKey> zeroed;                 ///< the same with Absent::zero
+  std::vector<LostSource> lost;                  ///< in the order of the losses
+  /// In the order in which they were found: a box that differs twice is listed twice.
+  std::vector<CorruptBox> corrupt;
 
-  /// Adds a later restore of the same session: bytes, methods, seconds and peers are summed, and the staging peak is
-  /// the larger one. Figures of the session as a whole are taken from `next`.
+  /// Adds a later restore of the same session: bytes, methods, seconds and peers are summed, lost sources are
+  /// appended, and the staging peak is the larger one. Figures of the session as a whole, and the step, are taken from `next`.
   RestoreReport& operator+=(const RestoreReport& next);
 };
 

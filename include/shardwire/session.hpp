@@ -73,7 +73,8 @@ class Publication {
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
   /// Withdraws the publication and returns when no reader holds a lease on it. The caller may then change or free the
   /// memory.
-  /// Does nothing if the publication is already retired or its session is closed.
+  /// Does nothing if the publication is already retired or its session is closed. Returns at once while copies for other hosts
+  /// are made of it (PublishOptions::buddies), which stays readable until they are.
   /// Errors: throws Error{timed_out} naming the remaining readers. Their leases are revoked, and their restores do not
   ///         commit the bytes they read.
   void retire(Duration timeout);
@@ -96,8 +97,8 @@ class Publication {
 };
 
 /// One running restore. Movable; the destructor cancels a running restore and returns once no more writes can follow.
-/// Threads: call wait(), and the members valid after it, from one thread; poll(), cancel(), event_descriptor() and
-///          on_done() may run concurrently on any thread.
+/// Threads: call wait(), resume(), and the members valid after wait(), from one thread; poll(), cancel(),
+///          event_descriptor() and on_done() may run concurrently on any thread.
 class Restore {
  public:
   Restore();
@@ -107,22 +108,28 @@ class Restore {
 
   /// False for a default-constructed or moved-from handle; its other members throw Error{invalid_argument}.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
-  /// Calls `callback` on the session's thread, at most once per `interval`, and once at the end. The callback must not
-  /// block. An exception it throws ends the restore and comes out of wait().
+  /// Calls `callback` on the session's thread, at most once per `interval`, and once at the end. An interval of 0 reports
+  /// every change of stage or bytes, at most once per millisecond. The callback must not block. An exception it throws
+  /// ends the restore and comes out of wait().
   void on_progress(std::function<void(const Progress&)> callback, Duration interval = std::chrono::milliseconds(100));
   /// Returns when every wanted element is in place and committed. With RestoreOptions::bind_only it returns when every
   /// byte has a path and a method. If a source withdraws a publication in use, the restore plans again with its
-  /// replacement.
+  /// replacement. What a lost source has not delivered comes from other holders, see RestoreOptions::notice.
   /// Errors: throws the error that ended the restore; gaps() lists the boxes that did not arrive.
-  ///         layout_mismatch   before any byte moves: no rank holds some boxes (gaps() lists them all); dtype or shape
-  ///                           differ between the two sides; authoritative ranks disagree about values (ranks() names
+  ///         layout_mismatch   before any byte moves: all ranks have published and none holds some boxes (gaps() lists
+  ///                           them all); dtype or shape differ between the two sides; members publish one rank at one
+  ///                           step with different manifests; authoritative ranks disagree about values (ranks() names
   ///                           them). Before the commit: replicas differ (Replicas::compare)
   ///         step_mismatch     the publications are not at the requested step, or not all at one step
   ///         withdrawn         a source withdrew and no replacement appeared by the deadline
-  ///         peer_lost         a needed source died, or this process lost its membership
+  ///         corrupt           boxes differ from what was published (PublishOptions::digest) in the memory of every rank
+  ///                           that holds them: gaps() lists them, ranks() those ranks
+  ///         peer_lost         the last holder of some boxes died, or members left or died before they published it
+  ///                           (gaps() lists the boxes), or this process lost its membership
   ///         timed_out         the deadline passed; ranks() lists the ranks the restore was waiting for
   ///         cancelled         cancel(), the destructor or the end of the session stopped the restore
-  ///         unsupported       RestoreOptions::method cannot move a piece, or this process and a source share no fabric
+  ///         unsupported       RestoreOptions::method cannot move a piece, this process and a source share no fabric,
+  ///                           or one of them encrypts and the other cannot
   ///         out_of_resources  the staging budget is smaller than one element, or the system is out of memory
   ///         transport_failed  the fabric failed, or digests differ (Verify::digest)
   ///         Exceptions of a progress callback or of the log sink come out unchanged.
@@ -140,6 +147,22 @@ class Restore {
   /// Stops the restore; wait() then throws Error{cancelled}. The destination's contents are unspecified; its memory is
   /// reusable.
   void cancel();
+  /// Continues a restore that has failed, or was cancelled, until `deadline` from now; wait() and the other members then
+  /// apply to it as after Session::restore(). What is in place stays, provided that something proves that it was read
+  /// while its publication was live: bytes that came in messages, and from mapped memory that was published until the end.
+  /// The rest is read from members that publish the same step: the same ranks with the same manifest as before, again or
+  /// a second time (spares), and ranks that had not published before. The restore waits for such members. A restore that had no plan, or
+  /// compares replicas, begins anew.
+  /// Between its end and this call, the restore holds no lease and no connection; it keeps the owner of the destination.
+  /// The caller leaves the destination and the events of its views alone in that time; writing to it makes the result
+  /// undefined. on_progress() stays; on_done() has to be called again. The report counts the bytes of all attempts, and
+  /// the time of the last.
+  /// Errors: throws Error{invalid_argument} if the restore runs or has completed, if the session is closed, or if a
+  ///         publication of this process shares memory with the destination. wait() throws, besides its other errors:
+  ///         layout_mismatch   a member publishes a missing rank at the step, but with other tensors or layouts
+  ///         step_mismatch     the deadline passed, and the missing ranks are published at other steps
+  ///         timed_out         the deadline passed, and nobody publishes the ranks that ranks() lists
+  void resume(Duration deadline);
   /// Valid after wait() returned or threw.
   [[nodiscard]] const RestoreReport& report() const;
   /// The value received for `key`. Valid after wait() returned. Errors: throws Error{invalid_argument} if the wanted
@@ -202,12 +225,17 @@ class Exchange {
 /// End:     destroying a session ends its restores with Error{cancelled} and its publications without waiting for their
 ///          readers. Arenas stay until their own handles and publications are gone. After close() every call except
 ///          rank(), world_size(), transport() and close() throws Error{invalid_argument}.
+/// Callbacks: functions of the caller that run on the session's thread (progress, on_done(), the log sink) may not call
+///          what waits for that thread: restore(), resume(), exchange(), start_exchange(), gather(), paths(), inventory(),
+///          await_step(), close(), and the waits of operations that are not over. These throw Error{unsupported} there.
+///          They may publish memory of the host, start a retirement, cancel, poll, and destroy handles except those of
+///          running exchanges.
 /// Fork:    in a child of fork() the session, its publications and its restores are inert: destructors return at once
 ///          and calls throw Error{invalid_argument}. The child's copies of the control connections are closed.
 class Session {
  public:
   /// Joins the job. Member 0 serves the rendezvous; the others retry until it answers. With a store in `bootstrap`,
-  /// member 0 puts its addresses there once it listens, and the others wait for them. All of this has to end within
+  /// member 0 puts its addresses there once it listens, with a job key if none is given, and the others wait for them. All of this has to end within
   /// SessionOptions::join_timeout.
   /// Errors: throws Error{timed_out}, with rank 0 in ranks(), if member 0 does not answer. Error{invalid_argument} if
   ///         the port is taken; if run id, job key or world size differ from member 0's; if a live member has the same
@@ -224,6 +252,7 @@ class Session {
 
   /// False for a moved-from session; its other members throw Error{invalid_argument}.
   [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
+  /// The member number. Of a guest (Bootstrap::guest): the one that it got, not below world_size().
   [[nodiscard]] int rank() const;
   [[nodiscard]] int world_size() const;
   /// Name and version of every open fabric, e.g. {"shm 1 (Linux 6.1)", "tcp 1"}. The session chooses a path for each
@@ -257,10 +286,11 @@ class Session {
   /// it. Retire a publication before publishing under its name again.
   /// Errors: throws Error{invalid_argument} for a name that is in use, empty or longer than 256 characters, and for
   ///         memory that is not mapped readable, naming the tensor; Error{out_of_resources} if a snapshot finds no
-  ///         memory. For a view that names a device, naming the tensor: Error{unsupported} if the process has no
-  ///         device, Error{invalid_argument} if the memory is on another device, on none, or too small,
-  ///         Error{transport_failed} if the device has failed. From within a callback of the session, throws
-  ///         Error{unsupported} for device memory that has to be read at once (one-element tensors, snapshots).
+  ///         memory, or if this member publishes under 4096 names already. For a view that names a device, naming the
+  ///         tensor: Error{unsupported} if the process has no device, Error{invalid_argument} if the memory is on another
+  ///         device, on none, or too small, Error{transport_failed} if the device has failed. From within a callback of
+  ///         the session, throws Error{unsupported} for device memory that has to be read at once (one-element tensors,
+  ///         snapshots). Memory of the host may be published there.
   Publication publish(const Catalog& held, PublishOptions options = {});
   /// Starts pulling everything that `wanted` lists from its publishers. One-sided: sources only have to have published.
   /// Errors: throws Error{invalid_argument} if destination memory overlaps itself or memory that this member publishes,
@@ -269,7 +299,8 @@ class Session {
   ///         an unknown device and Error{unsupported} if the process has no device. All other errors surface in wait().
   Restore restore(const Catalog& wanted, RestoreOptions options = {});
   /// The collective form of publish and restore, for callers that all change layout at once. Every member of the
-  /// session calls it, as its n-th exchange, with what it holds and wants; either catalog may be empty.
+  /// session calls it with what it holds and wants; either catalog may be empty. It begins when all members are in the
+  /// call, whichever exchanges they took part in before.
   /// Aliasing:  wanted memory may share bytes with held memory in any way, on any number of members: no byte is
   ///            overwritten before its last reader on any member. Wanted tensors may not share a byte with one another,
   ///            nor with other publications of this member.
@@ -285,9 +316,14 @@ class Session {
   /// Ownership: borrows the memory of both catalogs until it returns.
   /// Errors:    throws on every member, before any byte is written: Error{out_of_resources}, naming tensors, bytes and
   ///            budget, if no order fits; Error{layout_mismatch}, naming two wanted tensors that are one by an alias of
-  ///            another member. A failure on one member ends the exchange on all of them, by its deadline at the
-  ///            latest. A member that dies causes Error{peer_lost}. After an error of a later stage, destination and
-  ///            source bytes are unspecified wherever the two share memory.
+  ///            another member. A failure on one member ends the exchange on all of them, about a second later, by the
+  ///            deadline at the latest. Its error has the same code, members and boxes on all, at most 64 boxes on the
+  ///            others. After an error of a later stage, destination and source bytes are unspecified wherever the two
+  ///            share memory.
+  /// Losses:    a member that dies ends the exchange on all others with Error{peer_lost}, which names it and boxes that
+  ///            it has not delivered, unless all others have, map, or get from other holders all that they want from it.
+  ///            Another exchange fails at once until another process has joined under its number. Others wait for a
+  ///            member that has stopped until the deadline.
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
   /// As exchange(), on a thread of the library. Keeps copies of both catalogs; the memory stays borrowed until the
   /// exchange has ended.
@@ -296,8 +332,9 @@ class Session {
   Exchange start_exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options = {});
   /// Exchanges one small value per member, e.g. to agree that all are done. Each `name` is used once. Returns the
   /// values of members 0..world_size-1. Blocks until all members have called.
-  /// Errors: throws Error{peer_lost} naming a member that died, Error{timed_out} naming the members that did not call,
-  ///         and Error{invalid_argument} on all members if the values together exceed one message of 256 MiB.
+  /// Errors: throws Error{peer_lost} naming a member that died, also one that had called and waited; the others may call
+  ///         again, together with its replacement. Error{timed_out} naming the members that did not call,
+  ///         Error{invalid_argument} on all members if the values together exceed one message of 256 MiB.
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout);
   /// The path from this process to each current publisher of `from`. Connects to each over every fabric that both have
   /// open; moves no data. Ascending by layout rank, this process included; empty if there is no publisher. For a peer
@@ -308,8 +345,9 @@ class Session {
   std::vector<PeerPath> paths(const std::string& from = "state", Duration timeout = std::chrono::seconds(10));
   /// What members publish under `from` at this moment, at `step`; without a step, at the newest step at which no rank is
   /// absent, else at the newest. Reads descriptions of publications, no tensors; they are kept for later restores.
-  /// Errors: throws Error{layout_mismatch} if publishers declare layouts over different numbers of ranks, or one rank
-  ///         twice; Error{timed_out} naming the ranks that did not describe themselves within `timeout`; as paths().
+  /// Errors: throws Error{layout_mismatch} if publishers of the step declare layouts over different numbers of ranks, or
+  ///         one rank twice with different ones; Error{timed_out} naming the ranks that did not describe themselves
+  ///         within `timeout`; as paths().
   Inventory inventory(const std::string& from = "state", std::optional<std::int64_t> step = {},
                       Duration timeout = std::chrono::seconds(10));
   /// Returns the inventory as soon as every rank of the layouts is published at `step`, or the absent ones can appear no
@@ -324,6 +362,7 @@ class Session {
   void close(Duration timeout);
 
  private:
+  friend class detail::SessionState;
   SHARDWIRE_LOCAL explicit Session(std::shared_ptr<detail::SessionState> state);
   SHARDWIRE_LOCAL [[nodiscard]] detail::SessionState& state() const;
   std::shared_ptr<detail::SessionState> state_;  // owners: this handle and running operations

@@ -441,6 +441,7 @@ Session join(const Setup& setup, Bootstrap bootstrap) {
   SessionOptions options;
   options.transport = setup.transport;
   options.staging_bytes = std::max<ByteCount>(1, setup.staging_bytes / 2);
+  options.encrypt_payload = setup.encrypted;
   options.costs = setup.costs;
   return Session::join(std::move(bootstrap), options);
 }

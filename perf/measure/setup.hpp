@@ -51,6 +51,7 @@ struct Setup {
   MemoryKind memory = MemoryKind::host;  ///< place of the state
   bool exchange = false;                 ///< all members call Session::exchange(), whose bytes move in rounds
   bool tcp = false;                      ///< all measured transfers use TCP
+  bool encrypted = false;                ///< what moves over tcp is encrypted
   bool ordinary = false;                 ///< state lies in private memory of the process, not in arenas
   bool disjoint = false;                 ///< source and target ranks are different processes
   int repeats = 5;                       ///< timed repeats; one more warms up

@@ -12,9 +12,9 @@ import atexit as _atexit
 from . import _core
 from ._core import (Arena, Catalog, Exchange, Inventory, JobLayout, Layout, Publication, Registration, Restore, Retirement, Session,
                     View, plan, totals)
-from ._errors import (Cancelled, Error, InternalError, InvalidArgument, LayoutMismatch, OutOfResources, PeerLost, StepMismatch,
-                      TimedOut, TransportFailed, Unsupported, Withdrawn)
-from ._report import ExchangeResult, MethodReport, PeerReport, Report, StageSeconds
+from ._errors import (Cancelled, Corrupt, Error, InternalError, InvalidArgument, LayoutMismatch, OutOfResources, PeerLost,
+                      StepMismatch, TimedOut, TransportFailed, Unsupported, Withdrawn)
+from ._report import CorruptBox, ExchangeResult, IncompleteStep, LostSource, MethodReport, PeerReport, Report, StageSeconds
 from ._types import (Box, FabricPath, FlatMember, Flow, Gap, MemoryPaths, ParamGroup, PeerPath, PlacedBox, Plan, PlannedPiece,
                      Progress, Publisher, Replicate, SessionUsage, Shard, StridedShard, TargetTotals, TensorInfo, TensorKey,
                      TensorValue, Totals)
@@ -22,12 +22,13 @@ from ._types import (Box, FabricPath, FlatMember, Flow, Gap, MemoryPaths, ParamG
 __version__: str = _core.version
 
 __all__ = [
-    "Arena", "Box", "Cancelled", "Catalog", "Error", "Exchange", "ExchangeResult", "FabricPath", "FlatMember", "Flow", "Gap",
-    "InternalError", "InvalidArgument", "Inventory", "JobLayout", "Layout", "LayoutMismatch", "MemoryPaths", "MethodReport",
-    "OutOfResources", "ParamGroup", "PeerLost", "PeerPath", "PeerReport", "PlacedBox", "Plan", "PlannedPiece", "Progress",
-    "Publication", "Publisher", "Registration", "Replicate", "Report", "Restore", "Retirement", "Session", "SessionUsage",
-    "Shard", "StageSeconds", "StepMismatch", "StridedShard", "TargetTotals", "TensorInfo", "TensorKey", "TensorValue", "TimedOut",
-    "Totals", "TransportFailed", "Unsupported", "View", "Withdrawn", "plan", "totals",
+    "Arena", "Box", "Cancelled", "Catalog", "Corrupt", "CorruptBox", "Error", "Exchange", "ExchangeResult", "FabricPath",
+    "FlatMember", "Flow", "Gap", "IncompleteStep", "InternalError", "InvalidArgument", "Inventory", "JobLayout", "Layout",
+    "LayoutMismatch", "LostSource", "MemoryPaths", "MethodReport", "OutOfResources", "ParamGroup", "PeerLost", "PeerPath",
+    "PeerReport", "PlacedBox", "Plan", "PlannedPiece", "Progress", "Publication", "Publisher", "Registration", "Replicate",
+    "Report", "Restore", "Retirement",
+    "Session", "SessionUsage", "Shard", "StageSeconds", "StepMismatch", "StridedShard", "TargetTotals", "TensorInfo",
+    "TensorKey", "TensorValue", "TimedOut", "Totals", "TransportFailed", "Unsupported", "View", "Withdrawn", "plan", "totals",
 ]
 
 _atexit.register(_core.end)

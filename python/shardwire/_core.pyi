@@ -172,13 +172,21 @@ class JobLayout:
     """
 
     def __init__(self, catalogs: Sequence[Catalog]) -> None:
-        """From the catalogs of all ranks; memory is not needed."""
+        """
+        From the catalogs of all ranks; memory is not needed. Further catalogs of a rank are further holders of the same.
+        """
 
     def without(self, lost: Sequence[int]) -> JobLayout:
-        """The same without what these ranks hold."""
+        """The same without what these holders hold."""
 
     @property
     def ranks(self) -> int: ...
+
+    @property
+    def copies(self) -> list[int]:
+        """
+        The ranks of further holders: plans name holder `ranks` + i, which holds what rank `copies[i]` holds.
+        """
 
 def plan(held: JobLayout, wanted: JobLayout, rank: int) -> shardwire._types.Plan:
     """
@@ -256,6 +264,11 @@ class Restore:
 
     def cancel(self) -> None:
         """Stops it; wait() then raises Cancelled."""
+
+    def resume(self, deadline: shardwire._types.Seconds) -> None:
+        """
+        Continues a restore that has failed or was cancelled; wait for it again then. What is in place and proven stays. The rest comes from members that publish the same step and ranks, which it waits for until `deadline`, in seconds from now. Leave the destination alone in between. Raises InvalidArgument if it runs or has completed.
+        """
 
     @property
     def progress(self) -> shardwire._types.Progress: ...
@@ -352,7 +365,7 @@ class Session:
     """
 
     @staticmethod
-    def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | None = None, port: int | None = None, store: Any = None, interface: str = '', job_key: bytes = b'', run_id: str = '', transport: str = '', staging_bytes: int | None = None, join_timeout: shardwire._types.Seconds | None = None, copy_threads: int = 0, spin: shardwire._types.Seconds | None = None, costs: str | None = None) -> Session:
+    def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | None = None, port: int | None = None, store: Any = None, interface: str = '', job_key: bytes = b'', allow_open_network: bool = False, guest: bool = False, run_id: str = '', transport: str = '', staging_bytes: int | None = None, join_timeout: shardwire._types.Seconds | None = None, copy_threads: int = 0, encrypt_payload: bool = False, keeper: str = '', keeper_socket: str = '', host_domain: str = '', spin: shardwire._types.Seconds | None = None, costs: str | None = None) -> Session:
         """
         Joins the job. Without rank and world_size, the launcher's environment tells them. A `store` has put(key: str, value: bytes) and get(key: str, timeout: float) -> bytes | None, and replaces address and port. Raises TimedOut if member 0 does not answer.
         """
@@ -375,12 +388,12 @@ class Session:
         Offers memory of the caller for direct reading by peers. The caller keeps it alive.
         """
 
-    def publish(self, catalog: Catalog, *, step: int = 0, name: str = 'state', snapshot: shardwire._types.Snapshot = 'none') -> Publication:
+    def publish(self, catalog: Catalog, *, step: int = 0, name: str = 'state', snapshot: shardwire._types.Snapshot = 'none', digest: bool = False, keep: int = 0, buddies: int = 0, buddy_bytes_per_second: int = 0) -> Publication:
         """
-        Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns.
+        Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns. With `digest`, no restore commits bytes that differ from those that are published now. With `keep` > 0, the keeper of this host holds a copy beyond the end of this process, and so many of the name at a time; `snapshot` is ignored. With `buddies`, members of so many other hosts copy it for their keepers, once this has returned.
         """
 
-    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, discovery_grace: shardwire._types.Seconds = 2, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
+    def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, step_rule: shardwire._types.StepRule = 'agreed', deadline: shardwire._types.Seconds = 60, staging_bytes: int = 268435456, verify: shardwire._types.Verify = 'none', ingress_bytes_per_second: int = 0, replicas: shardwire._types.Replicas = 'spread', method: shardwire._types.Method | None = None, bind_only: bool = False, discovery_grace: shardwire._types.Seconds = 2, notice: shardwire._types.Seconds = 5, done_events: Iterable[tuple[int, int]] = ()) -> Restore:
         """
         Starts pulling all that the catalog lists from its publishers. Errors of the restore surface in wait().
         """

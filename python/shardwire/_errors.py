@@ -102,8 +102,14 @@ class StepMismatch(Error, ValueError):
     retryable = True
 
 
+class Corrupt(Error):
+    """Bytes are not those that were published, and no other rank has them."""
+
+    code = "corrupt"
+
+
 by_code: dict[str, type[Error]] = {
     one.code: one
     for one in (InvalidArgument, LayoutMismatch, Unsupported, OutOfResources, PeerLost, TimedOut, Cancelled, TransportFailed,
-                InternalError, Withdrawn, StepMismatch)
+                InternalError, Withdrawn, StepMismatch, Corrupt)
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from ._types import TensorKey
+from ._types import Box, Gap, TensorKey
 
 
 class StageSeconds(NamedTuple):
@@ -41,6 +41,37 @@ class PeerReport(NamedTuple):
     predicted_seconds: float
 
 
+class LostSource(NamedTuple):
+    """A source that a restore has given up, `after_seconds` after it began.
+
+    `reason`: the code of the error, such as "peer_lost", or "withdrawn" if the source took its publication back.
+    `bytes_moved_again`: bytes of the boxes planned anew that had arrived before.
+    """
+
+    rank: int
+    reason: str
+    why: str
+    after_seconds: float
+    boxes_replanned: int
+    bytes_moved_again: int
+
+
+class CorruptBox(NamedTuple):
+    """A box that was not what source rank `source` had published; see Session.publish(digest=True)."""
+
+    fqn: str
+    state: str
+    box: Box
+    source: int
+
+
+class IncompleteStep(NamedTuple):
+    """A step that a restore with step_rule="newest_complete" has passed over, and the wanted boxes that no source held."""
+
+    step: int
+    gaps: list[Gap]
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """Figures of one restore, in bytes and seconds. `moved + local == needed + extra + again`."""
@@ -64,6 +95,10 @@ class Report:
     peers: list[PeerReport]
     skipped: list[TensorKey]
     zeroed: list[TensorKey]
+    lost: list[LostSource]
+    corrupt: list[CorruptBox]
+    step: int | None
+    incomplete_steps: list[IncompleteStep]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as dicts and lists, for JSON."""

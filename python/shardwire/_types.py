@@ -23,6 +23,7 @@ MeshOrder = Literal["mesh", "tp_first"]
 Method = Literal["local", "mapped", "read", "sieved_read", "zcopy", "packed", "collective"]
 Replicas = Literal["spread", "first", "compare"]
 Snapshot = Literal["none", "copy"]
+StepRule = Literal["agreed", "newest_complete"]
 Verify = Literal["none", "digest"]
 
 

@@ -92,6 +92,11 @@ Replicas replicas(const Name& name) {
                           {{"spread", Replicas::spread}, {"first", Replicas::first}, {"compare", Replicas::compare}});
 }
 
+StepRule step_rule(const Name& name) {
+  return choose<StepRule>(name, "step_rule",
+                          {{"agreed", StepRule::agreed}, {"newest_complete", StepRule::newest_complete}});
+}
+
 std::optional<Method> method(const std::optional<Name>& name) {
   if (!name) return std::nullopt;
   for (std::size_t i = 0; i < method_count; ++i) {

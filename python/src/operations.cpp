@@ -134,6 +134,16 @@ void bind_operations(nb::module_& module) {
       .def(
           "cancel", [](PyRestore& self) { unlocked([&] { self.operation.cancel(); }); },
           "Stops it; wait() then raises Cancelled.")
+      .def(
+          "resume",
+          [](PyRestore& self, const Seconds& deadline) { unlocked([&] { self.operation.resume(deadline); }); },
+          nb::arg("deadline"),
+          "Continues a restore that has failed or was cancelled; wait for it again then. What is in place and proven "
+          "stays. The "
+          "rest comes from members that publish the same step and ranks, which it waits for until `deadline`, in "
+          "seconds from "
+          "now. Leave the destination alone in between. Raises InvalidArgument if it runs or has completed.",
+          nb::sig("def resume(self, deadline: shardwire._types.Seconds) -> None"))
       .def_prop_ro(
           "progress", [](PyRestore& self) { return progress_to_python(self.progress->load()); },
           nb::sig("def progress(self) -> shardwire._types.Progress"))

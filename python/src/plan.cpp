@@ -28,7 +28,9 @@ JobLayout job_layout(const std::vector<const PyCatalog*>& catalogs) {
     if (same == out.sections.end()) {
       same = out.sections.insert(same, {std::make_shared<const Manifest>(std::move(manifest)), {}});
     }
-    same->ranks.push_back(one->catalog.layout_rank());
+    const Rank rank = one->catalog.layout_rank();
+    const bool copy = std::ranges::find(same->ranks, rank) != same->ranks.end();
+    (copy ? out.copies : same->ranks).push_back(rank);
   }
   for (Section& section : out.sections) std::ranges::sort(section.ranks);
   return out;
@@ -67,12 +69,18 @@ void bind_plan(nb::module_& module) {
           [](JobLayout* self, const std::vector<const PyCatalog*>& catalogs) {
             new (self) JobLayout(job_layout(catalogs));
           },
-          nb::arg("catalogs"), "From the catalogs of all ranks; memory is not needed.",
+          nb::arg("catalogs"),
+          "From the catalogs of all ranks; memory is not needed. Further catalogs of a rank are further holders of the "
+          "same.",
           nb::sig("def __init__(self, catalogs: collections.abc.Sequence[Catalog]) -> None"))
       .def(
           "without", [](const JobLayout& self, const std::vector<int>& lost) { return self.without(ranks_from(lost)); },
-          nb::arg("lost"), "The same without what these ranks hold.")
-      .def_ro("ranks", &JobLayout::ranks);
+          nb::arg("lost"), "The same without what these holders hold.")
+      .def_ro("ranks", &JobLayout::ranks)
+      .def_prop_ro(
+          "copies", [](const JobLayout& self) { return ranks_to_python(self.copies); },
+          "The ranks of further holders: plans name holder `ranks` + i, which holds what rank `copies[i]` holds.",
+          nb::sig("def copies(self) -> list[int]"));
   module.def("plan", &plan_of, nb::arg("held"), nb::arg("wanted"), nb::arg("rank"),
              "What `rank` needs and who holds it: every wanted element exactly once, or a gap.",
              nb::sig("def plan(held: JobLayout, wanted: JobLayout, rank: int) -> shardwire._types.Plan"));

@@ -39,11 +39,27 @@ nb::object to_python(const RestoreReport& report) {
     peers.append(make_report("PeerReport", to_int(peer.rank), peer.bytes, peer.path, peer.carrier, peer.why_not,
                              peer.predicted_seconds));
   }
+  nb::list lost;
+  for (const LostSource& one : report.lost) {
+    lost.append(make_report("LostSource", to_int(one.rank), std::string(to_string(one.reason)), one.why,
+                            one.after_seconds, one.boxes_replanned, one.bytes_moved_again));
+  }
+  nb::list corrupt;
+  for (const CorruptBox& one : report.corrupt) {
+    corrupt.append(make_report("CorruptBox", one.fqn, one.state, to_python(one.box), to_int(one.source)));
+  }
+  nb::list incomplete;
+  for (const IncompleteStep& one : report.incomplete_steps) {
+    nb::list gaps;
+    for (const Gap& gap : one.gaps) gaps.append(to_python(gap));
+    incomplete.append(make_report("IncompleteStep", one.step, gaps));
+  }
   return make_report("Report", report.needed, report.moved, report.local, report.extra, report.again, methods,
                      report.rounds, report.rounds_bytes, report.rounds_seconds,
                      make_report("StageSeconds", s.wall, s.join, s.plan, s.bind, s.move, s.verify, s.commit),
                      report.staging_budget, report.staging_peak, report.registered_bytes, report.registration_seconds,
-                     report.digest_seconds, report.transport, peers, keys(report.skipped), keys(report.zeroed));
+                     report.digest_seconds, report.transport, peers, keys(report.skipped), keys(report.zeroed), lost,
+                     corrupt, report.step, incomplete);
 }
 
 nb::object to_python(const ExchangeResult& result) {

@@ -94,11 +94,17 @@ PySession* join(const nb::kwargs& given) {
   std::optional<nb::object> key;
   keywords.take<nb::object>("job_key", key);
   if (key) bootstrap.job_key = bytes_from(nb::cast<nb::bytes>(*key));
+  keywords.take<bool>("allow_open_network", bootstrap.allow_open_network);
+  keywords.take<bool>("guest", bootstrap.guest);
   SessionOptions options;
   keywords.take<std::string>("transport", options.transport);
   keywords.take<ByteCount>("staging_bytes", options.staging_bytes);
   keywords.take<Seconds>("join_timeout", options.join_timeout);
   keywords.take<unsigned>("copy_threads", options.copy_threads);
+  keywords.take<bool>("encrypt_payload", options.encrypt_payload);
+  keywords.take<std::string>("keeper", options.keeper.job);
+  keywords.take<std::string>("keeper_socket", options.keeper.socket);
+  keywords.take<std::string>("host_domain", options.host_domain);
   keywords.take<Seconds>("spin", options.progress.spin);
   std::string costs;
   keywords.take<std::string>("costs", costs);
@@ -109,9 +115,15 @@ PySession* join(const nb::kwargs& given) {
 }
 
 PyPublication publish(PySession& self, const PyCatalog& held, std::int64_t step, const std::string& name,
-                      const Name& copied) {
+                      const Name& copied, bool digest, int keep, int buddies, ByteCount buddy_bytes_per_second) {
   const Catalog catalog = held.catalog;
-  const PublishOptions options{name, step, snapshot(copied)};
+  const PublishOptions options{.name = name,
+                               .step = step,
+                               .snapshot = snapshot(copied),
+                               .digest = digest,
+                               .keep = {.steps = keep},
+                               .buddies = buddies,
+                               .buddy_bytes_per_second = buddy_bytes_per_second};
   return {unlocked([&] { return self->publish(catalog, options); })};
 }
 
@@ -145,8 +157,12 @@ PyRestore* restore(PySession& self, const PyCatalog& wanted, const nb::kwargs& g
   take_common(keywords, options);
   keywords.take<std::string>("name", options.from);
   keywords.take<std::int64_t>("step", options.step);
+  std::optional<Name> rule;
+  keywords.take<Name>("step_rule", rule);
+  if (rule) options.step_rule = step_rule(*rule);
   keywords.take<bool>("bind_only", options.bind_only);
   keywords.take<Seconds>("discovery_grace", options.discovery_grace);
+  keywords.take<Seconds>("notice", options.notice);
   std::optional<nb::object> events;
   keywords.take<nb::object>("done_events", events);
   if (events) options.done_events = done_events(*events);
@@ -300,9 +316,12 @@ void bind_session(nb::module_& module) {
   bind_inventory(module);
   // Signatures live as long as the module.
   static const std::string restore_signature =
-      std::string("def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, ") +
+      std::string(
+          "def restore(self, catalog: Catalog, *, name: str = 'state', step: int | None = None, "
+          "step_rule: shardwire._types.StepRule = 'agreed', ") +
       common_options +
-      "bind_only: bool = False, discovery_grace: shardwire._types.Seconds = 2, done_events: "
+      "bind_only: bool = False, discovery_grace: shardwire._types.Seconds = 2, "
+      "notice: shardwire._types.Seconds = 5, done_events: "
       "collections.abc.Iterable[tuple[int, int]] = ()) -> Restore";
   static const std::string exchange_signature =
       std::string("(self, held: Catalog, wanted: Catalog, *, ") + common_options + "communicator: int = 0) -> ";
@@ -322,9 +341,13 @@ void bind_session(nb::module_& module) {
           nb::sig(
               "def join(*, rank: int | None = None, world_size: int | None = None, local_size: int = 0, address: str | "
               "None = None, port: int | None = None, store: typing.Any = None, interface: str = '', job_key: bytes = "
-              "b'', run_id: str = '', transport: str = '', staging_bytes: int | None = None, join_timeout: "
-              "shardwire._types.Seconds | None = None, copy_threads: int = 0, spin: shardwire._types.Seconds | None = "
-              "None, costs: str | None = None) -> Session"))
+              "b'', "
+              "allow_open_network: bool = False, guest: bool = False, run_id: str = '', transport: str = '', "
+              "staging_bytes: int | None = "
+              "None, "
+              "join_timeout: shardwire._types.Seconds | None = None, copy_threads: int = 0, encrypt_payload: bool = "
+              "False, keeper: str = '', keeper_socket: str = '', host_domain: str = '', "
+              "spin: shardwire._types.Seconds | None = None, costs: str | None = None) -> Session"))
       .def_prop_ro("rank", [](PySession& self) { return self->rank(); })
       .def_prop_ro("world_size", [](PySession& self) { return self->world_size(); })
       .def_prop_ro(
@@ -344,10 +367,17 @@ void bind_session(nb::module_& module) {
           },
           nb::arg("buffer"), "Offers memory of the caller for direct reading by peers. The caller keeps it alive.")
       .def("publish", &publish, nb::arg("catalog"), nb::kw_only(), nb::arg("step") = 0, nb::arg("name") = "state",
-           nb::arg("snapshot") = Name{"none"},
-           "Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns.",
+           nb::arg("snapshot") = Name{"none"}, nb::arg("digest") = false, nb::arg("keep") = 0, nb::arg("buddies") = 0,
+           nb::arg("buddy_bytes_per_second") = 0,
+           "Makes a catalog readable by peers. Without a snapshot the memory must not change until retire() returns. "
+           "With "
+           "`digest`, no restore commits bytes that differ from those that are published now. With `keep` > 0, the "
+           "keeper "
+           "of this host holds a copy beyond the end of this process, and so many of the name at a time; `snapshot` is "
+           "ignored. With `buddies`, members of so many other hosts copy it for their keepers, once this has returned.",
            nb::sig("def publish(self, catalog: Catalog, *, step: int = 0, name: str = 'state', snapshot: "
-                   "shardwire._types.Snapshot = 'none') -> Publication"))
+                   "shardwire._types.Snapshot = 'none', digest: bool = False, keep: int = 0, buddies: int = 0, "
+                   "buddy_bytes_per_second: int = 0) -> Publication"))
       .def("restore", &restore, nb::arg("catalog"), nb::arg("options"),
            "Starts pulling all that the catalog lists from its publishers. Errors of the restore surface in wait().",
            nb::sig(restore_signature.c_str()))

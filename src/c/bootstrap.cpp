@@ -25,6 +25,8 @@ Bootstrap with_fields(Bootstrap before, const shardwire_bootstrap_fields* fields
   before.interface = text(given.interface, "interface");
   before.job_key = bytes(given.job_key, given.job_key_bytes, "job_key");
   before.run_id = text(given.run_id, "run_id");
+  before.allow_open_network = given.allow_open_network;
+  before.guest = given.guest;
   return before;
 }
 
@@ -39,6 +41,8 @@ void copy_fields(const Bootstrap& bootstrap, shardwire_bootstrap_fields& out) {
   out.job_key = bootstrap.job_key.data();
   out.job_key_bytes = bootstrap.job_key.size();
   out.run_id = bootstrap.run_id.c_str();
+  out.allow_open_network = bootstrap.allow_open_network;
+  out.guest = bootstrap.guest;
 }
 
 }  // namespace

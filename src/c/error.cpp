@@ -11,6 +11,7 @@ namespace shardwire::c_api {
 static_assert(code_of(ErrorCode::invalid_argument) == SHARDWIRE_INVALID_ARGUMENT);
 static_assert(code_of(ErrorCode::internal) == SHARDWIRE_INTERNAL);
 static_assert(code_of(ErrorCode::step_mismatch) == SHARDWIRE_STEP_MISMATCH);
+static_assert(code_of(ErrorCode::corrupt) == SHARDWIRE_CORRUPT);
 
 shardwire_gap gap_of(const Gap& gap) {
   return {{gap.fqn.c_str(), gap.state.c_str()}, box_of(gap.box), to_int(gap.target)};

@@ -12,12 +12,13 @@ namespace shardwire::c_api {
 
 JobDraft draft_of(const JobLayout& job) {
   JobDraft out{job.ranks};
+  out.copies = numbers(job.copies);
   for (const Section& section : job.sections) out.sections.push_back({numbers(section.ranks), *section.manifest});
   return out;
 }
 
 JobLayout job_of(const JobDraft& draft) {
-  JobLayout out{draft.ranks, {}};
+  JobLayout out{draft.ranks, {}, ranks(draft.copies.data(), draft.copies.size(), "copies")};
   for (const JobDraft::Section& section : draft.sections) {
     out.sections.push_back({std::make_shared<const Manifest>(section.manifest),
                             ranks(section.ranks.data(), section.ranks.size(), "ranks")});
@@ -92,6 +93,14 @@ shardwire_code shardwire_job_layout_alias(shardwire_job_layout* job, size_t sect
   });
 }
 
+shardwire_code shardwire_job_layout_add_copy(shardwire_job_layout* job, int32_t rank, shardwire_error** error) {
+  return guarded(error, [&] {
+    JobDraft& draft = object(job, "job");
+    if (rank < 0 || rank >= draft.ranks) refuse(fmt::format("a copy of rank {} of {}", rank, draft.ranks));
+    draft.copies.push_back(rank);
+  });
+}
+
 shardwire_code shardwire_job_layout_without(const shardwire_job_layout* job, const int32_t* lost, size_t count,
                                             shardwire_job_layout** result, shardwire_error** error) {
   return create(result, error,
@@ -109,6 +118,10 @@ size_t shardwire_job_layout_section_count(const shardwire_job_layout* job) {
 const int32_t* shardwire_job_layout_ranks(const shardwire_job_layout* job, size_t section, size_t* count) {
   const JobDraft::Section* found = section_of(job, section);
   return data_of(found ? &found->ranks : nullptr, count);
+}
+
+const int32_t* shardwire_job_layout_copies(const shardwire_job_layout* job, size_t* count) {
+  return data_of(job ? &peek(job)->copies : nullptr, count);
 }
 
 size_t shardwire_job_layout_tensor_count(const shardwire_job_layout* job, size_t section) {

@@ -17,6 +17,7 @@ struct JobDraft {
   };
   int ranks = 0;
   std::vector<Section> sections{};
+  std::vector<std::int32_t> copies{};
 };
 
 JobDraft draft_of(const JobLayout& job);

@@ -126,6 +126,9 @@ shardwire_code shardwire_restore_poll(const shardwire_restore* restore, bool* do
 shardwire_code shardwire_restore_cancel(shardwire_restore* restore, shardwire_error** error) {
   return cancel(restore, error);
 }
+shardwire_code shardwire_restore_resume(shardwire_restore* restore, int64_t deadline_ns, shardwire_error** error) {
+  return guarded(error, [&] { object(restore, "restore").resume(duration(deadline_ns)); });
+}
 shardwire_code shardwire_restore_event_descriptor(shardwire_restore* restore, int* descriptor,
                                                   shardwire_error** error) {
   return descriptor_of(restore, descriptor, error);

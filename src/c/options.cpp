@@ -23,6 +23,10 @@ LogSink log_sink(const shardwire_session_options& given) {
   };
 }
 
+std::string optional_text(const char* given) {
+  return given == nullptr ? std::string() : std::string(given);
+}
+
 std::function<bool()> interruption(const shardwire_session_options& given) {
   if (given.interrupted == nullptr) return {};
   return [interrupted = given.interrupted, context = given.interrupted_context] {
@@ -39,6 +43,9 @@ SessionOptions options_of(const shardwire_session_options* options) {
   if (given.staging_bytes != SHARDWIRE_UNSET_BYTES) out.staging_bytes = given.staging_bytes;
   if (given.join_timeout_ns != SHARDWIRE_UNSET_NS) out.join_timeout = duration(given.join_timeout_ns);
   out.copy_threads = given.copy_threads;
+  out.encrypt_payload = given.encrypt_payload;
+  out.keeper = {.job = optional_text(given.keeper_job), .socket = optional_text(given.keeper_socket)};
+  out.host_domain = optional_text(given.host_domain);
   if (given.costs) out.costs = *peek(given.costs);
   out.progress.spin = duration(given.spin_ns);
   out.log = log_sink(given);
@@ -48,7 +55,13 @@ SessionOptions options_of(const shardwire_session_options* options) {
 
 PublishOptions options_of(const shardwire_publish_options* options) {
   const shardwire_publish_options given = read_options(options, "publish_options");
-  return {.name = text(given.name, "name"), .step = given.step, .snapshot = snapshot_of(given.snapshot)};
+  return {.name = text(given.name, "name"),
+          .step = given.step,
+          .snapshot = snapshot_of(given.snapshot),
+          .digest = given.digest != 0,
+          .keep = {.steps = given.keep_steps},
+          .buddies = given.buddies,
+          .buddy_bytes_per_second = given.buddy_bytes_per_second};
 }
 
 RestoreOptions options_of(const shardwire_restore_options* options) {
@@ -64,6 +77,8 @@ RestoreOptions options_of(const shardwire_restore_options* options) {
   out.method = method_or_any(given.method);
   out.bind_only = given.bind_only;
   out.discovery_grace = duration(given.discovery_grace_ns);
+  out.notice = duration(given.notice_ns);
+  out.step_rule = step_rule_of(given.step_rule);
   for (const auto& [event, device] : array(given.done_events, given.done_event_count, "done_events")) {
     out.done_events.push_back({event, device});
   }
@@ -101,6 +116,7 @@ void set_defaults(shardwire_restore_options& options) {
   options.deadline_ns = known.deadline.count();
   options.staging_bytes = known.staging_bytes;
   options.discovery_grace_ns = known.discovery_grace.count();
+  options.notice_ns = known.notice.count();
   options.method = SHARDWIRE_METHOD_ANY;
 }
 

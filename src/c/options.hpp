@@ -18,6 +18,9 @@ inline Snapshot snapshot_of(shardwire_snapshot snapshot) {
 inline Replicas replicas_of(shardwire_replicas replicas) {
   return enumerator(replicas, Replicas::compare, "replicas");
 }
+inline StepRule step_rule_of(shardwire_step_rule rule) {
+  return enumerator(rule, StepRule::newest_complete, "step_rule");
+}
 inline std::optional<std::int64_t> step_of(std::int64_t step) {
   return step == SHARDWIRE_UNSET_STEP ? std::nullopt : std::optional(step);
 }

@@ -27,9 +27,8 @@ std::vector<ParamGroup> param_groups(std::span<const shardwire_param_group> give
 Value options_of(std::span<const ParamGroup> groups) {
   ValueList out;
   for (const ParamGroup& group : groups) {
-    ValueMap options;
+    ValueMap& options = out.items.emplace_back().emplace<ValueMap>();
     for (const auto& [name, value] : group.options) options[name] = value;
-    out.items.push_back(std::move(options));
   }
   return out;
 }

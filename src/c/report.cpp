@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c/report.hpp"
 
+#include "c/error.hpp"
 #include "c/guard.hpp"
 #include "c/options.hpp"
 #include "c/structs.hpp"
@@ -77,6 +78,17 @@ shardwire_peer_figures figures_of(const PeerReport& report) {
   return out;
 }
 
+shardwire_lost_source lost_source_of(const LostSource& source) {
+  auto out = defaults<shardwire_lost_source>();
+  out.rank = to_int(source.rank);
+  out.reason = code_of(source.reason);
+  out.why = source.why.c_str();
+  out.after_seconds = source.after_seconds;
+  out.boxes_replanned = source.boxes_replanned;
+  out.bytes_moved_again = source.bytes_moved_again;
+  return out;
+}
+
 shardwire_code give_key(const shardwire_report* report, std::vector<TensorKey> RestoreReport::*keys, size_t index,
                         shardwire_key* key, shardwire_error** error) {
   return give(key, error, [&] { return key_of(entry(object(report, "report").*keys, index, "key")); });
@@ -96,6 +108,10 @@ void shardwire_method_figures_init(shardwire_method_figures* figures, size_t siz
 
 void shardwire_peer_figures_init(shardwire_peer_figures* figures, size_t size) {
   initialize(figures, size);
+}
+
+void shardwire_lost_source_init(shardwire_lost_source* source, size_t size) {
+  initialize(source, size);
 }
 
 void shardwire_usage_init(shardwire_usage* usage, size_t size) {
@@ -151,6 +167,58 @@ size_t shardwire_report_zeroed_count(const shardwire_report* report) {
 shardwire_code shardwire_report_zeroed(const shardwire_report* report, size_t index, shardwire_key* key,
                                        shardwire_error** error) {
   return give_key(report, &RestoreReport::zeroed, index, key, error);
+}
+
+bool shardwire_report_step(const shardwire_report* report, int64_t* step) {
+  if (!report || !peek(report)->step) return false;
+  if (step) *step = *peek(report)->step;
+  return true;
+}
+
+size_t shardwire_report_incomplete_count(const shardwire_report* report) {
+  return report ? peek(report)->incomplete_steps.size() : 0;
+}
+
+shardwire_code shardwire_report_incomplete(const shardwire_report* report, size_t index, int64_t* step,
+                                           size_t* gap_count, shardwire_error** error) {
+  return guarded(error, [&] {
+    const IncompleteStep& one = entry(object(report, "report").incomplete_steps, index, "incomplete step");
+    if (step) *step = one.step;
+    if (gap_count) *gap_count = one.gaps.size();
+  });
+}
+
+shardwire_code shardwire_report_incomplete_gap(const shardwire_report* report, size_t index, size_t gap_index,
+                                               shardwire_gap* gap, shardwire_error** error) {
+  return give(gap, error, [&] {
+    return gap_of(
+        entry(entry(object(report, "report").incomplete_steps, index, "incomplete step").gaps, gap_index, "gap"));
+  });
+}
+
+size_t shardwire_report_lost_count(const shardwire_report* report) {
+  return report ? peek(report)->lost.size() : 0;
+}
+
+shardwire_code shardwire_report_lost(const shardwire_report* report, size_t index, shardwire_lost_source* source,
+                                     shardwire_error** error) {
+  return guarded(error, [&] {
+    fill(source, lost_source_of(entry(object(report, "report").lost, index, "lost source")), "lost_source");
+  });
+}
+
+size_t shardwire_report_corrupt_count(const shardwire_report* report) {
+  return report ? peek(report)->corrupt.size() : 0;
+}
+
+shardwire_code shardwire_report_corrupt(const shardwire_report* report, size_t index, shardwire_key* key,
+                                        shardwire_box* box, int32_t* source, shardwire_error** error) {
+  return guarded(error, [&] {
+    const CorruptBox& one = entry(object(report, "report").corrupt, index, "corrupt");
+    if (key) *key = {one.fqn.c_str(), one.state.c_str()};
+    if (box) *box = box_of(one.box);
+    if (source) *source = to_int(one.source);
+  });
 }
 
 SHARDWIRE_C_END

@@ -13,6 +13,11 @@ void Node::refuse(const std::string& why) const {
   throw CaseError(place_.empty() ? why : place_ + ": " + why);
 }
 
+std::string Node::place_of(std::string_view field) const {
+  const std::string step = path_step(field);
+  return place_.empty() && step.starts_with('.') ? step.substr(1) : place_ + step;
+}
+
 void Node::require_object() const {
   if (!value_->is_object()) refuse(fmt::format("an object is expected, this is {}", value_->type_name()));
 }
@@ -23,14 +28,14 @@ void Node::require_fields(std::initializer_list<std::string_view> allowed) const
     if (std::find(allowed.begin(), allowed.end(), field) != allowed.end()) continue;
     std::string known;
     for (const std::string_view one : allowed) known.append(known.empty() ? "" : ", ").append(one);
-    Node(value, place_.empty() ? field : place_ + path_step(field)).refuse("unknown field; known are " + known);
+    Node(value, place_of(field)).refuse("unknown field; known are " + known);
   }
 }
 
 std::optional<Node> Node::find(const char* field) const {
   const auto found = value_->find(field);
   if (found == value_->end()) return std::nullopt;
-  return Node(*found, place_.empty() ? std::string(field) : place_ + path_step(field));
+  return Node(*found, place_of(field));
 }
 
 Node Node::at(const char* field) const {
@@ -43,7 +48,7 @@ Node Node::at(const char* field) const {
 std::vector<std::pair<std::string, Node>> Node::members() const {
   require_object();
   std::vector<std::pair<std::string, Node>> members;
-  for (const auto& [name, value] : value_->items()) members.emplace_back(name, Node(value, place_ + path_step(name)));
+  for (const auto& [name, value] : value_->items()) members.emplace_back(name, Node(value, place_of(name)));
   return members;
 }
 

@@ -54,6 +54,8 @@ class Node {
   [[nodiscard]] std::string name() const;
 
  private:
+  [[nodiscard]] std::string place_of(std::string_view field) const;
+
   const Json* value_;
   std::string place_;
 };

@@ -19,6 +19,17 @@ std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog) {
   return manifest;
 }
 
+DescribedCatalog described(Bytes manifest, Bytes values) {
+  DescribedCatalog result;
+  result.manifest = std::make_shared<const Manifest>(wire::decode_manifest(manifest));
+  result.manifest_digest = wire::digest_of(manifest);
+  result.encoded_manifest = std::move(manifest);
+  static_cast<void>(wire::decode_values(values));
+  result.values_digest = wire::digest_of(values);
+  result.encoded_values = std::move(values);
+  return result;
+}
+
 DescribedCatalog describe(const Catalog& held, const TensorPlaces& places, const CopyAndWait& copy) {
   DescribedCatalog result;
   result.manifest = manifest_of(held);

@@ -22,6 +22,8 @@ struct DescribedCatalog {
   wire::Digest values_digest{};
 };
 std::shared_ptr<const Manifest> manifest_of(const Catalog& catalog);
+/// From what another process has encoded. Errors: as wire::decode_manifest() and wire::decode_values().
+DescribedCatalog described(Bytes manifest, Bytes values);
 /// Reads the one-element tensors that this rank holds; `copy` reads those that lie on devices.
 DescribedCatalog describe(const Catalog& held, const TensorPlaces& places = {}, const CopyAndWait& copy = {});
 /// Places of an entry's boxes in its view.

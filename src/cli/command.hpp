@@ -31,6 +31,9 @@ struct Command {
 std::span<const Command> commands();
 
 std::function<int()> declare_doctor(CLI::App& app);
+std::function<int()> declare_drill(CLI::App& app);
+std::function<int()> declare_keep(CLI::App& app);
+std::function<int()> declare_key(CLI::App& app);
 std::function<int()> declare_perf(CLI::App& app);
 std::function<int()> declare_plan(CLI::App& app);
 std::function<int()> declare_run(CLI::App& app);

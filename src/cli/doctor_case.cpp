@@ -212,7 +212,7 @@ int examine_case(const std::string& path, const DoctorOptions& words) {
     if (words.measure && !launched) require_memory(job, options);
   });
   if (outcome.interrupted) return exit_interrupted;
-  const JobReport report(job, options, outcome.results, std::move(outcome.errors));
+  const JobReport report(job, options, outcome);
   report.print_errors();
   if (outcome.reports) print(job, std::move(outcome.results), words);
   return report.verified() ? exit_done : exit_failed;

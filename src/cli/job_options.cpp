@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <string>
@@ -16,7 +18,9 @@
 #include "case/text_file.hpp"
 #include "cli/command.hpp"
 #include "cli/environment.hpp"
+#include "cli/run_job.hpp"
 #include "cli/text.hpp"
+#include "control/key_file.hpp"
 #include "memory/device.hpp"
 #include "session/settings.hpp"
 #include "shardwire/error.hpp"
@@ -131,6 +135,20 @@ ByteCount parse_rate(const std::string& option) {
   return rate;
 }
 
+void require_struck_processes(const JobTransport& transport) {
+  if (transport.names == "loopback") throw UsageError("faults: with --transport loopback all ranks share a process");
+  if (transport.by_collective) throw UsageError("faults: with --transport nccl an exchange loses all members together");
+  if (started_by_launcher()) throw UsageError("faults: only processes that this command has started can be struck");
+}
+
+Duration parse_seconds(std::string_view option, double seconds) {
+  constexpr double longest = 1e9;
+  if (!(seconds > 0 && seconds <= longest)) {
+    throw UsageError(fmt::format("{}: a number of seconds above 0 is expected", option));
+  }
+  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
+}
+
 ByteCount chosen_staging(const std::string& option) {
   if (option.empty()) return from_environment(staging_of_environment);
   const ByteCount staging = parse_bytes("--staging", option);
@@ -158,13 +176,11 @@ Duration chosen_join_timeout() {
 void require_key_file() {
   const auto path = environment("SHARDWIRE_JOB_KEY_FILE");
   if (!path) return;
-  std::string why = *path + ": the file is empty";
   try {
-    if (!read_text(*path == "-" ? "./-" : *path, 1).empty()) return;
-  } catch (const CaseError& error) {
-    why = error.what();
+    static_cast<void>(read_key_file(*path, "SHARDWIRE_JOB_KEY_FILE"));
+  } catch (const Error& error) {
+    throw UsageError(error.what());
   }
-  throw UsageError("SHARDWIRE_JOB_KEY_FILE: " + why);
 }
 
 Bootstrap launched_bootstrap() {

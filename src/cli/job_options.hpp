@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "shardwire/bootstrap.hpp"
 #include "shardwire/session.hpp"
@@ -29,11 +30,15 @@ MemoryKind parse_memory(const std::string& option);
 Verify parse_verify(const std::string& option);
 /// --rate; 0 if not given. Errors: throws UsageError.
 ByteCount parse_rate(const std::string& option);
+/// Errors: throws UsageError that names `option`, unless it is a time above 0.
+Duration parse_seconds(std::string_view option, double seconds);
 /// --staging, else SHARDWIRE_STAGING_BYTES, else 256 MiB. Errors: throws UsageError.
 ByteCount chosen_staging(const std::string& option);
 /// Costs from the file of --calibration, else of SHARDWIRE_CALIBRATION, else the built-in ones. Errors: throws
 /// UsageError.
 CostModel chosen_costs(const std::string& option);
+/// Errors: throws UsageError if the processes of such a job cannot be struck by faults.
+void require_struck_processes(const JobTransport& transport);
 /// SHARDWIRE_LOG, else warnings. Errors: throws UsageError.
 LogLevel chosen_log_level();
 /// SHARDWIRE_JOIN_TIMEOUT, else a minute. Errors: throws UsageError.

@@ -13,6 +13,7 @@
 #include "cli/perf_options.hpp"
 #include "cli/run_report.hpp"
 #include "cli/text.hpp"
+#include "control/tls.hpp"
 #include "move/traits.hpp"
 #include "move/tuning.hpp"
 #include "perf/measure/costs_fit.hpp"
@@ -20,6 +21,7 @@
 #include "perf/measure/row.hpp"
 #include "perf/measure/rows.hpp"
 #include "perf/measure/synthetic.hpp"
+#include "support/environment.hpp"
 #include "support/list_of.hpp"
 #include "support/stderr.hpp"
 #include "transport/transport.hpp"
@@ -51,6 +53,7 @@ void refuse_others(const PerfWords& words) {
   if (words.layers) refuse("--layers");
   if (!words.plot.empty()) refuse("--plot");
   if (!words.rate.empty()) refuse("--rate");
+  if (support::is_set("SHARDWIRE_ENCRYPT_PAYLOAD")) refuse("SHARDWIRE_ENCRYPT_PAYLOAD");
 }
 
 // Many bytes in runs of many lengths, and few bytes in few runs, which show the cost before the first byte.
@@ -67,8 +70,9 @@ std::vector<std::pair<ByteCount, ByteCount>> lengths(ByteCount most) {
 /// One set of processes that measures the costs of some methods of a transport.
 struct Pass {
   std::string transport;
-  bool ordinary = false;  ///< see perf::Setup
-  bool local = false;     ///< also measures copies within a process: once, they need no transport
+  bool ordinary = false;   ///< see perf::Setup
+  bool encrypted = false;  ///< likewise
+  bool local = false;      ///< also measures copies within a process: once, they need no transport
   std::vector<std::optional<Method>> methods;
 };
 
@@ -83,6 +87,19 @@ bool is_measured(const transport::Transport& one, const std::string& names) {
   return !(one.preference.read > 0 && one.reach == Reach::network) && one.probe(transport::Asked::automatically).viable;
 }
 
+// The same again, if members can encrypt. Members are forked from this process, so a child loads the library.
+void add_encrypted(std::vector<Pass>& passes) {
+  const std::string why_not = said_by_a_child([] {
+    std::string why;
+    if (load_tls(why) == nullptr) throw UsageError(why);
+  });
+  if (!why_not.empty()) return support::write_stderr("not measured: tcp_encrypted: {}\n", why_not);
+  Pass pass = passes.back();
+  pass.encrypted = true;
+  pass.local = false;
+  passes.push_back(std::move(pass));
+}
+
 // Mappable memory is read by mapping, so reads are measured with other memory there. Fabrics of a network read only
 // memory registered with them, such as arenas.
 std::vector<Pass> passes_for(const std::string& names) {
@@ -94,12 +111,16 @@ std::vector<Pass> passes_for(const std::string& names) {
     const auto add = [](Pass& pass, move::Carrier by) {
       move::each_method_by(by, [&](Method method) { pass.methods.emplace_back(method); });
     };
-    Pass direct{std::string(one.name), false, out.empty(), {}};
+    Pass direct{.transport = std::string(one.name), .local = out.empty(), .methods = {}};
     if (maps) add(direct, move::Carrier::mapping);
     if (one.preference.message > 0) add(direct, move::Carrier::messages);
     if (reads && !maps) add(direct, move::Carrier::reads);
     if (!direct.methods.empty()) out.push_back(std::move(direct));
-    if (reads && maps) add(out.emplace_back(Pass{std::string(one.name), true, out.empty(), {}}), move::Carrier::reads);
+    if (reads && maps) {
+      Pass ordinary{.transport = std::string(one.name), .ordinary = true, .local = out.empty(), .methods = {}};
+      add(out.emplace_back(std::move(ordinary)), move::Carrier::reads);
+    }
+    if (one.name == "tcp") add_encrypted(out);
   }
   if (out.empty()) throw UsageError(fmt::format("--calibrate: {} reaches no other process", names));
   return out;
@@ -117,6 +138,7 @@ perf::Setup setup_of(const PerfWords& words, const std::string& transport) {
 perf::Setup setup_for(const PerfWords& words, const Pass& pass, ByteCount most) {
   perf::Setup setup = setup_of(words, pass.transport);
   setup.ordinary = pass.ordinary;
+  setup.encrypted = pass.encrypted;
   for (const bool local : {false, true}) {
     if (local && !pass.local) continue;
     for (const auto& [run, bytes] : lengths(most)) {
@@ -144,7 +166,7 @@ struct Fitted {
 };
 
 std::optional<Fitted> fit(const perf::Setup& setup, const perf::Outcome& outcome, Method method) {
-  const std::string transport = method == Method::local ? "local" : setup.transport;
+  const std::string transport = method == Method::local ? "local" : setup.encrypted ? "tcp_encrypted" : setup.transport;
   Fitted out{{.transport = transport, .memory = MemoryKind::host, .method = method, .cost = {}}, {}};
   for (std::size_t number = 0; number < setup.measurements.size(); ++number) {
     const perf::Measurement& measurement = setup.measurements[number];
@@ -198,11 +220,11 @@ TcpSettings fastest_tcp(const PerfWords& words, ByteCount bytes) {
 }
 
 void print(const std::vector<Fitted>& all) {
-  support::write_stderr("{:<9} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "transport",
+  support::write_stderr("{:<13} {:<10} {:>12} {:>12} {:>12}   measured over fitted, by run length\n", "transport",
                         "method", "latency", "per run", "bandwidth");
   for (const Fitted& one : all) {
     const MethodCost& cost = one.cost.cost;
-    support::write_stderr("{:<9} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", one.cost.transport,
+    support::write_stderr("{:<13} {:<10} {:>9.2f} us {:>9.3f} us {:>10}/s  ", one.cost.transport,
                           to_string(one.cost.method), cost.latency_seconds * 1e6, cost.run_seconds * 1e6,
                           human_bytes(cost.bytes_per_second));
     for (const perf::CostSample& sample : one.samples) {
@@ -227,7 +249,8 @@ int calibrate(const PerfWords& words) {
   if (!words.output.empty()) require_writable("--output", words.output);
   std::vector<Fitted> all;
   for (const Pass& pass : passes) {
-    support::write_stderr("measuring {}{}\n", pass.transport, pass.ordinary ? ", ordinary memory" : "");
+    support::write_stderr("measuring {}{}{}\n", pass.transport, pass.ordinary ? ", ordinary memory" : "",
+                          pass.encrypted ? ", encrypted" : "");
     const perf::Setup setup = setup_for(words, pass, most);
     const perf::Outcome outcome = run_setup(setup);
     if (pass.local) {

@@ -14,12 +14,12 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr double width = 760;
-constexpr double height = 420;
+constexpr double plot_width = 760;
+constexpr double plot_height = 420;
 constexpr double left_margin = 70;
-constexpr double top = 50;
+constexpr double top_margin = 50;
 constexpr double right_margin = 130;  // for names of lines
-constexpr double bottom = 60;
+constexpr double bottom_margin = 60;
 
 struct PlotLine {
   std::string name;
@@ -80,10 +80,11 @@ struct Axes {
   [[nodiscard]] double x(ByteCount run) const {
     const double from = std::log2(static_cast<double>(shortest));
     const double span = std::max(1.0, std::log2(static_cast<double>(longest)) - from);
-    return left_margin + (std::log2(static_cast<double>(run)) - from) / span * (width - left_margin - right_margin);
+    return left_margin +
+           (std::log2(static_cast<double>(run)) - from) / span * (plot_width - left_margin - right_margin);
   }
   [[nodiscard]] double y(double bytes_per_second) const {
-    return top + (1 - bytes_per_second / most) * (height - top - bottom);
+    return top_margin + (1 - bytes_per_second / most) * (plot_height - top_margin - bottom_margin);
   }
 };
 
@@ -110,18 +111,18 @@ std::string draw_axes(const Axes& axes, const std::vector<ByteCount>& runs) {
     out += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n<text x=\"{:.1f}\" "
         "y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
-        left_margin, axes.y(value), width - right_margin, axes.y(value), left_margin - 8, axes.y(value) + 4,
+        left_margin, axes.y(value), plot_width - right_margin, axes.y(value), left_margin - 8, axes.y(value) + 4,
         value * 1e-9);
   }
   for (const ByteCount run : runs) {
     out += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#999\"/>\n",
-                       axes.x(run), height - bottom, height - bottom + 5);
+                       axes.x(run), plot_height - bottom_margin, plot_height - bottom_margin + 5);
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", axes.x(run),
-                       height - bottom + 20, exact_bytes(run));
+                       plot_height - bottom_margin + 20, exact_bytes(run));
   }
   out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">length of a run</text>\n",
-                     (left_margin + width - right_margin) / 2, height - 16);
-  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">GB/s</text>\n", left_margin - 40, top - 14);
+                     (left_margin + plot_width - right_margin) / 2, plot_height - 16);
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">GB/s</text>\n", left_margin - 40, top_margin - 14);
   return out;
 }
 
@@ -138,7 +139,7 @@ std::string draw_line(const Axes& axes, const PlotLine& line, const std::string&
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {}, {}/s</title></circle>\n",
                        axes.x(run), axes.y(speed), colour, xml_text(line.name), exact_bytes(run), human_bytes(speed));
   }
-  const double x = width - right_margin + 12;
+  const double x = plot_width - right_margin + 12;
   out += fmt::format(
       "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", x,
       label_y - 4, x + 24, label_y - 4, colour, line.dashed ? " stroke-dasharray=\"6 4\"" : "");
@@ -161,14 +162,14 @@ std::string draw_rows(const std::vector<OrderedJson>& rows) {
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n",
-      width, height);
+      plot_width, plot_height);
   const std::string title =
       fmt::format("{} between {} processes, {} in all; {}", first["versions"]["fabric"].get<std::string>(),
                   first["processes"].get<int>(), human_bytes(first["bytes"]["needed"].get<double>()),
                   first["machine"].get<std::string>());
   out += fmt::format("<text x=\"{:.1f}\" y=\"20\" font-weight=\"bold\">{}</text>\n", left_margin - 40, xml_text(title));
   out += draw_axes(axes, runs);
-  double label_y = top + 12;
+  double label_y = top_margin + 12;
   // Methods have colours, the copies that bound them do not.
   const auto methods =
       static_cast<int>(std::count_if(lines.begin(), lines.end(), [](const PlotLine& l) { return !l.dashed; }));

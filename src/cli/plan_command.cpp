@@ -10,6 +10,7 @@
 #include "case/fabric_file.hpp"
 #include "cli/command.hpp"
 #include "cli/picture.hpp"
+#include "cli/plan_buddies.hpp"
 #include "cli/plan_fabric.hpp"
 #include "cli/plan_print.hpp"
 #include "cli/plan_svg.hpp"
@@ -34,8 +35,12 @@ struct Options {
   std::string fabric;
   std::string svg;
   std::string tensor;
+  int buddies = 0;
+  int lost_host = -1;
+  CLI::Option* lost_host_option = nullptr;
 
   [[nodiscard]] bool one_rank() const { return rank_option->count() > 0; }
+  [[nodiscard]] bool loses_host() const { return lost_host_option->count() > 0; }
 };
 
 void check_before_reading(const Options& options) {
@@ -47,6 +52,13 @@ void check_before_reading(const Options& options) {
   }
   if (options.one_rank() && !options.svg.empty()) throw UsageError("--svg draws all ranks; leave out --rank");
   if (!options.svg.empty()) require_writable("--svg", options.svg);
+  if (options.buddies < 0) throw UsageError("--buddies: a number of copies");
+  if (options.buddies > 0 && !options.loses_host()) {
+    throw UsageError("--buddies needs --lost-host: copies change nothing until a host is lost");
+  }
+  if (options.loses_host() && (options.relabel || !options.fabric.empty() || !options.svg.empty())) {
+    throw UsageError("--lost-host shows who holds what: leave out --relabel, --fabric and --svg");
+  }
   if (options.path == "-" && options.fabric == "-") {
     throw UsageError("--fabric -: standard input is the case already");
   }
@@ -61,7 +73,7 @@ std::vector<Rank> targets_of(const Options& options, const Case& job) {
 }
 
 bool wants_relabelling(const Options& options, const Case& job) {
-  if (options.one_rank()) return false;
+  if (options.one_rank() || options.loses_host()) return false;
   return options.relabel || std::max(job.source.ranks, job.target.ranks) <= ranks_relabelled_unasked;
 }
 
@@ -96,16 +108,16 @@ void announce_pieces(std::uint64_t pieces) {
 }
 
 // For these target ranks; every one of them wants all one-element tensors.
-std::uint64_t count_value_gaps(const Case& job, const std::vector<Rank>& targets) {
-  return targets.size() * value_gaps(job, targets.front()).size();
+std::uint64_t count_value_gaps(const Case& job, const std::vector<Rank>& targets, std::span<const Rank> lost) {
+  return targets.size() * value_gaps(job, targets.front(), lost).size();
 }
 
 void print_gaps(const Options& options, const Case& job, Planner& planner, const std::vector<Rank>& targets,
-                std::uint64_t gaps) {
+                std::span<const Rank> lost, std::uint64_t gaps) {
   GapLines lines(gaps, options.json);
   planner.each_gap(targets, [&](const Gap& gap) { lines.add(gap); });
   for (const Rank target : targets) {
-    for (const Gap& gap : value_gaps(job, target)) lines.add(gap);
+    for (const Gap& gap : value_gaps(job, target, lost)) lines.add(gap);
   }
   lines.end();
 }
@@ -142,12 +154,18 @@ int run(const Options& options) {
   std::optional<TensorKey> drawn;
   if (!options.tensor.empty()) drawn = find_tensor(job, options.tensor);
 
-  Planner planner(job.source.layout, job.target.layout, topology_of(job));
+  LostHost source{.source = job.source.layout, .topology = topology_of(job), .lost = {}, .summary = {}};
+  if (options.loses_host()) {
+    if (job.ranks_per_host == 0) throw UsageError("--lost-host: the case does not give \"hosts\", the ranks per host");
+    source = without_host(job, options.buddies, options.lost_host);
+  }
+  Planner planner(source.source, job.target.layout, source.topology);
   // Print only after all regions are known to have a holder.
   const Sums sums = sums_of(options, planner, targets);
   const JobTotals& totals = sums.totals;
-  if (const std::uint64_t gaps = totals.gaps + count_value_gaps(job, targets); gaps > 0) {
-    print_gaps(options, job, planner, targets, gaps);
+  if (const std::uint64_t gaps = totals.gaps + count_value_gaps(job, targets, source.lost); gaps > 0) {
+    if (!source.summary.empty()) support::write_stderr("shardwire: {}\n", source.summary);
+    print_gaps(options, job, planner, targets, source.lost, gaps);
     return exit_failed;
   }
   const std::optional<Relabelling> relabelling = relabelling_of(options, job, planner, totals);
@@ -171,6 +189,7 @@ int run(const Options& options) {
   } else {
     TableOptions table{std::nullopt, options.totals, options.relabel};
     if (options.one_rank()) table.rank = targets.front();
+    if (!source.summary.empty()) fmt::print("{}: every element has a holder\n", source.summary);
     print_table(job, totals, sums.rows, relabelling, table);
     if (predicted) print_forecast(*predicted);
   }
@@ -194,6 +213,11 @@ std::function<int()> declare_plan(CLI::App& app) {
       "(inside a process), \"host\" (between processes of a host) and \"network\" (with \"links\" per host); "
       "src/case/README.md describes it. Ranks per host are \"hosts\" of the case; without it every rank is a "
       "host of its own");
+  options->lost_host_option =
+      app.add_option("--lost-host", options->lost_host,
+                     "plan without this host of the source, and say which elements nobody holds then");
+  app.add_option("--buddies", options->buddies,
+                 "each source rank has so many copies on other hosts (PublishOptions::buddies); with --lost-host");
   app.add_option("--svg", options->svg,
                  "draw the tensor of --tensor to this file: holders, transfers between ranks, and the bytes of each "
                  "link");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -32,31 +32,38 @@ struct Words {
   std::string report;
   std::vector<std::string> faults;
   double deadline_seconds = 600;
+  double notice_seconds = std::chrono::duration<double>(RestoreOptions{}.notice).count();
   int repeat = 1;
   bool disjoint = false;
   bool relabel = false;
 };
 
+void warn_of_corruption(const RunOptions& options) {
+  const bool corrupts =
+      std::ranges::any_of(options.faults, [](const Fault& one) { return one.kind == FaultKind::corrupt; });
+  if (!corrupts || options.verify == Verify::digest) return;
+  support::write_stderr(
+      "shardwire: without --verify digest only the check of every element finds what --fault corrupt changes\n");
+}
+
 RunOptions check(const Words& words) {
   if (words.relabel && words.disjoint) {
     throw UsageError("--relabel: with --disjoint no target rank runs in the process of a source rank");
   }
-  if (!words.faults.empty()) throw UsageError("--fault is not supported yet");
   require_key_file();
   RunOptions options;
+  for (const std::string& text : words.faults) options.faults.push_back(parse_fault(text));
+  options.notice = parse_seconds("--notice", words.notice_seconds);
   options.memory = parse_memory(words.memory);
   JobTransport transport = chosen_job_transport(words.transport, options.memory);
+  if (!options.faults.empty()) require_struck_processes(transport);
   options.transport = std::move(transport.names);
   options.exchange = transport.by_collective;
   options.verify = parse_verify(words.verify);
   options.rate_bytes_per_second = parse_rate(words.rate);
   options.staging_bytes = chosen_staging(words.staging);
   options.costs = chosen_costs(words.calibration);
-  constexpr double longest = 1e9;
-  if (!(words.deadline_seconds > 0 && words.deadline_seconds <= longest)) {
-    throw UsageError("--deadline: a number of seconds above 0 is expected");
-  }
-  options.deadline = std::chrono::nanoseconds(std::llround(words.deadline_seconds * 1e9));
+  options.deadline = parse_seconds("--deadline", words.deadline_seconds);
   if (words.repeat < 1) throw UsageError("--repeat: at least 1 is expected");
   options.repeat = words.repeat;
   options.disjoint = words.disjoint;
@@ -94,12 +101,14 @@ int run(const Words& words) {
   Case job;
   JobOutcome outcome = run_job(job, options, [&](bool launched) {
     job = load_case(words.path);
+    require_ranks(options.faults, job);
+    warn_of_corruption(options);
     if (words.relabel) options.processes = best_processes(job, options);
     if (!launched) require_memory(job, options);
   });
   if (outcome.interrupted) return exit_interrupted;
   const bool reports = outcome.reports;
-  const JobReport report(job, options, std::move(outcome.results), std::move(outcome.errors));
+  const JobReport report(job, options, std::move(outcome));
   if (reports) return finish(report, words.report);
   report.print_errors();
   return report.verified() ? exit_done : exit_failed;
@@ -127,7 +136,14 @@ std::function<int()> declare_run(CLI::App& app) {
       "--calibration", words->calibration,
       "measured costs of the methods, a file of `shardwire perf --calibrate` (default: SHARDWIRE_CALIBRATION)");
   app.add_option("--repeat", words->repeat, "how often to restore, each time with new values (default: 1)");
-  app.add_option("--fault", words->faults, "kind:R@P, strike a rank on purpose (not supported yet)");
+  app.add_option("--notice", words->notice_seconds,
+                 "seconds of silence after which a source is given up for others that hold the same (default: 5)");
+  app.add_option("--fault", words->faults,
+                 "kind:R@P, strike source rank R once P percent of all remote payload has arrived, or, with P one of "
+                 "plan, bind, move, verify, when the first target rank enters that stage. Kinds: kill (SIGKILL), stop "
+                 "(SIGSTOP), cut (its connections close, no others are accepted), corrupt (a bit of a delivered box "
+                 "flips before its check), slow (it sends at 1 % of its speed), restep (it starts its next step). May "
+                 "be given several times");
   app.add_option("--report", words->report, "write a JSON report to this file");
   return [words] { return run(*words); };
 }

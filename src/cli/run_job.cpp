@@ -14,6 +14,7 @@
 #include "cli/environment.hpp"
 #include "cli/job_options.hpp"
 #include "cli/local_rendezvous.hpp"
+#include "cli/relabel.hpp"
 #include "cli/run_pipe.hpp"
 #include "cli/run_worker.hpp"
 #include "support/stderr.hpp"
@@ -93,6 +94,34 @@ MemberRole role_of(const Case& job, const RunOptions& options, int member) {
 
 namespace {
 
+// Payload that crosses between processes in all restores of the job; 0 if a wanted region has no holder.
+ByteCount remote_bytes(const Case& job, const RunOptions& options) {
+  if (!options.processes.empty()) return static_cast<ByteCount>(options.repeat) * relabel(job).remote;
+  Planner planner(job.source.layout, job.target.layout, topology_of(job));
+  const JobTotals totals = planner.tally(ranks_of(job.target.layout));
+  return static_cast<ByteCount>(options.repeat) * (options.disjoint ? totals.needed : totals.remote);
+}
+
+// A source rank that cannot finish its own work is no failure of the job, unless a target rank was in its process.
+void judge_struck_members(JobOutcome& outcome, const Case& job, const RunOptions& options) {
+  for (const FaultOutcome& one : outcome.faults) {
+    if (!one.struck_ns || !is_fatal(one.fault.kind)) continue;
+    const int member = to_int(one.fault.rank);
+    const auto target = role_of(job, options, member).target;
+    const auto result = std::ranges::find(outcome.results, member, &MemberResult::member);
+    if (result != outcome.results.end()) {
+      if (target) continue;
+      result->errors.clear();
+      result->verified = true;
+    } else if (target) {
+      outcome.errors.push_back({"process_died",
+                                fmt::format("target rank {} died with source rank {}: --fault {}", to_int(*target),
+                                            member, to_string(one.fault)),
+                                {}});
+    }
+  }
+}
+
 // Runs all members on this host: a process each, or the threads of one process over loopback.
 JobOutcome run_here(const Case& job, const RunOptions& options) {
   const int members = members_of(job, options);
@@ -106,30 +135,35 @@ JobOutcome run_here(const Case& job, const RunOptions& options) {
   const LocalRendezvous rendezvous;
   const Bootstrap bootstrap = rendezvous.bootstrap(members);
   std::mutex writing;
-  const auto work = [&](int member, int descriptor) {
-    MemberPipe pipe(descriptor, writing, member);
+  const auto work = [&](int member, const MemberEnds& ends) {
+    MemberPipe pipe(ends.results, writing, member);
     Bootstrap own = bootstrap;
     own.rank = member;
+    std::optional<FaultAgent> faults;
+    if (!options.faults.empty()) faults.emplace(pipe, ends, options.faults);
     run_worker({job, options, role_of(job, options, member), own, [&](const MemberProgress& p) { pipe.progress(p); },
-                [&](Session*, const MemberResult& result) { pipe.result(result); }});
+                [&](Session*, const MemberResult& result) { pipe.result(result); }, false,
+                faults ? &*faults : nullptr});
   };
 
   std::vector<ProcessPlan> plans;
   if (threads) {
     ProcessPlan plan;
     for (int member = 0; member < members; ++member) plan.members.push_back(member);
-    plan.body = [&](int descriptor) {
+    plan.body = [&](const MemberEnds& ends) {
       std::vector<std::jthread> pool;
-      for (int member = 0; member < members; ++member) pool.emplace_back(work, member, descriptor);
+      for (int member = 0; member < members; ++member) pool.emplace_back(work, member, ends);
     };
     plans.push_back(std::move(plan));
   } else {
     for (int member = 0; member < members; ++member) {
-      plans.push_back({{member}, [&work, member](int descriptor) { work(member, descriptor); }});
+      plans.push_back({{member}, [&work, member](const MemberEnds& ends) { work(member, ends); }});
     }
   }
-  JobProgress progress(members, options.repeat, needed_bytes(job));
-  return supervise(plans, options, progress);
+  JobProgress progress(members, options.repeat, needed_bytes(job), options.shows_progress);
+  JobOutcome outcome = supervise(plans, options, progress, options.faults.empty() ? 0 : remote_bytes(job, options));
+  judge_struck_members(outcome, job, options);
+  return outcome;
 }
 
 // Every failure becomes part of the job's report, except bad usage, which has none.

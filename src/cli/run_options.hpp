@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "case/case.hpp"
+#include "cli/fault.hpp"
 #include "shardwire/session.hpp"
 
 namespace shardwire::cli {
@@ -27,6 +28,9 @@ struct RunOptions {
   std::vector<std::int32_t> processes{};  ///< member of each target rank; empty: target rank i is member i
   LogLevel log = LogLevel::warning;
   Duration join_timeout = std::chrono::seconds(60);
+  Duration notice = RestoreOptions{}.notice;
+  std::vector<Fault> faults{};
+  bool shows_progress = true;
 };
 
 /// Time beyond the deadline in which ranks may detect it themselves, before they are killed from outside.

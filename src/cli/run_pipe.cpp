@@ -36,6 +36,11 @@ void MemberPipe::result(const MemberResult& result) {
   });
 }
 
+void MemberPipe::event(std::string_view fields) {
+  const std::lock_guard lock(writing_);
+  write_all(fmt::format("{{\"member\":{},{}}}\n", member_, fields));
+}
+
 void MemberPipe::write_all(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(descriptor_, line.data(), line.size());

@@ -18,6 +18,8 @@ class MemberPipe {
 
   void progress(const MemberProgress& progress);
   void result(const MemberResult& result);
+  /// An event of a job with faults, never dropped. `fields`: of a JSON object.
+  void event(std::string_view fields);
 
  private:
   void write_all(std::string_view line);

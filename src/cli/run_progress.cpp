@@ -26,11 +26,12 @@ constexpr Phase phases[] = {{"join", "joining"},           {"allocate", "allocat
 
 }  // namespace
 
-JobProgress::JobProgress(int members, int repeats, ByteCount needed_bytes)
+JobProgress::JobProgress(int members, int repeats, ByteCount needed_bytes, bool shown)
     : members_(static_cast<std::size_t>(members)),
       repeats_(repeats),
       needed_bytes_(needed_bytes),
-      terminal_(::isatty(STDERR_FILENO) == 1) {
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      silent_(!shown) {
 }
 
 void JobProgress::update(int member, const std::string& phase, int repeat, ByteCount done_bytes) {
@@ -66,6 +67,7 @@ std::string JobProgress::describe(ByteCount done) const {
 }
 
 void JobProgress::show(bool phase_changed) {
+  if (silent_) return;
   ByteCount done = 0;
   for (const Member& member : members_) done += member.done_bytes;
   const double share =

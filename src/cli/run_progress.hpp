@@ -12,7 +12,8 @@ namespace shardwire::cli {
 /// Shows the progress of a job of many members on standard error: a bar on a terminal, else a line from time to time.
 class JobProgress {
  public:
-  JobProgress(int members, int repeats, ByteCount needed_bytes);
+  /// `shown`: false shows nothing.
+  JobProgress(int members, int repeats, ByteCount needed_bytes, bool shown = true);
   ~JobProgress() { finish(); }
   JobProgress(const JobProgress&) = delete;
   JobProgress& operator=(const JobProgress&) = delete;
@@ -34,6 +35,7 @@ class JobProgress {
   int repeat_ = 0;
   ByteCount needed_bytes_;
   bool terminal_;
+  bool silent_;
   bool bar_shown_ = false;
   std::string phase_;
   int tenths_ = -1;

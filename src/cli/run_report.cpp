@@ -27,9 +27,10 @@ std::string human_rate(ByteCount bytes, double seconds) {
 
 }  // namespace
 
-JobReport::JobReport(const Case& job, const RunOptions& options, std::vector<MemberResult> results,
-                     std::vector<RunError> errors)
-    : job_(job), options_(options), errors_(std::move(errors)) {
+JobReport::JobReport(const Case& job, const RunOptions& options, JobOutcome outcome)
+    : job_(job), options_(options), errors_(std::move(outcome.errors)) {
+  std::vector<MemberResult> results = std::move(outcome.results);
+  faults_ = costs_of(outcome.faults, results);
   std::sort(results.begin(), results.end(), [](const auto& a, const auto& b) { return a.member < b.member; });
   bool all_fine = errors_.empty();
   for (MemberResult& result : results) {
@@ -130,7 +131,22 @@ Json JobReport::json() const {
           {"costs", to_json(by_method)},
           {"digest", {{"seconds", digest_seconds}}},
           {"ranks", std::move(ranks)},
-          {"faults", Json::array()}};
+          {"faults", to_json(faults_)}};
+}
+
+void JobReport::print_faults() const {
+  for (const FaultCost& one : faults_) {
+    const std::string name = to_string(one.outcome.fault);
+    if (!one.outcome.struck_ns) {
+      support::write_stderr("shardwire: --fault {} did not strike: the job was over before (--rate slows it down)\n",
+                            name);
+      continue;
+    }
+    std::string noticed = "no reader gave the source up";
+    if (one.noticed_seconds) noticed = fmt::format("noticed after {}", human_seconds(*one.noticed_seconds));
+    fmt::print("  fault      {:<16}{}; {} boxes planned anew, {} moved again\n", name, noticed, one.boxes_replanned,
+               human_bytes(static_cast<double>(one.bytes_moved_again)));
+  }
 }
 
 void JobReport::write(std::ostream& out) const {
@@ -223,6 +239,7 @@ void JobReport::print() const {
   }
   if (!transport_.empty()) fmt::print("  transport  {}\n", transport_);
   print_paths();
+  print_faults();
   methods().each([&](Method method, const MethodReport& row) {
     if (row.bytes == 0) return;
     fmt::print("  method     {:<16}{:>10} in {} runs: {:.4f} s predicted, {:.4f} s measured\n", to_string(method),

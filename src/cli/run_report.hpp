@@ -8,17 +8,16 @@
 #include <vector>
 
 #include "case/case.hpp"
+#include "cli/fault_costs.hpp"
 #include "cli/run_options.hpp"
-#include "cli/run_result.hpp"
+#include "cli/run_supervisor.hpp"
 
 namespace shardwire::cli {
 
 /// A job's outcome, from those of its members. Bytes and seconds are of the last restore of each target rank.
 class JobReport {
  public:
-  /// `errors`: those that no member could report.
-  JobReport(const Case& job, const RunOptions& options, std::vector<MemberResult> results,
-            std::vector<RunError> errors);
+  JobReport(const Case& job, const RunOptions& options, JobOutcome outcome);
 
   [[nodiscard]] bool verified() const { return verified_; }
   /// For people: the outcome of the job, after its errors.
@@ -36,11 +35,13 @@ class JobReport {
   /// By method; seconds of the rank where it took longest.
   [[nodiscard]] MethodTable methods() const;
   void print_paths() const;
+  void print_faults() const;
 
   const Case& job_;
   const RunOptions& options_;
   std::vector<MemberResult> targets_;  // ascending by rank
   std::vector<RunError> errors_;
+  std::vector<FaultCost> faults_;
   ByteCount staging_peak_ = 0;
   ByteCount registered_bytes_ = 0;
   double registration_seconds_ = 0;

@@ -100,13 +100,21 @@ Json json_of(const MemberResult& result) {
   for (const perf::PortBytes& one : result.ports) {
     ports.push_back({one.domain, one.port, one.bytes, one.line_bytes_per_second});
   }
+  Json losses = Json::array();
+  for (const Loss& one : result.losses) {
+    losses.push_back({{"rank", to_int(one.source.rank)},
+                      {"why", one.source.why},
+                      {"boxes", one.source.boxes_replanned},
+                      {"again", one.source.bytes_moved_again},
+                      {"at", one.at_ns}});
+  }
   Json errors = Json::array();
   for (const RunError& error : result.errors) errors.push_back({{"code", error.code}, {"message", error.message}});
   return {{"member", result.member},     {"target", result.target ? Json(to_int(*result.target)) : Json()},
           {"verified", result.verified}, {"elements", result.elements},
           {"walls", result.walls},       {"peak_rss", result.peak_rss_bytes},
           {"report", std::move(report)}, {"ports", std::move(ports)},
-          {"errors", std::move(errors)}};
+          {"losses", std::move(losses)}, {"errors", std::move(errors)}};
 }
 
 MemberResult member_result_from(const Json& json) {
@@ -135,6 +143,12 @@ MemberResult member_result_from(const Json& json) {
   for (const Json& one : json.at("ports")) {
     result.ports.push_back({one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<ByteCount>(),
                             one.at(3).get<double>()});
+  }
+  for (const Json& one : json.at("losses")) {
+    LostSource source{.rank = Rank{one.at("rank").get<std::int32_t>()}, .why = one.at("why").get<std::string>()};
+    one.at("boxes").get_to(source.boxes_replanned);
+    one.at("again").get_to(source.bytes_moved_again);
+    result.losses.push_back({std::move(source), one.at("at").get<std::int64_t>()});
   }
   for (const Json& error : json.at("errors")) {
     result.errors.push_back({error.at("code").get<std::string>(), error.at("message").get<std::string>(), {}});

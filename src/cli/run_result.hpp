@@ -23,6 +23,12 @@ struct RunError {
   std::vector<Gap> gaps{};  ///< wanted regions without a holder, from the start or since a loss; all of them
 };
 
+/// A source that a restore of one member has given up.
+struct Loss {
+  LostSource source;
+  std::int64_t at_ns = 0;  ///< on the clock of this host, as FaultOutcome::struck_ns
+};
+
 /// The result of one member. Sent as lines of JSON, over a pipe or by gathers.
 struct MemberResult {
   int member = 0;
@@ -32,6 +38,7 @@ struct MemberResult {
   std::vector<double> walls;  ///< seconds of each restore
   RestoreReport report;       ///< of the last restore
   ByteCount peak_rss_bytes = 0;
+  std::vector<Loss> losses;            ///< of all restores
   std::vector<perf::PortBytes> ports;  ///< of the last restore
   std::vector<RunError> errors;
 };

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cli/fault_control.hpp"
 #include "cli/run_segments.hpp"
 #include "support/stderr.hpp"
 #include "support/system_error.hpp"
@@ -53,8 +54,9 @@ std::string how_ended(int status) {
 
 class Supervisor {
  public:
-  Supervisor(const std::vector<ProcessPlan>& plans, const RunOptions& options, JobProgress& progress)
-      : options_(options), progress_(progress) {
+  Supervisor(const std::vector<ProcessPlan>& plans, const RunOptions& options, JobProgress& progress,
+             ByteCount remote_bytes)
+      : options_(options), progress_(progress), faults_(options.faults, remote_bytes) {
     sigemptyset(&stopping_);
     sigaddset(&stopping_, SIGINT);
     sigaddset(&stopping_, SIGTERM);
@@ -90,6 +92,7 @@ class Supervisor {
       }
       end_silent();
     }
+    outcome_.faults = faults_.outcomes();
     return std::move(outcome_);
   }
 
@@ -97,6 +100,8 @@ class Supervisor {
   void start(Process& process, const ProcessPlan& plan) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) support::throw_errno("pipe2");
+    MemberEnds of_child{.results = ends[1]};
+    faults_.open(plan.members.front(), of_child);
     std::fflush(stdout);
     std::fflush(stderr);
     const pid_t parent = ::getpid();
@@ -113,12 +118,13 @@ class Supervisor {
       for (const Process& other : processes_) {
         if (other.pipe >= 0) ::close(other.pipe);
       }
+      faults_.close_all_but(plan.members.front());
       ::close(signals_);
       ::close(ends[0]);
       ::dup2(STDERR_FILENO, STDOUT_FILENO);  // output of libraries must not mix with the command's
       int code = 1;
       try {
-        plan.body(ends[1]);
+        plan.body(of_child);
         code = 0;
       } catch (const std::exception& error) {
         support::write_stderr("shardwire: {}\n", error.what());
@@ -130,6 +136,7 @@ class Supervisor {
     process.plan = &plan;
     process.pid = pid;
     process.pipe = ends[0];
+    faults_.started(plan.members.front(), pid);
   }
 
   [[nodiscard]] static bool restores(const Process& process) {
@@ -171,6 +178,7 @@ class Supervisor {
   void take(Process& process, std::string_view line) {
     const Json json = Json::parse(line, nullptr, false);
     if (json.is_discarded()) return;  // truncated by a death
+    if (faults_.take(process.plan->members.front(), json)) return;
     if (!json.contains("phase")) {
       auto result = reader_.take(json);
       if (!result) return;
@@ -198,12 +206,14 @@ class Supervisor {
     process.alive = false;
     int status = 0;
     ::waitpid(process.pid, &status, 0);
+    faults_.ended(process.plan->members.front());
     if (!first_result_) first_result_ = Clock::now();
     if (process.results == process.plan->members.size()) return;
     if (!process.ended_for.empty()) {
       outcome_.errors.push_back({process.ended_code, process.who() + " " + process.ended_for, {}});
       return;
     }
+    if (faults_.fatal_of(process.plan->members.front()) != nullptr) return;  // as the caller asked
     const char* const when = process.phase == "join" ? " before it had joined" : "";
     outcome_.errors.push_back({"peer_lost", process.who() + " " + how_ended(status) + when, {}});
     cannot_begin(process);
@@ -266,13 +276,15 @@ class Supervisor {
   std::optional<Vain> vain_;
   ResultReader reader_;
   SharedSegments segments_;
+  FaultControl faults_;
   JobOutcome outcome_;
 };
 
 }  // namespace
 
-JobOutcome supervise(const std::vector<ProcessPlan>& plans, const RunOptions& options, JobProgress& progress) {
-  return Supervisor(plans, options, progress).run();
+JobOutcome supervise(const std::vector<ProcessPlan>& plans, const RunOptions& options, JobProgress& progress,
+                     ByteCount remote_bytes) {
+  return Supervisor(plans, options, progress, remote_bytes).run();
 }
 
 }  // namespace shardwire::cli

@@ -10,8 +10,10 @@
 #include <map>
 #include <memory>
 
+#include "cli/fault_agent.hpp"
 #include "cli/run_buffers.hpp"
 #include "geometry/overlap.hpp"
+#include "session/session_state.hpp"
 #include "session/settings.hpp"
 #include "support/list_of.hpp"
 #include "support/stderr.hpp"
@@ -83,7 +85,9 @@ class Worker {
 
   void join() {
     say("join");
-    session_.emplace(Session::join(config_.bootstrap, session_options()));
+    if (config_.faults == nullptr) return void(session_.emplace(Session::join(config_.bootstrap, session_options())));
+    session_.emplace(detail::SessionState::join_in([this] { return config_.faults->surroundings(); }, config_.bootstrap,
+                                                   session_options()));
   }
 
   // All processes were started together, so all give up together, and member 0 reports the missing ones to each.
@@ -128,12 +132,12 @@ class Worker {
   // A rank's budget covers both of its sides.
   ByteCount staging_half() const { return std::max<ByteCount>(1, config_.options.staging_bytes / 2); }
 
-  void say(std::string_view phase, ByteCount done = 0, ByteCount total = 0) {
-    if (phase != restoring()) phase_ = phase;  // the session's thread reports progress of a restore
+  void say(const char* phase, ByteCount done = 0, ByteCount total = 0) {
+    if (std::string_view(phase) != restoring()) phase_ = phase;  // the session's thread reports progress of a restore
     config_.progress({phase, repeat_, done, total});
   }
 
-  [[nodiscard]] std::string_view restoring() const { return config_.options.bind_only ? "bind" : "restore"; }
+  [[nodiscard]] const char* restoring() const { return config_.options.bind_only ? "bind" : "restore"; }
 
   void fail(std::string code, std::string message, std::vector<Gap> gaps = {}) {
     result_.errors.push_back({std::move(code), std::move(message), std::move(gaps)});
@@ -153,9 +157,10 @@ class Worker {
     return false;
   }
 
-  // A restore ends with the first lost source: other ranks may hold most of what did not arrive.
+  // An exchange ends with the first lost source: other ranks may hold most of what did not arrive. A drill checks the boxes
+  // of the library.
   [[nodiscard]] std::vector<Gap> without_holder(const Error& error) const {
-    if (error.code() == ErrorCode::layout_mismatch) return error.gaps();
+    if (error.code() == ErrorCode::layout_mismatch || config_.faults != nullptr) return error.gaps();
     if (error.code() != ErrorCode::peer_lost || error.gaps().empty() || !config_.role.target) return {};
     Planner planner(config_.job.source.layout.without(error.ranks()), config_.job.target.layout);
     std::map<TensorKey, std::vector<Box>> gone;
@@ -200,23 +205,48 @@ class Worker {
 
   void run_once() {
     const auto generation = static_cast<std::uint64_t>(repeat_);
-    Publication publication;
     const bool ready = guarded([&] {
       if (!config_.options.bind_only) fill(generation);
-      if (config_.role.source && !config_.options.exchange) {
-        publication = session_->publish(held(generation), {.name = "state", .step = repeat_});
-      }
+      if (config_.role.source && !config_.options.exchange) publish(repeat_);
     });
     if (meet("ready", idle_limit + config_.options.deadline, ready)) {
+      if (config_.faults != nullptr) config_.faults->begin(repeat_, [this] { start_next_step(); });
       const bool restored = guarded([&] {
         if (config_.options.exchange) return exchange(generation);
         if (wanted_) restore(generation);
       });
       // No member checks while others still move: that would slow them down. And all sources stay until all have moved.
-      meet("restored", config_.options.deadline + grace, restored);
+      // A death would end a meeting early.
+      say("wait");
+      if (config_.faults != nullptr) {
+        config_.faults->end();
+      } else {
+        meet("restored", config_.options.deadline + grace, restored);
+      }
       if (restored && wanted_) guarded([&] { check(generation); });
     }
-    if (publication.valid()) guarded([&] { publication.retire(10s); });
+    if (publication_.valid()) guarded([&] { publication_.retire(10s); });
+    publication_ = {};
+  }
+
+  // A step has the values of its generation.
+  void publish(int step) {
+    publication_ = session_->publish(held(static_cast<std::uint64_t>(step)), {.name = "state", .step = step});
+  }
+
+  // As a trainer that waits for no reader. On the thread of faults, while this one restores or waits.
+  void start_next_step() {
+    if (!publication_.valid()) return;
+    try {
+      publication_.retire(Duration::zero());
+    } catch (const Error&) {  // readers have lost their leases
+    }
+    try {
+      if (held_) held_->fill(static_cast<std::uint64_t>(repeat_) + 1, false);
+      publish(repeat_ + 1);
+    } catch (const std::exception& error) {
+      support::write_stderr("shardwire: {}: the next step was not published: {}\n", who(), error.what());
+    }
   }
 
   void fill(std::uint64_t generation) {
@@ -238,8 +268,11 @@ class Worker {
     options.verify = config_.options.verify;
     options.bind_only = config_.options.bind_only;
     options.ingress_bytes_per_second = config_.options.rate_bytes_per_second;
+    options.notice = config_.options.notice;
+    if (config_.faults != nullptr) options.step = repeat_;  // a source may be at its next step
     const Catalog wanted = wanted_->catalog(generation);
     say(restoring());
+    const auto began = Clock::now();
     Restore running = session_->restore(wanted, options);
     running.on_progress(
         [this](const Progress& progress) { say(restoring(), progress.done_bytes, progress.total_bytes); });
@@ -247,9 +280,11 @@ class Worker {
       running.wait();
     } catch (...) {
       keep(running.report());
+      keep_losses(began);
       throw;
     }
     keep(running.report());
+    keep_losses(began);
     say(restoring(), result_.report.needed, result_.report.needed);
     check_scalars(generation, [&](const TensorKey& key) { return running.value(key); });
   }
@@ -283,6 +318,13 @@ class Worker {
     result_.walls.push_back(report.seconds.wall);
   }
 
+  void keep_losses(Clock::time_point began) {
+    for (const LostSource& one : result_.report.lost) {
+      const auto at = began.time_since_epoch() + std::chrono::duration<double>(one.after_seconds);
+      result_.losses.push_back({one, std::chrono::duration_cast<std::chrono::nanoseconds>(at).count()});
+    }
+  }
+
   void check(std::uint64_t generation) {
     if (config_.options.bind_only) return void(++verified_repeats_);  // there is nothing to check
     say("check");
@@ -314,11 +356,12 @@ class Worker {
   int number_on_host_ = config_.role.member;  // if one process starts them all
   int repeat_ = 0;
   int verified_repeats_ = 0;
-  std::string_view phase_ = "join";
+  std::atomic<const char*> phase_ = "join";  // a fault's thread fills memory too
   std::shared_ptr<std::atomic<bool>> leaving_ =
       std::make_shared<std::atomic<bool>>(false);  // owners: this, the log sink
   bool together_ = true;                           // all members are present and healthy
   std::optional<Session> session_;
+  Publication publication_;
   std::optional<SideBuffers> held_;  // after session_: arenas are destroyed first
   std::optional<SideBuffers> wanted_;
 };

@@ -9,6 +9,8 @@
 
 namespace shardwire::cli {
 
+class FaultAgent;
+
 /// One progress report of a member.
 struct MemberProgress {
   std::string_view phase;  ///< "join", "allocate", "fill", "wait", "restore" or "bind", "check"
@@ -28,6 +30,7 @@ struct WorkerConfig {
   std::function<void(Session*, const MemberResult&)> deliver;
   /// No supervisor watches the members' processes: a member that has not joined in time is missing.
   bool awaits_members = false;
+  FaultAgent* faults = nullptr;  ///< null: the job has no faults
 };
 
 /// Takes part in the whole job as one member: publishes, restores, checks, for the given number of repeats. Errors are

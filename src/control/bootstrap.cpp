@@ -4,11 +4,10 @@
 #include <fmt/core.h>
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string_view>
 
+#include "control/key_file.hpp"
 #include "control/pmix.hpp"
 #include "control/pmix_config.hpp"
 #include "shardwire/bootstrap.hpp"
@@ -99,21 +98,12 @@ std::uint16_t rendezvous_port(const std::string& run_id) {
   return run_id.empty() ? default_master_port + 1 : derived_port(run_id);
 }
 
-Bytes read_key(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || text.empty()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("SHARDWIRE_JOB_KEY_FILE: cannot read a key from '{}'", path));
-  }
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  return {bytes, bytes + text.size()};
-}
-
 // Fills the fields that no launcher provides.
 void add_own_settings(Bootstrap& bootstrap) {
   bootstrap.run_id = run_id_of_environment();
   bootstrap.interface = variable("SHARDWIRE_INTERFACE").value_or("");
-  if (const auto path = variable("SHARDWIRE_JOB_KEY_FILE")) bootstrap.job_key = read_key(*path);
+  if (const auto path = variable("SHARDWIRE_JOB_KEY_FILE"))
+    bootstrap.job_key = read_key_file(*path, "SHARDWIRE_JOB_KEY_FILE");
 }
 
 // Empty, with the reason, if this build has no PMIx. It is an error if the named server does not answer.

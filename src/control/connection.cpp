@@ -27,6 +27,13 @@ std::uint64_t next_connection_id() {
   return next++;
 }
 
+// In the hello of the initiator: it asks for it. In that of the acceptor: it agrees.
+const std::string tls_capability = "tls-1.3";
+
+bool can_encrypt(const wire::Hello& hello) {
+  return std::ranges::find(hello.capabilities, tls_capability) != hello.capabilities.end();
+}
+
 std::string job_name(const std::string& run_id) {
   return run_id.empty() ? "a job without a run id" : fmt::format("job '{}'", run_id);
 }
@@ -39,6 +46,9 @@ Connection::Connection(Loop& loop, const Identity& identity, Events events, bool
       initiator_(initiator),
       mine_(identity.hello),
       job_key_(identity.job_key),
+      open_network_(identity.open_network),
+      tls_module_(identity.job_key.empty() ? nullptr : identity.tls),
+      must_encrypt_(initiator && identity.encrypt_payload),
       events_(std::move(events)),
       backlog_(identity.backlog),
       liveness_(identity.liveness),
@@ -73,9 +83,11 @@ Stream::Events Connection::stream_events() {
 }
 
 std::shared_ptr<Connection> Connection::connect(Loop& loop, const SocketAddress& to, const Identity& identity,
-                                                Events events) {
+                                                Events events, Encrypt encrypt) {
   support::require_descriptors(descriptors_per_peer, "connecting to a member");
   const std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), true));
+  if (encrypt == Encrypt::never) self->tls_module_ = nullptr;
+  if (self->tls_module_ != nullptr) self->mine_.capabilities.push_back(tls_capability);
   self->stream_ = loop.connect(to, self->stream_events());
   return self;
 }
@@ -84,6 +96,7 @@ std::shared_ptr<Connection> Connection::connect_local(Loop& loop, const std::str
                                                       Events events) {
   support::require_descriptors(descriptors_per_peer, "connecting to a member");
   const std::shared_ptr<Connection> self(new Connection(loop, identity, std::move(events), true));
+  self->tls_module_ = nullptr;
   self->stream_ = loop.connect_local(name, self->stream_events());
   return self;
 }
@@ -126,8 +139,35 @@ void Connection::resume() {
 
 void Connection::read(std::span<const std::byte> bytes) {
   last_received_ = clock_.now();
-  inbox_.insert(inbox_.end(), bytes.begin(), bytes.end());
+  if (tls_) {
+    try {
+      decrypt(bytes);
+    } catch (const Error& error) {
+      return fail(error);
+    }
+  } else {
+    inbox_.insert(inbox_.end(), bytes.begin(), bytes.end());
+  }
   take_frames();
+}
+
+// A failed handshake means different keys, like a false proof.
+void Connection::decrypt(std::span<const std::byte> bytes) {
+  const auto flush = [&] {
+    Bytes output;
+    tls_->output(output);
+    sent_bytes_ += output.size();
+    if (!output.empty()) stream_->write(std::move(output));
+  };
+  try {
+    tls_->receive(bytes, inbox_);
+  } catch (const Error& error) {
+    flush();
+    if (state_ == State::open || error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(error.code(),
+                fmt::format("members {} and {} have different job keys ({})", mine_.rank, peer_.rank, error.what()));
+  }
+  flush();
 }
 
 void Connection::take_frames() {
@@ -208,6 +248,7 @@ void Connection::take_hello(const wire::Message& message) {
                             "protocol {}: all members of a job need the same",
                             peer_.rank, peer_.version, mine_.rank, mine_.version));
   }
+  require_key_or_own_user();
   if (peer_.run_id != mine_.run_id) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -215,16 +256,52 @@ void Connection::take_hello(const wire::Message& message) {
                     "members of one the same SHARDWIRE_RUN_ID",
                     job_name(mine_.run_id), peer_.rank, job_name(peer_.run_id)));
   }
-  if (peer_.world_size != mine_.world_size) {
+  const bool know_size = peer_.world_size != 0 && mine_.world_size != 0;
+  if (know_size && peer_.world_size != mine_.world_size) {
     throw Error(ErrorCode::invalid_argument, fmt::format("member {} expects {} members, member {} expects {}",
                                                          peer_.rank, peer_.world_size, mine_.rank, mine_.world_size));
   }
   state_ = State::proving;
-  if (initiator_) {
-    write(wire::prove(job_key_, true, mine_, peer_));
-  } else {
+  if (tls_module_ != nullptr && must_encrypt_ && !can_encrypt(peer_)) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("encryption was asked for (SessionOptions::encrypt_payload), and member {} has no OpenSSL 3",
+                    peer_.rank));
+  }
+  auto encryption = can_encrypt(peer_) ? begin_encryption() : nullptr;
+  if (!initiator_) {
+    if (encryption) mine_.capabilities.push_back(tls_capability);
     write(mine_);
   }
+  tls_ = std::move(encryption);
+  if (initiator_) write(wire::prove(job_key_, true, mine_, peer_));
+}
+
+// Nothing that is not encrypted may follow the hellos.
+std::unique_ptr<support::Encryption> Connection::begin_encryption() const {
+  if (tls_module_ == nullptr) return nullptr;
+  if (taken_ != inbox_.size()) throw Error(ErrorCode::transport_failed, "the peer goes on talking before it encrypts");
+  return tls_module_->begin(initiator_ ? TlsModule::Side::initiator : TlsModule::Side::acceptor, job_key_,
+                            tls_records_per_key);
+}
+
+// Where there is no key, the kernel vouches at least for the user.
+void Connection::require_key_or_own_user() const {
+  if (!job_key_.empty() || open_network_) return;
+  const PeerUser user = stream_->peer_user();
+  if (user == PeerUser::own) return;
+  if (user == PeerUser::unknown) {
+    throw Error(ErrorCode::peer_lost,
+                fmt::format("member {} has ended its connection before the kernel could say whose process it is; a job "
+                            "key (`shardwire key FILE`, SHARDWIRE_JOB_KEY_FILE) makes that unnecessary",
+                            peer_.rank));
+  }
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("the job has no key, and member {} at {} is not known to member {} as a process of the same user on "
+                  "the same host: give all members a key (`shardwire key FILE` makes one, SHARDWIRE_JOB_KEY_FILE names "
+                  "it), or let any process join (SHARDWIRE_ALLOW_OPEN_NETWORK=1, Bootstrap::allow_open_network)",
+                  peer_.rank, remote_host(), mine_.rank));
 }
 
 void Connection::take_proof(const wire::Message& message) {
@@ -261,7 +338,7 @@ std::vector<support::Descriptor> Connection::take_descriptors(std::size_t count)
   return taken;
 }
 
-support::Descriptor Connection::release() {
+Connection::Released Connection::release() {
   if (inbox_.size() != taken_ || !stream_ || stream_->queued_bytes() > 0) {
     throw Error(ErrorCode::transport_failed, "the peer goes on talking on a connection that was to be handed over");
   }
@@ -269,7 +346,7 @@ support::Descriptor Connection::release() {
   turn_.stop();
   state_ = State::closed;
   verdicts_.clear();
-  return std::exchange(stream_, nullptr)->release();
+  return {std::exchange(stream_, nullptr)->release(), std::move(tls_)};
 }
 
 void Connection::send_encoded(const Bytes& encoded) {
@@ -297,6 +374,12 @@ void Connection::write_frame(const Bytes& encoded, bool notice, std::span<const 
   const std::uint64_t length = encoded.size();
   std::memcpy(frame.data(), &length, sizeof length);
   std::memcpy(frame.data() + frame_header_bytes, encoded.data(), encoded.size());
+  if (tls_) {
+    tls_->send(frame);
+    frame = Bytes();  // its memory is not kept: it may have been large
+    tls_->output(frame);
+    if (frame.empty()) return;  // it waits for the end of the handshake
+  }
   sent_bytes_ += frame.size();
   stream_->write(std::move(frame), descriptors, notice);
 }
@@ -372,6 +455,15 @@ void Connection::check_alive(Verdict verdict) {
   verdicts_.push_back(std::move(verdict));
   if (!pinged_) ping();
   watch_silence();
+}
+
+Clock::Time Connection::heard(std::chrono::nanoseconds quiet) {
+  note_progress();
+  if (state_ == State::open && !ending_ && !pinged_ && clock_.now() - last_received_ >= quiet) {
+    ping();
+    watch_silence();
+  }
+  return last_received_;
 }
 
 // --- the end ---

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "control/tls.hpp"
 #include "runtime/addresses.hpp"
 #include "runtime/loop.hpp"
 #include "runtime/stream.hpp"
@@ -35,19 +36,24 @@ struct Backlog {
 struct Identity {
   wire::Hello hello;  ///< nonce left empty: each connection draws its own
   Bytes job_key;
+  std::string domain{};       ///< of this host: what fails together; empty: the host alone
+  bool open_network = false;  ///< without a key: any process may be the peer, not only one of this user on this host
+  const TlsModule* tls = nullptr;  ///< null: nothing is encrypted
+  bool encrypt_payload = false;    ///< sockets of the network that fabrics get have to be encrypted
   Liveness liveness{};
   Backlog backlog{};
 };
 
 /// One control connection: frames of [64-bit length, message], a handshake in which both sides prove the job key, then
-/// any messages. End of file shows the death of the peer. Keepalive and missing acknowledgements show a broken network;
+/// any messages. With a key, a connection of the network is encrypted from the hellos on, if both ends can (TLS 1.3); the proof
+/// covers the hellos, so nobody between the ends can talk them out of it. End of file shows the death of the peer. Keepalive and missing acknowledgements show a broken network;
 /// unanswered pings show a hung peer.
 /// The accepting side serves; it reads no further requests while too many of its answers are unread. The connecting
 /// side sends requests and always reads, so the two ends cannot wait for each other.
 /// Threads: loop thread only.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// Maximum number of further descriptors per peer: fabric sockets in both directions, a process handle, and files
+  /// Maximum number of further descriptors per peer: fabric sockets in both directions, and files
   /// opened temporarily. Reserved, because some fabrics do not survive a failed open.
   static constexpr int descriptors_per_peer = 16;
   struct Events {
@@ -57,8 +63,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(Connection&, const Error& reason, bool orderly)> closed;
   };
 
+  enum class Encrypt : bool { never, if_both_can };
   static std::shared_ptr<Connection> connect(Loop& loop, const SocketAddress& to, const Identity& identity,
-                                             Events events);
+                                             Events events, Encrypt encrypt = Encrypt::if_both_can);
   /// Connects within this host and network namespace, see Sockets::connect_local().
   static std::shared_ptr<Connection> connect_local(Loop& loop, const std::string& name, const Identity& identity,
                                                    Events events);
@@ -72,9 +79,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(const wire::Descriptors& message, std::span<const int> descriptors);
   /// The oldest descriptors received. Errors: throws Error{transport_failed} if there are fewer.
   std::vector<support::Descriptor> take_descriptors(std::size_t count);
+  /// A socket, with the encryption of all that passes it from now on; null: none.
+  struct Released {
+    support::Descriptor socket;
+    std::unique_ptr<support::Encryption> encryption;
+  };
   /// Hands over the socket; this connection ends without a goodbye. Requires: no write is pending.
   /// Errors: throws Error{transport_failed} if bytes from the peer are still unread.
-  support::Descriptor release();
+  Released release();
   /// Sends an already encoded message, for messages to many peers.
   void send_encoded(const Bytes& encoded);
   /// Sends an encoded message that the peer has not requested. If too many of these are unread, `closed` runs in a
@@ -89,12 +101,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// this one or an earlier one, has been unanswered for the limit.
   /// Requires: the connection is ready. The verdict is not given if the connection is dropped or left first.
   void check_alive(Verdict verdict);
+  /// When anything last came from the peer, or was read by it; the earliest time if nothing has. Pings it if that is
+  /// `quiet` ago.
+  [[nodiscard]] Clock::Time heard(std::chrono::nanoseconds quiet);
   /// Closes without a goodbye; `closed` does not run.
   void drop();
 
   [[nodiscard]] bool ready() const { return state_ == State::open; }
   /// A process has answered at the address.
   [[nodiscard]] bool reached() const { return reached_; }
+  [[nodiscard]] bool encrypted() const { return tls_ != nullptr; }
   /// Both ends are on one host, as reported by the kernel.
   [[nodiscard]] bool is_local() const { return stream_ && stream_->is_local(); }
   [[nodiscard]] const wire::Hello& peer() const { return peer_; }
@@ -117,11 +133,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void pause(Pause why);
   void resume();
   void read(std::span<const std::byte> bytes);
+  void decrypt(std::span<const std::byte> bytes);
+  [[nodiscard]] std::unique_ptr<support::Encryption> begin_encryption() const;
   void take_frames();
   [[nodiscard]] bool has_frame();
   void take(std::span<const std::byte> frame);
   void take_hello(const wire::Message& message);
   void take_proof(const wire::Message& message);
+  void require_key_or_own_user() const;
   void write(const wire::Message& message);
   void write_frame(const Bytes& encoded, bool notice = false, std::span<const int> descriptors = {});
   void drained();
@@ -142,6 +161,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   wire::Hello mine_;
   wire::Hello peer_;
   Bytes job_key_;
+  bool open_network_;
+  const TlsModule* tls_module_;               // null: this connection is not encrypted
+  bool must_encrypt_;                         // where tls_module_ is there
+  std::unique_ptr<support::Encryption> tls_;  // from the hellos on
   Events events_;
   bool goodbye_ = false;
   bool reached_ = false;

@@ -10,7 +10,7 @@ namespace shardwire {
 namespace {
 
 void check_member(std::int64_t member, std::int32_t members) {
-  if (member >= 0 && member < members) return;
+  if (member >= 0 && member < std::int64_t{members} + wire::max_guests) return;
   throw Error(ErrorCode::transport_failed, fmt::format("the rendezvous named member {} of {}", member, members));
 }
 
@@ -39,6 +39,9 @@ void Directory::apply(const wire::MembershipChanges& membership_changes) {
       if (now == wire::Presence::there) {
         departed_.erase(member);
       } else {
+        const auto before = departed_.find(member);
+        const bool lost = before != departed_.end() && before->second == wire::Presence::lost;
+        if (now == wire::Presence::lost && !lost && member < members_) losses_.push_back(member);
         departed_[member] = now;
       }
     }
@@ -51,7 +54,15 @@ void Directory::apply(const wire::Addresses& addresses) {
 }
 
 void Directory::apply(const wire::ExchangeGivenUp& notice) {
-  given_up_exchange_ = std::max(given_up_exchange_, notice.exchange);
+  check_member(notice.member, members_);
+  if (notice.exchange > given_up_.exchange) given_up_ = notice;
+}
+
+std::vector<int> Directory::lost_since(std::size_t losses) const {
+  std::vector<int> members(losses_.begin() + static_cast<std::ptrdiff_t>(losses), losses_.end());
+  std::ranges::sort(members);
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  return members;
 }
 
 const wire::MemberRecord* Directory::address(int member, std::uint32_t epoch) const {

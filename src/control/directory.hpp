@@ -18,9 +18,13 @@ class Directory {
  public:
   /// `members`: size of the job; messages that name other members are refused.
   explicit Directory(std::int32_t members) : members_(members) {}
+  /// For a guest, which learns the size when it joins.
+  void set_members(std::int32_t members) { members_ = members; }
 
   /// Errors: throws Error{transport_failed} for an impossible message; nothing changes then.
   void apply(const wire::Roster& roster);
+  /// Forgets the roster of a name.
+  void forget(const std::string& name) { rosters_.erase(name); }
   void apply(const wire::MembershipChanges& membership_changes);
   void apply(const wire::Addresses& addresses);
   void apply(const wire::ExchangeGivenUp& notice);
@@ -42,10 +46,16 @@ class Directory {
       for (const wire::PublicationRecord& record : roster.records()) visit(record);
     }
   }
-  /// Members that left or were lost and have not come back.
+  /// Members and guests that left or were lost and have not come back.
   [[nodiscard]] const std::map<int, wire::Presence>& departed() const { return departed_; }
+  /// Number of losses so far: members that were lost, each time, guests not counted.
+  [[nodiscard]] std::size_t losses() const { return losses_.size(); }
+  /// Members that were lost after the first `losses` of them, come back or not; ascending.
+  [[nodiscard]] std::vector<int> lost_since(std::size_t losses) const;
   /// Whether a member has stopped in this exchange, or in a later one.
-  [[nodiscard]] bool is_given_up(std::uint64_t exchange) const { return exchange <= given_up_exchange_; }
+  [[nodiscard]] bool is_given_up(std::uint64_t exchange) const { return exchange <= given_up_.exchange; }
+  /// The last exchange that was given up, and why; number 0: none.
+  [[nodiscard]] const wire::ExchangeGivenUp& given_up() const { return given_up_; }
   /// Size of the job.
   [[nodiscard]] std::int32_t members() const { return members_; }
 
@@ -53,8 +63,9 @@ class Directory {
   std::int32_t members_;
   std::map<std::string, RosterTable> rosters_;
   std::map<int, wire::Presence> departed_;
+  std::vector<int> losses_;  // in their order
   std::map<int, wire::Addresses::Entry> addresses_;
-  std::uint64_t given_up_exchange_ = 0;  // the last one of which this is known
+  wire::ExchangeGivenUp given_up_;
 };
 
 }  // namespace shardwire

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "support/list_of.hpp"
+#include "support/ranks_of.hpp"
 
 namespace shardwire {
 
@@ -14,24 +15,24 @@ namespace {
 // How long a timed-out gather waits for the names of missing members.
 constexpr std::chrono::seconds names_wait(1);
 
-std::vector<Rank> ranks_of(const std::vector<std::int32_t>& members) {
-  std::vector<Rank> ranks;
-  for (const std::int32_t member : members) ranks.push_back(Rank{member});
-  return ranks;
-}
-
 }  // namespace
 
-void Gathers::start(const std::string& name, const Bytes& value, Duration timeout, Done done) {
+std::uint64_t Gathers::start(const std::string& name, const Bytes& value, Kind kind, Duration timeout, Done done) {
   Gather gather{name, next_request_++, std::move(done), std::make_unique<Timer>(loop_)};
   gather.timer->start(timeout, [this, request = gather.request] { time_out(request); });
-  const wire::Gather message{gather.request, name, value};
+  const wire::Gather message{gather.request, name, value, kind == Kind::while_waiting, kind == Kind::survivors};
   gathers_.push_back(std::move(gather));
   try {
     send_(message);
   } catch (const Error& error) {
     receive(wire::Failure{message.request, error.code(), error.what()});
   }
+  return message.request;
+}
+
+void Gathers::quit(std::uint64_t request) {
+  const auto found = find(request);
+  if (found != gathers_.end() && !found->quitting) time_out(request);
 }
 
 // Only the rendezvous knows the missing members. If it does not answer either, the gather ends without names.
@@ -48,6 +49,13 @@ void Gathers::time_out(std::uint64_t request) {
   send_(wire::GatherQuit{found->name});
 }
 
+void Gathers::receive(const wire::Gathered& gathered) {
+  if (gathered.values.size() == static_cast<std::size_t>(members_)) return end(gathered.name, gathered.values, nullptr);
+  const std::string why = fmt::format("member 0 answered '{}' with {} values in a job of {} members", gathered.name,
+                                      gathered.values.size(), members_);
+  end(gathered.name, {}, std::make_exception_ptr(Error(ErrorCode::transport_failed, why, std::vector<Rank>{Rank{0}})));
+}
+
 void Gathers::receive(const wire::GatherAbsent& absent) {
   const bool one = absent.members.size() == 1;
   const auto names = fmt::format("member{} {}", one ? "" : "s", support::list_of(absent.members));
@@ -55,7 +63,7 @@ void Gathers::receive(const wire::GatherAbsent& absent) {
                               ? fmt::format("{} {} lost before coming to '{}'", names, one ? "is" : "are", absent.name)
                               : fmt::format("{} did not come to '{}'", names, absent.name);
   const auto code = absent.lost ? ErrorCode::peer_lost : ErrorCode::timed_out;
-  end(absent.name, {}, std::make_exception_ptr(Error(code, why, ranks_of(absent.members))), !absent.lost);
+  end(absent.name, {}, std::make_exception_ptr(Error(code, why, support::ranks_of(absent.members))), !absent.lost);
 }
 
 bool Gathers::receive(const wire::Failure& failure) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,12 +21,21 @@ class Gathers {
   using Done = std::function<void(std::vector<Bytes>, std::exception_ptr)>;
   using Send = std::function<void(const wire::Message&)>;
 
-  /// `send` sends to the rendezvous.
-  Gathers(Loop& loop, Send send) : loop_(loop), send_(std::move(send)) {}
+  /// `members`: size of the job. `send` sends to the rendezvous.
+  Gathers(Loop& loop, std::int32_t members, Send send) : loop_(loop), members_(members), send_(std::move(send)) {}
 
-  /// `done` runs once, at the latest a little after `timeout`.
-  void start(const std::string& name, const Bytes& value, Duration timeout, Done done);
-  void receive(const wire::Gathered& gathered) { end(gathered.name, gathered.values, nullptr); }
+  /// Which values a gather waits for, and how long the value of a member counts. All members ask for the same.
+  enum class Kind : std::uint8_t {
+    stays,          ///< those of all members; a value that was sent counts until its member is lost
+    while_waiting,  ///< those of all members, while they wait
+    survivors,      ///< those of members that were not lost since all have last met `while_waiting`; others are empty
+  };
+
+  /// `done` runs once, at the latest a little after `timeout`. Returns a number for quit().
+  std::uint64_t start(const std::string& name, const Bytes& value, Kind kind, Duration timeout, Done done);
+  /// The timeout of a gather passes now. Does nothing if it has ended.
+  void quit(std::uint64_t request);
+  void receive(const wire::Gathered& gathered);
   void receive(const wire::GatherAbsent& absent);
   /// False if the failure does not concern a gather of this member.
   bool receive(const wire::Failure& failure);
@@ -48,6 +58,7 @@ class Gathers {
            bool quitting_only = false);
 
   Loop& loop_;
+  std::int32_t members_;
   Send send_;
   std::vector<Gather> gathers_;
   std::uint64_t next_request_ = 1;

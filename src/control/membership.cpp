@@ -7,7 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/clock.hpp"
 #include "runtime/stream.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
@@ -17,6 +19,7 @@ constexpr std::chrono::milliseconds retry_interval(50);
 constexpr std::chrono::seconds refused_interval(1);  // before addresses that refused are tried again
 constexpr std::chrono::seconds attempt_limit(3);
 constexpr std::chrono::seconds inquiry_limit(2);
+constexpr std::size_t max_unneeded_watches = 64;
 constexpr Rendezvous::ClientId own_client = 0;  // member 0 itself; connections count from 1
 
 std::string job_of(const Bootstrap& bootstrap) {
@@ -32,7 +35,7 @@ Membership::Membership(Loop& loop, Host& host, Clients& clients, const Bootstrap
       bootstrap_(bootstrap),
       identity_(identity),
       directory_(bootstrap.world_size),
-      gathers_(loop, [this](const wire::Message& message) { send(message); }),
+      gathers_(loop, bootstrap.world_size, [this](const wire::Message& message) { send(message); }),
       join_timer_(loop),
       retry_timer_(loop) {
 }
@@ -53,7 +56,7 @@ void Membership::join(std::vector<SocketAddress> rendezvous, Duration timeout, J
     if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name fails at once
     join_timer_.start(timeout, [this, timeout] { time_out(timeout); });
     if (bootstrap_.rank != 0) return connect();
-    rendezvous_.emplace(bootstrap_.world_size,
+    rendezvous_.emplace(bootstrap_.world_size, identity_.hello.incarnation,
                         [this](auto clients, const wire::Message& message) { deliver(clients, message); });
     flush_timer_ = std::make_unique<Timer>(loop_);
     listen_as_rendezvous();
@@ -81,7 +84,9 @@ void Membership::connect() {
   events.message = [this](Connection&, wire::Message& message) { receive(message); };
   events.closed = [this](Connection&, const Error& reason, bool orderly) {
     if (!joined_) return ended(reason, orderly);
-    not_joined(reason, reason.code() != ErrorCode::peer_lost);
+    // A process that has not answered yet may still do so: it can be stopped, or busy.
+    const bool silent = reason.code() == ErrorCode::peer_lost || reason.code() == ErrorCode::timed_out;
+    not_joined(reason, !silent);
   };
   try {
     connection_ = Connection::connect(loop_, contact_, identity_, std::move(events));
@@ -126,8 +131,8 @@ void Membership::not_joined(const Error& reason, bool answered) {
 }
 
 void Membership::time_out(Duration after) {
-  const auto [at, why, answered] = failed_attempt_.value_or(FailedAttempt{
-      contact_, fmt::format("no answer in {:.3g} s", std::chrono::duration<double>(after).count()), false});
+  const auto [at, why, answered] =
+      failed_attempt_.value_or(FailedAttempt{contact_, fmt::format("no answer in {:.3g} s", seconds_of(after)), false});
   end_joining(std::make_exception_ptr(
       Error(ErrorCode::timed_out,
             fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}", bootstrap_.rank,
@@ -184,28 +189,42 @@ void Membership::announce(const SocketAddress& at) {
                                   .host = identity_.hello.host,
                                   .address = at.host,
                                   .port = port,
-                                  .local_path = clients_.listen_locally()};
-  if (rendezvous_) warn_of_empty_key(at.host);
+                                  .local_path = clients_.listen_locally(),
+                                  .domain = identity_.domain};
+  if (rendezvous_) warn_of_open_network(at.host);
   send(wire::Join{record});
 }
 
-void Membership::joined() {
-  const std::string interface = interface_of(listening_host_);
+void Membership::joined(const wire::Joined& as) {
+  const bool fits = bootstrap_.guest ? as.member >= as.world_size
+                                     : as.member == bootstrap_.rank && as.world_size == bootstrap_.world_size;
+  if (!fits || as.world_size < 1) {
+    throw Error(ErrorCode::transport_failed,
+                fmt::format("member 0 says that this is member {} of {}", as.member, as.world_size));
+  }
+  directory_.set_members(as.world_size);
+  host_.seated(as);  // from here on a guest has its number
+  const std::string interface = loop_.interface_of(listening_host_);
   const std::string job = bootstrap_.run_id.empty() ? std::string() : fmt::format(" job '{}'", bootstrap_.run_id);
-  host_.log(LogLevel::info, fmt::format("member {} of {} joined{} at {} port {}, over {} ({})", bootstrap_.rank,
-                                        bootstrap_.world_size, job, contact_.host, contact_.port,
-                                        interface.empty() ? "an unnamed interface" : interface, listening_host_));
+  const char* const what = as.member >= as.world_size ? " as a guest" : "";
+  host_.log(LogLevel::info,
+            fmt::format("member {} of {} joined{}{} at {} port {}, over {} ({}){}", as.member, as.world_size, job, what,
+                        contact_.host, contact_.port, interface.empty() ? "an unnamed interface" : interface,
+                        listening_host_, connection_ && connection_->encrypted() ? ", encrypted (TLS 1.3)" : ""));
+  if (connection_ && identity_.tls != nullptr && !connection_->encrypted()) {
+    host_.log(LogLevel::warning, "the connection to member 0 is not encrypted: member 0 has no OpenSSL 3");
+  }
   end_joining(nullptr);
 }
 
 // Warns once per job, and not again if this process joins another.
-void Membership::warn_of_empty_key(const std::string& host) {
-  if (!bootstrap_.job_key.empty() || is_loopback(host)) return;
+void Membership::warn_of_open_network(const std::string& host) {
+  if (!identity_.job_key.empty() || !identity_.open_network || is_loopback(host)) return;
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
-  host_.log(LogLevel::warning, fmt::format("the job has no key and its rendezvous is at {}, which other hosts can "
-                                           "reach: any process that connects can join, "
-                                           "read and publish. SHARDWIRE_JOB_KEY_FILE names a file with a key",
+  host_.log(LogLevel::warning, fmt::format("the job has no key, and its rendezvous is at {}, which other hosts can "
+                                           "reach: any process that connects can join, read and publish. "
+                                           "SHARDWIRE_JOB_KEY_FILE names a file with a key",
                                            host));
 }
 
@@ -245,7 +264,7 @@ void Membership::claim(const Connection& member, const wire::Join& join, Rendezv
     if (!alive) {
       const std::string text =
           fmt::format("another process has taken the seat of member {}, which had not answered for {} s", rank,
-                      std::chrono::duration<double>(identity_.liveness.limit).count());
+                      seconds_of(identity_.liveness.limit));
       host_.log(LogLevel::warning, text);
       clients_.dismiss(holder, Error(ErrorCode::cancelled, text));
     }
@@ -256,13 +275,14 @@ void Membership::claim(const Connection& member, const wire::Join& join, Rendezv
 // Logs joins and publications for users; only on the rendezvous, which receives those of all members.
 void Membership::log_received(int member, const wire::Message& message) const {
   if (const auto* join = std::get_if<wire::Join>(&message)) {
-    host_.log(LogLevel::info, fmt::format("member {} of {} joined from {} port {}", member, bootstrap_.world_size,
-                                          join->member.address, join->member.port));
+    const std::string who =
+        member == wire::no_member ? "a guest" : fmt::format("member {} of {}", member, bootstrap_.world_size);
+    host_.log(LogLevel::info, fmt::format("{} joined from {} port {}", who, join->member.address, join->member.port));
   }
   if (const auto* publish = std::get_if<wire::Publish>(&message)) {
     host_.log(LogLevel::info,
-              fmt::format("member {} {} '{}', step {}", member, publish->record.live ? "published" : "withdrew",
-                          publish->publication, publish->record.step));
+              fmt::format("member {} {} '{}', step {}", publish->record.member,
+                          publish->record.live ? "published" : "withdrew", publish->publication, publish->record.step));
   }
 }
 
@@ -307,7 +327,7 @@ void Membership::send(const wire::Message& message) {
 
 void Membership::receive(const wire::Message& message) {
   try {
-    if (std::holds_alternative<wire::Joined>(message)) joined();
+    if (const auto* as = std::get_if<wire::Joined>(&message)) joined(*as);
     if (const auto* gathered = std::get_if<wire::Gathered>(&message)) gathers_.receive(*gathered);
     if (const auto* absent = std::get_if<wire::GatherAbsent>(&message)) gathers_.receive(*absent);
     if (const auto* failure = std::get_if<wire::Failure>(&message); failure != nullptr && !gathers_.receive(*failure)) {
@@ -324,6 +344,7 @@ void Membership::receive(const wire::Message& message) {
       host_.addresses_came(known);
     }
     const auto* roster = std::get_if<wire::Roster>(&message);
+    if (roster != nullptr && !expects(*roster)) return;
     const auto* membership_changes = std::get_if<wire::MembershipChanges>(&message);
     if (roster != nullptr) directory_.apply(*roster);
     if (membership_changes != nullptr) directory_.apply(*membership_changes);
@@ -335,9 +356,40 @@ void Membership::receive(const wire::Message& message) {
   }
 }
 
-void Membership::watch(const std::string& name) {
+// Rosters of a watch that has ended may still arrive, also after the next watch of the name has begun.
+bool Membership::expects(const wire::Roster& roster) const {
+  return watched_.contains(roster.publication) && (roster.whole || directory_.knows(roster.publication));
+}
+
+Membership::Watch Membership::watch(const std::string& name) {
   if (!directory_.knows(name)) require_rendezvous(fmt::format("the publishers of '{}'", name));
-  if (watched_.insert(name).second) send(wire::Watch{name});
+  const auto found = watched_.find(name);
+  if (found != watched_.end()) {
+    if (Watch watch = found->second.lock()) return watch;
+    unneeded_.remove(name);
+  } else if (watched_.size() >= wire::max_names_of_member) {
+    throw Error(ErrorCode::out_of_resources,
+                fmt::format("this member restores from {} names at a time, the most there may be", watched_.size()));
+  } else {
+    send(wire::Watch{name});
+  }
+  Watch watch(this, [name, alive = std::weak_ptr<bool>(alive_)](const void* self) {
+    if (!alive.expired()) const_cast<Membership*>(static_cast<const Membership*>(self))->end_watch(name);
+  });
+  watched_[name] = watch;
+  return watch;
+}
+
+// Without the rendezvous a name that is forgotten cannot be learnt again.
+void Membership::end_watch(const std::string& name) {
+  unneeded_.push_back(name);
+  while (unneeded_.size() > max_unneeded_watches && !lost_) {
+    const std::string oldest = std::move(unneeded_.front());
+    unneeded_.pop_front();
+    watched_.erase(oldest);
+    directory_.forget(oldest);
+    send(wire::Unwatch{oldest});
+  }
 }
 
 void Membership::require_rendezvous(const std::string& what) const {
@@ -345,9 +397,11 @@ void Membership::require_rendezvous(const std::string& what) const {
   throw Error(lost_->code(), fmt::format("{}; {} cannot be learnt any more", lost_->what(), what), lost_->ranks());
 }
 
-void Membership::gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Done done) {
-  if (lost_) return done({}, std::make_exception_ptr(*lost_));
-  gathers_.start(name, value, timeout, std::move(done));
+std::uint64_t Membership::gather(const std::string& name, const Bytes& value, Gathers::Kind kind, Duration timeout,
+                                 Gathers::Done done) {
+  if (!lost_) return gathers_.start(name, value, kind, timeout, std::move(done));
+  done({}, std::make_exception_ptr(*lost_));
+  return 0;
 }
 
 void Membership::ended(const Error& reason, bool orderly) {

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ class Membership {
     virtual ~Host() = default;
     /// Publications or presence have changed, or can no longer be known.
     virtual void directory_changed() = 0;
+    /// This process has got its place, and is about to hear that it has joined.
+    virtual void seated(const wire::Joined& as) = 0;
     virtual void addresses_came(const wire::Addresses& addresses) = 0;
     virtual void rendezvous_lost(const Error& reason) = 0;
     virtual void defer(std::function<void()> task) = 0;
@@ -68,6 +71,8 @@ class Membership {
   void rendezvous_moved(std::vector<SocketAddress> rendezvous);
   /// Includes the ports that the system has chosen.
   [[nodiscard]] const std::vector<SocketAddress>& rendezvous() const { return rendezvous_at_; }
+  /// Of these, the one at which this member reaches member 0.
+  [[nodiscard]] const SocketAddress& contact() const { return contact_; }
   /// Sends a goodbye to the rendezvous.
   void leave();
 
@@ -78,14 +83,20 @@ class Membership {
   void closed(const Connection& member, bool orderly);
 
   [[nodiscard]] const Directory& directory() const { return directory_; }
-  /// Keeps the roster of `name` up to date. Errors: throws Error{peer_lost} if it is unknown and the rendezvous is
-  /// lost.
-  void watch(const std::string& name);
+  /// A name whose roster is kept up to date while copies of the handle are left. Some names that are needed no more stay
+  /// watched, because restores of one name follow one another.
+  using Watch = std::shared_ptr<const void>;  // owners: the operations that need the name
+  /// Errors: throws Error{peer_lost} if the name is unknown and the rendezvous is lost, Error{out_of_resources} if too
+  /// many names are watched.
+  [[nodiscard]] Watch watch(const std::string& name);
   /// Errors: throws Error{peer_lost}, naming `what` as unknowable, if the rendezvous is lost.
   void require_rendezvous(const std::string& what) const;
   /// Why no further information on other members arrives; null while the rendezvous is reachable.
   [[nodiscard]] const Error* lost() const { return lost_ ? &*lost_ : nullptr; }
-  void gather(const std::string& name, const Bytes& value, Duration timeout, Gathers::Done done);
+  /// As Gathers::start().
+  std::uint64_t gather(const std::string& name, const Bytes& value, Gathers::Kind kind, Duration timeout,
+                       Gathers::Done done);
+  void quit_gather(std::uint64_t request) { gathers_.quit(request); }
 
  private:
   /// Reason of a failed attempt to join.
@@ -111,8 +122,10 @@ class Membership {
   void flush();
   void deliver(std::span<const Rendezvous::ClientId> clients, const wire::Message& message);
   void receive(const wire::Message& message);
-  void joined();
-  void warn_of_empty_key(const std::string& host);
+  void joined(const wire::Joined& as);
+  void warn_of_open_network(const std::string& host);
+  [[nodiscard]] bool expects(const wire::Roster& roster) const;
+  void end_watch(const std::string& name);
   void end_joining(const std::exception_ptr& error);
   void ended(const Error& reason, bool orderly);
 
@@ -127,7 +140,9 @@ class Membership {
   std::unique_ptr<Timer> flush_timer_;      // with rendezvous_
   std::shared_ptr<Connection> connection_;  // to the rendezvous; null on member 0. Owners: this and its own callbacks
   std::optional<Error> lost_;               // reason why the rendezvous is lost
-  std::set<std::string> watched_;
+  std::map<std::string, std::weak_ptr<const void>> watched_;    // names that the rendezvous sends the rosters of
+  std::list<std::string> unneeded_;                             // of watched_: the latest last
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // owners: this; handles of watches hold weak ones
   Joined joined_;
   std::vector<SocketAddress> rendezvous_at_;
   std::size_t tried_ = 0;                // attempts at these

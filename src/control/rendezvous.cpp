@@ -4,6 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
@@ -12,12 +15,12 @@ namespace {
 constexpr std::chrono::microseconds time_per_message(30);
 constexpr std::chrono::milliseconds longest_wait(500);
 constexpr std::chrono::seconds stretch_unit(16);  // each such period of continuous publications adds one more delay
-constexpr std::chrono::seconds quiet(30);         // a pause between rosters of this length starts a new series
+constexpr std::chrono::seconds series_gap(30);    // such a time without rosters starts a new series
 // A gather's result is one message; this much of it is for data other than values.
 constexpr std::size_t gather_margin_bytes = 1u << 20;
 
 // Limits per member.
-constexpr std::size_t max_names = 4096;
+constexpr std::size_t max_names = wire::max_names_of_member;
 constexpr std::size_t max_unfinished_gathers = 256;
 constexpr std::size_t max_unfinished_gather_bytes = wire::max_message_bytes;
 
@@ -41,9 +44,9 @@ bool Rendezvous::serves(const wire::Message& message) {
   return std::visit(
       []<typename Type>(const Type&) {
         return std::is_same_v<Type, wire::Join> || std::is_same_v<Type, wire::Publish> ||
-               std::is_same_v<Type, wire::Watch> || std::is_same_v<Type, wire::Lookup> ||
-               std::is_same_v<Type, wire::Gather> || std::is_same_v<Type, wire::GatherQuit> ||
-               std::is_same_v<Type, wire::ExchangeGivenUp>;
+               std::is_same_v<Type, wire::Watch> || std::is_same_v<Type, wire::Unwatch> ||
+               std::is_same_v<Type, wire::Lookup> || std::is_same_v<Type, wire::Gather> ||
+               std::is_same_v<Type, wire::GatherQuit> || std::is_same_v<Type, wire::ExchangeGivenUp>;
       },
       message);
 }
@@ -60,10 +63,11 @@ void Rendezvous::take(ClientId from, const wire::Hello& peer, const wire::Messag
         if constexpr (std::is_same_v<Type, wire::Join>) join(from, peer, value.member);
         if constexpr (std::is_same_v<Type, wire::Publish>) publish(from, value);
         if constexpr (std::is_same_v<Type, wire::Watch>) watch(from, value.publication);
+        if constexpr (std::is_same_v<Type, wire::Unwatch>) unwatch(from, value.publication);
         if constexpr (std::is_same_v<Type, wire::Lookup>) look_up(from, value.members);
         if constexpr (std::is_same_v<Type, wire::Gather>) gather(from, value);
         if constexpr (std::is_same_v<Type, wire::GatherQuit>) quit_gather(from, value.name);
-        if constexpr (std::is_same_v<Type, wire::ExchangeGivenUp>) give_up(from, value.exchange);
+        if constexpr (std::is_same_v<Type, wire::ExchangeGivenUp>) give_up(from, value);
       },
       message);
 }
@@ -76,21 +80,44 @@ Rendezvous::Client& Rendezvous::member_of(ClientId from) {
 
 // --- membership ---
 
-void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& member) {
-  if (member.rank != peer.rank || member.incarnation != peer.incarnation || member.rank >= members_) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("member {} of {} may not join as member {}", peer.rank, members_, member.rank));
+std::int32_t Rendezvous::free_guest() const {
+  for (std::int32_t rank = members_; rank < members_ + wire::max_guests; ++rank) {
+    if (!holder(rank)) return rank;
   }
+  throw Error(ErrorCode::out_of_resources,
+              fmt::format("the job has {} guests, the most there may be", wire::max_guests));
+}
+
+std::int32_t Rendezvous::rank_of(ClientId from, const char* what) {
+  const std::int32_t rank = member_of(from).rank;
+  if (!is_guest(rank)) return rank;
+  throw Error(ErrorCode::invalid_argument, fmt::format("member {} is a guest, and takes no part in {}", rank, what));
+}
+
+void Rendezvous::join(ClientId from, const wire::Hello& peer, const wire::MemberRecord& asked) {
+  if (asked.rank != peer.rank || asked.incarnation != peer.incarnation || asked.rank >= members_) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("member {} of {} may not join as member {}", peer.rank, members_, asked.rank));
+  }
+  wire::MemberRecord member = asked;
+  if (asked.rank == wire::no_member) member.rank = free_guest();
   const auto taken = seats_.find(member.rank);
   if (clients_.contains(from) || (taken != seats_.end() && taken->second.presence == wire::Presence::there)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("a member {} has joined already and is alive", member.rank));
   }
+  if (moved_.contains(member.rank)) send_membership_changes();  // all have to learn that the one before it is gone
   Seat& seat = seats_[member.rank];
   if (seat.presence != wire::Presence::there) moved_.insert(member.rank);
   departed_.erase(member.rank);
-  seat = {seat.epoch + 1, wire::Presence::there, from, member, std::move(seat.gathers)};
+  for (const std::string& name : seat.gathers) {  // values of the process that was here before
+    const auto found = gathers_.find(name);
+    if (found == gathers_.end()) continue;
+    drop_value(found->second, member.rank);
+    if (found->second.values.empty()) gathers_.erase(found);
+  }
+  seat = {seat.epoch + 1, wire::Presence::there, from, member};
   clients_[from].rank = member.rank;
-  send_({&from, 1}, wire::Joined{seat.epoch});
+  send_({&from, 1}, wire::Joined{seat.epoch, member.rank, members_, session_});
   if (const auto gone = membership_changes(); !gone.runs.empty()) send_({&from, 1}, gone);
 }
 
@@ -110,14 +137,18 @@ void Rendezvous::closed(ClientId client, bool orderly) {
   seats_.at(gone.rank).presence = orderly ? wire::Presence::left : wire::Presence::lost;
   moved_.insert(gone.rank);
   departed_.insert(gone.rank);
+  if (!orderly && !is_guest(gone.rank)) lost_since_meeting_.insert(gone.rank);
   for (auto& [name, roster] : names_) {
     if (roster.sent.has(gone.rank) || roster.changes.contains(gone.rank)) set(name, roster, gone.rank, std::nullopt);
   }
   std::erase_if(names_, [](const auto& name) { return name.second.idle(); });
+  std::vector<std::string> names;
   for (auto& [name, gathering] : gathers_) {
     std::erase(gathering.waiting, client);
-    check_gather(name, gathering);
+    if (!orderly || gathering.while_waiting.contains(gone.rank)) drop_value(gathering, gone.rank);
+    names.push_back(name);
   }
+  for (const std::string& name : names) check_gather(name);
 }
 
 void Rendezvous::look_up(ClientId from, const std::vector<std::int32_t>& members) {
@@ -199,12 +230,19 @@ void Rendezvous::watch(ClientId from, const std::string& name) {
   send_({&from, 1}, whole);
 }
 
+void Rendezvous::unwatch(ClientId from, const std::string& name) {
+  if (member_of(from).watched.erase(name) == 0) return;
+  const auto found = names_.find(name);
+  std::erase(found->second.watchers, from);
+  if (found->second.idle()) names_.erase(found);
+}
+
 std::optional<Clock::Time> Rendezvous::flush(Clock::Time now) {
   if (!moved_.empty() && now >= next_membership_changes_)
     next_membership_changes_ = now + wait_after(send_membership_changes());
   if (!changed_.empty() && now >= next_rosters_) {
     const auto wait = wait_after(send_rosters());
-    if (now - last_rosters_ > quiet) stretch_began_ = now;
+    if (now - last_rosters_ > series_gap) stretch_began_ = now;
     last_rosters_ = now;
     next_rosters_ = now + wait + wait * ((now - stretch_began_) / stretch_unit);
   }
@@ -252,7 +290,7 @@ std::size_t Rendezvous::send_rosters() {
 // --- gather ---
 
 void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
-  const std::int32_t rank = member_of(from).rank;
+  const std::int32_t rank = rank_of(from, "gathers");
   make_room_for_gather(from, gather);
   Gathering& gathering = gathers_[gather.name];
   if (const auto before = gathering.values.find(rank); before != gathering.values.end()) {
@@ -272,17 +310,27 @@ void Rendezvous::gather(ClientId from, const wire::Gather& gather) {
     throw refusal;
   }
   gathering.values[rank] = gather.value;
+  if (gather.while_waiting) {
+    gathering.while_waiting.insert(rank);
+  } else {
+    gathering.while_waiting.erase(rank);
+  }
+  gathering.survivors = gather.survivors;
   gathering.requests[from] = gather.request;
   gathering.waiting.push_back(from);
   gathering.absent.reset();
-  if (gathering.values.size() < static_cast<std::size_t>(members_)) return check_gather(gather.name, gathering);
-  auto done = gathers_.extract(gather.name);
-  wire::Gathered result{gather.name, {}};
-  for (auto& [member, value] : done.mapped().values) result.values.push_back(std::move(value));
+  check_gather(gather.name);
+}
+
+void Rendezvous::complete_gather(const std::string& name) {
+  Gathering done = std::move(gathers_.extract(name).mapped());
+  if (!done.while_waiting.empty()) lost_since_meeting_.clear();
+  wire::Gathered result{name, std::vector<Bytes>(static_cast<std::size_t>(members_))};
+  for (auto& [member, value] : done.values) result.values[static_cast<std::size_t>(member)] = std::move(value);
   // Members may rely on everything that preceded a gather, so a publication must not arrive after its result.
   if (!moved_.empty()) send_membership_changes();
   if (!changed_.empty()) send_rosters();
-  send_(done.mapped().waiting, result);
+  send_(done.waiting, result);
 }
 
 // Drops values of gathers that their member no longer waits for, if there are many.
@@ -316,14 +364,40 @@ void Rendezvous::make_room_for_gather(ClientId from, const wire::Gather& gather)
   names.push_back(gather.name);
 }
 
-void Rendezvous::check_gather(const std::string& name, Gathering& gathering) {
-  wire::GatherAbsent absent{name, true, {}};
-  for (const std::int32_t rank : departed_) {
-    if (!gathering.values.contains(rank)) absent.members.push_back(rank);
+bool Rendezvous::waits_for(const Gathering& gathering, std::int32_t rank) const {
+  return !gathering.values.contains(rank) && !(gathering.survivors && lost_since_meeting_.contains(rank));
+}
+
+bool Rendezvous::is_complete(const Gathering& gathering) const {
+  std::size_t count = gathering.values.size();
+  for (const std::int32_t rank : lost_since_meeting_) {
+    count += gathering.survivors && !gathering.values.contains(rank) ? 1 : 0;
   }
-  if (absent.members.empty() || gathering.waiting.empty()) return;
-  send_(gathering.waiting, absent);
-  gathering.waiting.clear();
+  return count == static_cast<std::size_t>(members_);
+}
+
+void Rendezvous::check_gather(const std::string& name) {
+  Gathering& gathering = gathers_.at(name);
+  if (!gathering.waiting.empty()) {
+    if (is_complete(gathering)) return complete_gather(name);
+    wire::GatherAbsent absent{name, true, {}};
+    for (const std::int32_t rank : departed_) {
+      if (!is_guest(rank) && waits_for(gathering, rank)) absent.members.push_back(rank);
+    }
+    if (!absent.members.empty()) {
+      send_(gathering.waiting, absent);
+      for (const ClientId client : std::exchange(gathering.waiting, {}))
+        drop_value(gathering, clients_.at(client).rank);
+    }
+  }
+  if (gathering.values.empty()) gathers_.erase(name);
+}
+
+void Rendezvous::drop_value(Gathering& gathering, std::int32_t rank) {
+  if (!gathering.refusal.empty()) return;  // only counts who came
+  const auto value = gathering.values.extract(rank);
+  if (!value.empty()) gathering.bytes -= size_with(value.mapped());
+  gathering.while_waiting.erase(rank);
 }
 
 // Ends the waiting for a result that cannot come.
@@ -337,29 +411,31 @@ void Rendezvous::refuse_gather(Gathering& gathering, std::string why) {
 }
 
 void Rendezvous::quit_gather(ClientId from, const std::string& name) {
-  member_of(from);
+  const std::int32_t rank = member_of(from).rank;
   const auto found = gathers_.find(name);
   if (found == gathers_.end()) return;  // already ending
   std::erase(found->second.waiting, from);
   auto& absent = found->second.absent;  // computed once, as many may quit at once
   if (!absent) {
     absent = wire::GatherAbsent{name, false, {}};
-    for (std::int32_t rank = 0; rank < members_; ++rank) {
-      if (!found->second.values.contains(rank)) absent->members.push_back(rank);
+    for (std::int32_t other = 0; other < members_; ++other) {
+      if (waits_for(found->second, other)) absent->members.push_back(other);
     }
   }
   send_({&from, 1}, *absent);
+  if (found->second.while_waiting.contains(rank)) drop_value(found->second, rank);
+  if (found->second.values.empty()) gathers_.erase(found);
 }
 
 // --- exchanges ---
 
-// Members run the same exchanges in the same order, so the first notice about one says everything: as many messages as
-// members, however many of them give it up.
-void Rendezvous::give_up(ClientId from, std::uint64_t exchange) {
-  member_of(from);
-  if (exchange <= given_up_) return;
-  given_up_ = exchange;
-  send_(everybody(), wire::ExchangeGivenUp{exchange});
+// Members run the same exchanges in the same order, and the first one that stops is the reason for the others: as many
+// messages as members, however many of them stop.
+void Rendezvous::give_up(ClientId from, wire::ExchangeGivenUp notice) {
+  notice.member = rank_of(from, "exchanges");
+  if (notice.exchange <= given_up_) return;
+  given_up_ = notice.exchange;
+  send_(everybody(), notice);
 }
 
 }  // namespace shardwire

@@ -16,7 +16,7 @@
 
 namespace shardwire {
 
-/// State that member 0 keeps for the job: members with addresses, publications by name, gathers in progress. Sends
+/// State that member 0 keeps for the job: members and guests with addresses, publications by name, gathers in progress. Sends
 /// every member the departures, and the roster of each name it watches. Addresses go to members that request them.
 /// Changes for all members are sent in batches: after a message to n members the next one waits n * 30 us, at most 0.5
 /// s. Sending thus takes a bounded share of this member's time, and a job whose members publish one by one costs each
@@ -30,7 +30,9 @@ class Rendezvous {
   /// Must not call back before it returns. Skips clients that are gone.
   using Send = std::function<void(std::span<const ClientId> to, const wire::Message& message)>;
 
-  Rendezvous(std::int32_t members, Send send) : members_(members), send_(std::move(send)) {}
+  /// `session`: a random number for this session.
+  Rendezvous(std::int32_t members, std::uint64_t session, Send send)
+      : members_(members), session_(session), send_(std::move(send)) {}
 
   /// Whether the rendezvous handles this message.
   static bool serves(const wire::Message& message);
@@ -67,6 +69,8 @@ class Rendezvous {
     std::map<std::int32_t, Bytes> values;
     std::size_t bytes = 0;
     std::vector<ClientId> waiting;
+    std::set<std::int32_t> while_waiting{};      // members whose values count only while they wait
+    bool survivors = false;                      // members of lost_since_meeting_ are not waited for
     std::optional<wire::GatherAbsent> absent;    // for members that quit, until the next value arrives
     std::map<ClientId, std::uint64_t> requests;  // of all members that have sent their values
     std::string refusal;                         // reason of failure, for present and later participants
@@ -77,30 +81,43 @@ class Rendezvous {
   void set(const std::string& name, Name& roster, std::int32_t rank,
            const std::optional<wire::PublicationRecord>& record);
   void watch(ClientId from, const std::string& name);
+  void unwatch(ClientId from, const std::string& name);
   void look_up(ClientId from, const std::vector<std::int32_t>& members);
   void gather(ClientId from, const wire::Gather& gather);
   void make_room_for_gather(ClientId from, const wire::Gather& gather);
   void quit_gather(ClientId from, const std::string& name);
-  void give_up(ClientId from, std::uint64_t exchange);
+  void give_up(ClientId from, wire::ExchangeGivenUp notice);
   void refuse_gather(Gathering& gathering, std::string why);
-  /// Ends a gather if a departed member has not sent its value.
-  void check_gather(const std::string& name, Gathering& gathering);
+  /// Ends a gather that is complete, or that waits for a departed member: those who waited for it have to come again.
+  /// Requires: there is a gather of that name.
+  void check_gather(const std::string& name);
+  [[nodiscard]] bool waits_for(const Gathering& gathering, std::int32_t rank) const;
+  [[nodiscard]] bool is_complete(const Gathering& gathering) const;
+  void complete_gather(const std::string& name);
+  static void drop_value(Gathering& gathering, std::int32_t rank);
   [[nodiscard]] wire::MembershipChanges membership_changes() const;
   [[nodiscard]] std::vector<ClientId> everybody() const;
   /// Each sends its changes and returns the number of messages.
   std::size_t send_membership_changes();
   std::size_t send_rosters();
   Client& member_of(ClientId from);
+  /// The member number of a client that is no guest.
+  std::int32_t rank_of(ClientId from, const char* what);
+  [[nodiscard]] bool is_guest(std::int32_t rank) const { return rank >= members_; }
+  [[nodiscard]] std::int32_t free_guest() const;
 
   std::int32_t members_;
+  std::uint64_t session_;
   Send send_;
   std::map<ClientId, Client> clients_;  // joined clients
-  std::map<std::int32_t, Seat> seats_;
-  std::set<std::int32_t> departed_;  // members that are absent
-  std::set<std::int32_t> moved_;     // members whose departure or return is not yet sent
+  std::map<std::int32_t, Seat> seats_;  // those of guests come after the members'
+  std::set<std::int32_t> departed_;     // members that are absent
+  std::set<std::int32_t> moved_;        // members whose departure or return is not yet sent
   std::map<std::string, Name> names_;
   std::set<std::string> changed_;  // names with changes
   std::map<std::string, Gathering> gathers_;
+  std::set<std::int32_t>
+      lost_since_meeting_;      // members, since all have last met: a gather `while_waiting` was complete
   std::uint64_t given_up_ = 0;  // the last exchange that a member gave up
   Clock::Time next_membership_changes_{};
   Clock::Time next_rosters_{};

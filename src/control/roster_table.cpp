@@ -10,14 +10,14 @@ namespace shardwire {
 
 namespace {
 
-using GroupKey = std::tuple<std::uint32_t, std::int64_t, std::uint64_t, wire::Digest, wire::Digest>;
+using GroupKey = std::tuple<std::uint32_t, std::uint64_t, std::int64_t, std::uint64_t, wire::Digest, wire::Digest>;
 
 GroupKey key_of(const wire::RosterGroup& group) {
-  return {group.epoch, group.step, group.generation, group.manifest, group.values};
+  return {group.epoch, group.origin, group.step, group.generation, group.manifest, group.values};
 }
 
 GroupKey key_of(const wire::PublicationRecord& record) {
-  return {record.epoch, record.step, record.generation, record.manifest, record.values};
+  return {record.epoch, record.origin, record.step, record.generation, record.manifest, record.values};
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ wire::Roster RosterTable::message_for(const Changes& changes) const {
         while (last == 0 || groups_.contains(last));
         found->second = last;
         message.groups.push_back(
-            {last, record->epoch, record->step, record->generation, record->manifest, record->values});
+            {last, record->epoch, record->origin, record->step, record->generation, record->manifest, record->values});
       }
       wanted = {found->second, record->layout_rank};
     }
@@ -89,7 +89,9 @@ void RosterTable::apply(const wire::Roster& message, std::int32_t members) {
   for (const wire::MemberRun& run : message.runs) {
     if (run.count < 1 || run.first < end) refuse("names a member twice");
     end = std::int64_t{run.first} + run.count;
-    if (end > members) refuse(fmt::format("names member {} of {}", end - 1, members));
+    if (end > std::int64_t{members} + wire::max_guests) {
+      refuse(fmt::format("names member {} of {}", end - 1, members));
+    }
     if (run.group == 0 || defined.contains(run.group) || (!message.whole && groups_.contains(run.group))) continue;
     refuse(fmt::format("has no group {}", run.group));
   }
@@ -139,6 +141,7 @@ wire::PublicationRecord RosterTable::record_of(std::int32_t member, const Entry&
   const wire::RosterGroup& group = groups_.at(entry.group).is;
   return {.member = member,
           .epoch = group.epoch,
+          .origin = group.origin,
           .layout_rank = entry.layout_rank,
           .step = group.step,
           .generation = group.generation,

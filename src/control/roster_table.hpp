@@ -32,7 +32,8 @@ class RosterTable {
   [[nodiscard]] wire::Roster message_for(const Changes& changes) const;
   /// The message that copies this table.
   [[nodiscard]] wire::Roster whole() const;
-  /// Errors: throws Error{transport_failed} for members beyond `members` or unknown groups, before any change.
+  /// `members`: size of the job, whose guests come after them.
+  /// Errors: throws Error{transport_failed} for members beyond those or unknown groups, before any change.
   void apply(const wire::Roster& message, std::int32_t members);
 
   [[nodiscard]] bool empty() const { return publishing_ == 0; }

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <string_view>
+#include <utility>
 
+#include "runtime/clock.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire {
@@ -33,6 +36,22 @@ std::optional<SocketAddress> address_in(std::string_view line) {
   return address;
 }
 
+constexpr std::string_view key_word = "key ";
+
+// Empty if the line has no key.
+Bytes key_in(std::string_view line) {
+  if (!line.starts_with(key_word)) return {};
+  line.remove_prefix(key_word.size());
+  Bytes key(line.size() / 2);
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    std::uint8_t byte = 0;
+    const char* const end = line.data() + 2 * i + 2;
+    if (std::from_chars(end - 2, end, byte, 16).ptr != end) return {};
+    key[i] = std::byte{byte};
+  }
+  return line.size() % 2 == 0 ? key : Bytes();
+}
+
 }  // namespace
 
 StoredRendezvous::StoredRendezvous(const Bootstrap& bootstrap, const Interruption& interruption)
@@ -41,22 +60,24 @@ StoredRendezvous::StoredRendezvous(const Bootstrap& bootstrap, const Interruptio
       key_(fmt::format("shardwire/rendezvous/{}", bootstrap.run_id)) {
 }
 
-void StoredRendezvous::put(std::span<const SocketAddress> addresses, Duration timeout) {
+void StoredRendezvous::put(const Contact& contact, Duration timeout) {
   std::string text;
-  for (const SocketAddress& one : addresses) text += fmt::format("{} {}\n", one.host, one.port);
+  for (const SocketAddress& one : contact.addresses) text += fmt::format("{} {}\n", one.host, one.port);
+  if (!contact.job_key.empty()) text += key_word;
+  for (const std::byte byte : contact.job_key) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  if (!contact.job_key.empty()) text += '\n';
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   bootstrap_.store->put_within(key_, Bytes(bytes, bytes + text.size()), timeout);
 }
 
-std::vector<SocketAddress> StoredRendezvous::wait(Duration timeout, Duration join_timeout) {
+StoredRendezvous::Contact StoredRendezvous::wait(Duration timeout, Duration join_timeout) {
   auto value = first_value(timeout);
   if (!value) {
-    throw Error(
-        ErrorCode::timed_out,
-        fmt::format("member {} of {} could not join: waited {} s for member 0, which has put no address under "
-                    "'{}' into the store that they share",
-                    bootstrap_.rank, bootstrap_.world_size, std::chrono::duration<double>(join_timeout).count(), key_),
-        std::vector<Rank>{Rank{0}});
+    throw Error(ErrorCode::timed_out,
+                fmt::format("member {} of {} could not join: waited {} s for member 0, which has put no address under "
+                            "'{}' into the store that they share",
+                            bootstrap_.rank, bootstrap_.world_size, seconds_of(join_timeout), key_),
+                std::vector<Rank>{Rank{0}});
   }
   seen_ = std::move(*value);
   return parse();
@@ -74,29 +95,33 @@ std::optional<Bytes> StoredRendezvous::first_value(Duration timeout) const {
   }
 }
 
-std::optional<std::vector<SocketAddress>> StoredRendezvous::new_addresses(Duration timeout) {
+std::optional<StoredRendezvous::Contact> StoredRendezvous::changed(Duration timeout) {
   auto value = bootstrap_.store->get(key_, timeout);
   if (!value || *value == seen_) return std::nullopt;
   seen_ = std::move(*value);
   return parse();
 }
 
-std::vector<SocketAddress> StoredRendezvous::parse() const {
+StoredRendezvous::Contact StoredRendezvous::parse() const {
   std::string_view text(reinterpret_cast<const char*>(seen_.data()), seen_.size());
-  std::vector<SocketAddress> addresses;
+  Contact contact;
   bool sound = !text.empty() && text.size() <= max_value_bytes && text.back() == '\n';
   while (sound && !text.empty()) {
     const std::size_t line = text.find('\n');
-    const auto address = address_in(text.substr(0, line));
-    sound = address.has_value();
-    if (address) addresses.push_back(*address);
+    if (Bytes key = key_in(text.substr(0, line)); !key.empty()) {
+      contact.job_key = std::move(key);
+    } else {
+      const auto address = address_in(text.substr(0, line));
+      sound = address.has_value();
+      if (address) contact.addresses.push_back(*address);
+    }
     text.remove_prefix(line + 1);
   }
-  if (!sound) {
+  if (!sound || contact.addresses.empty()) {
     throw Error(ErrorCode::transport_failed,
                 fmt::format("what the store has under '{}' is no list of a member 0's addresses", key_));
   }
-  return addresses;
+  return contact;
 }
 
 }  // namespace shardwire

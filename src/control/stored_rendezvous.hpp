@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -13,23 +12,30 @@
 
 namespace shardwire {
 
-/// Addresses of member 0 in the store of a bootstrap: lines of "host port", numeric, the best first.
+/// Member 0 puts its addresses into the store of a bootstrap: lines of "host port", numeric, the best first. If the job was given
+/// no key, member 0 adds a line "key HEX" with the one that it has drawn.
 /// Ownership: borrows the bootstrap and the interruption. Threads: one, see KeyValueStore.
 class StoredRendezvous {
  public:
   /// Requires: the bootstrap has a store.
   StoredRendezvous(const Bootstrap& bootstrap, const Interruption& interruption);
 
-  void put(std::span<const SocketAddress> addresses, Duration timeout);
+  struct Contact {
+    std::vector<SocketAddress> addresses;
+    Bytes job_key{};  ///< empty: none is there
+    bool operator==(const Contact&) const = default;
+  };
+
+  void put(const Contact& contact, Duration timeout);
   /// `timeout` is the rest of `join_timeout`, which the error quotes.
   /// Errors: throws Error{timed_out} naming member 0, Error{transport_failed} for a malformed value, and the
   ///         interruption of the wait.
-  std::vector<SocketAddress> wait(Duration timeout, Duration join_timeout);
-  /// The current addresses, if they differ from the last ones. Errors: as wait().
-  std::optional<std::vector<SocketAddress>> new_addresses(Duration timeout);
+  Contact wait(Duration timeout, Duration join_timeout);
+  /// The current value, if it differs from the last one. Errors: as wait().
+  std::optional<Contact> changed(Duration timeout);
 
  private:
-  [[nodiscard]] std::vector<SocketAddress> parse() const;
+  [[nodiscard]] Contact parse() const;
 
   [[nodiscard]] std::optional<Bytes> first_value(Duration timeout) const;
 

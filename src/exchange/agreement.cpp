@@ -65,9 +65,9 @@ bool adopted_by_all(std::span<const ExchangeNote> notes, const std::vector<int>&
 
 }  // namespace
 
-std::vector<std::string> offered_collectives(MemoryKind kind) {
+std::vector<std::string> offered_collectives(MemoryKind kind, Collectives all) {
   std::vector<std::string> offered;
-  for (const CollectiveTransport& one : transport::registered_collectives()) {
+  for (const CollectiveTransport& one : all) {
     if (one.memory == kind && one.probe().viable) offered.push_back(fmt::format("{} ({})", one.name, one.domain()));
   }
   return offered;
@@ -78,7 +78,7 @@ int GroupChoice::rank_of(int member) const {
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 
-GroupChoice agree_on_group(std::span<const ExchangeNote> notes) {
+GroupChoice agree_on_group(std::span<const ExchangeNote> notes, Collectives all) {
   GroupChoice choice;
   choice.forced = std::ranges::any_of(notes, &ExchangeNote::forced);
   if (!choice.forced && !std::ranges::all_of(notes, &ExchangeNote::unasked)) return choice;
@@ -92,7 +92,7 @@ GroupChoice agree_on_group(std::span<const ExchangeNote> notes) {
   }
   if (on_devices && choice.members.size() < 2)
     return choice;  // no rounds possible; a member that forced them fails at its first remote piece
-  for (const CollectiveTransport& one : transport::registered_collectives()) {
+  for (const CollectiveTransport& one : all) {
     if (one.memory == kind && all_offer(notes, choice.members, one)) {
       choice.collective = &one;
       break;

@@ -12,8 +12,10 @@
 // Chooses the collective of an exchange, if any, from the offers of all members.
 namespace shardwire {
 
-/// Name and domain of the collectives that work on this machine for memory of this kind.
-std::vector<std::string> offered_collectives(MemoryKind kind);
+using Collectives = std::span<const transport::CollectiveTransport>;
+
+/// Name and domain of those of `all` that work on this machine for memory of this kind.
+std::vector<std::string> offered_collectives(MemoryKind kind, Collectives all = transport::registered_collectives());
 
 /// Result of comparing the first notes of all members.
 struct GroupChoice {
@@ -32,9 +34,11 @@ struct GroupChoice {
 
 /// A pure function: all members compute the same choice from the same notes. The group consists of all members with
 /// device memory, or of all members if none has any.
+/// `all`: the collectives of this build, in the order of preference.
 /// Errors: throws Error{unsupported} with each member's offers if rounds are forced and the group has no common
 ///         collective; Error{invalid_argument} if only some members of the group give a communicator.
-GroupChoice agree_on_group(std::span<const wire::ExchangeNote> notes);
+GroupChoice agree_on_group(std::span<const wire::ExchangeNote> notes,
+                           Collectives all = transport::registered_collectives());
 
 /// Whether bytes go in rounds, given every member's statement about direct paths.
 bool needs_rounds(std::span<const wire::ExchangeNote> notes);

@@ -36,8 +36,6 @@ constexpr std::uint32_t max_slices = 64;
 
 class ExchangeRun {
  public:
-  using Clock = ExchangeBarriers::Clock;
-
   ExchangeRun(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options, const ExchangeSetup& setup,
               ExchangeHost& host)
       : held_(held),
@@ -45,15 +43,15 @@ class ExchangeRun {
         options_(options),
         setup_(setup),
         host_(host),
-        barriers_(host, setup.number, began_ + options.deadline),
+        barriers_(host, began_ + options.deadline),
         sums_(std::max<ByteCount>(1, options.staging_bytes / 4)),
         steps_(held, options, setup, host, barriers_, sums_, boxes_) {}
 
   ExchangeResult run() {
     try {
+      barriers_.meet(setup_.next_number);
       prepare();
       const ExchangePlan plan = agree_on_plan();
-      barriers_.ask_for_reason();  // a member that was interrupted at the first barrier does not stay to be read
       move(plan);
       ExchangeResult result = finish();
       steps_.keep_group();
@@ -65,9 +63,7 @@ class ExchangeRun {
   }
 
  private:
-  static double seconds_since(Clock::time_point then) {
-    return std::chrono::duration<double>(Clock::now() - then).count();
-  }
+  [[nodiscard]] double seconds_since(Clock::Time then) const { return seconds_of(host_.now() - then); }
 
   // --- before anything moves ---
 
@@ -98,6 +94,7 @@ class ExchangeRun {
         held_, wanted_, [this](const TensorKey& key) { return slices_of(key); }, boxes_);
     aliased_ = std::move(own.aliased);
     own.note.staging_bytes = options_.staging_bytes;
+    if (publication_.valid()) own.note.held_rank = to_int(held_.layout_rank());
     steps_.offer(own.note, wanted_, places_);
     return std::move(own.note);
   }
@@ -213,8 +210,8 @@ class ExchangeRun {
                     View{.data = place.bytes.get()}, entry.absent);
       }
       steps_.restore_all(catalogs.all(), staged_bytes);
-      barriers_.agree({});  // all members have read the bytes that may now be overwritten
-      const auto began = Clock::now();
+      steps_.finish_wave();
+      const auto began = host_.now();
       for (const std::uint32_t part : now.writes) {
         const auto found = staged.find(part);
         const Catalog::Entry& entry = *found->second.entry;
@@ -268,6 +265,11 @@ class ExchangeRun {
       }
     }
     if (publication_.valid()) publication_.retire(std::max<Duration>(barriers_.left(), std::chrono::seconds(1)));
+    if (const std::vector<int> lost = host_.lost(); !lost.empty()) {
+      host_.warn(fmt::format("member {} {} lost in the exchange, which is complete here without {}",
+                             fmt::join(lost, ", "), lost.size() == 1 ? "was" : "were",
+                             lost.size() == 1 ? "it" : "them"));
+    }
     ExchangeResult result = sums_.take();
     RestoreReport& report = result.report;
     report.staging_budget += options_.staging_bytes;
@@ -285,7 +287,7 @@ class ExchangeRun {
   const ExchangeSetup& setup_;
   ExchangeHost& host_;
   const CopyAndWait copy_ = [this](std::vector<memory::QueuedCopy> copies) { host_.copy(std::move(copies)); };
-  const Clock::time_point began_ = Clock::now();
+  const Clock::Time began_ = host_.now();
   ExchangeBarriers barriers_;
   ExchangeSums sums_;
   BoxCache boxes_;

@@ -13,8 +13,8 @@ namespace {
 
 // The collectives that can adopt a caller's communicator. Errors: throws Error{unsupported} if there is none in this
 // process.
-const transport::CollectiveTransport& adopting_collective() {
-  for (const transport::CollectiveTransport& one : transport::registered_collectives()) {
+const transport::CollectiveTransport& adopting_collective(Collectives all) {
+  for (const transport::CollectiveTransport& one : all) {
     if (one.device_of == nullptr) continue;
     const transport::Viability viability = one.probe();
     if (viability.viable) return one;
@@ -33,19 +33,20 @@ ExchangeGroup::~ExchangeGroup() {
 void ExchangeGroup::offer(wire::ExchangeNote& note, int device) const {
   if (settings_.communicator != nullptr) {
     note.adopts = true;
-    device = adopting_collective().device_of(settings_.communicator);
+    device = adopting_collective(settings_.collectives).device_of(settings_.communicator);
   }
   note.forced = settings_.method == Method::collective;
   note.unasked = settings_.unasked && !settings_.method;
   note.device = static_cast<std::int16_t>(device);
-  note.collectives = offered_collectives(device == memory::on_host ? MemoryKind::host : MemoryKind::cuda);
+  note.collectives =
+      offered_collectives(device == memory::on_host ? MemoryKind::host : MemoryKind::cuda, settings_.collectives);
   if (!kept_.rounds || kept_.device != device) return;
   note.kept_group = kept_.id;
   note.kept_size = static_cast<std::uint32_t>(kept_.rounds->size());
 }
 
 void ExchangeGroup::choose(std::span<const wire::ExchangeNote> notes) {
-  choice_ = agree_on_group(notes);
+  choice_ = agree_on_group(notes, settings_.collectives);
 }
 
 RoundsGroup ExchangeGroup::facts() const {

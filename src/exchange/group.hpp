@@ -28,6 +28,7 @@ struct GroupSettings {
   std::optional<Method> method{};  ///< requested on this member
   bool unasked = false;            ///< rounds are allowed without a request
   void* communicator = nullptr;    ///< the caller's; borrowed
+  Collectives collectives{};       ///< of the session
 };
 
 /// The group of one exchange: agreed on once, opened when first needed.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "catalog/tensor_places.hpp"
+#include "control/gathers.hpp"
 #include "exchange/failure_notices.hpp"
 #include "exchange/group.hpp"
 #include "memory/copy_queue.hpp"
@@ -42,19 +44,39 @@ class RoundsHost {
 /// Threads: the thread of the exchange.
 class ExchangeHost {
  public:
-  virtual std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) = 0;
+  /// How a wait ends early.
+  enum class Wait : std::uint8_t {
+    until_given_up,  ///< once the exchange has ended for all members: reason() is there then
+    to_the_end,      ///< it does not
+  };
+  virtual std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, Gathers::Kind kind,
+                                    Wait wait) = 0;
+  struct Meeting {
+    std::vector<Bytes> values;        ///< of all members
+    std::exception_ptr interruption;  ///< of this wait, if it came too late: all members have met
+  };
+  /// As a gather `while_waiting` to the end. If the call throws, no member has met this one.
+  virtual Meeting meet(const std::string& name, Bytes value, Duration timeout) = 0;
+  /// The members have agreed on the number of the exchange; all that follows concerns that one.
+  virtual void numbered(std::uint64_t exchange) = 0;
   /// Refuses wanted memory that is const, or overlaps itself or other publications of this member. Waits for its
   /// events; returns its places.
   virtual TensorPlaces check_destination(const Catalog& wanted) = 0;
   /// Writes device memory, and waits for that.
   virtual void copy(std::vector<memory::QueuedCopy> copies) = 0;
   virtual Publication publish(const Catalog& held, const PublishOptions& options) = 0;
-  /// Does not check aliasing. `rounds`: take over bytes of other members; null: there are none.
+  /// Does not check aliasing, and is cancelled once the exchange has ended for all members. `rounds`: take over bytes of
+  /// other members; null: there are none.
   virtual Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) = 0;
-  /// Notifies the other members that this member stops. Does not throw.
-  virtual void give_up() = 0;
-  /// Whether another member has done so.
-  [[nodiscard]] virtual bool is_given_up() = 0;
+  /// Notifies the other members that this member stops, and why. Does not throw.
+  virtual void give_up(const Error& why) = 0;
+  /// Why the exchange has ended for all members; waits for that up to `patience`. Empty: it has not.
+  [[nodiscard]] virtual std::optional<Error> reason(Duration patience) = 0;
+  /// Members that were lost since all have met; ascending.
+  [[nodiscard]] virtual std::vector<int> lost() = 0;
+  virtual void warn(const std::string& text) = 0;
+  /// By the session's clock.
+  [[nodiscard]] virtual Clock::Time now() const = 0;
   /// The session's thread. Errors: throws LoopEnded if the session is closed.
   virtual std::shared_ptr<Loop> loop() = 0;
   [[nodiscard]] virtual const Interruption& interruption() const = 0;
@@ -68,10 +90,11 @@ class ExchangeHost {
 /// One exchange of a session.
 struct ExchangeSetup {
   int member = 0;
-  std::uint64_t number = 0;        ///< of the exchange in this session, from 1; the same on every member
+  std::uint64_t next_number = 1;   ///< the least that the exchange can get: above those of earlier ones here
   std::optional<Method> method{};  ///< requested on this member: by the options, else by SHARDWIRE_METHOD
   bool rounds_unasked = false;     ///< rounds are allowed without a request
-  KeptGroup* kept = nullptr;       ///< state that the session keeps between exchanges
+  Collectives collectives = transport::registered_collectives();  ///< of the session
+  KeptGroup* kept = nullptr;                                      ///< state that the session keeps between exchanges
 };
 
 }  // namespace shardwire

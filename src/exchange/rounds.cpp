@@ -69,7 +69,7 @@ ExchangeRounds::Totals ExchangeRounds::run(move::CollectiveJob job, Step step, E
 }
 
 ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step step, ExchangeHost& host) {
-  const Clock::time_point began = Clock::now();
+  const Clock::Time began = host.now();
   // Plans, and allocates staging, on this thread: both may take long.
   move::CollectiveMove rounds(std::move(job), *collective_, [&](ByteCount bytes) { return staging(bytes); });
   RoundsEnd end;
@@ -81,7 +81,8 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
           RoundsTask::Setup{std::move(step.restore), step.writes, std::move(step.members), step.deadline}, answer));
     });
     // An interrupted member leaves by the notice that ends the rounds of all members.
-    end = ended.take(host.interruption(), [&] { host.give_up(); });
+    end = ended.take(host.interruption(),
+                     [&] { host.give_up(Error(ErrorCode::cancelled, "the caller has interrupted the exchange")); });
   } catch (const LoopEnded& error) {
     end.stopped = error;
   } catch (...) {
@@ -89,9 +90,11 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
   }
   if (!rounds.over()) end_alone(rounds);
   if (end.stopped && collective_->is_stuck()) {
-    throw Error(end.stopped->code(), fmt::format("{}; the rounds did not end in time, so they may still "
-                                                 "write to the destination",
-                                                 end.stopped->what()));
+    throw Error(end.stopped->code(),
+                fmt::format("{}; the rounds did not end in time, so they may still "
+                            "write to the destination",
+                            end.stopped->what()),
+                end.stopped->ranks());
   }
   if (failure) std::rethrow_exception(failure);
   if (end.restore_ended) throw RestoreEnded(*end.stopped);
@@ -101,7 +104,7 @@ ExchangeRounds::Totals ExchangeRounds::run_all(move::CollectiveJob job, Step ste
   if (rounds.fault()) throw GroupFailed(*rounds.fault());
   return {.rounds = rounds.rounds(),
           .bytes = rounds.received_bytes(),
-          .seconds = std::chrono::duration<double>(Clock::now() - began).count(),
+          .seconds = seconds_of(host.now() - began),
           .staging_bytes = rounds.staging_bytes()};
 }
 

@@ -12,6 +12,7 @@
 #include "exchange/agreement.hpp"
 #include "memory/device.hpp"
 #include "move/collective.hpp"
+#include "runtime/clock.hpp"
 #include "transport/collective.hpp"
 #include "wire/exchange_note.hpp"
 
@@ -35,8 +36,6 @@ class RoundsStep;
 /// Threads: that of the exchange. While run() waits, the session's thread drives the group.
 class ExchangeRounds {
  public:
-  using Clock = std::chrono::steady_clock;
-
   /// Errors: as CollectiveTransport::open.
   ExchangeRounds(const transport::CollectiveTransport& collective, const transport::GroupSetup& setup);
   ExchangeRounds(const ExchangeRounds&) = delete;
@@ -57,7 +56,7 @@ class ExchangeRounds {
     std::shared_ptr<RoundsStep> restore;  ///< null: this member only takes part for the others. Owners: see Restore
     bool writes = false;                  ///< for this member's restore
     std::vector<int> members;             ///< of the group
-    Clock::time_point deadline;
+    Clock::Time deadline;
   };
   /// Returns when this member has sent and received everything.
   /// Errors: throws GroupFailed if another member has given up or the group itself has failed; RestoreEnded if the

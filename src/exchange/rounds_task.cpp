@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 namespace shardwire {
 
@@ -37,11 +38,14 @@ RoundsTask::RoundsTask(RoundsHost& host, move::CollectiveMove& move, Setup setup
 
 void RoundsTask::start() {
   try {
-    move_.begin(host_.copies());
+    move_.begin([&clock = host_.clock()] { return clock.now(); }, host_.copies());
     begin_writing();
     driver_.add(*this);
     deadline_.start(std::max(Duration::zero(), Duration(setup_.deadline - host_.clock().now())), [this] {
-      stop(Error(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline"));
+      std::vector<Rank> waited_for;
+      for (const int peer : move_.peers()) waited_for.push_back(Rank{setup_.members[static_cast<std::size_t>(peer)]});
+      stop(Error(ErrorCode::timed_out, "the rounds of the exchange were not over by its deadline",
+                 std::move(waited_for)));
     });
     directory_changed();
   } catch (const std::exception&) {

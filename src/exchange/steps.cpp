@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/steps.hpp"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "memory/strided_copy.hpp"
 #include "runtime/await.hpp"
 #include "serve/publication.hpp"
+#include "support/ranks_of.hpp"
 
 namespace shardwire {
 
@@ -54,7 +56,8 @@ ExchangeSteps::ExchangeSteps(const Catalog& held, const ExchangeOptions& options
       group_({.member = setup.member,
               .method = setup.method,
               .unasked = setup.rounds_unasked,
-              .communicator = options.communicator},
+              .communicator = options.communicator,
+              .collectives = setup.collectives},
              *setup.kept) {
 }
 
@@ -68,16 +71,45 @@ void ExchangeSteps::offer(ExchangeNote& note, const Catalog& wanted, const Tenso
 
 void ExchangeSteps::choose_method(std::span<const ExchangeNote> notes) {
   min_staging_bytes_ = std::ranges::min_element(notes, {}, &ExchangeNote::staging_bytes)->staging_bytes;
+  for (std::size_t member = 0; member < notes.size(); ++member) {
+    if (notes[member].held_rank >= 0) holders_.emplace(Rank{notes[member].held_rank}, static_cast<int>(member));
+  }
   barriers_.find_alike([&] { group_.choose(notes); });
 }
 
 void ExchangeSteps::restore_all(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
   try {
     run_restores(catalogs, staged_bytes);
-  } catch (const Error&) {
-    barriers_.ask_for_reason();  // a restore fails because another member has stopped publishing
-    throw;
+  } catch (const Error& error) {
+    barriers_.throw_reason_of(error);  // a restore fails because another member has stopped publishing
+    throw in_terms_of_members(error);
   }
+}
+
+void ExchangeSteps::finish_wave() {
+  barriers_.agree({}, group_.is_there() ? Gathers::Kind::stays : Gathers::Kind::survivors);
+}
+
+// Restores name layout ranks. A tensor that nobody holds any more was held by a lost member, which may be alive and have
+// withdrawn it.
+Error ExchangeSteps::in_terms_of_members(const Error& error) const {
+  const std::vector<int> lost = host_.lost();
+  const bool by_loss = error.code() == ErrorCode::layout_mismatch || error.code() == ErrorCode::withdrawn;
+  const bool of_loss = error.code() == ErrorCode::peer_lost || (by_loss && !lost.empty());
+  if (!of_loss && error.code() != ErrorCode::timed_out) return error;
+  std::set<int> members(lost.begin(), lost.end());
+  if (!by_loss) {
+    for (const Rank rank : error.ranks()) {
+      const auto found = holders_.find(rank);
+      members.insert(found == holders_.end() ? to_int(rank) : found->second);
+    }
+  }
+  std::vector<Rank> ranks = support::ranks_of(members);
+  if (!of_loss) return {error.code(), error.what(), error.gaps(), std::move(ranks)};
+  return {ErrorCode::peer_lost,
+          fmt::format("member {} {} lost in the exchange: {}", fmt::join(members, ", "),
+                      members.size() == 1 ? "was" : "were", error.what()),
+          error.gaps(), std::move(ranks)};
 }
 
 void ExchangeSteps::run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes) {
@@ -178,7 +210,7 @@ ExchangeRounds::Totals ExchangeSteps::run_rounds(move::CollectiveJob job, Step& 
     step.running.wait();  // throws its error
     throw;
   } catch (const GroupFailed&) {
-    barriers_.agree({});  // throws the reason, if another member knows it
+    barriers_.await_reason();
     throw;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,12 +32,15 @@ class ExchangeSteps {
   void choose_method(std::span<const wire::ExchangeNote> notes);
   /// Runs as many restores as the member with most; each with this many additional bytes in staging.
   void restore_all(const std::vector<Catalog>& catalogs, ByteCount staged_bytes);
+  /// Call it once all restores of this wave are over: the bytes that all members have read may be overwritten then. A
+  /// member that was lost reads nothing more, so the others do not wait for it.
+  void finish_wave();
   /// Keeps the group for the next exchange; call it after success.
   void keep_group() { group_.keep(); }
 
   /// The smallest budget of all members. Requires: choose_method() was called.
   [[nodiscard]] ByteCount min_staging_bytes() const { return min_staging_bytes_; }
-  [[nodiscard]] std::int64_t step() const { return static_cast<std::int64_t>(setup_.number); }
+  [[nodiscard]] std::int64_t step() const { return static_cast<std::int64_t>(barriers_.number()); }
 
  private:
   /// One restore of each member, or none; its remote bytes may come in rounds.
@@ -47,6 +51,7 @@ class ExchangeSteps {
   };
 
   void run_restores(const std::vector<Catalog>& catalogs, ByteCount staged_bytes);
+  [[nodiscard]] Error in_terms_of_members(const Error& error) const;
   void take_step(const Catalog* catalog, ByteCount staged_bytes);
   bool agree_on_rounds(Step& step);
   template <typename Answer>
@@ -65,6 +70,7 @@ class ExchangeSteps {
   BoxCache& boxes_;
   TensorPlaces held_places_;         // place in which rounds may request it
   bool placed_ = false;              // held_places_ is known
+  std::map<Rank, int> holders_;      // member of each layout rank that is held
   ByteCount min_staging_bytes_ = 0;  // of all members
   ExchangeGroup group_;
 };

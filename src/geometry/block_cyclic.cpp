@@ -77,6 +77,8 @@ class BlockCyclicRule final : public LayoutRule {
   [[nodiscard]] std::vector<PlacedBox> boxes_of(const Extents& shape, Rank rank) const override {
     Extent position = to_int(rank);
     if (position < 0 || position >= count_) return {};
+    // max_boxes() bounds the blocks of a dim only if no other dim is empty.
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return {};
     std::array<Intervals, max_dims> held;
     for (std::size_t dim = shape.size(); dim-- > 0;) {
       const Extent coordinate = position % grid_[dim];

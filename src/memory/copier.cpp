@@ -9,7 +9,7 @@
 
 namespace shardwire::memory {
 
-Copier::Copier(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)), threads_(std::max(threads, 1u)) {
+Copier::Copier(unsigned threads, std::function<void()> wake) : wake_(std::move(wake)), threads_(threads) {
   workers_.reserve(threads_);
 }
 
@@ -45,6 +45,7 @@ Copier::Ticket Copier::submit(Job job, Done done) {
     ++unfinished_jobs_;
   }
   queued_.notify_one();
+  if (threads_ == 0 && wake_) wake_();
   return ticket;
 }
 
@@ -54,7 +55,8 @@ std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsi
   shared->part_ = std::move(part);
   shared->done_ = std::move(done);
   // More workers than parts would start and exit without work.
-  shared->width_ = static_cast<unsigned>(std::clamp<std::size_t>(std::min<std::size_t>(width, count), 1, threads_));
+  shared->width_ =
+      static_cast<unsigned>(std::clamp<std::size_t>(std::min<std::size_t>(width, count), 1, std::max(threads_, 1u)));
   start_workers(shared->width_);
   {
     const std::lock_guard lock(mutex_);
@@ -62,6 +64,7 @@ std::shared_ptr<Copier::SharedJob> Copier::submit_shared(std::size_t count, unsi
     ++unfinished_jobs_;
   }
   queued_.notify_all();
+  if (threads_ == 0 && wake_) wake_();
   return shared;
 }
 
@@ -78,7 +81,20 @@ bool Copier::cancel(Ticket ticket) {
   return true;
 }
 
+// The rest waits for further calls, so that the caller's other work comes in between.
+void Copier::run_here() {
+  std::unique_lock lock(mutex_);
+  if (queue_.empty() && shared_.empty()) return;
+  const bool job = shared_.empty() || (job_is_next_ && !queue_.empty());
+  job ? run_next(lock) : share_next(lock, std::stop_token());
+  job_is_next_ = !job;
+  const bool more = !queue_.empty() || !shared_.empty();
+  lock.unlock();
+  if (more && wake_) wake_();
+}
+
 unsigned Copier::poll() {
+  if (threads_ == 0) run_here();
   std::size_t completed = 0;
   {
     const std::lock_guard lock(mutex_);

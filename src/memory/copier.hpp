@@ -18,7 +18,7 @@ namespace shardwire::memory {
 
 /// Runs copy jobs on its own worker threads, so that the session's thread never blocks in a long copy. Jobs start in
 /// the order of submission; callers split long copies into slices so that cancel() and the destructor stay quick.
-/// Workers start on demand.
+/// Workers start on demand. A copier without workers runs jobs and parts inside poll() instead.
 /// Threads: jobs, parts and `wake` run on workers; all members are for one thread (callbacks of poll() included).
 class Copier {
  public:
@@ -51,8 +51,8 @@ class Copier {
     std::exception_ptr failure_;
   };
 
-  /// At most `threads` workers, at least one. A worker calls `wake` whenever poll() may have work; `wake` must not
-  /// throw.
+  /// At most `threads` workers. A worker calls `wake` whenever poll() may have work, and so does submit() if there are
+  /// to be no workers; `wake` must not throw.
   explicit Copier(unsigned threads, std::function<void()> wake);
   /// Finishes the running jobs and parts, drops the others; no `done` runs any more.
   ~Copier();
@@ -70,7 +70,7 @@ class Copier {
   /// True if the job had not begun; neither it nor its `done` will run.
   bool cancel(Ticket ticket);
   /// Runs the `done` callbacks of the jobs that have finished so far and returns their number. A callback that throws
-  /// ends the call; the others stay for the next call.
+  /// ends the call; the others stay for the next call. Without workers, first runs one job, or the parts of one.
   unsigned poll();
   /// Submitted jobs whose `done` has not run; a shared job counts once.
   [[nodiscard]] std::size_t pending() const;
@@ -90,6 +90,7 @@ class Copier {
   void share_next(std::unique_lock<std::mutex>& lock, const std::stop_token& stop);
   bool run_parts(SharedJob& shared, const std::stop_token& stop);
   void finish(SharedJob& shared, std::unique_lock<std::mutex>& lock);
+  void run_here();
 
   std::function<void()> wake_;
   unsigned threads_;
@@ -98,6 +99,7 @@ class Copier {
   std::deque<Item> queue_;                         // ascending tickets
   std::deque<std::shared_ptr<SharedJob>> shared_;  // only those open to workers
   std::deque<Item> finished_;
+  bool job_is_next_ = true;          // without workers: jobs and parts alternate, as in work()
   std::size_t running_ = 0;          // workers that run a job or parts
   std::size_t unfinished_jobs_ = 0;  // submitted, shared or not, and not in finished_ yet
   Ticket last_ticket_ = 0;

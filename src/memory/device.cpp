@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/device.hpp"
 
-#include <dlfcn.h>
+#include <link.h>
 
+#include <cstddef>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "memory/config.hpp"
@@ -41,11 +43,13 @@ Chosen& chosen() {
   return instance;
 }
 
-// Searches the loaded libraries and loads nothing.
+// Looks through the loaded libraries. dlopen() with RTLD_NOLOAD would search all folders for a library that is not loaded.
 bool driver_is_loaded() {
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (driver != nullptr) ::dlclose(driver);
-  return driver != nullptr;
+  const auto is_driver = [](dl_phdr_info* library, std::size_t, void*) {
+    const std::string_view path(library->dlpi_name);
+    return path.substr(path.rfind('/') + 1).starts_with("libcuda.so") ? 1 : 0;
+  };
+  return ::dl_iterate_phdr(is_driver, nullptr) != 0;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "shardwire/error.hpp"
 
@@ -18,6 +19,13 @@ constexpr std::string_view class_names[] = {
     "runs to 1 KiB",           "runs to 16 KiB",           "longer runs",
     "runs to 1 KiB, digested", "runs to 16 KiB, digested", "longer runs, digested",
 };
+
+double median(std::vector<double> samples) {
+  if (samples.empty()) return 0;
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
 
 }  // namespace
 
@@ -41,7 +49,7 @@ KernelChoice::KernelChoice(std::span<const CopyKernel> kernels) : kernels_(kerne
     if (kernel.has_feature()) candidates_.push_back(&kernel);
   }
   for (State& state : states_) {
-    state.samples.resize(candidates_.size());
+    for (const CopyKernel* kernel : candidates_) state.rivals.push_back({kernel});
     state.best = candidates_.front();
   }
 }
@@ -59,27 +67,32 @@ const CopyKernel& KernelChoice::best(CopyClass kind) const {
 
 const CopyKernel& KernelChoice::candidate(CopyClass kind) const {
   const std::lock_guard lock(mutex_);
-  const std::vector<Samples>& samples = states_[kind.index()].samples;
-  const auto fewest = std::min_element(samples.begin(), samples.end(),
-                                       [](const Samples& a, const Samples& b) { return a.count < b.count; });
-  return *candidates_[static_cast<std::size_t>(fewest - samples.begin())];
+  const std::vector<Rival>& rivals = states_[kind.index()].rivals;
+  return *std::ranges::min_element(rivals, {}, [](const Rival& one) { return one.samples.size(); })->kernel;
 }
 
 void KernelChoice::record(CopyClass kind, const CopyKernel& kernel, double bytes_per_second) {
   const std::lock_guard lock(mutex_);
   State& state = states_[kind.index()];
-  if (state.made) return;  // by other threads, meanwhile
-  const auto at = std::find(candidates_.begin(), candidates_.end(), &kernel) - candidates_.begin();
-  Samples& of_kernel = state.samples[static_cast<std::size_t>(at)];
-  ++of_kernel.count;
-  of_kernel.best =
-      std::max(of_kernel.best, kernel.stores == Stores::cached ? bytes_per_second / cached_handicap : bytes_per_second);
+  const auto of_kernel = std::ranges::find(state.rivals, &kernel, &Rival::kernel);
+  if (state.made || of_kernel == state.rivals.end()) return;  // by other threads, meanwhile
+  of_kernel->samples.push_back(kernel.stores == Stores::cached ? bytes_per_second / cached_handicap : bytes_per_second);
+  const auto wanted = static_cast<std::size_t>(samples_of_round[state.round]);
+  const bool over = std::ranges::all_of(state.rivals, [&](const Rival& one) { return one.samples.size() >= wanted; });
+  if (over || state.round == 0) rank(state, over);
+}
 
-  const auto fastest = std::max_element(state.samples.begin(), state.samples.end(),
-                                        [](const Samples& a, const Samples& b) { return a.best < b.best; });
-  state.best = candidates_[static_cast<std::size_t>(fastest - state.samples.begin())];
-  state.made = std::all_of(state.samples.begin(), state.samples.end(),
-                           [](const Samples& samples) { return samples.count >= samples_of_each; });
+// Sets the fastest so far, and begins the next round after one that is over.
+void KernelChoice::rank(State& state, bool over) {
+  const auto speed = [](const Rival& one) { return median(one.samples); };
+  const auto fastest = std::ranges::max_element(state.rivals, {}, speed);
+  state.best = fastest->kernel;
+  if (!over) return;
+  const double least = speed(*fastest) * clearly_slower;
+  const bool last = ++state.round == samples_of_round.size();
+  std::erase_if(state.rivals, [&](const Rival& one) { return last ? one.kernel != state.best : speed(one) < least; });
+  for (Rival& one : state.rivals) one.samples.clear();
+  state.made = state.rivals.size() == 1;
 }
 
 bool KernelChoice::begin_with(std::string_view kind, std::string_view kernel) {

@@ -27,13 +27,17 @@ class CopyClass {
   std::size_t index_;
 };
 
-/// Finds the fastest kernel on this processor by trying each on real work. A copying thread asks for a candidate,
-/// copies with it and reports its speed; once each has its samples, the kernel with the fastest sample is chosen
-/// permanently.
+/// Finds the fastest kernel on this processor by trying each on real work. A copying thread asks for a candidate, copies with
+/// it and reports its speed. A few samples rule out what is clearly slower. Among the others many samples decide, for good,
+/// because the first copies of a process are unlike those that follow: they stay within the process, in other pages than
+/// those that peers map, and their bytes may lie in a cache.
 /// Threads: any, concurrently.
 class KernelChoice {
  public:
-  static constexpr int samples_of_each = 4;  ///< the best counts: disturbances only slow a sample down
+  /// Of each kernel, by round. Their median counts.
+  static constexpr std::array<int, 2> samples_of_round{4, 40};
+  /// A kernel slower than this share of the fastest is out after the first round.
+  static constexpr double clearly_slower = 0.6;
   /// Stores left in the caches are written back later, at the expense of other work: for copies that fit the caches,
   /// `memcpy` has appeared up to 1.17 times as fast as kernels that are in fact faster.
   static constexpr double cached_handicap = 1.25;
@@ -45,7 +49,7 @@ class KernelChoice {
   [[nodiscard]] const CopyKernel* made(CopyClass kind) const;
   /// The choice, or the fastest so far: for copies that are too small to measure.
   [[nodiscard]] const CopyKernel& best(CopyClass kind) const;
-  /// A kernel with the fewest samples.
+  /// A kernel with the fewest samples of this round.
   [[nodiscard]] const CopyKernel& candidate(CopyClass kind) const;
   void record(CopyClass kind, const CopyKernel& kernel, double bytes_per_second);
   /// Sets the choice for the class of this name, as made earlier on an equal processor, so that nothing is tried.
@@ -65,20 +69,23 @@ class KernelChoice {
   void force(std::string_view name);
 
  private:
-  struct Samples {
-    int count = 0;
-    double best = 0;  // bytes per second
+  struct Rival {
+    const CopyKernel* kernel = nullptr;
+    std::vector<double> samples{};  // of this round, bytes per second
   };
   struct State {
-    std::vector<Samples> samples;  // of each candidate
+    std::vector<Rival> rivals;  // that are left
+    std::size_t round = 0;
     std::atomic<const CopyKernel*> best{nullptr};
     std::atomic<bool> made = false;
   };
 
+  static void rank(State& state, bool over);
+
   std::span<const CopyKernel> kernels_;
   std::vector<const CopyKernel*> candidates_;
   std::atomic<const CopyKernel*> forced_ = nullptr;
-  mutable std::mutex mutex_;  // guards samples
+  mutable std::mutex mutex_;  // guards rivals and rounds
   std::array<State, 6> states_;
 };
 

@@ -69,9 +69,9 @@ class StreamingCopier {
   void finish() { copier_.finish(); }
 
  private:
-  /// Start time of a slice, and counters of disturbances.
+  /// Processor time of this thread at the start of a slice, and counters of disturbances.
   struct Start {
-    std::chrono::steady_clock::time_point time;
+    std::chrono::nanoseconds used{};
     long page_faults = 0;
   };
   static Start start();

@@ -29,7 +29,7 @@ class Methods {
   unsigned bits_ = 0;
 };
 
-/// The methods that are possible for one transfer, and the transport that each would use.
+/// The methods that are possible for one transfer, and the transport that each would use, by its name in CostModel.
 struct Offer {
   Offer() = default;
   /// All methods use one transport, including methods added to `methods` later.

@@ -2,6 +2,7 @@
 #include "move/collective.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "move/transfer.hpp"
@@ -93,7 +94,7 @@ struct CollectiveMove::State : std::enable_shared_from_this<State> {
   // The rate limiter is charged for a round before it is posted; the other members wait for it meanwhile.
   bool may_begin() {
     if (copies == nullptr || under_way || over()) return false;
-    return fault || rate_limiter.take(total_bytes(round().receives), RateLimiter::Clock::now());
+    return fault || rate_limiter.take(total_bytes(round().receives), now());
   }
 
   void fail(Fault why) {
@@ -205,7 +206,8 @@ struct CollectiveMove::State : std::enable_shared_from_this<State> {
   }
 
   transport::Collective& collective;
-  memory::CopyQueue* copies = nullptr;  // from begin() on
+  Now now;  // from begin() on, as the next
+  memory::CopyQueue* copies = nullptr;
   RateLimiter rate_limiter;
   std::vector<Round> rounds;
   std::map<int, Side> outgoing;
@@ -228,7 +230,8 @@ CollectiveMove::CollectiveMove(CollectiveJob job, transport::Collective& collect
 
 CollectiveMove::~CollectiveMove() = default;
 
-void CollectiveMove::begin(memory::CopyQueue& copies) {
+void CollectiveMove::begin(Now now, memory::CopyQueue& copies) {
+  state_->now = std::move(now);
   state_->copies = &copies;
 }
 
@@ -277,6 +280,14 @@ ByteCount CollectiveMove::received_bytes() const {
   ByteCount bytes = 0;
   for (std::size_t i = 0; i < state_->next; ++i) bytes += total_bytes(state_->rounds[i].receives);
   return bytes;
+}
+
+std::vector<int> CollectiveMove::peers() const {
+  if (state_->next == state_->rounds.size()) return {};
+  std::set<int> peers;
+  for (const RoundPart& part : state_->round().sends) peers.insert(part.peer);
+  for (const RoundPart& part : state_->round().receives) peers.insert(part.peer);
+  return {peers.begin(), peers.end()};
 }
 
 std::size_t CollectiveMove::rounds() const {

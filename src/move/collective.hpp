@@ -51,9 +51,10 @@ class CollectiveMove final : public transport::Driven {
   CollectiveMove(const CollectiveMove&) = delete;
   CollectiveMove& operator=(const CollectiveMove&) = delete;
 
-  /// Starts the rounds. Requires: called once, before progress(). Ownership: the queue is borrowed until over() or
-  /// copies_ended().
-  void begin(memory::CopyQueue& copies);
+  using Now = std::function<RateLimiter::Clock::time_point()>;
+  /// Starts the rounds. Requires: called once, before progress(). Ownership: the queue, and what `now` uses, are borrowed
+  /// until over() or copies_ended().
+  void begin(Now now, memory::CopyQueue& copies);
   bool progress() override;
   [[nodiscard]] int event_descriptor() const override;
   bool arm() override;
@@ -70,6 +71,8 @@ class CollectiveMove final : public transport::Driven {
   /// aborted.
   void copies_ended();
 
+  /// Members of the group with which bytes of the present round are exchanged, ascending.
+  [[nodiscard]] std::vector<int> peers() const;
   [[nodiscard]] std::size_t rounds() const;
   [[nodiscard]] ByteCount received_bytes() const;  ///< in completed rounds
   [[nodiscard]] ByteCount staging_bytes() const;   ///< maximum that a round uses here

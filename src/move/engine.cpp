@@ -3,6 +3,7 @@
 #include "move/tuning.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 namespace shardwire::move {
@@ -61,10 +62,14 @@ void Engine::add(std::shared_ptr<const std::vector<Transfer>> transfers) {
   for (const Transfer& transfer : *added) engine_of(transfer).add(transfer);
 }
 
-std::vector<TransferPart> Engine::drop(std::uint32_t peer) {
+std::vector<TransferPart> Engine::drop(std::uint32_t peer, Mapped mapped) {
   Shared::Peer& dropped = shared_->peers.at(peer);
   dropped.dropped = true;
-  for (MethodEngine* method : all()) shared_->give_back(peer, method->drop(peer));
+  dropped.keeps_mapped = mapped == Mapped::kept;
+  for (MethodEngine* method : all()) {
+    if (method == mapped_.get() && dropped.keeps_mapped) continue;
+    shared_->give_back(peer, method->drop(peer));
+  }
   for (auto next = shared_->open.begin(); next != shared_->open.end();) {
     const auto [number, request] = *next;
     if (request->peer() != peer) {
@@ -78,13 +83,34 @@ std::vector<TransferPart> Engine::drop(std::uint32_t peer) {
   return std::exchange(dropped.unfinished, {});
 }
 
+std::vector<TransferPart> Engine::refuse(std::uint32_t peer, std::uint64_t number) {
+  const auto request = shared_->open.extract(number);
+  if (request.empty()) return {};
+  shared_->requests.forget(peer, number);
+  request.mapped()->drop();
+  return take_differing(peer);
+}
+
+std::vector<TransferPart> Engine::take_waiting(std::uint32_t peer) {
+  for (MethodEngine* method : std::initializer_list<MethodEngine*>{packed_.get(), zcopy_.get(), reads_.get()}) {
+    shared_->give_back(peer, method->drop(peer));
+  }
+  return take_differing(peer);
+}
+
+bool Engine::asks(std::uint32_t peer) const {
+  const auto of_peer = [peer](const auto& open) { return open.second->peer() == peer; };
+  return writes_from(peer) || std::ranges::any_of(shared_->open, of_peer);
+}
+
 std::optional<RateLimiter::Clock::time_point> Engine::pump(RateLimiter::Clock::time_point now) {
   if (shared_->stopped) return std::nullopt;
   const auto methods = all();
   const auto post = [&](MethodEngine* method) { return method->post(now); };
   while (std::any_of(methods.begin(), methods.end(), post) && !shared_->stopped) {  // a copy made at once may stop it
   }
-  return shared_->rate_limiter.retry_at();
+  const auto retry = shared_->rate_limiter.retry_at();
+  return retry > now ? retry : std::nullopt;  // an earlier time: what had to wait for it was dropped
 }
 
 bool Engine::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
@@ -96,9 +122,11 @@ bool Engine::payload(const wire::PayloadHeader& header, transport::Incoming& inc
 
 void Engine::stop() {
   if (std::exchange(shared_->stopped, true)) return;
-  for (const auto& [number, request] : std::exchange(shared_->open, {}))
-    shared_->requests.forget(request->peer(), number);
   for (MethodEngine* method : all()) method->stop();
+  for (std::uint32_t peer = 0; peer < shared_->peers.size(); ++peer) {
+    auto parts = drop(peer);
+    shared_->peers[peer].unfinished = std::move(parts);  // for the next call of drop()
+  }
 }
 
 bool Engine::idle() const {

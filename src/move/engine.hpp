@@ -4,6 +4,8 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "move/messages.hpp"
 #include "move/method.hpp"
@@ -38,17 +40,37 @@ class Engine {
   /// arrived and that no operation writes any more; another peer must supply them. Operations in flight end first: call
   /// again after Events::changed() while tally().owed_bytes() is not 0. The restore is complete only after all parts
   /// are in place.
-  std::vector<TransferPart> drop(std::uint32_t peer);
+  /// `mapped`: whether transfers by Method::mapped stay.
+  enum class Mapped : std::uint8_t { dropped, kept };
+  std::vector<TransferPart> drop(std::uint32_t peer, Mapped mapped = Mapped::dropped);
+  /// The source refuses this request. Returns its parts, none of which has begun to arrive; they count like those that
+  /// drop() returns. None if there is no such request.
+  std::vector<TransferPart> refuse(std::uint32_t peer, std::uint64_t number);
+  /// Parts of this peer that wait and would come over a connection; they count like those that drop() returns. What is under
+  /// way still arrives.
+  std::vector<TransferPart> take_waiting(std::uint32_t peer);
+  /// Parts that have arrived and were not those of their source, see Events::differs(); they count likewise.
+  std::vector<TransferPart> take_differing(std::uint32_t peer) {
+    return std::exchange(shared_->peers.at(peer).unfinished, {});
+  }
   /// Posts everything that may be posted at this time. Returns when to call again if only the rate limit prevents more.
   std::optional<RateLimiter::Clock::time_point> pump(RateLimiter::Clock::time_point now);
   /// False if it answers none of our requests; after stop() always false.
   bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming);
 
   [[nodiscard]] bool complete() const { return shared_->tally.done_bytes() == shared_->tally.expected_bytes(); }
+  /// As complete(), apart from parts of dropped peers that no other transfer has taken over.
+  [[nodiscard]] bool settled() const {
+    return shared_->tally.done_bytes() + shared_->tally.dropped_bytes() == shared_->tally.expected_bytes();
+  }
+  [[nodiscard]] bool dropped(std::uint32_t peer) const { return shared_->dropped(peer); }
   [[nodiscard]] const Tally& tally() const { return shared_->tally; }
+  [[nodiscard]] Ledger& ledger() { return shared_->ledger; }
+  [[nodiscard]] const Ledger& ledger() const { return shared_->ledger; }
   [[nodiscard]] double digest_seconds() const { return shared_->digest_seconds; }
   [[nodiscard]] ByteCount staging_peak_bytes() const { return staging_->peak_bytes(); }
-  /// Posts nothing more; operations in flight end or are ignored.
+  /// Posts nothing more; operations in flight end or are ignored. Drops every peer: once idle, drop() returns the parts
+  /// that have not arrived.
   void stop();
   /// Nothing is being written into the destination, and nothing can begin to be.
   [[nodiscard]] bool idle() const;
@@ -60,6 +82,8 @@ class Engine {
   [[nodiscard]] bool writes_from(std::uint32_t peer) const {
     return zcopy_->writes_from(peer) || reads_->writes_from(peer);
   }
+  /// Bytes of this peer were asked for over a connection, and have not arrived.
+  [[nodiscard]] bool asks(std::uint32_t peer) const;
 
  private:
   [[nodiscard]] MethodEngine& engine_of(const Transfer& transfer) const;

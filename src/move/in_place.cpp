@@ -94,7 +94,7 @@ class InPlaceMethod final : public MethodEngine {
   void ended(Job& job, const memory::CopyResult& result) {
     --in_flight_;
     shared_->tally.ended(job.method);
-    if (shared_->dropped(job.peer)) return shared_->give_back(job.peer, job.parts);
+    if (shared_->dropped_mapped(job.peer)) return shared_->give_back(job.peer, job.parts);
     if (result.error) return shared_->events.failed(result.error);
     shared_->digest_seconds += result.digest_seconds;
     for (std::size_t i = 0; i < job.parts.size(); ++i) {

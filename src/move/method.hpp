@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory/copy_queue.hpp"
+#include "move/ledger.hpp"
 #include "move/rate_limiter.hpp"
 #include "move/requests.hpp"
 #include "move/sizing.hpp"
@@ -45,6 +46,7 @@ struct Shared {
   Events& events;
   RateLimiter rate_limiter;  ///< remote bytes only
   Tally tally;
+  Ledger ledger{};
   Depths depths{};               ///< of requests to one peer
   ByteCount gathered_bytes = 0;  ///< maximum of a request whose answer is gathered
   bool digests = false;          ///< every part is digested at the destination and compared with its source
@@ -52,6 +54,7 @@ struct Shared {
   struct Peer {
     PeerLimits limits;
     bool dropped = false;
+    bool keeps_mapped = false;               ///< although dropped, its mapped memory is read on
     std::vector<TransferPart> unfinished{};  ///< returned by Engine::drop()
   };
   std::vector<Peer> peers{};
@@ -72,7 +75,11 @@ struct Shared {
   }
 
   [[nodiscard]] bool dropped(std::uint32_t peer) const { return peers.at(peer).dropped; }
-  /// Parts of a dropped peer, once no operation writes there any more.
+  /// Its mapped memory is read no more either.
+  [[nodiscard]] bool dropped_mapped(std::uint32_t peer) const {
+    return peers.at(peer).dropped && !peers.at(peer).keeps_mapped;
+  }
+  /// Parts of a dropped peer, or of an operation that has failed, once no operation writes there any more.
   void give_back(std::uint32_t peer, std::span<const TransferPart> parts) {
     auto& unfinished = peers.at(peer).unfinished;
     for (const TransferPart& part : parts) tally.dropped(*part.transfer, part.bytes());

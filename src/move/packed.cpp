@@ -55,6 +55,7 @@ class PackedMethod final : public MessageMethod {
     Slot slot;
     bool on_device = false;  // some of it goes to a device
     bool begun = false;      // has begun to arrive
+    bool returned = false;   // its parts, while it arrives
     std::optional<wire::BoxDigest> expected;
 
     [[nodiscard]] std::uint32_t peer() const override { return sender; }
@@ -62,7 +63,9 @@ class PackedMethod final : public MessageMethod {
       return !std::exchange(begun, true) && method.payload(shared_from_this(), header, incoming);
     }
     void drop() override {
-      if (!begun) method.drop(*this);
+      if (!begun) return method.drop(*this);
+      if (!method.shared_->stopped || std::exchange(returned, true)) return;
+      method.shared_->give_back(sender, parts);  // it arrives in a slot, and nothing copies it from there any more
     }
   };
 
@@ -81,10 +84,14 @@ class PackedMethod final : public MessageMethod {
     request->expected = header.digest;
     incoming.receive(transport::host_memory(request->slot.bytes()).part(0, request->bytes),
                      [this, request, shared = shared_](const transport::Outcome& outcome) {
-                       if (shared->stopped) return;
+                       if (shared->stopped) {
+                         if (!request->returned) shared->give_back(request->sender, request->parts);
+                         return;
+                       }
                        shared->over(request->sender, request->number);
                        if (outcome || shared->dropped(request->sender)) {
                          if (given_back(*request)) return;
+                         shared->give_back(request->sender, request->parts);
                          return shared->events.peer_failed(request->sender, *outcome);
                        }
                        shared->guarded([&] { unpack(request); });
@@ -163,6 +170,7 @@ class PackedMethod final : public MessageMethod {
     if (result.error) return shared_->events.failed(result.error);
     shared_->digest_seconds += result.digest_seconds;
     if (request.expected && !same(memory::digest_of(result.digests), *request.expected)) {
+      shared_->give_back(request.sender, request.parts);
       return shared_->events.differs(request.parts.front());
     }
     for (std::size_t i = 0; i < request.parts.size(); ++i) {

@@ -43,6 +43,7 @@ class ReadMethod final : public MethodEngine {
     const ByteCount most = std::min(list_bytes, shared_->peers.at(transfer.peer).limits.max_read_bytes);
     queues_.limit(transfer.peer, shared_->rate_limiter.slice_bytes(most));
     if (under_way_.size() <= transfer.peer) under_way_.resize(transfer.peer + std::size_t{1});
+    shared_->ledger.expect(transfer.peer, bytes_of(transfer));
     queues_.add(transfer);
   }
 
@@ -128,7 +129,8 @@ class ReadMethod final : public MethodEngine {
                                             if (outcome) {
                                               (void)shared->guarded([&] { flush_devices(); });
                                               ended(*read);
-                                              if (shared->stopped || given_back(*read)) return shared->events.changed();
+                                              if (given_back(*read)) return shared->events.changed();
+                                              shared->give_back(read->peer, read->parts);
                                               return shared->events.peer_failed(read->peer, *outcome);
                                             }
                                             if (!shared->guarded([&] { arrived(read); })) ended(*read);
@@ -200,7 +202,7 @@ class ReadMethod final : public MethodEngine {
 
   void finish(Read& read, const memory::CopyResult& copied) {
     ended(read);
-    if (shared_->stopped || given_back(read)) return shared_->events.changed();
+    if (given_back(read)) return shared_->events.changed();
     shared_->digest_seconds += copied.digest_seconds;
     ByteCount wanted = 0;
     for (std::size_t i = 0; i < read.parts.size(); ++i) {
@@ -210,6 +212,7 @@ class ReadMethod final : public MethodEngine {
       wanted += part.bytes();
     }
     shared_->tally.beyond(*read.parts.front().transfer, read.bytes - wanted);
+    shared_->ledger.arrived(read.peer, std::move(read.parts));
     shared_->events.changed();
   }
 

@@ -2,6 +2,7 @@
 #include "move/tally.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace shardwire::move {
 
@@ -13,6 +14,7 @@ void Tally::expect(const Transfer& transfer) {
   owed_.resize(by_peer_.size());
   const ByteCount taken_over = std::min(bytes, dropped_[transfer.piece]);
   dropped_[transfer.piece] -= taken_over;
+  dropped_in_all_ -= taken_over;
   missing_[transfer.piece] += bytes - taken_over;
   expected_ += bytes - taken_over;
   owed_[transfer.peer] += bytes;
@@ -28,6 +30,7 @@ void Tally::arrived(const Transfer& transfer, ByteCount bytes) {
 
 void Tally::dropped(const Transfer& transfer, ByteCount bytes) {
   dropped_[transfer.piece] += bytes;
+  dropped_in_all_ += bytes;
   owed_[transfer.peer] -= bytes;
 }
 
@@ -49,6 +52,10 @@ void Tally::ended(Method method) {
 
 ByteCount Tally::peer_bytes(std::uint32_t peer, Method method) const {
   return peer < by_peer_.size() ? by_peer_[peer][index(method)] : 0;
+}
+
+ByteCount Tally::peer_bytes(std::uint32_t peer) const {
+  return peer < by_peer_.size() ? std::accumulate(by_peer_[peer].begin(), by_peer_[peer].end(), ByteCount{0}) : 0;
 }
 
 ByteCount Tally::owed_bytes(std::uint32_t peer) const {

@@ -27,10 +27,13 @@ class Tally {
 
   [[nodiscard]] ByteCount expected_bytes() const { return expected_; }
   [[nodiscard]] ByteCount done_bytes() const { return done_; }
+  /// Of the expected ones, those that their peers will not deliver and no other transfer has taken over.
+  [[nodiscard]] ByteCount dropped_bytes() const { return dropped_in_all_; }
   [[nodiscard]] ByteCount extra_bytes() const { return extra_; }
   [[nodiscard]] ByteCount method_bytes(Method method) const { return by_method_[index(method)]; }
   [[nodiscard]] double method_seconds(Method method) const { return at_work_[index(method)].seconds; }
   [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer, Method method) const;
+  [[nodiscard]] ByteCount peer_bytes(std::uint32_t peer) const;
   /// Bytes that a peer still has to deliver.
   [[nodiscard]] ByteCount owed_bytes(std::uint32_t peer) const;
   /// Whether all bytes of this piece are in place.
@@ -47,6 +50,7 @@ class Tally {
   ByteCount expected_ = 0;
   ByteCount done_ = 0;
   ByteCount extra_ = 0;
+  ByteCount dropped_in_all_ = 0;
   std::array<ByteCount, method_count> by_method_{};
   std::array<AtWork, method_count> at_work_{};
   std::vector<std::array<ByteCount, method_count>> by_peer_;

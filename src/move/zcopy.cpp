@@ -166,8 +166,9 @@ class ZcopyMethod final : public MessageMethod {
                          return;
                        }
                        if (!over(*request, message)) return;
-                       if (outcome) return shared->events.peer_failed(request->sender, *outcome);
-                       arrived(message);
+                       if (!outcome) return arrived(message);
+                       shared->give_back(request->sender, message.parts);
+                       shared->events.peer_failed(request->sender, *outcome);
                      });
   }
 
@@ -217,7 +218,10 @@ class ZcopyMethod final : public MessageMethod {
                              shared->digest_seconds += result.digest_seconds;
                              const memory::Digest128 digest =
                                  request->gathered ? memory::digest_of(result.digests) : result.digests.front();
-                             if (!same(digest, *message.expected)) return shared->events.differs(message.parts.front());
+                             if (!same(digest, *message.expected)) {
+                               shared->give_back(request->sender, message.parts);
+                               return shared->events.differs(message.parts.front());
+                             }
                              for (std::size_t i = 0; i < message.parts.size(); ++i) {
                                shared->events.digested(message.parts[i], result.digests[i]);
                              }

@@ -48,6 +48,12 @@ void FabricDriver::advance() {
 }
 
 bool FabricDriver::progress() {
+  struct Driving {
+    explicit Driving(bool& now) : now_(now) { now_ = true; }
+    ~Driving() { now_ = false; }
+    bool& now_;
+  };
+  const Driving driving(driving_);
   bool any = false;
   for (std::size_t i = 0; i < entries_.size(); ++i) {  // the list may grow meanwhile
     transport::Driven* const driven = entries_[i].driven;

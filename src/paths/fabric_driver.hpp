@@ -25,6 +25,8 @@ class FabricDriver {
   /// Errors: throws Error{transport_failed} if a fabric has failed.
   void add(transport::Driven& driven);
   void remove(const transport::Driven& driven);
+  /// Whether a fabric is being driven now: the caller runs inside its progress().
+  [[nodiscard]] bool is_driving() const { return driving_; }
 
  private:
   struct Entry {
@@ -60,6 +62,7 @@ class FabricDriver {
   bool slept_ = true;  // the last round let the loop sleep, so an event woke it
   Clock::Time last_activity_{};
   bool stopped_ = false;  // a fabric has failed
+  bool driving_ = false;
 };
 
 }  // namespace shardwire

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "transport/transport.hpp"
@@ -20,6 +21,10 @@ namespace shardwire {
 class Fabrics {
  public:
   using LeftOut = std::function<void(const std::string& why)>;
+  struct Opened {
+    const transport::Transport* row;
+    std::unique_ptr<transport::Fabric> fabric;
+  };
 
   /// `names`: "auto" for all that are viable and reach other processes, or names separated by commas. With "auto", a
   ///          transport that cannot be opened is omitted, and `left_out` receives the reason.
@@ -27,7 +32,13 @@ class Fabrics {
   ///         Error{invalid_argument} for an invalid setting of one.
   /// `streams`: per peer, for fabrics that do not fix the number.
   Fabrics(std::string_view names, int streams, const LeftOut& left_out);
+  /// These fabrics, whether or not their rows are in the table. Ownership: borrows the rows.
+  explicit Fabrics(std::vector<Opened> opened) : opened_(std::move(opened)) {}
 
+  /// Puts a fabric around each one. Requires: nothing uses them yet.
+  void wrap(const std::function<std::unique_ptr<transport::Fabric>(std::unique_ptr<transport::Fabric>)>& around) {
+    for (Opened& one : opened_) one.fabric = around(std::move(one.fabric));
+  }
   [[nodiscard]] std::size_t size() const { return opened_.size(); }
   [[nodiscard]] transport::Fabric& operator[](std::size_t fabric) const { return *opened_[fabric].fabric; }
   [[nodiscard]] const transport::Transport& row(std::size_t fabric) const { return *opened_[fabric].row; }
@@ -42,13 +53,9 @@ class Fabrics {
   [[nodiscard]] std::vector<std::string> versions() const;
 
  private:
-  struct Opened {
-    const transport::Transport* row;
-    std::unique_ptr<transport::Fabric> fabric;
-  };
   std::map<std::string_view, std::string> not_open_;  // omitted transports of this build, with reasons
   std::vector<Opened> opened_;
-  int streams_;
+  int streams_ = 1;
 };
 
 }  // namespace shardwire

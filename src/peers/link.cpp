@@ -17,6 +17,7 @@ constexpr std::size_t max_cached_regions = 64;
 constexpr std::size_t max_descriptors_of_answer = 4096;
 // Shorter than the limit after which the source closes waiting sockets.
 constexpr std::chrono::seconds sockets_limit(5);
+constexpr int max_local_attempts = 3;
 
 }  // namespace
 
@@ -35,8 +36,10 @@ void Link::connect(Loop& loop, const wire::MemberRecord& member, const Identity&
 // Processes of one host in different network namespaces cannot reach each other's local sockets.
 void Link::dial() {
   const bool locally = why_not_local_.empty();
+  const auto proven = std::make_shared<bool>(false);  // owners: the two callbacks
   Connection::Events events;
-  events.ready = [this](Connection& connection) {
+  events.ready = [this, proven](Connection& connection) {
+    *proven = true;
     if (connection.peer().incarnation != member_.incarnation) {
       connection.drop();
       return ended(Error(ErrorCode::peer_lost, "another process has taken its address"));
@@ -51,9 +54,15 @@ void Link::dial() {
       answered(message);
     }
   };
-  events.closed = [this, locally](const Connection& connection, const Error& reason, bool) {
-    if (!locally || connection.reached()) return ended(reason);
-    why_not_local_ = fmt::format("its local socket cannot be reached ({}): another network namespace?", reason.what());
+  events.closed = [this, locally, proven](const Connection& connection, const Error& reason, bool) {
+    if (!locally || *proven) return ended(reason);
+    const bool dropped = connection.reached() && reason.code() == ErrorCode::peer_lost;
+    if (connection.reached() && !dropped) return ended(reason);
+    // Strangers may have used up the connections that a source keeps without a proof.
+    if (!dropped || ++local_attempts_ == max_local_attempts) {
+      why_not_local_ =
+          fmt::format("its local socket cannot be reached ({}): another network namespace?", reason.what());
+    }
     try {
       dial();
     } catch (const Error& error) {
@@ -69,11 +78,13 @@ Link::~Link() {
 }
 
 void Link::request(std::uint64_t number, const wire::Message& message, Answer answer) {
+  if (broken_) return;
   by_number_[number] = std::move(answer);
   send(message);
 }
 
 void Link::request(const wire::Digest& digest, const wire::Message& message, Answer answer) {
+  if (broken_) return;
   by_digest_[digest].push_back(std::move(answer));
   send(message);
 }
@@ -89,29 +100,31 @@ void Link::send(const wire::Message& message) {
 
 void Link::answered(wire::Message& message) {
   std::vector<Answer> answers;
-  std::visit(
-      [&](const auto& value) {
-        using Type = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<Type, wire::ManifestReply> || std::is_same_v<Type, wire::ValuesReply>) {
-          if (auto found = by_digest_.extract(value.digest)) answers = std::move(found.mapped());
-        } else if constexpr (requires { value.request; }) {
-          if (auto found = by_number_.extract(value.request)) answers.push_back(std::move(found.mapped()));
-        }
-      },
-      message);
+  const auto take_described = [&](const wire::Digest& digest) {
+    if (auto found = by_digest_.extract(digest)) answers = std::move(found.mapped());
+  };
+  const auto request = wire::request_of(message);
+  if (const auto* manifest = std::get_if<wire::ManifestReply>(&message)) {
+    take_described(manifest->digest);
+  } else if (const auto* values = std::get_if<wire::ValuesReply>(&message)) {
+    take_described(values->digest);
+  } else if (request) {
+    if (auto found = by_number_.extract(*request)) answers.push_back(std::move(found.mapped()));
+  }
   for (const Answer& answer : answers) answer(message);
-  std::visit(
-      [&](const auto& value) {
-        if constexpr (requires { value.request; }) descriptors_.erase(value.request);
-      },
-      message);
+  if (request) descriptors_.erase(*request);
 }
 
 void Link::ended(const Error& reason) {
   if (broken_) return;
-  const bool short_of_something = reason.code() == ErrorCode::out_of_resources;
-  broken_ = Error(short_of_something ? ErrorCode::out_of_resources : ErrorCode::peer_lost,
+  // These would not change by themselves.
+  const bool lasts = reason.code() == ErrorCode::out_of_resources || reason.code() == ErrorCode::unsupported;
+  broken_ = Error(lasts ? reason.code() : ErrorCode::peer_lost,
                   fmt::format("member {} is lost: {}", rank_, reason.what()), std::vector<Rank>{Rank{rank_}});
+  // No answer follows, and a broken link may stay for a while. The answers' captures end after this function has.
+  const auto by_number = std::exchange(by_number_, {});
+  const auto by_digest = std::exchange(by_digest_, {});
+  waiting_.clear();
   const auto watchers = watchers_;  // a watcher may remove itself
   for (const auto& [number, watcher] : watchers) watcher(*broken_);
 }
@@ -156,7 +169,7 @@ void Link::prepare(std::size_t fabric, Prepared prepared) {
   try {
     state.opening = std::make_unique<OpeningSockets>(
         *loop_, member_, wanted, state.token, *identity_,
-        [this, fabric](std::vector<support::Descriptor> sockets, const Error* why_not) {
+        [this, fabric](std::vector<transport::OpenSocket> sockets, const Error* why_not) {
           sockets_opened(fabric, std::move(sockets), why_not);
         });
   } catch (const Error& error) {
@@ -164,7 +177,7 @@ void Link::prepare(std::size_t fabric, Prepared prepared) {
   }
 }
 
-void Link::sockets_opened(std::size_t fabric, std::vector<support::Descriptor> sockets, const Error* why_not) {
+void Link::sockets_opened(std::size_t fabric, std::vector<transport::OpenSocket> sockets, const Error* why_not) {
   FabricState& state = fabric_states_[fabric];
   const auto opening = std::move(state.opening);  // it is on the call stack
   state.sockets = std::move(sockets);

@@ -55,10 +55,16 @@ class Link final : public SourceLink {
     if (connection_) connection_->leave();
   }
 
+  std::optional<Clock::Time> heard(std::chrono::nanoseconds quiet) override {
+    return connection_ ? std::optional(connection_->heard(quiet)) : std::nullopt;
+  }
+
   /// Watchers of this link's end, until they are removed.
   std::uint64_t watch(Broken broken) override;
   void unwatch(std::uint64_t watcher) override { watchers_.erase(watcher); }
   [[nodiscard]] std::size_t watchers() const override { return watchers_.size(); }
+  /// Requests without an answer.
+  [[nodiscard]] std::size_t requests() const { return by_number_.size() + by_digest_.size(); }
 
   // Fabrics, each by its index in Fabrics: prepare(), then a Bind with handle(), then channel() with the answer.
 
@@ -110,7 +116,7 @@ class Link final : public SourceLink {
     std::uint64_t token = 0;  // of its sockets; 0: none were opened
     std::unique_ptr<OpeningSockets> opening;
     std::vector<Prepared> waiting;  // for these sockets
-    std::vector<support::Descriptor> sockets;
+    std::vector<transport::OpenSocket> sockets;
     Clock::Time opened_at{};
     Bytes address;
     std::shared_ptr<FabricChannel> channel;  // owners: see channel()
@@ -118,7 +124,7 @@ class Link final : public SourceLink {
     std::map<Bytes, std::shared_ptr<transport::RemoteRegion>> regions;  // owners: this cache and restores that read
   };
   void dial();
-  void sockets_opened(std::size_t fabric, std::vector<support::Descriptor> sockets, const Error* why_not);
+  void sockets_opened(std::size_t fabric, std::vector<transport::OpenSocket> sockets, const Error* why_not);
   void take_descriptors_in(Connection& connection, const wire::Descriptors& message);
   void drop_unbound(const std::set<Bytes>& keys);
   void send(const wire::Message& message);
@@ -131,6 +137,7 @@ class Link final : public SourceLink {
   const Identity* identity_ = nullptr;  // owners: see LinkTable
   wire::MemberRecord member_;
   std::string why_not_local_;
+  int local_attempts_ = 0;  // that ended before the peer had proven the key
   std::optional<Error> broken_;
   std::vector<wire::Message> waiting_;  // until the handshake is done
   std::map<std::uint64_t, Answer> by_number_;

@@ -41,12 +41,23 @@ std::shared_ptr<Link> LinkTable::link(const wire::PublicationRecord& record) {
 }
 
 void LinkTable::look_up(const wire::PublicationRecord& record, const std::shared_ptr<Link>& link) {
-  auto& waiting = unresolved_[record.member];
-  waiting.emplace_back(record.epoch, link);
-  if (waiting.size() > 1) return;  // already requested
-  // One message for all lookups of this loop iteration.
+  const auto [waiting, is_new] = unresolved_.try_emplace(record.member);
+  waiting->second.emplace_back(record.epoch, link);
+  if (is_new) request_address(record.member);
+}
+
+void LinkTable::look_ahead(std::span<const wire::PublicationRecord> records) {
+  if (membership_.lost() != nullptr) return;
+  for (const wire::PublicationRecord& record : records) {
+    if (membership_.directory().address(record.member, record.epoch) != nullptr) continue;
+    if (unresolved_.try_emplace(record.member).second) request_address(record.member);
+  }
+}
+
+// One message for all lookups of a loop iteration.
+void LinkTable::request_address(int member) {
   if (to_look_up_.empty()) defer_([this] { send_lookup(); });
-  to_look_up_.push_back(record.member);
+  to_look_up_.push_back(member);
 }
 
 void LinkTable::send_lookup() {

@@ -19,6 +19,7 @@ OpeningSockets::OpeningSockets(Loop& loop, const wire::MemberRecord& to, const t
     : connections_(static_cast<std::size_t>(wanted.count)),
       sockets_(connections_.size()),
       missing_(connections_.size()),
+      must_be_encrypted_(identity.encrypt_payload && wanted.encrypt),
       done_(std::move(done)) {
   const bool local = wanted.kind == transport::Sockets::Kind::local;
   for (std::size_t i = 0; i < connections_.size(); ++i) {
@@ -27,7 +28,7 @@ OpeningSockets::OpeningSockets(Loop& loop, const wire::MemberRecord& to, const t
       if (connection.peer().incarnation != incarnation) {
         return fail(Error(ErrorCode::peer_lost, "another process has taken its address"));
       }
-      connection.send(wire::Attach{token, static_cast<std::uint8_t>(i)});
+      attach(i, token, connection);
     };
     events.message = [this, i](Connection& connection, const wire::Message& message) {
       if (std::holds_alternative<wire::Attached>(message)) return attached(i, connection);
@@ -36,8 +37,10 @@ OpeningSockets::OpeningSockets(Loop& loop, const wire::MemberRecord& to, const t
                               : Error(ErrorCode::transport_failed, "the peer sent a reply without a request"));
     };
     events.closed = [this](Connection&, const Error& reason, bool) { fail(reason); };
-    connections_[i] = local ? Connection::connect_local(loop, to.local_path, identity, std::move(events))
-                            : Connection::connect(loop, {to.address, to.port}, identity, std::move(events));
+    connections_[i] =
+        local ? Connection::connect_local(loop, to.local_path, identity, std::move(events))
+              : Connection::connect(loop, {to.address, to.port}, identity, std::move(events),
+                                    must_be_encrypted_ ? Connection::Encrypt::if_both_can : Connection::Encrypt::never);
   }
 }
 
@@ -47,10 +50,20 @@ OpeningSockets::~OpeningSockets() {
   }
 }
 
+void OpeningSockets::attach(std::size_t index, std::uint64_t token, Connection& connection) {
+  if (must_be_encrypted_ && !connection.encrypted()) {
+    return fail(Error(ErrorCode::unsupported,
+                      fmt::format("bytes have to be encrypted (SessionOptions::encrypt_payload), and member {} cannot",
+                                  connection.peer().rank)));
+  }
+  connection.send(wire::Attach{token, static_cast<std::uint8_t>(index)});
+}
+
 void OpeningSockets::attached(std::size_t index, Connection& connection) {
   const auto keep = std::exchange(connections_[index], nullptr);
   try {
-    sockets_[index] = connection.release();
+    auto [socket, encryption] = connection.release();
+    sockets_[index] = {std::move(socket), std::move(encryption)};
   } catch (const Error& error) {
     keep->drop();
     return fail(error);
@@ -84,7 +97,7 @@ void AttachedSockets::check(const wire::Hello& reader, const wire::Attach& attac
   }
 }
 
-void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach, support::Descriptor socket) {
+void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach, transport::OpenSocket socket) {
   const auto [entry, fresh] = waiting_.try_emplace(Key{reader.incarnation, attach.token});
   if (fresh) entry->second.since = clock_.now();
   entry->second.sockets.emplace(attach.index, std::move(socket));
@@ -92,13 +105,13 @@ void AttachedSockets::add(const wire::Hello& reader, const wire::Attach& attach,
   close_old();
 }
 
-std::vector<support::Descriptor> AttachedSockets::take(const wire::Hello& reader, std::uint64_t token) {
+std::vector<transport::OpenSocket> AttachedSockets::take(const wire::Hello& reader, std::uint64_t token) {
   auto found = waiting_.extract(Key{reader.incarnation, token});
   if (found.empty()) return {};
   auto& sockets = found.mapped().sockets;
   count_ -= sockets.size();
   if (sockets.rbegin()->first + std::size_t{1} != sockets.size()) return {};
-  std::vector<support::Descriptor> taken;
+  std::vector<transport::OpenSocket> taken;
   for (auto& [index, socket] : sockets) taken.push_back(std::move(socket));
   return taken;
 }

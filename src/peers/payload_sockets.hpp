@@ -23,7 +23,7 @@ class OpeningSockets {
  public:
   /// Receives all sockets, in the order of their indexes, or the reason for failure. Runs once, in a later loop
   /// iteration.
-  using Done = std::function<void(std::vector<support::Descriptor>, const Error* why_not)>;
+  using Done = std::function<void(std::vector<transport::OpenSocket>, const Error* why_not)>;
 
   /// `to`: the process that has to answer, by incarnation. Errors: throws Error{out_of_resources}.
   OpeningSockets(Loop& loop, const wire::MemberRecord& to, const transport::Sockets& wanted, std::uint64_t token,
@@ -33,12 +33,14 @@ class OpeningSockets {
   OpeningSockets& operator=(const OpeningSockets&) = delete;
 
  private:
+  void attach(std::size_t index, std::uint64_t token, Connection& connection);
   void attached(std::size_t index, Connection& connection);
   void fail(const Error& why);
 
   std::vector<std::shared_ptr<Connection>> connections_;  // owners: this and their own callbacks; null once attached
-  std::vector<support::Descriptor> sockets_;
+  std::vector<transport::OpenSocket> sockets_;
   std::size_t missing_;
+  bool must_be_encrypted_;
   Done done_;
 };
 
@@ -54,15 +56,15 @@ class AttachedSockets {
   ///         Error{out_of_resources} if too many sockets wait.
   void check(const wire::Hello& reader, const wire::Attach& attach);
   /// Requires: check() has accepted it.
-  void add(const wire::Hello& reader, const wire::Attach& attach, support::Descriptor socket);
+  void add(const wire::Hello& reader, const wire::Attach& attach, transport::OpenSocket socket);
   /// All sockets of one token, in the order of their indexes; none if some are missing.
-  std::vector<support::Descriptor> take(const wire::Hello& reader, std::uint64_t token);
+  std::vector<transport::OpenSocket> take(const wire::Hello& reader, std::uint64_t token);
 
  private:
   using Key = std::pair<std::uint64_t, std::uint64_t>;  // incarnation, token
   struct Waiting {
     Clock::Time since;
-    std::map<std::uint8_t, support::Descriptor> sockets;  // by index
+    std::map<std::uint8_t, transport::OpenSocket> sockets;  // by index
   };
   void close_old();
 

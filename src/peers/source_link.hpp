@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "paths/fabric_channel.hpp"
+#include "runtime/clock.hpp"
 #include "shardwire/error.hpp"
 #include "support/descriptors.hpp"
 #include "wire/messages.hpp"
@@ -46,6 +49,10 @@ class SourceLink {
   [[nodiscard]] virtual bool is_local() const = 0;
   /// Reason, for people, why it is not local.
   [[nodiscard]] virtual const std::string& why_not_local() const = 0;
+
+  /// When anything last came from the source. Asks it for a sign of life if that is `quiet` ago. Empty: it has not been
+  /// called yet.
+  virtual std::optional<Clock::Time> heard(std::chrono::nanoseconds quiet) = 0;
 
   /// Watchers of this link's end, until they are removed.
   virtual std::uint64_t watch(Broken broken) = 0;

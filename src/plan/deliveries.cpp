@@ -12,9 +12,9 @@ namespace shardwire {
 // find the parts that they read from it.
 std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> lost_ranks) {
   State& state = *state_;
-  if (to_int(source) < 0 || to_int(source) >= state.from.ranks) {
+  if (to_int(source) < 0 || to_int(source) >= state.from.holders()) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("source rank {} is out of range 0..{}", to_int(source), state.from.ranks - 1));
+                fmt::format("source rank {} is out of range 0..{}", to_int(source), state.from.holders() - 1));
   }
   std::vector<Delivery> deliveries;
   const std::int32_t own_section = state.from_section_of(source);
@@ -39,7 +39,7 @@ std::vector<Delivery> Planner::deliveries(Rank source, std::span<const Rank> los
       const Extents& shape = state.shape_of(id);
       LayoutSearch wanted(state.layouts.layout(state.classes[id].layout), shape, state.to.sections[section].ranks);
       std::vector<Rank> targets;
-      for (const PlacedBox& placed : state.layouts.layout(held->second).boxes_of(shape, source)) {
+      for (const PlacedBox& placed : state.layouts.layout(held->second).boxes_of(shape, state.from.rank_of(source))) {
         wanted.find(placed.box, [&](const PlacedBox&, Rank rank) {
           targets.push_back(rank);
           return true;

@@ -12,10 +12,12 @@ constexpr int asked_before_index = 2;
 
 }  // namespace
 
-LayoutSearch::LayoutSearch(const Layout& layout, const Extents& shape, std::span<const Rank> ranks)
+LayoutSearch::LayoutSearch(const Layout& layout, const Extents& shape, std::span<const Rank> ranks,
+                           const Copies* copies)
     : layout_(&layout),
       shape_(shape),
       ranks_(ranks),
+      copies_(copies),
       consecutive_(ranks.empty() || to_int(ranks.back()) - to_int(ranks.front()) + 1 == std::ssize(ranks)) {
 }
 
@@ -25,6 +27,15 @@ bool LayoutSearch::takes_part(Rank rank) const {
 }
 
 void LayoutSearch::find(const Box& region, OnBox on_box) {
+  if (copies_ == nullptr || copies_->empty()) return find_ranks(region, on_box);
+  find_ranks(region, [&](const PlacedBox& placed, Rank rank) {
+    if (!on_box(placed, rank)) return false;
+    const auto [first, end] = copies_->equal_range(rank);
+    return std::all_of(first, end, [&](const auto& copy) { return on_box(placed, copy.second); });
+  });
+}
+
+void LayoutSearch::find_ranks(const Box& region, OnBox on_box) {
   const auto on_taking_part = [&](const PlacedBox& placed, Rank rank) {
     return !takes_part(rank) || on_box(placed, rank);
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,13 +13,16 @@ namespace shardwire {
 
 /// Finds the boxes of a tensor that some ranks hold under one layout: with the layout's own search if it has one, else
 /// in an index over the boxes of all of them.
-/// Ownership: borrows `layout` and `ranks`.
+/// Ownership: borrows `layout`, `ranks` and `copies`.
 class LayoutSearch {
  public:
-  /// `ranks`: ascending.
-  LayoutSearch(const Layout& layout, const Extents& shape, std::span<const Rank> ranks);
+  /// Further holders of a rank, by rank; see JobLayout::copies.
+  using Copies = std::multimap<Rank, Rank>;
 
-  /// Calls `on_box` for the boxes that share an element with `region`, until it returns false.
+  /// `ranks`: ascending. `copies`: null if there are none.
+  LayoutSearch(const Layout& layout, const Extents& shape, std::span<const Rank> ranks, const Copies* copies = nullptr);
+
+  /// Calls `on_box` for the boxes that share an element with `region`, once for each holder, until it returns false.
   /// Requires: `region` is not empty and inside the shape.
   void find(const Box& region, OnBox on_box);
 
@@ -29,12 +33,14 @@ class LayoutSearch {
   };
 
   [[nodiscard]] bool takes_part(Rank rank) const;
+  void find_ranks(const Box& region, OnBox on_box);
   void look_at_all(const Box& region, OnBox on_box) const;
   void build();
 
   const Layout* layout_;
   Extents shape_;
   std::span<const Rank> ranks_;
+  const Copies* copies_;
   bool consecutive_;
   int asked_ = 0;
   std::unique_ptr<Index> index_;

@@ -11,10 +11,21 @@ JobLayout JobLayout::uniform(int ranks, std::vector<TensorLayout> tensors) {
   return {ranks, {std::move(section)}};
 }
 
+Rank JobLayout::rank_of(Rank holder) const {
+  return to_int(holder) < ranks ? holder : copies[static_cast<std::size_t>(to_int(holder) - ranks)];
+}
+
 JobLayout JobLayout::without(std::span<const Rank> lost) const {
   std::vector<Rank> gone(lost.begin(), lost.end());
   std::sort(gone.begin(), gone.end());
   JobLayout rest = *this;
+  rest.copies.clear();
+  for (int holder = ranks; holder < holders(); ++holder) {
+    if (std::binary_search(gone.begin(), gone.end(), Rank{holder})) continue;
+    const Rank rank = rank_of(Rank{holder});
+    const auto [first, end] = std::equal_range(gone.begin(), gone.end(), rank);
+    first == end ? rest.copies.push_back(rank) : void(gone.erase(first, end));
+  }
   // Empty sections remain, so that section indices stay valid.
   for (Section& section : rest.sections) {
     std::erase_if(section.ranks, [&](Rank rank) { return std::binary_search(gone.begin(), gone.end(), rank); });

@@ -43,21 +43,34 @@ std::vector<std::int32_t> sections_of_ranks(const JobLayout& job, std::string_vi
   return sections;
 }
 
+// The further holders of each rank.
+LayoutSearch::Copies copies_of(const JobLayout& from) {
+  LayoutSearch::Copies copies;
+  for (int holder = from.ranks; holder < from.holders(); ++holder) {
+    const Rank rank = from.rank_of(Rank{holder});
+    if (to_int(rank) < 0 || to_int(rank) >= from.ranks) {
+      refuse("source", fmt::format("holder {} copies rank {} of {}", holder, to_int(rank), from.ranks));
+    }
+    copies.emplace(rank, Rank{holder});
+  }
+  return copies;
+}
+
 void check_size(const std::vector<std::int32_t>& list, int ranks, std::string_view what) {
   if (list.empty() || std::ssize(list) == ranks) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("the topology's {} has {} entries for {} ranks", what, list.size(), ranks));
 }
 
-void check_topology(const Topology& topology, int source_ranks, int target_ranks) {
+void check_topology(const Topology& topology, int holders, int target_ranks) {
   check_size(topology.colocated, target_ranks, "colocated");
-  check_size(topology.source_host, source_ranks, "source_host");
+  check_size(topology.source_host, holders, "source_host");
   check_size(topology.target_host, target_ranks, "target_host");
   for (const std::int32_t rank : topology.colocated) {
-    if (rank >= -1 && rank < source_ranks) continue;
+    if (rank >= -1 && rank < holders) continue;
     throw Error(
         ErrorCode::invalid_argument,
-        fmt::format("the topology colocates a target with source rank {}, out of range 0..{}", rank, source_ranks - 1));
+        fmt::format("the topology colocates a target with source rank {}, out of range 0..{}", rank, holders - 1));
   }
 }
 
@@ -109,11 +122,13 @@ Planner::State::State(JobLayout from_side, JobLayout to_side, Topology where, Re
       from_section(sections_of_ranks(from, "source")),
       to_section(sections_of_ranks(to, "target")),
       from_keys(from, names.held()),
+      copies(copies_of(from)),
       held_of(to.sections.size()),
       classes_of_section(to.sections.size()),
       distinct_of_section(to.sections.size()),
       splitter(replicas == Replicas::spread ? ShareSplitter::Order::by_size : ShareSplitter::Order::by_rank) {
-  check_topology(topology, from.ranks, to.ranks);
+  if (!to.copies.empty()) refuse("target", "it has copies");
+  check_topology(topology, from.holders(), to.ranks);
   for_each_tensor(from, layouts, [&](std::uint32_t section, TensorId tensor, const TensorLayout&) {
     enter_key(from_keys, section, tensor, "source");
   });
@@ -186,7 +201,7 @@ std::vector<LayoutSearch>& Planner::State::sources_of(std::uint32_t id) {
   std::vector<LayoutSearch>& sources = searches[classes[id].held_class];
   if (sources.empty()) {
     for (const auto& [section, layout] : classes[id].held->layouts) {
-      sources.emplace_back(layouts.layout(layout), shape_of(id), from.sections[section].ranks);
+      sources.emplace_back(layouts.layout(layout), shape_of(id), from.sections[section].ranks, &copies);
     }
   }
   return sources;
@@ -223,7 +238,7 @@ bool Planner::State::take_own(std::uint32_t id, Rank target, std::span<const Ran
   const auto layout =
       std::find_if(held.begin(), held.end(), [&](const auto& one) { return static_cast<int>(one.first) == section; });
   if (layout == held.end()) return false;
-  const PlacedBoxes own_boxes(layouts.layout(layout->second).boxes_of(shape_of(id), Rank{own}));
+  const PlacedBoxes own_boxes(layouts.layout(layout->second).boxes_of(shape_of(id), from.rank_of(Rank{own})));
   for (std::uint32_t i = 0; i < scratch_.wanted.size(); ++i) {
     const PlacedBox* around = own_boxes.around(scratch_.wanted[i].box);
     if (around == nullptr) {

@@ -69,12 +69,12 @@ struct SHARDWIRE_LOCAL Planner::State {
   SourceChoice choice_for(std::uint32_t id, Rank target, std::span<const Rank> lost);
   [[nodiscard]] const Extents& shape_of(std::uint32_t id) const { return layouts.shape(classes[id].held->shape); }
 
-  /// Source rank in the process of a target rank; -1 none.
+  /// Holder in the process of a target rank; -1 none.
   [[nodiscard]] std::int32_t colocated(Rank target) const;
   /// The same where it is preferred to other holders; else -1.
   [[nodiscard]] std::int32_t preferred(Rank target) const;
-  [[nodiscard]] std::int32_t from_section_of(Rank rank) const {
-    return from_section[static_cast<std::size_t>(to_int(rank))];
+  [[nodiscard]] std::int32_t from_section_of(Rank holder) const {
+    return from_section[static_cast<std::size_t>(to_int(from.rank_of(holder)))];
   }
   [[nodiscard]] std::int32_t to_section_of(Rank rank) const {
     return to_section[static_cast<std::size_t>(to_int(rank))];
@@ -92,6 +92,7 @@ struct SHARDWIRE_LOCAL Planner::State {
   std::vector<std::int32_t> from_section;  ///< by rank, -1 for none
   std::vector<std::int32_t> to_section;
   KeyTable from_keys;
+  LayoutSearch::Copies copies;
   std::vector<std::vector<std::uint32_t>> held_of;  ///< by `to` section and tensor: first place in from_keys, or none
   std::map<SourceClass, std::uint32_t> source_classes;
   std::vector<std::vector<LayoutSearch>> searches;  ///< by source class, made on first use

@@ -26,7 +26,7 @@ struct Surroundings {
   const Topology& topology;
   int source_ranks = 0;
 
-  /// Source rank in the process of a target rank; -1 none.
+  /// Holder in the process of a target rank; -1 none.
   [[nodiscard]] std::int32_t colocated(Rank target) const;
   [[nodiscard]] bool hosts_known() const { return !topology.source_host.empty() && !topology.target_host.empty(); }
   [[nodiscard]] bool same_host(Rank source, Rank target) const;

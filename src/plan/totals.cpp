@@ -95,7 +95,7 @@ class Tally {
 }  // namespace
 
 JobTotals Planner::State::tally(std::span<const Rank> targets, std::span<const Rank> lost, const OnTarget& on_target) {
-  Tally tally(from.ranks, on_target);
+  Tally tally(from.holders(), on_target);
   std::vector<SourcedBox> parts;
   const auto add = [&](const Shares& shares, SourceChoice& choice, std::uint32_t id) {
     const Class& of_tensor = classes[id];
@@ -154,7 +154,7 @@ std::vector<Flow> Planner::holdings(std::span<const Rank> lost_ranks) {
   State& state = *state_;
   const std::vector<Rank> lost = sorted(lost_ranks);
   std::vector<Flow> holdings;
-  SourceSums sums(state.from.ranks);
+  SourceSums sums(state.from.holders());
   for (const Rank target : state.targets()) {
     const std::optional<std::uint32_t> section = state.section_of_target(target);
     if (!section) continue;

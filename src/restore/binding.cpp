@@ -69,11 +69,13 @@ const FabricChannel* Binding::message_channel() const {
 void Binding::unbind() {
   generation = 0;
   connected.clear();
-  excluded.clear();
+  excluded = given_up;
   lacked_resources = false;
+  peer_ended = false;
   regions.clear();
   handles.clear();
   unregistered_path = no_path;
+  digests = false;
   keys.clear();
   word = {};
   path = {};

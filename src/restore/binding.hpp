@@ -36,7 +36,8 @@ struct SourceRegion {
 /// How one rank reads from one source rank: the tensors it reads, and the paths to their memory. A value: Source
 /// determines it, a cached restore keeps it for the next one.
 struct Binding {
-  Rank layout_rank{};  ///< of the source, in its layout
+  Rank holder{};       ///< of the plan's `from` side: the source
+  Rank layout_rank{};  ///< of the source, in its layout; several holders may have the same
   wire::PublicationRecord record;
   std::shared_ptr<const Manifest> manifest;  ///< owners: see DescribedCatalog
   std::vector<std::uint32_t> tensors;        ///< ids in the manifest that are read, ascending
@@ -49,14 +50,17 @@ struct Binding {
 
   std::uint64_t generation = 0;  ///< of the bound publication; 0: none yet
   std::vector<ConnectedFabric> connected;
-  std::map<std::size_t, std::string> excluded;  ///< fabrics that could not be bound, with reasons
+  std::map<std::size_t, std::string> given_up;  ///< fabrics that this restore uses no longer, with reasons
+  std::map<std::size_t, std::string> excluded;  ///< fabrics that could not be bound, with reasons; those given up too
   bool lacked_resources = false;                ///< at least one of them for lack of resources
+  bool peer_ended = false;                      ///< at least one of them because the peer ended its connection
   std::vector<SourceRegion> regions;
   std::vector<wire::TensorHandle> handles;  ///< by position in `tensors`
   int unregistered_path = no_path;          ///< the best for memory outside all regions
   std::set<Bytes> keys;                     ///< of the regions
   GenerationWord word;
   ByteCount max_pack_bytes = 0;  ///< maximum payload of one packed request
+  bool digests = false;          ///< its blocks have digests; see wire::BlockRequest
   PathDecision path;
 
   [[nodiscard]] bool is_own() const { return own != nullptr; }

@@ -11,8 +11,14 @@
 
 namespace shardwire::restore {
 
-Descriptions::Descriptions(Services& services, Events events)
-    : services_(services), events_(std::move(events)), callbacks_(events_.failed) {
+namespace {
+
+constexpr int max_attempts_in_notice = 32;
+
+}  // namespace
+
+Descriptions::Descriptions(Services& services, Duration notice, Events events)
+    : services_(services), notice_(notice), events_(std::move(events)), callbacks_(events_.failed) {
 }
 
 Descriptions::~Descriptions() {
@@ -34,13 +40,14 @@ std::vector<int> Descriptions::awaited() const {
 template <typename Request, typename Reply>
 void Descriptions::ask_one(const std::shared_ptr<Fetch>& fetch) {
   for (;; ++fetch->attempt) {
-    if (fetch->attempt == fetch->holders.size() && !find_more_holders(*fetch)) return;
+    if (fetch->attempt >= fetch->holders.size() && !find_more_holders(*fetch)) return;
     const auto turn = static_cast<std::size_t>(services_.member()) + fetch->attempt;
     const wire::PublicationRecord& holder = fetch->holders[turn % fetch->holders.size()];
     fetch->tried.emplace(holder.member, holder.epoch);
     asked_[fetch->digest] = holder.layout_rank;
     try {
-      return ask<Request, Reply>(fetch, services_.link(holder), holder.layout_rank);
+      ask<Request, Reply>(fetch, services_.link(holder), holder);
+      return ask_another_later<Request, Reply>(fetch, holder);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::out_of_resources)
         throw;   // resources of this process: other holders would fail too
@@ -61,38 +68,74 @@ bool Descriptions::find_more_holders(Fetch& fetch) {
   if (!fetch.holders.empty()) return true;
   services_.membership().require_rendezvous("the address of a member that can describe the publication");
   asked_.erase(fetch.digest);
+  const bool may_answer = std::ranges::any_of(fetch.tried, [&](const auto& one) { return silent_.contains(one); });
+  if (fetch.refused && events_.refused && !may_answer) events_.refused(*fetch.refused);
   return false;
 }
 
+// A process that hangs does not answer, and its connection does not end.
 template <typename Request, typename Reply>
-void Descriptions::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<SourceLink>& link, int layout_rank) {
+void Descriptions::ask_another_later(const std::shared_ptr<Fetch>& fetch, const wire::PublicationRecord& holder) {
+  if (!fetch->patience) {
+    fetch->patience = std::make_unique<Timer>(services_.clock());
+    fetch->next_patience = notice_;
+  }
+  fetch->next_patience = std::max(fetch->next_patience / 2, notice_ / max_attempts_in_notice);
+  const auto asked = std::pair(holder.member, holder.epoch);
+  fetch->patience->start(fetch->next_patience, callbacks_.wrap([this, asked, weak = std::weak_ptr(fetch)] {
+    const auto slow = weak.lock();
+    if (!slow || slow->over) return;
+    silent_.insert(asked);
+    if (slow->attempt + 1 >= slow->holders.size()) return;
+    ++slow->attempt;
+    ask_one<Request, Reply>(slow);
+  }));
+}
+
+template <typename Request, typename Reply>
+void Descriptions::ask(const std::shared_ptr<Fetch>& fetch, const std::shared_ptr<SourceLink>& link,
+                       const wire::PublicationRecord& holder) {
+  const int layout_rank = holder.layout_rank;
+  const auto asked = std::pair(holder.member, holder.epoch);
   const auto over = std::make_shared<bool>(false);  // owners: the two callbacks, of which only one may go on
   const auto next = [this, fetch] {
+    if (fetch->over) return;
     ++fetch->attempt;
     ask_one<Request, Reply>(fetch);
   };
-  const auto watcher = link->watch(callbacks_.wrap([over, next](const Error& error) {
+  const auto watcher = link->watch(callbacks_.wrap([over, next, fetch](const Error& error) {
     if (std::exchange(*over, true)) return;
     if (error.code() == ErrorCode::out_of_resources) throw error;  // would not change by itself
+    if (error.code() == ErrorCode::unsupported) fetch->refused = error;
     next();
   }));
   watched_.emplace_back(link, watcher);
   link->request(
       fetch->digest, Request{fetch->digest},
-      callbacks_.wrap([this, over, next, fetch, layout_rank, watcher, link = link.get()](wire::Message& message) {
-        link->unwatch(watcher);
-        if (std::exchange(*over, true)) return;
-        const auto* reply = std::get_if<Reply>(&message);
-        if (reply == nullptr || reply->encoded.empty()) return next();
-        if (!wire::same_digest(wire::digest_of(reply->encoded), fetch->digest)) {
-          throw Error(ErrorCode::transport_failed,
-                      fmt::format("source rank {} sent a description that does not match its digest", layout_rank),
-                      std::vector<Rank>{Rank{layout_rank}});
-        }
-        fetch->keep(reply->encoded);
-        asked_.erase(fetch->digest);
-        events_.described();
-      }));
+      callbacks_.wrap(
+          [this, over, next, fetch, layout_rank, asked, watcher, link = link.get()](wire::Message& message) {
+            link->unwatch(watcher);
+            silent_.erase(asked);
+            if (std::exchange(*over, true) || fetch->over) return;
+            const auto* reply = std::get_if<Reply>(&message);
+            if (reply == nullptr || reply->encoded.empty()) return next();
+            if (!wire::same_digest(wire::digest_of(reply->encoded), fetch->digest)) {
+              throw Error(ErrorCode::transport_failed,
+                          fmt::format("source rank {} sent a description that does not match its digest", layout_rank),
+                          std::vector<Rank>{Rank{layout_rank}});
+            }
+            fetch->over = true;
+            fetch->patience->stop();
+            fetch->keep(reply->encoded);
+            asked_.erase(fetch->digest);
+            events_.described();
+          }));
+}
+
+bool Descriptions::knows(const Records& records, const Records& with_values) const {
+  const Metadata& known = services_.metadata();
+  return std::ranges::all_of(records, [&](const auto& record) { return known.manifests.contains(record.manifest); }) &&
+         std::ranges::all_of(with_values, [&](const auto& record) { return known.values.contains(record.values); });
 }
 
 bool Descriptions::fetch(const Records& records, const Records& with_values) {

@@ -8,7 +8,6 @@
 
 #include "memory/device_events.hpp"
 #include "restore/callbacks.hpp"
-#include "restore/discovery.hpp"
 #include "restore/services.hpp"
 #include "restore/transfers.hpp"
 

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "move/messages.hpp"
@@ -48,17 +49,16 @@ void DigestChecks::add(const move::TransferPart& part, const memory::Digest128& 
 }
 
 void DigestChecks::ask(std::span<const std::unique_ptr<Source>> sources, Differ differ, std::function<void()> done) {
-  // Owners: this call and the callbacks.
-  const auto due = std::make_shared<std::size_t>(1);
-  const auto answered = [due, done = std::move(done)] {
-    if (--*due == 0) done();
-  };
+  done_ = std::move(done);
+  due_.assign(by_source_.size() + 1, 0);
+  due_.back() = 1;  // this call
+  for (std::size_t i = 0; i < by_source_.size(); ++i) due_[i] = by_source_[i].size();
   for (std::size_t i = 0; i < by_source_.size(); ++i) {
     for (Check& one : std::exchange(by_source_[i], {})) {
       const auto check = std::make_shared<Check>(std::move(one));  // owner: the answer's callback
-      ++*due;
       sources[i]->requests().ask_for_digests(
-          boxes_of(check->parts), [check, differ, answered](const std::vector<wire::BoxDigest>& theirs) {
+          boxes_of(check->parts),
+          [this, i, check, differ](const std::vector<wire::BoxDigest>& theirs) {
             if (theirs.size() != check->parts.size()) {
               throw Error(ErrorCode::transport_failed, "a source sent another number of digests than asked");
             }
@@ -66,12 +66,29 @@ void DigestChecks::ask(std::span<const std::unique_ptr<Source>> sources, Differ 
             for (std::size_t part = 0; part < theirs.size(); ++part) {
               if (!move::same(check->digests[part], theirs[part])) wrong.push_back(check->parts[part]);
             }
-            if (!wrong.empty()) differ(wrong);
-            answered();
+            if (!wrong.empty()) differ(wrong, {});
+            answered(i);
+          },
+          [this, i, check, differ](const std::vector<wire::RequestedBox>& blocks) {
+            differ(check->parts, blocks);
+            answered(i);
           });
     }
   }
-  answered();
+  answered(by_source_.size());
+}
+
+void DigestChecks::forget(std::size_t source) {
+  by_source_[source].clear();
+  if (due_.empty() || due_[source] == 0) return;
+  due_[source] = 1;
+  answered(source);
+}
+
+void DigestChecks::answered(std::size_t source) {
+  --due_[source];
+  const bool all = std::ranges::all_of(due_, [](std::size_t due) { return due == 0; });
+  if (all && done_) std::exchange(done_, nullptr)();
 }
 
 }  // namespace shardwire::restore

@@ -28,10 +28,16 @@ class DigestChecks {
   explicit DigestChecks(std::size_t sources) : by_source_(sources) {}
 
   void add(const move::TransferPart& part, const memory::Digest128& digest);
-  using Differ = std::function<void(std::span<const move::TransferPart> parts)>;
-  /// Requests the digests of all sources. `differ` is called for differing parts; it throws. `done` runs when all have
+  /// Receives parts that differ, and, if the source has found that out itself, the blocks that differ from what it published:
+  /// the parts are then those of a request, some of which may be good. It may throw.
+  using Differ =
+      std::function<void(std::span<const move::TransferPart> parts, std::span<const wire::RequestedBox> blocks)>;
+  /// Requests the digests of all sources. `differ` is called for differing parts. `done` runs when all have
   /// answered, now if there are none. Ownership: borrows the sources. Errors: those of a source go to its listener.
+  /// Call it once.
   void ask(std::span<const std::unique_ptr<Source>> sources, Differ differ, std::function<void()> done);
+  /// This source answers no more: nothing of it is compared.
+  void forget(std::size_t source);
 
  private:
   struct Check {
@@ -39,7 +45,11 @@ class DigestChecks {
     std::vector<memory::Digest128> digests;
     ByteCount bytes = 0;
   };
+  void answered(std::size_t source);
+
   std::vector<std::vector<Check>> by_source_;
+  std::vector<std::size_t> due_;  // answers by source, while they are awaited
+  std::function<void()> done_;    // null: not asked, or done
 };
 
 }  // namespace shardwire::restore

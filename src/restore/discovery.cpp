@@ -12,56 +12,28 @@ namespace shardwire::restore {
 
 namespace {
 
-// The plan assumes that processes keep their ranks if this process did, and that none is colocated if it did not: only
-// this process's old rank is known.
-Topology topology_of(const std::vector<wire::PublicationRecord>& records, int member, Rank layout_rank, int ranks) {
-  std::int32_t own = -1;
-  int source_ranks = 0;
-  for (const auto& record : records) {
-    if (record.member == member) own = record.layout_rank;
-    source_ranks = std::max(source_ranks, record.layout_rank + 1);
-  }
-  Topology topology;
-  for (std::int32_t other = 0; other < ranks; ++other) {
-    topology.colocated.push_back(own == to_int(layout_rank) && other < source_ranks ? other : -1);
-  }
-  topology.colocated[static_cast<std::size_t>(to_int(layout_rank))] = own;
-  return topology;
-}
-
-// Pure.
-void plan_into(Planning& planning, const Wanted& wanted, int member, Replicas replicas) {
-  const Manifest& manifest = *wanted.manifest;
-  const Rank target = wanted.catalog->layout_rank();
-  planning.from = side_of(planning.records, planning.manifests);
-  // Assumes that every rank of the new layout restores too: readers then spread evenly over replicas.
-  JobLayout to{manifest.ranks, {{wanted.manifest, {}}}};
-  for (int rank = 0; rank < manifest.ranks; ++rank) to.sections[0].ranks.push_back(Rank{rank});
-  Planner planner(planning.from, std::move(to), topology_of(planning.records, member, target, manifest.ranks),
-                  replicas);
-  planning.plan = planner.plan(target);
-  planning.resolved = resolve_values(*wanted.catalog, planning.from, planning.plan, planning.values, planning.scope,
-                                     agreement_on_elements(replicas));
-  if (!planning.plan.gaps.empty()) return;
-  planning.schedule = planner.schedule(planning.plan);
-  if (replicas == Replicas::compare) planning.others = OtherHolders(planner, planning.plan);
-}
+// In larger jobs the addresses are learnt when the plan tells which of them matter.
+constexpr std::size_t max_looked_up_early = 64;
 
 }  // namespace
 
-Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const RestoreOptions& options, Wanted wanted,
+Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const Target& target,
                      std::shared_ptr<Planning> earlier)
     : services_(services),
       listener_(listener),
       owner_(owner),
-      options_(options),
-      wanted_(std::move(wanted)),
+      options_(target.options),
+      name_(services, target),
+      wanted_(target.wanted),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      descriptions_(services, {.holders = [this] { return sources(); },
-                               .described = [this] { try_to_plan(); },
-                               .failed = [this](const std::exception_ptr& error) { owner_.on_failed(error); }}),
+      descriptions_(services, target.options.notice,
+                    {.holders = [this] { return sources(); },
+                     .described = [this] { described(); },
+                     .failed = [this](const std::exception_ptr& error) { owner_.on_failed(error); },
+                     .refused = [this](const Error& why) { refused(why); }}),
       grace_(services.clock()),
-      earlier_(std::move(earlier)) {
+      earlier_(std::move(earlier)),
+      may_leave_out_(target.outlives_sources) {
 }
 
 void Discovery::start() {
@@ -72,20 +44,21 @@ void Discovery::start() {
 void Discovery::directory_changed() {
   if (!running_) return;
   callbacks_.run([this] {
-    services_.membership().watch(options_.from);
+    watch_ = services_.membership().watch(options_.from);
     try_to_plan();
   });
 }
 
-void Discovery::restart(const std::optional<wire::PublicationRecord>& gone, const std::optional<Error>& withdrawn) {
+void Discovery::restart(const std::optional<Error>& withdrawn) {
   stop();
-  if (gone) gone_.emplace(gone->member, gone->epoch, gone->generation);
   if (withdrawn) withdrawn_ = withdrawn;
+  step_choice_.reset();
+  keepers_wait_.reset();
+  descriptions_wait_.reset();
   planning_.reset();
   earlier_.reset();
   used_earlier_ = false;
   planning_now_ = false;
-  grace_over_ = false;
   start();
 }
 
@@ -98,25 +71,18 @@ void Discovery::stop() {
 
 // --- known publications ---
 
-Discovery::Records Discovery::published() const {
-  auto records = services_.directory().publications(options_.from);
-  std::erase_if(records, [&](const auto& record) {
-    return gone_.contains({record.member, record.epoch, record.generation});
-  });
-  std::ranges::sort(records, {}, &wire::PublicationRecord::layout_rank);
-  return records;
-}
-
 Discovery::Records Discovery::sources() const {
-  auto records = published();
+  auto records = name_.publications();
   if (options_.step) std::erase_if(records, [&](const auto& record) { return record.step != *options_.step; });
+  if (!options_.step && options_.step_rule != StepRule::newest_complete) keep_one_origin(records);
   return records;
 }
 
 bool Discovery::are_published(const Records& records) const {
   const auto now = sources();
   return std::ranges::all_of(records, [&](const wire::PublicationRecord& record) {
-    const auto found = std::ranges::lower_bound(now, record.layout_rank, {}, &wire::PublicationRecord::layout_rank);
+    auto found = std::ranges::lower_bound(now, record.layout_rank, {}, &wire::PublicationRecord::layout_rank);
+    while (found != now.end() && found->layout_rank == record.layout_rank && *found != record) ++found;
     return found != now.end() && *found == record;
   });
 }
@@ -131,19 +97,10 @@ Discovery::Records Discovery::in_scope(Records records) const {
 
 int Discovery::source_ranks() const {
   const auto& manifests = services_.metadata().manifests;
-  for (const auto& record : published()) {
+  for (const auto& record : name_.publications()) {
     if (const auto found = manifests.find(record.manifest); found != manifests.end()) return found->second->ranks;
   }
   return 0;
-}
-
-std::vector<int> Discovery::possible(int ranks) const {
-  if (services_.membership().lost() != nullptr) return {};
-  const auto records = published();
-  const int member = services_.member();
-  const bool listed = std::ranges::any_of(records, [&](const auto& record) { return record.member == member; });
-  const bool own_on_its_way = !listed && services_.own_publication(options_.from) != nullptr;
-  return possible_publishers(services_.directory(), records, {member, own_on_its_way, options_.step, ranks});
 }
 
 Situation Discovery::situation() const {
@@ -152,9 +109,9 @@ Situation Discovery::situation() const {
           .step = options_.step,
           .target = wanted_.catalog->layout_rank(),
           .member = services_.member(),
-          .published = published(),
+          .published = name_.publications(),
           .source_ranks = source_ranks(),
-          .possible = possible(0),
+          .possible = name_.possible(0, options_.step),
           .departed = services_.directory().departed(),
           .gaps = last_gaps_,
           .absent = last_absent_,
@@ -166,7 +123,7 @@ Situation Discovery::situation() const {
 Error Discovery::late() const {
   if (last_gaps_.empty()) return late_in_plan(situation());
   try {
-    give_up_incomplete();
+    return incomplete_plan(true);
   } catch (const Error& error) {
     return error;
   }
@@ -175,39 +132,151 @@ Error Discovery::late() const {
 // --- planning ---
 
 // Called after every change. Plans at once when every rank of the source layout has published or never will; else after
-// a pause without changes, since a cover may be complete without the missing ranks.
-void Discovery::try_to_plan() {
+// the grace, since a cover may be complete without the missing ranks.
+void Discovery::try_to_plan(bool asks) {
+  if (!running_) return;  // a description that was awaited for another plan
   if (planning_now_) {
     overtaken_ = true;
     return;
   }
   overtaken_ = false;
-  const Records records = sources();
+  Records records = sources();
   if (records.empty()) {
     // Sources at another step still tell the number of ranks.
-    const bool known =
-        services_.directory().knows(options_.from) && descriptions_.fetch(published(), in_scope(published()));
-    if (!known || !possible(source_ranks()).empty()) return;
+    const Records others = name_.publications();
+    const bool known = services_.directory().knows(options_.from) && descriptions_.fetch(others, in_scope(others));
+    if (!known || !name_.possible(source_ranks(), options_.step).empty() || waits_for_keepers()) return;
     services_.membership().require_rendezvous(fmt::format("the other publishers of '{}'", options_.from));
     throw nobody_publishes(situation());
   }
-  if (!descriptions_.fetch(records, in_scope(records))) return;
-  check_layouts(records, services_.metadata(), options_.from);
+  records = choose_step(std::move(records));
+  if (records.empty()) return;
+  if (records.size() <= max_looked_up_early) services_.look_ahead(records);
+  const Records with_values = in_scope(records);
+  left_out_ = asks ? !descriptions_.fetch(records, with_values) : !descriptions_.knows(records, with_values);
+  if (left_out_ && chooses()) return wait_for_descriptions(records);
+  if (left_out_) records = described_of(std::move(records));
+  if (records.empty()) return;
+  try {
+    check_layouts(records, services_.metadata(), options_.from);
+  } catch (const Error& error) {
+    if (!is_older(records)) throw;
+    return pass_over(records, error);
+  }
   const int ranks = services_.metadata().manifests.at(records.front().manifest)->ranks;
   const bool one_step =
       std::ranges::all_of(records, [&](const auto& record) { return record.step == records.front().step; });
-  const bool all = records.size() == static_cast<std::size_t>(ranks) || possible(ranks).empty();
-  if (all && one_step) return make_plan(records, true);
-  if (!grace_over_) {
-    grace_.start(options_.discovery_grace, callbacks_.wrap([this] {
-      grace_over_ = true;
-      try_to_plan();
-    }));
-    return;
-  }
-  grace_over_ = false;  // a later change restarts the wait
+  const std::optional<std::int64_t> step = chooses() ? records.front().step : options_.step;
+  const bool all = open_ranks(records, {.ranks = ranks}).empty() || name_.possible(ranks, step).empty();
+  if (all && one_step) return make_plan(records, !left_out_);
+  if (waits_for_grace(records, one_step)) return;
   if (!one_step) throw steps_differ(situation());
   make_plan(records, false);
+}
+
+Discovery::Records Discovery::choose_step(Records records) {
+  if (chooses()) {
+    Records next = step_choice_.next(records);
+    if (!next.empty()) return next;
+    const auto& newest = *std::ranges::max_element(records, {}, &wire::PublicationRecord::step);
+    const auto known = services_.metadata().manifests.find(newest.manifest);
+    const bool described = known != services_.metadata().manifests.end();
+    if (described && name_.possible(known->second->ranks, newest.step).empty() && !waits_for_keepers()) {
+      throw incomplete_plan(false);
+    }
+    return next;
+  }
+  if (const auto step = newest_common_step(records)) {
+    std::erase_if(records, [&](const auto& record) { return record.step != *step; });
+  }
+  return records;
+}
+
+bool Discovery::chooses() const {
+  if (!options_.step) return options_.step_rule == StepRule::newest_complete;
+  const Records records = sources();
+  return std::ranges::any_of(records, [&](const auto& record) { return record.origin != records.front().origin; });
+}
+
+// A state that is to be preferred to this one is published, whose sources decide whether the restore fails.
+bool Discovery::is_older(const Records& records) const {
+  const StateOf state = StateOf::of(records.front());
+  return chooses() && std::ranges::any_of(sources(), [&](const auto& one) { return StateOf::of(one) < state; });
+}
+
+void Discovery::pass_over(const Records& records, const Error& why) {
+  services_.log(LogLevel::warning, fmt::format("restore of '{}': step {} cannot be used: {}", options_.from,
+                                               records.front().step, why.what()));
+  step_choice_.note_incomplete(records, {});
+  try_to_plan();
+}
+
+// Sources of a newer step that do not answer must not keep a restore from an older one. They have published, so they are
+// not absent: only silence for `notice` passes them over.
+void Discovery::wait_for_descriptions(const Records& records) {
+  if (waits(descriptions_wait_, options_.notice, false)) return;
+  const std::int64_t step = records.front().step;
+  Records older = sources();
+  std::erase_if(older, [&](const auto& record) { return !(StateOf::of(records.front()) < StateOf::of(record)); });
+  if (step_choice_.is_exhausted(older)) return;
+  undescribed_.insert(step);
+  step_choice_.note_incomplete(records, {});
+  descriptions_wait_.reset();
+  try_to_plan();
+}
+
+// A publisher that does not answer may hold nothing that others do not hold.
+Discovery::Records Discovery::described_of(Records records) {
+  if (!may_leave_out_ || waits(descriptions_wait_, options_.notice, false)) return {};
+  std::erase_if(records, [&](const auto& record) { return !descriptions_.knows({record}, in_scope({record})); });
+  return records;
+}
+
+void Discovery::described() {
+  descriptions_wait_.reset();
+  for (const std::int64_t step : std::exchange(undescribed_, {})) step_choice_.forget(step);
+  try_to_plan();
+}
+
+// Another step may come from others.
+void Discovery::refused(const Error& why) {
+  if (!chooses()) throw why;
+}
+
+bool Discovery::waits_for_grace(const Records& records, bool one_step) {
+  const Duration waited = services_.clock().now() - waited_since(records, one_step);
+  if (waited >= options_.discovery_grace) return false;
+  grace_.start(options_.discovery_grace - waited, callbacks_.wrap([this] { try_to_plan(); }));
+  return true;
+}
+
+bool Discovery::waits_for_keepers() {
+  if (!services_.has_keeper() || services_.directory().departed().empty()) return false;
+  return waits(keepers_wait_, options_.notice, true);
+}
+
+bool Discovery::waits(std::optional<Clock::Time>& began, Duration limit, bool asks) {
+  const Clock::Time now = services_.clock().now();
+  if (!began) began = now;
+  const Duration waited = now - *began;
+  if (waited >= limit) return false;
+  grace_.start(limit - waited, callbacks_.wrap([this, asks] { try_to_plan(asks); }));
+  return true;
+}
+
+// Since when the restore waits for absent ranks, or for ranks behind others. Only progress of these begins a wait anew:
+// sources that update without end do not.
+Clock::Time Discovery::waited_since(const Records& records, bool one_step) {
+  const Clock::Time now = services_.clock().now();
+  auto& ranks_wait = ranks_waits_[chooses() ? records.front().step : 0];
+  if (!ranks_wait || records.size() > ranks_wait->progress) ranks_wait = {now, records.size()};
+  if (one_step) {
+    steps_wait_.reset();
+    return ranks_wait->since;
+  }
+  const std::int64_t least = std::ranges::min_element(records, {}, &wire::PublicationRecord::step)->step;
+  if (!steps_wait_ || least > steps_wait_->progress) steps_wait_ = {now, least};
+  return steps_wait_->since;
 }
 
 void Discovery::take_values() {
@@ -260,33 +329,63 @@ void Discovery::plan_again(const Records& records) {
 
 void Discovery::planned(bool everybody) {
   planning_now_ = false;
-  if (planning_->error) std::rethrow_exception(planning_->error);
+  if (const auto error = planning_->error) {
+    if (!is_older(planning_->records)) std::rethrow_exception(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& known) {
+      return pass_over(planning_->records, known);
+    }
+  }
   if (overtaken_ && !are_published(planning_->records)) return try_to_plan();  // the plan names a withdrawn publication
   const ResolvedValues& resolved = planning_->resolved;
+  // What was left out may hold what nobody else holds: then it is waited for, and nothing counts as absent.
+  if (left_out_ && (!planning_->plan.gaps.empty() || !resolved.skipped.empty() || !resolved.zeroed.empty())) {
+    if (overtaken_) try_to_plan();
+    return;
+  }
   last_gaps_ = planning_->plan.gaps;
   last_absent_ = resolved.absent;
   if (resolved.values_unknown) {
     wanted_.scope = ValueScope::all;  // a key absent as a tensor may exist as a value
-    grace_over_ = !everybody;         // that wait is over
+    return try_to_plan();
+  }
+  if (!last_gaps_.empty() && chooses()) {
+    step_choice_.note_incomplete(planning_->records, last_gaps_);
+    ranks_waits_.erase(planning_->records.front().step);  // its next change begins a wait: each plan costs time
     return try_to_plan();
   }
   if (!last_gaps_.empty()) {
     if (overtaken_) return try_to_plan();  // a plan of the current state decides whether to wait
-    if (everybody || possible(planning_->from.ranks).empty()) give_up_incomplete();
+    const bool final = everybody || name_.possible(planning_->from.ranks, options_.step).empty();
+    if (final && !waits_for_keepers()) throw incomplete_plan(false);
+    ranks_waits_.clear();  // the next change begins a wait: each plan costs time
     return;
   }
+  if (resolved.refusal && is_older(planning_->records)) return pass_over(planning_->records, *resolved.refusal);
   if (resolved.refusal) throw Error(*resolved.refusal);
+  planning_->incomplete_steps = step_choice_.incomplete_after(planning_->records.front().step);
   running_ = false;
   grace_.stop();
   listener_.on_planned(std::move(planning_));
 }
 
-void Discovery::give_up_incomplete() const {
-  if (options_.step && published().size() > sources().size()) {
+// Errors: throws Error{peer_lost} if publications of the step may exist that this member does not hear of.
+Error Discovery::incomplete_plan(bool at_deadline) const {
+  if (options_.step && name_.publications().size() > sources().size()) {
     services_.membership().require_rendezvous(
         fmt::format("the publishers of step {} of '{}'", *options_.step, options_.from));
   }
-  throw incomplete(situation());
+  Situation now = situation();
+  now.at_deadline = at_deadline;
+  if (!chooses()) return incomplete(now);
+  const std::vector<IncompleteStep> steps = step_choice_.incomplete();
+  if (steps.empty() || !step_choice_.is_exhausted(sources())) return late_in_plan(now);  // another one is looked at
+  const auto of = std::ranges::find(now.published, steps.front().step, &wire::PublicationRecord::step);
+  if (of == now.published.end()) return late_in_plan(now);
+  const auto known = services_.metadata().manifests.find(of->manifest);
+  if (known != services_.metadata().manifests.end()) now.source_ranks = known->second->ranks;
+  return no_step_complete(now, steps);
 }
 
 }  // namespace shardwire::restore

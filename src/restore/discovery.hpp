@@ -3,28 +3,24 @@
 
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <vector>
 
 #include "restore/callbacks.hpp"
 #include "restore/descriptions.hpp"
+#include "restore/name_view.hpp"
 #include "restore/owner.hpp"
 #include "restore/planning.hpp"
 #include "restore/services.hpp"
+#include "restore/step_choice.hpp"
+#include "restore/target.hpp"
 #include "restore/verdict.hpp"
 #include "runtime/clock.hpp"
 
 namespace shardwire::restore {
-
-/// The wanted side of one restore.
-struct Wanted {
-  std::shared_ptr<const Catalog> catalog;    ///< owners: the restore and the planning job
-  std::shared_ptr<const Manifest> manifest;  ///< of the catalog; owners: see DescribedCatalog
-  ValueScope scope = ValueScope::none;       ///< of the values that it needs
-};
 
 /// Leads from a publication name to a plan: follows the name's roster, fetches descriptions of the publications, waits
 /// for missing ones while members are left that could publish them, and plans on a worker thread.
@@ -41,43 +37,69 @@ class Discovery {
   };
 
   /// `earlier`: the plan of an earlier restore of the same catalog, used where the sources are the same; may be null.
-  /// Failures go to the owner. Ownership: borrows all but `wanted` and `earlier`.
-  Discovery(Services& services, Listener& listener, Owner& owner, const RestoreOptions& options, Wanted wanted,
+  /// Failures go to the owner. Ownership: borrows all but `earlier`.
+  Discovery(Services& services, Listener& listener, Owner& owner, const Target& target,
             std::shared_ptr<Planning> earlier);
 
+  /// Every publication has to be described, also one of a member that does not answer: several members plan from the same.
+  void ask_everybody() { may_leave_out_ = false; }
   /// Plans, now or when enough is known.
   void start();
   /// The publications or members have changed.
   void directory_changed();
-  /// Plans anew, because the sources of the last plan are unusable. `gone`: a publication found withdrawn, which
-  /// rosters may still name.
-  void restart(const std::optional<wire::PublicationRecord>& gone, const std::optional<Error>& withdrawn);
+  /// Plans anew, because the sources of the last plan are unusable. `withdrawn`: the reason, if it was that.
+  void restart(const std::optional<Error>& withdrawn);
   /// Ignores further answers.
   void stop();
 
   [[nodiscard]] bool is_published(const wire::PublicationRecord& record) const { return are_published({record}); }
   [[nodiscard]] ValueScope value_scope() const { return wanted_.scope; }
+  /// Members that were asked to describe what they publish, and have not answered; see Descriptions.
+  [[nodiscard]] const Descriptions::Asked& silent() const { return descriptions_.silent(); }
   /// The last plan is that of the earlier restore.
   [[nodiscard]] bool used_earlier() const { return used_earlier_; }
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late() const;
 
  private:
-  using Generation = std::tuple<std::int32_t, std::uint32_t, std::uint64_t>;  // member, epoch, generation
   using Records = Descriptions::Records;
+  template <typename Progress>
+  struct Wait {
+    Clock::Time since;
+    Progress progress;
+  };
 
-  /// Live publications of the name, at any step, by layout rank; without those that were found withdrawn.
-  [[nodiscard]] Records published() const;
-  /// Those at the requested step.
+  /// Live publications at the requested step, by layout rank; without those that were found withdrawn.
   [[nodiscard]] Records sources() const;
   [[nodiscard]] bool are_published(const Records& records) const;
   /// Those whose values are needed.
   [[nodiscard]] Records in_scope(Records records) const;
   [[nodiscard]] int source_ranks() const;
-  [[nodiscard]] std::vector<int> possible(int ranks) const;
+  /// There may be several states to choose from: with StepRule::newest_complete, or if several sessions have published
+  /// the step.
+  [[nodiscard]] bool chooses() const;
   [[nodiscard]] Situation situation() const;
-  void try_to_plan();
-  [[noreturn]] void give_up_incomplete() const;
+  /// `asks`: for descriptions that are missing.
+  void try_to_plan(bool asks = true);
+  /// The publications to plan over, of those at the requested step; none: there is nothing to plan before something changes.
+  /// Errors: throws what no later publication can mend.
+  [[nodiscard]] Records choose_step(Records records);
+  [[nodiscard]] bool is_older(const Records& records) const;
+  void pass_over(const Records& records, const Error& why);
+  void wait_for_descriptions(const Records& records);
+  /// Those that are described, once nothing more was for `notice`; none: they are waited for.
+  [[nodiscard]] Records described_of(Records records);
+  /// True: `limit` is not over since this began, and planning is tried again when it is.
+  bool waits(std::optional<Clock::Time>& began, Duration limit, bool asks);
+  void described();
+  void refused(const Error& why);
+  /// True: the grace is not over, and planning is tried again when it is.
+  bool waits_for_grace(const Records& records, bool one_step);
+  [[nodiscard]] Clock::Time waited_since(const Records& records, bool one_step);
+  /// True: members have gone, whose keepers may publish for them; planning is tried again when they had the time.
+  bool waits_for_keepers();
+  /// Error of a plan with gaps. `at_deadline`: else no further publication can arrive.
+  [[nodiscard]] Error incomplete_plan(bool at_deadline) const;
   void make_plan(const Records& records, bool everybody);
   void plan_again(const Records& records);
   void take_values();
@@ -87,21 +109,30 @@ class Discovery {
   Listener& listener_;
   Owner& owner_;
   const RestoreOptions& options_;
+  NameView name_;
   Wanted wanted_;
   Callbacks callbacks_;
   Descriptions descriptions_;
   Timer grace_;
+  Membership::Watch watch_;
   std::shared_ptr<Planning> earlier_;
   bool used_earlier_ = false;
   std::shared_ptr<Planning> planning_;  // owners: this and the planning job
   bool running_ = false;                // until there is a plan
   bool planning_now_ = false;
   bool overtaken_ = false;  // the state has changed during planning
-  bool grace_over_ = false;
+  // For absent ranks, by step with StepRule::newest_complete; progress: number of published ones.
+  std::map<std::int64_t, std::optional<Wait<std::size_t>>> ranks_waits_;
+  std::optional<Clock::Time> keepers_wait_;
+  std::optional<Clock::Time> descriptions_wait_;
+  bool may_leave_out_;
+  bool left_out_ = false;                         // the plan being made leaves out publications that are not described
+  std::optional<Wait<std::int64_t>> steps_wait_;  // for ranks behind others; progress: the least step
+  StepChoice step_choice_;
+  std::set<std::int64_t> undescribed_;  // steps that were passed over for that
   std::vector<Gap> last_gaps_;
   std::vector<AbsentKey> last_absent_;  // those without any source
   std::optional<Error> withdrawn_;      // reason for the last new plan
-  std::set<Generation> gone_;
 };
 
 }  // namespace shardwire::restore

@@ -11,19 +11,14 @@
 
 namespace shardwire::restore {
 
-namespace {
-
-// Limit of the first read over a fabric; less if the restore's deadline is near.
-constexpr auto max_proof = std::chrono::seconds(10);
-
-}  // namespace
+namespace {}  // namespace
 
 FabricAttempt::FabricAttempt(const Setup& setup, std::size_t fabric, Listener& listener)
     : setup_(setup),
       fabric_(fabric),
       listener_(listener),
       callbacks_([this](const std::exception_ptr& error) { listener_.on_failed(error); }),
-      proof_limit_(setup.clock) {
+      proof_timer_(setup.clock) {
 }
 
 FabricAttempt::~FabricAttempt() {
@@ -32,7 +27,7 @@ FabricAttempt::~FabricAttempt() {
 
 void FabricAttempt::end() {
   callbacks_.end();
-  proof_limit_.stop();
+  proof_timer_.stop();
   if (std::exchange(proof_, nullptr)) --setup_.requests.unanswered;
 }
 
@@ -116,33 +111,38 @@ void FabricAttempt::import_regions(std::vector<support::Descriptor> descriptors)
   }
 }
 
-// Afterwards bytes arrive without the source's help. A restore whose own deadline is near continues without the fabric,
-// but does not rule it out for others.
+// Afterwards bytes arrive without the source's help. Both tries share one limit. A restore whose own deadline is near
+// continues without the fabric, but does not rule it out for others.
 void FabricAttempt::prove(Round round) {
-  const auto limit = std::min<std::chrono::nanoseconds>(max_proof, (setup_.deadline - setup_.clock.now()) / 2);
+  const Clock::Time now = setup_.clock.now();
+  if (!proving_since_) {
+    proving_since_ = now;
+    proof_limit_ = std::min<Duration>({max_proof, setup_.patience, (setup_.deadline - now) / 2});
+  }
   proof_ = std::make_shared<bool>(true);
   ++setup_.requests.unanswered;
   listener_.on_proving();
-  proof_limit_.start(limit, callbacks_.wrap([this, limit] { proof_late(limit); }));
+  proof_timer_.start(*proving_since_ + proof_limit_ - now, callbacks_.wrap([this] { proof_late(); }));
   read_word(bound_.word, callbacks_.wrap([this, round, proof = std::weak_ptr<bool>(proof_)](
                                              const transport::Outcome& fault, std::uint64_t /*word*/) {
     if (!proof.expired()) proof_read(round, fault);
   }));
 }
 
-void FabricAttempt::proof_late(std::chrono::nanoseconds limit) {
+void FabricAttempt::proof_late() {
   proof_.reset();
   --setup_.requests.unanswered;
   const Error why(ErrorCode::transport_failed,
-                  fmt::format("it has read nothing within {:.3g} s", std::chrono::duration<double>(limit).count()));
-  if (limit == max_proof && !bound_.channel->proven) setup_.binding.link->rule_out(fabric_, *bound_.channel, why);
+                  fmt::format("it has read nothing within {:.3g} s", seconds_of(proof_limit_)));
+  if (proof_limit_ == max_proof && !bound_.channel->proven)
+    setup_.binding.link->rule_out(fabric_, *bound_.channel, why);
   exclude(why);
 }
 
 void FabricAttempt::proof_read(Round round, const transport::Outcome& fault) {
   proof_.reset();
   --setup_.requests.unanswered;
-  proof_limit_.stop();
+  proof_timer_.stop();
   if (!fault) {
     bound_.channel->proven = true;
     return listener_.on_bound(std::move(bound_));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,9 @@
 #include "runtime/clock.hpp"
 
 namespace shardwire::restore {
+
+/// Limit of the first read over a fabric. After it the fabric is ruled out for the connection.
+inline constexpr Duration max_proof = std::chrono::seconds(10);
 
 /// One attempt to bind a source over one fabric: prepares the fabric's sockets, requests the source's handles, imports
 /// them, and reads the generation word once, since a reachable network may still carry no data. Tries a second time if
@@ -38,6 +42,7 @@ class FabricAttempt {
     Binding& binding;  ///< of the source: read only; its link is used
     std::uint64_t lease = 0;
     Clock::Time deadline;    ///< of the restore
+    Duration patience{};     ///< limit of the first read, beside max_proof and half of the time to the deadline
     bool tolerant = false;   ///< any failure of a fabric excludes that fabric, not the source
     RequestCount& requests;  ///< of the source
   };
@@ -58,7 +63,7 @@ class FabricAttempt {
   void bound(Round round, wire::Bound& reply);
   void import_regions(std::vector<support::Descriptor> descriptors);
   void prove(Round round);
-  void proof_late(std::chrono::nanoseconds limit);
+  void proof_late();
   void proof_read(Round round, const transport::Outcome& fault);
   void exclude(const Error& why);
 
@@ -67,7 +72,9 @@ class FabricAttempt {
   Listener& listener_;
   Callbacks callbacks_;
   BoundFabric bound_;
-  Timer proof_limit_;
+  Timer proof_timer_;
+  std::optional<Clock::Time> proving_since_;  // the first try
+  Duration proof_limit_{};                    // of both tries
   std::shared_ptr<bool> proof_;  // while the first read is under way; owner: this; its completion holds a weak one
 };
 

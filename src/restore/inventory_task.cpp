@@ -11,27 +11,18 @@
 #include "restore/publishers.hpp"
 #include "serve/publication.hpp"
 #include "support/list_of.hpp"
+#include "support/ranks_of.hpp"
 
 namespace shardwire::restore {
 
-namespace {
-
-std::vector<Rank> ranks_of(const std::vector<int>& numbers) {
-  std::vector<Rank> ranks;
-  for (const int number : numbers) ranks.push_back(Rank{number});
-  return ranks;
-}
-
-}  // namespace
-
 InventoryTask::InventoryTask(Services& services, Request request, Done done)
-    : services_(services),
+    : Question(services, request.from),
       request_(std::move(request)),
       done_(std::move(done)),
-      callbacks_([this](const std::exception_ptr& error) { end({}, error); }),
-      descriptions_(services, {.holders = [this] { return published(); },
-                               .described = [this] { look(); },
-                               .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
+      descriptions_(services, RestoreOptions().notice,
+                    {.holders = [this] { return published(); },
+                     .described = [this] { look(); },
+                     .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
       timer_(services.clock()) {
 }
 
@@ -40,17 +31,9 @@ void InventoryTask::start() {
   directory_changed();
 }
 
-void InventoryTask::directory_changed() {
-  if (!done_) return;
-  callbacks_.run([this] {
-    services_.membership().watch(request_.from);
-    look();
-  });
-}
-
 InventoryTask::Records InventoryTask::published() const {
   auto records = services_.directory().publications(request_.from);
-  std::ranges::sort(records, {}, &wire::PublicationRecord::layout_rank);
+  std::ranges::stable_sort(records, {}, &wire::PublicationRecord::layout_rank);
   return records;
 }
 
@@ -76,16 +59,25 @@ void InventoryTask::require_possible(const Inventory& inventory, const Records& 
                           request_.from, all.front().layout_rank, all.front().step));
 }
 
-std::int64_t InventoryTask::step_of(const Records& all) const {
-  if (request_.step) return *request_.step;
-  std::map<std::int64_t, std::size_t> publishers;  // by step
-  for (const auto& record : all) ++publishers[record.step];
-  if (publishers.empty()) return 0;
-  const auto ranks = static_cast<std::size_t>(services_.metadata().manifests.at(all.front().manifest)->ranks);
-  for (auto one = publishers.rbegin(); one != publishers.rend(); ++one) {
-    if (one->second == ranks) return one->first;
+// Publications of one step and one session, if there are any.
+InventoryTask::Records InventoryTask::chosen(const Records& all) const {
+  struct Step {
+    std::set<int> published;
+    int ranks = 0;  // of its layouts
+    Records records;
+    [[nodiscard]] bool is_complete() const { return published.size() == static_cast<std::size_t>(ranks); }
+  };
+  std::map<StateOf, Step> steps;  // the first choice first
+  for (const auto& record : all) {
+    if (request_.step && record.step != *request_.step) continue;
+    Step& step = steps[StateOf::of(record)];
+    step.published.insert(record.layout_rank);
+    step.ranks = services_.metadata().manifests.at(record.manifest)->ranks;
+    step.records.push_back(record);
   }
-  return publishers.rbegin()->first;
+  if (steps.empty()) return {};
+  const auto complete = std::ranges::find_if(steps, [](const auto& one) { return one.second.is_complete(); });
+  return std::move((complete == steps.end() ? steps.begin() : complete)->second.records);
 }
 
 std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, int ranks) const {
@@ -102,11 +94,10 @@ std::vector<int> InventoryTask::awaited(const Records& all, std::int64_t step, i
 
 Inventory InventoryTask::inventory_of(const Records& all) const {
   const Metadata& known = services_.metadata();
-  check_layouts(all, known, request_.from);
   Inventory inventory;
-  inventory.step = step_of(all);
-  Records records = all;
-  std::erase_if(records, [&](const auto& record) { return record.step != inventory.step; });
+  const Records records = chosen(all);
+  inventory.step = !records.empty() ? records.front().step : request_.step.value_or(0);
+  check_layouts(records, known, request_.from);
   std::vector<std::shared_ptr<const Manifest>> manifests;
   std::set<TensorKey> values;
   for (const auto& record : records) {
@@ -120,20 +111,35 @@ Inventory InventoryTask::inventory_of(const Records& all) const {
     for (const TensorLayout& tensor : section.manifest->tensors) values.erase(tensor.spec.key);
   }
   inventory.values.assign(values.begin(), values.end());
-  const int ranks = all.empty() ? 0 : known.manifests.at(all.front().manifest)->ranks;
+  // Where nobody publishes the step, others tell the number of ranks.
+  const auto& of = records.empty() ? all : records;
+  const int ranks = of.empty() ? 0 : known.manifests.at(of.front().manifest)->ranks;
   const PublishersInput input{services_.member(), false, inventory.step, ranks};
-  inventory.absent = ranks_of(open_ranks(records, input));
+  inventory.absent = support::ranks_of(open_ranks(records, input));
   if (all.empty() || !inventory.absent.empty()) inventory.awaited = awaited(all, inventory.step, ranks);
   return inventory;
 }
 
+// Ranks that were asked in vain, and those that nobody can reach.
+std::vector<int> InventoryTask::undescribed() const {
+  const Metadata& known = services_.metadata();
+  std::vector<int> ranks;
+  for (const auto& record : published()) {
+    if (!known.manifests.contains(record.manifest) || !known.values.contains(record.values)) {
+      ranks.push_back(record.layout_rank);
+    }
+  }
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());  // sorted; several members may publish one
+  return ranks;
+}
+
 void InventoryTask::timed_out() {
-  if (const std::vector<int> silent = descriptions_.awaited(); !silent.empty()) {
+  if (const std::vector<int> silent = undescribed(); !silent.empty()) {
     return end({}, std::make_exception_ptr(Error(
                        ErrorCode::timed_out,
                        fmt::format("source ranks {} of '{}' did not describe what they publish within the timeout",
                                    support::list_of(silent), request_.from),
-                       ranks_of(silent))));
+                       support::ranks_of(silent))));
   }
   std::vector<Rank> absent;
   std::string what = "the publishers are not known yet";
@@ -148,10 +154,6 @@ void InventoryTask::timed_out() {
   end({}, std::make_exception_ptr(
               Error(ErrorCode::timed_out,
                     fmt::format("{}'{}' was not there within the timeout: {}", step, request_.from, what), absent)));
-}
-
-void InventoryTask::abandon() {
-  end({}, std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed")));
 }
 
 void InventoryTask::end(Inventory inventory, const std::exception_ptr& error) {

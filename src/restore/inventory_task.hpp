@@ -8,10 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "restore/callbacks.hpp"
 #include "restore/descriptions.hpp"
-#include "restore/running_restore.hpp"
-#include "restore/services.hpp"
+#include "restore/question.hpp"
 #include "runtime/clock.hpp"
 #include "shardwire/inventory.hpp"
 
@@ -20,7 +18,7 @@ namespace shardwire::restore {
 /// Session::inventory() and Session::await_step() on the loop: follows a name's roster and fetches the descriptions of
 /// its publications.
 /// Threads: loop thread only.
-class InventoryTask final : public RunningRestore {
+class InventoryTask final : public Question {
  public:
   struct Request {
     std::string from;
@@ -34,30 +32,24 @@ class InventoryTask final : public RunningRestore {
   InventoryTask(Services& services, Request request, Done done);
 
   void start() override;
-  void directory_changed() override;
-  bool payload(const wire::PayloadHeader&, transport::Incoming&) override { return false; }
-  void caller_failed(const std::exception_ptr& error) override { end({}, error); }
-  void fabric_broke(const std::exception_ptr&) override {}
-  void stop_writing() override {}
-  [[nodiscard]] bool written() const override { return true; }
-  void abandon() override;
 
  private:
   using Records = Descriptions::Records;
 
   [[nodiscard]] Records published() const;
-  [[nodiscard]] std::int64_t step_of(const Records& all) const;
+  [[nodiscard]] Records chosen(const Records& all) const;
   [[nodiscard]] std::vector<int> awaited(const Records& all, std::int64_t step, int ranks) const;
   [[nodiscard]] Inventory inventory_of(const Records& all) const;
-  void look();
+  [[nodiscard]] std::vector<int> undescribed() const;
+  void look() override;
+  void fail(const std::exception_ptr& error) override { end({}, error); }
+  [[nodiscard]] bool answered() const override { return !done_; }
   void require_possible(const Inventory& inventory, const Records& all) const;
   void timed_out();
   void end(Inventory inventory, const std::exception_ptr& error);
 
-  Services& services_;
   Request request_;
   Done done_;  // empty once it ran
-  Callbacks callbacks_;
   Descriptions descriptions_;
   Timer timer_;
 };

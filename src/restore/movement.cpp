@@ -3,24 +3,50 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "move/traits.hpp"
 
 namespace shardwire::restore {
 
-Movement::Movement(Services& services, Listener& listener, Owner& owner, const RestoreOptions& options,
-                   const Planning& planning, const Wanted& wanted, Sources sources, move::CollectiveRounds* rounds,
+namespace {
+
+// Mapped memory shows that it is published still, whether or not its owner lives.
+bool word_says_live(const Binding& binding) {
+  return binding.word.is_mapped() && binding.word.says_live(binding.record.generation);
+}
+
+// What is read by hardware or the kernel is compared with a digest of its source, which checks its blocks first. Messages are
+// of checked blocks anyway, and loaded memory is checked here.
+bool wants_digests(const RestoreOptions& options, Movement::Sources sources,
+                   std::span<const move::Transfer> transfers) {
+  if (options.verify == Verify::digest) return true;
+  return std::ranges::any_of(transfers, [&](const move::Transfer& one) {
+    return move::carrier_of(one.method) == move::Carrier::reads && sources[one.peer]->binding().digests;
+  });
+}
+
+}  // namespace
+
+Movement::Movement(Services& services, Listener& listener, Owner& owner, const Target& target, const Planning& planning,
+                   Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
                    std::shared_ptr<move::StagingPool> staging)
     : services_(services),
       listener_(listener),
       owner_(owner),
-      options_(options),
+      target_(target),
       planning_(planning),
-      wanted_(wanted),
       sources_(sources),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       retry_(services.clock()),
       staging_(std::move(staging)),
-      checks_(sources.size()) {
+      checks_(sources.size()),
+      digests_(wants_digests(target.options, sources, transfers)),
+      blocks_(
+          services, sources, [this](const std::exception_ptr& error) { owner_.on_failed(error); },
+          [this] { owner_.on_quieter(); }) {
+  const RestoreOptions& options = target.options;
   if (!staging_ || staging_->budget_bytes() != options.staging_bytes) {
     staging_ = std::make_shared<move::StagingPool>(options.staging_bytes, move::slot_bytes_for(services.costs()));
   }
@@ -28,7 +54,7 @@ Movement::Movement(Services& services, Listener& listener, Owner& owner, const R
   move::Requests& requests = *this;
   move::Events& events = *this;
   const move::EngineOptions engine_options{.ingress_bytes_per_second = options.ingress_bytes_per_second,
-                                           .digests = options.verify == Verify::digest,
+                                           .digests = digests_,
                                            .costs = services.costs(),
                                            .rounds = rounds};
   engine_ = std::make_unique<move::Engine>(services.copies(), staging_, engine_options, requests, events);
@@ -54,6 +80,11 @@ void Movement::start(std::shared_ptr<const std::vector<move::Transfer>> transfer
     sources_[i]->begin_moving();
   }
   engine_->add(transfers_);
+  blocks_.start(*transfers_);
+  for (const auto& source : sources_) {
+    if (source->state() == Source::State::lost) lose(*source);
+  }
+  listener_.on_undelivered();
   advance();
 }
 
@@ -62,10 +93,17 @@ void Movement::advance() {
   if (moved_) return;
   callbacks_.run([this] {
     const auto retry = engine_->pump(services_.clock().now());
+    if (services_.probe() != nullptr) tell_probe();
     if (stopped_) return;
-    if (engine_->complete()) {
+    while (const auto source = engine_->ledger().next_due()) prove_reads(*source);
+    bool more = false;
+    for (const auto& [source, left] : left_) more = take_back(source) || more;
+    if (more) listener_.on_undelivered();
+    if (stopped_) return;
+    if (engine_->settled() && doubtful_.empty()) {
       moved_ = true;
       retry_.stop();
+      if (services_.probe() != nullptr && target_.options.verify != Verify::digest) spoil();
       return listener_.on_moved();
     }
     if (retry) retry_.start(*retry - services_.clock().now(), [this] { advance(); });
@@ -84,15 +122,16 @@ void Movement::ask(std::uint32_t peer, std::uint64_t request, std::vector<move::
                             .lease = 0,
                             .parts = {},
                             .each = answer == move::Answer::each,
-                            .digest = options_.verify == Verify::digest,
+                            .digest = digests_,
                             .gathered = answer == move::Answer::gathered};
   message.parts.reserve(parts.size());
   for (move::PackPart& part : parts) message.parts.push_back({part.held_tensor, part.box});
   Source& source = *sources_[peer];
-  source.requests().ask_for_payload(std::move(message), callbacks_.wrap([this, &source](const std::string& why) {
-    owner_.on_path_lost(source, PathLoss::aborted, why);
-    advance();
-  }));
+  source.requests().ask_for_payload(
+      std::move(message), callbacks_.wrap([this, &source](const std::string& why) { messages_ended(source, why); }),
+      callbacks_.wrap([this, &source, request](const std::vector<wire::RequestedBox>& blocks) {
+        refused_as_corrupt(source, request, blocks);
+      }));
 }
 
 void Movement::forget(std::uint32_t peer, std::uint64_t request) {
@@ -106,10 +145,17 @@ void Movement::failed(const std::exception_ptr& error) {
 
 void Movement::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
   Source& source = *sources_[peer];
+  if (source.state() == Source::State::lost) return advance();  // all that was under way fails
   if (fault.code == ErrorCode::cancelled) {
-    owner_.on_path_lost(source, PathLoss::aborted, fault.message);
+    path_lost(source, PathLoss::aborted, fault.message);
   } else if (fault.code == ErrorCode::withdrawn) {
-    owner_.on_path_lost(source, PathLoss::refused, fault.message);
+    path_lost(source, PathLoss::refused, fault.message);
+  } else if (fault.code == ErrorCode::peer_lost && target_.alone) {
+    // A source that is lost loses its link too. One that answers has lost the path only.
+    if (left_.contains(peer)) return advance();
+    doubtful_.emplace(peer, fault.message);
+    take_back(peer);
+    ask_doubtful();
   } else {
     owner_.on_failed(std::make_exception_ptr(
         Error(fault.code, fmt::format("source rank {}: {}", to_int(source.rank()), fault.message),
@@ -119,33 +165,92 @@ void Movement::peer_failed(std::uint32_t peer, const transport::Fault& fault) {
 }
 
 void Movement::digested(const move::TransferPart& part, const memory::Digest128& digest) {
-  callbacks_.run([&] { checks_.add(part, digest); });
+  const move::Carrier carrier = move::carrier_of(part.transfer->method);
+  const bool published = sources_[part.transfer->peer]->binding().digests;
+  if (published && carrier == move::Carrier::mapping) return;  // see BlockChecks
+  if (target_.options.verify != Verify::digest && carrier != move::Carrier::reads) return;
+  callbacks_.run([&] { checks_.add(part, is_spoilt(*part.transfer) ? flip_bit(part) : digest); });
 }
 
 void Movement::differs(const move::TransferPart& part) {
   const Source& source = *sources_[part.transfer->peer];
-  failed(std::make_exception_ptr(differing_parts(std::span(&part, 1), planning_, *wanted_.manifest,
-                                                 wanted_.catalog->layout_rank(), source.rank())));
+  if (source.binding().digests && target_.outlives_sources) {
+    const auto parts = engine_->take_differing(part.transfer->peer);
+    returned_.insert(returned_.end(), parts.begin(), parts.end());
+    note_corrupt(parts);
+    return advance();
+  }
+  failed(std::make_exception_ptr(differing_parts(std::span(&part, 1), planning_, *target_.wanted.manifest,
+                                                 target_.catalog().layout_rank(), source.rank())));
 }
 
 void Movement::compare_digests(std::function<void()> done) {
-  const auto differ = [this](std::span<const move::TransferPart> parts) {
-    throw differing_parts(parts, planning_, *wanted_.manifest, wanted_.catalog->layout_rank(),
-                          sources_[parts.front().transfer->peer]->rank());
+  const auto differ = [this](std::span<const move::TransferPart> parts, std::span<const wire::RequestedBox> blocks) {
+    const Source& source = *sources_[parts.front().transfer->peer];
+    if (!source.binding().digests) {
+      throw differing_parts(parts, planning_, *target_.wanted.manifest, target_.catalog().layout_rank(), source.rank());
+    }
+    rotten_.insert(rotten_.end(), parts.begin(), parts.end());
+    blocks.empty() ? note_corrupt(parts) : note_corrupt(source, blocks);
   };
-  checks_.ask(sources_, differ, std::move(done));
+  for (const auto& source : sources_) {
+    if (source->state() == Source::State::lost) checks_.forget(source->index());
+  }
+  check_blocks([this, differ, done = std::move(done)] { checks_.ask(sources_, differ, done); });
+}
+
+// --- drills ---
+
+void Movement::tell_probe() {
+  const ByteCount remote = tally().done_bytes() - tally().method_bytes(Method::local);
+  if (remote > probed_bytes_) services_.probe()->arrived(remote - probed_bytes_);
+  probed_bytes_ = remote;
+}
+
+bool Movement::is_spoilt(const move::Transfer& transfer) {
+  Probe* const probe = services_.probe();
+  return probe != nullptr && transfer.method != Method::local && transfer.target_device == memory::on_host &&
+         probe->spoils(sources_[transfer.peer]->rank());
+}
+
+// Without digests, only the caller can check what has arrived.
+void Movement::spoil() {
+  for (const move::Transfer& transfer : transfers()) {
+    if (!left_.contains(transfer.peer) && is_spoilt(transfer)) flip_bit({transfer, transfer.box});
+  }
 }
 
 // --- sources whose bytes do not arrive ---
 
 void Movement::look_after_sources() {
-  if (!stopped_ && !moved_ && transfers_) watch_->look(transfers());
+  if (stopped_ || moved_ || !transfers_) return;
+  ask_doubtful();
+  watch_->look(transfers());
+}
+
+// Again and again: another answer may be due, which tells nothing of this.
+void Movement::ask_doubtful() {
+  for (const auto& [index, why] : std::map(doubtful_)) {
+    Source& source = *sources_[index];
+    source.requests().ask_if_live(
+        callbacks_.wrap([this, &source, why = why] { path_lost(source, PathLoss::ended, why); }));
+  }
 }
 
 void Movement::on_channel_ended(Source& source) {
-  const bool aborted = source.binding().message_channel()->aborted;
-  owner_.on_path_lost(source, aborted ? PathLoss::aborted : PathLoss::ended,
-                      "the connection that its payloads come over has ended");
+  messages_ended(source, "the connection that its payloads come over has ended");
+}
+
+void Movement::messages_ended(Source& source, const std::string& why) {
+  const FabricChannel* const channel = source.binding().message_channel();
+  const bool aborted = channel != nullptr && channel->aborted;
+  path_lost(source, aborted ? PathLoss::aborted : PathLoss::ended, why);
+}
+
+// Once for each source: all that was under way over a connection fails.
+void Movement::path_lost(Source& source, PathLoss loss, const std::string& why) {
+  const bool known = left_.contains(source.index()) && !doubtful_.contains(source.index());
+  if (!stopped_ && !known) listener_.on_path_lost(source, loss, why);
   advance();
 }
 
@@ -159,9 +264,257 @@ std::vector<Gap> Movement::missing() const {
   for (std::uint32_t i = 0; i < pieces.size(); ++i) {
     if (tally().complete(i)) continue;
     gaps.push_back(
-        gap_of(planning_, *wanted_.manifest, i, planning_.plan.box(pieces[i]), wanted_.catalog->layout_rank()));
+        gap_of(planning_, *target_.wanted.manifest, i, planning_.plan.box(pieces[i]), target_.catalog().layout_rank()));
   }
   return gaps;
+}
+
+// --- lost sources ---
+
+void Movement::lose(const Source& source) {
+  const std::size_t index = source.index();
+  doubtful_.erase(index);
+  if (const auto found = left_.find(index); found != left_.end() && !outlives(source, transfers())) {
+    found->second.mapped = move::Engine::Mapped::dropped;  // only its path was lost before
+  }
+  take_back(index);
+  // Operations under way end only with their channel, those into staging too.
+  if (tally().owed_bytes(static_cast<std::uint32_t>(index)) == 0) return;
+  const bool stays_mapped = left_.at(index).mapped == move::Engine::Mapped::kept;
+  for (const ConnectedFabric& one : source.binding().connected) {
+    if (!stays_mapped || !one.path.map) one.channel->give_up();
+  }
+}
+
+void Movement::continue_without(const Source& source) {
+  checks_.forget(source.index());
+  blocks_.source_lost();
+  advance();
+}
+
+std::vector<std::size_t> Movement::lose_path(const Source& source) {
+  doubtful_.erase(source.index());
+  left_.try_emplace(source.index(), Left{move::Engine::Mapped::kept, {}});
+  take_back(source.index());
+  const Binding& binding = source.binding();
+  const bool any_failed = !binding.still_connected();
+  std::vector<std::size_t> fabrics;
+  for (std::size_t i = 0; i < binding.connected.size(); ++i) {
+    const ConnectedFabric& one = binding.connected[i];
+    const bool carries = !one.path.map && (binding.path.read_by == i || binding.path.sent_by == i);
+    if (any_failed ? !one.channel->endpoint->failed() : !carries) continue;
+    one.channel->give_up();
+    fabrics.push_back(one.fabric);
+  }
+  return fabrics;
+}
+
+bool Movement::has_carried(const Source& source) const {
+  const auto peer = static_cast<std::uint32_t>(source.index());
+  return std::ranges::any_of(move::method_table, [&](const move::MethodTraits& one) {
+    const bool over_connection = one.carrier == move::Carrier::messages || one.carrier == move::Carrier::reads;
+    return over_connection && tally().peer_bytes(peer, one.method) > 0;
+  });
+}
+
+ByteCount Movement::take_waiting(const Source& source) {
+  if (stopped_ || moved_) return 0;
+  ByteCount bytes = 0;
+  for (const move::TransferPart& part : engine_->take_waiting(static_cast<std::uint32_t>(source.index()))) {
+    bytes += part.bytes();
+    returned_.push_back(part);
+  }
+  return bytes;
+}
+
+bool Movement::take_back(std::size_t source) {
+  auto found = left_.find(source);
+  if (found == left_.end()) {
+    using Mapped = move::Engine::Mapped;
+    const bool stays_mapped = outlives(*sources_[source], transfers());
+    found = left_.emplace(source, Left{stays_mapped ? Mapped::kept : Mapped::dropped, {}}).first;
+  }
+  auto& [mapped, left] = found->second;
+  const auto parts = engine_->drop(static_cast<std::uint32_t>(source), mapped);
+  left.insert(left.end(), parts.begin(), parts.end());
+  return !parts.empty();
+}
+
+// Pages of an arena live as long as somebody maps them; device memory ends with its owner.
+bool Movement::outlives(const Source& source, std::span<const move::Transfer> transfers) {
+  return word_says_live(source.binding()) && std::ranges::none_of(transfers, [&](const move::Transfer& one) {
+           return one.peer == source.index() && one.method == Method::mapped && one.source_device != memory::on_host;
+         });
+}
+
+// No order holds between reads: the word is read after the bytes have arrived, and proves these only.
+void Movement::prove_reads(std::size_t source) {
+  const Binding& binding = sources_[source]->binding();
+  if (sources_[source]->state() != Source::State::moving || !binding.word.region) return;
+  const auto peer = static_cast<std::uint32_t>(source);
+  const auto prove = [this, peer, mark = engine_->ledger().mark(peer)](bool live) {
+    if (live) engine_->ledger().prove(peer, mark);
+  };
+  if (binding.word.is_mapped()) return prove(word_says_live(binding));
+  sources_[source]->requests().read_generation(prove);
+}
+
+// A source sends only while the publication is live. A word that is still mapped shows whether the memory was taken back,
+// however it was read. Of other reads the ledger knows. Digests of a lost source cannot be compared any more.
+Movement::Proof Movement::proof_of(const move::Transfer& transfer) const {
+  if (sources_[transfer.peer]->state() == Source::State::released) return Proof::all;  // confirmed
+  if (target_.options.verify == Verify::digest) return Proof::none;
+  const auto by = move::carrier_of(transfer.method);
+  if (by == move::Carrier::messages) return Proof::all;
+  if (by != move::Carrier::mapping && by != move::Carrier::reads) return Proof::none;
+  const Binding& binding = sources_[transfer.peer]->binding();
+  if (by == move::Carrier::mapping) {
+    return word_says_live(binding) && blocks_.can_check(transfer.peer) ? Proof::all : Proof::none;
+  }
+  if (binding.digests) return Proof::none;  // compared with digests of the source, which a lost one does not take
+  if (binding.word.is_mapped()) return word_says_live(binding) ? Proof::all : Proof::none;
+  return Proof::by_part;
+}
+
+std::vector<PieceBox> Movement::undelivered(const Source* of) const {
+  if (left_.empty() && returned_.empty() && corrupt_.empty()) return {};  // nothing went wrong
+  std::vector<PieceBox> boxes;
+  // With Replicas::first a piece is not mixed from two holders, and a tensor that one of them has not kept comes again.
+  const bool whole = target_.options.replicas != Replicas::spread;
+  // A source that lives confirms what has arrived; after the end, none does any more.
+  const auto is_lost = [&](const Source& source) {
+    return left_.contains(source.index()) && (ended_ || source.state() == Source::State::lost);
+  };
+  std::vector<move::TransferPart> left = parts_left(of);
+  for (const auto& source : sources_) {
+    if (!is_lost(*source) || (of != nullptr && of != source.get())) continue;
+    for (const move::TransferPart& part : engine_->ledger().unproven(static_cast<std::uint32_t>(source->index()))) {
+      if (proof_of(*part.transfer) == Proof::by_part) left.push_back(part);
+    }
+  }
+  std::set<const move::Transfer*> touched;
+  for (const move::TransferPart& part : left) touched.insert(part.transfer);
+  std::set<std::pair<TensorId, Rank>> rotten;
+  for (const FoundCorrupt& one : corrupt_) rotten.emplace(one.tensor, one.holder);
+  std::set<const move::Transfer*> again;
+  for (const move::Transfer& transfer : transfers()) {
+    const Source& source = *sources_[transfer.peer];
+    if (of != nullptr && of != &source) continue;
+    const bool delivered = !is_lost(source) || proof_of(transfer) != Proof::none;
+    const bool mixed = touched.contains(&transfer) || rotten.contains({tensor_of(transfer), source.holder()});
+    if (delivered && !(whole && mixed)) continue;
+    again.insert(&transfer);
+    boxes.push_back({transfer.piece, transfer.box});
+  }
+  left.insert(left.end(), rotten_.begin(), rotten_.end());
+  for (const move::TransferPart& part : left) {
+    if (!again.contains(part.transfer)) boxes.push_back({part.transfer->piece, part.box});
+  }
+  return joined(std::move(boxes));
+}
+
+std::vector<PieceBox> Movement::unproven() {
+  ended_ = true;
+  for (std::size_t i = 0; i < sources_.size(); ++i) take_back(i);
+  if (accounts_for_all()) return undelivered();
+  std::vector<PieceBox> boxes;  // some operation has not ended: its parts are unknown
+  for (const move::Transfer& transfer : transfers()) boxes.push_back({transfer.piece, transfer.box});
+  return joined(std::move(boxes));
+}
+
+std::vector<PieceBox> Movement::owed_by(const Source& source) const {
+  const bool stays_mapped = outlives(source, transfers());
+  std::vector<PieceBox> boxes;
+  for (const move::Transfer& transfer : transfers()) {
+    if (transfer.peer != source.index() || (stays_mapped && transfer.method == Method::mapped)) continue;
+    if (!tally().complete(transfer.piece) || proof_of(transfer) != Proof::all)
+      boxes.push_back({transfer.piece, transfer.box});
+  }
+  return boxes;
+}
+
+ByteCount Movement::bytes_moved_again(const Source& of) const {
+  ByteCount bytes = 0;
+  for (const PieceBox& one : undelivered(&of)) bytes += bytes_of(planning_, *target_.wanted.manifest, one);
+  for (const move::TransferPart& part : parts_left(&of)) bytes -= part.bytes();
+  return bytes;
+}
+
+std::vector<move::TransferPart> Movement::parts_left(const Source* of) const {
+  std::vector<move::TransferPart> parts;
+  for (const move::TransferPart& part : returned_) {
+    if (of == nullptr || of->index() == part.transfer->peer) parts.push_back(part);
+  }
+  for (const auto& [source, left] : left_) {
+    if (of == nullptr || of->index() == source) parts.insert(parts.end(), left.parts.begin(), left.parts.end());
+  }
+  return parts;
+}
+
+bool Movement::accounts_for_all() const {
+  ByteCount left = 0;
+  for (const move::TransferPart& part : parts_left(nullptr)) left += part.bytes();
+  return engine_->settled() && left == tally().dropped_bytes();
+}
+
+// --- bytes that are not what was published ---
+
+TensorId Movement::tensor_of(const move::Transfer& transfer) const {
+  return planning_.plan.pieces[transfer.piece].tensor;
+}
+
+void Movement::refused_as_corrupt(const Source& source, std::uint64_t request,
+                                  std::span<const wire::RequestedBox> blocks) {
+  const auto parts = engine_->refuse(static_cast<std::uint32_t>(source.index()), request);
+  returned_.insert(returned_.end(), parts.begin(), parts.end());
+  if (!parts.empty()) note_corrupt(source, blocks);
+  advance();
+}
+
+// Blocks that nothing was read of are not of this restore.
+void Movement::note_corrupt(const Source& source, std::span<const wire::RequestedBox> blocks) {
+  for (const wire::RequestedBox& block : blocks) {
+    const auto touched = std::ranges::find_if(transfers(), [&](const move::Transfer& one) {
+      return one.peer == source.index() && one.held_tensor == block.tensor && one.box.dims() == block.box.dims() &&
+             intersect(one.box, block.box);
+    });
+    if (touched == transfers().end()) {
+      throw Error(ErrorCode::transport_failed,
+                  fmt::format("source rank {} reports corrupt blocks that were not asked for", to_int(source.rank())),
+                  std::vector<Rank>{source.rank()});
+    }
+    on_corrupt(source, tensor_of(*touched), block.box);
+  }
+}
+
+void Movement::note_corrupt(std::span<const move::TransferPart> parts) {
+  for (const move::TransferPart& part : parts) {
+    on_corrupt(*sources_[part.transfer->peer], tensor_of(*part.transfer), part.box);
+  }
+}
+
+void Movement::on_corrupt(const Source& source, TensorId tensor, const Box& where) {
+  const TensorKey& key = target_.wanted.manifest->tensors[to_index(tensor)].spec.key;
+  const CorruptBox box{key.fqn, key.state, where, source.rank()};
+  const std::string text = fmt::format("{}:{} {} is not what source rank {} has published", box.fqn, box.state,
+                                       to_string(box.box), to_int(box.source));
+  services_.log(LogLevel::warning, text);
+  corrupt_.push_back({tensor, source.holder(), box});
+  if (target_.outlives_sources) return;  // another run moves it again
+  throw Error(ErrorCode::corrupt, text,
+              std::vector<Gap>{{box.fqn, box.state, box.box, target_.catalog().layout_rank()}},
+              std::vector<Rank>{box.source});
+}
+
+void Movement::check_blocks(std::function<void()> done) {
+  const auto differ = [this](const Source& source, const wire::RequestedBox& block) {
+    note_corrupt(source, std::span(&block, 1));
+    for (const move::Transfer& transfer : transfers()) {
+      if (transfer.peer != source.index() || transfer.held_tensor != block.tensor) continue;
+      if (const auto part = intersect(transfer.box, block.box)) rotten_.emplace_back(transfer, *part);
+    }
+  };
+  blocks_.check(transfers(), differ, std::move(done));
 }
 
 // --- the end ---
@@ -170,11 +523,12 @@ void Movement::stop() {
   stopped_ = true;
   retry_.stop();
   watch_->stop();
+  blocks_.stop();
   engine_->stop();
 }
 
 bool Movement::quiet(bool fabrics_dead) const {
-  return fabrics_dead ? engine_->copies_idle() : engine_->idle();
+  return blocks_.idle() && (fabrics_dead ? engine_->copies_idle() : engine_->idle());
 }
 
 // An aborted link is not reused: a later restore creates a new one. Links stay for new plans, of this and of other

@@ -2,20 +2,26 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "move/engine.hpp"
+#include "plan/replan.hpp"
+#include "restore/block_checks.hpp"
 #include "restore/callbacks.hpp"
+#include "restore/corruption.hpp"
 #include "restore/digest_checks.hpp"
-#include "restore/discovery.hpp"
 #include "restore/owner.hpp"
+#include "restore/planning.hpp"
 #include "restore/services.hpp"
 #include "restore/source.hpp"
 #include "restore/source_watch.hpp"
+#include "restore/target.hpp"
 
 namespace shardwire::restore {
 
@@ -25,18 +31,22 @@ class Movement final : private move::Requests, private move::Events, private Sou
  public:
   class Listener {
    public:
-    /// Every byte is in place.
+    /// Every byte is in place, apart from those of undelivered().
     virtual void on_moved() = 0;
+    /// More of what lost sources have not delivered is known.
+    virtual void on_undelivered() = 0;
+    /// The path of this source's bytes has failed; the source itself is alive.
+    virtual void on_path_lost(Source& source, PathLoss loss, const std::string& why) = 0;
 
    protected:
     ~Listener() = default;
   };
   using Sources = std::span<const std::unique_ptr<Source>>;
 
-  /// `staging`: of an earlier restore; may be null. `rounds`: of the method collective; null if there are none. Failures go to the owner.
-  ///            Ownership: borrows all but the staging.
-  Movement(Services& services, Listener& listener, Owner& owner, const RestoreOptions& options,
-           const Planning& planning, const Wanted& wanted, Sources sources, move::CollectiveRounds* rounds,
+  /// `transfers`: those of start(). `staging`: of an earlier restore; may be null. `rounds`: of the method collective;
+  ///            null if there are none. Failures go to the owner. Ownership: borrows all but the staging.
+  Movement(Services& services, Listener& listener, Owner& owner, const Target& target, const Planning& planning,
+           Sources sources, std::span<const move::Transfer> transfers, move::CollectiveRounds* rounds,
            std::shared_ptr<move::StagingPool> staging);
   ~Movement();
 
@@ -48,8 +58,42 @@ class Movement final : private move::Requests, private move::Events, private Sou
   void advance();
   /// Call it often: checks that silent sources are alive.
   void look_after_sources();
-  /// Compares the digests of received parts with the sources'. `done` runs if they are equal.
+  /// Accepts nothing more from this source. Its memory is read on if it outlives its process.
+  void lose(const Source& source);
+  /// Moves on, after lose().
+  void continue_without(const Source& source);
+  /// Reads no more over connections of this source, which is alive: it confirms what has arrived. Mapped memory is read on.
+  /// Ends the connections that have failed, or all that carry bytes where none has. Returns their fabrics.
+  std::vector<std::size_t> lose_path(const Source& source);
+  /// Takes back what is not under way of all that this source owes over connections: another run moves it. Returns how many
+  /// bytes that are. Call advance() afterwards.
+  ByteCount take_waiting(const Source& source);
+  /// Bytes were asked of this source over a connection, and have not arrived.
+  [[nodiscard]] bool asks(const Source& source) const {
+    return engine_->asks(static_cast<std::uint32_t>(source.index()));
+  }
+  /// Bytes of this source have arrived over connections.
+  [[nodiscard]] bool has_carried(const Source& source) const;
+  /// Memory of this source can be read, and be proven, although the source is lost.
+  [[nodiscard]] static bool outlives(const Source& source, std::span<const move::Transfer> transfers);
+  /// Boxes that other sources have to deliver in place of lost ones: those that have not arrived, and those of which nothing
+  /// proves that they were read while the publication was live. Final once all else has moved.
+  /// `of`: only the boxes of this source; null: of all.
+  [[nodiscard]] std::vector<PieceBox> undelivered(const Source* of = nullptr) const;
+  /// Bytes of undelivered(&of) that had arrived, and are moved again.
+  [[nodiscard]] ByteCount bytes_moved_again(const Source& of) const;
+  /// Boxes that are not in place, or of which nothing proves that they were read while their publication was live, whatever
+  /// the source. Requires: stopped, quiet, and not released.
+  [[nodiscard]] std::vector<PieceBox> unproven();
+  /// Boxes that undelivered() would have of this source, if it were lost now, or larger ones.
+  [[nodiscard]] std::vector<PieceBox> owed_by(const Source& source) const;
+  /// All bytes are in place or undelivered().
+  [[nodiscard]] bool accounts_for_all() const;
+  /// Compares the digests of received parts with the sources', and blocks of memory that was loaded with what was published.
+  /// `done` runs if they are equal; also if not, where another run may move the parts again: undelivered() has them then.
   void compare_digests(std::function<void()> done);
+  /// Boxes that were not what their sources have published.
+  [[nodiscard]] const std::vector<FoundCorrupt>& corrupt() const { return corrupt_; }
 
   /// Posts nothing more, and ends rounds. The owner is notified as transfers end.
   void stop();
@@ -71,6 +115,11 @@ class Movement final : private move::Requests, private move::Events, private Sou
   [[nodiscard]] std::vector<Gap> missing() const;
 
  private:
+  /// What a lost or doubtful source leaves.
+  struct Left {
+    move::Engine::Mapped mapped{};          // whether its mapped memory is read on
+    std::vector<move::TransferPart> parts;  // have not arrived, and nothing writes them
+  };
   transport::Endpoint& endpoint(std::uint32_t peer) override;
   void ask(std::uint32_t peer, std::uint64_t request, std::vector<move::PackPart> parts, move::Answer answer) override;
   void forget(std::uint32_t peer, std::uint64_t request) override;
@@ -81,13 +130,31 @@ class Movement final : private move::Requests, private move::Events, private Sou
   void differs(const move::TransferPart& part) override;
   void on_channel_ended(Source& source) override;
   [[nodiscard]] std::span<const move::Transfer> transfers() const;
+  void messages_ended(Source& source, const std::string& why);
+  void path_lost(Source& source, PathLoss loss, const std::string& why);
+  void ask_doubtful();
+  void refused_as_corrupt(const Source& source, std::uint64_t request, std::span<const wire::RequestedBox> blocks);
+  void note_corrupt(const Source& source, std::span<const wire::RequestedBox> blocks);
+  void note_corrupt(std::span<const move::TransferPart> parts);
+  void on_corrupt(const Source& source, TensorId tensor, const Box& where);
+  void check_blocks(std::function<void()> done);
+  [[nodiscard]] TensorId tensor_of(const move::Transfer& transfer) const;
+  bool take_back(std::size_t source);
+  void prove_reads(std::size_t source);
+  /// Which of the bytes that have arrived were read while the publication was live.
+  enum class Proof : std::uint8_t { none, by_part, all };
+  [[nodiscard]] Proof proof_of(const move::Transfer& transfer) const;
+  /// Of one source, or of all if null.
+  [[nodiscard]] std::vector<move::TransferPart> parts_left(const Source* of) const;
+  void tell_probe();
+  void spoil();
+  [[nodiscard]] bool is_spoilt(const move::Transfer& transfer);
 
   Services& services_;
   Listener& listener_;
   Owner& owner_;
-  const RestoreOptions& options_;
+  const Target& target_;
   const Planning& planning_;
-  const Wanted& wanted_;
   Sources sources_;
   Callbacks callbacks_;
   Timer retry_;                                                   // when only the rate limit delays a transfer
@@ -96,8 +163,19 @@ class Movement final : private move::Requests, private move::Events, private Sou
   DigestChecks checks_;
   std::unique_ptr<move::Engine> engine_;
   std::unique_ptr<SourceWatch> watch_;
+  std::map<std::size_t, Left> left_;  // by lost or doubtful source
+  ByteCount probed_bytes_ = 0;        // of other processes, as the probe knows them
+  // Sources that a fabric no longer reaches, with reasons, until it is known whether they are lost.
+  std::map<std::size_t, std::string> doubtful_;
+  const bool digests_;  // parts are digested at both ends
+  BlockChecks blocks_;
+  std::vector<FoundCorrupt> corrupt_;
+  std::vector<move::TransferPart>
+      returned_;  // of live sources: have not arrived, or not as they were; nothing writes them
+  std::vector<move::TransferPart> rotten_;  // have arrived and do not count
   bool stopped_ = false;
   bool moved_ = false;
+  bool ended_ = false;  // the restore has ended before its sources could confirm
 };
 
 }  // namespace shardwire::restore

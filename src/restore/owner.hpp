@@ -25,6 +25,8 @@ class Owner {
   /// The restore enters this stage.
   virtual void on_stage(Stage stage) = 0;
   virtual void on_failed(const std::exception_ptr& error) = 0;
+  /// The restore cannot continue without this source, which is lost or has withdrawn its publication.
+  virtual void on_source_ended(const Source& source, const std::exception_ptr& error) = 0;
   virtual void on_path_lost(Source& source, PathLoss loss, const std::string& why) = 0;
   /// While the restore stops: an activity that may have written the destination has ended.
   virtual void on_quieter() = 0;

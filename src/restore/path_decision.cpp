@@ -42,6 +42,12 @@ std::vector<RejectedPath> rejected_before(const Binding& binding, const PathInpu
   return shardwire::rejected_before(inputs.fabrics, fabrics_of(binding), best);
 }
 
+ErrorCode code_of_refusal(const Binding& binding) {
+  if (binding.lacked_resources) return ErrorCode::out_of_resources;
+  if (binding.peer_ended) return ErrorCode::peer_lost;
+  return binding.given_up.empty() ? ErrorCode::unsupported : ErrorCode::transport_failed;
+}
+
 [[noreturn]] void refuse(const Binding& binding, const PathInputs& inputs) {
   std::vector<RejectedPath> rejected = rejected_before(binding, inputs, no_path);
   if (const auto reasons = inputs.reach.why_not_direct(binding)) {
@@ -49,7 +55,7 @@ std::vector<RejectedPath> rejected_before(const Binding& binding, const PathInpu
     rejected.push_back({"", "memory of a device that is neither mapped nor read needs messages: open tcp too"});
   }
   const std::string why = to_text(rejected);
-  throw Error(binding.lacked_resources ? ErrorCode::out_of_resources : ErrorCode::unsupported,
+  throw Error(code_of_refusal(binding),
               fmt::format("no transport of this session carries the bytes of source rank {} (member {}){}{}",
                           to_int(binding.layout_rank), binding.record.member, why.empty() ? "" : "; ", why),
               std::vector<Rank>{binding.layout_rank});
@@ -154,6 +160,7 @@ void add_fabric(Binding& binding, BoundFabric bound, const PathInputs& inputs) {
   auto reads_into = inputs.reach.devices_read_into(endpoint, bound.fabric);
   binding.connected.push_back({bound.fabric, path, std::move(bound.channel), std::move(reads_into)});
   binding.max_pack_bytes = reply.max_pack_bytes;
+  binding.digests = reply.digests;
   binding.handles = reply.tensors;
   binding.regions.resize(reply.regions.size());
   binding.keys.merge(bound.keys);

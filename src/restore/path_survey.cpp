@@ -13,10 +13,6 @@ namespace shardwire::restore {
 
 namespace {
 
-double seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 // If this process uses no device yet, the first one stands for all.
 std::vector<int> devices_worked_with() {
   std::vector<int> devices;
@@ -65,7 +61,7 @@ void PathSurvey::start() {
 void PathSurvey::directory_changed() {
   if (surveying_ || !done_) return;
   try {
-    services_.membership().watch(from_);
+    watch_ = services_.membership().watch(from_);
     if (services_.directory().knows(from_)) survey();
   } catch (const Error&) {
     end({}, std::current_exception());
@@ -140,10 +136,10 @@ void PathSurvey::timed_out() {
     return end({}, std::make_exception_ptr(Error(
                        ErrorCode::timed_out,
                        fmt::format("the rendezvous (member 0) did not name the publishers of '{1}' within {0:.3g} s",
-                                   seconds(timeout_), from_),
+                                   seconds_of(timeout_), from_),
                        std::vector<Rank>{Rank{0}})));
   }
-  const std::string why = fmt::format("it has not answered within {:.3g} s", seconds(timeout_));
+  const std::string why = fmt::format("it has not answered within {:.3g} s", seconds_of(timeout_));
   for (std::size_t i = 0; i < peers_.size() && done_; ++i) resolve(i, why);
 }
 

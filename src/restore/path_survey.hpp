@@ -70,6 +70,7 @@ class PathSurvey final : public RunningRestore, private Source::Listener {
   Clock::Time deadline_;
   Done done_;  // empty once it ran
   Timer timer_;
+  Membership::Watch watch_;
   Catalog nothing_{Rank{0}, 1};  // is wanted
   TensorPlaces no_places_;
   DeviceReach reach_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "shardwire/error.hpp"
 #include "support/list_of.hpp"
@@ -17,12 +18,29 @@ bool counts(const wire::PublicationRecord& record, const PublishersInput& input)
   return !input.step || record.step == *input.step;
 }
 
-std::optional<int> distance_of(std::span<const wire::PublicationRecord> records) {
-  if (records.empty()) return std::nullopt;
-  const int first = records.front().member - records.front().layout_rank;
-  const bool same = std::all_of(records.begin(), records.end(),
-                                [&](const auto& record) { return record.member - record.layout_rank == first; });
-  return same ? std::optional(first) : std::nullopt;
+// Member minus layout rank of one publication of each rank, if that is the same for all. The members at that distance from
+// the `open` ranks exist, and publish no other rank. None if several distances fit.
+std::optional<int> distance_of(std::span<const wire::PublicationRecord> records, const std::vector<int>& open,
+                               int members) {
+  std::set<int> ranks;
+  std::map<int, std::set<int>> at_distance;
+  std::map<int, int> rank_of_member;
+  for (const auto& record : records) {
+    ranks.insert(record.layout_rank);
+    at_distance[record.member - record.layout_rank].insert(record.layout_rank);
+    rank_of_member[record.member] = record.layout_rank;
+  }
+  std::optional<int> only;
+  for (const auto& [distance, there] : at_distance) {
+    const auto may_be_at = [&, d = distance](int rank) {
+      const auto found = rank_of_member.find(rank + d);
+      return rank + d >= 0 && rank + d < members && (found == rank_of_member.end() || found->second == rank);
+    };
+    if (there != ranks || !std::ranges::all_of(open, may_be_at)) continue;
+    if (only) return std::nullopt;
+    only = distance;
+  }
+  return only;
 }
 
 }  // namespace
@@ -45,20 +63,23 @@ std::vector<int> possible_publishers(const Directory& directory, std::span<const
                                      const PublishersInput& input) {
   const int members = directory.members();
   std::vector<bool> may(static_cast<std::size_t>(members), true);
-  for (const auto& [member, presence] : directory.departed()) may[static_cast<std::size_t>(member)] = false;
+  std::size_t departed = 0;  // guests come after the members; whether one is to come, nobody knows
+  for (const auto& [member, presence] : directory.departed()) {
+    if (member >= members) continue;
+    may[static_cast<std::size_t>(member)] = false;
+    ++departed;
+  }
   for (const auto& record : records) {
+    if (record.member >= members) continue;
     if (!input.step || record.step >= *input.step) may[static_cast<std::size_t>(record.member)] = false;
   }
   const std::vector<int> open = open_ranks(records, input);
-  if (const auto distance = distance_of(records); distance && !open.empty()) {
-    const auto in_job = [&](int rank) { return rank + *distance >= 0 && rank + *distance < members; };
-    if (std::all_of(open.begin(), open.end(), in_job)) {
-      std::vector<int> awaited;
-      for (const int rank : open) {
-        if (may[static_cast<std::size_t>(rank + *distance)]) awaited.push_back(rank + *distance);
-      }
-      return awaited;
+  if (const auto distance = distance_of(records, open, members); distance && !open.empty()) {
+    std::vector<int> awaited;
+    for (const int rank : open) {
+      if (may[static_cast<std::size_t>(rank + *distance)]) awaited.push_back(rank + *distance);
     }
+    return awaited;
   }
   std::vector<int> all;
   for (int member = 0; member < members; ++member) {
@@ -66,28 +87,56 @@ std::vector<int> possible_publishers(const Directory& directory, std::span<const
   }
   const bool alone = all.size() == 1 && all.front() == input.member;
   if (!alone || input.own_on_its_way) return all;
-  const std::size_t departed = directory.departed().size();
   const bool others_departed = input.ranks == 0 ? departed > 0 : open.size() <= departed;
   return others_departed ? std::vector<int>() : all;
 }
 
-void check_layouts(std::span<const wire::PublicationRecord> records, const Metadata& known, const std::string& from) {
-  if (records.empty()) return;
-  const auto ranks_of = [&](const auto& record) { return known.manifests.at(record.manifest)->ranks; };
-  const auto& first = records.front();
+void keep_one_origin(std::vector<wire::PublicationRecord>& records) {
+  std::map<std::uint64_t, std::set<int>> ranks;
+  for (const auto& record : records) ranks[record.origin].insert(record.layout_rank);
+  if (ranks.size() < 2) return;
+  std::uint64_t best = 0;
+  if (!ranks.contains(0)) {
+    best = std::ranges::max_element(ranks, {}, [](const auto& one) {
+             return std::pair(one.second.size(), one.first);
+           })->first;
+  }
+  std::erase_if(records, [&](const auto& record) { return record.origin != best; });
+}
+
+std::optional<std::int64_t> newest_common_step(std::span<const wire::PublicationRecord> records) {
+  std::set<int> ranks;
+  std::map<std::int64_t, std::set<int>> at_step;
   for (const auto& record : records) {
+    ranks.insert(record.layout_rank);
+    at_step[record.step].insert(record.layout_rank);
+  }
+  for (auto one = at_step.rbegin(); one != at_step.rend(); ++one) {
+    if (one->second == ranks) return one->first;
+  }
+  return std::nullopt;
+}
+
+void check_layouts(std::span<const wire::PublicationRecord> records, const Metadata& known, const std::string& from) {
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    for (std::size_t j = i; j-- > 0 && records[j].layout_rank == records[i].layout_rank;) {
+      if (records[j].step != records[i].step || records[j].manifest == records[i].manifest) continue;
+      throw Error(
+          ErrorCode::layout_mismatch,
+          fmt::format("members {} and {} both publish layout rank {} of '{}' at step {}, but with different tensors "
+                      "or layouts",
+                      records[j].member, records[i].member, records[i].layout_rank, from, records[i].step),
+          std::vector<Rank>{Rank{records[i].layout_rank}});
+    }
+  }
+  const auto ranks_of = [&](const auto& record) { return known.manifests.at(record.manifest)->ranks; };
+  for (const auto& record : records) {
+    const auto& first = records.front();
     if (ranks_of(record) == ranks_of(first)) continue;
     throw Error(ErrorCode::layout_mismatch,
                 fmt::format("source rank {} declares a layout over {}, source rank {} over {}", first.layout_rank,
                             support::counted(ranks_of(first), "rank"), record.layout_rank, ranks_of(record)),
                 std::vector<Rank>{Rank{first.layout_rank}, Rank{record.layout_rank}});
-  }
-  for (std::size_t i = 1; i < records.size(); ++i) {
-    if (records[i].layout_rank != records[i - 1].layout_rank) continue;
-    throw Error(ErrorCode::layout_mismatch,
-                fmt::format("members {} and {} both publish layout rank {} of '{}'", records[i - 1].member,
-                            records[i].member, records[i].layout_rank, from),
-                std::vector<Rank>{Rank{records[i].layout_rank}});
   }
 }
 
@@ -98,11 +147,22 @@ JobLayout side_of(std::span<const wire::PublicationRecord> records,
   for (std::size_t i = 0; i < records.size(); ++i) {
     const auto [entry, fresh] = sections.emplace(manifests[i].get(), side.sections.size());
     if (fresh) side.sections.push_back({manifests[i], {}});
-    side.sections[entry->second].ranks.push_back(Rank{records[i].layout_rank});
+    const bool copy = i > 0 && records[i].layout_rank == records[i - 1].layout_rank;
+    (copy ? side.copies : side.sections[entry->second].ranks).push_back(Rank{records[i].layout_rank});
     side.ranks = std::max(side.ranks, manifests[i]->ranks);
   }
   for (Section& section : side.sections) std::ranges::sort(section.ranks);
   return side;
+}
+
+std::vector<Rank> holders_of(std::span<const wire::PublicationRecord> records, const JobLayout& side) {
+  std::vector<Rank> holders;
+  int next = side.ranks;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const bool copy = i > 0 && records[i].layout_rank == records[i - 1].layout_rank;
+    holders.push_back(Rank{copy ? next++ : records[i].layout_rank});
+  }
+  return holders;
 }
 
 }  // namespace shardwire::restore

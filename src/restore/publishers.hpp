@@ -29,20 +29,48 @@ std::vector<int> open_ranks(std::span<const wire::PublicationRecord> records, co
 /// A member that publishes the name at the step, or at a later one, publishes no more for it: sources go forward.
 /// Members that left or are lost publish nothing until another process takes their number. All others may, joined or
 /// not, except:
-/// * If member minus layout rank is the same for all publications of the name, an open rank is awaited only from the
-///   member at that distance. Otherwise a restore would wait until the deadline for readers that never publish.
+/// * If member minus layout rank is the same for one publication of each published rank, an open rank is awaited only
+///   from the member at that distance, unless that member publishes another rank, or several distances fit. Otherwise a restore would wait until the deadline for readers that never publish.
 /// * If the distances differ, a process that waits alone does not wait for itself if as many members have departed as
 ///   ranks are open.
-/// Pure. `records`: live publications of the name, at any step. Cost: O(members + ranks).
+/// Pure. `records`: live publications of the name, at any step. Cost: O(members + ranks + records log records).
 std::vector<int> possible_publishers(const Directory& directory, std::span<const wire::PublicationRecord> records,
                                      const PublishersInput& input);
 
-/// Errors: throws Error{layout_mismatch} if publications of `from` declare layouts over different numbers of ranks, or
-/// one layout rank twice. `records`: ascending by layout rank, with known manifests.
+/// What publications have in common that may go into one plan. A job that was restarted may publish a step again with other
+/// contents: that is another state.
+struct StateOf {
+  std::int64_t step = 0;
+  std::uint64_t origin = 0;  ///< see wire::PublicationRecord
+
+  static StateOf of(const wire::PublicationRecord& record) { return {record.step, record.origin}; }
+  /// The newest step first, and of one step that of this session.
+  bool operator<(const StateOf& other) const {
+    if (step != other.step) return step > other.step;
+    if ((origin == 0) != (other.origin == 0)) return origin == 0;
+    return origin > other.origin;
+  }
+  bool operator==(const StateOf&) const = default;
+};
+
+/// Leaves publications of one session (PublicationRecord::origin): of this one, if there are any, else of that with the
+/// most ranks.
+void keep_one_origin(std::vector<wire::PublicationRecord>& records);
+
+/// The newest step at which every rank is published that is published at any step; none if there is no such step, or no
+/// publication. Differs from the only step where members that are behind have a copy that is not.
+std::optional<std::int64_t> newest_common_step(std::span<const wire::PublicationRecord> records);
+
+/// Errors: throws Error{layout_mismatch} if publications of one rank of `from` at one step have different manifests, or
+/// any declare layouts over different numbers of ranks. `records`: ascending by layout rank, with known
+/// manifests.
 void check_layouts(std::span<const wire::PublicationRecord> records, const Metadata& known, const std::string& from);
 
-/// One section per distinct manifest, its ranks ascending. `manifests`: of the records.
+/// One section per distinct manifest, its ranks ascending. The first publication of a rank is the rank, further ones are
+/// its copies. `records`: ascending by layout rank. `manifests`: of the records.
 JobLayout side_of(std::span<const wire::PublicationRecord> records,
                   std::span<const std::shared_ptr<const Manifest>> manifests);
+/// The holder in `side`, which is side_of(records), of each publication.
+std::vector<Rank> holders_of(std::span<const wire::PublicationRecord> records, const JobLayout& side);
 
 }  // namespace shardwire::restore

@@ -25,8 +25,9 @@ std::vector<Binding> bindings_of_holders(const Planning& planning) {
   std::vector<Binding> bindings;
   for (const OtherHolders::OfRank& holder : planning.others.ranks()) {
     Binding& binding = bindings.emplace_back();
-    binding.layout_rank = holder.rank;
-    binding.record = *std::ranges::find(planning.records, to_int(holder.rank), &wire::PublicationRecord::layout_rank);
+    binding.holder = holder.rank;
+    binding.layout_rank = planning.from.rank_of(holder.rank);
+    binding.record = record_of(planning, holder.rank);
     binding.manifest = planning.from.sections[holder.section].manifest;
     std::set<std::uint32_t> tensors;
     for (const OtherHolders::Part& part : holder.parts) tensors.insert(to_index(part.held));

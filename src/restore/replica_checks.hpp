@@ -69,16 +69,15 @@ class ReplicaChecks final : private Sources::Listener {
   /// Holders are being waited for.
   [[nodiscard]] bool comparing() const { return comparing_; }
   [[nodiscard]] std::vector<SourceProgress> progress() const;
-  [[nodiscard]] std::optional<wire::PublicationRecord> record_of(Rank holder) const {
-    return sources_.record_of(holder);
-  }
   /// Processor time of digests on this side.
   [[nodiscard]] double digest_seconds() const { return digest_seconds_; }
 
  private:
   void on_all_bound() override;
   void on_all_confirmed() override;
-  void on_source_lost(const std::exception_ptr& error) override { owner_.on_failed(error); }
+  void on_source_lost(Source& source, const std::exception_ptr& error) override {
+    owner_.on_source_ended(source, error);
+  }
   void begin();
   void ask(std::size_t holder);
   void digest_more();

@@ -81,6 +81,10 @@ RestoreReport make_report(const ReportInput& input) {
   report.registration_seconds = input.session.registration_seconds;
   report.staging_budget = input.options.staging_bytes + input.session.staging_budget;
   report.staging_peak = input.session.staging_peak;
+  if (input.planning != nullptr) {
+    report.step = input.planning->records.front().step;
+    report.incomplete_steps = input.planning->incomplete_steps;
+  }
   if (input.planning != nullptr && !input.failed) {
     report.skipped = input.planning->resolved.skipped;
     for (const TensorId id : input.planning->resolved.zeroed) {

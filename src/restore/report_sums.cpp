@@ -41,6 +41,10 @@ RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
   registered_bytes = next.registered_bytes;
   registration_seconds = next.registration_seconds;
   transport = next.transport;
+  if (next.step) {
+    step = next.step;
+    incomplete_steps = next.incomplete_steps;
+  }
   for (const PeerReport& peer : next.peers) {
     const auto at = std::lower_bound(peers.begin(), peers.end(), peer, [](const auto& a, const auto& b) {
       return std::tie(a.rank, a.path) < std::tie(b.rank, b.path);
@@ -52,6 +56,8 @@ RestoreReport& RestoreReport::operator+=(const RestoreReport& next) {
       peers.insert(at, peer);
     }
   }
+  lost.insert(lost.end(), next.lost.begin(), next.lost.end());
+  corrupt.insert(corrupt.end(), next.corrupt.begin(), next.corrupt.end());
   for (auto keys : {&RestoreReport::skipped, &RestoreReport::zeroed}) {
     for (const TensorKey& key : next.*keys) {
       if (std::find((this->*keys).begin(), (this->*keys).end(), key) == (this->*keys).end()) {

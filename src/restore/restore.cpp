@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restore/restore.hpp"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "restore/report.hpp"
+#include "restore/verdict.hpp"
+#include "support/ranks_of.hpp"
 
 namespace shardwire::restore {
 
@@ -14,6 +19,7 @@ namespace {
 
 // An address may belong to another device by now.
 std::unique_ptr<CachedRestore> take_earlier(Services& services, const Request& request) {
+  if (request.unfinished) return nullptr;
   auto earlier = services.cache().take(request.options.from, request.wanted, request.options.replicas);
   if (earlier && earlier->places != request.places) earlier.reset();
   return earlier;
@@ -25,6 +31,16 @@ Wanted wanted_by(Catalog catalog, const CachedRestore* earlier) {
   return {shared, manifest_of(*shared), value_scope(*shared)};
 }
 
+// The publications that hold something of the plan, whether or not it is read from them.
+std::vector<wire::PublicationRecord> holders_in(const Planning& planning) {
+  std::set<Rank> ranks;
+  for (const std::vector<Rank>& holders : planning.plan.holder_sets) ranks.insert(holders.begin(), holders.end());
+  std::vector<wire::PublicationRecord> records;
+  std::ranges::copy_if(planning.records, std::back_inserter(records),
+                       [&](const auto& record) { return ranks.contains(Rank{record.layout_rank}); });
+  return records;
+}
+
 }  // namespace
 
 Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time began)
@@ -32,18 +48,30 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
       owner_(owner),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       earlier_(take_earlier(services, request)),
-      target_(wanted_by(std::move(request.wanted), earlier_.get()), std::move(request.places), request.options,
-              began + request.options.deadline),
-      discovery_(services, *this, owner, target_.options, target_.wanted,
-                 earlier_ ? std::move(earlier_->planning) : nullptr),
+      target_(wanted_by(std::move(request.wanted), earlier_.get()), std::move(request.places), request.options, began,
+              request.exchange && request.exchange->rounds),
+      discovery_(services, *this, owner, target_, earlier_ ? std::move(earlier_->planning) : nullptr),
       events_(services.copies(), [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
-      commit_(services, target_.destination(), [this](const std::exception_ptr& error) {
-        if (stopped_) return owner_.on_quieter();
-        if (error) return owner_.on_failed(error);
-        events_.record(target_.options, [this] { owner_.on_done(); });
-      }) {
-  if (!request.rounds) return;
-  rounds_ = std::make_unique<RoundsShare>(std::move(request.rounds),
+      commit_(services, target_.destination(),
+              [this](const std::exception_ptr& error) {
+                if (stopped_) return owner_.on_quieter();
+                if (error) return owner_.on_failed(error);
+                events_.record(target_.options, [this] { owner_.on_done(); });
+              }),
+      reconnect_(services.clock()) {
+  target_.only = std::move(request.only);
+  if (request.unfinished) {
+    before_ = std::exchange(request.unfinished->report, {});
+    values_ = std::move(request.unfinished->values);
+    if (request.unfinished->planning) {
+      search(std::move(request.unfinished), nullptr);
+    }
+  }
+  if (!request.exchange) return;
+  discovery_.ask_everybody();
+  exchange_losses_ = request.exchange->losses;
+  if (!request.exchange->rounds) return;
+  rounds_ = std::make_unique<RoundsShare>(std::move(request.exchange->rounds),
                                           [this](const std::exception_ptr& error) { owner_.on_failed(error); });
 }
 
@@ -55,36 +83,216 @@ void Restore::start() {
                                                 target_.options.from, managed));
     }
     events_.await(target_.catalog(), target_.places);
+    if (search_) return search_->start();
     if (target_.wanted.manifest->tensors.empty() && target_.catalog().values().empty()) return on_verified();
     discovery_.start();
   });
 }
 
 void Restore::on_planned(std::shared_ptr<Planning> planning) {
+  if (const auto lost = lost_before_plan(planning->resolved)) {
+    return owner_.on_failed(std::make_exception_ptr(*lost));
+  }
+  services_.look_ahead(holders_in(*planning));
   owner_.on_stage(Stage::bind);
   values_ = std::move(planning->resolved.values);
+  zeroed_ = planning->resolved.zeroed;
   Run::Earlier earlier{.staging = std::move(staging_)};
   if (discovery_.used_earlier()) earlier.restore = std::move(earlier_);
   earlier_.reset();
+  pass_over_silent(*planning);
+  start_run(std::move(planning), std::move(earlier));
+}
+
+// A holder that has not answered this reader is its last choice. Other readers may have heard it, so they no longer agree on
+// who reads from whom.
+void Restore::pass_over_silent(Planning& planning) {
+  if (!target_.outlives_sources || rounds_ || discovery_.used_earlier() || discovery_.silent().empty()) return;
+  Unavailable unavailable;
+  for (std::size_t i = 0; i < planning.records.size(); ++i) {
+    const wire::PublicationRecord& record = planning.records[i];
+    if (discovery_.silent().contains({record.member, record.epoch})) unavailable.silent.push_back(planning.holders[i]);
+  }
+  if (unavailable.silent.empty()) return;
+  std::vector<PieceBox> all;
+  for (const ScheduledPiece& item : planning.schedule.items) all.push_back({item.piece, planning.schedule.box(item)});
+  plan_again(planning, all, unavailable);
+  passed_over_ = std::move(unavailable.silent);
+}
+
+// All members of an exchange have to pick the same values, and to miss the same tensors: what a member published cannot
+// be told once it is lost.
+std::optional<Error> Restore::lost_before_plan(const ResolvedValues& resolved) const {
+  if (!exchange_losses_) return std::nullopt;
+  const std::vector<int> lost = services_.directory().lost_since(*exchange_losses_);
+  if (lost.empty() || (resolved.values.empty() && resolved.skipped.empty() && resolved.zeroed.empty())) {
+    return std::nullopt;
+  }
+  return Error(ErrorCode::peer_lost,
+               fmt::format("member {} {} lost before its values were read", fmt::join(lost, ", "),
+                           lost.size() == 1 ? "was" : "were"),
+               support::ranks_of(lost));
+}
+
+void Restore::start_run(std::shared_ptr<Planning> planning, Run::Earlier earlier) {
   Run::Listener& listener = *this;
-  run_ = std::make_unique<Run>(services_, listener, owner_, target_, events_, rounds_.get(), std::move(planning),
-                               std::move(earlier));
+  run_ = std::make_unique<Run>(services_, listener, owner_, target_, events_, failures_, rounds_.get(),
+                               std::move(planning), std::move(earlier));
   run_->start();
 }
 
+// Those who have met in an exchange publish no more for it. A holder that is there, and that no fabric reaches, is no loss to
+// wait for: the caller has to hear of it.
+bool Restore::may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const {
+  return !exchange_losses_ && code_in(loss) == ErrorCode::peer_lost &&
+         HolderSearch::may_find(services_, target_, planning);
+}
+
 void Restore::on_verified() {
+  if (run_ && !run_->undelivered().empty()) return replace_lost_soon();
   callbacks_.run([this] {
     if (target_.options.bind_only) return events_.record(target_.options, [this] { owner_.on_done(); });
     owner_.on_stage(Stage::commit);
-    commit_.start(values_, run_ ? run_->planning().resolved.zeroed : std::vector<TensorId>());
+    commit_.start(values_, zeroed_);
   });
+}
+
+// --- lost sources ---
+
+// Deferred: the run is still on the call stack.
+void Restore::replace_lost_soon() {
+  const Duration wait = failures_.take_wait();
+  if (wait == Duration::zero()) return services_.defer(callbacks_.wrap([this] { replace_lost(); }));
+  reconnect_.start(wait, callbacks_.wrap([this] { replace_lost(); }));
+}
+
+// Another run moves what lost sources have not delivered. All other bytes are in place and confirmed.
+void Restore::replace_lost() {
+  if (stopped_ || !run_) return;  // another plan was faster
+  const std::vector<PieceBox> left = run_->undelivered();
+  if (left.empty()) return;
+  run_->find_copies();
+  corruption_.add(run_->corrupt());
+  const Plan& plan = run_->planning().plan;
+  const auto gaps = without_holder(plan, left, run_->lost());
+  if (!gaps.empty() && !may_be_held_later(run_->planning(), run_->loss()))
+    return owner_.on_failed(with_gaps(run_->loss(), gaps));
+  if (auto unsound = without_holder(plan, left, run_->lost(), corruption_.holders()); unsound.size() > gaps.size()) {
+    return owner_.on_failed(
+        std::make_exception_ptr(corrupt_everywhere(unsound, run_->planning(), corruption_.holders())));
+  }
+  if (run_->movement() != nullptr && !run_->movement()->accounts_for_all()) {
+    return owner_.on_failed(
+        std::make_exception_ptr(Error(ErrorCode::internal, "bytes of lost sources are not accounted for")));
+  }
+  before_ = report_without(left);
+  abandoned_bytes_ = {};
+  run_->release();
+  staging_ = run_->take_staging();
+  Unavailable unavailable = run_->unavailable(corruption_.holders());
+  unavailable.silent = pass_over(plan, left, unavailable);
+  const auto planning = run_->share_planning();
+  const std::exception_ptr loss = run_->loss();
+  run_.reset();
+  if (gaps.empty()) return replan_and_run(planning, left, unavailable);
+  auto unfinished = std::make_unique<Unfinished>();
+  unfinished->planning = planning;
+  unfinished->missing = left;
+  unfinished->unavailable = std::move(unavailable);
+  owner_.on_stage(Stage::plan);
+  search(std::move(unfinished), loss);
+  search_->start();
+}
+
+void Restore::search(std::unique_ptr<Unfinished> unfinished, std::exception_ptr loss) {
+  search_ = std::make_unique<HolderSearch>(
+      services_, target_, std::move(unfinished), std::move(loss),
+      HolderSearch::Events{.found = [this] { services_.defer(callbacks_.wrap([this] { resume(); })); },
+                           .failed = [this](const std::exception_ptr& error) { owner_.on_failed(error); }});
+}
+
+// The next plan also passes over holders that were silent in earlier runs. Once all holders of some box were, it asks them again.
+std::vector<Rank> Restore::pass_over(const Plan& plan, std::span<const PieceBox> missing, const Unavailable& of_run) {
+  for (const Rank holder : of_run.silent) {
+    if (!is_in(passed_over_, holder)) passed_over_.push_back(holder);
+  }
+  std::vector<Rank> without = of_run.lost;
+  without.insert(without.end(), passed_over_.begin(), passed_over_.end());
+  if (!without_holder(plan, missing, without).empty()) passed_over_ = of_run.silent;
+  return passed_over_;
+}
+
+void Restore::plan_again(Planning& planning, std::span<const PieceBox> boxes, const Unavailable& unavailable) {
+  Replan again = replan(planning.plan, planning.schedule, planning.from, boxes, unavailable, target_.options.replicas);
+  planning.plan = std::move(again.plan);
+  planning.schedule = std::move(again.schedule);
+  replaced_ = true;
+}
+
+void Restore::replan_and_run(std::shared_ptr<Planning> planning, std::span<const PieceBox> missing,
+                             const Unavailable& unavailable) {
+  plan_again(*planning, missing, unavailable);
+  owner_.on_stage(Stage::bind);
+  start_run(std::move(planning), {.staging = std::move(staging_), .lost = unavailable.lost});
+}
+
+// What was moved so far, as if only all but `missing` had been planned.
+RestoreReport Restore::report_without(std::span<const PieceBox> missing) const {
+  RestoreReport moved = report_of_run({}, false);
+  for (const PieceBox& one : missing) {
+    if (run_->movement() != nullptr) moved.needed -= bytes_of(run_->planning(), *target_.wanted.manifest, one);
+  }
+  moved.lost = run_->replaced();
+  moved.again = moved.moved + moved.local - moved.extra - moved.needed;
+  RestoreReport report = before_;
+  report += moved;
+  return report;
+}
+
+// --- a restore that has ended, and is resumed, and one that waits for another holder ---
+
+std::unique_ptr<Unfinished> Restore::leave() {
+  if (search_) {
+    auto left = search_->take();
+    left->report = before_;
+    left->values = std::move(values_);
+    return left;
+  }
+  auto left = std::make_unique<Unfinished>();
+  if (run_ && target_.outlives_sources) {
+    left->missing = run_->unproven();
+    left->report = report_without(left->missing);
+    left->planning = run_->share_planning();
+    left->unavailable = run_->unavailable(corruption_.holders());
+    left->values = std::move(values_);
+  } else {
+    left->report = report({}, false);
+    left->report.needed = 0;
+    left->report.again = left->report.moved + left->report.local - left->report.extra;
+  }
+  return left;
+}
+
+// Every missing box has a holder.
+void Restore::resume() {
+  if (stopped_ || !search_) return;
+  const auto left = std::exchange(search_, nullptr)->take();
+  zeroed_ = left->planning->resolved.zeroed;
+  if (left->missing.empty()) return on_verified();
+  replan_and_run(left->planning, left->missing, left->unavailable);
 }
 
 // --- the end, or another plan ---
 
+void Restore::give_up(Rank source, const Error& withdrawn) {
+  gone_ = LostSource{source, withdrawn.code(), withdrawn.what(), target_.seconds_at(services_.clock().now())};
+}
+
 void Restore::stop() {
   stopped_ = true;
+  reconnect_.stop();
   discovery_.stop();
+  if (search_) search_->stop();
   if (run_) run_->stop();
   if (rounds_) rounds_->stop();
 }
@@ -94,20 +302,33 @@ bool Restore::quiet(bool fabrics_dead) const {
 }
 
 void Restore::restart(const std::optional<wire::PublicationRecord>& gone, const std::optional<Error>& withdrawn) {
+  const ByteCount arrived = progress().first;
+  if (gone) target_.gone.push_back(*gone);
   if (run_) {
     run_->release();
     for (std::size_t i = 0; i < method_count && run_->movement() != nullptr; ++i) {
       abandoned_bytes_[i] += run_->movement()->tally().method_bytes(static_cast<Method>(i));
     }
+    const auto losses = run_->losses();
+    before_.lost.insert(before_.lost.end(), losses.begin(), losses.end());
+    if (gone_) gone_->boxes_replanned = run_->planning().schedule.items.size();
     staging_ = run_->take_staging();
     run_.reset();
   }
+  if (gone_) {
+    gone_->bytes_moved_again = arrived;
+    before_.lost.push_back(*std::exchange(gone_, std::nullopt));
+  }
+  before_.again += std::exchange(before_.needed, 0);  // moved for another generation
+  corruption_ = {};
+  replaced_ = false;
   values_.clear();
+  zeroed_.clear();
   events_.forget();
   earlier_.reset();
   stopped_ = false;
   owner_.on_stage(Stage::plan);
-  discovery_.restart(gone, withdrawn);
+  discovery_.restart(withdrawn);
 }
 
 void Restore::release() {
@@ -126,7 +347,7 @@ void Restore::keep() {
                        .scope = discovery_.value_scope(),
                        .replicas = target_.options.replicas,
                        .method = target_.options.method};
-  if (!run_ || !run_->keep_in(cached)) return;
+  if (!run_ || replaced_ || !run_->keep_in(cached)) return;
   cached.placed = std::move(target_.placed);
   services_.cache().keep(std::make_unique<CachedRestore>(std::move(cached)));
 }
@@ -136,10 +357,24 @@ void Restore::keep() {
 Error Restore::late(Stage stage) const {
   if (stage == Stage::commit) return {ErrorCode::timed_out, "the deadline passed while zeros were written"};
   const bool reading = stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
-  return reading && run_ ? run_->late() : discovery_.late();
+  if (reading && run_) return run_->late();
+  return search_ ? search_->late() : discovery_.late();
+}
+
+std::pair<ByteCount, ByteCount> Restore::progress() const {
+  const Movement* const moving = movement();
+  if (search_) return {before_.needed, before_.needed + search_->missing_bytes()};
+  if (moving == nullptr) return {before_.needed, before_.needed};
+  return {before_.needed + moving->tally().done_bytes(), before_.needed + moving->tally().expected_bytes()};
 }
 
 RestoreReport Restore::report(const StageSeconds& seconds, bool failed) const {
+  RestoreReport report = before_;
+  report += report_of_run(seconds, failed);
+  return report;
+}
+
+RestoreReport Restore::report_of_run(const StageSeconds& seconds, bool failed) const {
   const ChosenTransfers chosen = run_ ? run_->chosen() : ChosenTransfers();
   ReportInput input{.options = target_.options,
                     .fabrics = services_.fabrics(),
@@ -157,7 +392,12 @@ RestoreReport Restore::report(const StageSeconds& seconds, bool failed) const {
   if (const Movement* const moved = movement()) {
     input.moved.emplace(Moved{moved->tally(), moved->staging_peak_bytes(), run_->digest_seconds()});
   }
-  return make_report(input);
+  RestoreReport report = make_report(input);
+  if (run_) report.lost = run_->losses();
+  if (run_) {
+    for (const FoundCorrupt& one : run_->corrupt()) report.corrupt.push_back(one.box);
+  }
+  return report;
 }
 
 }  // namespace shardwire::restore

@@ -4,12 +4,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "move/traits.hpp"
+#include "restore/name_view.hpp"
 #include "restore/repeat.hpp"
 #include "restore/verdict.hpp"
 
@@ -18,8 +21,13 @@ namespace shardwire::restore {
 namespace {
 
 // One unbound binding per source, or the bindings of the earlier restore of the same plan.
-std::vector<Binding> bindings_for(const Planning& planning, const Target& target, CachedRestore* earlier) {
-  if (earlier == nullptr) return name_sources(planning, *target.wanted.manifest, target.places);
+std::vector<Binding> bindings_for(const Planning& planning, const Target& target, CachedRestore* earlier,
+                                  const PathFailures& failures) {
+  if (earlier == nullptr) {
+    std::vector<Binding> bindings = name_sources(planning, *target.wanted.manifest, target.places);
+    for (Binding& one : bindings) one.given_up = failures.given_up(one.holder);
+    return bindings;
+  }
   std::vector<Binding> bindings = std::move(earlier->bindings);
   name_sources_again(planning, *target.wanted.manifest, target.places, bindings);
   return bindings;
@@ -29,6 +37,7 @@ Source::Options source_options(const Target& target) {
   const auto method = target.options.method;
   return {.from = target.options.from,
           .fabrics = {.deadline = target.deadline,
+                      .patience = 2 * target.options.notice,  // a connection that stands still
                       .wants_messages = method && move::carrier_of(*method) == move::Carrier::messages}};
 }
 
@@ -65,21 +74,49 @@ void log_paths(Services& services, const std::vector<const Binding*>& bindings,
   for (std::size_t i = 0; i < bindings.size(); ++i) services.log(LogLevel::info, path_text(*bindings[i], methods[i]));
 }
 
+bool is_bound(const Binding& binding) {
+  return binding.generation == binding.record.generation;
+}
+
+void log_loss(Services& services, const std::exception_ptr& error, std::string_view outcome) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& reason) {
+    services.log(LogLevel::warning, fmt::format("{}; {}", reason.what(), outcome));
+  }
+}
+
+LostSource loss_of(Rank rank, const std::exception_ptr& error, double after_seconds) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    return {rank, reason.code(), reason.what(), after_seconds};
+  } catch (const std::exception& reason) {
+    return {rank, ErrorCode::internal, reason.what(), after_seconds};
+  }
+}
+
 }  // namespace
 
 Run::Run(Services& services, Listener& listener, Owner& owner, Target& target, DestinationEvents& events,
-         RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
+         PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier)
     : services_(services),
       listener_(listener),
       owner_(owner),
       target_(target),
       events_(events),
+      failures_(failures),
       rounds_(rounds),
       callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       planning_(std::move(planning)),
       earlier_(std::move(earlier)),
       sources_(services, *this, paths(), source_options(target),
-               bindings_for(*planning_, target, earlier_.restore.get())) {
+               bindings_for(*planning_, target, earlier_.restore.get(), failures)),
+      silence_(services.clock(), *this, sources_.all(), target.options.notice),
+      slow_sources_(services.clock(), *this, sources_.all().size(), target.options.notice),
+      standstill_(services.clock(), *this, sources_.all().size(), target.options.notice),
+      lost_(std::move(earlier_.lost)),
+      slow_(failures.standing()) {
   if (planning_->others.ranks().empty()) return;
   replicas_ = std::make_unique<ReplicaChecks>(services, owner, target, paths(), *planning_);
 }
@@ -92,6 +129,7 @@ void Run::start() {
     leasing = leasing_of(*earlier_.restore, sources_.bindings(), target_.options, target_.catalog());
   }
   if (replicas_) replicas_->start();
+  if (target_.outlives_sources && !stopped_) silence_.start();
   if (!stopped_) sources_.start(leasing);
 }
 
@@ -137,9 +175,12 @@ void Run::begin() {
 void Run::move() {
   owner_.on_stage(Stage::move);
   Movement::Listener& listener = *this;
-  movement_ = std::make_unique<Movement>(services_, listener, owner_, target_.options, *planning_, target_.wanted,
-                                         sources_.all(), rounds_, take_staging());
+  movement_ = std::make_unique<Movement>(services_, listener, owner_, target_, *planning_, sources_.all(),
+                                         *chosen_.transfers, rounds_, take_staging());
   movement_->start(chosen_.transfers);
+  if (target_.outlives_sources && !stopped_) standstill_.start();
+  // Otherwise a tensor has one holder, from its first byte to the last.
+  if (target_.outlives_sources && target_.options.replicas == Replicas::spread && !stopped_) slow_sources_.start();
 }
 
 // Compares digests only now: a digest taken after the last read detects a source that changes its memory after a part
@@ -157,10 +198,238 @@ void Run::confirm() {
   });
 }
 
+// --- lost sources ---
+
+void Run::on_source_lost(Source& source, const std::exception_ptr& error) {
+  const bool outlived = target_.outlives_sources && source.state() == Source::State::lost;
+  if (outlived && stopped_) return;
+  const bool connects_again = outlived && may_be_reached(source);
+  if (source.state() == Source::State::lost && !stopped_ && !connects_again) {
+    losses_.push_back({source.index(), loss_of(source.rank(), error, target_.seconds_at(services_.clock().now()))});
+  }
+  if (!outlived) return owner_.on_source_ended(source, error);
+  if (connects_again) {
+    slow_.push_back(source.holder());
+    given_up_.push_back(source.holder());
+  }
+  if (!is_in(given_up_, source.holder())) lost_.push_back(source.holder());
+  if (!loss_) loss_ = error;
+  // Its binding may be that of an earlier restore, which serves unless the caller forces a method.
+  const bool readable = is_bound(source.binding()) && !target_.options.method && Movement::outlives(source, {});
+  if (!movement_ && readable) {
+    log_loss(services_, error, "its memory is read on");
+    return sources_.continue_without(source);
+  }
+  if (movement_) movement_->lose(source);
+  if (!can_continue()) return;
+  log_loss(services_, error,
+           connects_again ? "it is connected again" : "what it has not delivered comes from other holders");
+  if (movement_) {
+    sources_.continue_without(source);
+    return movement_->continue_without(source);
+  }
+  stop();  // nothing has moved: all of it is planned again
+  listener_.on_verified();
+}
+
+// The source delivers the rest in another run, over another connection or the next fabric.
+void Run::on_path_lost(Source& source, PathLoss loss, const std::string& why) {
+  if (loss == PathLoss::refused || !target_.outlives_sources) return owner_.on_path_lost(source, loss, why);
+  if (stopped_) return;
+  const bool progressed = movement_->has_carried(source);
+  std::string names;
+  for (const std::size_t fabric : movement_->lose_path(source)) {
+    failures_.add(source.holder(), fabric, progressed, why);
+    names += (names.empty() ? "" : ", ") + services_.fabrics().name(fabric);
+  }
+  services_.log(LogLevel::warning,
+                fmt::format("source rank {}: {}: {}; what it has not delivered moves over another path",
+                            to_int(source.rank()), names, why));
+}
+
+bool Run::may_be_reached(const Source& source) {
+  const Binding& binding = source.binding();
+  if (!binding.peer_ended || !binding.link || binding.link->broken() || is_bound(binding)) return false;
+  for (const auto& [fabric, why] : binding.excluded) {
+    if (!binding.given_up.contains(fabric)) failures_.add(source.holder(), fabric, false, why);
+  }
+  return true;
+}
+
+// A silent source is given up for another one that holds the same; it may be silent too. Nobody knows whether the only holder
+// of something is dead: the restore waits for it until its deadline.
+void Run::on_silent(std::span<Source* const> sources, std::span<Source* const> doubtful) {
+  find_copies();
+  const auto note = [this](const Source* source) {
+    if (!is_in(silent_, source->holder())) silent_.push_back(source->holder());
+  };
+  std::ranges::for_each(doubtful, note);
+  std::vector<Source*> replaceable;
+  for (Source* const source : sources) {
+    note(source);
+    std::vector<Rank> without = lost_;
+    without.push_back(source->holder());
+    const auto owed = movement_ ? movement_->owed_by(*source) : scheduled_of(source->holder());
+    if (!without_holder(planning_->plan, owed, without).empty()) continue;
+    given_up_.push_back(source->holder());
+    replaceable.push_back(source);
+  }
+  const double seconds = seconds_of(target_.options.notice);
+  for (Source* const source : replaceable) {
+    source->lose(Error(ErrorCode::peer_lost,
+                       fmt::format("source rank {}: nothing was heard for {:.1f} s", to_int(source->rank()), seconds),
+                       std::vector<Rank>{source->rank()}));
+  }
+}
+
+Silence::Due Run::due_from(const Source& source) const {
+  using State = Source::State;
+  if (source.binding().is_own()) return {.nothing_more = true};
+  switch (source.state()) {
+    case State::resolving:
+    case State::leasing:
+    case State::connecting:
+    case State::proving:
+    case State::confirming: return {.anything = true};
+    case State::bound: return {.anything = source.requests().unanswered() > 0};
+    case State::moving: break;
+    case State::released:
+    case State::lost:
+    case State::withdrawn: return {.nothing_more = true};
+  }
+  const auto peer = static_cast<std::uint32_t>(source.index());
+  return {.anything = movement_ && (movement_->tally().owed_bytes(peer) > 0 || source.requests().unanswered() > 0),
+          .arrived_bytes = movement_ ? movement_->tally().peer_bytes(peer) : 0};
+}
+
+void Run::find_copies() {
+  if (!target_.outlives_sources) return;
+  add_copies(*planning_, NameView(services_, target_).publications());
+}
+
+// A box that nobody holds any more, and nobody may hold later, ends the restore at once.
+bool Run::can_continue() {
+  if (!lost_.empty()) find_copies();
+  const auto gaps = without_holder(planning_->plan, undelivered(), lost_);
+  if (gaps.empty() || listener_.may_be_held_later(*planning_, loss_)) return true;
+  owner_.on_failed(with_gaps(loss_, gaps));
+  return false;
+}
+
+std::vector<PieceBox> Run::undelivered() const {
+  if (movement_) return movement_->undelivered();
+  if (lost_.empty() && given_up_.empty()) return {};
+  return scheduled_of(std::nullopt);
+}
+
+std::vector<LostSource> Run::losses() const {
+  std::vector<LostSource> reports;
+  for (const Loss& one : losses_) reports.push_back(one.report);
+  return reports;
+}
+
+std::vector<LostSource> Run::replaced() const {
+  std::vector<LostSource> reports;
+  for (const Loss& one : losses_) {
+    const Source& source = *sources_.all()[one.source];
+    LostSource& report = reports.emplace_back(one.report);
+    if (movement_) {
+      report.boxes_replanned = movement_->undelivered(&source).size();
+      report.bytes_moved_again = movement_->bytes_moved_again(source);
+    } else {
+      report.boxes_replanned = scheduled_of(source.holder()).size();
+    }
+  }
+  return reports;
+}
+
+std::vector<PieceBox> Run::unproven() {
+  if (!movement_) return scheduled_of(std::nullopt);
+  for (const auto& source : sources_.all()) {  // this process's own publication tells at once
+    if (source->binding().is_own() && source->state() == Source::State::moving) source->confirm(false);
+  }
+  return movement_->unproven();
+}
+
+std::vector<PieceBox> Run::scheduled_of(std::optional<Rank> holder) const {
+  std::vector<PieceBox> boxes;
+  for (const ScheduledPiece& item : planning_->schedule.items) {
+    if (!holder || item.source == *holder) boxes.push_back({item.piece, planning_->schedule.box(item)});
+  }
+  return boxes;
+}
+
+// --- slow sources ---
+
+SlowSources::Delivery Run::delivery_of(std::size_t source) const {
+  const Source& of = *sources_.all()[source];
+  if (of.binding().is_own()) return {};
+  const auto peer = static_cast<std::uint32_t>(source);
+  const bool moves = of.state() == Source::State::moving;
+  return {movement_->tally().peer_bytes(peer), moves ? movement_->tally().owed_bytes(peer) : 0};
+}
+
+// Holders that owe nothing move what waits for a slow one. It keeps what is under way, and is not chosen again.
+void Run::on_slow(std::span<const std::size_t> sources) {
+  callbacks_.run([&] {
+    find_copies();
+    std::vector<Rank> busy = lost_;
+    busy.insert(busy.end(), silent_.begin(), silent_.end());
+    busy.insert(busy.end(), slow_.begin(), slow_.end());
+    for (const auto& source : sources_.all()) {
+      if (delivery_of(source->index()).owed_bytes > 0) busy.push_back(source->holder());
+    }
+    for (const std::size_t index : sources) {
+      const Source& source = *sources_.all()[index];
+      if (is_in(silent_, source.holder()) || is_in(slow_, source.holder())) continue;
+      if (!without_holder(planning_->plan, movement_->owed_by(source), busy).empty()) continue;
+      const ByteCount bytes = movement_->take_waiting(source);
+      if (bytes == 0) continue;
+      slow_.push_back(source.holder());
+      services_.log(LogLevel::info,
+                    fmt::format("source rank {} is slow: {} bytes that wait for it come from other holders",
+                                to_int(source.rank()), bytes));
+    }
+    movement_->advance();
+  });
+}
+
+// --- connections that carry nothing ---
+
+Standstill::Delivery Run::asked_of(std::size_t source) const {
+  Source& of = *sources_.all()[source];
+  if (of.binding().is_own() || of.state() != Source::State::moving) return {};
+  const auto peer = static_cast<std::uint32_t>(source);
+  return {.arrived_bytes = movement_->tally().peer_bytes(peer),
+          .under_way = movement_->asks(of) && answers(of),  // else on_silent() decides
+          .patience = failures_.patience(of.holder(), 2 * target_.options.notice)};
+}
+
+bool Run::answers(Source& source) const {
+  const auto heard = source.heard(target_.options.notice / 2);
+  return heard && services_.clock().now() - *heard < target_.options.notice;
+}
+
+// Other holders that answer are chosen before this one from now on.
+void Run::on_standstill(std::size_t source, Duration lasted) {
+  Source& of = *sources_.all()[source];
+  callbacks_.run([&] {
+    failures_.stood_still(of.holder());
+    if (!is_in(slow_, of.holder())) slow_.push_back(of.holder());
+    on_path_lost(of, PathLoss::ended,
+                 fmt::format("nothing has come over the connection for {:.1f} s, though the source answers",
+                             seconds_of(lasted)));
+    movement_->advance();
+  });
+}
+
 // --- the end ---
 
 void Run::stop() {
   stopped_ = true;
+  silence_.stop();
+  slow_sources_.stop();
+  standstill_.stop();
   sources_.stop();
   if (replicas_) replicas_->stop();
   if (movement_) movement_->stop();
@@ -195,11 +464,6 @@ bool Run::keep_in(CachedRestore& cached) {
 
 PathInputs Run::paths() {
   return {services_.fabrics(), target_.reach, rounds_ != nullptr ? &rounds_->group() : nullptr};
-}
-
-std::optional<wire::PublicationRecord> Run::record_of(Rank rank) const {
-  const auto record = sources_.record_of(rank);
-  return record || !replicas_ ? record : replicas_->record_of(rank);
 }
 
 double Run::digest_seconds() const {

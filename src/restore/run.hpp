@@ -4,15 +4,22 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "plan/replan.hpp"
 #include "restore/cached_restore.hpp"
 #include "restore/destination.hpp"
 #include "restore/movement.hpp"
 #include "restore/owner.hpp"
+#include "restore/path_failures.hpp"
 #include "restore/replica_checks.hpp"
 #include "restore/rounds_share.hpp"
+#include "restore/silence.hpp"
+#include "restore/slow_sources.hpp"
 #include "restore/sources.hpp"
+#include "restore/standstill.hpp"
 #include "restore/target.hpp"
 
 namespace shardwire::restore {
@@ -23,12 +30,19 @@ namespace shardwire::restore {
 ///
 /// Failures go to the owner.
 /// Threads: loop thread only.
-class Run final : private Sources::Listener, private Movement::Listener {
+class Run final : private Sources::Listener,
+                  private Movement::Listener,
+                  private Silence::Listener,
+                  private SlowSources::Listener,
+                  private Standstill::Listener {
  public:
   class Listener {
    public:
-    /// Every byte is in place, unchanged and confirmed. With bind_only: every source is bound and was released.
+    /// Every byte but those of undelivered() is in place, unchanged and confirmed. With bind_only: every source is bound
+    /// and was released.
     virtual void on_verified() = 0;
+    /// Whether others than the holders in the plan may hold what is left after `loss`.
+    [[nodiscard]] virtual bool may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const = 0;
 
    protected:
     ~Listener() = default;
@@ -37,11 +51,13 @@ class Run final : private Sources::Listener, private Movement::Listener {
   struct Earlier {
     std::unique_ptr<CachedRestore> restore{};      ///< its plan is that of this run; null: none
     std::shared_ptr<move::StagingPool> staging{};  ///< null: none. Owners: see Movement
+    std::vector<Rank> lost{};                      ///< holders
   };
 
-  /// `rounds`: null if there are none. Ownership: borrows all but `planning` and `earlier`.
+  /// `failures`: of the restore's earlier runs, too. `rounds`: null if there are none. Ownership: borrows all but
+  /// `planning` and `earlier`.
   Run(Services& services, Listener& listener, Owner& owner, Target& target, DestinationEvents& events,
-      RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
+      PathFailures& failures, RoundsShare* rounds, std::shared_ptr<Planning> planning, Earlier earlier);
 
   void start();
   /// Begins nothing more.
@@ -54,9 +70,30 @@ class Run final : private Sources::Listener, private Movement::Listener {
   void release();
 
   [[nodiscard]] const Planning& planning() const { return *planning_; }
+  /// Holders of ranks of the plan that were published since.
+  void find_copies();
+  /// Boxes that another run has to move: other holders deliver them in place of lost sources, and sources whose paths have
+  /// failed over other connections.
+  [[nodiscard]] std::vector<PieceBox> undelivered() const;
+  /// Holders that were lost for good, and the error of the first.
+  [[nodiscard]] const std::vector<Rank>& lost() const { return lost_; }
+  [[nodiscard]] const std::exception_ptr& loss() const { return loss_; }
+  /// Sources that were given up. The second also counts what their boxes cost, which other sources deliver now.
+  [[nodiscard]] std::vector<LostSource> losses() const;
+  [[nodiscard]] std::vector<LostSource> replaced() const;
+  /// Whom the next plan passes over, for good or where others are left.
+  [[nodiscard]] Unavailable unavailable(CorruptHolders corrupt) const {
+    return {.lost = lost_, .silent = silent_, .slow = slow_, .corrupt = std::move(corrupt)};
+  }
+  /// All that is not in place for certain. Requires: stopped and quiet, but not released.
+  [[nodiscard]] std::vector<PieceBox> unproven();
+  /// For the plan of what was not delivered. Requires: released, for changes.
+  [[nodiscard]] std::shared_ptr<Planning> share_planning() const { return planning_; }
+  /// Boxes that were not what their sources have published.
+  [[nodiscard]] std::span<const FoundCorrupt> corrupt() const {
+    return movement_ ? std::span<const FoundCorrupt>(movement_->corrupt()) : std::span<const FoundCorrupt>();
+  }
   [[nodiscard]] const Sources& sources() const { return sources_; }
-  /// The publication of a rank that is read from, or compared.
-  [[nodiscard]] std::optional<wire::PublicationRecord> record_of(Rank rank) const;
   /// Processor time of digests on this side.
   [[nodiscard]] double digest_seconds() const;
   [[nodiscard]] const ChosenTransfers& chosen() const { return chosen_; }
@@ -72,8 +109,22 @@ class Run final : private Sources::Listener, private Movement::Listener {
  private:
   void on_all_bound() override;
   void on_all_confirmed() override { listener_.on_verified(); }
-  void on_source_lost(const std::exception_ptr& error) override { owner_.on_failed(error); }
+  void on_source_lost(Source& source, const std::exception_ptr& error) override;
   void on_moved() override;
+  void on_undelivered() override { (void)can_continue(); }
+  void on_path_lost(Source& source, PathLoss loss, const std::string& why) override;
+  [[nodiscard]] Silence::Due due_from(const Source& source) const override;
+  void on_silent(std::span<Source* const> sources, std::span<Source* const> doubtful) override;
+  [[nodiscard]] SlowSources::Delivery delivery_of(std::size_t source) const override;
+  void on_slow(std::span<const std::size_t> sources) override;
+  [[nodiscard]] Standstill::Delivery asked_of(std::size_t source) const override;
+  void on_standstill(std::size_t source, Duration lasted) override;
+  [[nodiscard]] bool answers(Source& source) const;
+  /// All its connections have failed before it was bound, though it is alive, and not too often yet.
+  bool may_be_reached(const Source& source);
+  bool can_continue();
+  /// Boxes that the plan reads from this holder, or from all if empty.
+  [[nodiscard]] std::vector<PieceBox> scheduled_of(std::optional<Rank> holder) const;
   void choose(BoundTransfers bound);
   void begin();
   void move();
@@ -85,14 +136,28 @@ class Run final : private Sources::Listener, private Movement::Listener {
   Owner& owner_;
   Target& target_;
   DestinationEvents& events_;
+  PathFailures& failures_;
   RoundsShare* rounds_;
   Callbacks callbacks_;
-  std::shared_ptr<Planning> planning_;  // no other owner
+  std::shared_ptr<Planning> planning_;  // owners: this, and what another run takes over once this one is released
   Earlier earlier_;
   Sources sources_;
   ChosenTransfers chosen_;
   std::unique_ptr<ReplicaChecks> replicas_;  // null: nothing to compare
   std::unique_ptr<Movement> movement_;       // ends before the objects that it uses
+  Silence silence_;
+  SlowSources slow_sources_;
+  Standstill standstill_;
+  std::vector<Rank> lost_;
+  std::vector<Rank> silent_;    // given up or not; may be heard again
+  std::vector<Rank> slow_;      // or at a standstill, or connected again
+  std::vector<Rank> given_up_;  // of the silent ones, and those that are connected again
+  std::exception_ptr loss_;
+  struct Loss {
+    std::size_t source;  // index
+    LostSource report;
+  };
+  std::vector<Loss> losses_;  // for the report: of lost_ and given_up_
   bool stopped_ = false;
 };
 

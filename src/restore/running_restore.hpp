@@ -17,6 +17,8 @@ class RunningRestore {
 
   virtual void start() = 0;
   virtual void directory_changed() = 0;
+  /// Addresses of members have come, or that they are not there.
+  virtual void addresses_came() {}
   /// A payload for one of this restore's requests; false if it belongs to another.
   virtual bool payload(const wire::PayloadHeader& header, transport::Incoming& incoming) = 0;
   /// A callback of the caller's, such as its log sink, has thrown.

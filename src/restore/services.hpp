@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "peers/source_link.hpp"
 #include "restore/cached_restore.hpp"
 #include "restore/metadata.hpp"
+#include "restore/probe.hpp"
 #include "restore/running_restore.hpp"
 #include "runtime/clock.hpp"
 #include "serve/publication.hpp"
@@ -70,6 +72,12 @@ class Services : public SourceServices {
   [[nodiscard]] virtual SessionFacts facts() const = 0;
   /// The restore has ended: it is destroyed in a later loop iteration.
   virtual void finished(RunningRestore& restore) = 0;
+  /// Null outside of drills.
+  [[nodiscard]] virtual Probe* probe() const = 0;
+  /// The hosts of this job have keepers: what members have published may be published again once they have gone.
+  [[nodiscard]] virtual bool has_keeper() const = 0;
+  /// Learns the addresses of these publishers now: the member that knows them may be lost when one has to be read from.
+  virtual void look_ahead(std::span<const wire::PublicationRecord> records) = 0;
 
  protected:
   ~Services() = default;

@@ -150,10 +150,6 @@ void Source::finish_binding() {
   binding_.link->bound(options_.from, binding_.generation, binding_.keys);
 }
 
-void Source::reconnect() {
-  callbacks_.run([this] { fire(Event::path_aborted); });
-}
-
 // --- moving, confirming ---
 
 void Source::begin_moving() {
@@ -179,6 +175,14 @@ void Source::check_generation() {
 }
 
 // --- the end ---
+
+void Source::lose(const Error& error) {
+  end(Event::link_ended, std::make_exception_ptr(error));
+}
+
+std::optional<Clock::Time> Source::heard(Duration quiet) const {
+  return binding_.link ? binding_.link->heard(quiet) : std::nullopt;
+}
 
 void Source::release() {
   end(Event::given_up, nullptr);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,17 +15,19 @@
 #include "restore/services.hpp"
 #include "restore/source_fabrics.hpp"
 #include "restore/source_requests.hpp"
+#include "runtime/clock.hpp"
+#include "shardwire/options.hpp"
 
 namespace shardwire::restore {
 
-/// One source rank on the reading side, from the time a plan names it until its bytes are confirmed and its lease is
+/// One holder of a source rank on the reading side, from the time a plan names it until its bytes are confirmed and its lease is
 /// returned, or until it is lost. Owns the binding (fabrics, regions, generation word, path), the lease with the
 /// requests under it (SourceRequests) and the fabrics being connected (SourceFabrics).
 ///
 ///   resolving ─► leasing ─► connecting ⇄ proving
-///       │           │           │  ▲
-///       └───────────┴─► bound ◄─┘  │ path_aborted
-///                        └─► moving ┴─► confirming ─► released          any of these ─► lost | withdrawn | released
+///       │           │           │
+///       └───────────┴─► bound ◄─┘
+///                        └─► moving ──► confirming ─► released          any of these ─► lost | withdrawn | released
 ///
 /// Each change of state is one row of `transitions`. An event without a row for the present state is outdated and
 /// ignored.
@@ -54,7 +57,6 @@ class Source final : private SourceFabrics::Listener {
     fabric_excluded,  ///< one fabric is not
     fabrics_done,     ///< no other fabric would be better
     move_began,
-    path_aborted,  ///< the connection for its bytes is gone, the source is not
     move_ended,    ///< all bytes have arrived
     word_live,     ///< the generation word says that the publication is live
     word_unclear,  ///< the word is not live, or unreadable
@@ -83,7 +85,7 @@ class Source final : private SourceFabrics::Listener {
     Action action;
   };
   /// The life of a source, from its first event to its last byte.
-  static const std::array<Transition, 20> transitions;
+  static const std::array<Transition, 19> transitions;
   /// The events that end it in any state but the last three.
   struct End {
     Event event;
@@ -94,7 +96,7 @@ class Source final : private SourceFabrics::Listener {
   /// Reports to the source's restore. A call may release the source, but not destroy it.
   class Listener {
    public:
-    /// Its memory is known. Called each time the source becomes bound.
+    /// Its memory is known. Once.
     virtual void on_bound(Source& source) = 0;
     /// Once, last. `error` names the source; its code is `withdrawn` where the publication was taken back.
     virtual void on_lost(Source& source, const std::exception_ptr& error) = 0;
@@ -129,9 +131,10 @@ class Source final : private SourceFabrics::Listener {
   /// Confirms received bytes. Waits first for a pending lease. `packed_by_source`: every byte came in answers that the
   /// source packs itself, which it does only while the publication is live.
   void confirm(bool packed_by_source);
-  /// Binds anew over the remaining fabrics, after its payload connection was aborted.
-  /// Requires: another process, and a lease.
-  void reconnect();
+  /// Gives the source up, as if its connection had ended. The listener hears of it.
+  void lose(const Error& error);
+  /// See SourceLink::heard(). Empty for this process as well.
+  [[nodiscard]] std::optional<Clock::Time> heard(Duration quiet) const;
   /// Returns the lease and ignores further answers. Requires: no read of the source is in flight.
   void release();
 
@@ -143,6 +146,8 @@ class Source final : private SourceFabrics::Listener {
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] Rank rank() const { return binding_.layout_rank; }
+  /// Its number in the plan.
+  [[nodiscard]] Rank holder() const { return binding_.holder; }
   [[nodiscard]] const Binding& binding() const { return binding_; }
   /// Was bound by this object, not by an earlier operation.
   [[nodiscard]] bool bound_anew() const { return bound_anew_; }
@@ -178,7 +183,7 @@ class Source final : private SourceFabrics::Listener {
 
 std::string_view to_string(Source::State state);
 
-inline constexpr std::array<Source::Transition, 20> Source::transitions{{
+inline constexpr std::array<Source::Transition, 19> Source::transitions{{
     // from              event                    to                 action
     {State::resolving, Event::own_found, State::bound, Action::report_bound},
     {State::resolving, Event::binding_kept, State::bound, Action::bind_optimistically},
@@ -193,7 +198,6 @@ inline constexpr std::array<Source::Transition, 20> Source::transitions{{
     {State::proving, Event::fabric_excluded, State::connecting, Action::connect_next},
     {State::bound, Event::move_began, State::moving, Action::wait},
     {State::bound, Event::move_ended, State::confirming, Action::check_generation},
-    {State::moving, Event::path_aborted, State::connecting, Action::connect_anew},
     {State::moving, Event::move_ended, State::confirming, Action::check_generation},
     {State::confirming, Event::lease_granted, State::confirming, Action::check_generation},
     {State::confirming, Event::word_live, State::released, Action::report_confirmed},

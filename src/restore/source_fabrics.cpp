@@ -26,6 +26,7 @@ void SourceFabrics::restart() {
   const auto common =
       common_fabrics(services_.fabrics().open, binding_.link->peer().fabrics, binding_.link->is_local());
   candidates_.assign(common.begin(), common.end());
+  std::erase_if(candidates_, [this](std::size_t fabric) { return binding_.given_up.contains(fabric); });
 }
 
 bool SourceFabrics::connect_next() {
@@ -44,6 +45,7 @@ bool SourceFabrics::connect_next() {
                                    .binding = binding_,
                                    .lease = requests_.lease(),
                                    .deadline = options_.deadline,
+                                   .patience = candidates_.empty() ? max_proof : options_.patience,
                                    .tolerant = options_.connect == Connect::every,
                                    .requests = requests_.count()};
   FabricAttempt::Listener& listener = *this;
@@ -66,6 +68,7 @@ void SourceFabrics::on_excluded(std::size_t fabric, const Error& why) {
   callbacks_.run([&] {
     binding_.excluded[fabric] = why.what();
     binding_.lacked_resources = binding_.lacked_resources || why.code() == ErrorCode::out_of_resources;
+    binding_.peer_ended = binding_.peer_ended || why.code() == ErrorCode::peer_lost;
     services_.log(LogLevel::info, fmt::format("source rank {} is not reached over {}: {}", to_int(binding_.layout_rank),
                                               services_.fabrics().name(fabric), why.what()));
     listener_.on_fabric(Report::excluded);

@@ -43,7 +43,9 @@ class SourceFabrics final : private FabricAttempt::Listener {
     none,   ///< nothing is read from the source
   };
   struct Options {
-    Clock::Time deadline{};       ///< of the operation
+    Clock::Time deadline{};  ///< of the operation
+    /// How long the first read over a fabric may take where another fabric is left.
+    Duration patience = max_proof;
     bool wants_messages = false;  ///< even if other methods work
     Connect connect = Connect::needed;
   };

@@ -9,6 +9,17 @@
 
 namespace shardwire::restore {
 
+namespace {
+
+// Null: the answer is another one.
+const std::vector<wire::RequestedBox>* corrupt_blocks(const wire::Message& message) {
+  const auto* failure = std::get_if<wire::Failure>(&message);
+  const bool corrupt = failure != nullptr && failure->code == ErrorCode::corrupt && !failure->parts.empty();
+  return corrupt ? &failure->parts : nullptr;
+}
+
+}  // namespace
+
 SourceRequests::SourceRequests(SourceServices& services, const Binding& binding, std::string from,
                                Callbacks::Failed failed)
     : services_(services),
@@ -37,7 +48,14 @@ void SourceRequests::ask_for_lease(std::function<void()> granted) {
   wire::Lease lease{count_.next++, from_, binding_.record.generation, {}};
   for (const std::uint32_t tensor : binding_.tensors) lease.ranges.push_back({tensor, {}});
   auto arrived = callbacks_.count(count_.unanswered, [this, granted = std::move(granted)](wire::Message& message) {
-    lease_ = expect<wire::Leased>(message, rank()).lease;
+    const wire::Leased& leased = expect<wire::Leased>(message, rank());
+    lease_ = leased.lease;
+    if (leased.step != binding_.record.step) {
+      throw Error(ErrorCode::transport_failed,
+                  fmt::format("source rank {} publishes step {} of '{}', but has announced step {}", to_int(rank()),
+                              leased.step, from_, binding_.record.step),
+                  std::vector<Rank>{rank()});
+    }
     was_leased_ = true;
     granted();
   });
@@ -87,16 +105,40 @@ void SourceRequests::ask_if_live(std::function<void()> then) {
   }
 }
 
-void SourceRequests::ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then) {
+void SourceRequests::ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then, Corrupt corrupt) {
   if (callbacks_.ended()) return;
   const wire::DigestRequest request{count_.next++, lease_, std::move(boxes)};
   binding_.link->request(request.request, request,
-                         callbacks_.count(count_.unanswered, [this, then = std::move(then)](wire::Message& message) {
+                         callbacks_.count(count_.unanswered, [this, then = std::move(then),
+                                                              corrupt = std::move(corrupt)](wire::Message& message) {
+                           if (const auto* blocks = corrupt_blocks(message); blocks != nullptr && corrupt) {
+                             return corrupt(*blocks);
+                           }
                            then(expect<wire::Digests>(message, rank()).digests);
                          }));
 }
 
-void SourceRequests::ask_for_payload(wire::PackRequest request, std::function<void(const std::string& why)> aborted) {
+void SourceRequests::ask_for_blocks(std::vector<wire::BlockRequest::Range> ranges, Digests then) {
+  if (callbacks_.ended()) return;
+  std::size_t blocks = 0;
+  for (const wire::BlockRequest::Range& range : ranges) blocks += range.count;
+  const wire::BlockRequest request{count_.next++, lease_, std::move(ranges)};
+  binding_.link->request(
+      request.request, request,
+      callbacks_.count(count_.unanswered, [this, blocks, then = std::move(then)](wire::Message& message) {
+        const auto& digests = expect<wire::Digests>(message, rank()).digests;
+        if (digests.size() != blocks) {
+          throw Error(
+              ErrorCode::transport_failed,
+              fmt::format("source rank {} sent {} digests of {} blocks", to_int(rank()), digests.size(), blocks),
+              std::vector<Rank>{rank()});
+        }
+        then(digests);
+      }));
+}
+
+void SourceRequests::ask_for_payload(wire::PackRequest request, std::function<void(const std::string& why)> aborted,
+                                     Corrupt corrupt) {
   if (callbacks_.ended()) return;
   request.lease = lease_;
   if (lease_ == 0) {
@@ -104,15 +146,21 @@ void SourceRequests::ask_for_payload(wire::PackRequest request, std::function<vo
     request.generation = binding_.record.generation;
   }
   // On success the payload arrives over the fabric, without this answer.
-  binding_.link->request(request.request, request,
-                         callbacks_.wrap([this, aborted = std::move(aborted)](wire::Message& message) {
-                           const auto* failure = std::get_if<wire::Failure>(&message);
-                           const FabricChannel* channel = binding_.message_channel();
-                           if (failure != nullptr && channel != nullptr && channel->aborted) {
-                             return aborted(failure->message);
-                           }
-                           expect<wire::Goodbye>(message, rank());
-                         }));
+  binding_.link->request(
+      request.request, request,
+      callbacks_.wrap([this, aborted = std::move(aborted), corrupt = std::move(corrupt)](wire::Message& message) {
+        if (const auto* blocks = corrupt_blocks(message); blocks != nullptr && corrupt) {
+          return corrupt(*blocks);
+        }
+        const auto* failure = std::get_if<wire::Failure>(&message);
+        const FabricChannel* channel = binding_.message_channel();
+        const bool cut_here = channel != nullptr && channel->aborted;
+        // The source answers, so only its connection for payloads is lost.
+        if (failure != nullptr && (cut_here || failure->code == ErrorCode::peer_lost)) {
+          return aborted(failure->message);
+        }
+        expect<wire::Goodbye>(message, rank());
+      }));
 }
 
 // --- the check after the last byte ---

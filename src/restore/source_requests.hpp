@@ -35,9 +35,15 @@ class SourceRequests {
   /// on success. Requires: another process.
   void ask_if_live(std::function<void()> then);
   using Digests = std::function<void(const std::vector<wire::BoxDigest>&)>;
-  void ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then);
-  /// Requests payload. A failure answer is a failure, or runs `aborted` if the source's message channel is aborted.
-  void ask_for_payload(wire::PackRequest request, std::function<void(const std::string& why)> aborted);
+  /// Receives blocks that differ from what the source has published. Without it, such an answer is a failure.
+  using Corrupt = std::function<void(const std::vector<wire::RequestedBox>& blocks)>;
+  void ask_for_digests(std::vector<wire::RequestedBox> boxes, Digests then, Corrupt corrupt = nullptr);
+  /// Requests digests of blocks that were taken when they were published.
+  void ask_for_blocks(std::vector<wire::BlockRequest::Range> ranges, Digests then);
+  /// Requests payload. A failure answer is a failure, or runs `corrupt`, or `aborted` if the source's message channel is
+  /// aborted, or the source cannot send over it any more.
+  void ask_for_payload(wire::PackRequest request, std::function<void(const std::string& why)> aborted,
+                       Corrupt corrupt = nullptr);
 
   /// Reads the generation word over its channel. Requires: the binding has a region with the word.
   void read_generation(std::function<void(bool live)> then);

@@ -34,11 +34,7 @@ SourceWatch::SourceWatch(Services& services, Listener& listener, std::string fro
 }
 
 ByteCount SourceWatch::arrived(std::size_t source) const {
-  ByteCount bytes = 0;
-  for (std::size_t method = 0; method < method_count; ++method) {
-    bytes += engine_.tally().peer_bytes(static_cast<std::uint32_t>(source), static_cast<Method>(method));
-  }
-  return bytes;
+  return engine_.tally().peer_bytes(static_cast<std::uint32_t>(source));
 }
 
 void SourceWatch::look(std::span<const move::Transfer> transfers) {
@@ -47,6 +43,7 @@ void SourceWatch::look(std::span<const move::Transfer> transfers) {
     if (const ByteCount bytes = arrived(i); bytes != arrivals_[i].bytes) arrivals_[i] = {bytes, now};
   }
   for (std::size_t i = 0; i < sources_.size() && !callbacks_.ended(); ++i) {
+    if (engine_.dropped(static_cast<std::uint32_t>(i))) continue;
     if (arrivals_[i].last != now) look_at_channel(*sources_[i], transfers);
   }
   for (std::size_t i = 0; i < sources_.size() && !callbacks_.ended(); ++i) {

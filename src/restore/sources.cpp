@@ -26,7 +26,10 @@ void Sources::confirm(const std::function<bool(const Source& source)>& packed_by
 // Sources may report within the loop; the listener is called after it.
 void Sources::for_each(Awaited awaited, const std::function<void(Source&)>& step) {
   awaited_ = awaited;
-  for (std::size_t i = 0; i <= sources_.size(); ++i) pending_.insert(i);
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i]->state() != Source::State::lost) pending_.insert(i);
+  }
+  pending_.insert(sources_.size());
   for (std::size_t i = 0; i < sources_.size() && !stopped_; ++i) step(*sources_[i]);
   reported(sources_.size());
 }
@@ -35,10 +38,6 @@ void Sources::reported(std::size_t index) {
   if (stopped_ || pending_.erase(index) == 0 || !pending_.empty()) return;
   if (awaited_ == Awaited::bound) return listener_.on_all_bound();
   listener_.on_all_confirmed();
-}
-
-void Sources::on_lost(Source&, const std::exception_ptr& error) {
-  listener_.on_source_lost(error);
 }
 
 void Sources::release() {
@@ -59,13 +58,6 @@ std::vector<Binding> Sources::take_bindings() {
 
 bool Sources::bound_anew() const {
   return std::ranges::any_of(sources_, &Source::bound_anew);
-}
-
-std::optional<wire::PublicationRecord> Sources::record_of(Rank source) const {
-  for (const auto& one : sources_) {
-    if (one->rank() == source) return one->binding().record;
-  }
-  return std::nullopt;
 }
 
 }  // namespace shardwire::restore

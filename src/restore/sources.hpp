@@ -24,8 +24,9 @@ class Sources final : private Source::Listener {
     virtual void on_all_bound() = 0;
     /// Once after confirm(): every byte of every source was read while its publication was live.
     virtual void on_all_confirmed() = 0;
-    /// One source is unusable; others may follow.
-    virtual void on_source_lost(const std::exception_ptr& error) = 0;
+    /// One source is unusable; others may follow. The others are bound and confirmed without it if continue_without() is
+    /// called.
+    virtual void on_source_lost(Source& source, const std::exception_ptr& error) = 0;
 
    protected:
     ~Listener() = default;
@@ -39,6 +40,8 @@ class Sources final : private Source::Listener {
   void start(Source::Leasing leasing);
   /// `packed_by_source`: see Source::confirm(). Requires: all are bound.
   void confirm(const std::function<bool(const Source& source)>& packed_by_source);
+  /// Awaits no report of a source that is lost.
+  void continue_without(const Source& lost) { reported(lost.index()); }
   /// Starts and confirms no further source, and does not report that all are bound or confirmed.
   void stop() { stopped_ = true; }
   /// Returns the leases. Requires: no source is being read.
@@ -50,13 +53,12 @@ class Sources final : private Source::Listener {
   std::vector<Binding> take_bindings();
   /// At least one was bound by this object, not by an earlier operation.
   [[nodiscard]] bool bound_anew() const;
-  [[nodiscard]] std::optional<wire::PublicationRecord> record_of(Rank source) const;
 
  private:
   enum class Awaited : std::uint8_t { bound, confirmed };
 
   void on_bound(Source& source) override { reported(source.index()); }
-  void on_lost(Source& source, const std::exception_ptr& error) override;
+  void on_lost(Source& source, const std::exception_ptr& error) override { listener_.on_source_lost(source, error); }
   void on_confirmed(Source& source) override { reported(source.index()); }
   void for_each(Awaited awaited, const std::function<void(Source&)>& step);
   void reported(std::size_t index);

@@ -4,34 +4,67 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 
+#include "restore/unfinished.hpp"
 #include "runtime/completion.hpp"
 #include "runtime/release_queue.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/session.hpp"
 #include "support/fork.hpp"
 
+namespace shardwire::restore {
+class RestoreTask;
+}
+
 namespace shardwire::detail {
 
-/// State shared by the caller's handle and the run on the loop.
+/// State shared by the caller's handle and the run on the loop. A restore that has failed may run again.
 class SHARDWIRE_LOCAL RestoreState {
  public:
-  /// `owners`: of the destination.
-  RestoreState(const Interruption& interruption, KeptOwners owners)
-      : completion_(interruption), owners_(std::move(owners)) {}
+  /// `on_loop`: whether the caller is on the session's thread. `owners`: of the destination.
+  RestoreState(const Interruption& interruption, std::function<bool()> on_loop, KeptOwners owners)
+      : completion_(interruption, std::move(on_loop)), owners_(std::move(owners)) {}
 
-  std::function<void()> cancel;  ///< set once, before the run begins
+  restore::RestoreTask* run = nullptr;  ///< while it runs; loop thread only
+  // Set once, before the run begins:
+  /// Called on the session's thread when it has completed: step and origin of what was restored. May be empty.
+  std::function<void(std::int64_t step, std::uint64_t origin)> restored;
+  std::function<void()> cancel;
+  std::function<void()> end_here;  ///< ends it at once, with no more writes; does nothing but on the session's thread
+  std::function<void(Duration deadline)> resume;  ///< see Restore::resume()
 
-  void finish(RestoreReport report, std::map<TensorKey, Value> values, std::exception_ptr error) {
+  /// `left`: to resume it with; null: it cannot be resumed.
+  void finish(RestoreReport report, std::map<TensorKey, Value> values, std::exception_ptr error,
+              std::unique_ptr<restore::Unfinished> left = nullptr) {
+    run = nullptr;
     report_ = std::move(report);
     values_ = std::move(values);
-    owners_.release();
+    unfinished_ = std::move(left);
+    if (!unfinished_) owners_.release();
     completion_.finish(std::move(error));
+  }
+  /// Runs again from now on. Returns what the end has left.
+  /// Errors: throws Error{invalid_argument} unless it has failed and can be resumed.
+  std::unique_ptr<restore::Unfinished> reopen() {
+    require_owner();
+    if (!completion_.is_done()) throw Error(ErrorCode::invalid_argument, "a restore that is running cannot be resumed");
+    if (!unfinished_) {
+      throw Error(ErrorCode::invalid_argument,
+                  "a restore that is complete, or has ended with its session, cannot be resumed");
+    }
+    completion_.reopen();
+    return std::move(unfinished_);
   }
   /// Whether a child of fork() inherited it: it then never finishes, and its lock may be held forever.
   [[nodiscard]] bool inherited() const { return !owner_.is_this(); }
   /// Errors: throws Error{invalid_argument} in a child of fork().
+  void require_owner() const {
+    if (!inherited()) return;
+    throw Error(ErrorCode::invalid_argument, "the restore is that of the process that has forked this one");
+  }
+  /// Errors: as require_owner().
   Completion& completion() {
     require_owner();
     return completion_;
@@ -51,16 +84,12 @@ class SHARDWIRE_LOCAL RestoreState {
   [[nodiscard]] const std::map<TensorKey, Value>& values() const { return values_; }
 
  private:
-  void require_owner() const {
-    if (!inherited()) return;
-    throw Error(ErrorCode::invalid_argument, "the restore is that of the process that has forked this one");
-  }
-
   support::OwningProcess owner_;
   Completion completion_;
-  KeptOwners owners_;                  // released by the end
-  RestoreReport report_;               // written before the completion, then read-only
-  std::map<TensorKey, Value> values_;  // likewise
+  KeptOwners owners_;                                // released by the last end
+  RestoreReport report_;                             // written before the completion, then read-only
+  std::map<TensorKey, Value> values_;                // likewise
+  std::unique_ptr<restore::Unfinished> unfinished_;  // likewise, until it is resumed
   std::mutex mutex_;
   std::function<void(const Progress&)> callback_;  // guarded by mutex_
   Duration interval_{};                            // likewise

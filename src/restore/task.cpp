@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "restore/verdict.hpp"
@@ -20,10 +23,9 @@ const char* name_of(Stage stage) {
 constexpr auto stopping_grace = std::chrono::milliseconds(500);
 // Each costs a plan and a connection. A withdrawal of another publication of the same source causes only a few.
 constexpr int max_path_losses = 8;
-
-double seconds_of(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+// How often the restore looks at its sources and its progress.
+constexpr auto min_look_interval = std::chrono::milliseconds(1);
+constexpr auto max_look_interval = std::chrono::milliseconds(50);
 
 Error path_error(ErrorCode code, const Source& source, const std::string& why) {
   return {code, fmt::format("source rank {}: {}", to_int(source.rank()), why), std::vector<Rank>{source.rank()}};
@@ -63,10 +65,12 @@ StageSeconds StageClock::seconds() const {
 // --- the frame ---
 
 RestoreTask::RestoreTask(Services& services, std::shared_ptr<detail::RestoreState> state, Request request,
-                         Withdrawal withdrawal, Clock::Time began, double join_seconds)
+                         Clock::Time began, double join_seconds)
     : services_(services),
       state_(std::move(state)),
-      withdrawal_(withdrawal),
+      replaces_withdrawn_(!request.exchange),
+      replaces_paths_(!request.exchange || !request.exchange->rounds),
+      resumable_(!request.exchange),
       stages_(services.clock(), began, join_seconds),
       began_(began),
       limit_(request.options.deadline),
@@ -82,7 +86,13 @@ void RestoreTask::start() {
   const auto left = limit_ - (services_.clock().now() - began_);
   deadline_.start(left, [this] { fail(std::make_exception_ptr(restore_.late(stages_.stage()))); });
   arm_progress();
+  if (Probe* const probe = services_.probe()) probe->entered(Stage::plan);
   restore_.start();
+}
+
+void RestoreTask::on_stage(Stage stage) {
+  stages_.enter(stage);
+  if (Probe* const probe = services_.probe()) probe->entered(stage);
 }
 
 bool RestoreTask::payload(const wire::PayloadHeader& header, transport::Incoming& incoming) {
@@ -92,26 +102,46 @@ bool RestoreTask::payload(const wire::PayloadHeader& header, transport::Incoming
 
 // --- progress ---
 
+// Polls without a callback too, since on_progress() can be called while the restore runs.
 void RestoreTask::arm_progress() {
   const auto [callback, interval] = state_->listener();
-  // Polls without a callback too, since on_progress() can be called while the restore runs.
-  const Duration next = callback ? interval : Duration(std::chrono::milliseconds(50));
+  const Duration next =
+      callback ? std::clamp<Duration>(interval, min_look_interval, max_look_interval) : Duration(max_look_interval);
   progress_.start(next, [this] {
-    if (Movement* const movement = restore_.movement()) movement->look_after_sources();
-    if (is_done()) return;
-    report_progress();
+    look_at_progress();
     if (!is_done()) arm_progress();
   });
+}
+
+// An interval of 0 means every change that is seen.
+void RestoreTask::look_at_progress() {
+  if (Movement* const movement = restore_.movement()) movement->look_after_sources();
+  if (is_done()) return;
+  const auto [callback, interval] = state_->listener();
+  if (!callback) return;
+  if (interval <= Duration::zero()) {
+    const Progress now = progress();
+    const bool same = reported_ && std::string_view(reported_->stage) == now.stage &&
+                      reported_->done_bytes == now.done_bytes && reported_->total_bytes == now.total_bytes;
+    if (same) return;
+  } else if (reported_ && services_.clock().now() - reported_at_ < interval) {
+    return;
+  }
+  report_progress();
+}
+
+Progress RestoreTask::progress() {
+  Progress progress{name_of(stages_.stage()), 0, 0};
+  std::tie(progress.done_bytes, progress.total_bytes) = restore_.progress();
+  return progress;
 }
 
 void RestoreTask::report_progress() {
   const auto callback = state_->listener().first;
   if (!callback) return;
-  Progress progress{name_of(stages_.stage()), 0, 0};
-  if (const Movement* const movement = restore_.movement()) {
-    progress.done_bytes = movement->tally().done_bytes();
-    progress.total_bytes = movement->tally().expected_bytes();
-  }
+  const Progress progress = this->progress();
+  reported_ = progress;
+  reported_at_ = services_.clock().now();
   try {
     callback(progress);
   } catch (...) {
@@ -124,18 +154,19 @@ void RestoreTask::report_progress() {
 
 void RestoreTask::fail(const std::exception_ptr& error) {
   if (is_done() || ending_ == Ending::finish) return;
-  if (ending_ == Ending::none) {
+  end(with_gaps(error, missing()));
+}
+
+void RestoreTask::on_source_ended(const Source& source, const std::exception_ptr& error) {
+  if (!is_done() && ending_ == Ending::none && source.state() == Source::State::withdrawn) {
     try {
       std::rethrow_exception(error);
     } catch (const Error& reason) {
-      const bool named = reason.code() == ErrorCode::withdrawn && !reason.ranks().empty();
-      const auto record =
-          named && restore_.run() != nullptr ? restore_.run()->record_of(reason.ranks().front()) : std::nullopt;
-      if (record && restart(record, reason)) return;
+      if (restart(source.binding().record, reason)) return;
     } catch (const std::exception&) {  // another plan does not help
     }
   }
-  end(with_gaps(error, missing()));
+  fail(error);
 }
 
 // A fabric may refuse all reads over one connection. A source that has withdrawn the publication refuses the next lease
@@ -149,8 +180,7 @@ void RestoreTask::on_path_lost(Source& source, PathLoss loss, const std::string&
       return fail(std::make_exception_ptr(path_error(ErrorCode::transport_failed, source, why)));
     case PathLoss::ended:
       if (once_more && restart(std::nullopt, std::nullopt)) return;
-      return fail(std::make_exception_ptr(
-          path_error(once_more ? ErrorCode::transport_failed : ErrorCode::peer_lost, source, why)));
+      return fail(std::make_exception_ptr(path_error(ErrorCode::transport_failed, source, why)));
     case PathLoss::refused: {
       const Error reason = path_error(once_more ? ErrorCode::withdrawn : ErrorCode::transport_failed, source, why);
       if (once_more && restart(std::nullopt, reason)) return;
@@ -159,11 +189,12 @@ void RestoreTask::on_path_lost(Source& source, PathLoss loss, const std::string&
   }
 }
 
-// Refused within an exchange, and outside the stages that read.
+// Refused outside the stages that read. In an exchange, bytes of this wave are still where they were.
 bool RestoreTask::restart(std::optional<wire::PublicationRecord> gone, std::optional<Error> withdrawn) {
   const Stage stage = stages_.stage();
   const bool reading = stage == Stage::bind || stage == Stage::move || stage == Stage::verify;
-  if (withdrawal_ == Withdrawal::ends || !reading) return false;
+  if (!reading || !(withdrawn ? replaces_withdrawn_ : replaces_paths_)) return false;
+  if (gone && withdrawn) restore_.give_up(Rank{gone->layout_rank}, *withdrawn);
   gone_ = std::move(gone);
   withdrawn_ = std::move(withdrawn);
   ending_ = Ending::restart;
@@ -177,6 +208,7 @@ void RestoreTask::caller_failed(const std::exception_ptr& error) {
 
 void RestoreTask::fabric_broke(const std::exception_ptr& error) {
   fabrics_dead_ = true;
+  resumable_ = false;
   if (ending_ != Ending::finish) return fail(error);
   on_quieter();
 }
@@ -222,6 +254,7 @@ RestoreReport RestoreTask::report() const {
 }
 
 void RestoreTask::finish() {
+  auto left = error_ && resumable_ ? restore_.leave() : nullptr;
   restore_.release();
   stages_.enter(Stage::done);
   deadline_.stop();
@@ -231,13 +264,16 @@ void RestoreTask::finish() {
   report_progress();
   RestoreReport last = report();
   auto values = error_ ? std::map<TensorKey, Value>{} : restore_.take_values();
+  const auto taken = restore_.taken();
   if (!error_) restore_.keep();
-  state_->finish(std::move(last), std::move(values), error_);
+  if (!error_ && taken && state_->restored) state_->restored(taken->step, taken->origin);
+  state_->finish(std::move(last), std::move(values), error_, std::move(left));
   services_.finished(*this);
 }
 
 void RestoreTask::stop_writing() {
   if (is_done()) return;
+  resumable_ = false;
   restore_.stop();
   if (!error_) {
     error_ = std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed", missing()));

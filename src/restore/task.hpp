@@ -43,11 +43,8 @@ class StageClock {
 /// Threads: loop thread only.
 class RestoreTask final : public RunningRestore, private Owner {
  public:
-  /// Reaction to a withdrawal: plan for the replacement, or end the restore.
-  enum class Withdrawal : std::uint8_t { restarts, ends };
-
-  RestoreTask(Services& services, std::shared_ptr<detail::RestoreState> state, Request request, Withdrawal withdrawal,
-              Clock::Time began, double join_seconds);
+  RestoreTask(Services& services, std::shared_ptr<detail::RestoreState> state, Request request, Clock::Time began,
+              double join_seconds);
   ~RestoreTask() override;
 
   void fail(const std::exception_ptr& error);
@@ -65,8 +62,9 @@ class RestoreTask final : public RunningRestore, private Owner {
   /// The step after the last write has ended.
   enum class Ending : std::uint8_t { none, restart, finish };
 
-  void on_stage(Stage stage) override { stages_.enter(stage); }
+  void on_stage(Stage stage) override;
   void on_failed(const std::exception_ptr& error) override { fail(error); }
+  void on_source_ended(const Source& source, const std::exception_ptr& error) override;
   void on_path_lost(Source& source, PathLoss loss, const std::string& why) override;
   void on_quieter() override;
   void on_done() override { finish(); }
@@ -79,18 +77,24 @@ class RestoreTask final : public RunningRestore, private Owner {
   /// Boxes not in place, once bytes move.
   [[nodiscard]] std::vector<Gap> missing() const;
   void arm_progress();
+  void look_at_progress();
+  [[nodiscard]] Progress progress();
   void report_progress();
   [[nodiscard]] RestoreReport report() const;
   [[nodiscard]] bool is_done() const { return stages_.stage() == Stage::done; }
 
   Services& services_;
   std::shared_ptr<detail::RestoreState> state_;  // owners: this and the caller's handle
-  Withdrawal withdrawal_;
+  bool replaces_withdrawn_;  // restarts when a source has withdrawn: it may have published another generation
+  bool replaces_paths_;      // restarts when a path is lost
+  bool resumable_;           // once it has ended
   StageClock stages_;
   Clock::Time began_;
   Duration limit_;  // from then to the deadline
   Timer deadline_;
   Timer progress_;
+  std::optional<Progress> reported_;  // to the caller; the bytes and the stage
+  Clock::Time reported_at_{};
   Timer grace_;  // for bytes in flight when the restore is stopped
   Restore restore_;
   std::exception_ptr error_;

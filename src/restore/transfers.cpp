@@ -20,21 +20,17 @@ using move::Carrier;
 // Maximum number of messages per piece: each takes memory here before it is requested.
 constexpr ByteCount max_messages_per_piece = 1u << 18;
 
-const wire::PublicationRecord& record_of(const Planning& planning, Rank rank) {
-  return *std::ranges::find(planning.records, to_int(rank), &wire::PublicationRecord::layout_rank);
-}
-
 void name_targets(const Planning& planning, const Manifest& manifest, const TensorPlaces& places,
                   std::vector<Binding>& bindings) {
   for (Binding& binding : bindings) binding.targets.clear();
   if (places.empty()) return;
-  std::map<Rank, Binding*> by_rank;
+  std::map<Rank, Binding*> by_holder;
   for (Binding& binding : bindings) {
     binding.targets.resize(binding.tensors.size());
-    by_rank.emplace(binding.layout_rank, &binding);
+    by_holder.emplace(binding.holder, &binding);
   }
   for (const ScheduledPiece& item : planning.schedule.items) {
-    Binding& binding = *by_rank.at(item.source);
+    Binding& binding = *by_holder.at(item.source);
     const std::size_t wanted = to_index(planning.plan.pieces[item.piece].tensor);
     binding.targets[binding.position_of(to_index(item.held))][device_of(places, wanted)] +=
         move::bytes_of_box(planning.schedule.box(item), item_size(manifest.tensors[wanted].spec.dtype));
@@ -190,7 +186,9 @@ class Binder {
     }
   }
 
-  [[nodiscard]] std::string_view name(const ConnectedFabric& one) const { return inputs_.fabrics.name(one.fabric); }
+  [[nodiscard]] std::string_view name(const ConnectedFabric& one) const {
+    return one.path.cost_name.empty() ? inputs_.fabrics.name(one.fabric) : one.path.cost_name;
+  }
 
   const Planning& planning_;
   std::span<const Binding* const> bindings_;
@@ -214,12 +212,13 @@ void check_messages(const move::Transfer& transfer, const Binding& binding) {
 
 std::vector<Binding> name_sources(const Planning& planning, const Manifest& manifest, const TensorPlaces& places) {
   std::vector<Binding> bindings;
-  std::map<Rank, std::size_t> by_rank;
+  std::map<Rank, std::size_t> by_holder;
   for (const ScheduledPiece& item : planning.schedule.items) {
-    const auto [entry, fresh] = by_rank.emplace(item.source, bindings.size());
+    const auto [entry, fresh] = by_holder.emplace(item.source, bindings.size());
     if (fresh) {
       Binding& binding = bindings.emplace_back();
-      binding.layout_rank = item.source;
+      binding.holder = item.source;
+      binding.layout_rank = planning.from.rank_of(item.source);
       binding.record = record_of(planning, item.source);
       binding.manifest = planning.from.sections[item.section].manifest;
     }
@@ -236,21 +235,21 @@ std::vector<Binding> name_sources(const Planning& planning, const Manifest& mani
 
 void name_sources_again(const Planning& planning, const Manifest& manifest, const TensorPlaces& places,
                         std::vector<Binding>& bindings) {
-  for (Binding& binding : bindings) binding.record = record_of(planning, binding.layout_rank);
+  for (Binding& binding : bindings) binding.record = record_of(planning, binding.holder);
   name_targets(planning, manifest, places, bindings);
 }
 
 BoundTransfers make_transfers(const Planning& planning, std::span<const Binding* const> bindings,
                               const Destination& destination, const PathInputs& inputs) {
-  std::map<Rank, std::uint32_t> by_rank;
-  for (std::uint32_t i = 0; i < bindings.size(); ++i) by_rank.emplace(bindings[i]->layout_rank, i);
+  std::map<Rank, std::uint32_t> by_holder;
+  for (std::uint32_t i = 0; i < bindings.size(); ++i) by_holder.emplace(bindings[i]->holder, i);
   const auto& items = planning.schedule.items;
   BoundTransfers bound;
   bound.transfers = std::make_shared<std::vector<move::Transfer>>();
   bound.transfers->reserve(items.size());
   bound.offers.reserve(items.size());
   Binder binder(planning, bindings, destination, inputs, bound);
-  for (const ScheduledPiece& item : items) binder.bind(item, by_rank.at(item.source));
+  for (const ScheduledPiece& item : items) binder.bind(item, by_holder.at(item.source));
   return bound;
 }
 

@@ -115,7 +115,10 @@ class Resolver {
       if (fresh) sharers_.push_back({source.values, {}});
       sharers_[entry->second].ranks.push_back(source.layout_rank);
     }
-    for (Sharers& one : sharers_) std::sort(one.ranks.begin(), one.ranks.end());
+    for (Sharers& one : sharers_) {
+      std::sort(one.ranks.begin(), one.ranks.end());
+      one.ranks.erase(std::unique(one.ranks.begin(), one.ranks.end()), one.ranks.end());  // of copies
+    }
   }
 
   void look_up() {
@@ -316,6 +319,7 @@ class Resolver {
       ranks.insert(ranks.end(), opinions[i].ranks.begin(), opinions[i].ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     resolved_.refusal = Error(ErrorCode::layout_mismatch, text, std::move(ranks));
   }
 

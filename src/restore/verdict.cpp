@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "restore/publishers.hpp"
 #include "restore/values.hpp"
 #include "support/list_of.hpp"
+#include "support/ranks_of.hpp"
 
 namespace shardwire::restore {
 
@@ -34,12 +38,6 @@ std::string members_text(const std::vector<int>& members, const char* one, const
   return fmt::format("members {} {}", support::runs_of(members), several);
 }
 
-std::vector<Rank> ranks_from(const std::vector<int>& numbers) {
-  std::vector<Rank> ranks;
-  for (const int number : numbers) ranks.push_back(Rank{number});
-  return ranks;
-}
-
 std::map<std::int64_t, std::vector<int>> by_step(const std::vector<wire::PublicationRecord>& records) {
   std::map<std::int64_t, std::vector<int>> steps;
   for (const auto& record : records) steps[record.step].push_back(record.layout_rank);
@@ -57,7 +55,7 @@ Error step_not_published(const Situation& situation) {
   return {ErrorCode::step_mismatch,
           fmt::format("'{}' is published {}, step {} was asked for", situation.from, fmt::join(text, ", "),
                       *situation.step),
-          situation.gaps, ranks_from(named)};
+          situation.gaps, support::ranks_of(named)};
 }
 
 // A source has withdrawn, and there is no replacement.
@@ -65,6 +63,28 @@ bool is_not_replaced(const Situation& situation, const std::vector<wire::Publica
   return situation.withdrawn && std::ranges::none_of(sources, [&](const auto& record) {
            return record.layout_rank == to_int(situation.withdrawn->ranks().front());
          });
+}
+
+// Names the members that have left, then those that are lost, and lists both.
+std::pair<std::string, std::vector<int>> departed_members(const Situation& situation) {
+  std::vector<int> left;
+  std::vector<int> lost;
+  for (const auto& [member, presence] : situation.departed) {
+    (presence == wire::Presence::left ? left : lost).push_back(member);
+  }
+  std::vector<std::string> text;
+  if (!left.empty()) text.push_back(fmt::format("{} left", members_text(left, "has", "have")));
+  if (!lost.empty()) text.push_back(fmt::format("{} lost", members_text(lost, "is", "are")));
+  left.insert(left.end(), lost.begin(), lost.end());
+  return {fmt::format("{}", fmt::join(text, ", ")), left};
+}
+
+// Some of the plan has no holder, and source ranks have not published: the code, and its reason.
+std::pair<ErrorCode, std::string> fate_of_unpublished(const Situation& situation) {
+  if (const auto& lost = situation.rendezvous_lost) return {lost->code(), fmt::format(", and {}", lost->what())};
+  if (situation.at_deadline) return {ErrorCode::timed_out, " before the deadline"};
+  if (situation.departed.empty()) return {ErrorCode::layout_mismatch, ""};
+  return {ErrorCode::peer_lost, ": " + departed_members(situation).first};
 }
 
 }  // namespace
@@ -77,19 +97,10 @@ std::vector<wire::PublicationRecord> Situation::sources() const {
 
 Error nobody_publishes(const Situation& situation) {
   if (situation.step && !situation.published.empty()) return step_not_published(situation);
-  std::vector<int> left;
-  std::vector<int> lost;
-  for (const auto& [member, presence] : situation.departed) {
-    (presence == wire::Presence::left ? left : lost).push_back(member);
-  }
-  std::vector<std::string> text;
-  if (!left.empty()) text.push_back(fmt::format("{} left", members_text(left, "has", "have")));
-  if (!lost.empty()) text.push_back(fmt::format("{} lost", members_text(lost, "is", "are")));
-  left.insert(left.end(), lost.begin(), lost.end());
-  return {
-      situation.withdrawn ? ErrorCode::withdrawn : ErrorCode::peer_lost,
-      fmt::format("no member publishes '{}', and none is left that could: {}", situation.from, fmt::join(text, ", ")),
-      ranks_from(left)};
+  const auto [text, departed] = departed_members(situation);
+  return {situation.withdrawn ? ErrorCode::withdrawn : ErrorCode::peer_lost,
+          fmt::format("no member publishes '{}', and none is left that could: {}", situation.from, text),
+          support::ranks_of(departed)};
 }
 
 Error steps_differ(const Situation& situation) {
@@ -102,7 +113,7 @@ Error steps_differ(const Situation& situation) {
   }
   return {ErrorCode::step_mismatch,
           fmt::format("the sources of '{}' are not at one step: {}", situation.from, fmt::join(text, ", ")),
-          ranks_from(behind)};
+          support::ranks_of(behind)};
 }
 
 Error incomplete(const Situation& situation) {
@@ -112,19 +123,34 @@ Error incomplete(const Situation& situation) {
   try {
     require_complete(situation.gaps, situation.absent);
   } catch (const Error& error) {
-    if (open.empty()) return error;
+    if (open.empty()) return situation.at_deadline ? late_in_plan(situation) : error;
     if (is_not_replaced(situation, sources)) {
       return {ErrorCode::withdrawn, fmt::format("{}, and it was not published again", situation.withdrawn->what()),
               error.gaps(), situation.withdrawn->ranks()};
     }
-    const std::optional<Error>& lost = situation.rendezvous_lost;
-    return {lost ? lost->code() : error.code(),
+    const auto [code, why] = fate_of_unpublished(situation);
+    return {code,
             fmt::format("{}; {} of {} {} not published '{}'{}", error.what(), source_ranks_text(open),
-                        situation.source_ranks, open.size() == 1 ? "has" : "have", situation.from,
-                        lost ? fmt::format(", and {}", lost->what()) : ""),
-            error.gaps(), ranks_from(open)};
+                        situation.source_ranks, open.size() == 1 ? "has" : "have", situation.from, why),
+            error.gaps(), support::ranks_of(open)};
   }
   return {ErrorCode::internal, "a complete plan was taken for an incomplete one"};
+}
+
+Error no_step_complete(const Situation& situation, std::span<const IncompleteStep> steps) {
+  Situation newest = situation;
+  newest.gaps = steps.front().gaps;
+  newest.absent.clear();  // of the step that was planned last
+  std::erase_if(newest.published, [&](const auto& record) { return record.step != steps.front().step; });
+  if (newest.gaps.empty()) return late_in_plan(situation);
+  const Error error = incomplete(newest);
+  std::string text = fmt::format("step {}: {}", steps.front().step, error.what());
+  for (const IncompleteStep& one : steps.subspan(1)) {
+    if (one.gaps.empty()) continue;  // said in the log
+    text += fmt::format("; step {}: {} box{} without a holder", one.step, one.gaps.size(),
+                        one.gaps.size() == 1 ? "" : "es");
+  }
+  return {error.code(), "no step is complete: " + text, error.gaps(), error.ranks()};
 }
 
 Error late_in_plan(const Situation& situation) {
@@ -141,20 +167,20 @@ Error late_in_plan(const Situation& situation) {
     return {ErrorCode::timed_out,
             fmt::format("no member published '{}' before the deadline; {} done so", situation.from,
                         members_text(others, "could have", "could have")),
-            ranks_from(others)};
+            support::ranks_of(others)};
   }
   if (!situation.undescribed.empty()) {
     return {ErrorCode::timed_out,
             fmt::format("the deadline passed while {} had not yet described '{}'",
                         source_ranks_text(situation.undescribed), situation.from),
-            ranks_from(situation.undescribed)};
+            support::ranks_of(situation.undescribed)};
   }
   const std::vector<int> open = open_ranks(sources, {.ranks = situation.source_ranks});
   if (!open.empty()) {
     return {ErrorCode::timed_out,
             fmt::format("the deadline passed: {} of {} {} not published '{}'", source_ranks_text(open),
                         situation.source_ranks, open.size() == 1 ? "has" : "have", situation.from),
-            ranks_from(open)};
+            support::ranks_of(open)};
   }
   return {ErrorCode::timed_out, "the deadline passed while this rank was planning",
           std::vector<Rank>{situation.target}};
@@ -182,6 +208,36 @@ Error late_source(std::span<const SourceProgress> sources) {
           text.empty() ? "the deadline passed: all bytes have come, and this rank was not done with them"
                        : fmt::format("the deadline passed: waiting for {}", fmt::join(text, ", ")),
           ranks};
+}
+
+Error corrupt_everywhere(const std::vector<Gap>& gaps, const Planning& planning, const CorruptHolders& corrupt) {
+  std::set<int> ranks;
+  for (const auto& [tensor, holders] : corrupt) {
+    const TensorKey& key = planning.plan.wanted->tensors[to_index(tensor)].spec.key;
+    const bool missing =
+        std::ranges::any_of(gaps, [&](const Gap& gap) { return gap.fqn == key.fqn && gap.state == key.state; });
+    for (const Rank holder : holders) {
+      if (missing) ranks.insert(to_int(planning.from.rank_of(holder)));
+    }
+  }
+  const std::vector<int> named(ranks.begin(), ranks.end());
+  const Gap& first = gaps.front();
+  return {
+      ErrorCode::corrupt,
+      fmt::format("{} boxes are not what was published, the first is {}:{} {}; read twice from {}, and no other rank "
+                  "holds them",
+                  gaps.size(), first.fqn, first.state, to_string(first.box), source_ranks_text(named)),
+      gaps, support::ranks_of(named)};
+}
+
+ErrorCode code_in(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& reason) {
+    return reason.code();
+  } catch (const std::exception&) {
+    return ErrorCode::internal;
+  }
 }
 
 std::exception_ptr with_gaps(const std::exception_ptr& error, const std::vector<Gap>& missing) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/replan.hpp"
+#include "restore/planning.hpp"
 #include "restore/values.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/tensor.hpp"
@@ -26,6 +28,7 @@ struct Situation {
   std::vector<wire::PublicationRecord> published;  ///< live, at any step, by layout rank
   int source_ranks = 0;                            ///< of the source layout; 0: unknown
   std::vector<int> possible{};                     ///< members that may still publish; see possible_publishers()
+  bool at_deadline = false;                        ///< else: no further publication can arrive
   std::map<int, wire::Presence> departed{};
   std::vector<Gap> gaps{};                 ///< of the last plan, as the next
   std::vector<AbsentKey> absent{};         ///< those without any source
@@ -42,8 +45,14 @@ struct Situation {
 Error nobody_publishes(const Situation& situation);
 /// The sources are not at one step.
 Error steps_differ(const Situation& situation);
-/// Part of the wanted elements has no holder, finally or at the deadline. Requires: situation.gaps.
+/// Part of the wanted elements has no holder. The code is timed_out if the deadline passes while ranks have not published,
+/// peer_lost if they never will and members have departed, layout_mismatch if all have published. Requires:
+/// situation.gaps.
 Error incomplete(const Situation& situation);
+/// The same of StepRule::newest_complete: the error of the newest of `steps`, which are all those that are published, and
+/// what the others lack. Requires: situation.source_ranks is of that step;
+/// `steps` is not empty, newest first.
+Error no_step_complete(const Situation& situation, std::span<const IncompleteStep> steps);
 /// The deadline passed before there was a plan.
 Error late_in_plan(const Situation& situation);
 
@@ -58,6 +67,13 @@ struct SourceProgress {
 /// The deadline passed while sources were bound or read. Sources that keep up are named only if all do: their bytes may
 /// just wait for this rank's rate limit or staging.
 Error late_source(std::span<const SourceProgress> sources);
+
+/// Boxes that are not what was published in the memory of each rank that holds them. `wanted`: the target's manifest.
+/// Requires: gaps is not empty.
+Error corrupt_everywhere(const std::vector<Gap>& gaps, const Planning& planning, const CorruptHolders& corrupt);
+
+/// The code of an Error; that of any other exception is `internal`.
+ErrorCode code_in(const std::exception_ptr& error);
 
 /// Adds the missing boxes to an Error that lists none. Any other exception becomes Error{internal}.
 std::exception_ptr with_gaps(const std::exception_ptr& error, const std::vector<Gap>& missing);

@@ -32,7 +32,8 @@ LocalAddress::LocalAddress(const std::string& name) {
     throw Error(ErrorCode::invalid_argument, "the name of a local socket has 1 to 107 characters");
   }
   address_.sun_family = AF_UNIX;
-  std::memcpy(address_.sun_path + 1, name.data(), name.size());
+  const bool is_path = name.front() == '/';
+  std::memcpy(address_.sun_path + (is_path ? 0 : 1), name.data(), name.size());  // a zero ends a path, or begins a name
   length_ = static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 

@@ -21,12 +21,13 @@ sockaddr_storage socket_address(const SocketAddress& from);
 /// Numeric host of an address.
 std::string host_of(const sockaddr_storage& address);
 
-/// A name in the abstract namespace of local sockets (unix(7)), one per network namespace; without the leading zero
-/// byte.
+/// The path of a local socket (unix(7)) if it begins with '/', else a name in the abstract namespace, of which each network
+/// namespace has its own; without the leading zero byte.
 class LocalAddress {
  public:
   /// Errors: throws Error{invalid_argument} for a name that is empty or longer than 107 characters.
   explicit LocalAddress(const std::string& name);
+  [[nodiscard]] bool is_path() const { return address_.sun_path[0] != '\0'; }
   [[nodiscard]] const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&address_); }
   [[nodiscard]] unsigned length() const { return length_; }
 

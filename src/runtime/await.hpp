@@ -9,6 +9,7 @@
 
 #include "runtime/interruption.hpp"
 #include "runtime/loop.hpp"
+#include "runtime/waiting.hpp"
 #include "shardwire/error.hpp"
 
 namespace shardwire {
@@ -38,9 +39,7 @@ class Awaited {
  public:
   Awaited(std::future<Result> result, bool on_loop) : result_(std::move(result)), on_loop_(on_loop) {}
 
-  [[nodiscard]] bool ready_within(std::chrono::nanoseconds timeout) const {
-    return result_.wait_for(timeout) == std::future_status::ready;
-  }
+  [[nodiscard]] bool ready_within(std::chrono::nanoseconds timeout) const { return is_ready(result_, timeout); }
   /// Blocks until the result is there, then returns or throws it. Call it once. Errors: see await().
   Result take() {
     require_no_wait_on_loop();
@@ -66,6 +65,7 @@ class Awaited {
     throw Error(ErrorCode::unsupported, "a callback of the session cannot wait for the session");
   }
   Result result() {
+    is_ready(result_, Waiting::forever);
     try {
       return result_.get();
     } catch (const std::future_error&) {

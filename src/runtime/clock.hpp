@@ -32,6 +32,11 @@ class Clock {
   ~Clock() = default;
 };
 
+/// For reports and messages.
+inline double seconds_of(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 /// One-shot timer.
 /// Threads: as its clock.
 class Timer {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/waiting.hpp"
+
 namespace shardwire::detail {
 
 void Completion::finish(std::exception_ptr error) {
@@ -19,12 +21,25 @@ void Completion::finish(std::exception_ptr error) {
   if (called) called();
 }
 
+void Completion::reopen() {
+  const std::lock_guard lock(mutex_);
+  done_ = false;
+  error_ = nullptr;
+  if (readable_) readable_->clear();
+}
+
 bool Completion::is_done() const {
   const std::lock_guard lock(mutex_);
   return done_;
 }
 
+void Completion::require_may_wait() const {
+  if (!ends_here_ || is_done() || !ends_here_()) return;
+  throw Error(ErrorCode::unsupported, "a callback of the session cannot wait for an operation of the session");
+}
+
 void Completion::wait() const {
+  require_may_wait();
   if (interruption_.is_possible()) {
     interruption_.wait([this](Interruption::Slice slice) { return done_within(slice); });
   }
@@ -33,6 +48,7 @@ void Completion::wait() const {
 }
 
 bool Completion::wait_for(std::chrono::nanoseconds timeout) const {
+  if (timeout > std::chrono::nanoseconds::zero()) require_may_wait();
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
   const auto left = [&] { return std::max(timeout - (Clock::now() - began), std::chrono::nanoseconds::zero()); };
@@ -45,6 +61,7 @@ bool Completion::wait_for(std::chrono::nanoseconds timeout) const {
 }
 
 void Completion::wait_for_end() const {
+  if (Waiting* const made = Waiting::of_this_thread()) made->until([this] { return is_done(); }, Waiting::forever);
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return done_; });
 }
@@ -67,11 +84,12 @@ void Completion::on_done(std::function<void()> called) {
 }
 
 bool Completion::done_within(std::chrono::nanoseconds timeout) const {
+  if (Waiting* const made = Waiting::of_this_thread()) return made->until([this] { return is_done(); }, timeout);
   std::unique_lock lock(mutex_);
   return ended_.wait_for(lock, timeout, [this] { return done_; });
 }
 
-// Done, so the error changes no more.
+// Done, so the error changes no more while the caller waits.
 void Completion::throw_error() const {
   if (error_) std::rethrow_exception(error_);
 }

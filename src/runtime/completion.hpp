@@ -18,18 +18,26 @@ namespace shardwire::detail {
 /// Threads: any.
 class Completion {
  public:
-  explicit Completion(Interruption interruption) : interruption_(std::move(interruption)) {}
+  /// `ends_here`: whether the calling thread is one that has to go on for the operation to end; such a thread may not
+  /// wait. Empty: no thread is.
+  explicit Completion(Interruption interruption, std::function<bool()> ends_here = nullptr)
+      : interruption_(std::move(interruption)), ends_here_(std::move(ends_here)) {}
 
-  /// Ends the operation, with an error or none. Call it once. Calls the function given to on_done() on this thread,
+  /// Ends the operation, with an error or none. Call it once, and once after each reopen(). Calls the function given to on_done() on this thread,
   /// after all waiters can proceed.
   void finish(std::exception_ptr error);
 
+  /// The operation runs again: the descriptor is not readable any more. Requires: it has ended, and nobody waits.
+  void reopen();
+
   [[nodiscard]] bool is_done() const;
   /// Blocks until the end. Errors: throws the operation's error, or the interruption; the operation then goes on.
+  ///         Error{unsupported} on a thread that may not wait.
   void wait() const;
   /// As wait(), but an interruption calls `stop`, which makes the operation end soon, and comes out at that end.
   template <typename Stop>
   void wait(Stop stop) const {
+    require_may_wait();
     if (interruption_.is_possible()) {
       interruption_.wait([this](Interruption::Slice slice) { return done_within(slice); }, stop);
     }
@@ -46,10 +54,12 @@ class Completion {
   void on_done(std::function<void()> called);
 
  private:
+  void require_may_wait() const;
   [[nodiscard]] bool done_within(std::chrono::nanoseconds timeout) const;
   void throw_error() const;
 
   const Interruption interruption_;
+  const std::function<bool()> ends_here_;
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;
   // Guarded by mutex_:

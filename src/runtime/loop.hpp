@@ -53,6 +53,11 @@ class Loop : public Clock, public RandomSource, public Sockets {
   }
   /// Whether the caller is on the loop's thread. From any thread.
   [[nodiscard]] virtual bool is_current() const = 0;
+  /// This thread runs the loop, so a caller that waits here for the loop would wait for ever.
+  [[nodiscard]] virtual bool waits_for_itself() const { return is_current(); }
+
+  /// The number of threads that copies may use, of the `wanted`. 0: copies run on the loop's thread.
+  [[nodiscard]] virtual unsigned copy_threads(unsigned wanted) const = 0;
 
   /// Runs `task` in each iteration, see Polling.
   virtual std::unique_ptr<Polling> poll(std::function<void()> task) = 0;

@@ -5,12 +5,15 @@
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <memory>
 #include <utility>
 
+#include "runtime/peer_user.hpp"
 #include "runtime/socket_stream.hpp"
 
 namespace shardwire {
@@ -42,8 +45,25 @@ SocketListener::SocketListener(UvLoop& loop, const SocketAddress& at, Sockets::I
 SocketListener::SocketListener(UvLoop& loop, const std::string& local_name, Sockets::Incoming incoming)
     : loop_(loop), incoming_(std::move(incoming)), retry_(loop) {
   const LocalAddress address(local_name);
+  local_ = true;
+  if (address.is_path()) remove_abandoned(address);
   open(address.raw(), address.length(), fmt::format("the local name '{}'", local_name));
+  if (address.is_path()) {
+    path_ = local_name;
+    static_cast<void>(::chmod(path_.c_str(), S_IRUSR | S_IWUSR));
+  }
   watch();
+}
+
+// A socket that its listener has left behind takes its path for ever.
+void SocketListener::remove_abandoned(const LocalAddress& address) {
+  const support::Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!probe || ::connect(probe.get(), address.raw(), address.length()) == 0 || errno != ECONNREFUSED) return;
+  ::unlink(reinterpret_cast<const sockaddr_un*>(address.raw())->sun_path);
+}
+
+SocketListener::~SocketListener() {
+  if (!path_.empty() && owner_.is_this()) ::unlink(path_.c_str());
 }
 
 void SocketListener::open(const sockaddr* address, unsigned length, const std::string& where) {
@@ -81,6 +101,7 @@ void SocketListener::start() {
 void SocketListener::accept_waiting() {
   for (int i = 0; i < max_accepted_at_once; ++i) {
     support::Descriptor one(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (one && local_ && peer_user(one.get()) == PeerUser::other) continue;  // takes no place
     if (one) {
       incoming_([&](Stream::Events events) { return SocketStream::adopt(loop_, std::move(one), std::move(events)); });
     } else if (errno == EMFILE || errno == ENFILE) {

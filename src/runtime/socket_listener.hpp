@@ -18,9 +18,11 @@ class SocketListener final : public Listener {
  public:
   SocketListener(UvLoop& loop, const SocketAddress& at, Sockets::Incoming incoming);
   SocketListener(UvLoop& loop, const std::string& local_name, Sockets::Incoming incoming);
+  ~SocketListener() override;
   [[nodiscard]] const SocketAddress& address() const override { return address_; }
 
  private:
+  static void remove_abandoned(const LocalAddress& address);
   void open(const sockaddr* address, unsigned length, const std::string& where);
   void watch();
   void start();
@@ -29,6 +31,9 @@ class SocketListener final : public Listener {
 
   UvLoop& loop_;
   SocketAddress address_;
+  bool local_ = false;
+  std::string path_;  // of a socket file that goes with this; empty: none
+  support::OwningProcess owner_;
   Sockets::Incoming incoming_;
   support::Descriptor socket_;
   support::Descriptor spare_;  // freed to accept and close connections when no other descriptor is left

@@ -2,17 +2,21 @@
 #include "runtime/socket_stream.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
+#include "runtime/peer_user.hpp"
 #include "support/descriptor_messages.hpp"
 
 namespace shardwire {
@@ -27,6 +31,9 @@ constexpr int unacknowledged_limit_ms = 30'000;
 constexpr int keepalive_idle_s = 10;
 constexpr int keepalive_interval_s = 5;
 constexpr int keepalive_probes = 4;
+// Attempts at a local listener whose queue is full: for about five seconds.
+constexpr int max_refusals = 2500;
+constexpr std::chrono::milliseconds refusal_wait(2);
 
 int status_of_errno() {
   return uv_translate_sys_error(errno);
@@ -39,6 +46,16 @@ support::Descriptor open_socket(int family) {
   support::Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) check_uv(status_of_errno(), "socket");
   return socket;
+}
+
+// A name for the other end of a local connection. Processes count apart, so that a stranger among them cannot use up what the
+// others may have.
+std::string local_peer(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return {};
+  if (peer.uid == static_cast<uid_t>(-1)) return {};  // not connected
+  return fmt::format("process {}", peer.pid);
 }
 
 std::string host_of_end(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
@@ -66,14 +83,16 @@ SocketStream::~SocketStream() = default;
 std::shared_ptr<SocketStream> SocketStream::connect(UvLoop& loop, const SocketAddress& to, Events events) {
   const sockaddr_storage address = socket_address(to);
   const std::shared_ptr<SocketStream> self(new SocketStream(loop, open_socket(address.ss_family), std::move(events)));
-  self->begin_connecting(&address, address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  self->begin_connecting(address, address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
   return self;
 }
 
 std::shared_ptr<SocketStream> SocketStream::connect_local(UvLoop& loop, const std::string& name, Events events) {
   const LocalAddress address(name);
   const std::shared_ptr<SocketStream> self(new SocketStream(loop, open_socket(AF_UNIX), std::move(events)));
-  self->begin_connecting(address.raw(), address.length());
+  sockaddr_storage raw{};
+  std::memcpy(&raw, address.raw(), address.length());
+  self->begin_connecting(raw, address.length());
   return self;
 }
 
@@ -99,11 +118,15 @@ void SocketStream::set_options() const {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_limit_ms);
 }
 
-void SocketStream::begin_connecting(const void* address, unsigned length) {
+void SocketStream::begin_connecting(const sockaddr_storage& address, unsigned length) {
   connecting_ = true;
-  const int result = ::connect(socket_.get(), static_cast<const sockaddr*>(address), length);
+  const int result = ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length);
   if (result == 0 || errno == EINPROGRESS) return watch();
   const int status = status_of_errno();
+  // A local listener whose queue is full refuses at once, unlike one of the network.
+  if (local_ && would_block() && ++refusals_ <= max_refusals) {
+    return later_.start(refusal_wait, [this, address, length] { begin_connecting(address, length); });
+  }
   later_.start({}, [this, status] {
     connecting_ = false;
     end(uv_message(status));
@@ -134,6 +157,8 @@ void SocketStream::ready(int status, int events) {
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     connecting_ = false;
     if (error != 0) return end(uv_message(uv_translate_sys_error(error)));
+    if (local_ && shardwire::peer_user(socket_.get()) == PeerUser::other)
+      return end("a process of another user listens there");
     set_options();
     watch();
     const auto notify = events_.connected;  // it may drop the stream, as may the callbacks below
@@ -364,11 +389,15 @@ support::Descriptor SocketStream::release() {
   return socket;
 }
 
+PeerUser SocketStream::peer_user() const {
+  return shardwire::peer_user(socket_.get());
+}
+
 std::string SocketStream::own_host() const {
   return host_of_end(socket_.get(), ::getsockname);
 }
 std::string SocketStream::peer_host() const {
-  return host_of_end(socket_.get(), ::getpeername);
+  return local_ ? local_peer(socket_.get()) : host_of_end(socket_.get(), ::getpeername);
 }
 
 }  // namespace shardwire

@@ -44,6 +44,7 @@ class SocketStream final : public Stream, public std::enable_shared_from_this<So
   void finish(std::chrono::nanoseconds limit) override;
   support::Descriptor release() override;
   [[nodiscard]] bool is_local() const override { return local_; }
+  [[nodiscard]] PeerUser peer_user() const override;
   [[nodiscard]] std::string own_host() const override;
   [[nodiscard]] std::string peer_host() const override;
 
@@ -56,7 +57,7 @@ class SocketStream final : public Stream, public std::enable_shared_from_this<So
 
   SocketStream(UvLoop& loop, support::Descriptor socket, Events events);
   void set_options() const;
-  void begin_connecting(const void* address, unsigned length);
+  void begin_connecting(const sockaddr_storage& address, unsigned length);
   void watch();
   void ready(int status, int events);
   void read_some();
@@ -81,6 +82,7 @@ class SocketStream final : public Stream, public std::enable_shared_from_this<So
   bool local_ = false;
   bool accepts_descriptors_ = false;
   bool connecting_ = false;
+  int refusals_ = 0;  // of a local listener whose queue is full
   bool reading_ = false;
   bool broken_ = false;     // for writing
   bool finishing_ = false;  // drops itself once the queue is empty

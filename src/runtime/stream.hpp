@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/addresses.hpp"
+#include "runtime/peer_user.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/types.hpp"
 #include "support/descriptors.hpp"
@@ -57,8 +58,11 @@ class Stream {
   /// Hands over the socket; this stream is dropped. Requires: nothing is queued, and all received data was delivered.
   virtual support::Descriptor release() = 0;
 
+  /// Within this host, and then to a process of this user.
   [[nodiscard]] virtual bool is_local() const = 0;
-  /// Addresses of the two ends; empty if there is none.
+  /// By the kernel's word. Requires: something has come from the peer.
+  [[nodiscard]] virtual PeerUser peer_user() const = 0;
+  /// Addresses of the two ends; empty if there is none. For a local peer: its process.
   [[nodiscard]] virtual std::string own_host() const = 0;
   [[nodiscard]] virtual std::string peer_host() const = 0;
 };
@@ -89,12 +93,14 @@ class Sockets {
 
   /// Errors: throws Error{out_of_resources}, Error{invalid_argument} for an invalid address.
   virtual std::shared_ptr<Stream> connect(const SocketAddress& to, Stream::Events events) = 0;
-  /// Connects to a name within this host.
+  /// Connects to a name within this host, on which a process of this user listens.
   virtual std::shared_ptr<Stream> connect_local(const std::string& name, Stream::Events events) = 0;
   /// `port` 0: any free one. Errors: throws PortTaken, Error{invalid_argument} if the address is not of this host.
   virtual std::unique_ptr<Listener> listen(const SocketAddress& at, Incoming incoming) = 0;
-  /// Listens on a name, for processes of this host only. Errors: throws PortTaken, Error{out_of_resources}.
+  /// Listens on a name, for processes of this user on this host only. Errors: throws PortTaken, Error{out_of_resources}.
   virtual std::unique_ptr<Listener> listen_local(const std::string& name, Incoming incoming) = 0;
+  /// Name of the network interface of this host that has this address; empty if there is none.
+  [[nodiscard]] virtual std::string interface_of(const std::string& address) const = 0;
 
  protected:
   ~Sockets() = default;

@@ -91,7 +91,10 @@ class LoopAlarm final : public Alarm {
   void start(std::chrono::nanoseconds delay, std::function<void()> task) override {
     task_ = std::move(task);
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(delay, std::chrono::nanoseconds(0)));
-    uv_update_time(handle_->loop);
+    // The loop's own time stays as it is: libuv runs timers until none is due by it, and would run nothing else if timers
+    // that start themselves again moved it on.
+    const std::uint64_t real = uv_hrtime() / 1'000'000;
+    const std::uint64_t passed = std::max(real, uv_now(handle_->loop)) - uv_now(handle_->loop);
     uv_timer_start(
         handle_.get(),
         [](uv_timer_t* timer) {
@@ -100,7 +103,7 @@ class LoopAlarm final : public Alarm {
           const auto due = std::move(static_cast<LoopAlarm*>(timer->data)->task_);
           if (due) due();
         },
-        static_cast<std::uint64_t>(wait.count()), 0);
+        passed + static_cast<std::uint64_t>(wait.count()), 0);
   }
 
   void stop() override {

@@ -39,6 +39,10 @@ class UvLoop final : public Loop {
   std::shared_ptr<Stream> connect_local(const std::string& name, Stream::Events events) override;
   std::unique_ptr<Listener> listen(const SocketAddress& at, Incoming incoming) override;
   std::unique_ptr<Listener> listen_local(const std::string& name, Incoming incoming) override;
+  [[nodiscard]] std::string interface_of(const std::string& address) const override {
+    return shardwire::interface_of(address);
+  }
+  [[nodiscard]] unsigned copy_threads(unsigned wanted) const override { return wanted; }
   std::unique_ptr<Polling> poll(std::function<void()> task) override;
 
   [[nodiscard]] uv_loop_t* raw() { return &loop_; }

@@ -53,8 +53,9 @@ void BoundReply::add_word(const detail::RegisteredMemory& words, ByteCount offse
   if (!word.region.keys.empty()) bound_.word = std::move(word);
 }
 
-void BoundReply::send(ByteCount max_pack_bytes) {
+void BoundReply::send(ByteCount max_pack_bytes, bool digests) {
   bound_.max_pack_bytes = max_pack_bytes;
+  bound_.digests = digests;
   reader_.send(bound_);
 }
 

@@ -25,7 +25,8 @@ class BoundReply {
   void add_tensor(const detail::PublicationState& publication, std::uint32_t id);
   /// The generation word of the publication, if a requested fabric shows it.
   void add_word(const detail::RegisteredMemory& words, ByteCount offset_bytes);
-  void send(ByteCount max_pack_bytes);
+  /// `digests`: blocks of the publication have digests.
+  void send(ByteCount max_pack_bytes, bool digests);
 
  private:
   /// The index of the handle of the tensor's region.

@@ -79,6 +79,12 @@ void Leases::end_read(const std::shared_ptr<Publication>& publication) {
   look_at(publication.get());
 }
 
+std::size_t Leases::reads() const {
+  std::size_t reads = 0;
+  for (const auto& [publication, use] : uses_) reads += static_cast<std::size_t>(use.reads);
+  return reads;
+}
+
 void Leases::retire(const std::shared_ptr<Publication>& publication, Duration timeout, Retired retired) {
   Use& use = use_of(publication);
   use.retired = std::move(retired);

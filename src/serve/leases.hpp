@@ -60,6 +60,11 @@ class Leases {
   /// The timeout of retire() passes now. Does nothing if the publication is not being retired.
   void end_timeout(const Publication& publication);
 
+  /// Leases that readers hold, revoked ones included.
+  [[nodiscard]] std::size_t count() const { return by_lease_.size(); }
+  /// Reads that have begun and not ended.
+  [[nodiscard]] std::size_t reads() const;
+
  private:
   /// Of one publication, while it is read or retired.
   struct Use {

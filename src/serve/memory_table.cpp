@@ -48,10 +48,21 @@ RegisteredMemory::RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions reg
       memory_owner_(Owner::session) {
 }
 
+RegisteredMemory::RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions,
+                                   std::shared_ptr<memory::SharedMemory> shared)
+    : fabrics_(std::move(fabrics)),
+      shared_(std::move(shared)),
+      regions_(std::move(regions)),
+      memory_{shared_->address(), shared_->bytes(), {}},
+      memory_owner_(Owner::session) {
+  advise(memory_.span(), MADV_DONTFORK);
+}
+
 RegisteredMemory::~RegisteredMemory() {
   if (!owner_.is_this()) {  // the fabrics' locks and threads belong to the parent process
     static_cast<void>(new Regions(std::move(regions_)));
     static_cast<void>(on_device_.release());
+    static_cast<void>(new auto(std::move(shared_)));
     static_cast<void>(new std::shared_ptr<Fabrics>(std::move(fabrics_)));
     return;
   }
@@ -140,6 +151,18 @@ std::shared_ptr<RegisteredMemory> MemoryTable::allocate_unlisted(ByteCount bytes
   const transport::Memory memory = regions[first]->memory();
   if (bytes > 0) adopt(*fabrics_, memory, regions, [](std::size_t) { return true; });
   return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), memory, RegisteredMemory::Owner::session);
+}
+
+std::shared_ptr<RegisteredMemory> MemoryTable::adopt_shared(std::shared_ptr<memory::SharedMemory> shared) const {
+  RegisteredMemory::Regions regions(fabrics_->size());
+  for (std::size_t i = 0; i < fabrics_->size() && shared->bytes() > 0; ++i) {
+    try {
+      regions[i] = (*fabrics_)[i].adopt_shared(shared);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+    }
+  }
+  return std::make_shared<RegisteredMemory>(fabrics_, std::move(regions), std::move(shared));
 }
 
 std::shared_ptr<RegisteredMemory> MemoryTable::allocate(ByteCount bytes) {

@@ -8,6 +8,7 @@
 
 #include "catalog/tensor_places.hpp"
 #include "memory/device.hpp"
+#include "memory/shared_memory.hpp"
 #include "paths/fabrics.hpp"
 #include "shardwire/memory.hpp"
 #include "support/fork.hpp"
@@ -28,6 +29,8 @@ class SHARDWIRE_LOCAL RegisteredMemory {
   /// `place`: of device memory, as found.
   RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory, Owner owner,
                    TensorPlace place = {});
+  /// Memory that other processes have mapped, or may. Treated as an arena.
+  RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, std::shared_ptr<memory::SharedMemory> shared);
   /// An arena on a device.
   RegisteredMemory(std::shared_ptr<Fabrics> fabrics, Regions regions, const transport::Memory& memory,
                    std::unique_ptr<memory::DeviceMemory> owned);
@@ -52,6 +55,7 @@ class SHARDWIRE_LOCAL RegisteredMemory {
  private:
   std::shared_ptr<Fabrics> fabrics_;                 // owners: the session and all of its memory
   std::unique_ptr<memory::DeviceMemory> on_device_;  // of a device arena; outlives the regions in it
+  std::shared_ptr<memory::SharedMemory> shared_;     // likewise; owners: this, its regions and whoever gave it
   mutable std::mutex mutex_;
   Regions regions_;         // guarded by mutex_, as is the next
   bool withdrawn_ = false;  // if so, no fabric may adopt it
@@ -91,6 +95,9 @@ class MemoryTable {
   std::shared_ptr<detail::RegisteredMemory> allocate_on_device(ByteCount bytes, int device);
   /// As allocate(), for the session's own use: neither counted nor found.
   [[nodiscard]] std::shared_ptr<detail::RegisteredMemory> allocate_unlisted(ByteCount bytes) const;
+  /// Shows shared memory to all fabrics; unlisted, as above.
+  [[nodiscard]] std::shared_ptr<detail::RegisteredMemory> adopt_shared(
+      std::shared_ptr<memory::SharedMemory> shared) const;
   /// Registers memory of the caller; a range inside an arena or an earlier registration is not registered again.
   std::shared_ptr<detail::RegistrationState> add(const transport::Memory& memory, const TensorPlace& place = {});
   /// Adopts unregistered published memory into fabrics that do so at no cost; null if there is none.

@@ -107,8 +107,8 @@ void PublicationState::adopt_allocations(MemoryTable& memory) {
   }
 }
 
-void PublicationState::copy_from(const Catalog& held, const TensorPlaces& places, MemoryTable& memory,
-                                 const CopyAndWait& copy_and_wait) {
+void PublicationState::copy_from(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory,
+                                 const Allocate& allocate, const CopyAndWait& copy_and_wait) {
   point_at(held, places, memory);
   // Start in the copy of each stretch of memory that tensors share, ascending by address.
   std::vector<Tensor*> order;
@@ -130,7 +130,7 @@ void PublicationState::copy_from(const Catalog& held, const TensorPlaces& places
     end = std::max(end, order[i]->data + order[i]->bytes);
     total = stretch_at + static_cast<ByteCount>(end - stretch);
   }
-  snapshot = memory.allocate(total);
+  snapshot = allocate(total);
   std::byte* const copy = snapshot->memory().address;
   BoxCache boxes;
   std::vector<memory::QueuedCopy> on_device;
@@ -144,6 +144,55 @@ void PublicationState::copy_from(const Catalog& held, const TensorPlaces& places
     order[i]->registered = snapshot;
     order[i]->place.reset();
   }
+}
+
+void PublicationState::use_kept(const std::vector<wire::KeptTensor>& kept, std::shared_ptr<RegisteredMemory> memory) {
+  const Manifest& manifest = *described.manifest;
+  if (kept.size() != manifest.tensors.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a snapshot has {} tensors, and its manifest {}", kept.size(), manifest.tensors.size()));
+  }
+  snapshot = std::move(memory);
+  for (std::uint32_t i = 0; i < kept.size(); ++i) {
+    tensors.push_back({.strides = kept[i].strides});
+    const TensorSpec& spec = manifest.tensors[i].spec;
+    if (travels_by_value(spec)) continue;
+    const ByteCount bytes = support::multiply(static_cast<ByteCount>(placed(i).local_end()), item_size(spec.dtype),
+                                              "the local size of a tensor");
+    const ByteCount size = snapshot->memory().bytes;
+    if (bytes != kept[i].size_bytes || kept[i].offset_bytes > size || bytes > size - kept[i].offset_bytes) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{} of a snapshot has {} bytes at {} of {}, and its layout says {}", to_string(spec.key),
+                              kept[i].size_bytes, kept[i].offset_bytes, size, bytes));
+    }
+    if (bytes == 0) continue;
+    tensors[i].data = snapshot->memory().address + kept[i].offset_bytes;
+    tensors[i].bytes = bytes;
+    tensors[i].registered = snapshot;
+  }
+}
+
+void PublicationState::digest_blocks(const DigestAndWait& digest) {
+  PublishedDigests taken;
+  std::vector<memory::QueuedCopy> all;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    const ByteCount item_bytes = item_size(described.manifest->tensors.at(i).spec.dtype);
+    move::Blocks& blocks = taken.tensors.emplace_back().blocks;
+    blocks = move::Blocks(placed(i).all(), item_bytes);
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+      const Box& box = blocks[block];
+      all.push_back({memory::StridedCopy(box, blocks.held(block), memory::packed(box), item_bytes), tensors[i].data,
+                     nullptr, tensors[i].device()});
+    }
+  }
+  const std::vector<memory::Digest128> all_digests = digest(std::move(all));
+  auto next = all_digests.begin();
+  for (PublishedDigests::Tensor& tensor : taken.tensors) {
+    const auto end = next + static_cast<std::ptrdiff_t>(tensor.blocks.size());
+    tensor.digests.assign(next, end);
+    next = end;
+  }
+  digests = std::move(taken);
 }
 
 void PublicationState::require_still_there(std::uint32_t tensor) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "runtime/release_queue.hpp"
 #include "serve/memory_table.hpp"
 #include "serve/publication_owner.hpp"
+#include "serve/published_digests.hpp"
 #include "shardwire/session.hpp"
 #include "wire/messages.hpp"
 
@@ -27,6 +29,7 @@ struct SHARDWIRE_LOCAL PublicationState {
   std::string name;
   Rank layout_rank{};
   std::int64_t step = 0;
+  std::uint64_t origin = 0;  ///< see wire::PublicationRecord
   std::uint64_t generation = 0;
   DescribedCatalog described;
   struct Tensor {
@@ -44,18 +47,29 @@ struct SHARDWIRE_LOCAL PublicationState {
   /// Unregistered memory outside arenas that fabrics adopt at no cost: host memory as one range including gaps, and
   /// device allocations, merged if tensors share chunks.
   std::vector<std::shared_ptr<RegisteredMemory>> adopted;
-  std::optional<ByteCount> word;      ///< see GenerationWords; loop thread only
-  bool withdrawn = false;             ///< loop thread only
-  std::atomic<bool> retired = false;  ///< the caller may reuse the memory
+  Keep keep{};  ///< as the caller asked, as the next two
+  int buddies = 0;
+  ByteCount buddy_bytes_per_second = 0;
+  std::optional<PublishedDigests> digests;  ///< none: not asked for
+  std::optional<ByteCount> word;            ///< see GenerationWords; loop thread only
+  bool withdrawn = false;                   ///< loop thread only
+  std::atomic<bool> retired = false;        ///< the caller may reuse the memory
 
   /// Placed boxes of one tensor that readers may request, computed on first use. Loop thread only.
   const PlacedBoxes& placed(std::uint32_t tensor);
 
   /// Points every tensor at the caller's memory. Call it before serving.
   void use_in_place(const Catalog& held, const TensorPlaces& places, MemoryTable& memory);
-  /// Copies the held elements into an arena of its own, those on devices by `copy`. Memory shared by tensors is copied
-  /// once and stays shared.
-  void copy_from(const Catalog& held, const TensorPlaces& places, MemoryTable& memory, const CopyAndWait& copy);
+  /// Copies the held elements into memory that `allocate` gives, those on devices by `copy`. Memory shared by tensors is
+  /// copied once and stays shared.
+  using Allocate = std::function<std::shared_ptr<RegisteredMemory>(ByteCount bytes)>;
+  void copy_from(const Catalog& held, const TensorPlaces& places, const MemoryTable& memory, const Allocate& allocate,
+                 const CopyAndWait& copy);
+  /// Points every tensor into memory that holds a copy already.
+  /// Errors: throws Error{invalid_argument} naming a tensor that does not lie there as its layout says.
+  void use_kept(const std::vector<wire::KeptTensor>& kept, std::shared_ptr<RegisteredMemory> memory);
+  /// Takes `digests`. Call it after one of these, and before serving.
+  void digest_blocks(const DigestAndWait& digest);
   /// Errors: throws Error{withdrawn} if the tensor's device memory was freed, even if the address was allocated again.
   void require_still_there(std::uint32_t tensor) const;
 

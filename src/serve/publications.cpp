@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "serve/refusal.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
@@ -26,11 +27,17 @@ Publications::Publications(const Fabrics& fabrics, MemoryTable& memory) {
 }
 
 void Publications::add(std::shared_ptr<Publication> publication) {
-  const auto [entry, added] = live_.emplace(publication->name, publication);
-  if (!added) {
+  if (live_.contains(publication->name)) {
     refuse_request(fmt::format("'{}' is already published by this member; retire it first", publication->name));
   }
-  if (words_) entry->second->word = words_->set(entry->second->generation);
+  if (live_.size() >= wire::max_names_of_member) {
+    throw Error(ErrorCode::out_of_resources,
+                fmt::format("'{}' would be name {} of this member, which may publish under {}: retire others first",
+                            publication->name, live_.size() + 1, wire::max_names_of_member));
+  }
+  if (words_) publication->word = words_->set(publication->generation);
+  const std::string name = publication->name;
+  live_.emplace(name, std::move(publication));
 }
 
 void Publications::withdraw(Publication& publication) {
@@ -44,8 +51,13 @@ void Publications::replace(Publication& old, std::shared_ptr<Publication> fresh)
   if (live(old.name).get() != &old) {
     refuse_request(fmt::format("'{}' has been withdrawn: publish it again", old.name));
   }
-  live_.erase(old.name);
-  add(std::move(fresh));
+  auto replaced = live_.extract(old.name);
+  try {
+    add(std::move(fresh));
+  } catch (...) {
+    live_.insert(std::move(replaced));
+    throw;
+  }
   withdraw(old);
 }
 

@@ -21,7 +21,8 @@ class Publications {
 
   Publications(const Fabrics& fabrics, MemoryTable& memory);
 
-  /// Errors: throws Error{invalid_argument} if a publication of that name is still live.
+  /// Errors: throws Error{invalid_argument} if a publication of that name is still live, Error{out_of_resources} if there
+  ///         are too many names.
   void add(std::shared_ptr<Publication> publication);
   /// Peers see it as withdrawn from now on. A publication that is not live any more stays so.
   void withdraw(Publication& publication);

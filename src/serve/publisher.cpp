@@ -8,10 +8,10 @@
 namespace shardwire {
 
 Publisher::Publisher(Clock& clock, const Fabrics& fabrics, MemoryTable& memory, AttachedSockets& sockets,
-                     memory::CopyQueue& copies, Serving::Staging staging, std::string host)
+                     memory::CopyQueue& copies, Serving::Staging staging, Readers::Own own)
     : publications_(fabrics, memory),
       leases_(clock, [this](const Publication& publication) { serving_.abort_reads(publication); }),
-      serving_(publications_, leases_, fabrics, sockets, copies, staging, std::move(host)) {
+      serving_(publications_, leases_, fabrics, sockets, copies, staging, std::move(own)) {
 }
 
 void Publisher::retire(const std::shared_ptr<Publication>& publication, Duration timeout, Leases::Retired retired) {

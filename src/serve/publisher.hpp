@@ -18,9 +18,9 @@ class Publisher {
  public:
   using Publication = detail::PublicationState;
 
-  /// `staging`, `host`: see Serving.
+  /// `staging`, `own`: see Serving.
   Publisher(Clock& clock, const Fabrics& fabrics, MemoryTable& memory, AttachedSockets& sockets,
-            memory::CopyQueue& copies, Serving::Staging staging, std::string host);
+            memory::CopyQueue& copies, Serving::Staging staging, Readers::Own own);
 
   /// Errors: throws Error{invalid_argument} if a publication of that name is still live.
   void add(std::shared_ptr<Publication> publication) { publications_.add(std::move(publication)); }
@@ -42,6 +42,7 @@ class Publisher {
   bool release_own(std::uint64_t lease) { return leases_.release(lease); }
 
   [[nodiscard]] Serving& serving() { return serving_; }
+  [[nodiscard]] const Leases& leases() const { return leases_; }
 
  private:
   Publications publications_;

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "paths/path_choice.hpp"
@@ -54,13 +55,21 @@ bool Readers::is_connected(std::uint64_t reader, std::size_t fabric, const wire:
 
 void Readers::connect(std::uint64_t reader, const wire::Hello& peer, std::size_t fabric,
                       const wire::FabricHandle& wanted) {
-  auto sockets = wanted.sockets == 0 ? std::vector<support::Descriptor>{} : sockets_.take(peer, wanted.sockets);
+  auto sockets = wanted.sockets == 0 ? std::vector<transport::OpenSocket>{} : sockets_.take(peer, wanted.sockets);
   if (wanted.sockets != 0 && sockets.empty()) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("the sockets for fabric {} are not there, or not any more", wanted.name));
   }
+  const bool open = std::ranges::any_of(sockets, [](const auto& one) { return one.encryption == nullptr; });
+  if (own_.encrypt_payload && fabrics_[fabric].sockets().encrypt && open) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("this member sends bytes over {} only encrypted (SessionOptions::encrypt_payload), and the reader "
+                    "does not encrypt",
+                    wanted.name));
+  }
   auto endpoint = fabrics_[fabric].connect(
-      {.address = wanted.address, .same_host = peer.host == host_, .sockets = std::move(sockets)});
+      {.address = wanted.address, .same_host = peer.host == own_.host, .sockets = std::move(sockets)});
   Reader& entry = connected_[reader];
   entry.channels[fabric] = {wanted.sockets, std::move(endpoint)};
   choose_messages(entry);

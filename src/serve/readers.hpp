@@ -19,9 +19,13 @@ namespace shardwire {
 /// Threads: loop thread only.
 class Readers {
  public:
-  /// `sends`: the sends over these endpoints; it aborts them. `host`: the host in this member's hello.
-  Readers(const Fabrics& fabrics, AttachedSockets& sockets, move::ZcopySource& sends, std::string host)
-      : fabrics_(fabrics), sockets_(sockets), sends_(sends), host_(std::move(host)) {}
+  struct Own {
+    std::string host;              ///< in this member's hello
+    bool encrypt_payload = false;  ///< see Identity
+  };
+  /// `sends`: the sends over these endpoints; it aborts them.
+  Readers(const Fabrics& fabrics, AttachedSockets& sockets, move::ZcopySource& sends, Own own)
+      : fabrics_(fabrics), sockets_(sockets), sends_(sends), own_(std::move(own)) {}
 
   /// Charges `amount` to the reader. Errors: throws Error{out_of_resources} beyond the bounds of one reader.
   Charge charge(std::uint64_t reader, const ReaderLoad::Amount& amount);
@@ -58,7 +62,7 @@ class Readers {
   const Fabrics& fabrics_;
   AttachedSockets& sockets_;
   move::ZcopySource& sends_;
-  std::string host_;
+  Own own_;
   std::map<std::uint64_t, std::shared_ptr<ReaderLoad>> loads_;  // owners: see Charge
   std::map<std::uint64_t, Reader> connected_;                   // once bound
 };

@@ -53,6 +53,14 @@ void ServedRead::fail(const Error& error) {
   connection_->send(wire::Failure{number_, error.code(), error.what()});
 }
 
+void ServedRead::refuse_corrupt(std::vector<wire::RequestedBox> blocks) {
+  const wire::RequestedBox& first = blocks.front();
+  const TensorKey& key = publication_->described.manifest->tensors.at(first.tensor).spec.key;
+  std::string text = fmt::format("{} {} is not what was published", to_string(key), to_string(first.box));
+  if (blocks.size() > 1) text += fmt::format(", and {} further boxes", blocks.size() - 1);
+  connection_->send(wire::Failure{number_, ErrorCode::corrupt, std::move(text), std::move(blocks)});
+}
+
 std::vector<move::SourceBox> ServedRead::locate(const Lease* lease, const std::vector<wire::RequestedBox>& parts) {
   ByteCount bytes = 0;
   std::vector<move::SourceBox> boxes;

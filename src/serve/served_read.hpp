@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ class ServedRead final : public move::ServedRequest {
   [[nodiscard]] std::uint64_t number() const override { return number_; }
   [[nodiscard]] transport::Endpoint* endpoint() const override { return readers_.messages(reader()); }
   [[nodiscard]] const void* publication() const override { return publication_.get(); }
+  [[nodiscard]] const std::optional<PublishedDigests>& digests() const { return publication_->digests; }
+  /// Answers that these blocks differ from what was published. Requires: there are some.
+  void refuse_corrupt(std::vector<wire::RequestedBox> blocks);
   void check_readable() const override;
   void begin_reading() override { leases_.begin_read(publication_); }
   void end_reading() override { leases_.end_read(publication_); }

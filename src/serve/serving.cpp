@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -13,14 +14,14 @@
 namespace shardwire {
 
 Serving::Serving(Publications& publications, Leases& leases, const Fabrics& fabrics, AttachedSockets& sockets,
-                 memory::CopyQueue& copies, Staging staging, std::string host)
+                 memory::CopyQueue& copies, Staging staging, Readers::Own own)
     : publications_(publications),
       leases_(leases),
       fabrics_(fabrics),
       digests_(copies),
       zcopy_(digests_),
       packed_(copies, staging.budget_bytes, staging.slot_bytes),
-      readers_(fabrics, sockets, zcopy_, std::move(host)) {
+      readers_(fabrics, sockets, zcopy_, std::move(own)) {
 }
 
 void Serving::serve(Connection& reader, const wire::Message& message) {
@@ -74,7 +75,7 @@ void Serving::serve_one(Connection& reader, const wire::Lease& request) {
   lease.tensors = leased_tensors(request, *publication->described.manifest);
   amount.tensors = lease.tensors.size();
   lease.charge = readers_.charge(reader.id(), amount);
-  reader.send(wire::Leased{request.request, leases_.grant(publication, std::move(lease))});
+  reader.send(wire::Leased{request.request, leases_.grant(publication, std::move(lease)), publication->step});
 }
 
 void Serving::serve_one(Connection& reader, const wire::Release& request) {
@@ -98,7 +99,7 @@ void Serving::serve_one(Connection& reader, const wire::Bind& request) {
   for (const std::size_t fabric : fabrics) reply.add_address(fabrics_[fabric].address());
   for (const Lease::Tensor& tensor : held.lease->tensors) reply.add_tensor(*held.publication, tensor.id);
   if (held.publication->word) reply.add_word(publications_.words(), *held.publication->word);
-  reply.send(packed_.slot_bytes());
+  reply.send(packed_.slot_bytes(), held.publication->digests.has_value());
 }
 
 std::shared_ptr<ServedRead> Serving::make_read(Connection& reader, std::uint64_t number, std::size_t parts) {
@@ -122,9 +123,43 @@ void Serving::serve_one(Connection& reader, const wire::PackRequest& request) {
   if (on_device && (request.each || request.gathered)) {
     throw Error(ErrorCode::unsupported, "memory of a device is not sent straight from where it lies");
   }
-  if (request.each) return zcopy_.send(std::move(read), std::move(boxes), request.digest);
-  if (request.gathered) return zcopy_.send_gathered(std::move(read), std::move(boxes), request.digest);
-  packed_.send(std::move(read), std::move(boxes), request.digest);
+  check_blocks(read, lease, request.parts,
+               [this, read, boxes = std::move(boxes), each = request.each, gathered = request.gathered,
+                digest = request.digest]() mutable {
+                 if (each) return zcopy_.send(std::move(read), std::move(boxes), digest);
+                 if (gathered) return zcopy_.send_gathered(std::move(read), std::move(boxes), digest);
+                 packed_.send(std::move(read), std::move(boxes), digest);
+               });
+}
+
+// Memory may rot at any time, so blocks are digested for every request, also for those that hold a part of a block only.
+void Serving::check_blocks(const std::shared_ptr<ServedRead>& read, const Lease* lease,
+                           const std::vector<wire::RequestedBox>& parts, std::function<void()> then) {
+  if (!read->digests()) return then();
+  std::set<std::pair<std::uint32_t, std::uint32_t>> touched;  // tensor, block
+  std::vector<std::uint32_t> found;
+  for (const wire::RequestedBox& part : parts) {
+    read->digests()->tensors.at(part.tensor).blocks.touching(part.box, found);
+    for (const std::uint32_t block : found) touched.emplace(part.tensor, block);
+  }
+  std::vector<wire::RequestedBox> blocks;
+  std::vector<wire::BoxDigest> published;
+  for (const auto& [tensor, block] : touched) {
+    const PublishedDigests::Tensor& known = read->digests()->tensors[tensor];
+    blocks.push_back({tensor, known.blocks[block]});
+    published.push_back({known.digests[block].low, known.digests[block].high});
+  }
+  if (blocks.empty()) return then();
+  auto boxes = read->locate(lease, blocks);
+  digests_.take(read, std::move(boxes),
+                [read, blocks = std::move(blocks), published = std::move(published),
+                 then = std::move(then)](const std::vector<wire::BoxDigest>& now) {
+                  std::vector<wire::RequestedBox> differ;
+                  for (std::size_t i = 0; i < now.size(); ++i) {
+                    if (now[i] != published[i]) differ.push_back(blocks[i]);
+                  }
+                  differ.empty() ? then() : read->refuse_corrupt(std::move(differ));
+                });
 }
 
 void Serving::serve_one(Connection& reader, const wire::DigestRequest& request) {
@@ -134,7 +169,26 @@ void Serving::serve_one(Connection& reader, const wire::DigestRequest& request) 
   auto answer = [keep = reader.shared_from_this(), number = request.request](std::vector<wire::BoxDigest> digests) {
     keep->send(wire::Digests{number, std::move(digests)});
   };
-  digests_.take(std::move(read), std::move(boxes), std::move(answer));
+  check_blocks(read, lease, request.parts,
+               [this, read, boxes = std::move(boxes), answer = std::move(answer)]() mutable {
+                 digests_.take(std::move(read), std::move(boxes), std::move(answer));
+               });
+}
+
+void Serving::serve_one(Connection& reader, const wire::BlockRequest& request) {
+  const Leases::Held held = leases_.held(request.lease, reader.id());
+  if (!held.publication->digests) refuse_request("there are no digests of blocks");
+  wire::Digests answer{request.request, {}};
+  for (const auto& [tensor, first, count] : request.ranges) {
+    const auto& all = held.publication->digests->tensors;
+    if (tensor >= all.size() || first > all[tensor].digests.size() || count > all[tensor].digests.size() - first) {
+      refuse_request(fmt::format("tensor {} has no blocks {} to {}", tensor, first, std::uint64_t{first} + count));
+    }
+    for (std::uint32_t i = first; i < first + count; ++i) {
+      answer.digests.push_back({all[tensor].digests[i].low, all[tensor].digests[i].high});
+    }
+  }
+  reader.send(answer);
 }
 
 }  // namespace shardwire

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "control/connection.hpp"
 #include "memory/copy_queue.hpp"
@@ -27,9 +29,8 @@ class Serving {
     ByteCount budget_bytes = 0;
     ByteCount slot_bytes = 0;
   };
-  /// `host`: the host in this member's hello.
   Serving(Publications& publications, Leases& leases, const Fabrics& fabrics, AttachedSockets& sockets,
-          memory::CopyQueue& copies, Staging staging, std::string host);
+          memory::CopyQueue& copies, Staging staging, Readers::Own own);
 
   /// Serves a reader's request; ignores other messages. Errors: throws Error for a refused request; the caller sends it
   /// as the answer.
@@ -51,8 +52,12 @@ class Serving {
   void serve_one(Connection& reader, const wire::Bind& request);
   void serve_one(Connection& reader, const wire::PackRequest& request);
   void serve_one(Connection& reader, const wire::DigestRequest& request);
+  void serve_one(Connection& reader, const wire::BlockRequest& request);
   template <typename Other>
   void serve_one(Connection&, const Other&) {}
+  /// Runs `then` if the blocks that hold these parts are still those that were published; at once if nothing is known of them.
+  void check_blocks(const std::shared_ptr<ServedRead>& read, const Lease* lease,
+                    const std::vector<wire::RequestedBox>& parts, std::function<void()> then);
   std::shared_ptr<ServedRead> make_read(Connection& reader, std::uint64_t number, std::size_t parts);
 
   Publications& publications_;

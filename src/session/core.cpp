@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "move/sizing.hpp"
 #include "support/descriptors.hpp"
@@ -69,14 +70,20 @@ Core::Core(Loop& loop, Setup setup)
       links_(loop, *setup_.fabrics, membership_, setup_.identity,
              [this](std::function<void()> task) { defer(std::move(task)); }),
       sweep_timer_(loop) {
-  const auto poll_later = [this] { defer([this] { copies_->poll(); }); };
-  copier_ = std::make_unique<memory::Copier>(copy_threads(setup_), poll_later);
+  if (!setup_.options.keeper.job.empty() && !setup_.bootstrap.guest) {
+    keeper_ =
+        std::make_unique<KeeperLink>(loop_, setup_.options.keeper,
+                                     keeper_identity(setup_.options.keeper, setup_.bootstrap.rank,
+                                                     setup_.identity.hello.incarnation, setup_.bootstrap.job_key));
+  }
+  const auto poll_later = [this] { defer([this] { poll_copies(); }); };
+  copier_ = std::make_unique<memory::Copier>(loop_.copy_threads(copy_threads(setup_)), poll_later);
   copies_ = std::make_unique<memory::DeviceCopies>(*copier_, poll_later,
                                                    std::min(setup_.options.staging_bytes, max_pinned_bytes));
   publisher_ = std::make_unique<Publisher>(
       loop_, *setup_.fabrics, *setup_.memory, attached_, *copies_,
       Serving::Staging{setup_.options.staging_bytes, move::slot_bytes_for(setup_.options.costs)},
-      setup_.identity.hello.host);
+      Readers::Own{setup_.identity.hello.host, setup_.identity.encrypt_payload});
   std::vector<transport::Fabric*> driven;
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     transport::Fabric& fabric = (*setup_.fabrics)[i];
@@ -96,7 +103,8 @@ Core::~Core() {
   publisher_->serving().stop_packing();  // otherwise a completed send would start the next waiting packing
   copies_->stop();
   copier_.reset();  // ends the running slices
-  end_receives();   // nothing writes into destination memory from here on
+  // Nothing writes into destination memory from here on.
+  end_receives([this] { return std::ranges::all_of(restores_, [](const auto& one) { return one->written(); }); });
   for (const auto& restore : restores_) restore->abandon();
   for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) {
     (*setup_.fabrics)[i].on_message([](transport::Incoming& incoming) { incoming.discard(); });
@@ -106,12 +114,31 @@ Core::~Core() {
   publisher_.reset();
 }
 
-void Core::end_receives() {
+void Core::poll_copies() {
+  if (std::exchange(polling_copies_, true)) return;
+  copies_->poll();
+  polling_copies_ = false;
+}
+
+void Core::stop_writing(RunningRestore& restore) {
+  restore.stop_writing();
+  end_receives([&] {
+    poll_copies();
+    return restore.written();
+  });
+}
+
+void Core::abandon(RunningRestore& restore) {
+  restore.abandon();
+  finished(restore);
+}
+
+void Core::end_receives(const std::function<bool()>& written) {
   // Real time: no clock of a loop advances while this runs.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  const auto written = [](const auto& restore) { return restore->written(); };
   try {
-    while (!std::all_of(restores_.begin(), restores_.end(), written) && std::chrono::steady_clock::now() < deadline) {
+    while (!written() && std::chrono::steady_clock::now() < deadline) {
+      if (driver_->is_driving()) continue;  // a callback of that fabric has led here
       for (std::size_t i = 0; i < setup_.fabrics->size(); ++i) (*setup_.fabrics)[i].progress();
     }
   } catch (const std::exception& error) {
@@ -141,8 +168,58 @@ void Core::report_log_failure() {
   for (const auto& restore : restores_) restore->caller_failed(failure);
 }
 
+// A keeper that is there again after its end has to hear of the session again.
+void Core::meet_keeper(Met met) {
+  if (!keeper_) {
+    return met(std::make_exception_ptr(
+        Error(ErrorCode::invalid_argument, "no keeper was named (SessionOptions::keeper, SHARDWIRE_KEEPER)")));
+  }
+  if (met_in_connection_ != 0 && met_in_connection_ == keeper_->connections() && keeper_->connected()) {
+    return met(nullptr);
+  }
+  const SocketAddress at = membership_.contact();
+  const bool own_key = setup_.bootstrap.job_key.empty();
+  keeper_->request(
+      [&](std::uint64_t request) {
+        return wire::KeepJob{.request = request,
+                             .session = session_number_,
+                             .address = at.host,
+                             .port = at.port,
+                             .run_id = setup_.bootstrap.run_id,
+                             .world_size = setup_.bootstrap.world_size,
+                             .job_key = own_key ? setup_.identity.job_key : Bytes()};
+      },
+      [this, met = std::move(met)](wire::Message* answer, const std::exception_ptr& error) {
+        if (const auto* joined = answer != nullptr ? std::get_if<wire::KeepJoined>(answer) : nullptr) {
+          met_in_connection_ = keeper_->connections();
+          log(LogLevel::info,
+              fmt::format("the keeper of this host counts this session as attempt {}", joined->attempt));
+          if (joined->unpublished > 0) {
+            log(LogLevel::warning,
+                fmt::format("the keeper of this host holds {} snapshots that it could not publish here",
+                            joined->unpublished));
+          }
+        }
+        met(error);
+      });
+}
+
+void Core::report_orphans() {
+  if (!keeper_) return;
+  for (const std::uint64_t buffer : copies_of_others_.take_orphans(directory(), keeper_->connections())) {
+    keeper_->notify(wire::KeepOrphan{buffer});
+  }
+}
+
+void Core::seated(const wire::Joined& as) {
+  session_number_ = as.session;
+  setup_.bootstrap.rank = setup_.identity.hello.rank = as.member;
+  setup_.bootstrap.world_size = setup_.identity.hello.world_size = as.world_size;
+}
+
 void Core::leave() {
   log_warnings();
+  if (keeper_) keeper_->leave();
   links_.leave();
   membership_.leave();
   door_.leave();
@@ -153,6 +230,11 @@ void Core::leave() {
 void Core::serve(Connection& connection, const wire::Message& message) {
   if (const auto* one = std::get_if<wire::Attach>(&message)) {
     attach(connection, *one);
+  } else if (setup_.identity.encrypt_payload && !connection.encrypted() && !connection.is_local()) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("member {} asks for encryption (SessionOptions::encrypt_payload), and member {} has no OpenSSL 3",
+                    setup_.bootstrap.rank, connection.peer().rank));
   } else if (Rendezvous::serves(message)) {
     membership_.serve(connection, message);
   } else {
@@ -180,7 +262,12 @@ void Core::payload_arrived(transport::Incoming& incoming) {
 void Core::publish(std::shared_ptr<detail::PublicationState> publication) {
   publisher_->add(publication);
   metadata_.manifests.emplace(publication->described.manifest_digest, publication->described.manifest);
-  announce(*publication, true);
+  try {
+    announce(*publication, true);
+  } catch (...) {
+    publisher_->retire(publication, Duration::zero(), [](const std::vector<int>&) {});  // the name stays free
+    throw;
+  }
   log(LogLevel::info, fmt::format("member {} published {}", setup_.bootstrap.rank, summary_of(*publication)));
 }
 
@@ -204,6 +291,7 @@ void Core::replace(const std::shared_ptr<detail::PublicationState>& old,
 
 void Core::announce(const detail::PublicationState& publication, bool live) {
   const wire::PublicationRecord record{.member = setup_.bootstrap.rank,
+                                       .origin = publication.origin,
                                        .layout_rank = to_int(publication.layout_rank),
                                        .step = publication.step,
                                        .generation = publication.generation,
@@ -239,6 +327,16 @@ void Core::log_warnings() {
   }
 }
 
+Kept Core::kept() const {
+  Kept kept{
+      .restores = restores_.size(), .leases = publisher_->leases().count(), .reads = publisher_->leases().reads()};
+  links_.each([&](const Link& link) {
+    kept.requests += link.requests();
+    kept.watchers += link.watchers();
+  });
+  return kept;
+}
+
 void Core::sweep() {
   const auto now = loop_.now();
   const auto [gone, due] = links_.sweep(now);
@@ -252,8 +350,15 @@ void Core::sweep() {
   if (due) sweep_timer_.start(*due - now, [this] { sweep(); });
 }
 
+void Core::addresses_came(const wire::Addresses& addresses) {
+  links_.receive(addresses);
+  for (const auto& restore : restores_) restore->addresses_came();
+}
+
 void Core::directory_changed() {
   for (const auto& restore : restores_) restore->directory_changed();
+  report_orphans();
+  if (directory_changed_) directory_changed_();
   sweep();
 }
 

@@ -18,14 +18,26 @@
 #include "serve/memory_table.hpp"
 #include "serve/publisher.hpp"
 #include "session/door.hpp"
+#include "session/keeping.hpp"
 #include "session/services.hpp"
 #include "session/settings.hpp"
 
 namespace shardwire {
 
+/// What a session keeps for readers and for running operations. All are 0 once nothing runs any more.
+struct Kept {
+  std::size_t restores = 0;
+  std::size_t leases = 0;    ///< of readers on publications of this member
+  std::size_t reads = 0;     ///< that this member makes for readers
+  std::size_t requests = 0;  ///< to sources, without an answer
+  std::size_t watchers = 0;  ///< of links to sources
+
+  bool operator==(const Kept&) const = default;
+};
+
 /// All parts of a session that live on its loop: connections, membership, publications, running restores.
 /// Threads: made, used and destroyed on the loop's thread.
-class Core : private Membership::Host {
+class Core : public KeeperHost, private Membership::Host {
  public:
   struct Setup {
     Bootstrap bootstrap;
@@ -33,11 +45,17 @@ class Core : private Membership::Host {
     Identity identity;
     std::shared_ptr<Fabrics> fabrics;     // owners: see RegisteredMemory
     std::shared_ptr<MemoryTable> memory;  // owners: this core and the session's handle
+    restore::Probe* probe = nullptr;      // see Surroundings
   };
 
   Core(Loop& loop, Setup setup);
   ~Core() override;
 
+  /// For connections from now on. `tls`: encrypts them; null: nothing does.
+  void use_job_key(const Bytes& key, const TlsModule* tls) {
+    setup_.identity.job_key = key;
+    setup_.identity.tls = tls;
+  }
   void publish(std::shared_ptr<detail::PublicationState> publication);
   void withdraw(const std::shared_ptr<detail::PublicationState>& publication, Duration timeout,
                 std::function<void(std::vector<int>)> done);
@@ -48,11 +66,25 @@ class Core : private Membership::Host {
                Duration timeout, std::function<void(std::vector<int>)> done);
   void start(std::unique_ptr<RunningRestore> restore);
   void finished(RunningRestore& restore);
+  /// Stops a restore without a wait for its peers: from now on nothing writes into its destination. It may end by that.
+  void stop_writing(RunningRestore& restore);
+  /// Ends a restore that has stopped.
+  void abandon(RunningRestore& restore);
+  /// Tells `changed` of every change of the directory, until it is null again.
+  void on_directory_changed(std::function<void()> changed) { directory_changed_ = std::move(changed); }
   /// Sends an orderly goodbye on every connection.
   void leave();
 
   /// Runs `task` in a later iteration of the loop, unless the core is gone by then. From any thread.
   void defer(std::function<void()> task) override;
+
+  // --- the keeper of this host ---
+  void meet_keeper(Met met) override;
+  KeeperLink& keeper() override { return *keeper_; }
+  KeptCopies& copies_of_others() override { return copies_of_others_; }
+  /// Tells the keeper of copies whose publishers have been lost.
+  void report_orphans();
+  [[nodiscard]] bool has_keeper() const { return keeper_ != nullptr; }
 
   // --- for restores ---
   [[nodiscard]] Loop& loop() { return loop_; }
@@ -68,18 +100,24 @@ class Core : private Membership::Host {
   [[nodiscard]] const MemoryTable& memory() const { return *setup_.memory; }
   [[nodiscard]] const CostModel& costs() const { return setup_.options.costs; }
   [[nodiscard]] int member() const { return setup_.bootstrap.rank; }
+  /// A random number of the session, the same on all members; 0 until this one has joined.
+  [[nodiscard]] std::uint64_t session_number() const { return session_number_; }
   [[nodiscard]] restore::RestoreCache& restore_cache() { return restore_cache_; }
   [[nodiscard]] restore::Metadata& metadata() { return metadata_; }
   [[nodiscard]] restore::Services& services() { return services_; }
+  [[nodiscard]] restore::Probe* probe() const { return setup_.probe; }
   void log(LogLevel level, const std::string& text) override;
   /// Logs warnings of the fabrics.
   void log_warnings();
+  [[nodiscard]] Kept kept() const;
 
  private:
   void directory_changed() override;
-  void addresses_came(const wire::Addresses& addresses) override { links_.receive(addresses); }
+  void seated(const wire::Joined& as) override;
+  void addresses_came(const wire::Addresses& addresses) override;
   void rendezvous_lost(const Error& reason) override { links_.end_waiting(reason); }
 
+  void poll_copies();
   void report_log_failure();
   /// Frees remains of earlier restores that no later one can use, now and when due.
   void sweep();
@@ -88,7 +126,8 @@ class Core : private Membership::Host {
   void attach(Connection& connection, const wire::Attach& attach);
   void announce(const detail::PublicationState& publication, bool live);
   void payload_arrived(transport::Incoming& incoming);
-  void end_receives();
+  /// Makes progress until nothing writes into these destinations any more, for at most a second.
+  void end_receives(const std::function<bool()>& written);
 
   Loop& loop_;
   Setup setup_;
@@ -107,6 +146,12 @@ class Core : private Membership::Host {
   Timer sweep_timer_;
   CoreServices services_{*this};
   std::vector<std::unique_ptr<RunningRestore>> restores_;
+  std::function<void()> directory_changed_;  // of a running exchange; null: none
+  std::uint64_t session_number_ = 0;
+  std::unique_ptr<KeeperLink> keeper_;   // null: none was named
+  std::uint64_t met_in_connection_ = 0;  // of keeper_
+  KeptCopies copies_of_others_;
+  bool polling_copies_ = false;
   std::exception_ptr log_failure_;  // kept until a restore has ended with it
 };
 

@@ -36,11 +36,11 @@ Door::~Door() {
   for (const auto& [id, connection] : accepted_) connection->drop();
 }
 
-support::Descriptor Door::release(Connection& connection) {
-  support::Descriptor socket = connection.release();
+transport::OpenSocket Door::release(Connection& connection) {
+  auto [descriptor, encryption] = connection.release();
   accepted_.erase(connection.id());
   refusals_.erase(connection.id());
-  return socket;
+  return {std::move(descriptor), std::move(encryption)};
 }
 
 void Door::leave() {
@@ -163,13 +163,7 @@ void Door::answer(Connection& connection, std::uint64_t request, Task task) {
 }
 
 void Door::serve(Connection& connection, const wire::Message& message) {
-  std::uint64_t request = 0;
-  std::visit(
-      [&](const auto& value) {
-        if constexpr (requires { value.request; }) request = value.request;
-      },
-      message);
-  answer(connection, request, [&] { events_.request(connection, message); });
+  answer(connection, wire::request_of(message).value_or(0), [&] { events_.request(connection, message); });
 }
 
 }  // namespace shardwire

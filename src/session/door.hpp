@@ -12,6 +12,7 @@
 #include "control/unproven.hpp"
 #include "runtime/loop.hpp"
 #include "shardwire/options.hpp"
+#include "transport/transport.hpp"
 
 namespace shardwire {
 
@@ -37,7 +38,7 @@ class Door final : public Membership::Clients {
   ~Door() override;
 
   /// Hands over the socket: nothing more is read from it here.
-  support::Descriptor release(Connection& connection);
+  transport::OpenSocket release(Connection& connection);
   /// Sends an orderly goodbye on every connection.
   void leave();
 

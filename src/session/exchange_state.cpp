@@ -10,23 +10,24 @@ namespace shardwire::detail {
 
 // The thread may own the last reference, and it has nothing left to do then.
 ExchangeState::~ExchangeState() {
-  if (!thread_.joinable()) return;
-  if (inherited() || thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();
+  if (!thread_) return;
+  if (inherited() || thread_->is_current()) {
+    thread_->detach();
   } else {
-    thread_.join();
+    thread_->join();
   }
 }
 
-void ExchangeState::start(Body body) {
+void ExchangeState::start(const StartThread& start_thread, Body body) {
   try {
-    thread_ = std::thread([self = shared_from_this(), body = std::move(body)] { self->run(body); });
+    thread_ = start_thread([self = shared_from_this(), body = std::move(body)] { self->run(body); });
   } catch (const std::system_error& error) {
     throw Error(ErrorCode::out_of_resources, std::string("a thread for the exchange: ") + error.what());
   }
 }
 
 void ExchangeState::run(const Body& body) noexcept {
+  thread_id_ = std::this_thread::get_id();
   std::exception_ptr failure;
   try {
     result_ = body(Interruption([self = shared_from_this()] { return self->cancelled_.load(); }));

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/call_thread.hpp"
 #include "runtime/completion.hpp"
 #include "runtime/interruption.hpp"
 #include "runtime/release_queue.hpp"
@@ -23,15 +24,19 @@ class SHARDWIRE_LOCAL ExchangeState : public std::enable_shared_from_this<Exchan
   /// The exchange; ends early if the interruption says so.
   using Body = std::function<ExchangeResult(const Interruption& interruption)>;
 
-  /// `held`, `wanted`: the owners of both catalogs' memory.
-  ExchangeState(const Interruption& of_callers, KeptOwners held, KeptOwners wanted)
-      : completion_(of_callers), held_(std::move(held)), wanted_(std::move(wanted)) {}
+  /// `on_loop`: whether the caller is on the session's thread. `held`, `wanted`: the owners of both catalogs' memory.
+  ExchangeState(const Interruption& of_callers, std::function<bool()> on_loop, KeptOwners held, KeptOwners wanted)
+      : completion_(
+            of_callers,
+            [this, on_loop = std::move(on_loop)] { return on_loop() || thread_id_ == std::this_thread::get_id(); }),
+        held_(std::move(held)),
+        wanted_(std::move(wanted)) {}
   ~ExchangeState();
   ExchangeState(const ExchangeState&) = delete;
   ExchangeState& operator=(const ExchangeState&) = delete;
 
   /// Runs `body` on a thread of its own. Call it once. Errors: throws Error{out_of_resources}.
-  void start(Body body);
+  void start(const StartThread& start_thread, Body body);
 
   /// Whether a child of fork() inherited it: it then never ends, and its lock may be held forever.
   [[nodiscard]] bool inherited() const { return !owner_.is_this(); }
@@ -56,7 +61,8 @@ class SHARDWIRE_LOCAL ExchangeState : public std::enable_shared_from_this<Exchan
   mutable std::mutex mutex_;
   std::function<void(const Progress&)> callback_;       // guarded by mutex_
   Duration interval_ = std::chrono::milliseconds(100);  // likewise
-  std::thread thread_;
+  std::atomic<std::thread::id> thread_id_;              // of thread_
+  std::unique_ptr<CallThread> thread_;                  // null: not started
 };
 
 }  // namespace shardwire::detail

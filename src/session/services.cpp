@@ -84,8 +84,20 @@ restore::SessionFacts CoreServices::facts() const {
           .staging_peak = core_.publisher().serving().staging().peak_bytes()};
 }
 
+void CoreServices::look_ahead(std::span<const wire::PublicationRecord> records) {
+  core_.links().look_ahead(records);
+}
+
 void CoreServices::finished(RunningRestore& restore) {
   core_.finished(restore);
+}
+
+bool CoreServices::has_keeper() const {
+  return core_.has_keeper();
+}
+
+restore::Probe* CoreServices::probe() const {
+  return core_.probe();
 }
 
 }  // namespace shardwire

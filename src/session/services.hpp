@@ -34,6 +34,9 @@ class CoreServices final : public restore::Services {
   [[nodiscard]] const CostModel& costs() const override;
   [[nodiscard]] restore::SessionFacts facts() const override;
   void finished(RunningRestore& restore) override;
+  [[nodiscard]] restore::Probe* probe() const override;
+  [[nodiscard]] bool has_keeper() const override;
+  void look_ahead(std::span<const wire::PublicationRecord> records) override;
 
  private:
   Core& core_;

@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/uv_loop.hpp"
 #include "session/session_state.hpp"
+#include "session/surroundings.hpp"
 #include "support/handle.hpp"
 
 namespace shardwire {
@@ -24,8 +24,15 @@ Session& Session::operator=(Session&& other) noexcept {
 }
 
 Session Session::join(Bootstrap bootstrap, SessionOptions options) {
+  return detail::SessionState::join_in(detail::surroundings_of_process, std::move(bootstrap), options);
+}
+Session detail::SessionState::join_in(const std::function<Surroundings()>& surroundings, Bootstrap bootstrap,
+                                      const SessionOptions& options) {
   try {
-    return Session(std::make_shared<detail::SessionState>(std::make_shared<UvLoop>(), std::move(bootstrap), options));
+    const auto began = Clock::now();
+    auto state = std::make_shared<SessionState>(surroundings(), std::move(bootstrap), options);
+    state->join(began);
+    return Session(std::move(state));
   } catch (const std::system_error& error) {  // a thread could not be started
     throw Error(ErrorCode::out_of_resources, fmt::format("joining: {}", error.what()));
   }
@@ -35,10 +42,10 @@ detail::SessionState& Session::state() const {
   return detail::checked(state_, "session");
 }
 int Session::rank() const {
-  return state().bootstrap.rank;
+  return state().member();
 }
 int Session::world_size() const {
-  return state().bootstrap.world_size;
+  return state().world_size();
 }
 std::vector<std::string> Session::transport() const {
   return state().fabrics->versions();
@@ -94,6 +101,7 @@ Restore& Restore::operator=(Restore&& other) noexcept {
 Restore::~Restore() {
   if (!state_ || state_->inherited() || state_->completion().is_done()) return;
   state_->cancel();
+  if (!state_->completion().is_done()) state_->end_here();  // a callback cannot wait for it
   state_->completion().wait_for_end();
 }
 void Restore::on_progress(std::function<void(const Progress&)> callback, Duration interval) {
@@ -116,6 +124,10 @@ void Restore::on_done(std::function<void()> callback) {
 }
 void Restore::cancel() {
   detail::checked(state_, "restore").cancel();
+}
+void Restore::resume(Duration deadline) {
+  detail::checked(state_, "restore").require_owner();
+  state_->resume(deadline);
 }
 const RestoreReport& Restore::report() const {
   return detail::checked(state_, "restore").report();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -9,7 +10,10 @@
 #include "catalog/tensor_places.hpp"
 #include "exchange/aliasing.hpp"
 #include "exchange/exchange.hpp"
+#include "exchange/exchange_watch.hpp"
 #include "exchange/failure_notices.hpp"
+#include "restore/restore.hpp"
+#include "runtime/await.hpp"
 #include "session/session_state.hpp"
 #include "session/settings.hpp"
 
@@ -20,15 +24,18 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
  public:
   /// `started`: receives the progress; null: the exchange was not started by start_exchange().
   Exchanging(SessionState& session, const Interruption& interruption, ExchangeState* started)
-      : session_(session), exchange_(session.next_exchange_++), interruption_(interruption), started_(started) {}
+      : session_(session), loop_(session.running()), interruption_(interruption), started_(started) {}
+  ~Exchanging();
+  Exchanging(const Exchanging&) = delete;
+  Exchanging& operator=(const Exchanging&) = delete;
 
-  [[nodiscard]] std::uint64_t number() const { return exchange_; }
   /// Total of the progress.
   void wants(const Catalog& wanted) { total_bytes_ = started_ == nullptr ? 0 : bytes_of(wanted); }
 
-  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) override {
-    return session_.gather(name, std::move(value), timeout, interruption_);
-  }
+  std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, Gathers::Kind kind,
+                            Wait wait) override;
+  Meeting meet(const std::string& name, Bytes value, Duration timeout) override;
+  void numbered(std::uint64_t exchange) override;
   TensorPlaces check_destination(const Catalog& wanted) override {
     TensorPlaces places = places_of(wanted);
     require_writable(wanted, places);
@@ -40,22 +47,20 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
   Publication publish(const Catalog& held, const PublishOptions& options) override {
     return Publication(session_.publish(held, options, interruption_));
   }
-  Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override {
-    Restore restore(
-        session_.restore(wanted, std::move(options), Aliasing::checked_before, interruption_, std::move(rounds)));
-    if (started_ != nullptr) watch(restore);
-    return restore;
-  }
-  void give_up() override {
+  Restore restore(const Catalog& wanted, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override;
+  void give_up(const Error& why) override {
     if (const auto open = session_.open_loop()) {
-      open->post(
-          [&session = session_, exchange = exchange_] { give_up_exchange(session.core_->membership(), exchange); });
+      open->post([&session = session_, exchange = exchange_, why] {
+        give_up_exchange(session.core_->membership(), exchange, why);
+      });
     }
   }
-  [[nodiscard]] bool is_given_up() override {
-    const auto open = session_.open_loop();
-    return open && open->call([this] { return failure_notices().given_up; });
+  [[nodiscard]] std::optional<Error> reason(Duration patience) override;
+  [[nodiscard]] std::vector<int> lost() override;
+  void warn(const std::string& text) override {
+    on_loop([&] { core().log(LogLevel::warning, text); });
   }
+  [[nodiscard]] shardwire::Clock::Time now() const override { return loop_->now(); }
   std::shared_ptr<Loop> loop() override { return session_.running(); }
   [[nodiscard]] const Interruption& interruption() const override { return interruption_; }
   RoundsHost& rounds() override { return *this; }
@@ -70,6 +75,8 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
   void start(std::unique_ptr<RunningRestore> rounds) override { core().start(std::move(rounds)); }
   void finished(RunningRestore& rounds) override { core().finished(rounds); }
   [[nodiscard]] Core& core() const { return *session_.core_; }
+  /// Does nothing if the session has ended.
+  void on_loop(const std::function<void()>& task);
 
   static ByteCount bytes_of(const Catalog& wanted) {
     ByteCount bytes = 0;
@@ -96,7 +103,10 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
   }
 
   SessionState& session_;
-  const std::uint64_t exchange_;  // numbered in running order
+  const std::shared_ptr<Loop> loop_;  // owners: see running(); may have ended
+  std::uint64_t exchange_ = 0;        // until the members have agreed on its number
+  std::size_t losses_ = 0;  // that the directory had seen when all members had met. Loop thread only, as the next
+  std::optional<ExchangeWatch> watch_;  // since then
   const Interruption& interruption_;
   ExchangeState* started_;
   ByteCount total_bytes_ = 0;
@@ -104,17 +114,111 @@ class SessionState::Exchanging final : public ExchangeHost, private RoundsHost {
   std::shared_ptr<std::atomic<ByteCount>> last_bytes_ = std::make_shared<std::atomic<ByteCount>>(0);  // by the last one
 };
 
-ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
-  const auto began = Clock::now();
-  std::optional<TimedLock> one_at_a_time;
+SessionState::Exchanging::~Exchanging() {
+  on_loop([this] { core().on_directory_changed(nullptr); });
+}
+
+void SessionState::Exchanging::on_loop(const std::function<void()>& task) {
+  const auto open = session_.open_loop();
+  if (!open) return;
   try {
-    one_at_a_time.emplace(exchanges_, began + options.deadline, interruption_);
+    open->call(task);
+  } catch (const LoopEnded&) {  // nothing is left to do there
+  }
+}
+
+void SessionState::Exchanging::numbered(std::uint64_t exchange) {
+  exchange_ = exchange;
+  session_.next_exchange_ = exchange + 1;
+  session_.running()->call([this] {
+    watch_.emplace(core().membership(), exchange_);
+    core().on_directory_changed([this] { watch_->directory_changed(); });
+  });
+}
+
+std::vector<Bytes> SessionState::Exchanging::gather(const std::string& name, Bytes value, Duration timeout,
+                                                    Gathers::Kind kind, Wait wait) {
+  using Values = std::vector<Bytes>;
+  const auto loop = session_.running();
+  Awaited<Values> values = begin_on<Values>(*loop, [&](const Answer<Values>& answer) {
+    const std::uint64_t request =
+        core().membership().gather(name, value, kind, timeout, [answer](Values all, const std::exception_ptr& error) {
+          error ? answer.fail(error) : answer.give(std::move(all));
+        });
+    if (wait == Wait::to_the_end || !watch_) return;
+    watch_->guard_wait([this, request] { core().membership().quit_gather(request); });
+  });
+  return values.take(interruption_);
+}
+
+// An interruption takes the value back and waits for the answer to that, which says whether the members had met before.
+ExchangeHost::Meeting SessionState::Exchanging::meet(const std::string& name, Bytes value, Duration timeout) {
+  using Values = std::vector<Bytes>;
+  const auto loop = session_.running();
+  std::uint64_t request = 0;
+  Awaited<Values> values = begin_on<Values>(*loop, [&](const Answer<Values>& answer) {
+    request = core().membership().gather(name, value, Gathers::Kind::while_waiting, timeout,
+                                         [this, answer](Values all, const std::exception_ptr& error) {
+                                           if (error) return answer.fail(error);  // also when the core ends
+                                           losses_ = core().directory().losses();
+                                           answer.give(std::move(all));
+                                         });
+  });
+  std::exception_ptr interruption;
+  try {
+    if (interruption_.is_possible()) {
+      interruption_.wait([&](auto slice) { return values.ready_within(slice); },
+                         [&] { loop->post([this, request] { core().membership().quit_gather(request); }); });
+    }
   } catch (...) {
-    ++next_exchange_;  // the other members count it too
+    interruption = std::current_exception();
+  }
+  try {
+    return {values.take(), interruption};
+  } catch (const Error&) {
+    if (interruption) std::rethrow_exception(interruption);
     throw;
   }
+}
+
+Restore SessionState::Exchanging::restore(const Catalog& wanted, RestoreOptions options,
+                                          std::shared_ptr<RoundsStep> rounds) {
+  const auto state =
+      session_.restore(wanted, std::move(options), interruption_, restore::InExchange{std::move(rounds), losses_});
+  on_loop([&] {
+    watch_->guard_restore([running = std::weak_ptr<RestoreState>(state)] {
+      if (const auto still = running.lock()) still->cancel();
+    });
+  });
+  Restore restore(state);
+  if (started_ != nullptr) watch(restore);
+  return restore;
+}
+
+std::optional<Error> SessionState::Exchanging::reason(Duration patience) {
+  const auto loop = session_.running();
+  const Awaited<void> given_up =
+      begin_on<void>(*loop, [&](const Answer<void>& answer) { watch_->guard_wait([answer] { answer.give(); }); });
+  static_cast<void>(given_up.ready_within(patience));
+  return loop->call([this] {
+    watch_->guard_wait(nullptr);
+    return watch_->reason();
+  });
+}
+
+std::vector<int> SessionState::Exchanging::lost() {
+  std::vector<int> members;
+  on_loop([&] { members = core().directory().lost_since(losses_); });
+  return members;
+}
+
+ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options) {
+  require_member("exchange");
+  static_cast<void>(waiting_in("exchange"));
+  const auto began = Clock::now();
+  const TimedLock one_at_a_time(exchanges_, began + options.deadline, interruption_);
   Exchanging host(*this, interruption_, nullptr);
-  if (!one_at_a_time->owns()) {
+  if (!one_at_a_time.owns()) {
     throw Error(ErrorCode::timed_out, "another exchange of this session was not over by the deadline of this one");
   }
   ExchangeOptions left = options;
@@ -124,24 +228,29 @@ ExchangeResult SessionState::exchange(const Catalog& held, const Catalog& wanted
 
 std::shared_ptr<ExchangeState> SessionState::start_exchange(const Catalog& held, const Catalog& wanted,
                                                             ExchangeOptions options) {
-  static_cast<void>(running());
+  require_member("start_exchange");
+  static_cast<void>(waiting_in("start_exchange"));
   const auto lock = std::make_shared<TimedLock>(exchanges_, Clock::now());  // owners: this call and the exchange
   if (!lock->owns()) throw Error(ErrorCode::invalid_argument, "another exchange of this session is running");
   const auto state =
-      std::make_shared<ExchangeState>(interruption_, KeptOwners(held.owners()), KeptOwners(wanted.owners()));
-  state->start([self = shared_from_this(), lock, held = held.without_owners(), wanted = wanted.without_owners(),
+      std::make_shared<ExchangeState>(interruption_, on_loop(), KeptOwners(held.owners()), KeptOwners(wanted.owners()));
+  state->start(start_thread_,
+               [self = shared_from_this(), lock, held = held.without_owners(), wanted = wanted.without_owners(),
                 options = std::move(options), started = state.get()](const Interruption& interruption) {
-    Exchanging host(*self, interruption, started);
-    host.wants(wanted);
-    try {
-      ExchangeResult result = self->run_exchange(held, wanted, options, host);
-      lock->release();
-      return result;
-    } catch (...) {
-      lock->release();
-      throw;
-    }
-  });
+                 const auto exchanged = [&] {
+                   Exchanging host(*self, interruption, started);  // ends before the next exchange may begin
+                   host.wants(wanted);
+                   return self->run_exchange(held, wanted, options, host);
+                 };
+                 try {
+                   ExchangeResult result = exchanged();
+                   lock->release();
+                   return result;
+                 } catch (...) {
+                   lock->release();
+                   throw;
+                 }
+               });
   return state;
 }
 
@@ -149,9 +258,10 @@ ExchangeResult SessionState::run_exchange(const Catalog& held, const Catalog& wa
                                           Exchanging& host) {
   ExchangeSetup setup;
   setup.member = bootstrap.rank;
-  setup.number = host.number();
+  setup.next_number = next_exchange_;
   setup.method = options.method ? options.method : method_of_environment();
   setup.rounds_unasked = rounds_unasked_;
+  setup.collectives = collectives_;
   setup.kept = &kept_group_;
   return shardwire::exchange(held, wanted, options, setup, host);
 }

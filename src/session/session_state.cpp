@@ -12,13 +12,15 @@
 #include "control/stored_rendezvous.hpp"
 #include "exchange/aliasing.hpp"
 #include "move/tuning.hpp"
+#include "restore/copies_made.hpp"
 #include "restore/path_survey.hpp"
 #include "restore/task.hpp"
 #include "runtime/await.hpp"
+#include "runtime/release_queue.hpp"
 #include "session/settings.hpp"
-#include "support/boot_id.hpp"
 #include "support/environment.hpp"
 #include "support/list_of.hpp"
+#include "support/ranks_of.hpp"
 #include "wire/limits.hpp"
 
 namespace shardwire {
@@ -28,6 +30,8 @@ namespace {
 using detail::PublicationState;
 
 constexpr std::chrono::seconds store_interval(1);
+constexpr std::size_t drawn_key_bytes = 32;
+constexpr std::chrono::seconds keeper_patience(30);
 constexpr std::size_t max_addresses = 16;  // of member 0: hosts of containers have one for each of these
 
 // Rendezvous addresses of member 0, as far as the bootstrap gives them.
@@ -47,11 +51,15 @@ std::vector<SocketAddress> rendezvous_of(const Bootstrap& bootstrap) {
 
 Bootstrap named(Bootstrap bootstrap) {
   if (bootstrap.run_id.empty()) bootstrap.run_id = run_id_of_environment();
+  if (bootstrap.guest) bootstrap.rank = wire::no_member;
   return bootstrap;
 }
 
 void check_bootstrap(const Bootstrap& bootstrap) {
-  if (bootstrap.world_size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.world_size) {
+  if (bootstrap.guest && bootstrap.world_size < 0) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("a job of {} members", bootstrap.world_size));
+  }
+  if (!bootstrap.guest && (bootstrap.world_size < 1 || bootstrap.rank < 0 || bootstrap.rank >= bootstrap.world_size)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("member {} is not among {} members", bootstrap.rank, bootstrap.world_size));
   }
@@ -62,13 +70,48 @@ void check_bootstrap(const Bootstrap& bootstrap) {
 }
 
 Error still_read(const std::string& name, const char* what, const std::vector<int>& readers) {
-  std::vector<Rank> ranks;
-  for (const int reader : readers) ranks.push_back(Rank{reader});
   return {ErrorCode::timed_out,
           fmt::format("'{}' was {} while members {} still read it; their leases are revoked", name, what,
                       support::list_of(readers)),
-          std::move(ranks)};
+          support::ranks_of(readers)};
 }
+
+/// Publishes, and waits until member 0 lists it.
+class RosterWatch {
+ public:
+  RosterWatch(Loop& loop, Core& core, const std::shared_ptr<PublicationState>& publication)
+      : loop_(loop), core_(core), listed_(begin_on<void>(loop, [&](const Answer<void>& answer) {
+          core.publish(publication);
+          watch_ = core.membership().watch(publication->name);
+          const auto look = [&core, name = publication->name, generation = publication->generation, answer,
+                             given = std::make_shared<bool>(false)] {
+            const auto listed = core.directory().publication(name, core.member());
+            if (*given || !listed || listed->generation != generation) return;
+            *given = true;
+            answer.give();
+          };
+          core.on_directory_changed(look);
+          look();
+        })) {}
+  ~RosterWatch() {
+    try {
+      loop_.call([this] {
+        core_.on_directory_changed(nullptr);
+        watch_.reset();
+      });
+    } catch (const LoopEnded&) {  // and the core with it
+    }
+  }
+  RosterWatch(const RosterWatch&) = delete;
+  RosterWatch& operator=(const RosterWatch&) = delete;
+  [[nodiscard]] bool ready_within(Duration timeout) const { return listed_.ready_within(timeout); }
+
+ private:
+  Loop& loop_;
+  Core& core_;               // on the loop
+  Membership::Watch watch_;  // likewise
+  Awaited<void> listed_;
+};
 
 /// A restore that has not begun; it ends with its session if the loop never runs it.
 class PostedRestore {
@@ -90,75 +133,151 @@ class PostedRestore {
 
 namespace detail {
 
-SessionState::SessionState(std::shared_ptr<Loop> loop, Bootstrap from, const SessionOptions& options)
-    : bootstrap(named(std::move(from))), interruption_(options.interrupted), loop_(std::move(loop)) {
+SessionState::SessionState(Surroundings surroundings, Bootstrap from, const SessionOptions& options)
+    : bootstrap(named(std::move(from))),
+      interruption_(options.interrupted),
+      load_tls_(surroundings.load_tls),
+      start_thread_(surroundings.start_thread),
+      collectives_(surroundings.collectives),
+      loop_(std::move(surroundings.loop)),
+      member_(bootstrap.rank),
+      world_size_(bootstrap.world_size) {
   check_bootstrap(bootstrap);
   Settings settings = resolve_settings(options, bootstrap.rank);
   rounds_unasked_ = settings.transport == transport::automatic;
   force_kernel_of_environment();
   begin_with_kernels_of(settings.costs);
-  const auto began = Clock::now();
-  const Duration timeout = settings.join_timeout;
-  make_core(std::move(settings));
-  try {
-    join(began, timeout);
-  } catch (...) {
-    stop(Clock::now());
-    throw;
+  join_timeout_ = settings.join_timeout;
+  encrypt_payload_ = settings.encrypt_payload;
+  has_keeper_ = !settings.keeper.job.empty() && !bootstrap.guest;
+  if (encrypt_payload_ && bootstrap.job_key.empty() && !bootstrap.store) {
+    throw Error(ErrorCode::invalid_argument,
+                "SessionOptions::encrypt_payload needs a job key, or a store to get one from");
   }
-  join_seconds_ = std::chrono::duration<double>(Clock::now() - began).count();
+  if (std::string why_not; !bootstrap.job_key.empty()) static_cast<void>(load_encryption(why_not));
+  make_core(surroundings, std::move(settings));
 }
 
-void SessionState::make_core(Settings settings) {
+void SessionState::make_core(const Surroundings& surroundings, Settings settings) {
   Core::Setup setup;
   setup.bootstrap = bootstrap;
-  setup.identity.job_key = bootstrap.job_key;
+  setup.identity.encrypt_payload = settings.encrypt_payload;
+  setup.identity.open_network = bootstrap.allow_open_network || support::is_set("SHARDWIRE_ALLOW_OPEN_NETWORK");
+  setup.identity.domain = settings.host_domain;
   wire::Hello& hello = setup.identity.hello;
   hello.rank = bootstrap.rank;
   hello.world_size = bootstrap.world_size;
   hello.incarnation = loop_->random_number();
-  // By the kernel's boot; the possible memory access between its processes is probed later.
-  hello.host = support::boot_id();
+  hello.host = surroundings.host;
   hello.run_id = bootstrap.run_id;
   setup.options = std::move(settings);
   loop_->call([&] {
     std::vector<std::string> left_out;
-    fabrics = std::make_shared<Fabrics>(setup.options.transport, setup.options.costs.tuning().tcp.streams,
-                                        [&](const std::string& why) { left_out.push_back(why); });
+    fabrics = surroundings.open_fabrics(setup.options, [&](const std::string& why) { left_out.push_back(why); });
     memory = std::make_shared<MemoryTable>(fabrics);
     setup.identity.hello.fabrics = fabrics->offers();
     setup.fabrics = fabrics;
     setup.memory = memory;
+    setup.probe = surroundings.probe;
     core_ = std::make_unique<Core>(*loop_, std::move(setup));
     for (const std::string& why : left_out) core_->log(LogLevel::warning, why);
     core_->log_warnings();
     const std::string unknown = support::unknown_variables_warning();
     if (!unknown.empty()) core_->log(LogLevel::warning, unknown);
   });
+  if (!bootstrap.job_key.empty()) give_job_key(bootstrap.job_key);
 }
 
-void SessionState::join(Clock::time_point began, Duration timeout) {
-  const auto left = [&] { return std::max<Duration>(timeout - (Clock::now() - began), std::chrono::milliseconds(1)); };
+void SessionState::join(Clock::time_point began) {
+  const auto left = [&] {
+    return std::max<Duration>(join_timeout_ - (Clock::now() - began), std::chrono::milliseconds(1));
+  };
   std::optional<StoredRendezvous> stored;
   if (bootstrap.store) stored.emplace(bootstrap, interruption_);
   // Last, so that the connection gets all the remaining time once the address is known.
-  std::vector<SocketAddress> rendezvous =
-      stored && bootstrap.rank != 0 ? stored->wait(left(), timeout) : rendezvous_of(bootstrap);
+  StoredRendezvous::Contact contact = stored && bootstrap.rank != 0
+                                          ? stored->wait(left(), join_timeout_)
+                                          : StoredRendezvous::Contact{rendezvous_of(bootstrap)};
+  // With as much trust as the store: who can read it could be sent there too.
+  if (stored && bootstrap.rank == 0 && bootstrap.job_key.empty()) {
+    contact.job_key.resize(drawn_key_bytes);
+    loop_->fill_random(contact.job_key);
+  }
+  use_job_key(contact.job_key);
   Awaited<void> joined = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
-    core_->membership().join(std::move(rendezvous), left(),
+    core_->membership().join(contact.addresses, left(),
                              [answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); });
   });
   // The stored address may be that of an earlier member 0.
   while (stored && bootstrap.rank != 0 && !joined.ready_within(store_interval)) {
     interruption_.check();
-    auto addresses = stored->new_addresses(std::min<Duration>(left(), store_interval));
-    if (addresses) loop_->call([&] { core_->membership().rendezvous_moved(std::move(*addresses)); });
+    auto later = stored->changed(std::min<Duration>(left(), store_interval));
+    if (!later) continue;
+    use_job_key(later->job_key);
+    loop_->call([&] { core_->membership().rendezvous_moved(std::move(later->addresses)); });
   }
   joined.take(interruption_);
-  if (stored && bootstrap.rank == 0) {
-    loop_->call([&] { rendezvous = core_->membership().rendezvous(); });
-    stored->put(rendezvous, left());
+  if (bootstrap.guest) {
+    loop_->call([this] {
+      member_ = core_->member();
+      world_size_ = core_->directory().members();
+    });
   }
+  if (stored && bootstrap.rank == 0) {
+    loop_->call([&] { contact.addresses = core_->membership().rendezvous(); });
+    stored->put(contact, left());
+  }
+  if (has_keeper_) meet_keeper();
+  join_seconds_ = seconds_of(Clock::now() - began);
+}
+
+// The keeper publishes what it holds before it answers. Without it the job goes on, with less behind it.
+void SessionState::meet_keeper() {
+  const auto deadline = Clock::now() + keeper_patience;
+  Awaited<void> met = begin_on<void>(*loop_, [&](const Answer<void>& answer) {
+    core_->meet_keeper([answer](const std::exception_ptr& error) { error ? answer.fail(error) : answer.give(); });
+  });
+  std::string why_not;
+  while (why_not.empty() && !met.ready_within(Interruption::interval)) {
+    interruption_.check();
+    if (Clock::now() >= deadline) why_not = fmt::format("no answer in {:.0f} s", seconds_of(keeper_patience));
+  }
+  try {
+    if (why_not.empty()) return met.take();
+  } catch (const Error& error) {
+    why_not = error.what();
+  }
+  loop_->call([&] {
+    core_->log(LogLevel::warning, fmt::format("nothing is restored from a keeper of this host: {}", why_not));
+  });
+}
+
+// One that the caller has given counts more than that of the store.
+void SessionState::use_job_key(const Bytes& key) {
+  if (!key.empty() && bootstrap.job_key.empty()) give_job_key(key);
+}
+
+const TlsModule* SessionState::load_encryption(std::string& why_not) const {
+  const TlsModule* const tls = load_tls_ ? load_tls_(why_not) : nullptr;
+  if (encrypt_payload_ && tls == nullptr) {
+    throw Error(ErrorCode::unsupported, fmt::format("bytes cannot be encrypted: {}", why_not));
+  }
+  return tls;
+}
+
+void SessionState::give_job_key(const Bytes& key) {
+  std::string why_not;
+  const TlsModule* const tls = load_encryption(why_not);
+  loop_->call([&] {
+    core_->use_job_key(key, tls);
+    if (load_tls_ && tls == nullptr) {
+      core_->log(LogLevel::warning, fmt::format("control connections are not encrypted: {}", why_not));
+    }
+  });
+}
+
+void SessionState::begin_join(Duration timeout, std::function<void(const std::exception_ptr&)> joined) {
+  running()->call([&] { core_->membership().join(rendezvous_of(bootstrap), timeout, std::move(joined)); });
 }
 
 void SessionState::stop(Clock::time_point until) {
@@ -169,7 +288,17 @@ void SessionState::stop(Clock::time_point until) {
     ended = std::exchange(loop_, nullptr);
   }
   if (!ended) return;
-  ended->end([this] { core_.reset(); });
+  if (ended->waits_for_itself()) {  // a callback destroys the session, whose thread cannot wait for its own end
+    const auto self = shared_from_this();
+    return ReleaseQueue::instance().release(
+        std::shared_ptr<const void>(ended.get(), [self, ended](const void*) { self->end(*ended, Clock::now()); }));
+  }
+  end(*ended, until);
+}
+
+void SessionState::end(Loop& loop, Clock::time_point until) {
+  loop.end([this] { core_.reset(); });
+  if (auto* const copies = made_buddies()) copies->stop();
   // A running exchange fails, since it can reach no other member; only waits for the caller's events can delay it. In
   // that case it gives up its group itself.
   const TimedLock no_exchange(exchanges_, until);
@@ -184,6 +313,7 @@ void SessionState::abandon() {
   static_cast<void>(new auto(std::move(fabrics)));
   static_cast<void>(new auto(std::move(memory)));
   static_cast<void>(new auto(std::move(kept_group_)));
+  static_cast<void>(buddies_.release());
 }
 
 std::shared_ptr<Loop> SessionState::open_loop() const {
@@ -222,9 +352,37 @@ std::shared_ptr<RegistrationState> SessionState::register_memory(const View& vie
 std::shared_ptr<PublicationState> SessionState::publish(const Catalog& held, const PublishOptions& options,
                                                         const Interruption& interruption) {
   const auto loop = running();
-  const auto publication = describe_publication(held, options, interruption);
+  std::optional<Keeping> keeping;
+  const auto publication = describe_publication(held, options, interruption, keeping);
   list(publication);
   loop->call([&] { core_->publish(publication); });
+  if (keeping) keeping->settle();
+  if (publication->buddies > 0) buddies().add(publication);
+  return publication;
+}
+
+std::shared_ptr<PublicationState> SessionState::publish_kept(const KeptSnapshot& kept, Duration timeout) {
+  const auto loop = running();
+  const auto deadline = Clock::now() + timeout;
+  auto publication = std::make_shared<PublicationState>();
+  publication->name = kept.name;
+  publication->layout_rank = Rank{kept.layout_rank};
+  publication->step = kept.step;
+  publication->origin = kept.origin;
+  publication->generation = next_generation_++;
+  publication->described = described(kept.manifest, kept.values);
+  publication->use_kept(kept.tensors, memory->adopt_shared(kept.memory));
+  publication->session = weak_from_this();
+  publication->interruption = interruption_;
+  list(publication);
+  // A session that joins or gathers afterwards has to see it. Member 0 lists it once it has told all.
+  const RosterWatch listed(*loop, *core_, publication);
+  while (!listed.ready_within(Interruption::interval)) {
+    interruption_.check();
+    if (Clock::now() > deadline) {
+      throw Error(ErrorCode::timed_out, "member 0 does not answer", std::vector<Rank>{Rank{0}});
+    }
+  }
   return publication;
 }
 
@@ -233,6 +391,11 @@ PublicationOwner::Retirement SessionState::retire(const std::shared_ptr<Publicat
   const auto loop = open_loop();
   if (!loop) return nullptr;
   const StartedRetirement started = retirement_of(publication, "retired");
+  if (auto* const copies = made_buddies();
+      copies != nullptr && copies->retire(publication, timeout)) {  // it lies in memory of the keeper
+    started.retired({});
+    return started.retirement;
+  }
   try {
     loop->call([&] { core_->withdraw(publication, timeout, started.retired); });
     return started.retirement;
@@ -244,19 +407,44 @@ PublicationOwner::Retirement SessionState::retire(const std::shared_ptr<Publicat
 PublicationOwner::Retirement SessionState::replace(const std::shared_ptr<PublicationState>& old, const Update& update,
                                                    std::shared_ptr<PublicationState>& fresh) {
   const auto loop = running();
-  const PublishOptions options{.name = old->name, .step = update.step, .snapshot = update.snapshot};
-  const auto publication = describe_publication(update.held, options, old->interruption);
+  const PublishOptions options{.name = old->name,
+                               .step = update.step,
+                               .snapshot = update.snapshot,
+                               .digest = old->digests.has_value(),
+                               .keep = old->keep,
+                               .buddies = old->buddies,
+                               .buddy_bytes_per_second = old->buddy_bytes_per_second};
+  std::optional<Keeping> keeping;
+  const auto publication = describe_publication(update.held, options, old->interruption, keeping);
   check_update(*old, *publication);
   list(publication);
   const StartedRetirement started = retirement_of(old, "updated");
   loop->call([&] { core_->replace(old, publication, update.timeout, started.retired); });
+  if (keeping) keeping->settle();
+  if (publication->buddies > 0) buddies().add(publication);
   fresh = publication;
   return started.retirement;
 }
 
+std::shared_ptr<Loop> SessionState::waiting_in(const char* call) const {
+  auto loop = running();
+  if (loop->waits_for_itself()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{}() waits for the session's thread, so a callback of the session cannot call it", call));
+  }
+  return loop;
+}
+
+std::function<bool()> SessionState::on_loop() const {
+  return [weak = std::weak_ptr<Loop>(open_loop())] {
+    const auto loop = weak.lock();
+    return loop && loop->waits_for_itself();
+  };
+}
+
 SessionState::StartedRetirement SessionState::retirement_of(const std::shared_ptr<PublicationState>& publication,
                                                             const char* what) const {
-  auto retirement = std::make_shared<detail::Completion>(publication->interruption);
+  auto retirement = std::make_shared<detail::Completion>(publication->interruption, on_loop());
   auto retired = [retirement, publication, what](const std::vector<int>& readers) {
     publication->retired = true;
     publication->owners.release();
@@ -268,7 +456,7 @@ SessionState::StartedRetirement SessionState::retirement_of(const std::shared_pt
 
 void SessionState::wait(const std::shared_ptr<PublicationState>& publication, const detail::Completion& retirement) {
   const auto loop = open_loop();
-  if (loop && loop->is_current() && !retirement.is_done()) {
+  if (loop && loop->waits_for_itself() && !retirement.is_done()) {
     throw Error(ErrorCode::unsupported, "a callback of the session cannot wait for the readers of a publication");
   }
   retirement.wait([&] {
@@ -278,7 +466,7 @@ void SessionState::wait(const std::shared_ptr<PublicationState>& publication, co
 
 void SessionState::wait_for_end(const detail::Completion& retirement) noexcept {
   const auto loop = open_loop();
-  if (loop && loop->is_current()) return;
+  if (loop && loop->waits_for_itself()) return;
   retirement.wait_for_end();
 }
 
@@ -307,11 +495,68 @@ void SessionState::copy_and_wait(std::vector<memory::QueuedCopy> copies) {
   }
 }
 
+// Runs on the caller's thread, which may be the session's own: a callback may publish host memory.
+std::vector<memory::Digest128> SessionState::digest_and_wait(std::vector<memory::QueuedCopy> blocks) {
+  const auto loop = running();
+  const bool on_device =
+      std::ranges::any_of(blocks, [](const auto& one) { return one.source_device != memory::on_host; });
+  if (loop->is_current() && on_device) {
+    throw Error(ErrorCode::unsupported, "device memory cannot be digested from within a callback of the session");
+  }
+  std::vector<memory::Digest128> digests;
+  if (loop->is_current()) {
+    for (const memory::QueuedCopy& one : blocks) digests.push_back(memory::digest_runs(one.copy, one.source));
+    return digests;
+  }
+  const std::size_t count = blocks.size();
+  Awaited<std::vector<memory::Digest128>> taken =
+      begin_on<std::vector<memory::Digest128>>(*loop, [&](const auto& answer) {
+        core_->copies().submit({.count = count,
+                                .copy = [blocks = std::move(blocks)](std::size_t index) { return blocks[index]; },
+                                .work = memory::CopyWork::digest,
+                                .on_devices = on_device},
+                               [answer](memory::CopyResult& result) {
+                                 result.error ? answer.fail(result.error) : answer.give(std::move(result.digests));
+                               });
+      });
+  try {
+    return taken.take();
+  } catch (const LoopEnded&) {
+    throw Error(ErrorCode::cancelled, "the session was closed while digests were taken");
+  }
+}
+
+wire::KeepBegin SessionState::keep_begin(const Catalog& held, const PublishOptions& options) const {
+  wire::KeepBegin begin{.publication = options.name,
+                        .step = options.step,
+                        .layout_rank = to_int(held.layout_rank()),
+                        .steps = static_cast<std::uint32_t>(options.keep.steps),
+                        .copied = options.buddies > 0};
+  const std::lock_guard lock(mutex_);
+  if (const auto found = last_restored_.find(options.name); found != last_restored_.end())
+    begin.restored = found->second;
+  return begin;
+}
+
 // Not yet visible to peers.
 std::shared_ptr<PublicationState> SessionState::describe_publication(const Catalog& held, const PublishOptions& options,
-                                                                     const Interruption& interruption) {
+                                                                     const Interruption& interruption,
+                                                                     std::optional<Keeping>& keeping) {
   if (options.name.empty() || options.name.size() > 256) {
     throw Error(ErrorCode::invalid_argument, "the name of a publication has 1 to 256 characters");
+  }
+  if (options.keep.steps < 0) throw Error(ErrorCode::invalid_argument, "the number of kept snapshots is negative");
+  if (options.buddies < 0) throw Error(ErrorCode::invalid_argument, "the number of buddies is negative");
+  if (options.buddies > 0) {
+    require_member("publish with buddies");
+    if (options.keep.steps == 0) throw Error(ErrorCode::invalid_argument, "buddies copy what a keeper holds: set keep");
+    static_cast<void>(waiting_in("publish with buddies"));
+    buddies().start();
+  }
+  // The step before is copied now or never: others go on from it as soon as this member does.
+  if (auto* const copies = made_buddies()) {
+    copies->wait_for(options.name, interruption);
+    if (options.buddies > 0) copies->require_publishers(options.name);
   }
   const TensorPlaces places = places_of(held);
   require_readable(held, places);
@@ -323,15 +568,84 @@ std::shared_ptr<PublicationState> SessionState::describe_publication(const Catal
   publication->step = options.step;
   publication->generation = next_generation_++;
   publication->described = describe(held, places, copy);
-  if (options.snapshot == Snapshot::copy) {
-    publication->copy_from(held, places, *memory, copy);
+  if (options.keep.steps > 0) {
+    static_cast<void>(waiting_in("publish with a keeper"));
+    keeping.emplace(Keeping::Setup{running(), *core_, *memory, kept_memory_, interruption}, keep_begin(held, options));
+    publication->copy_from(
+        held, places, *memory, [&](ByteCount bytes) { return keeping->allocate(bytes); }, copy);
+  } else if (options.snapshot == Snapshot::copy) {
+    publication->copy_from(
+        held, places, *memory, [this](ByteCount bytes) { return memory->allocate(bytes); }, copy);
   } else {
     publication->use_in_place(held, places, *memory);
     publication->owners = KeptOwners(held.owners());
   }
+  if (options.digest) {
+    publication->digest_blocks(
+        [this](std::vector<memory::QueuedCopy> blocks) { return digest_and_wait(std::move(blocks)); });
+  }
+  if (keeping) keeping->done(kept_content(*publication));
+  publication->keep = options.keep;
+  publication->buddies = options.buddies;
+  publication->buddy_bytes_per_second = options.buddy_bytes_per_second;
   publication->session = weak_from_this();
   publication->interruption = interruption;
   return publication;
+}
+
+BuddyCopies* SessionState::made_buddies() const {
+  const std::lock_guard lock(mutex_);
+  return buddies_.get();
+}
+
+BuddyCopies& SessionState::buddies() {
+  const std::lock_guard lock(mutex_);
+  if (!buddies_) {
+    buddies_ = std::make_unique<BuddyCopies>(BuddyCopies::Host{
+        .running = [this] { return running(); },
+        .services = [this]() -> restore::Services& { return core_->services(); },
+        .start = [this](std::unique_ptr<RunningRestore> task) { core_->start(std::move(task)); },
+        .withdraw = [this](const std::shared_ptr<PublicationState>& publication,
+                           Duration timeout) { core_->withdraw(publication, timeout, [](const std::vector<int>&) {}); },
+        .say_copied = [this](const std::string& name, std::int64_t step) { say_copied(name, step); },
+        .restore =
+            [this](const Catalog& wanted, RestoreOptions options, const Interruption& interruption,
+                   const wire::PublicationRecord& only) {
+              return restore(wanted, std::move(options), interruption, std::nullopt, only);
+            },
+        .copied =
+            [this](std::uint64_t buffer, const KeptCopies::Copy& copy) {
+              core_->copies_of_others().add(buffer, copy);
+              core_->report_orphans();  // it may be lost already
+            },
+        .log = [this](LogLevel level, const std::string& text) { core_->log(level, text); },
+        .keeper = core_.get(),
+        .memory = memory.get(),
+        .kept = &kept_memory_,
+        .start_thread = start_thread_,
+    });
+  }
+  return *buddies_;
+}
+
+void SessionState::say_copied(const std::string& name, std::int64_t step) {
+  auto said = std::make_shared<PublicationState>();
+  said->name = restore::CopiesMade::name_for(name);
+  said->step = step;
+  said->generation = next_generation_++;
+  said->described = describe(Catalog(Rank{0}, 1));
+  said->session = weak_from_this();
+  auto& before = said_copied_[name];
+  running()->call([&] {
+    before ? core_->replace(before, said, Duration::zero(), [](const std::vector<int>&) {}) : core_->publish(said);
+  });
+  before = std::move(said);
+}
+
+void SessionState::require_member(const char* call) const {
+  if (!bootstrap.guest) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}() is a call of the job's members, and this session is a guest's", call));
 }
 
 std::vector<std::shared_ptr<PublicationState>> SessionState::published() const {
@@ -360,54 +674,95 @@ void SessionState::refuse_aliasing(const Catalog& wanted) {
   checked_against_ = std::move(generations);
 }
 
-std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, RestoreOptions options, Aliasing aliasing,
+std::shared_ptr<RestoreState> SessionState::restore(const Catalog& asked, RestoreOptions options,
                                                     const Interruption& interruption,
-                                                    std::shared_ptr<RoundsStep> rounds) {
+                                                    std::optional<restore::InExchange> exchange,
+                                                    std::optional<wire::PublicationRecord> only) {
   const auto loop = running();
   const auto began = loop->now();
   if (options.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  if (options.notice <= Duration::zero()) throw Error(ErrorCode::invalid_argument, "notice is not positive");
   const Catalog wanted = asked.without_owners();  // caches keep it after the end
   TensorPlaces places = places_of(wanted);
   require_writable(wanted, places);
   static_cast<void>(done_events_of(options));
-  if (aliasing == Aliasing::refused) refuse_aliasing(wanted);
+  if (!exchange) refuse_aliasing(wanted);
   if (!options.method) options.method = method_of_environment();
-  auto state = std::make_shared<RestoreState>(interruption, KeptOwners(asked.owners()));
-  auto run = std::make_shared<restore::RestoreTask*>(
-      nullptr);  // owners: the task that starts the run and cancel(); loop thread only
-  state->cancel = [session = weak_from_this(), run, weak = std::weak_ptr<RestoreState>(state)] {
+  auto state = std::make_shared<RestoreState>(interruption, on_loop(), KeptOwners(asked.owners()));
+  state->cancel = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
     const auto owner = session.lock();
     const auto open = owner ? owner->open_loop() : nullptr;
     if (!open) return;
     try {
       open->call([&] {
         const auto still = weak.lock();
-        if (!still || still->completion().is_done() || *run == nullptr) return;
-        (*run)->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
+        if (!still || still->run == nullptr) return;
+        still->run->fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the restore was cancelled")));
       });
     } catch (const LoopEnded&) {  // the restore ends with it
     }
   };
-  const double join_seconds = join_seconds_.exchange(0);
-  // An exchange never publishes a replacement.
-  const auto withdrawal = aliasing == Aliasing::refused ? restore::RestoreTask::Withdrawal::restarts
-                                                        : restore::RestoreTask::Withdrawal::ends;
-  const auto posted = std::make_shared<PostedRestore>(state);  // owners: this call and the task
-  loop->post([this, state, run, wanted, places = std::move(places), options = std::move(options), withdrawal, began,
-              join_seconds, rounds = std::move(rounds), posted] {
+  state->end_here = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state)] {
+    const auto owner = session.lock();
+    const auto open = owner ? owner->open_loop() : nullptr;
+    const auto still = weak.lock();
+    if (!open || !open->is_current() || !still || still->run == nullptr) return;
+    restore::RestoreTask& run = *still->run;
+    owner->core_->stop_writing(run);
+    if (!still->completion().is_done()) owner->core_->abandon(run);
+  };
+  if (has_keeper_ && !only) {
+    state->restored = [session = weak_from_this(), from = options.from](std::int64_t step, std::uint64_t origin) {
+      const auto owner = session.lock();
+      if (!owner) return;
+      const std::lock_guard lock(owner->mutex_);
+      owner->last_restored_[from] = {step, origin};
+    };
+  }
+  const double join_seconds = only ? 0 : join_seconds_.exchange(0);
+  if (!exchange) {
+    state->resume = [session = weak_from_this(), weak = std::weak_ptr<RestoreState>(state), wanted, places,
+                     options](Duration deadline) mutable {
+      const auto owner = session.lock();
+      const auto still = weak.lock();
+      if (!owner || !still) throw Error(ErrorCode::invalid_argument, "the session of the restore is closed");
+      options.deadline = deadline;
+      owner->resume(still, {wanted, places, options});
+    };
+  }
+  restore::Request request{wanted, std::move(places), std::move(options), std::move(exchange)};
+  request.only = std::move(only);
+  post(*loop, state, std::move(request), began, join_seconds);
+  return state;
+}
+
+void SessionState::resume(const std::shared_ptr<RestoreState>& state, restore::Request request) {
+  const auto loop = waiting_in("resume");
+  const auto began = loop->now();
+  refuse_aliasing(request.wanted);
+  request.unfinished = state->reopen();
+  post(*loop, state, std::move(request), began, 0);
+}
+
+void SessionState::post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request,
+                        Clock::time_point began, double join_seconds) {
+  // Owners of both: this call and the task.
+  const auto posted = std::make_shared<PostedRestore>(state);
+  const auto given = std::make_shared<restore::Request>(std::move(request));
+  loop.post([this, state, given, began, join_seconds, posted] {
     posted->begins();
-    auto made = std::make_unique<restore::RestoreTask>(
-        core_->services(), state, restore::Request{wanted, places, options, rounds}, withdrawal, began, join_seconds);
-    *run = made.get();
+    auto made =
+        std::make_unique<restore::RestoreTask>(core_->services(), state, std::move(*given), began, join_seconds);
+    state->run = made.get();
     core_->start(std::move(made));
   });
-  return state;
 }
 
 std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Duration timeout,
                                         const Interruption& interruption) {
-  return await<std::vector<Bytes>>(*running(), interruption, [&](const auto& answer) {
-    core_->membership().gather(name, value, timeout,
+  require_member("gather");
+  return await<std::vector<Bytes>>(*waiting_in("gather"), interruption, [&](const auto& answer) {
+    core_->membership().gather(name, value, Gathers::Kind::stays, timeout,
                                [answer](std::vector<Bytes> values, const std::exception_ptr& error) {
                                  error ? answer.fail(error) : answer.give(std::move(values));
                                });
@@ -415,7 +770,7 @@ std::vector<Bytes> SessionState::gather(const std::string& name, Bytes value, Du
 }
 
 std::vector<PeerPath> SessionState::paths(const std::string& from, Duration timeout) {
-  return await<std::vector<PeerPath>>(*running(), interruption_, [&](const auto& answer) {
+  return await<std::vector<PeerPath>>(*waiting_in("paths"), interruption_, [&](const auto& answer) {
     core_->start(std::make_unique<restore::PathSurvey>(
         core_->services(), from, timeout, [answer](std::vector<PeerPath> paths, const std::exception_ptr& error) {
           error ? answer.fail(error) : answer.give(std::move(paths));
@@ -424,7 +779,7 @@ std::vector<PeerPath> SessionState::paths(const std::string& from, Duration time
 }
 
 Inventory SessionState::inventory(restore::InventoryTask::Request request) {
-  return await<Inventory>(*running(), interruption_, [&](const auto& answer) {
+  return await<Inventory>(*waiting_in("inventory"), interruption_, [&](const auto& answer) {
     core_->start(std::make_unique<restore::InventoryTask>(
         core_->services(), std::move(request), [answer](Inventory inventory, const std::exception_ptr& error) {
           error ? answer.fail(error) : answer.give(std::move(inventory));
@@ -441,17 +796,33 @@ SessionUsage SessionState::usage() const {
   });
 }
 
+std::uint64_t SessionState::session_number() const {
+  return running()->call([&] { return core_->session_number(); });
+}
+
+Kept SessionState::kept() const {
+  return running()->call([&] { return core_->kept(); });
+}
+
 void SessionState::close(Duration timeout) {
   const auto open = open_loop();
   if (!open) return;
+  static_cast<void>(waiting_in("close"));
   const auto deadline = Clock::now() + timeout;
   std::exception_ptr interrupted;
+  if (auto* const copies = made_buddies()) {
+    try {
+      copies->wait_for_all(deadline, interruption_);
+    } catch (...) {
+      interrupted = std::current_exception();
+    }
+  }
   for (const auto& publication : published()) {
     const Duration left =
         interrupted ? Duration::zero() : std::max(Duration::zero(), Duration(deadline - Clock::now()));
     const Retirement retirement = retire(publication, left);
     try {
-      if (retirement) wait(publication, *retirement);
+      if (retirement && left > Duration::zero()) wait(publication, *retirement);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timed_out) interrupted = std::current_exception();
     } catch (...) {

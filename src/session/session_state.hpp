@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "exchange/group.hpp"
 #include "memory/copy_queue.hpp"
 #include "restore/inventory_task.hpp"
+#include "restore/restore.hpp"
 #include "restore/rounds_step.hpp"
 #include "restore/state.hpp"
 #include "runtime/interruption.hpp"
@@ -21,11 +23,18 @@
 #include "serve/memory_table.hpp"
 #include "serve/publication.hpp"
 #include "serve/publication_owner.hpp"
+#include "session/buddies.hpp"
 #include "session/core.hpp"
 #include "session/exchange_state.hpp"
+#include "session/keeping.hpp"
+#include "session/surroundings.hpp"
 #include "session/timed_lock.hpp"
 #include "shardwire/session.hpp"
 #include "support/fork.hpp"
+
+namespace shardwire::restore {
+struct Request;
+}
 
 namespace shardwire::detail {
 
@@ -34,9 +43,20 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
  public:
   using Clock = std::chrono::steady_clock;
 
-  SessionState(std::shared_ptr<Loop> loop, Bootstrap bootstrap, const SessionOptions& options);
-  ~SessionState() { stop(Clock::now()); }
+  /// The session has joined once join() returns.
+  SessionState(Surroundings surroundings, Bootstrap bootstrap, const SessionOptions& options);
+  ~SessionState() {
+    stop(Clock::now());
+    buddies_.reset();  // its thread may be on its way to this session
+  }
 
+  /// A session that has joined. Errors: as Session::join().
+  static Session join_in(const std::function<Surroundings()>& surroundings, Bootstrap bootstrap,
+                         const SessionOptions& options);
+  /// Waits until the session has joined. `began`: start of the caller's call; the timeout counts from there.
+  void join(Clock::time_point began);
+  /// As join(), without waiting: `joined` runs on the loop's thread. Requires: the bootstrap has no store.
+  void begin_join(Duration timeout, std::function<void(const std::exception_ptr&)> joined);
   /// `until`: deadline of the wait for a running exchange.
   void stop(Clock::time_point until);
   std::shared_ptr<RegisteredMemory> allocate(ByteCount bytes, MemoryKind kind, int device);
@@ -45,8 +65,24 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
     return publish(held, options, interruption_);
   }
   std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options) {
-    return restore(wanted, std::move(options), Aliasing::refused, interruption_);
+    static_cast<void>(waiting_in("restore"));
+    return restore(wanted, std::move(options), interruption_, std::nullopt);
   }
+  /// A snapshot that another process has made.
+  struct KeptSnapshot {
+    std::string name;
+    std::int64_t step = 0;
+    std::uint64_t origin = 0;  ///< see wire::PublicationRecord
+    std::int32_t layout_rank = 0;
+    Bytes manifest;  ///< encoded, as the next
+    Bytes values;
+    std::vector<wire::KeptTensor> tensors;
+    std::shared_ptr<memory::SharedMemory> memory;
+  };
+  /// Publishes it, and returns once member 0 has told all that restore from its name.
+  /// Errors: throws Error{transport_failed} or Error{invalid_argument} if its parts do not fit together, Error{timed_out}
+  /// if member 0 does not answer; as publish().
+  std::shared_ptr<PublicationState> publish_kept(const KeptSnapshot& kept, Duration timeout);
   ExchangeResult exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options);
   std::shared_ptr<ExchangeState> start_exchange(const Catalog& held, const Catalog& wanted, ExchangeOptions options);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) {
@@ -56,20 +92,29 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   Inventory inventory(restore::InventoryTask::Request request);
   void close(Duration timeout);
   [[nodiscard]] SessionUsage usage() const;
+  [[nodiscard]] Kept kept() const;
   /// The loop; a call in progress keeps it if the session is closed meanwhile. Errors: throws Error{invalid_argument}
   /// if the session is closed or belongs to another process.
   [[nodiscard]] std::shared_ptr<Loop> running() const;
 
+  /// As the caller gave it, but for the run id. A guest learns its number and the job's size when it joins.
   const Bootstrap bootstrap;
+  [[nodiscard]] int member() const { return member_; }
+  [[nodiscard]] int world_size() const { return world_size_; }
+  /// See wire::Joined. Requires: it has joined.
+  [[nodiscard]] std::uint64_t session_number() const;
   std::shared_ptr<Fabrics> fabrics;     // owners: see RegisteredMemory
   std::shared_ptr<MemoryTable> memory;  // owners: this session and its core
 
  private:
   class Exchanging;
-  enum class Aliasing : std::uint8_t { refused, checked_before };
 
-  void make_core(Settings settings);
-  void join(Clock::time_point began, Duration timeout);
+  void end(Loop& loop, Clock::time_point until);
+  void make_core(const Surroundings& surroundings, Settings settings);
+  void use_job_key(const Bytes& key);
+  void give_job_key(const Bytes& key);
+  /// Errors: throws Error{unsupported} if nothing can encrypt, and bytes have to be.
+  [[nodiscard]] const TlsModule* load_encryption(std::string& why_not) const;
   Retirement retire(const std::shared_ptr<PublicationState>& publication, Duration timeout) override;
   Retirement replace(const std::shared_ptr<PublicationState>& old, const Update& update,
                      std::shared_ptr<PublicationState>& fresh) override;
@@ -85,32 +130,65 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   [[nodiscard]] std::vector<std::shared_ptr<PublicationState>> published() const;
   void list(const std::shared_ptr<PublicationState>& publication);
   void copy_and_wait(std::vector<memory::QueuedCopy> copies);
-  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, Aliasing aliasing,
-                                        const Interruption& interruption, std::shared_ptr<RoundsStep> rounds = nullptr);
+  std::vector<memory::Digest128> digest_and_wait(std::vector<memory::QueuedCopy> blocks);
+  /// `exchange`: has checked aliasing; empty: there is none around the restore. `only`: the publication to read from, for
+  /// a copy of it that is not the caller's; empty: all.
+  std::shared_ptr<RestoreState> restore(const Catalog& wanted, RestoreOptions options, const Interruption& interruption,
+                                        std::optional<restore::InExchange> exchange,
+                                        std::optional<wire::PublicationRecord> only = std::nullopt);
+  void resume(const std::shared_ptr<RestoreState>& state, restore::Request request);
+  void post(Loop& loop, const std::shared_ptr<RestoreState>& state, restore::Request request, Clock::time_point began,
+            double join_seconds);
   std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, const Interruption& interruption);
   ExchangeResult run_exchange(const Catalog& held, const Catalog& wanted, const ExchangeOptions& options,
                               Exchanging& host);
   std::shared_ptr<PublicationState> publish(const Catalog& held, const PublishOptions& options,
                                             const Interruption& interruption);
+  /// `keeping`: set if the keeper holds it from now on; to be settled once it is published.
   std::shared_ptr<PublicationState> describe_publication(const Catalog& held, const PublishOptions& options,
-                                                         const Interruption& interruption);
+                                                         const Interruption& interruption,
+                                                         std::optional<Keeping>& keeping);
+  [[nodiscard]] wire::KeepBegin keep_begin(const Catalog& held, const PublishOptions& options) const;
+  void meet_keeper();
+  /// For the first publication with buddies, makes them.
+  BuddyCopies& buddies();
+  /// Null: there are none yet.
+  [[nodiscard]] BuddyCopies* made_buddies() const;
+  void say_copied(const std::string& name, std::int64_t step);
   void refuse_aliasing(const Catalog& wanted);
+  void require_member(const char* call) const;
   void abandon();
+  /// As running(), for a call that waits for the session's thread. Errors: throws Error{unsupported} on that thread.
+  [[nodiscard]] std::shared_ptr<Loop> waiting_in(const char* call) const;
+  /// Tells whether its caller is on the session's thread.
+  [[nodiscard]] std::function<bool()> on_loop() const;
   /// Null if running() throws.
   [[nodiscard]] std::shared_ptr<Loop> open_loop() const;
 
   support::OwningProcess owner_;
   const Interruption interruption_;  // of waits in calls of the caller
-  std::shared_ptr<Loop> loop_;       // before core_: the core lives on it; owners: see running(); guarded by mutex_
-  std::unique_ptr<Core> core_;       // loop thread only
+  const std::function<const TlsModule*(std::string& why_not)> load_tls_;
+  const StartThread start_thread_;
+  const Collectives collectives_;
+  std::shared_ptr<Loop> loop_;  // before core_: the core lives on it; owners: see running(); guarded by mutex_
+  std::unique_ptr<Core> core_;  // loop thread only
+  std::atomic<int> member_;
+  std::atomic<int> world_size_;
   std::atomic<std::uint64_t> next_generation_{1};
-  std::atomic<std::uint64_t> next_exchange_{1};
+  std::atomic<std::uint64_t> next_exchange_{1};  // above those of all exchanges that this member took part in
+  bool has_keeper_ = false;
+  KeptMemory kept_memory_;
+  std::unique_ptr<BuddyCopies> buddies_;  // null: nothing was published with buddies; made under mutex_
+  std::map<std::string, std::shared_ptr<PublicationState>> said_copied_;  // by name; of the thread of buddies_
+  Duration join_timeout_{};
+  bool encrypt_payload_ = false;
   std::atomic<double> join_seconds_{0};  // until the first restore has taken it
   mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<PublicationState>> published_;  // guarded by mutex_
-  std::optional<Catalog> checked_;                          // the last one found disjoint; guarded by mutex_
-  std::vector<std::uint64_t> checked_against_;              // from publications of these generations; likewise
-  bool rounds_unasked_ = false;                             // the transports were not named
+  std::vector<std::weak_ptr<PublicationState>> published_;          // guarded by mutex_
+  std::map<std::string, wire::KeepBegin::Restored> last_restored_;  // by name; guarded by mutex_
+  std::optional<Catalog> checked_;                                  // the last one found disjoint; guarded by mutex_
+  std::vector<std::uint64_t> checked_against_;                      // from publications of these generations; likewise
+  bool rounds_unasked_ = false;                                     // the transports were not named
   TimedLock::State exchanges_;
   KeptGroup kept_group_;  // of the exchange that holds the lock
 };

@@ -12,6 +12,7 @@
 #include "shardwire/error.hpp"
 #include "support/environment.hpp"
 #include "support/processor.hpp"
+#include "wire/limits.hpp"
 
 namespace shardwire {
 
@@ -104,17 +105,30 @@ LogSink standard_error_log(LogLevel least, int member) {
   };
 }
 
+KeeperOptions with_environment(KeeperOptions keeper) {
+  if (keeper.job.empty()) keeper.job = variable("SHARDWIRE_KEEPER").value_or("");
+  if (keeper.socket.empty()) keeper.socket = variable("SHARDWIRE_KEEPER_SOCKET").value_or("");
+  return keeper;
+}
+
 Settings resolve_settings(const SessionOptions& options, int member) {
   Settings settings{
       .transport = options.transport.empty() ? transport_of_environment() : options.transport,
       .staging_bytes = options.staging_bytes ? *options.staging_bytes : staging_of_environment(),
       .join_timeout = options.join_timeout ? *options.join_timeout : join_timeout_of_environment(),
       .copy_threads = options.copy_threads,
+      .encrypt_payload = options.encrypt_payload || support::is_set("SHARDWIRE_ENCRYPT_PAYLOAD"),
       .costs = options.costs ? *options.costs : costs_of_environment(),
+      .keeper = with_environment(options.keeper),
+      .host_domain = options.host_domain.empty() ? variable("SHARDWIRE_HOST_DOMAIN").value_or("") : options.host_domain,
       .progress = options.progress,
       .log = options.log ? options.log : standard_error_log(log_level_of_environment(), member),
   };
   if (settings.staging_bytes == 0) throw Error(ErrorCode::invalid_argument, "the staging budget is 0 bytes");
+  if (settings.host_domain.size() > wire::max_name_bytes || settings.host_domain.find('\0') != std::string::npos) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a host domain has at most {} characters, and no NUL among them", wire::max_name_bytes));
+  }
   if (settings.progress.spin < Duration::zero()) {
     throw Error(ErrorCode::invalid_argument, "progress.spin must be >= 0");
   }

@@ -16,13 +16,19 @@ struct Settings {
   ByteCount staging_bytes = 0;
   Duration join_timeout{};
   unsigned copy_threads = 0;
+  bool encrypt_payload = false;
   CostModel costs{};
+  KeeperOptions keeper{};
+  std::string host_domain;
   ProgressMode progress{};
   LogSink log;
 };
 
 /// Errors: throws Error{invalid_argument} naming the invalid option or variable.
 Settings resolve_settings(const SessionOptions& options, int member);
+
+/// The same keeper; variables of the environment name what it leaves open.
+KeeperOptions with_environment(KeeperOptions keeper);
 
 /// The value of each variable, else the default. Errors: as resolve_settings().
 std::string transport_of_environment();

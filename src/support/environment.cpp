@@ -10,20 +10,31 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "shardwire/error.hpp"
+
 namespace shardwire::support {
 namespace {
 
-constexpr std::string_view known[] = {"SHARDWIRE_TRANSPORT",    "SHARDWIRE_STAGING_BYTES", "SHARDWIRE_JOB_KEY_FILE",
-                                      "SHARDWIRE_RUN_ID",       "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",
-                                      "SHARDWIRE_METHOD",       "SHARDWIRE_LOG",           "SHARDWIRE_CALIBRATION",
-                                      "SHARDWIRE_JOIN_TIMEOUT", "SHARDWIRE_COPY_KERNEL",   "SHARDWIRE_TCP_STREAMS",
-                                      "SHARDWIRE_ALLOW_ATTACH"};
+constexpr std::string_view known[] = {
+    "SHARDWIRE_TRANSPORT",     "SHARDWIRE_STAGING_BYTES",      "SHARDWIRE_JOB_KEY_FILE",    "SHARDWIRE_RUN_ID",
+    "SHARDWIRE_PORT",          "SHARDWIRE_INTERFACE",          "SHARDWIRE_METHOD",          "SHARDWIRE_LOG",
+    "SHARDWIRE_CALIBRATION",   "SHARDWIRE_JOIN_TIMEOUT",       "SHARDWIRE_COPY_KERNEL",     "SHARDWIRE_TCP_STREAMS",
+    "SHARDWIRE_ALLOW_ATTACH",  "SHARDWIRE_ALLOW_OPEN_NETWORK", "SHARDWIRE_ENCRYPT_PAYLOAD", "SHARDWIRE_KEEPER",
+    "SHARDWIRE_KEEPER_SOCKET", "SHARDWIRE_HOST_DOMAIN"};
 
 }  // namespace
 
 std::optional<std::string> variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr || *text == '\0' ? std::nullopt : std::optional<std::string>(text);
+}
+
+bool is_set(const char* name) {
+  const auto text = variable(name);
+  if (text && *text != "0" && *text != "1") {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}={}: 0 or 1 is expected", name, *text));
+  }
+  return text == "1";
 }
 
 std::string unknown_variables_warning() {

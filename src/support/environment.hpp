@@ -13,6 +13,9 @@ namespace shardwire::support {
 /// Value of a variable that is set and not empty.
 std::optional<std::string> variable(const char* name);
 
+/// Whether a variable is `1`. Errors: throws Error{invalid_argument} for other values than 0, 1 and nothing.
+bool is_set(const char* name);
+
 /// A warning about unknown SHARDWIRE_* variables, most of which are misspelt. Empty if there are none, and from the
 /// second call in a process on.
 std::string unknown_variables_warning();

@@ -16,6 +16,7 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::internal: return "internal";
     case ErrorCode::withdrawn: return "withdrawn";
     case ErrorCode::step_mismatch: return "step_mismatch";
+    case ErrorCode::corrupt: return "corrupt";
   }
   return "unknown";
 }

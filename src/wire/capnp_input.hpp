@@ -34,6 +34,8 @@ class Input {
   [[nodiscard]] std::string name(capnp::Text::Reader text, std::size_t max_bytes) const;
   [[nodiscard]] Bytes data(capnp::Data::Reader bytes, std::size_t max_bytes) const;
   [[nodiscard]] std::int32_t rank(std::int32_t value) const;
+  /// A rank, or no_member.
+  [[nodiscard]] std::int32_t rank_or_none(std::int32_t value) const { return value == no_member ? value : rank(value); }
   [[nodiscard]] DType dtype(std::uint32_t number) const;
   [[nodiscard]] Extents shape(capnp::List<std::int64_t>::Reader extents) const;
   [[nodiscard]] Digest digest(schema::Digest::Reader digest) const;

@@ -4,6 +4,7 @@
 #include "schema/control.capnp.h"
 #include "wire/capnp_input.hpp"
 #include "wire/enums.hpp"
+#include "wire/keep_messages.hpp"
 #include "wire/rendezvous_messages.hpp"
 
 namespace shardwire::wire {
@@ -12,7 +13,7 @@ namespace {
 Hello read_hello(schema::Hello::Reader from, Input& in) {
   Hello hello;
   hello.version = from.getVersion();
-  hello.rank = in.at("Hello.rank").rank(from.getRank());
+  hello.rank = in.at("Hello.rank").rank_or_none(from.getRank());
   hello.world_size = in.at("Hello.worldSize").rank(from.getWorldSize());
   hello.incarnation = from.getIncarnation();
   for (const auto capability : in.at("Hello.capabilities").list(from.getCapabilities(), max_capabilities)) {
@@ -54,9 +55,12 @@ Lease read_lease(schema::Lease::Reader from, Input& in) {
   return lease;
 }
 
-template <typename Ref>
-Ref read_lease_ref(schema::LeaseRef::Reader from) {
+Release read_release(schema::Release::Reader from) {
   return {from.getRequest(), from.getLease()};
+}
+
+Leased read_leased(schema::Leased::Reader from) {
+  return {from.getRequest(), from.getLease(), from.getStep()};
 }
 
 Confirm read_confirm(schema::Confirm::Reader from, Input& in) {
@@ -93,6 +97,7 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
   Bound bound;
   bound.request = from.getRequest();
   bound.max_pack_bytes = from.getMaxPackBytes();
+  bound.digests = from.getDigests();
   for (const auto address : in.at("Bound.addresses").list(from.getAddresses(), max_fabrics)) {
     bound.addresses.push_back(in.data(address, max_address_bytes));
   }
@@ -122,16 +127,23 @@ Bound read_bound(schema::Bound::Reader from, Input& in) {
   return bound;
 }
 
+template <typename From>
+std::vector<RequestedBox> read_boxes(From from, const char* tensors_field, const char* boxes_field, Input& in) {
+  const auto tensors = in.at(tensors_field).numbers(from.getTensors(), max_boxes_per_message);
+  const std::vector<Box> boxes = in.at(boxes_field).boxes(from.getBoxes());
+  if (boxes.size() != tensors.size()) in.reject(fmt::format("are {} for {} tensors", boxes.size(), tensors.size()));
+  std::vector<RequestedBox> parts;
+  parts.reserve(boxes.size());
+  for (unsigned i = 0; i < tensors.size(); ++i) parts.push_back({tensors[i], boxes[i]});
+  return parts;
+}
+
 template <typename Request>
 Request read_parts(schema::PartsRequest::Reader from, Input& in) {
   Request request;
   request.request = from.getRequest();
   request.lease = from.getLease();
-  const auto tensors = in.at("PartsRequest.tensors").numbers(from.getTensors(), max_boxes_per_message);
-  std::vector<Box> boxes = in.at("PartsRequest.boxes").boxes(from.getBoxes());
-  if (boxes.size() != tensors.size()) in.reject(fmt::format("are {} for {} tensors", boxes.size(), tensors.size()));
-  request.parts.reserve(boxes.size());
-  for (unsigned i = 0; i < tensors.size(); ++i) request.parts.push_back({tensors[i], boxes[i]});
+  request.parts = read_boxes(from, "PartsRequest.tensors", "PartsRequest.boxes", in);
   return request;
 }
 
@@ -144,6 +156,18 @@ PackRequest read_pack_request(schema::PartsRequest::Reader from, Input& in) {
   request.generation = from.getGeneration();
   if (from.hasPublication()) {
     request.publication = in.at("PartsRequest.publication").name(from.getPublication(), max_name_bytes);
+  }
+  return request;
+}
+
+BlockRequest read_block_request(schema::BlockRequest::Reader from, Input& in) {
+  BlockRequest request{from.getRequest(), from.getLease(), {}};
+  std::uint64_t blocks = 0;
+  for (const auto range : in.at("BlockRequest.ranges").list(from.getRanges())) {
+    in.at("BlockRequest.ranges", request.ranges.size());
+    blocks += range.getCount();
+    if (blocks > max_boxes_per_message) in.reject("asks for too many blocks");
+    request.ranges.push_back({range.getTensor(), range.getFirst(), range.getCount()});
   }
   return request;
 }
@@ -162,7 +186,9 @@ Failure read_failure(schema::Failure::Reader from, Input& in) {
   // An unknown code of a later version still means that the request failed, and its message tells why.
   const auto known = static_cast<std::size_t>(from.getCode());
   const ErrorCode code = known < wire_errors.size() ? wire_errors[known] : ErrorCode::transport_failed;
-  return {from.getRequest(), code, in.at("Failure.message").name(from.getMessage(), max_failure_bytes)};
+  Failure failure{from.getRequest(), code, in.at("Failure.message").name(from.getMessage(), max_failure_bytes), {}};
+  if (from.hasBoxes()) failure.parts = read_boxes(from, "Failure.tensors", "Failure.boxes", in);
+  return failure;
 }
 
 Descriptors read_descriptors(schema::Descriptors::Reader from, Input& in) {
@@ -181,13 +207,14 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::VALUES_REQUEST: return read_blob_request<ValuesRequest>(from.getValuesRequest(), in);
     case Which::VALUES_REPLY: return read_blob_reply<ValuesReply>(from.getValuesReply(), in);
     case Which::LEASE: return read_lease(from.getLease(), in);
-    case Which::LEASED: return read_lease_ref<Leased>(from.getLeased());
-    case Which::RELEASE: return read_lease_ref<Release>(from.getRelease());
+    case Which::LEASED: return read_leased(from.getLeased());
+    case Which::RELEASE: return read_release(from.getRelease());
     case Which::RELEASED: return read_released(from.getReleased());
     case Which::BIND: return read_bind(from.getBind(), in);
     case Which::BOUND: return read_bound(from.getBound(), in);
     case Which::PACK_REQUEST: return read_pack_request(from.getPackRequest(), in);
     case Which::DIGEST_REQUEST: return read_parts<DigestRequest>(from.getDigestRequest(), in);
+    case Which::BLOCK_REQUEST: return read_block_request(from.getBlockRequest(), in);
     case Which::DIGESTS: return read_digests(from.getDigests(), in);
     case Which::FAILURE: return read_failure(from.getFailure(), in);
     case Which::GOODBYE: return Goodbye{};
@@ -203,7 +230,19 @@ Message read_message(schema::Message::Reader from, Input& in) {
     case Which::GATHERED:
     case Which::GATHER_QUIT:
     case Which::GATHER_ABSENT:
-    case Which::EXCHANGE_GIVEN_UP: return read_rendezvous_message(from, in);
+    case Which::EXCHANGE_GIVEN_UP:
+    case Which::UNWATCH: return read_rendezvous_message(from, in);
+    case Which::KEEP_JOB:
+    case Which::KEEP_JOINED:
+    case Which::KEEP_BEGIN:
+    case Which::KEEP_BUFFER:
+    case Which::KEEP_DONE:
+    case Which::KEEP_QUIT:
+    case Which::KEPT:
+    case Which::KEEP_STATUS_REQUEST:
+    case Which::KEEP_STATUS:
+    case Which::KEEP_DROP:
+    case Which::KEEP_ORPHAN: return read_keep_message(from, in);
     case Which::CONFIRM: return read_confirm(from.getConfirm(), in);
     case Which::PING: return Ping{from.getPing().getNumber()};
     case Which::PONG: return Pong{from.getPong().getNumber()};

@@ -4,6 +4,7 @@
 #include "schema/control.capnp.h"
 #include "wire/capnp_output.hpp"
 #include "wire/enums.hpp"
+#include "wire/keep_messages.hpp"
 #include "wire/limits.hpp"
 #include "wire/rendezvous_messages.hpp"
 
@@ -42,13 +43,18 @@ void write_blob(schema::BlobReply::Builder out, const Digest& digest, const Byte
   out.setEncoded(data_of(encoded));
 }
 
+template <typename Out>
+void write_requested(Out out, const std::vector<RequestedBox>& parts) {
+  auto tensors = out.initTensors(static_cast<unsigned>(parts.size()));
+  for (unsigned i = 0; i < tensors.size(); ++i) tensors.set(i, parts[i].tensor);
+  write_boxes(out.initBoxes(), parts.size(), [&](unsigned i) -> const Box& { return parts[i].box; });
+}
+
 template <typename Request>
 void write_parts(schema::PartsRequest::Builder out, const Request& request) {
   out.setRequest(request.request);
   out.setLease(request.lease);
-  auto tensors = out.initTensors(static_cast<unsigned>(request.parts.size()));
-  for (unsigned i = 0; i < tensors.size(); ++i) tensors.set(i, request.parts[i].tensor);
-  write_boxes(out.initBoxes(), request.parts.size(), [&](unsigned i) -> const Box& { return request.parts[i].box; });
+  write_requested(out, request.parts);
 }
 
 using Builder = schema::Message::Builder;
@@ -90,6 +96,7 @@ void write(Builder out, const Leased& leased) {
   auto to = out.initLeased();
   to.setRequest(leased.request);
   to.setLease(leased.lease);
+  to.setStep(leased.step);
 }
 
 void write(Builder out, const Release& release) {
@@ -141,6 +148,7 @@ void write(Builder out, const Bound& bound) {
   auto to = out.initBound();
   to.setRequest(bound.request);
   to.setMaxPackBytes(bound.max_pack_bytes);
+  to.setDigests(bound.digests);
   auto addresses = to.initAddresses(static_cast<unsigned>(bound.addresses.size()));
   for (unsigned i = 0; i < addresses.size(); ++i) addresses.set(i, data_of(bound.addresses[i]));
   auto regions = to.initRegions(static_cast<unsigned>(bound.regions.size()));
@@ -175,6 +183,18 @@ void write(Builder out, const DigestRequest& request) {
   write_parts(out.initDigestRequest(), request);
 }
 
+void write(Builder out, const BlockRequest& request) {
+  auto to = out.initBlockRequest();
+  to.setRequest(request.request);
+  to.setLease(request.lease);
+  auto ranges = to.initRanges(static_cast<unsigned>(request.ranges.size()));
+  for (unsigned i = 0; i < ranges.size(); ++i) {
+    ranges[i].setTensor(request.ranges[i].tensor);
+    ranges[i].setFirst(request.ranges[i].first);
+    ranges[i].setCount(request.ranges[i].count);
+  }
+}
+
 void write(Builder out, const Digests& digests) {
   auto to = out.initDigests();
   to.setRequest(digests.request);
@@ -192,6 +212,7 @@ void write(Builder out, const Failure& failure) {
   // Text for people: shorten it rather than refuse it.
   const std::size_t size = std::min(failure.message.size(), max_failure_bytes);
   to.setMessage(text_of(failure.message.substr(0, size)));
+  if (!failure.parts.empty()) write_requested(to, failure.parts);
 }
 
 void write(Builder out, const Goodbye&) {
@@ -226,6 +247,18 @@ Bytes encode(const Message& message) {
 
 Bytes canonical_hello(const Hello& hello) {
   return encode_canonical<schema::Hello>("Hello", [&](schema::Hello::Builder out) { write_hello(out, hello); });
+}
+
+std::optional<std::uint64_t> request_of(const Message& message) {
+  return std::visit(
+      [](const auto& value) -> std::optional<std::uint64_t> {
+        if constexpr (requires { value.request; }) {
+          return value.request;
+        } else {
+          return std::nullopt;
+        }
+      },
+      message);
 }
 
 }  // namespace shardwire::wire

@@ -12,9 +12,9 @@
 namespace shardwire::wire {
 
 inline constexpr std::array wire_errors{
-    ErrorCode::invalid_argument, ErrorCode::layout_mismatch, ErrorCode::unsupported,  ErrorCode::out_of_resources,
-    ErrorCode::peer_lost,        ErrorCode::timed_out,       ErrorCode::cancelled,    ErrorCode::transport_failed,
-    ErrorCode::internal,         ErrorCode::withdrawn,       ErrorCode::step_mismatch};
+    ErrorCode::invalid_argument, ErrorCode::layout_mismatch, ErrorCode::unsupported,   ErrorCode::out_of_resources,
+    ErrorCode::peer_lost,        ErrorCode::timed_out,       ErrorCode::cancelled,     ErrorCode::transport_failed,
+    ErrorCode::internal,         ErrorCode::withdrawn,       ErrorCode::step_mismatch, ErrorCode::corrupt};
 
 /// Number of `dtype` in messages. Errors: throws Error{invalid_argument} for a number that is no type.
 inline std::uint32_t number_of(DType dtype) {

@@ -51,6 +51,8 @@ Bytes encode_exchange_note(const ExchangeNote& note) {
       const std::size_t size = std::min(note.failure->message.size(), max_failure_bytes);
       out.setMessage(text_of(note.failure->message.substr(0, size)));
     }
+    out.setNumber(note.number);
+    out.setHeldRank(note.held_rank);
     out.setStagingBytes(note.staging_bytes);
     auto parts = out.initParts(static_cast<unsigned>(note.parts.size()));
     for (unsigned i = 0; i < parts.size(); ++i) {
@@ -103,6 +105,10 @@ ExchangeNote decode_exchange_note(std::span<const std::byte> bytes) {
       if (code >= wire_errors.size()) in.at("ExchangeNote.code").reject(fmt::format("is {}, an unknown code", code));
       note.failure = {wire_errors[code], in.at("ExchangeNote.message").name(from.getMessage(), max_failure_bytes)};
     }
+    note.number = from.getNumber();
+    if (note.number > max_exchange_number) in.at("ExchangeNote.number").reject(fmt::format("is {}", note.number));
+    note.held_rank = from.getHeldRank();
+    if (note.held_rank != -1) (void)in.at("ExchangeNote.heldRank").rank(note.held_rank);
     for (const auto part : in.at("ExchangeNote.parts").list(from.getParts())) {
       in.at("ExchangeNote.parts", note.parts.size());
       TensorKey key{in.name(part.getFqn(), max_fqn_bytes), in.name(part.getState(), max_name_bytes)};

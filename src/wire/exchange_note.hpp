@@ -41,6 +41,8 @@ struct ExchangeRequest {
   bool operator==(const ExchangeRequest&) const = default;
 };
 
+inline constexpr std::uint64_t max_exchange_number = std::uint64_t{1} << 62;
+
 /// One member's contribution to a barrier of an exchange.
 struct ExchangeNote {
   struct Failure {
@@ -49,6 +51,8 @@ struct ExchangeNote {
     bool operator==(const Failure&) const = default;
   };
   std::optional<Failure> failure{};
+  std::uint64_t number = 0;     ///< when members meet: the least that this member can give to the exchange
+  std::int32_t held_rank = -1;  ///< layout rank of what this member holds; -1: nothing
   std::vector<ExchangePart> parts{};
   std::vector<ExchangeWrite> writes{};
   std::vector<Alias> aliases{};  ///< second names of parameters in this member's catalogs

@@ -17,7 +17,11 @@
 // from bytes.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
+/// Member number of a guest that has not joined yet: member 0 assigns one beyond the job's size.
+inline constexpr std::int32_t no_member = -1;
+/// Guests that a job has at a time, at most.
+inline constexpr std::int32_t max_guests = 65536;
 using Digest = std::array<std::byte, 32>;
 using Nonce = std::array<std::byte, 32>;
 
@@ -32,10 +36,10 @@ struct FabricOffer {
 struct Hello {
   std::uint32_t version = protocol_version;
   std::vector<std::string> capabilities;  ///< features that only some members of this version have; schema/README.md
-  std::int32_t rank = 0;                  ///< member number
-  std::int32_t world_size = 0;
-  std::uint64_t incarnation = 0;  ///< distinguishes processes that had the same member number
-  std::string host;               ///< equal on one host (boot id)
+  std::int32_t rank = 0;                  ///< member number; no_member: a guest that is to join
+  std::int32_t world_size = 0;            ///< 0: a guest that does not know it
+  std::uint64_t incarnation = 0;          ///< distinguishes processes that had the same member number
+  std::string host;                       ///< equal on one host (boot id)
   Nonce nonce{};
   std::string run_id{};  ///< name of the job; may be empty. Members with different names refuse each other
   std::vector<FabricOffer> fabrics{};
@@ -56,12 +60,14 @@ struct MemberRecord {
   std::string address{};  ///< numeric
   std::uint16_t port = 0;
   std::string local_path{};  ///< Unix socket for members of the same host, abstract name; may be empty
+  std::string domain{};      ///< what fails together; empty: the host
   bool operator==(const MemberRecord&) const = default;
 };
 /// A member's publication under a name.
 struct PublicationRecord {
   std::int32_t member = 0;
   std::uint32_t epoch = 0;       ///< see Joined; not sent with Publish
+  std::uint64_t origin = 0;      ///< session in which the state was published, see Joined; 0: this one
   std::int32_t layout_rank = 0;  ///< rank in the layouts of the manifest
   std::int64_t step = 0;
   std::uint64_t generation = 0;
@@ -78,7 +84,10 @@ struct Join {
 /// Answer to Join. Incarnations are random and do not compress; an epoch distinguishes the same processes by a small
 /// number.
 struct Joined {
-  std::uint32_t epoch = 0;  ///< number of processes that have had this member number, this one included
+  std::uint32_t epoch = 0;      ///< number of processes that have had this member number, this one included
+  std::int32_t member = 0;      ///< that number
+  std::int32_t world_size = 1;  ///< of the job
+  std::uint64_t session = 0;    ///< a random number for it
   bool operator==(const Joined&) const = default;
 };
 /// Announces a publication, or withdraws it if it is not live.
@@ -93,6 +102,12 @@ struct Watch {
   bool operator==(const Watch&) const = default;
 };
 
+/// The sender needs no further rosters of a name that it watches. Changes that were sent before may still arrive there.
+struct Unwatch {
+  std::string publication;
+  bool operator==(const Unwatch&) const = default;
+};
+
 /// `count` members from `first` on, which belong to one group; member first + i has layout rank `layout_rank` + i.
 struct MemberRun {
   std::int32_t first = 0;
@@ -105,6 +120,7 @@ struct MemberRun {
 struct RosterGroup {
   std::uint32_t number = 0;  ///< not 0; the receiver remembers it until no member belongs to it
   std::uint32_t epoch = 0;
+  std::uint64_t origin = 0;
   std::int64_t step = 0;
   std::uint64_t generation = 0;
   Digest manifest{};
@@ -148,6 +164,10 @@ struct Gather {
   std::uint64_t request = 0;  ///< for a Failure only
   std::string name;
   Bytes value;
+  bool while_waiting = false;  ///< the value counts only while its sender waits
+  /// Members that were lost since the last gather `while_waiting` are not waited for: their values are empty. The same in
+  /// all messages of one gather.
+  bool survivors = false;
   bool operator==(const Gather&) const = default;
 };
 /// All values have arrived.
@@ -168,10 +188,14 @@ struct GatherAbsent {
   bool operator==(const GatherAbsent&) const = default;
 };
 
-/// The sender has stopped in this exchange and gives the reason at its next barrier. The rendezvous passes the first
-/// notice about an exchange on to all members.
+/// A member has stopped in this exchange. The rendezvous passes the first notice about an exchange on to all members.
 struct ExchangeGivenUp {
-  std::uint64_t exchange = 0;  ///< its number in the session, from 1
+  std::uint64_t exchange = 0;         ///< its number in the session, from 1
+  std::int32_t member = 0;            ///< the one that has stopped; entered by the rendezvous
+  ErrorCode code{};                   ///< the error that has stopped it, with all that follows
+  std::string message;                ///< cut to max_failure_bytes
+  std::vector<std::int32_t> members;  ///< that the error concerns
+  std::vector<Gap> gaps;              ///< the first max_gaps_of_notice
   bool operator==(const ExchangeGivenUp&) const = default;
 };
 
@@ -211,6 +235,7 @@ struct Lease {
 struct Leased {
   std::uint64_t request = 0;
   std::uint64_t lease = 0;
+  std::int64_t step = 0;  ///< of the publication
   bool operator==(const Leased&) const = default;
 };
 /// Ends a lease. The answer reports whether the bytes were unchanged until now.
@@ -286,6 +311,7 @@ struct Bound {
     bool operator==(const Word&) const = default;
   };
   std::optional<Word> word{};
+  bool digests = false;  ///< answers BlockRequest
   bool operator==(const Bound&) const = default;
 };
 
@@ -326,11 +352,26 @@ struct Digests {
   bool operator==(const Digests&) const = default;
 };
 
+/// Requests digests of blocks that were taken when they were published; see move/blocks.hpp. Answered by Digests, in order.
+struct BlockRequest {
+  std::uint64_t request = 0;
+  std::uint64_t lease = 0;
+  struct Range {
+    std::uint32_t tensor = 0;  ///< in the source's manifest
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+    bool operator==(const Range&) const = default;
+  };
+  std::vector<Range> ranges;  ///< at most max_boxes_per_message blocks in all
+  bool operator==(const BlockRequest&) const = default;
+};
+
 /// Answer to a request that could not be served (request 0: about the connection).
 struct Failure {
   std::uint64_t request = 0;
   ErrorCode code{};
   std::string message;
+  std::vector<RequestedBox> parts{};  ///< corrupt: blocks that differ from what was published
   bool operator==(const Failure&) const = default;
 };
 /// The sender leaves in order: the end of file that follows does not mean that it died.
@@ -367,16 +408,119 @@ struct Attached {
   bool operator==(const Attached&) const = default;
 };
 
-using Message =
-    std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased, Release,
-                 Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye, Join, Joined, Publish,
-                 Watch, Roster, MembershipChanges, Lookup, Addresses, Gather, Gathered, GatherQuit, GatherAbsent,
-                 Confirm, Ping, Pong, Descriptors, Attach, Attached, ExchangeGivenUp>;
+// --- between members and the keeper of their host ---
+/// First request of a member: what the keeper holds of earlier sessions is to be published in this one.
+struct KeepJob {
+  std::uint64_t request = 0;
+  std::uint64_t session = 0;  ///< see Joined
+  std::string address{};      ///< of member 0, numeric, as reached from here
+  std::uint16_t port = 0;
+  std::string run_id{};
+  std::int32_t world_size = 1;
+  Bytes job_key{};  ///< empty: the keeper's own, if it has one
+  bool operator==(const KeepJob&) const = default;
+};
+/// Answer to KeepJob, once that is published.
+struct KeepJoined {
+  std::uint64_t request = 0;
+  std::uint32_t attempt = 0;      ///< number of the session among those of the keeper, from 1
+  std::uint32_t unpublished = 0;  ///< snapshots that it holds and could not publish
+  bool operator==(const KeepJoined&) const = default;
+};
+/// Asks for memory for a snapshot.
+struct KeepBegin {
+  std::uint64_t request = 0;
+  std::string publication;
+  std::int64_t step = 0;
+  std::int32_t layout_rank = 0;
+  std::uint32_t steps = 1;  ///< to keep of this name, the one that is being written not counted
+  std::uint64_t size_bytes = 0;
+  std::vector<std::uint64_t> free{};  ///< buffers of this connection that the trainer reads no more
+  struct Restored {
+    std::int64_t step = 0;
+    std::uint64_t origin = 0;
+    bool operator==(const Restored&) const = default;
+  };
+  std::optional<Restored> restored{};  ///< what the member has restored under this name, last
+  /// Copies on other hosts are made once a snapshot is complete, and before the next one begins: one more has to stay.
+  bool copied = false;
+  bool is_copy = false;         ///< of what a member of another host publishes
+  std::int32_t numa_node = -1;  ///< of the thread that publishes; -1: unknown. The keeper need not have that node
+  bool operator==(const KeepBegin&) const = default;
+};
+/// Answer to KeepBegin.
+struct KeepBuffer {
+  std::uint64_t request = 0;
+  std::uint64_t buffer = 0;
+  std::uint64_t size_bytes = 0;           ///< of the whole buffer
+  std::uint8_t descriptors = 0;           ///< that were handed over before; 0: the trainer has this buffer mapped
+  std::vector<std::uint64_t> released{};  ///< of the free ones: the keeper has dropped them, and uses them no more
+  bool operator==(const KeepBuffer&) const = default;
+};
+/// One tensor of a snapshot.
+struct KeptTensor {
+  std::uint64_t offset_bytes = 0;  ///< of local element 0 in the buffer
+  std::uint64_t size_bytes = 0;    ///< up to the end of the last element; 0: travels by value, or nothing is held
+  Extents strides{};               ///< empty: dense
+  bool operator==(const KeptTensor&) const = default;
+};
+/// The snapshot is written.
+struct KeepDone {
+  std::uint64_t request = 0;
+  std::uint64_t buffer = 0;
+  Bytes manifest{};                   ///< encoded
+  Bytes values{};                     ///< encoded
+  std::vector<KeptTensor> tensors{};  ///< in the order of the manifest
+  bool operator==(const KeepDone&) const = default;
+};
+/// The snapshot will not be written, or does not count.
+struct KeepQuit {
+  std::uint64_t buffer = 0;
+  bool forget = false;  ///< the trainer has not mapped the buffer, and will not use it again
+  bool operator==(const KeepQuit&) const = default;
+};
+/// The member that published what this snapshot is a copy of has been lost: the keeper is to publish it.
+struct KeepOrphan {
+  std::uint64_t buffer = 0;
+  bool operator==(const KeepOrphan&) const = default;
+};
+/// Answer to KeepDone and KeepDrop.
+struct Kept {
+  std::uint64_t request = 0;
+  bool operator==(const Kept&) const = default;
+};
+struct KeepStatusRequest {
+  std::uint64_t request = 0;
+  bool operator==(const KeepStatusRequest&) const = default;
+};
+struct KeepStatus {
+  std::uint64_t request = 0;
+  std::string json{};  ///< for people and tools
+  bool operator==(const KeepStatus&) const = default;
+};
+/// Drops what is kept under a name, of trainers that have ended; an empty name: under all.
+struct KeepDrop {
+  std::uint64_t request = 0;
+  std::string publication{};
+  bool operator==(const KeepDrop&) const = default;
+};
+
+using Message = std::variant<Hello, Proof, ManifestRequest, ManifestReply, ValuesRequest, ValuesReply, Lease, Leased,
+                             Release, Released, Bind, Bound, PackRequest, DigestRequest, Digests, Failure, Goodbye,
+                             Join, Joined, Publish, Watch, Roster, MembershipChanges, Lookup, Addresses, Gather,
+                             Gathered, GatherQuit, GatherAbsent, Confirm, Ping, Pong, Descriptors, Attach, Attached,
+                             ExchangeGivenUp, Unwatch, BlockRequest, KeepJob, KeepJoined, KeepBegin, KeepBuffer,
+                             KeepDone, KeepQuit, Kept, KeepStatusRequest, KeepStatus, KeepDrop, KeepOrphan>;
+
+/// The number that requests and their answers carry; empty for other messages.
+std::optional<std::uint64_t> request_of(const Message& message);
 
 /// Limits of a reader.
 inline constexpr std::size_t max_hello_bytes = 16 * 1024;     ///< before the peer has proven the job key
 inline constexpr std::size_t max_message_bytes = 256u << 20;  ///< after
 inline constexpr std::size_t max_boxes_per_message = 1u << 20;
+/// A notice goes to every member, so it is small.
+inline constexpr std::size_t max_gaps_of_notice = 64;
 inline constexpr std::size_t max_fabrics = 16;
 inline constexpr std::size_t max_descriptors_per_message = 64;
 

@@ -7,6 +7,8 @@
 #include <unordered_set>
 
 #include "wire/capnp_output.hpp"
+#include "wire/enums.hpp"
+#include "wire/limits.hpp"
 #include "wire/runs.hpp"
 #include "wire/table.hpp"
 
@@ -33,13 +35,21 @@ std::vector<MemberRun> read_runs(capnp::Data::Reader from, Input& in) {
 
 Join read_join(schema::MemberRecord::Reader from, Input& in) {
   MemberRecord record;
-  record.rank = in.at("Join.rank").rank(from.getRank());
+  record.rank = in.at("Join.rank").rank_or_none(from.getRank());
   record.port = from.getPort();
   record.incarnation = from.getIncarnation();
   record.host = in.at("Join.host").name(from.getHost(), max_name_bytes);
   record.address = in.at("Join.address").name(from.getAddress(), max_name_bytes);
   record.local_path = in.at("Join.localPath").name(from.getLocalPath(), max_name_bytes);
+  record.domain = in.at("Join.domain").name(from.getDomain(), max_name_bytes);
   return {std::move(record)};
+}
+
+Joined read_joined(schema::Joined::Reader from, Input& in) {
+  return {.epoch = from.getEpoch(),
+          .member = in.at("Joined.member").rank(from.getMember()),
+          .world_size = in.at("Joined.worldSize").rank(from.getWorldSize()),
+          .session = from.getSession()};
 }
 
 Publish read_publish(schema::Publish::Reader from, Input& in) {
@@ -48,6 +58,7 @@ Publish read_publish(schema::Publish::Reader from, Input& in) {
   const auto record = in.at("Publish.record").pass(from.getRecord());
   publish.record.member = in.at("Publish.record.member").rank(record.getMember());
   publish.record.layout_rank = in.at("Publish.record.layout_rank").rank(record.getPlace());
+  publish.record.origin = record.getOrigin();
   publish.record.step = record.getStep();
   publish.record.generation = record.getGeneration();
   publish.record.live = !record.getWithdrawn();
@@ -73,8 +84,8 @@ Roster read_roster(schema::Roster::Reader from, Input& in) {
     if (group.getManifest() >= digests.size() || group.getValues() >= digests.size()) {
       in.reject("refers past the end of the digests");
     }
-    roster.groups.push_back({group.getNumber(), group.getEpoch(), group.getStep(), group.getGeneration(),
-                             digests[group.getManifest()], digests[group.getValues()]});
+    roster.groups.push_back({group.getNumber(), group.getEpoch(), group.getOrigin(), group.getStep(),
+                             group.getGeneration(), digests[group.getManifest()], digests[group.getValues()]});
   }
   roster.runs = read_runs(in.at("Roster.runs").pass(from.getRuns()), in);
   return roster;
@@ -96,7 +107,7 @@ Addresses read_addresses(schema::Addresses::Reader from, Input& in) {
   addresses.members.reserve(members.size());
   for (const auto member : members) {
     in.at("Addresses.members", addresses.members.size());
-    if (member.getHost() >= hosts.size()) in.reject("refers past the end of the hosts");
+    if (std::max(member.getHost(), member.getDomain()) >= hosts.size()) in.reject("refers past the end of the hosts");
     Addresses::Entry entry;
     entry.epoch = member.getEpoch();
     entry.member.rank = in.rank(member.getRank());
@@ -105,6 +116,7 @@ Addresses read_addresses(schema::Addresses::Reader from, Input& in) {
     entry.member.port = member.getPort();
     entry.member.address = in.name(member.getAddress(), max_name_bytes);
     entry.member.local_path = in.name(member.getLocalPath(), max_name_bytes);
+    entry.member.domain = hosts[member.getDomain()];
     addresses.members.push_back(std::move(entry));
   }
   addresses.absent = read_members(in.at("Addresses.absent").pass(from.getAbsent()), in);
@@ -116,7 +128,30 @@ Gather read_gather(schema::Gather::Reader from, Input& in) {
   gather.request = from.getRequest();
   gather.name = in.at("Gather.name").name(from.getName(), max_store_key_bytes);
   gather.value = in.at("Gather.value").data(from.getValue(), max_message_bytes);
+  gather.while_waiting = from.getWhileWaiting();
+  gather.survivors = from.getSurvivors();
   return gather;
+}
+
+ExchangeGivenUp read_given_up(schema::ExchangeGivenUp::Reader from, Input& in) {
+  ExchangeGivenUp notice;
+  notice.exchange = from.getExchange();
+  notice.member = in.at("ExchangeGivenUp.member").rank(from.getMember());
+  const auto known = static_cast<std::size_t>(from.getCode());
+  notice.code = known < wire_errors.size() ? wire_errors[known] : ErrorCode::transport_failed;
+  notice.message = in.at("ExchangeGivenUp.message").name(from.getMessage(), max_failure_bytes);
+  for (const std::int32_t member : in.at("ExchangeGivenUp.members").numbers(from.getMembers(), max_rank)) {
+    notice.members.push_back(in.rank(member));
+  }
+  std::vector<Box> boxes = in.at("ExchangeGivenUp.gapBoxes").boxes(from.getGapBoxes());
+  const auto gaps = in.at("ExchangeGivenUp.gaps").list(from.getGaps(), max_gaps_of_notice);
+  if (boxes.size() != gaps.size()) in.reject(fmt::format("has {} boxes", boxes.size()));
+  for (const auto gap : gaps) {
+    in.at("ExchangeGivenUp.gaps", notice.gaps.size());
+    notice.gaps.push_back({in.name(gap.getFqn(), max_fqn_bytes), in.name(gap.getState(), max_name_bytes),
+                           std::move(boxes[notice.gaps.size()]), Rank{in.rank(gap.getTarget())}});
+  }
+  return notice;
 }
 
 Gathered read_gathered(schema::Gathered::Reader from, Input& in) {
@@ -146,10 +181,15 @@ void write(Builder out, const Join& join) {
   to.setHost(text_of(join.member.host));
   to.setAddress(text_of(join.member.address));
   to.setLocalPath(text_of(join.member.local_path));
+  to.setDomain(text_of(join.member.domain));
 }
 
 void write(Builder out, const Joined& joined) {
-  out.initJoined().setEpoch(joined.epoch);
+  auto to = out.initJoined();
+  to.setEpoch(joined.epoch);
+  to.setMember(joined.member);
+  to.setWorldSize(joined.world_size);
+  to.setSession(joined.session);
 }
 
 void write(Builder out, const Publish& publish) {
@@ -158,6 +198,7 @@ void write(Builder out, const Publish& publish) {
   auto record = to.initRecord();
   record.setMember(publish.record.member);
   record.setPlace(publish.record.layout_rank);
+  record.setOrigin(publish.record.origin);
   record.setStep(publish.record.step);
   record.setGeneration(publish.record.generation);
   record.setWithdrawn(!publish.record.live);
@@ -185,6 +226,7 @@ void write(Builder out, const Roster& roster) {
   for (unsigned i = 0; i < groups.size(); ++i) {
     groups[i].setNumber(roster.groups[i].number);
     groups[i].setEpoch(roster.groups[i].epoch);
+    groups[i].setOrigin(roster.groups[i].origin);
     groups[i].setStep(roster.groups[i].step);
     groups[i].setGeneration(roster.groups[i].generation);
     groups[i].setManifest(indices[i].first);
@@ -204,7 +246,11 @@ void write(Builder out, const Lookup& lookup) {
 void write(Builder out, const Addresses& addresses) {
   Table<std::string> hosts;
   std::vector<std::uint32_t> indices;
-  for (const Addresses::Entry& entry : addresses.members) indices.push_back(hosts.index_of(entry.member.host));
+  std::vector<std::uint32_t> domains;
+  for (const Addresses::Entry& entry : addresses.members) {
+    indices.push_back(hosts.index_of(entry.member.host));
+    domains.push_back(hosts.index_of(entry.member.domain));
+  }
   auto to = out.initAddresses();
   auto to_hosts = to.initHosts(hosts.size());
   for (unsigned i = 0; i < hosts.size(); ++i) to_hosts.set(i, text_of(hosts[i]));
@@ -218,6 +264,7 @@ void write(Builder out, const Addresses& addresses) {
     members[i].setPort(member.port);
     members[i].setAddress(text_of(member.address));
     members[i].setLocalPath(text_of(member.local_path));
+    members[i].setDomain(domains[i]);
   }
   fill(to.initAbsent(static_cast<unsigned>(addresses.absent.size())), addresses.absent);
 }
@@ -227,6 +274,8 @@ void write(Builder out, const Gather& gather) {
   to.setRequest(gather.request);
   to.setName(text_of(gather.name));
   to.setValue(data_of(gather.value));
+  to.setWhileWaiting(gather.while_waiting);
+  to.setSurvivors(gather.survivors);
 }
 
 void write(Builder out, const Gathered& gathered) {
@@ -248,14 +297,31 @@ void write(Builder out, const GatherAbsent& absent) {
 }
 
 void write(Builder out, const ExchangeGivenUp& notice) {
-  out.initExchangeGivenUp().setExchange(notice.exchange);
+  auto to = out.initExchangeGivenUp();
+  to.setExchange(notice.exchange);
+  to.setMember(notice.member);
+  to.setCode(to_wire<schema::ErrorCode>(wire_errors, notice.code));
+  to.setMessage(text_of(notice.message.substr(0, max_failure_bytes)));
+  fill(to.initMembers(static_cast<unsigned>(notice.members.size())), notice.members);
+  const std::size_t count = std::min(notice.gaps.size(), max_gaps_of_notice);
+  auto gaps = to.initGaps(static_cast<unsigned>(count));
+  for (unsigned i = 0; i < count; ++i) {
+    gaps[i].setFqn(text_of(notice.gaps[i].fqn));
+    gaps[i].setState(text_of(notice.gaps[i].state));
+    gaps[i].setTarget(to_int(notice.gaps[i].target));
+  }
+  write_boxes(to.initGapBoxes(), count, [&](std::size_t i) -> const Box& { return notice.gaps[i].box; });
+}
+
+void write(Builder out, const Unwatch& unwatch) {
+  out.initUnwatch().setPublication(text_of(unwatch.publication));
 }
 
 Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
   using Which = schema::Message::Which;
   switch (from.which()) {
     case Which::JOIN: return read_join(in.at("Join").pass(from.getJoin()), in);
-    case Which::JOINED: return Joined{in.at("Joined").pass(from.getJoined()).getEpoch()};
+    case Which::JOINED: return read_joined(in.at("Joined").pass(from.getJoined()), in);
     case Which::PUBLISH: return read_publish(in.at("Publish").pass(from.getPublish()), in);
     case Which::WATCH: return Watch{in.at("Watch.publication").name(from.getWatch().getPublication(), max_name_bytes)};
     case Which::ROSTER: return read_roster(in.at("Roster").pass(from.getRoster()), in);
@@ -268,8 +334,9 @@ Message read_rendezvous_message(schema::Message::Reader from, Input& in) {
     case Which::GATHER_QUIT:
       return GatherQuit{in.at("GatherQuit.name").name(from.getGatherQuit().getName(), max_store_key_bytes)};
     case Which::GATHER_ABSENT: return read_gather_absent(in.at("GatherAbsent").pass(from.getGatherAbsent()), in);
-    case Which::EXCHANGE_GIVEN_UP:
-      return ExchangeGivenUp{in.at("ExchangeGivenUp").pass(from.getExchangeGivenUp()).getExchange()};
+    case Which::EXCHANGE_GIVEN_UP: return read_given_up(in.at("ExchangeGivenUp").pass(from.getExchangeGivenUp()), in);
+    case Which::UNWATCH:
+      return Unwatch{in.at("Unwatch.publication").name(from.getUnwatch().getPublication(), max_name_bytes)};
     default: in.at("Message").reject("is not for the rendezvous");
   }
 }

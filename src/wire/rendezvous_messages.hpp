@@ -21,6 +21,7 @@ void write(schema::Message::Builder out, const Gathered& gathered);
 void write(schema::Message::Builder out, const GatherQuit& quit);
 void write(schema::Message::Builder out, const GatherAbsent& absent);
 void write(schema::Message::Builder out, const ExchangeGivenUp& notice);
+void write(schema::Message::Builder out, const Unwatch& unwatch);
 
 /// Requires: the message is one of the above.
 Message read_rendezvous_message(schema::Message::Reader from, Input& in);

@@ -185,4 +185,26 @@ BOOST_AUTO_TEST_CASE(an_owner_is_released_once_and_only_if_it_was_taken) {
   BOOST_TEST(released == 1);
 }
 
+BOOST_AUTO_TEST_CASE(who_may_join_and_what_is_encrypted_can_be_asked_for) {
+  auto fields = initialized(shardwire_bootstrap_fields_init);
+  BOOST_TEST(!fields.allow_open_network);
+  BOOST_TEST(!fields.guest);
+  fields.world_size = 2;
+  fields.port = free_port();
+  fields.allow_open_network = true;
+  fields.guest = true;
+  Handle<shardwire_bootstrap> bootstrap(shardwire_bootstrap_free);
+  succeeds([&](auto error) { return shardwire_bootstrap_create(&fields, &bootstrap.get(), error); });
+  auto read = initialized(shardwire_bootstrap_fields_init);
+  succeeds([&](auto error) { return shardwire_bootstrap_read(bootstrap.get(), &read, error); });
+  BOOST_TEST(read.allow_open_network);
+  BOOST_TEST(read.guest);
+  auto options = initialized(shardwire_session_options_init);
+  BOOST_TEST(!options.encrypt_payload);
+  options.encrypt_payload = true;
+  shardwire_session* session = nullptr;
+  fails(SHARDWIRE_INVALID_ARGUMENT, "encrypt_payload needs a job key",
+        [&](auto error) { return shardwire_session_join(bootstrap.get(), &options, &session, error); });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "c/handles.hpp"
 #include "c/job.hpp"
 #include "support/fake_root.hpp"
 
@@ -127,6 +128,81 @@ BOOST_AUTO_TEST_CASE(a_report_lists_what_no_source_has) {
   BOOST_TEST(figures.needed_bytes == 32U);
 }
 
+BOOST_AUTO_TEST_CASE(a_report_names_its_step_and_those_that_were_passed_over) {
+  shardwire::RestoreReport report;
+  const auto* const handle = shardwire::c_api::borrowed<shardwire_report>(&report);
+  std::int64_t step = 0;
+  BOOST_TEST(!shardwire_report_step(nullptr, &step));
+  BOOST_TEST(!shardwire_report_step(handle, &step));
+  report.step = 5;
+  report.incomplete_steps = {{7, {{"w", "exp_avg", shardwire::Box{{32, 0}, {32, 16}}, shardwire::Rank{1}}}}};
+  BOOST_TEST(shardwire_report_step(handle, &step));
+  BOOST_TEST(step == 5);
+  BOOST_TEST_REQUIRE(shardwire_report_incomplete_count(handle) == 1U);
+  std::size_t gaps = 0;
+  succeeds([&](auto error) { return shardwire_report_incomplete(handle, 0, &step, &gaps, error); });
+  BOOST_TEST(step == 7);
+  BOOST_TEST(gaps == 1U);
+  shardwire_gap gap{};
+  succeeds([&](auto error) { return shardwire_report_incomplete_gap(handle, 0, 0, &gap, error); });
+  BOOST_TEST(gap.key.fqn == std::string("w"));
+  BOOST_TEST(gap.target == 1);
+  fails(SHARDWIRE_INVALID_ARGUMENT, "gap 1 is out of range: there are 1",
+        [&](auto error) { return shardwire_report_incomplete_gap(handle, 0, 1, &gap, error); });
+}
+
+BOOST_AUTO_TEST_CASE(a_report_lists_lost_sources) {
+  shardwire::RestoreReport report;
+  report.lost.push_back({shardwire::Rank{3}, shardwire::ErrorCode::peer_lost, "source rank 3 has gone", 1.5, 2, 4096});
+  const auto* const handle = shardwire::c_api::borrowed<shardwire_report>(&report);
+  BOOST_REQUIRE(shardwire_report_lost_count(handle) == 1U);
+  auto lost = initialized(shardwire_lost_source_init);
+  succeeds([&](auto error) { return shardwire_report_lost(handle, 0, &lost, error); });
+  BOOST_TEST(lost.rank == 3);
+  BOOST_TEST((lost.reason == SHARDWIRE_PEER_LOST));
+  BOOST_TEST(lost.why == std::string("source rank 3 has gone"));
+  BOOST_TEST(lost.after_seconds == 1.5);
+  BOOST_TEST(lost.boxes_replanned == 2U);
+  BOOST_TEST(lost.bytes_moved_again == 4096U);
+  fails(SHARDWIRE_INVALID_ARGUMENT, "lost source 1 is out of range: there are 1",
+        [&](auto error) { return shardwire_report_lost(handle, 1, &lost, error); });
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_not_what_was_published_ends_a_restore_and_is_reported) {
+  const Job job;
+  float rotting[4] = {1, 2, 3, 4};
+  const auto held = catalog_with(rotting);
+  auto publish = initialized(shardwire_publish_options_init);
+  publish.name = "rotting";
+  publish.digest = 1;
+  Handle<shardwire_publication> publication(shardwire_publication_free);
+  succeeds([&](auto error) {
+    return shardwire_session_publish(job.session.get(), held.get(), &publish, &publication.get(), error);
+  });
+  auto from = initialized(shardwire_restore_options_init);
+  from.from = "rotting";
+  Handle<shardwire_restore> restore(shardwire_restore_free);
+  const auto wanted = job.wanted();
+  rotting[2] = 9;
+  succeeds([&](auto error) {
+    return shardwire_session_restore(job.session.get(), wanted.get(), &from, &restore.get(), error);
+  });
+  fails(SHARDWIRE_CORRUPT, "source rank 0", [&](auto error) { return shardwire_restore_wait(restore.get(), error); });
+  const shardwire_report* report = nullptr;
+  succeeds([&](auto error) { return shardwire_restore_report(restore.get(), &report, error); });
+  BOOST_REQUIRE(shardwire_report_corrupt_count(report) == 2U);  // it was read twice
+  shardwire_key key{};
+  shardwire_box box{};
+  std::int32_t source = -1;
+  succeeds([&](auto error) { return shardwire_report_corrupt(report, 1, &key, &box, &source, error); });
+  BOOST_TEST(key.fqn == std::string("w"));
+  BOOST_TEST(box.dims == 1U);
+  BOOST_TEST(box.extent[0] == 4);
+  BOOST_TEST(source == 0);
+  fails(SHARDWIRE_INVALID_ARGUMENT, "corrupt 2 is out of range: there are 2",
+        [&](auto error) { return shardwire_report_corrupt(report, 2, &key, &box, &source, error); });
+}
+
 BOOST_AUTO_TEST_CASE(handles_outlive_their_session) {
   Job job;
   const auto wanted = job.wanted();
@@ -157,8 +233,14 @@ BOOST_AUTO_TEST_CASE(results_of_a_running_restore_are_refused) {
   const shardwire_report* report = nullptr;
   fails(SHARDWIRE_INVALID_ARGUMENT, "still running",
         [&](auto error) { return shardwire_restore_report(restore.get(), &report, error); });
-  succeeds([&](auto error) { return shardwire_restore_cancel(restore.get(), error); });
-  fails(SHARDWIRE_CANCELLED, "", [&](auto error) { return shardwire_restore_wait(restore.get(), error); });
+  constexpr std::int64_t one_minute_ns = 60'000'000'000;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    fails(SHARDWIRE_INVALID_ARGUMENT, "running",
+          [&](auto error) { return shardwire_restore_resume(restore.get(), one_minute_ns, error); });
+    succeeds([&](auto error) { return shardwire_restore_cancel(restore.get(), error); });
+    fails(SHARDWIRE_CANCELLED, "", [&](auto error) { return shardwire_restore_wait(restore.get(), error); });
+    succeeds([&](auto error) { return shardwire_restore_resume(restore.get(), one_minute_ns, error); });
+  }
 }
 
 BOOST_AUTO_TEST_CASE(numbers_that_are_no_enumerators_are_refused) {
@@ -553,6 +635,26 @@ BOOST_AUTO_TEST_CASE(a_layout_within_another_splits_its_local_arrays) {
   }
   fails(SHARDWIRE_INVALID_ARGUMENT, "",
         [&](auto error) { return shardwire_layout_within(both.get(), 0, fsdp.get(), &tp.get(), error); });
+}
+
+BOOST_AUTO_TEST_CASE(copies_of_a_rank_are_further_holders) {
+  const auto held = job_of(replicated().get());
+  for (int i = 0; i < 2; ++i) {
+    succeeds([&](auto error) { return shardwire_job_layout_add_copy(held.get(), 0, error); });
+  }
+  fails(SHARDWIRE_INVALID_ARGUMENT, "a copy of rank 1 of 1",
+        [&](auto error) { return shardwire_job_layout_add_copy(held.get(), 1, error); });
+  const std::int32_t lost[] = {0, 2};
+  Handle<shardwire_job_layout> rest(shardwire_job_layout_free);
+  succeeds([&](auto error) { return shardwire_job_layout_without(held.get(), lost, 2, &rest.get(), error); });
+  std::size_t count = 0;
+  const std::int32_t* copies = shardwire_job_layout_copies(held.get(), &count);
+  BOOST_TEST_REQUIRE(count == 2U);
+  BOOST_TEST((copies[0] == 0 && copies[1] == 0));
+  shardwire_job_layout_copies(rest.get(), &count);
+  BOOST_TEST(count == 0U);
+  BOOST_TEST(*shardwire_job_layout_ranks(rest.get(), 0, &count) == 0);  // the copy that remains
+  BOOST_TEST(count == 1U);
 }
 
 BOOST_AUTO_TEST_CASE(totals_have_a_row_for_each_target) {

@@ -54,6 +54,8 @@ BOOST_AUTO_TEST_CASE(fields_that_an_older_struct_lacks_have_their_defaults) {
   BOOST_TEST(options.step.value() == 7);
   BOOST_TEST(options.staging_bytes == defaults.staging_bytes);
   BOOST_TEST(options.discovery_grace.count() == defaults.discovery_grace.count());
+  BOOST_TEST(options.notice.count() == defaults.notice.count());
+  BOOST_TEST((options.step_rule == StepRule::agreed));
   BOOST_TEST(!options.method.has_value());
   BOOST_TEST(!options.bind_only);
 }
@@ -78,6 +80,7 @@ BOOST_AUTO_TEST_CASE(defaults_are_those_of_the_cpp_api) {
   BOOST_TEST(!session.interrupted);
   const PublishOptions publish = c_api::options_of(static_cast<const shardwire_publish_options*>(nullptr));
   BOOST_TEST(publish.name == PublishOptions().name);
+  BOOST_TEST(!publish.digest);
   const ExchangeOptions exchange = c_api::options_of(static_cast<const shardwire_exchange_options*>(nullptr));
   BOOST_TEST(exchange.deadline.count() == ExchangeOptions().deadline.count());
   BOOST_TEST(exchange.staging_bytes == ExchangeOptions().staging_bytes);

@@ -43,6 +43,7 @@ const Refusal refused[] = {
     {"repeated", text(copy, copy, network), "copy: the key stands twice"},
     {"unknown", text(copy, host, network + ", \"colour\": 1"),
      "colour: unknown field; known are name, sources, ranks_per_host, copy, host, network"},
+    {"unknown_with_line_break", text(copy, host, network + ", \"col\\nour\": 1"), "[\"col\\nour\"]: unknown field"},
     {"unit_forgotten", text(R"j("copy": {"latency": 1, "gigabytes_per_second": 20})j", host, network),
      "copy.latency: unknown field; known are latency_microseconds, gigabytes_per_second"},
     {"no_number", text(R"j("copy": {"latency_microseconds": "1", "gigabytes_per_second": 20})j", host, network),

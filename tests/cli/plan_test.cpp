@@ -444,4 +444,39 @@ BOOST_DATA_TEST_CASE(memory_does_not_grow_with_the_number_of_pieces, boost::unit
   BOOST_TEST(result.err == announced(many.pieces));
 }
 
+// --- a host that is lost ---
+
+const char* const three_hosts = R"j({
+  "states": ["m"], "tensors": [{"fqn": "w", "shape": [12, 2]}, {"fqn": "step", "shape": [1]}], "hosts": 2,
+  "source": {"ranks": 6, "rules": {"*": {"chunk": 0, "over": 6}}},
+  "target": {"ranks": 4, "rules": {"*": {"chunk": 0, "over": 4}}}})j";
+
+BOOST_DATA_TEST_CASE(a_host_that_is_lost_takes_what_nobody_has_copied, boost::unit_test::data::make({0, 1, 2}), host) {
+  const std::vector<std::string> lost{"--lost-host", std::to_string(host), "-"};
+  const CommandResult without = plan(lost, three_hosts);
+  BOOST_TEST(without.exit_code == 1);
+  BOOST_TEST(without.err.find("  w m [") != std::string::npos, without.err);
+  std::vector<std::string> copied = lost;
+  copied.insert(copied.begin(), {"--buddies", "1"});
+  const CommandResult with = plan(copied, three_hosts);
+  BOOST_TEST(with.exit_code == 0, with.err);
+  BOOST_TEST(with.out.find("each rank has 1 copy on another host: every element has a holder") != std::string::npos,
+             with.out);
+  // All bytes of the target, as without a loss.
+  copied.insert(copied.begin(), "--totals");
+  BOOST_TEST(plan_json(copied, three_hosts)["totals"]["needed"] == 96);
+}
+
+BOOST_AUTO_TEST_CASE(options_for_a_lost_host_are_checked) {
+  const auto refused = [](std::vector<std::string> arguments, const std::string& input) {
+    const CommandResult result = plan(std::move(arguments), input);
+    BOOST_TEST(result.exit_code == 2);
+    return result.err;
+  };
+  BOOST_TEST(refused({"--lost-host", "3", "-"}, three_hosts).find("hosts 0 to 2") != std::string::npos);
+  BOOST_TEST(refused({"--buddies", "1", "-"}, three_hosts).find("--lost-host") != std::string::npos);
+  BOOST_TEST(refused({"--lost-host", "0", "-"}, small).find("\"hosts\"") != std::string::npos);
+  BOOST_TEST(refused({"--lost-host", "0", "--relabel", "-"}, three_hosts).find("--relabel") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

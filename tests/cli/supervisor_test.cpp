@@ -30,15 +30,15 @@ void deliver(int descriptor, const MemberResult& result) {
 
 // A member that waits for the others without end.
 ProcessPlan waiting(int member) {
-  return {{member}, [member](int descriptor) {
-            say(descriptor, member, "wait");
+  return {{member}, [member](const MemberEnds& ends) {
+            say(ends.results, member, "wait");
             while (true) ::pause();
           }};
 }
 
 ProcessPlan killed(int member, const char* phase) {
-  return {{member}, [member, phase](int descriptor) {
-            say(descriptor, member, phase);
+  return {{member}, [member, phase](const MemberEnds& ends) {
+            say(ends.results, member, phase);
             ::kill(::getpid(), SIGKILL);
           }};
 }
@@ -80,11 +80,11 @@ BOOST_AUTO_TEST_CASE(a_member_killed_before_the_first_restore_ends_the_job) {
 }
 
 BOOST_AUTO_TEST_CASE(a_member_that_cannot_join_ends_the_job) {
-  const ProcessPlan failing{{0}, [](int descriptor) {
-                              say(descriptor, 0, "join");
+  const ProcessPlan failing{{0}, [](const MemberEnds& ends) {
+                              say(ends.results, 0, "join");
                               MemberResult result;
                               result.errors.push_back({"out_of_resources", "rank 0: no memory"});
-                              deliver(descriptor, result);
+                              deliver(ends.results, result);
                             }};
   const Ended ended = run({failing, waiting(1)});
   BOOST_TEST((ended.took < seconds));
@@ -95,12 +95,12 @@ BOOST_AUTO_TEST_CASE(a_member_that_cannot_join_ends_the_job) {
 }
 
 BOOST_AUTO_TEST_CASE(once_members_restore_a_death_leaves_the_others_their_time) {
-  const ProcessPlan surviving{{0}, [](int descriptor) {
-                                say(descriptor, 0, "restore");
+  const ProcessPlan surviving{{0}, [](const MemberEnds& ends) {
+                                say(ends.results, 0, "restore");
                                 std::this_thread::sleep_for(2 * vain_wait);
                                 MemberResult result;
                                 result.verified = true;
-                                deliver(descriptor, result);
+                                deliver(ends.results, result);
                               }};
   const Ended ended = run({surviving, killed(1, "restore")});
   BOOST_REQUIRE(ended.outcome.results.size() == 1U);
@@ -112,14 +112,14 @@ BOOST_AUTO_TEST_CASE(once_members_restore_a_death_leaves_the_others_their_time) 
 BOOST_AUTO_TEST_CASE(gaps_arrive_whole_however_many_they_are) {
   constexpr int count = 5000;
   const ProcessPlan failing{
-      {0}, [](int descriptor) {
+      {0}, [](const MemberEnds& ends) {
         MemberResult result;
         result.errors.push_back({"internal", "first"});
         result.errors.push_back({"layout_mismatch", "second"});
         for (int i = 0; i < count; ++i) {
           result.errors[1].gaps.push_back({"layers." + std::to_string(i), "m", {{i, 2}, {3, 4}}, Rank{7}});
         }
-        deliver(descriptor, result);
+        deliver(ends.results, result);
       }};
   const Ended ended = run({failing});
   BOOST_REQUIRE(ended.outcome.results.size() == 1U);

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "support/command.hpp"
+#include "support/file.hpp"
 #include "transport/config.hpp"
 #include "transport/rdma.hpp"
 
@@ -42,6 +43,8 @@ const Usage usages[] = {
     {"fabric_twice_standard_input", {"plan", "--fabric", "-", "-"}, 2, "standard input is the case already"},
     {"fabric_missing", {"plan", "--fabric", "/nonexistent/x.json", "-"}, 2, "/nonexistent/x.json: No such file"},
     {"missing_file", {"plan", "/nonexistent/case.json"}, 2, "/nonexistent/case.json: No such file"},
+    {"key_without_file", {"key"}, 2, "FILE is required"},
+    {"key_over_another_file", {"key", "/dev/null"}, 2, "/dev/null: File exists"},
     {"folder", {"plan", "/"}, 2, "shardwire: /: "},
 };
 
@@ -56,6 +59,16 @@ BOOST_DATA_TEST_CASE(has_the_documented_exit_code, boost::unit_test::data::make(
   BOOST_TEST((result.out + result.err).find(sample.says) != std::string::npos, result.out + result.err);
   if (sample.exit_code == 0) BOOST_TEST(result.err == "");
   if (sample.exit_code == 2) BOOST_TEST(result.out == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_was_made_is_one_that_jobs_take) {
+  const File place("job.key");
+  const CommandResult made = run_command({"key", place.path()}, "");
+  BOOST_TEST(made.exit_code == 0, made.err);
+  BOOST_TEST(made.out.find("export SHARDWIRE_JOB_KEY_FILE=" + place.path()) != std::string::npos);
+  const CommandResult ran =
+      run_command({"run", "--transport", "loopback", "-"}, two_ranks, {{"SHARDWIRE_JOB_KEY_FILE", place.path()}});
+  BOOST_TEST(ran.exit_code == 0, ran.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_bad_case_on_standard_input_is_refused_in_one_line) {

@@ -34,33 +34,33 @@ inline ReceivedKey read_key(int socket) {
 
 /// Sockets between fabrics of two processes. For local ones, the test listens and the other process connects, so that
 /// the kernel tells each the other end's process; other sockets are created here and passed on.
-inline std::vector<support::Descriptor> accept_sockets(int control, const transport::Fabric& fabric) {
+inline std::vector<transport::OpenSocket> accept_sockets(int control, const transport::Fabric& fabric) {
   const transport::Sockets wanted = fabric.sockets();
   if (wanted.kind == transport::Sockets::Kind::network) {
     SocketsBetween made = make_sockets(wanted);
     std::vector<int> numbers;
-    for (const auto& one : made.there) numbers.push_back(one.get());
+    for (const auto& one : made.there) numbers.push_back(one.descriptor.get());
     const std::array<std::byte, 1> one{};
     support::send_with_descriptors(control, one, numbers);
     return std::move(made.here);
   }
-  std::vector<support::Descriptor> sockets;
+  std::vector<transport::OpenSocket> sockets;
   if (wanted.count == 0) return sockets;
   const LocalListener listener;
   write_frame(control, text(listener.name()));
   for (int i = 0; i < wanted.count; ++i) sockets.push_back(listener.accept());
   return sockets;
 }
-inline std::vector<support::Descriptor> connect_sockets(int control, const transport::Fabric& fabric) {
+inline std::vector<transport::OpenSocket> connect_sockets(int control, const transport::Fabric& fabric) {
   const transport::Sockets wanted = fabric.sockets();
   const auto count = static_cast<std::size_t>(wanted.count);
   if (wanted.kind == transport::Sockets::Kind::network) {
     std::array<std::byte, 1> one{};
     auto message = support::receive_with_descriptors(control, one, count);
     if (message.descriptors.size() != count) throw std::runtime_error("no sockets have come");
-    return std::move(message.descriptors);
+    return {std::make_move_iterator(message.descriptors.begin()), std::make_move_iterator(message.descriptors.end())};
   }
-  std::vector<support::Descriptor> sockets;
+  std::vector<transport::OpenSocket> sockets;
   if (count == 0) return sockets;
   const Bytes name = read_frame(control);
   const std::string listener(reinterpret_cast<const char*>(name.data()), name.size());

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "support/deadline.hpp"
+#include "support/encrypted.hpp"
 #include "support/sockets.hpp"
 #include "transport/transport.hpp"
 
@@ -28,8 +29,8 @@ inline std::unique_ptr<transport::Fabric> open_fabric() {
 
 /// Connected sockets for two fabrics, one list of ends each; empty for fabrics that use no sockets.
 struct SocketsBetween {
-  std::vector<support::Descriptor> here;
-  std::vector<support::Descriptor> there;
+  std::vector<transport::OpenSocket> here;
+  std::vector<transport::OpenSocket> there;
 };
 inline SocketsBetween make_sockets(const transport::Sockets& wanted) {
   SocketsBetween all;
@@ -37,6 +38,10 @@ inline SocketsBetween make_sockets(const transport::Sockets& wanted) {
     SocketEnds ends = wanted.kind == transport::Sockets::Kind::local ? local_sockets() : *tcp_sockets();
     all.here.push_back(std::move(ends[0]));
     all.there.push_back(std::move(ends[1]));
+    if (std::getenv("SHARDWIRE_TEST_ENCRYPTED") == nullptr) continue;
+    auto encrypted = encrypted_ends();
+    all.here.back().encryption = std::move(encrypted[0]);
+    all.there.back().encryption = std::move(encrypted[1]);
   }
   return all;
 }

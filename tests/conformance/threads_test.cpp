@@ -25,7 +25,7 @@ BOOST_AUTO_TEST_CASE(fabrics_of_different_threads_exchange_messages_and_memory) 
   std::array<std::promise<Bytes>, ranks> keys;
   std::array<std::shared_future<Bytes>, ranks> known_addresses;
   std::array<std::shared_future<Bytes>, ranks> known_keys;
-  std::array<std::array<std::vector<support::Descriptor>, ranks>, ranks> sockets;  // [rank][peer]
+  std::array<std::array<std::vector<transport::OpenSocket>, ranks>, ranks> sockets;  // [rank][peer]
   const transport::Sockets wanted = open_fabric()->sockets();
   for (std::size_t i = 0; i < ranks; ++i) {
     for (std::size_t peer = 0; peer < i; ++peer) {

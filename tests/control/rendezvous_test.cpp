@@ -26,7 +26,7 @@ struct Job {
   };
 
   explicit Job(std::int32_t members)
-      : size(members), rendezvous(members, [this](auto to, const wire::Message& message) {
+      : size(members), rendezvous(members, 77, [this](auto to, const wire::Message& message) {
           const Bytes encoded = wire::encode(message);
           for (const auto client : to) receive(client, wire::decode(encoded));
         }) {}
@@ -146,6 +146,24 @@ BOOST_AUTO_TEST_CASE(a_watcher_hears_what_was_published_before_and_after_it_came
   BOOST_TEST((job.publishers(one) == Numbers{1}));
   BOOST_TEST((job.publishers(late) == Numbers{1}));
   BOOST_TEST(job.publishers(zero).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_watches_a_name_no_more_hears_of_it_when_it_watches_again) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  job.send(one, wire::Unwatch{"state"});  // never watched
+  job.send(one, wire::Watch{"state"});
+  job.publish(zero, 7);
+  job.send(one, wire::Unwatch{"state"});
+  const std::size_t before = job.clients.at(one).messages;
+  job.publish(one, 7);
+  job.publish(zero, 8);
+  BOOST_TEST(job.clients.at(one).messages == before);
+  job.clients.at(one).directory.forget("state");
+  job.send(one, wire::Watch{"state"});
+  BOOST_TEST((job.publishers(one) == Numbers{0, 1}));
+  BOOST_TEST(job.clients.at(one).directory.publication("state", 0).value().step == 8);
 }
 
 BOOST_AUTO_TEST_CASE(watching_a_name_that_nobody_publishes_is_answered) {
@@ -372,10 +390,45 @@ BOOST_AUTO_TEST_CASE(who_departs_before_coming_ends_a_gather_for_those_who_wait_
   BOOST_TEST((job.last<wire::GatherAbsent>(ids[1]) == wire::GatherAbsent{"all", true, {2}}));
   job.send(ids[0], wire::Gather{1, "all", {}});
   BOOST_TEST((job.last<wire::GatherAbsent>(ids[0]) == wire::GatherAbsent{"all", true, {2}}));
-  // A successor may take its rank.
+  // A successor may take its rank. The others have received an error, so they come again.
   const auto two = job.join(2);
-  job.send(two, wire::Gather{1, "all", {}});
-  BOOST_TEST(job.last<wire::Gathered>(two).values.size() == 4U);
+  for (const auto client : {two, ids[1], ids[0]}) {
+    BOOST_TEST(!std::holds_alternative<wire::Gathered>(job.clients.at(two).others.back()));
+    job.send(client, wire::Gather{1, "all", {}});
+  }
+  for (const auto client : {two, ids[1], ids[0]}) BOOST_TEST(job.last<wire::Gathered>(client).values.size() == 4U);
+}
+
+BOOST_AUTO_TEST_CASE(a_member_lost_while_it_waits_takes_its_value_along_and_its_successor_comes_anew) {
+  Job job(3);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto two = job.join(2);
+  job.send(one, wire::Gather{1, "g", Bytes(1)});
+  job.send(zero, wire::Gather{1, "g", Bytes(5)});
+  job.close(one, false);
+  BOOST_TEST((job.last<wire::GatherAbsent>(zero) == wire::GatherAbsent{"g", true, {1}}));
+  job.send(two, wire::Gather{1, "g", Bytes(2)});
+  BOOST_TEST((job.last<wire::GatherAbsent>(two) == wire::GatherAbsent{"g", true, {1}}));
+  const auto successor = job.join(1);
+  job.send(successor, wire::Gather{1, "g", Bytes(3)});
+  job.send(zero, wire::Gather{2, "g", Bytes(4)});
+  job.send(two, wire::Gather{2, "g", Bytes(2)});
+  const wire::Gathered all{"g", {Bytes(4), Bytes(3), Bytes(2)}};
+  for (const auto client : {zero, successor, two}) BOOST_TEST((job.last<wire::Gathered>(client) == all));
+}
+
+BOOST_AUTO_TEST_CASE(a_successor_does_not_inherit_the_value_of_a_process_that_left) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  job.send(one, wire::Gather{1, "g", Bytes(1)});
+  job.close(one, true);
+  const auto successor = job.join(1);
+  job.send(zero, wire::Gather{1, "g", {}});
+  BOOST_TEST(job.clients.at(zero).others.size() == 1U);  // nothing since it joined
+  job.send(successor, wire::Gather{1, "g", Bytes(3)});
+  BOOST_TEST((job.last<wire::Gathered>(zero) == wire::Gathered{"g", {{}, Bytes(3)}}));
 }
 
 BOOST_AUTO_TEST_CASE(who_waits_no_longer_hears_who_did_not_come) {
@@ -390,6 +443,109 @@ BOOST_AUTO_TEST_CASE(who_waits_no_longer_hears_who_did_not_come) {
   const std::size_t before = job.clients.at(zero).messages;
   job.send(zero, wire::GatherQuit{"nothing"});
   BOOST_TEST(job.clients.at(zero).messages == before);
+}
+
+BOOST_AUTO_TEST_CASE(a_value_that_counts_while_its_member_waits_is_gone_when_it_quits) {
+  Job job(3);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto two = job.join(2);
+  const auto now = [](std::size_t bytes) { return wire::Gather{1, "g", Bytes(bytes), true}; };
+  job.send(zero, now(1));
+  job.send(one, now(1));
+  job.send(zero, wire::GatherQuit{"g"});
+  job.send(one, wire::GatherQuit{"g"});
+  for (const auto client : {zero, one}) {
+    BOOST_TEST((job.last<wire::GatherAbsent>(client) == wire::GatherAbsent{"g", false, {2}}));
+  }
+  job.send(two, now(3));
+  job.send(one, now(2));
+  BOOST_TEST(job.clients.at(two).others.size() == 1U);  // nothing since it joined
+  job.send(zero, wire::Gather{1, "g", Bytes(4)});       // this one stays
+  const wire::Gathered all{"g", {Bytes(4), Bytes(2), Bytes(3)}};
+  for (const auto client : {zero, one, two}) BOOST_TEST((job.last<wire::Gathered>(client) == all));
+  job.send(one, now(2));
+  job.close(one, true);
+  const auto successor = job.join(1);
+  job.send(zero, now(1));
+  job.send(two, now(1));
+  BOOST_TEST(!std::holds_alternative<wire::Gathered>(job.clients.at(successor).others.back()));
+  job.send(successor, now(5));
+  BOOST_TEST((job.last<wire::Gathered>(successor) == wire::Gathered{"g", {Bytes(1), Bytes(5), Bytes(1)}}));
+}
+
+// --- gathers of survivors ---
+
+namespace {
+
+wire::Gather of_survivors(std::size_t bytes) {
+  return {1, "wave", Bytes(bytes), false, true};
+}
+wire::Gather meeting() {
+  return {1, "meeting", {}, true};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(survivors_do_not_wait_for_a_member_that_is_lost_while_they_wait) {
+  Job job(3);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto two = job.join(2);
+  job.send(zero, of_survivors(1));
+  job.send(two, of_survivors(3));
+  job.close(two, false);  // its value goes with it
+  BOOST_TEST(job.clients.at(zero).others.size() == 1U);
+  job.send(one, of_survivors(2));
+  for (const auto client : {zero, one}) {
+    BOOST_TEST((job.last<wire::Gathered>(client) == wire::Gathered{"wave", {Bytes(1), Bytes(2), {}}}));
+    BOOST_TEST((job.clients.at(client).directory.presence(2) == wire::Presence::lost));
+  }
+  // One that comes last ends the wait by its loss.
+  job.send(zero, of_survivors(4));
+  job.close(one, false);
+  BOOST_TEST((job.last<wire::Gathered>(zero) == wire::Gathered{"wave", {Bytes(4), {}, {}}}));
+}
+
+BOOST_AUTO_TEST_CASE(survivors_do_not_wait_for_the_replacement_of_a_lost_member_until_all_have_met_again) {
+  Job job(3);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto two = job.join(2);
+  job.close(two, false);
+  const auto successor = job.join(2);
+  for (const auto client : {zero, one}) job.send(client, of_survivors(1));
+  BOOST_TEST((job.last<wire::Gathered>(one) == wire::Gathered{"wave", {Bytes(1), Bytes(1), {}}}));
+  for (const auto client : {zero, one, successor}) job.send(client, meeting());
+  for (const auto client : {zero, one}) job.send(client, of_survivors(1));
+  BOOST_TEST((job.last<wire::Gathered>(one).name == "meeting"));
+  job.send(successor, of_survivors(1));
+  BOOST_TEST((job.last<wire::Gathered>(one) == wire::Gathered{"wave", {Bytes(1), Bytes(1), Bytes(1)}}));
+}
+
+BOOST_AUTO_TEST_CASE(survivors_do_wait_for_a_member_that_has_left_in_order) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  job.send(zero, of_survivors(1));
+  job.close(one, true);
+  BOOST_TEST((job.last<wire::GatherAbsent>(zero) == wire::GatherAbsent{"wave", true, {1}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_is_seen_though_the_member_comes_back_at_once) {
+  Job job(40);  // changes wait for each other in a job of this size
+  std::vector<Rendezvous::ClientId> all;
+  for (int rank = 0; rank < 40; ++rank) all.push_back(job.join(rank));
+  job.close(all[5], true);
+  const std::size_t before = job.clients.at(all[0]).directory.losses();
+  job.close(all[7], false);
+  job.join(7);
+  job.pass(10s);
+  const Directory& directory = job.clients.at(all[0]).directory;
+  BOOST_TEST((directory.presence(7) == wire::Presence::there));
+  BOOST_TEST((directory.lost_since(before) == std::vector<int>{7}));
+  BOOST_TEST(directory.lost_since(directory.losses()).empty());
+  BOOST_TEST((directory.presence(5) == wire::Presence::left));
 }
 
 BOOST_AUTO_TEST_CASE(a_gather_that_is_come_to_again_counts_once) {
@@ -407,23 +563,42 @@ BOOST_AUTO_TEST_CASE(a_gather_that_is_come_to_again_counts_once) {
 
 // --- limits on a member's stored data ---
 
+namespace {
+
+wire::ExchangeGivenUp given_up(std::uint64_t exchange) {
+  wire::ExchangeGivenUp notice;
+  notice.exchange = exchange;
+  return notice;
+}
+
+}  // namespace
+
 BOOST_AUTO_TEST_CASE(all_members_hear_once_that_an_exchange_is_given_up) {
   Job job(3);
   const auto zero = job.join(0);
   const auto one = job.join(1);
   const auto two = job.join(2);
   const auto counts = [&] { return job.clients.at(zero).messages + job.clients.at(one).messages; };
-  job.send(two, wire::ExchangeGivenUp{2});
+  const wire::ExchangeGivenUp notice{.exchange = 2,
+                                     .member = 1,  // another one than its sender
+                                     .code = ErrorCode::peer_lost,
+                                     .message = "member 1 was lost",
+                                     .members = {1},
+                                     .gaps = {{"w", "m", Box::whole({4}), Rank{2}}}};
+  job.send(two, notice);
   for (const auto id : {zero, one}) {
     BOOST_TEST(job.clients.at(id).directory.is_given_up(1));  // a member still in an earlier exchange is too late
     BOOST_TEST(job.clients.at(id).directory.is_given_up(2));
     BOOST_TEST(!job.clients.at(id).directory.is_given_up(3));
+    wire::ExchangeGivenUp received = notice;
+    received.member = 2;
+    BOOST_TEST((job.clients.at(id).directory.given_up() == received));
   }
   const std::size_t before = counts();
-  job.send(one, wire::ExchangeGivenUp{2});
-  job.send(one, wire::ExchangeGivenUp{1});
+  job.send(one, given_up(2));
+  job.send(one, given_up(1));
   BOOST_TEST(counts() == before);
-  BOOST_TEST(Rendezvous::is_notice(wire::ExchangeGivenUp{1}));
+  BOOST_TEST(Rendezvous::is_notice(given_up(1)));
 }
 
 BOOST_AUTO_TEST_CASE(names_of_one_member_are_limited_and_those_of_others_are_not) {
@@ -483,6 +658,44 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_one_message_are_refused_to_all) {
   // Then the gather is complete.
   for (const auto id : ids) job.send(id, wire::Gather{10, "all", {}});
   for (const auto id : ids) BOOST_TEST(job.last<wire::Gathered>(id).values.size() == 4U);
+}
+
+// --- guests ---
+
+BOOST_AUTO_TEST_CASE(a_guest_gets_the_first_free_number_beyond_the_members) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(wire::no_member);
+  const auto two = job.join(wire::no_member);
+  BOOST_TEST((job.last<wire::Joined>(one) == wire::Joined{1, 2, 2, 77}));
+  BOOST_TEST((job.last<wire::Joined>(two) == wire::Joined{1, 3, 2, 77}));
+  job.close(one, true);
+  const auto three = job.join(wire::no_member);
+  BOOST_TEST((job.last<wire::Joined>(three) == wire::Joined{2, 2, 2, 77}));
+  job.send(zero, wire::Watch{"state"});
+  job.send(three, wire::Publish{"state", {.member = 2, .origin = 5, .layout_rank = 7, .step = 4, .generation = 1}});
+  const auto published = job.clients.at(zero).directory.publications("state");
+  BOOST_REQUIRE(published.size() == 1U);
+  BOOST_TEST(published[0].member == 2);
+  BOOST_TEST(published[0].origin == 5U);
+  BOOST_TEST(published[0].layout_rank == 7);
+  check_refused(job, three, wire::Publish{"state", {.member = 1, .generation = 1}});
+}
+
+BOOST_AUTO_TEST_CASE(nobody_waits_for_a_guest_nor_misses_one_that_is_lost) {
+  Job job(2);
+  const auto zero = job.join(0);
+  const auto one = job.join(1);
+  const auto guest = job.join(wire::no_member);
+  check_refused(job, guest, wire::Gather{1, "all", {}});
+  check_refused(job, guest, given_up(1));
+  job.send(zero, wire::Gather{1, "all", {}});
+  job.close(guest, false);
+  job.send(one, wire::Gather{1, "all", {}});
+  BOOST_TEST(job.last<wire::Gathered>(zero).values.size() == 2U);
+  const Directory& known = job.clients.at(zero).directory;
+  BOOST_TEST((known.presence(2) == wire::Presence::lost));
+  BOOST_TEST(known.losses() == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
+#include <vector>
 
 #include "control/directory.hpp"
 #include "restore/publishers.hpp"
@@ -25,7 +27,7 @@ wire::Digest digest(std::uint64_t number) {
 }
 
 wire::PublicationRecord record(std::int32_t member, std::int32_t layout_rank, std::int64_t step = 7) {
-  return {member, 1, layout_rank, step, 1, true, digest(1), digest(2)};
+  return {member, 1, 0, layout_rank, step, 1, true, digest(1), digest(2)};
 }
 
 /// The message as a watcher receives it, encoded and decoded.
@@ -142,22 +144,22 @@ BOOST_AUTO_TEST_CASE(a_known_group_is_not_described_again_until_its_last_member_
 }
 
 BOOST_AUTO_TEST_CASE(a_refused_roster_changes_nothing) {
-  const wire::RosterGroup group{1, 1, 7, 1, digest(1), digest(2)};
+  const wire::RosterGroup group{1, 1, 0, 7, 1, digest(1), digest(2)};
   RosterTable table;
   table.apply({"state", true, {group}, {{3, 1, 3, 1}}}, members);
   const auto before = table.records();
   const std::vector<wire::Roster> wrong{
-      {"state", false, {group}, {{4, 1, 4, 1}}},                         // a number that is in use
-      {"state", false, {{0, 1, 7, 1, {}, {}}}, {}},                      // the number reserved for none
-      {"state", true, {group, group}, {{4, 1, 4, 1}}},                   // a number twice
-      {"state", false, {}, {{4, 1, 4, 2}}},                              // no such group
-      {"state", true, {}, {{4, 1, 4, 1}}},                               // a group of an earlier roster
-      {"state", false, {}, {{members, 1, 0, 1}}},                        // no such member
-      {"state", false, {}, {{members - 1, 2, 0, 1}}},                    // the last member of the run does not exist
-      {"state", false, {}, {{0, 1 << 24, 0, 1}}},                        // nor does this run
-      {"state", false, {}, {{4, 2, 4, 1}, {5, 1, 5, 1}}},                // overlapping runs
-      {"state", false, {}, {{4, 1, 4, 1}, {9, 1, 9, 1}, {8, 1, 8, 1}}},  // not ascending
-      {"state", false, {}, {{4, 1, 4, 1}, {9, 0, 9, 1}}}};               // an empty run
+      {"state", false, {group}, {{4, 1, 4, 1}}},                          // a number that is in use
+      {"state", false, {{0, 1, 0, 7, 1, {}, {}}}, {}},                    // the number reserved for none
+      {"state", true, {group, group}, {{4, 1, 4, 1}}},                    // a number twice
+      {"state", false, {}, {{4, 1, 4, 2}}},                               // no such group
+      {"state", true, {}, {{4, 1, 4, 1}}},                                // a group of an earlier roster
+      {"state", false, {}, {{members + wire::max_guests, 1, 0, 1}}},      // no such member or guest
+      {"state", false, {}, {{members + wire::max_guests - 1, 2, 0, 1}}},  // the last one of the run does not exist
+      {"state", false, {}, {{0, 1 << 24, 0, 1}}},                         // nor does this run
+      {"state", false, {}, {{4, 2, 4, 1}, {5, 1, 5, 1}}},                 // overlapping runs
+      {"state", false, {}, {{4, 1, 4, 1}, {9, 1, 9, 1}, {8, 1, 8, 1}}},   // not ascending
+      {"state", false, {}, {{4, 1, 4, 1}, {9, 0, 9, 1}}}};                // an empty run
   for (const wire::Roster& roster : wrong) {
     check_refused([&] { table.apply(roster, members); });
     BOOST_TEST((table.records() == before));
@@ -172,7 +174,7 @@ using namespace roster;
 
 BOOST_AUTO_TEST_CASE(publications_of_departed_members_are_left_out_until_they_come_back) {
   Directory directory(members);
-  const wire::RosterGroup group{1, 1, 7, 1, digest(1), digest(2)};
+  const wire::RosterGroup group{1, 1, 0, 7, 1, digest(1), digest(2)};
   BOOST_TEST(!directory.knows("state"));
   check_refused([&] { directory.apply(wire::Roster{"state", false, {group}, {{0, 4, 0, 1}}}); });
   directory.apply(wire::Roster{"state", true, {group}, {{0, 4, 0, 1}}});
@@ -204,9 +206,9 @@ BOOST_AUTO_TEST_CASE(an_address_serves_the_epoch_that_it_was_given_for) {
 
 BOOST_AUTO_TEST_CASE(members_that_the_job_does_not_have_are_refused) {
   Directory directory(members);
-  check_refused([&] { directory.apply(wire::MembershipChanges{{{members - 1, 2, 0, 2}}}); });
+  check_refused([&] { directory.apply(wire::MembershipChanges{{{members + wire::max_guests - 1, 2, 0, 2}}}); });
   BOOST_TEST(lost_of(directory).empty());
-  check_refused([&] { directory.apply(wire::Addresses{{{1, {.rank = members}}}, {}}); });
+  check_refused([&] { directory.apply(wire::Addresses{{{1, {.rank = members + wire::max_guests}}}, {}}); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -258,6 +260,44 @@ BOOST_AUTO_TEST_CASE(who_publishes_an_earlier_step_may_still_come_to_the_one_ask
   BOOST_TEST((possible({}, records, {.member = 2, .step = 8, .ranks = 2}) == Numbers{0, 1}));
   BOOST_TEST((possible({}, records, {.member = 2, .step = 6, .ranks = 2}).empty()));
   BOOST_TEST((possible({}, {record(0, 0, 6), record(1, 1, 7)}, {.member = 2, .step = 7, .ranks = 2}) == Numbers{0}));
+}
+
+BOOST_AUTO_TEST_CASE(a_spare_of_a_rank_changes_nothing_about_where_the_others_are_awaited_from) {
+  const std::vector with_spare{record(0, 0), record(3, 0)};
+  BOOST_TEST((possible({}, with_spare, {.member = 2, .ranks = 2}) == Numbers{1}));
+  BOOST_TEST((possible({{1, 1, 0, lost}}, with_spare, {.member = 2, .ranks = 2}).empty()));
+  BOOST_TEST((possible({}, {record(0, 0), record(1, 1), record(3, 1)}, {.member = 2, .ranks = 3}) == Numbers{2}));
+  // The spare is where rank 1 would be awaited from, so that is elsewhere.
+  BOOST_TEST((possible({}, {record(0, 0), record(1, 0)}, {.member = 3, .ranks = 2}) == Numbers{2}));
+  // Either of two may be the spare.
+  BOOST_TEST((possible({{1, 1, 0, lost}}, {record(0, 0), record(2, 0)}, {.member = 1, .ranks = 2}) == Numbers{3}));
+}
+
+BOOST_AUTO_TEST_CASE(the_newest_common_step_is_one_of_every_published_rank) {
+  using Records = std::vector<wire::PublicationRecord>;
+  BOOST_TEST(!newest_common_step(Records{}).has_value());
+  BOOST_TEST((newest_common_step(Records{record(0, 0, 5), record(1, 1, 5)}) == 5));
+  BOOST_TEST(!newest_common_step(Records{record(0, 0, 6), record(1, 1, 5)}).has_value());
+  BOOST_TEST((newest_common_step(Records{record(0, 0, 6), record(1, 1, 5), record(2, 1, 6)}) == 6));
+  BOOST_TEST((newest_common_step(Records{record(0, 0, 6), record(3, 0, 5), record(1, 1, 5), record(2, 1, 7)}) == 5));
+}
+
+BOOST_AUTO_TEST_CASE(further_publications_of_a_rank_are_its_copies) {
+  const auto manifest = std::make_shared<const Manifest>(Manifest{3, {}});
+  const auto other = std::make_shared<const Manifest>(Manifest{3, {}});
+  const std::vector records{record(5, 0), record(1, 1), record(4, 1), record(6, 1), record(2, 2), record(7, 2)};
+  const std::vector manifests{manifest, manifest, manifest, manifest, other, other};
+  const JobLayout side = side_of(records, manifests);
+  BOOST_TEST(side.ranks == 3);
+  BOOST_REQUIRE(side.sections.size() == 2U);
+  BOOST_TEST((side.sections[0].ranks == std::vector{Rank{0}, Rank{1}}));
+  BOOST_TEST((side.sections[1].ranks == std::vector{Rank{2}}));
+  BOOST_TEST((side.copies == std::vector{Rank{1}, Rank{1}, Rank{2}}));
+  const std::vector holders{Rank{0}, Rank{1}, Rank{3}, Rank{4}, Rank{2}, Rank{5}};
+  BOOST_TEST((holders_of(records, side) == holders));
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    BOOST_TEST(to_int(side.rank_of(holders[i])) == records[i].layout_rank);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

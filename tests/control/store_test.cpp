@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members that find member 0 through a key-value store of the caller.
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -83,6 +84,9 @@ struct LoopbackListener {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     auto* const raw = reinterpret_cast<sockaddr*>(&address);
     socklen_t length = sizeof address;
+    // The connections that it accepted inherit this: without it, one that this side closed first keeps the port from the next listener.
+    const int reuse = 1;
+    BOOST_REQUIRE(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) == 0);
     BOOST_REQUIRE(::bind(socket.get(), raw, length) == 0);
     BOOST_REQUIRE(::listen(socket.get(), backlog) == 0);
     BOOST_REQUIRE(::getsockname(socket.get(), raw, &length) == 0);
@@ -159,6 +163,11 @@ void meet(Session& session) {
   const auto all = session.gather("met", Bytes(1, std::byte(session.rank())), 20s);
   for (std::size_t member = 0; member < all.size(); ++member)
     require(all[member].at(0) == std::byte(member), "a value");
+}
+
+/// Of a value in the store, which may have a key too.
+std::string addresses_in(const std::string& value) {
+  return value.substr(0, value.find("key "));
 }
 
 /// Joins as member 1 with this text in the store.
@@ -272,6 +281,45 @@ BOOST_AUTO_TEST_CASE(an_address_of_another_job_is_passed_over) {
   on_members(2, [&](int member) { meet(member == 0 ? zero : one); });
 }
 
+BOOST_AUTO_TEST_CASE(a_job_without_a_key_gets_one_through_its_store) {
+  const auto store = std::make_shared<MemoryStore>();
+  Session zero = Session::join(through(store, 0, 3), quick());
+  const std::string value = store->text("shardwire/rendezvous/job");
+  BOOST_TEST(value.size() - addresses_in(value).size() == 4U + 64U + 1U);
+  Session one = Session::join(through(store, 1, 3), quick());
+  // A stranger who knows the address, and not the store.
+  Bootstrap stranger = member(2, 3, static_cast<std::uint16_t>(std::stoi(value.substr(value.find(' ') + 1))));
+  stranger.run_id = "job";
+  const Error error = failure_of([&] { Session::join(stranger, patient_for(5s)); });
+  BOOST_TEST(says(error, "job key"), error.what());
+  Session two = Session::join(through(store, 2, 3), quick());
+  on_members(3, [&](int rank) { meet(rank == 0 ? zero : rank == 1 ? one : two); });
+}
+
+BOOST_AUTO_TEST_CASE(each_start_of_a_job_draws_another_key) {
+  std::set<std::string> values;
+  for (int start = 0; start < 3; ++start) {
+    const auto store = std::make_shared<MemoryStore>();
+    Session::join(through(store, 0, 1), quick()).close(5s);
+    const std::string value = store->text("shardwire/rendezvous/job");
+    values.insert(value.substr(value.find("key ")));
+  }
+  BOOST_TEST(values.size() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_was_given_is_not_put_into_the_store) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto with_key = [&](int rank) {
+    Bootstrap bootstrap = through(store, rank, 2);
+    bootstrap.job_key = Bytes(32, std::byte{5});
+    return bootstrap;
+  };
+  Session zero = Session::join(with_key(0), quick());
+  BOOST_TEST(store->text("shardwire/rendezvous/job").find("key") == std::string::npos);
+  Session one = Session::join(with_key(1), quick());
+  on_members(2, [&](int rank) { meet(rank == 0 ? zero : one); });
+}
+
 // The store holds an address of an earlier start of the job, where another job listens now.
 BOOST_AUTO_TEST_CASE(who_finds_another_job_goes_on_looking_for_its_own) {
   const auto store = std::make_shared<MemoryStore>();
@@ -294,6 +342,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_another_job_gives_up_is_asked_again) {
   on_members(2, [&](int member) {
     Bootstrap bootstrap = through(store, member, 2);
     bootstrap.port = earlier.port;  // so that the value in the store never changes
+    bootstrap.job_key = Bytes(32, std::byte{5});
     if (member == 0) {
       std::this_thread::sleep_for(500ms);
       other.reset();
@@ -307,7 +356,7 @@ BOOST_AUTO_TEST_CASE(who_was_refused_everywhere_says_by_whom_when_its_time_is_ov
   const auto store = std::make_shared<MemoryStore>();
   const auto elsewhere = std::make_shared<MemoryStore>();
   const Session other = Session::join(through(elsewhere, 0, 2, "other"), quick());
-  const std::string at = elsewhere->text("shardwire/rendezvous/other");
+  const std::string at = addresses_in(elsewhere->text("shardwire/rendezvous/other"));
   const auto began = std::chrono::steady_clock::now();
   for (const std::string& more : {std::string(), "127.0.0.1 " + std::to_string(free_port()) + "\n"}) {
     store->put("shardwire/rendezvous/job", bytes_of(at + more));
@@ -320,6 +369,27 @@ BOOST_AUTO_TEST_CASE(who_was_refused_everywhere_says_by_whom_when_its_time_is_ov
         error.what());
   }
   BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+}
+
+// A member 0 that is stopped for longer than a handshake may take.
+BOOST_AUTO_TEST_CASE(a_member_0_that_does_not_answer_is_asked_again_until_the_join_is_over) {
+  std::optional<LoopbackListener> stopped(64);
+  const auto port = static_cast<std::uint16_t>(stopped->port());
+  const auto next_caller = [&] {
+    pollfd entry{stopped->socket.get(), POLLIN, 0};
+    require(::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1, "the member asks");
+    return support::Descriptor(::accept4(stopped->socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  };
+  on_members(2, [&](int rank) {
+    if (rank == 1) return meet(*std::make_unique<Session>(Session::join(member(1, 2, port), quick())));
+    support::Descriptor first = next_caller();
+    support::Descriptor second = next_caller();
+    stopped.reset();
+    first.reset();
+    second.reset();
+    Session session = Session::join(member(0, 2, port), quick());
+    meet(session);
+  });
 }
 
 // The timer of the previous attempt must not end the new one.
@@ -367,7 +437,8 @@ BOOST_AUTO_TEST_CASE(the_interface_that_is_named_is_the_one_that_is_put) {
   BOOST_TEST(store->text("shardwire/rendezvous/job").starts_with("127.0.0.1 "));
   bootstrap.port = free_port();
   Session::join(bootstrap, quick()).close(5s);
-  BOOST_TEST(store->text("shardwire/rendezvous/job") == "127.0.0.1 " + std::to_string(bootstrap.port) + "\n");
+  BOOST_TEST(addresses_in(store->text("shardwire/rendezvous/job")) ==
+             "127.0.0.1 " + std::to_string(bootstrap.port) + "\n");
 }
 
 BOOST_AUTO_TEST_CASE(the_store_is_called_on_the_thread_that_joins) {
@@ -386,7 +457,8 @@ BOOST_AUTO_TEST_CASE(what_a_store_throws_comes_out_of_join) {
 BOOST_DATA_TEST_CASE(a_value_that_is_no_list_of_addresses_is_refused,
                      boost::unit_test::data::make({"", "\n", "127.0.0.1", "127.0.0.1 1", "127.0.0.1 0\n",
                                                    "127.0.0.1 65536\n", "127.0.0.1 1x\n", "host 1\n", "127.0.0.1 1\n\n",
-                                                   " 1\n"}),
+                                                   " 1\n", "key 00\n", "127.0.0.1 1\nkey 0\n", "127.0.0.1 1\nkey 0x\n",
+                                                   "127.0.0.1 1\nkey \n"}),
                      text) {
   refused(ErrorCode::transport_failed, "'shardwire/rendezvous/job' is no list", [&] { join_by(text); });
 }

@@ -6,10 +6,10 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <condition_variable>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "exchange/exchange.hpp"
@@ -31,20 +31,37 @@ constexpr int member_count = 2;
 /// Rendezvous points of the members' threads.
 class Barriers {
  public:
-  std::vector<Bytes> gather(int member, const std::string& name, Bytes value, Duration timeout) {
+  std::vector<Bytes> gather(int member, const std::string& name, Bytes value, Duration timeout,
+                            ExchangeHost::Wait wait) {
     std::unique_lock lock(mutex_);
     auto& values = values_[name];
     values[static_cast<std::size_t>(member)] = std::move(value);
     changed_.notify_all();
-    const bool met = changed_.wait_for(lock, timeout, [&] { return values[0] && values[1]; });
-    if (!met) throw Error(ErrorCode::timed_out, "nobody else has come to " + name);
+    const auto met = [&] { return values[0] && values[1]; };
+    changed_.wait_for(lock, timeout,
+                      [&] { return met() || (wait == ExchangeHost::Wait::until_given_up && reason_.has_value()); });
+    if (!met()) throw Error(ErrorCode::timed_out, "nobody else has come to " + name);
     return {*values[0], *values[1]};
+  }
+  void give_up(int member, const Error& why) {
+    const std::lock_guard lock(mutex_);
+    if (!reason_) {
+      reason_ = Error(why.code(), "the exchange failed on member " + std::to_string(member) + ": " + why.what(),
+                      why.ranks().empty() ? std::vector<Rank>{Rank{member}} : why.ranks());
+    }
+    changed_.notify_all();
+  }
+  std::optional<Error> reason(Duration patience) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [&] { return reason_.has_value(); });
+    return reason_;
   }
 
  private:
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::map<std::string, std::array<std::optional<Bytes>, member_count>> values_;
+  std::optional<Error> reason_;
 };
 
 /// Member 1 holds a tensor, and member 0 wants it.
@@ -54,8 +71,13 @@ struct Pair {
    public:
     Host(Pair& pair, int member) : pair_(pair), member_(member) {}
 
-    std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout) override {
-      return pair_.barriers.gather(member_, name, std::move(value), timeout);
+    Meeting meet(const std::string& name, Bytes value, Duration timeout) override {
+      return {pair_.barriers.gather(member_, name, std::move(value), timeout, Wait::to_the_end), nullptr};
+    }
+    std::vector<Bytes> gather(const std::string& name, Bytes value, Duration timeout, Gathers::Kind,
+                              Wait wait) override {
+      if (member_ == 1 && pair_.before_member_1) pair_.before_member_1->wait();
+      return pair_.barriers.gather(member_, name, std::move(value), timeout, wait);
     }
     Restore restore(const Catalog&, RestoreOptions options, std::shared_ptr<RoundsStep> rounds) override {
       pair_.in_rounds = rounds != nullptr;
@@ -64,7 +86,9 @@ struct Pair {
       if (rounds) loop()->call([&] { pair_.offer(*rounds); });
       return {};
     }
-    void give_up() override {
+    [[nodiscard]] std::optional<Error> reason(Duration patience) override { return pair_.barriers.reason(patience); }
+    void give_up(const Error& why) override {
+      pair_.barriers.give_up(member_, why);
       pair_.gave_up[static_cast<std::size_t>(member_)] = true;
       pair_.hosts[static_cast<std::size_t>(1 - member_)]->notify({pair_.departed, true});
     }
@@ -85,6 +109,7 @@ struct Pair {
   std::optional<Method> method{};           // forced on member 0's restore
   Duration restore_deadline{};              // of member 0's restore
   std::array<Duration, member_count> deadlines{5s, 5s};
+  std::latch* before_member_1 = nullptr;  // it comes to no barrier before, except the first
   std::array<std::atomic<bool>, member_count> gave_up{};
   Barriers barriers;
   std::array<std::unique_ptr<Host>, member_count> hosts{std::make_unique<Host>(*this, 0),
@@ -95,7 +120,7 @@ struct Pair {
     Host& host = *hosts[static_cast<std::size_t>(member)];
     if (!departed.empty()) host.notify({departed, false});
     KeptGroup kept;
-    ExchangeSetup setup{.member = member, .number = 1, .kept = &kept};
+    ExchangeSetup setup{.member = member, .kept = &kept};
     if (forced[static_cast<std::size_t>(member)]) setup.method = Method::collective;
     Catalog held(Rank{0}, 1);
     Catalog wanted(Rank{0}, 1);
@@ -169,11 +194,13 @@ BOOST_AUTO_TEST_CASE(a_member_that_waits_no_longer_is_heard_by_those_who_come_la
   const Deadline deadline(120s);
   Pair pair;
   pair.forced = {true, true};
-  pair.deadlines = {200ms, 30s};
+  pair.deadlines = {1s, 30s};
+  std::latch over(1);
+  pair.before_member_1 = &over;
   std::array<std::optional<Error>, member_count> errors;
   on_members(member_count, [&](int member) {
-    if (member == 1) std::this_thread::sleep_for(500ms);
     errors[static_cast<std::size_t>(member)].emplace(pair.error_of(member));
+    if (member == 0) over.count_down();
   });
   for (const auto& error : errors) BOOST_TEST((error->code() == ErrorCode::timed_out), error->what());
   BOOST_TEST(says(*errors[1], "the exchange failed on member 0: nobody else has come"), errors[1]->what());

@@ -49,13 +49,20 @@ class MadeExchangeHost : public ExchangeHost, private RoundsHost {
     });
   }
 
-  std::vector<Bytes> gather(const std::string&, Bytes, Duration) override { return {}; }
+  std::vector<Bytes> gather(const std::string&, Bytes, Duration, Gathers::Kind, Wait) override { return {}; }
+  Meeting meet(const std::string& name, Bytes value, Duration timeout) override {
+    return {gather(name, std::move(value), timeout, Gathers::Kind::while_waiting, Wait::to_the_end), nullptr};
+  }
+  void numbered(std::uint64_t) override {}
   TensorPlaces check_destination(const Catalog&) override { return {}; }
   void copy(std::vector<memory::QueuedCopy>) override {}
   Publication publish(const Catalog&, const PublishOptions&) override { return {}; }
   Restore restore(const Catalog&, RestoreOptions, std::shared_ptr<RoundsStep>) override { return {}; }
-  void give_up() override {}
-  [[nodiscard]] bool is_given_up() override { return false; }
+  void give_up(const Error&) override {}
+  [[nodiscard]] std::optional<Error> reason(Duration) override { return std::nullopt; }
+  [[nodiscard]] std::vector<int> lost() override { return {}; }
+  void warn(const std::string&) override {}
+  [[nodiscard]] Clock::Time now() const override { return loop_->now(); }
   std::shared_ptr<Loop> loop() override { return loop_; }
   [[nodiscard]] const Interruption& interruption() const override { return interruption_; }
   RoundsHost& rounds() override { return *this; }

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "support/sanitizer.hpp"
 #include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(exchange_plan)
@@ -243,7 +244,7 @@ BOOST_AUTO_TEST_CASE(random_exchanges_keep_every_rule_and_every_budget) {
   const auto below = [&](std::uint64_t count) { return random() % count; };
   int short_of = 0;
   int fit = 0;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < test::rounds(2000); ++round) {
     const std::size_t tensors = 1 + below(12);
     std::vector<ExchangeNote> notes(1 + below(4));
     for (ExchangeNote& note : notes) {
@@ -272,8 +273,8 @@ BOOST_AUTO_TEST_CASE(random_exchanges_keep_every_rule_and_every_budget) {
     for (const ByteCount most : check(notes, plans)) BOOST_TEST(most <= budget);
     ++fit;
   }
-  BOOST_TEST(short_of > 50);
-  BOOST_TEST(fit > 50);
+  BOOST_TEST(short_of > test::rounds(50));
+  BOOST_TEST(fit > test::rounds(50));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_SUITE(exchange_rounds)
 using namespace shardwire;
 using namespace shardwire::test;
 using namespace std::chrono_literals;
-using SteadyClock = ExchangeRounds::Clock;
+using SteadyClock = std::chrono::steady_clock;
 
 namespace {
 

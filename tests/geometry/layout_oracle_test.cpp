@@ -6,6 +6,7 @@
 
 #include "geometry/layout_rule.hpp"
 #include "support/random_layout.hpp"
+#include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(layout_oracle)
 
@@ -47,7 +48,7 @@ BOOST_AUTO_TEST_CASE(every_kind_holds_what_its_definition_says) {
   std::map<std::string, int> with_elements;
   int padded = 0;
   int several = 0;
-  for (std::uint64_t round = 0; round < 12'000; ++round) {
+  for (std::uint64_t round = 0; round < test::rounds(std::uint64_t{12'000}); ++round) {
     BOOST_TEST_CONTEXT("TEST_SEED=" << first << " round " << round) {
       Random random(first + round * 1'000'003);
       const Extents shape = random_shape(random);
@@ -77,10 +78,10 @@ BOOST_AUTO_TEST_CASE(every_kind_holds_what_its_definition_says) {
   for (const char* kind :
        {"blockcyclic", "boxes", "chunk", "flat", "mesh", "on_ranks", "packed", "replicated", "within"}) {
     BOOST_TEST_MESSAGE(kind << " " << with_elements[kind]);
-    BOOST_TEST(with_elements[kind] > 200, kind);
+    BOOST_TEST(with_elements[kind] > test::rounds(200), kind);
   }
-  BOOST_TEST(padded > 1000);
-  BOOST_TEST(several > 5000);
+  BOOST_TEST(padded > test::rounds(1000));
+  BOOST_TEST(several > test::rounds(5000));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 
 #include "geometry/layout_rule.hpp"
 #include "shardwire/error.hpp"
+#include "support/allocated_bytes.hpp"
 #include "support/random_layout.hpp"
 
 namespace std {
@@ -254,6 +255,16 @@ BOOST_AUTO_TEST_CASE(a_layout_reads_well) {
       "flat (at 5 over 4) within replicated of 2 ranks");
   BOOST_TEST(Layout::boxes(PlacedBoxMap{{Rank{0}, {{{{0}, {2}}, 7, {1}}}}}).to_string() ==
              "boxes (1 on 1 ranks, placed)");
+}
+
+BOOST_AUTO_TEST_CASE(blocks_of_a_tensor_without_elements_are_not_listed) {
+  const Layout layout = Layout::block_cyclic({1, 1}, {1, 2});
+  const Extents shape{0, 1 << 24};
+  layout.check(shape, 2);
+  const std::uint64_t before = test::allocated_bytes();
+  BOOST_TEST(layout.boxes_of(shape, Rank{1}).empty());
+  BOOST_TEST(layout.local_elements(shape, Rank{1}) == 0);
+  BOOST_TEST(test::allocated_bytes() - before < 4096U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

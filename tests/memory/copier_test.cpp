@@ -131,6 +131,45 @@ BOOST_AUTO_TEST_CASE(a_done_that_throws_leaves_the_others_for_the_next_poll) {
   BOOST_CHECK_EQUAL(ran, 2u);
 }
 
+BOOST_AUTO_TEST_CASE(without_workers_each_poll_runs_one_job) {
+  unsigned wakeups = 0;
+  Copier copier(0, [&] { ++wakeups; });
+  std::vector<int> order;
+  const auto first = copier.submit([&] { order.push_back(1); }, [&](const auto&) { order.push_back(-1); });
+  copier.submit([&] { throw std::runtime_error("no"); },
+                [&](const auto& failure) { order.push_back(failure ? 2 : 3); });
+  copier.submit([&] { order.push_back(4); }, nothing);
+  BOOST_CHECK_EQUAL(wakeups, 3u);
+  BOOST_CHECK(order.empty());
+  BOOST_CHECK(copier.cancel(first));
+  BOOST_CHECK_EQUAL(copier.poll(), 1u);
+  BOOST_CHECK(order == (std::vector{2}));
+  BOOST_CHECK_EQUAL(copier.poll(), 1u);
+  BOOST_CHECK(order == (std::vector{2, 4}));
+  BOOST_CHECK_EQUAL(copier.poll(), 0u);
+  BOOST_CHECK_EQUAL(copier.pending(), 0u);
+  BOOST_CHECK_EQUAL(copier.workers(), 0u);
+}
+
+BOOST_AUTO_TEST_CASE(without_workers_jobs_and_parts_alternate) {
+  unsigned wakeups = 0;
+  Copier copier(0, [&] { ++wakeups; });
+  std::vector<std::size_t> order;
+  const auto shared = copier.submit_shared(
+      3, 4, [&](std::size_t part) { order.push_back(part); }, [&](const auto&) { order.push_back(9); });
+  copier.submit([&] { order.push_back(7); }, nothing);
+  unsigned polls = 0;
+  while (wakeups > 0) {  // no poll is needed that was not announced
+    --wakeups;
+    (void)copier.poll();
+    ++polls;
+  }
+  BOOST_CHECK_GE(polls, 2u);
+  BOOST_CHECK(order == (std::vector<std::size_t>{7, 0, 1, 2, 9}));
+  BOOST_CHECK_EQUAL(shared->finished(), 3u);
+  BOOST_CHECK_EQUAL(copier.pending(), 0u);
+}
+
 BOOST_AUTO_TEST_CASE(the_destructor_finishes_what_runs_and_drops_the_rest) {
   std::binary_semaphore begun{0};
   std::atomic<bool> finished = false;

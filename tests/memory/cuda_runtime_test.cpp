@@ -42,6 +42,8 @@ DeviceCheck& checks_of(DeviceStream& stream) {
   return *checks;
 }
 
+}  // namespace
+
 /// The runtime over a fake; checks at the end that everything was released, in the right context.
 struct Fixture {
   FakeCuda fake;
@@ -62,6 +64,8 @@ struct Fixture {
     BOOST_TEST(fake.events.empty());
   }
 };
+
+namespace {
 
 /// Columns of `width` bytes out of the middle of rows, into a dense array.
 StridedCopy columns(ElementCount rows, ElementCount row_bytes, ElementCount first, ElementCount width) {

@@ -242,6 +242,15 @@ BOOST_AUTO_TEST_CASE(built_in_costs_take_lists_of_runs_over_tcp_and_messages_of_
   BOOST_TEST((method_of(rows_of(0, 8, 1 << 18, 1), one_by_one, CostModel()) == Method::zcopy));
 }
 
+// Rows of 1 KiB, with gaps: the kernel reads them at a cost for each, and messages collect them.
+BOOST_AUTO_TEST_CASE(built_in_costs_read_instead_where_messages_are_encrypted) {
+  Offer offer = over("shm", {Method::read});
+  offer.add(Method::zcopy, "tcp");
+  BOOST_TEST((method_of(rows_of(0, 1000, 256, 1), offer, CostModel()) == Method::zcopy));
+  offer.add(Method::zcopy, "tcp_encrypted");
+  BOOST_TEST((method_of(rows_of(0, 1000, 256, 1), offer, CostModel()) == Method::read));
+}
+
 BOOST_AUTO_TEST_CASE(gaps_are_read_only_where_that_wins) {
   FlatCosts costs;
   const Offer reads = over("shm", {Method::read, Method::sieved_read});

@@ -18,6 +18,7 @@ BOOST_AUTO_TEST_SUITE(move_collective)
 
 using namespace shardwire;
 using namespace shardwire::move;
+using move::Stream;  // not that of runtime
 using test::pick;
 using test::Random;
 using namespace std::chrono_literals;
@@ -101,7 +102,7 @@ struct Job {
         staging[index].resize(static_cast<std::size_t>(bytes));
         return transport::host_memory(staging[index]);
       });
-      moves[index]->begin(copies);
+      moves[index]->begin(RateLimiter::Clock::now, copies);
     }
   }
   bool run() {
@@ -193,7 +194,8 @@ BOOST_AUTO_TEST_CASE(who_cannot_copy_knows_that_it_is_its_own_fault) {
       own.resize(static_cast<std::size_t>(bytes));
       return transport::host_memory(own);
     }));
-    moves.back()->begin(*queues[static_cast<std::size_t>(member)]);
+    moves.back()->begin(RateLimiter::Clock::now, *queues[static_cast<std::size_t>(member)]);
+    BOOST_TEST((moves.back()->peers() == std::vector{1 - member}));
   }
   for (int i = 0; i < 3; ++i) {
     for (const auto& move : moves) move->progress();

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <unistd.h>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -40,7 +41,7 @@ bool is_refused(const File& file) {
 
 constexpr MemoryKind host = MemoryKind::host;
 constexpr MemoryKind cuda = MemoryKind::cuda;
-constexpr const char* known[] = {"loopback", "shm", "tcp", "ucx", "libfabric", "nccl"};
+constexpr const char* known[] = {"loopback", "shm", "tcp", "tcp_encrypted", "ucx", "libfabric", "nccl"};
 
 template <typename Visit>
 void each_method(Visit visit) {
@@ -72,6 +73,47 @@ BOOST_AUTO_TEST_CASE(a_cost_that_is_set_is_that_of_one_transport_memory_and_meth
     model.set(transport, host, Method::packed, CostModel().at(transport, host, Method::packed));
     BOOST_TEST((model == CostModel()));
   }
+}
+
+// On a slow network the time of encryption counts for less, and is never left out.
+BOOST_AUTO_TEST_CASE(encrypted_tcp_costs_what_tcp_does_and_the_time_of_encryption_unless_it_is_set) {
+  CostModel model;
+  const auto ratio = [&](Method method) {
+    return model.at("tcp_encrypted", host, method).bytes_per_second / model.at("tcp", host, method).bytes_per_second;
+  };
+  BOOST_TEST(std::abs(ratio(Method::zcopy) - 0.48) < 0.01);
+  each_method([&](Method method) {
+    const bool message = method == Method::zcopy || method == Method::packed;
+    for (const MemoryKind memory : {host, cuda}) {
+      const MethodCost open = model.at("tcp", memory, method);
+      const MethodCost encrypted = model.at("tcp_encrypted", memory, method);
+      BOOST_TEST((encrypted.seconds(1u << 20, 7) > open.seconds(1u << 20, 7)) == message);
+      BOOST_TEST((encrypted == open) == !message);
+    }
+  });
+  const MethodCost slow{.latency_seconds = 1e-3, .run_seconds = 1e-6, .bytes_per_second = 1e9};
+  model.set("tcp", host, Method::zcopy, slow);
+  BOOST_TEST(ratio(Method::zcopy) > 0.8);
+  BOOST_TEST(ratio(Method::zcopy) < 0.9);
+  BOOST_TEST(model.at("tcp_encrypted", host, Method::zcopy).latency_seconds == 1e-3);
+  model.set("tcp", host, Method::packed, {.bytes_per_second = 1});
+  BOOST_TEST(model.at("tcp_encrypted", host, Method::packed).bytes_per_second == 1.0);  // the least of a file
+  const MethodCost measured{.latency_seconds = 2e-3, .run_seconds = 1e-6, .bytes_per_second = 5e8};
+  model.set("tcp_encrypted", host, Method::zcopy, measured);
+  BOOST_TEST((model.at("tcp_encrypted", host, Method::zcopy) == measured));
+  BOOST_TEST((model.at("tcp", host, Method::zcopy) == slow));
+}
+
+BOOST_AUTO_TEST_CASE(models_are_equal_if_their_costs_are_whether_set_or_not) {
+  const MethodCost slow{.latency_seconds = 1e-3, .run_seconds = 1e-6, .bytes_per_second = 1e9};
+  CostModel one;
+  one.set("tcp", host, Method::zcopy, slow);
+  CostModel other = one;
+  other.set("tcp_encrypted", host, Method::zcopy, one.at("tcp_encrypted", host, Method::zcopy));
+  BOOST_TEST((one == other));
+  other.set("tcp_encrypted", host, Method::zcopy, CostModel().at("tcp_encrypted", host, Method::zcopy));
+  BOOST_TEST((one != other));
+  BOOST_TEST((other != one));
 }
 
 BOOST_AUTO_TEST_CASE(local_copies_belong_to_no_transport) {

@@ -324,6 +324,28 @@ BOOST_DATA_TEST_CASE(what_is_in_flight_from_a_dropped_peer_is_given_back_when_it
   }
 }
 
+BOOST_DATA_TEST_CASE(what_waits_for_a_slow_peer_is_taken_and_the_rest_still_arrives, fabric_methods, method) {
+  constexpr std::uint32_t pieces = 256;  // more than are asked for at once
+  Bench bench(pieces);
+  for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, method, piece);
+  bench.engine.pump(RateLimiter::Clock::now());
+  const auto waiting = bench.engine.take_waiting(0);
+  BOOST_TEST(!waiting.empty());
+  const ByteCount under_way = bench.engine.tally().owed_bytes(0);
+  BOOST_TEST(under_way > 0U);
+  BOOST_TEST(bytes_of_parts(waiting) + under_way == pieces * piece_bytes);
+  BOOST_TEST(!bench.engine.settled());
+  bench.run();
+  BOOST_TEST(bench.engine.settled());
+  BOOST_TEST(bench.engine.tally().peer_bytes(0) >= under_way);
+  BOOST_TEST(bench.engine.take_waiting(0).empty());
+  bench.hand_over(waiting, 1);
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(bench.all_in_place());
+  BOOST_TEST(bench.failures == 0);
+}
+
 BOOST_AUTO_TEST_CASE(fabrics_are_told_where_bytes_that_they_read_are_wanted) {
   for (const int device : {memory::on_host, 3}) {
     Bench bench(1);
@@ -396,6 +418,44 @@ BOOST_AUTO_TEST_CASE(copies_from_the_memory_of_a_dropped_peer_are_made_again) {
   bench.run();
   BOOST_TEST(bench.engine.complete());
   BOOST_TEST(bench.all_in_place());
+}
+
+BOOST_AUTO_TEST_CASE(mapped_memory_of_a_dropped_peer_may_be_read_on) {
+  constexpr std::uint32_t pieces = 64;  // more than are copied at once
+  Bench bench(pieces + 1);
+  for (std::uint32_t piece = 0; piece < pieces; ++piece) bench.add(0, "mapped", piece);
+  bench.add(0, "packed", pieces);
+  bench.engine.pump(RateLimiter::Clock::now());
+  auto left = bench.engine.drop(0, Engine::Mapped::kept);
+  BOOST_TEST(bytes_of_parts(left) == piece_bytes);
+  bench.asked.clear();
+  bench.run();
+  BOOST_TEST(bench.engine.drop(0, Engine::Mapped::kept).empty());
+  BOOST_TEST(bench.engine.settled());
+  BOOST_TEST(!bench.engine.complete());
+  BOOST_TEST(bench.engine.tally().dropped_bytes() == piece_bytes);
+  bench.hand_over(left, 1);
+  BOOST_TEST(bench.engine.tally().dropped_bytes() == 0U);
+  bench.run();
+  BOOST_TEST(bench.engine.complete());
+  BOOST_TEST(bench.all_in_place());
+}
+
+BOOST_DATA_TEST_CASE(what_a_failed_operation_leaves_is_given_back, fabric_methods, method) {
+  Bench bench(2);
+  bench.add(0, method, 0);
+  bench.add(0, method, 1);
+  bench.engine.pump(RateLimiter::Clock::now());
+  for (const auto& request : std::exchange(bench.asked, {})) BOOST_TEST(bench.deliver(request));
+  bench.finish(lost);
+  BOOST_TEST(bench.failures > 0);
+  ByteCount left = bytes_of_parts(bench.engine.drop(0));
+  bench.finish(lost);
+  left += bytes_of_parts(bench.engine.drop(0));
+  BOOST_TEST(left == 2 * piece_bytes);
+  BOOST_TEST(bench.engine.settled());
+  BOOST_TEST(bench.engine.tally().dropped_bytes() == left);
+  BOOST_TEST(bench.engine.idle());
 }
 
 BOOST_DATA_TEST_CASE(what_a_dropped_peer_has_brought_stays, fabric_methods, method) {

@@ -17,6 +17,7 @@ BOOST_AUTO_TEST_SUITE(rounds)
 
 using namespace shardwire;
 using namespace shardwire::move;
+using move::Stream;  // not that of runtime
 using test::pick;
 using test::Random;
 namespace data = boost::unit_test::data;

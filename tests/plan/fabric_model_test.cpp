@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <random>
 
+#include "support/sanitizer.hpp"
 #include "support/seed.hpp"
 
 BOOST_AUTO_TEST_SUITE(fabric_model)
@@ -148,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_host_may_have_a_limit_of_its_own) {
 
 BOOST_AUTO_TEST_CASE(random_flows_keep_their_bytes_and_the_bound) {
   std::mt19937_64 random(test_seed());
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < test::rounds(300); ++round) {
     const int ranks = 2 + static_cast<int>(random() % 30);
     const int per_host = 1 + static_cast<int>(random() % 5);
     ClusterModel fabric = slow();

@@ -9,6 +9,7 @@
 #include "geometry/overlap.hpp"
 #include "shardwire/plan.hpp"
 #include "support/random_layout.hpp"
+#include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(random_plans)
 
@@ -288,7 +289,7 @@ Topology random_topology(Random& random, int source_ranks, int target_ranks) {
 BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
   const std::uint64_t seed = test::seed();
   Seen seen;
-  for (std::uint64_t round = 0; round < 1500; ++round) {
+  for (std::uint64_t round = 0; round < test::rounds(std::uint64_t{1500}); ++round) {
     BOOST_TEST_CONTEXT("TEST_SEED=" << seed << " round " << round) {
       Random random(seed + round * 1'000'003);
       std::vector<TensorSpec> specs;
@@ -316,11 +317,11 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_piece_or_one_gap) {
     }
   }
   // The test is valid only if all of these occurred.
-  BOOST_TEST(seen.pieces > 10'000);
-  BOOST_TEST(seen.gaps > 1'000);
-  BOOST_TEST(seen.local > 1'000);
-  BOOST_TEST(seen.replicated > 1'000);
-  BOOST_TEST(seen.whole_jobs > 500);
+  BOOST_TEST(seen.pieces > test::rounds(10'000));
+  BOOST_TEST(seen.gaps > test::rounds(1'000));
+  BOOST_TEST(seen.local > test::rounds(1'000));
+  BOOST_TEST(seen.replicated > test::rounds(1'000));
+  BOOST_TEST(seen.whole_jobs > test::rounds(500));
   BOOST_TEST_MESSAGE(seen.pieces << " pieces, " << seen.gaps << " gaps");
 }
 

@@ -62,6 +62,65 @@ BOOST_AUTO_TEST_CASE(a_large_piece_is_read_from_several_holders_at_once) {
   for (const auto& [source, bytes] : egress_of(planner.totals())) BOOST_TEST(bytes == whole / 4);
 }
 
+BOOST_AUTO_TEST_CASE(a_copy_of_a_rank_is_one_of_its_replicas) {
+  JobLayout from = side(2, Layout::chunk(0, 2));
+  from.copies = {Rank{1}, Rank{1}};
+  BOOST_TEST(from.holders() == 4);
+  BOOST_TEST((from.rank_of(Rank{0}) == Rank{0} && from.rank_of(Rank{3}) == Rank{1}));
+  Planner planner(from, side(1, Layout::replicated()), disjoint(1));
+  const Plan plan = planner.plan(Rank{0});
+  BOOST_TEST(plan.gaps.empty());
+  BOOST_REQUIRE(plan.pieces.size() == 2U);
+  BOOST_TEST((plan.holder_sets[plan.pieces[0].holders] == std::vector<Rank>{Rank{0}}));
+  BOOST_TEST((plan.holder_sets[plan.pieces[1].holders] == std::vector<Rank>{Rank{1}, Rank{2}, Rank{3}}));
+  const auto egress = egress_of(planner.totals());
+  BOOST_TEST(egress.at(Rank{0}) == whole / 2);
+  for (const int holder : {1, 2, 3}) {
+    BOOST_TEST(egress.at(Rank{holder}) <= whole / 6 + 4096U * item);
+    ByteCount delivered = 0;
+    for (const Delivery& one : planner.deliveries(Rank{holder})) {
+      delivered += static_cast<ByteCount>(one.box.volume()) * item;
+    }
+    BOOST_TEST(delivered == egress.at(Rank{holder}));
+  }
+  // The rank and one copy are lost: the other copy delivers.
+  const std::vector<Rank> lost{Rank{1}, Rank{3}};
+  for (const ScheduledPiece& part : planner.schedule(plan, lost).items) {
+    BOOST_TEST((part.source == (plan.box(plan.pieces[part.piece]).offset[0] == 0 ? Rank{0} : Rank{2})));
+  }
+  BOOST_CHECK_EXCEPTION((void)planner.schedule(plan, std::vector<Rank>{Rank{1}, Rank{2}, Rank{3}}), Error,
+                        [](const Error& error) { return error.gaps().size() == 1; });
+}
+
+BOOST_AUTO_TEST_CASE(a_copy_in_the_readers_process_is_read_first_and_replicas_first_reads_the_rank_itself) {
+  JobLayout from = side(2, Layout::chunk(0, 2));
+  from.copies = {Rank{0}};
+  const Topology beside_the_copy{.colocated = {2}};
+  Planner spread(from, side(1, Layout::replicated()), beside_the_copy);
+  BOOST_TEST(spread.totals().local == whole / 2);
+  Planner first(from, side(1, Layout::replicated()), beside_the_copy, Replicas::first);
+  for (const ScheduledPiece& part : first.schedule(first.plan(Rank{0})).items) BOOST_TEST(to_int(part.source) < 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_copy_takes_the_place_of_its_lost_rank) {
+  JobLayout from = side(3, Layout::chunk(0, 3));
+  from.copies = {Rank{1}, Rank{0}, Rank{1}};
+  const JobLayout rest = from.without(std::vector<Rank>{Rank{1}, Rank{2}, Rank{4}});  // 4: the copy of rank 0
+  BOOST_TEST((rest.sections[0].ranks == std::vector<Rank>{Rank{0}, Rank{1}}));
+  BOOST_TEST((rest.copies == std::vector<Rank>{Rank{1}}));
+  BOOST_TEST(from.without({}).copies.size() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(copies_of_ranks_that_are_not_there_and_copies_of_targets_are_refused) {
+  JobLayout from = side(2, Layout::chunk(0, 2));
+  from.copies = {Rank{2}};
+  const auto is_invalid = [](const Error& error) { return error.code() == ErrorCode::invalid_argument; };
+  BOOST_CHECK_EXCEPTION(Planner(from, side(1, Layout::replicated())), Error, is_invalid);
+  JobLayout to = side(1, Layout::replicated());
+  to.copies = {Rank{0}};
+  BOOST_CHECK_EXCEPTION(Planner(side(2, Layout::chunk(0, 2)), to), Error, is_invalid);
+}
+
 BOOST_AUTO_TEST_CASE(a_small_piece_is_not_split) {
   const Extents small{64, 64};
   Planner planner(side(4, Layout::replicated(), small), side(2, Layout::chunk(0, 2), small), disjoint(2));

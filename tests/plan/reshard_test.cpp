@@ -9,6 +9,7 @@
 #include "memory/strided_copy.hpp"
 #include "shardwire/plan.hpp"
 #include "support/random_layout.hpp"
+#include "support/sanitizer.hpp"
 
 BOOST_AUTO_TEST_SUITE(reshard_in_process)
 
@@ -247,7 +248,7 @@ BOOST_AUTO_TEST_CASE(a_small_model_under_each_parallelism) {
 BOOST_AUTO_TEST_CASE(random_layouts_of_every_kind_into_each_other) {
   const std::uint64_t seed = test::seed();
   ByteCount bytes = 0;
-  for (std::uint64_t round = 0; round < 3000; ++round) {
+  for (std::uint64_t round = 0; round < test::rounds(std::uint64_t{3000}); ++round) {
     BOOST_TEST_CONTEXT("TEST_SEED=" << seed << " round " << round) {
       test::Random random(seed + round * 1'000'003);
       const Extents shape = test::random_shape(random);

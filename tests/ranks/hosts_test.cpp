@@ -139,15 +139,34 @@ std::map<std::pair<int, int>, double> planned_bytes(const File& text) {
   return result;
 }
 
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// As torchrun sets them, and `more`.
+Variables variables_of(int ranks, const Variables& more) {
+  Variables all{{"WORLD_SIZE", std::to_string(ranks)}, {"MASTER_ADDR", Wire::address('a')}, {"MASTER_PORT", "29500"}};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// A job key that both hosts read.
+struct KeyFile : File {
+  KeyFile() : File("key") {
+    const CommandResult made = run_command({"key", path()});
+    BOOST_REQUIRE_MESSAGE(made.exit_code == 0, made.err);
+  }
+  [[nodiscard]] Variables variables() const { return {{"SHARDWIRE_JOB_KEY_FILE", path()}}; }
+};
+
 struct Job {
   std::array<CommandResult, 2> hosts;
   Json report;  ///< rank 0's
 };
 
-// Ranks 0 and 1 on one host, 2 and 3 on the other, started as torchrun starts them.
+// Ranks 0 and 1 on one host, 2 and 3 on the other, started as torchrun starts them, with a key of their own.
 Job run_job(const Wire& wire, const File& text, const std::string& transports, std::vector<std::string> more,
             bool containers = false) {
   const File report("report.json");
+  const KeyFile key;
   std::vector<std::unique_ptr<RunningCommand>> running;
   for (const char end : {'a', 'b'}) {
     const Host host{.network = wire.network(end),
@@ -156,10 +175,7 @@ Job run_job(const Wire& wire, const File& text, const std::string& transports, s
     std::vector<std::string> words{command_path(), "run", text.path(), "--transport", transports,
                                    "--deadline",   "30",  "--report",  report.path()};
     words.insert(words.end(), more.begin(), more.end());
-    running.push_back(std::make_unique<RunningCommand>(
-        host.command(words), "",
-        std::vector<std::pair<std::string, std::string>>{
-            {"WORLD_SIZE", "4"}, {"MASTER_ADDR", Wire::address('a')}, {"MASTER_PORT", "29500"}}));
+    running.push_back(std::make_unique<RunningCommand>(host.command(words), "", variables_of(4, key.variables())));
   }
   Job job;
   for (std::size_t host = 2; host-- > 0;) job.hosts[host] = running[host]->wait(100s);
@@ -289,21 +305,45 @@ BOOST_AUTO_TEST_CASE(a_host_with_little_staging_is_served_through_one_slot) {
   BOOST_TEST(job.report["staging"]["peak"] <= 64 << 10);
 }
 
+// Nobody of another host is admitted without a key, unless that is asked for.
+BOOST_DATA_TEST_CASE(a_job_without_a_key_stays_on_its_host_unless_any_may_join,
+                     boost::unit_test::data::make({false, true}), open) {
+  const Wire wire;
+  const File text("case.json", mesh_case);
+  const Variables more = open ? Variables{{"SHARDWIRE_ALLOW_OPEN_NETWORK", "1"}} : Variables{};
+  std::vector<std::unique_ptr<RunningCommand>> running;
+  for (const char end : {'a', 'b'}) {
+    const Host host{.network = wire.network(end), .ranks = end == 'a' ? std::vector{0, 1} : std::vector{2, 3}};
+    const std::vector<std::string> words{command_path(), "run", text.path(), "--transport", "tcp", "--deadline", "30"};
+    running.push_back(std::make_unique<RunningCommand>(host.command(words), "", variables_of(4, more)));
+  }
+  const CommandResult other = running[1]->wait(100s);
+  BOOST_TEST((other.exit_code == 0) == open, other.err);
+  if (open) {
+    const CommandResult first = running[0]->wait(100s);
+    BOOST_TEST(first.exit_code == 0, first.err);
+    BOOST_TEST(first.err.find("any process that connects can join") != std::string::npos, first.err);
+  } else {
+    BOOST_TEST(other.err.find("the job has no key, and member ") != std::string::npos, other.err);
+    BOOST_TEST(other.err.find("shardwire key FILE") != std::string::npos, other.err);
+    BOOST_TEST(other.err.find("SHARDWIRE_ALLOW_OPEN_NETWORK=1") != std::string::npos, other.err);
+  }
+}
+
 // One process per host: both directions are measured, over the wire's port, and in addition raw UCX reads if UCX
 // exists.
 BOOST_AUTO_TEST_CASE(pairs_of_hosts_are_measured_each_with_its_port) {
   const Wire wire;
   const File rows("rows.jsonl");
   const File plot("pairs.svg");
+  const KeyFile key;
   std::vector<std::unique_ptr<RunningCommand>> running;
   for (const char end : {'a', 'b'}) {
     const Host host{.network = wire.network(end), .ranks = {end == 'a' ? 0 : 1}};
     running.push_back(std::make_unique<RunningCommand>(
         host.command({command_path(), "perf", "--pairs", "--transport", "tcp", "--runs", "4K,64K", "--bytes", "1M",
                       "--repeats", "1", "--against", "none", "--output", rows.path(), "--plot", plot.path()}),
-        "",
-        std::vector<std::pair<std::string, std::string>>{
-            {"WORLD_SIZE", "2"}, {"MASTER_ADDR", Wire::address('a')}, {"MASTER_PORT", "29500"}}));
+        "", variables_of(2, key.variables())));
   }
   std::string said;
   for (std::size_t host = 2; host-- > 0;) {

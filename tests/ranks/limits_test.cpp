@@ -61,9 +61,9 @@ Outcome run_under(const std::string& limit, const char* text, const std::string&
   std::vector<std::string> words{"/bin/sh",      "-c",       limit + "; exec \"$0\" \"$@\"",
                                  command_path(), "run",      file.path(),
                                  "--transport",  transports, "--deadline",
-                                 "30",           "--report", report.path()};
+                                 "120",          "--report", report.path()};
   words.insert(words.end(), more.begin(), more.end());
-  CommandResult result = RunningCommand(std::move(words)).wait(100s);
+  CommandResult result = RunningCommand(std::move(words)).wait(200s);
   return {std::move(result), report.json()};
 }
 

@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(whatever_fails_before_the_ranks_start_is_in_the_report) {
 }
 
 BOOST_AUTO_TEST_CASE(bad_usage_writes_no_report) {
-  for (const std::vector<std::string>& more : {std::vector<std::string>{"--fault", "kill:0@50"},
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--fault", "burn:0@50"},
                                                {"--relabel", "--disjoint"},
                                                {"--memory", "cuda"},
                                                {"--staging", "0"},

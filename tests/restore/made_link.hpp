@@ -146,6 +146,9 @@ class MadeLink final : public SourceLink {
     bool operator==(const BoundCall&) const = default;
   };
 
+  std::optional<Clock::Time> heard(Duration /*quiet*/) override { return last_heard; }
+  std::optional<Clock::Time> last_heard{};
+
   // --- actions of the test ---
 
   void offer(std::initializer_list<std::size_t> offered) {

@@ -98,13 +98,14 @@ struct MadeSource {
   using Source = restore::Source;
   static constexpr std::uint64_t generation = 42;
   static constexpr std::uint64_t lease = 77;
+  static constexpr std::int64_t step = 7;
   static constexpr ByteCount word_offset = 8;
 
   MadeSource() {
     binding.layout_rank = Rank{3};
     binding.record.member = 1;
     binding.record.layout_rank = 3;
-    binding.record.step = 7;
+    binding.record.step = step;
     binding.record.generation = generation;
     binding.tensors = {0, 2};
     options.from = "model";
@@ -125,15 +126,15 @@ struct MadeSource {
   /// Sets the generation word in mapped memory.
   void set_word(std::size_t index, std::uint64_t value) { word_over(index).words[1] = value; }
 
-  void start(Source::Leasing leasing = Source::Leasing::first) {
+  void start(Source::Leasing leasing = Source::Leasing::first, std::size_t index = 0) {
     source = std::make_unique<Source>(services, listener, restore::PathInputs{services.table, reach, rounds}, options,
-                                      0, std::move(binding));
+                                      index, std::move(binding));
     source->start(leasing);
   }
   /// Like start(), up to the first request after the lease, which is usually a Bind.
   void start_with_lease() {
     start();
-    link->answer(wire::Leased{0, lease});
+    link->answer(wire::Leased{0, lease, MadeSource::step});
   }
   /// The answer to a Bind over this fabric.
   [[nodiscard]] static wire::Bound reply_over(std::size_t fabric) {
@@ -201,7 +202,7 @@ struct MadeSource {
 
  private:
   [[nodiscard]] wire::Message fitting_answer(const wire::Message& request) const {
-    if (std::holds_alternative<wire::Lease>(request)) return wire::Leased{0, lease};
+    if (std::holds_alternative<wire::Lease>(request)) return wire::Leased{0, lease, MadeSource::step};
     if (std::holds_alternative<wire::DigestRequest>(request)) return wire::Digests{};
     if (const auto* bind = std::get_if<wire::Bind>(&request)) {
       const auto row = std::ranges::find(services.table.rows, bind->fabrics.at(0).name, &FabricTable::Row::name);

@@ -72,6 +72,30 @@ BOOST_AUTO_TEST_CASE(a_fabric_that_cannot_be_prepared_is_excluded_and_logged) {
   BOOST_TEST(made.state() == "bound");
 }
 
+BOOST_AUTO_TEST_CASE(a_fabric_that_was_given_up_is_not_tried_and_the_next_one_is_bound) {
+  MadeSource made;
+  made.binding.given_up = {{shm, "it failed 8 times in a row: reset"}};
+  made.link->offer({shm, tcp});
+  made.start_with_lease();
+  BOOST_TEST(made.fabric(shm).prepared == 0);
+  BOOST_TEST(excluded(made, shm) == "it failed 8 times in a row: reset");
+  made.bind_over(tcp);
+  BOOST_TEST(made.state() == "bound");
+}
+
+BOOST_AUTO_TEST_CASE(a_source_whose_fabrics_were_all_given_up_is_lost_naming_it_and_them) {
+  MadeSource made;
+  made.binding.given_up = {{shm, "it failed 8 times in a row: reset"}};
+  made.link->offer({shm});
+  made.start_with_lease();
+  BOOST_REQUIRE(made.listener.error.has_value());
+  BOOST_TEST((made.listener.error->code() == ErrorCode::transport_failed));
+  BOOST_TEST((made.listener.error->ranks() == std::vector<Rank>{Rank{3}}));
+  const std::string text = made.listener.error->what();
+  BOOST_TEST(text.find("source rank 3") != std::string::npos, text);
+  BOOST_TEST(text.find("shm: it failed 8 times in a row: reset") != std::string::npos, text);
+}
+
 BOOST_AUTO_TEST_CASE(fabrics_that_prepare_later_are_awaited) {
   MadeSource made;
   made.fabric(shm).prepares_later = true;
@@ -158,6 +182,17 @@ BOOST_AUTO_TEST_CASE(where_one_was_excluded_for_want_of_resources_the_error_says
   BOOST_TEST(code_of(made) == "out_of_resources");
   BOOST_TEST(error_of(made).ends_with("; tcp: no descriptors"));
   require_over(made);
+}
+
+// The peer ends while its fabrics are connected, before its control connection tells.
+BOOST_AUTO_TEST_CASE(where_the_last_fabric_ended_with_its_peer_the_peer_is_lost) {
+  MadeSource made;
+  made.fabric(shm).unprepared = Error(ErrorCode::unsupported, "no sockets");
+  made.fabric(tcp).unprepared = Error(ErrorCode::peer_lost, "the peer closed its connection");
+  made.link->offer({shm, tcp});
+  made.start_with_lease();
+  BOOST_TEST(made.state() == "lost");
+  BOOST_TEST(code_of(made) == "peer_lost");
 }
 
 BOOST_AUTO_TEST_CASE(a_source_without_a_fabric_in_common_is_lost_with_the_reasons) {
@@ -380,6 +415,23 @@ BOOST_AUTO_TEST_CASE(an_operation_with_a_near_deadline_goes_on_without_the_fabri
   BOOST_TEST(excluded(made, ucx) == "it has read nothing within 2 s");
   BOOST_TEST(made.fabric(ucx).ruled_out.empty());
   BOOST_TEST(!made.fabric(ucx).channel->aborted);
+  BOOST_TEST(made.asked_over() == "tcp");
+}
+
+BOOST_AUTO_TEST_CASE(both_tries_of_a_first_read_share_its_limit) {
+  MadeSource made;
+  made.options.fabrics.patience = 4s;
+  made.link->offer({ucx, tcp});
+  made.start_with_lease();
+  made.bind_over(ucx);
+  made.clock.advance(3s);
+  made.fabric(ucx).endpoint().fail(ErrorCode::transport_failed, "flushed");
+  made.bind_over(ucx);
+  made.clock.advance(999ms);
+  BOOST_TEST(made.state() == "proving");
+  made.clock.advance(1ms);
+  BOOST_TEST(excluded(made, ucx) == "it has read nothing within 4 s");
+  BOOST_TEST(made.fabric(ucx).ruled_out.empty());
   BOOST_TEST(made.asked_over() == "tcp");
 }
 
@@ -612,7 +664,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_nothing_is_read_from_takes_a_lease_and_binds_
   made.link->offer({shm, ucx, tcp});
   made.start();
   BOOST_TEST(made.state() == "leasing");
-  made.link->answer(wire::Leased{0, MadeSource::lease});
+  made.link->answer(wire::Leased{0, MadeSource::lease, MadeSource::step});
   BOOST_TEST(made.state() == "bound");
   BOOST_TEST(made.link->requests.empty());
   BOOST_TEST(made.link->bound_calls.empty());  // keys of other restores of the publication stay

@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(an_optimistic_read_begins_at_once_and_its_end_waits_for_the
   made.source->confirm(true);
   BOOST_TEST(made.state() == "confirming");
   BOOST_TEST(made.listener.confirmed == 0);
-  made.link->answer(wire::Leased{0, lease});
+  made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_TEST(made.state() == "released");
   BOOST_TEST(made.listener.confirmed == 1);
   require_over(made);
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(a_lease_beside_that_comes_early_is_not_waited_for) {
     made.keep(shm);
     made.start(Leasing::beside);
     if (moving) made.source->begin_moving();
-    made.link->answer(wire::Leased{0, lease});
+    made.link->answer(wire::Leased{0, lease, MadeSource::step});
     BOOST_TEST(made.state() == (moving ? "moving" : "bound"));
     BOOST_TEST(made.listener.calls() == 1);
     made.source->confirm(false);
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(an_optimistic_read_with_a_lease_beside_is_confirmed_by_the_
   MadeSource made;
   to_confirming_without_lease_yet(made);
   BOOST_TEST(made.link->requests.size() == 1U);
-  made.link->answer(wire::Leased{0, lease});
+  made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_TEST(asked<wire::Release>(made).lease == lease);
   made.link->answer(wire::Released{0, true});
   BOOST_TEST(made.listener.confirmed == 1);
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(a_mapped_word_that_says_live_needs_no_question_with_or_with
     MadeSource made;
     made.keep(shm);
     made.start(leasing);
-    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease});
+    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
     made.source->begin_moving();
     made.source->confirm(false);
     BOOST_TEST(made.state() == "released");
@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(a_mapped_word_that_does_not_say_live_has_the_source_asked) 
     MadeSource made;
     made.keep(shm);
     made.start(leasing);
-    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease});
+    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
     made.set_word(shm, 0);
     made.source->confirm(false);
     BOOST_TEST(made.state() == "confirming");
@@ -296,44 +296,6 @@ BOOST_AUTO_TEST_CASE(an_optimistic_read_over_another_link_than_before_loses_the_
 }
 
 // --- moving ---
-
-BOOST_AUTO_TEST_CASE(a_source_whose_connection_was_aborted_is_bound_again_and_reported_again) {
-  MadeSource made;
-  to_proving(made);
-  made.fabric(ucx).endpoint().complete(generation);
-  made.source->begin_moving();
-  const auto before = made.fabric(ucx).channel;
-  before->give_up();
-  made.source->reconnect();
-  BOOST_TEST(made.state() == "connecting");
-  BOOST_TEST(connected(made).empty());
-  BOOST_TEST(made.source->binding().generation == 0U);
-  BOOST_TEST(asked<wire::Bind>(made).lease == lease);
-  made.bind_over(ucx);
-  BOOST_TEST(made.state() == "proving");  // the channel is another one
-  BOOST_TEST(made.fabric(ucx).channel != before);
-  made.fabric(ucx).endpoint().complete(generation);
-  BOOST_TEST(made.state() == "bound");
-  BOOST_TEST(made.listener.bound == 2);
-  BOOST_TEST(made.link->bound_calls.size() == 2U);
-  made.source->begin_moving();
-  made.source->confirm(false);
-  made.fabric(ucx).endpoint().complete(generation);
-  BOOST_TEST(made.listener.confirmed == 1);
-  require_over(made);
-}
-
-BOOST_AUTO_TEST_CASE(a_source_that_is_bound_again_forgets_which_fabrics_were_excluded) {
-  MadeSource made;
-  made.link->offer({ucx, tcp});
-  made.start_with_lease();
-  made.link->refuse(ErrorCode::unsupported, "not now");
-  made.bind_over(tcp);
-  made.source->begin_moving();
-  made.source->reconnect();
-  BOOST_TEST(made.source->binding().excluded.empty());
-  BOOST_TEST(made.asked_over() == "ucx");
-}
 
 BOOST_AUTO_TEST_CASE(a_source_is_asked_whether_it_is_live_under_its_lease) {
   MadeSource made;
@@ -421,7 +383,7 @@ BOOST_AUTO_TEST_CASE(payload_is_asked_for_under_the_lease_or_without_one_by_gene
     MadeSource made;
     made.keep(tcp);
     made.start(leasing);
-    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease});
+    if (leasing == Leasing::first) made.link->answer(wire::Leased{0, lease, MadeSource::step});
     made.source->begin_moving();
     made.source->requests().ask_for_payload({.request = 50, .lease = 0, .parts = {}}, [](const std::string&) {});
     const auto& request = asked<wire::PackRequest>(made);
@@ -459,10 +421,6 @@ BOOST_AUTO_TEST_CASE(payload_that_is_refused_over_a_channel_that_was_aborted_is_
   BOOST_TEST((why == Names{"the connection is gone"}));
   BOOST_TEST(made.state() == "moving");
   BOOST_TEST(made.listener.lost == 0);
-  made.source->reconnect();
-  BOOST_TEST(made.state() == "connecting");
-  made.bind_over(tcp);
-  BOOST_TEST(made.listener.bound == 2);
   require_over(made);
 }
 

@@ -28,7 +28,7 @@ struct Bench {
 
   void to_leased() {
     requests->ask_for_lease([this] { ++granted; });
-    made.link->answer(wire::Leased{0, lease});
+    made.link->answer(wire::Leased{0, lease, MadeSource::step});
   }
   template <typename Message>
   [[nodiscard]] const Message& asked() const {
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(requests_are_numbered_and_counted_until_they_are_answered) 
   BOOST_TEST(bench.asked<wire::Lease>().request == first_number);
   BOOST_TEST(bench.requests->unanswered() == 1);
   BOOST_TEST(!bench.requests->was_leased());
-  bench.made.link->answer(wire::Leased{0, lease});
+  bench.made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_TEST(bench.granted == 1);
   BOOST_TEST(bench.requests->lease() == lease);
   BOOST_TEST(bench.requests->unanswered() == 0);
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(a_refusal_is_a_failure_that_names_the_source) {
 BOOST_AUTO_TEST_CASE(an_error_of_a_callback_is_a_failure) {
   Bench bench;
   bench.requests->ask_for_lease([] { throw Error(ErrorCode::unsupported, "not so"); });
-  bench.made.link->answer(wire::Leased{0, lease});
+  bench.made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_TEST((bench.failure() == ErrorCode::unsupported));
 }
 
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(a_lease_that_comes_after_the_end_is_returned) {
     bench.requests->ask_for_lease([] { BOOST_ERROR("it has ended"); });
     bench.requests->end();
     if (destroyed) bench.requests.reset();
-    bench.made.link->answer(wire::Leased{0, lease});
+    bench.made.link->answer(wire::Leased{0, lease, MadeSource::step});
     BOOST_TEST(bench.made.link->posted_releases(lease) == 1U);
   }
 }

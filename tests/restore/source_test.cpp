@@ -66,12 +66,12 @@ const std::vector<Step> steps{
        made.start();
      },
      [](MadeSource& made) {
-       made.link->answer(wire::Leased{0, lease});
+       made.link->answer(wire::Leased{0, lease, MadeSource::step});
        return made.link->requests.empty() && made.listener.bound == 1;
      }},
     {State::leasing, Event::lease_granted, State::connecting, to_leasing,
      [](MadeSource& made) {
-       made.link->answer(wire::Leased{0, lease});
+       made.link->answer(wire::Leased{0, lease, MadeSource::step});
        return made.source->requests().lease() == lease && made.asked_over() == "tcp";
      }},
     {State::connecting, Event::proof_began, State::proving,
@@ -127,12 +127,6 @@ const std::vector<Step> steps{
        made.source->confirm(false);
        return asked<wire::Release>(made).lease == lease;
      }},
-    {State::moving, Event::path_aborted, State::connecting, to_moving,
-     [](MadeSource& made) {
-       made.fabric(tcp).prepares_later = true;
-       made.source->reconnect();
-       return made.fabric(tcp).preparing.size() == 1;
-     }},
     {State::moving, Event::move_ended, State::confirming, to_moving,
      [](MadeSource& made) {
        made.source->confirm(false);
@@ -140,7 +134,7 @@ const std::vector<Step> steps{
      }},
     {State::confirming, Event::lease_granted, State::confirming, to_confirming_without_lease_yet,
      [](MadeSource& made) {
-       made.link->answer(wire::Leased{0, lease});
+       made.link->answer(wire::Leased{0, lease, MadeSource::step});
        return asked<wire::Release>(made).lease == lease;
      }},
     {State::confirming, Event::word_live, State::released, to_reading_word,
@@ -296,8 +290,7 @@ BOOST_DATA_TEST_CASE(each_end_before_anything_was_asked, boost::unit_test::data:
 BOOST_AUTO_TEST_CASE(an_event_without_a_row_does_nothing) {
   const std::vector<std::pair<Event, std::function<void(Source&)>>> calls{
       {Event::move_began, [](Source& source) { source.begin_moving(); }},
-      {Event::move_ended, [](Source& source) { source.confirm(true); }},
-      {Event::path_aborted, [](Source& source) { source.reconnect(); }}};
+      {Event::move_ended, [](Source& source) { source.confirm(true); }}};
   std::vector<Place> all = places;
   all.push_back({State::released, [](MadeSource& made) {
                    to_bound(made);
@@ -329,7 +322,7 @@ BOOST_AUTO_TEST_CASE(an_event_without_a_row_does_nothing) {
       BOOST_TEST(made.listener.calls() == reports);
     }
   }
-  BOOST_TEST(tried == 23);
+  BOOST_TEST(tried == 15);
 }
 
 BOOST_DATA_TEST_CASE(a_source_that_has_ended_asks_nothing_and_ends_once,
@@ -364,7 +357,7 @@ BOOST_AUTO_TEST_CASE(a_lease_is_asked_for_all_that_is_read_of_the_generation) {
   BOOST_TEST(request.request == 1000U);
   BOOST_TEST(made.source->requests().unanswered() == 1);
   BOOST_TEST(!made.source->requests().was_leased());
-  made.link->answer(wire::Leased{0, lease});
+  made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_TEST(made.source->requests().lease() == lease);
   BOOST_TEST(made.source->requests().was_leased());
   BOOST_TEST(asked<wire::Bind>(made).lease == lease);
@@ -376,7 +369,7 @@ BOOST_AUTO_TEST_CASE(a_lease_that_is_granted_too_late_is_given_back) {
   to_leasing(made);
   made.source->release();
   BOOST_TEST(made.link->posted.empty());
-  made.link->answer(wire::Leased{0, lease});
+  made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_REQUIRE(made.link->posted.size() == 1U);
   BOOST_TEST((std::get<wire::Release>(made.link->posted[0]) == wire::Release{0, lease}));
   BOOST_TEST(made.source->requests().lease() == 0U);
@@ -387,7 +380,7 @@ BOOST_AUTO_TEST_CASE(a_lease_that_is_granted_when_the_source_is_gone_is_given_ba
   MadeSource made;
   to_leasing(made);
   made.source.reset();
-  made.link->answer(wire::Leased{0, lease});
+  made.link->answer(wire::Leased{0, lease, MadeSource::step});
   BOOST_TEST(made.link->posted_releases(lease) == 1U);
   to_leasing(made);
   made.source.reset();
@@ -654,46 +647,6 @@ BOOST_AUTO_TEST_CASE(a_listener_may_go_on_at_once_when_the_source_is_bound) {
   BOOST_TEST(made.listener.bound == 1);
   BOOST_TEST(made.listener.confirmed == 1);
   require_over(made);
-}
-
-// The attempt that bound the source is on the call stack, and the next connecting destroys it.
-BOOST_AUTO_TEST_CASE(a_listener_may_have_the_source_bound_again_when_it_is_bound) {
-  const std::vector<std::function<void(MadeSource&)>> ways{
-      [](MadeSource& made) {
-        made.link->offer({tcp});
-        made.start_with_lease();
-        made.bind_over(tcp);
-      },
-      [](MadeSource& made) {
-        to_proving(made);
-        made.fabric(ucx).endpoint().complete(generation);
-      },
-      [](MadeSource& made) {
-        made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
-        to_proving(made);
-        made.clock.advance(10s);
-      },
-      [](MadeSource& made) {
-        made.options.fabrics.connect = restore::SourceFabrics::Connect::every;
-        made.fabric(tcp).prepares_later = true;
-        made.link->offer({tcp});
-        made.start_with_lease();
-        made.link->end_preparing(tcp, &no_route);
-      },
-  };
-  for (const auto& reach : ways) {
-    MadeSource made;
-    made.listener.do_when_bound = [](Source& source) {
-      source.begin_moving();
-      source.reconnect();
-    };
-    reach(made);
-    BOOST_TEST(made.state() == "connecting");
-    BOOST_TEST(made.listener.bound == 1);
-    BOOST_TEST(made.source->requests().unanswered() == 1);
-    made.listener.do_when_bound = nullptr;
-    require_over(made);
-  }
 }
 
 BOOST_AUTO_TEST_CASE(a_source_that_is_destroyed_takes_no_answer) {

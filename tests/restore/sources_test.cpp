@@ -32,7 +32,7 @@ class Reports final : public Sources::Listener {
     ++confirmed;
     if (do_when_confirmed) do_when_confirmed();
   }
-  void on_source_lost(const std::exception_ptr&) override {
+  void on_source_lost(Source&, const std::exception_ptr&) override {
     ++lost;
     if (do_when_lost) do_when_lost();
   }
@@ -52,7 +52,6 @@ struct Bench {
     std::vector<restore::Binding> bindings(count, made.binding);
     for (std::size_t i = 0; i < count; ++i) {
       bindings[i].layout_rank = Rank{3 + static_cast<int>(i)};
-      bindings[i].record.step = static_cast<std::int64_t>(100 + i);
     }
     sources =
         std::make_unique<Sources>(made.services, reports, restore::PathInputs{made.services.table, made.reach, nullptr},
@@ -62,8 +61,8 @@ struct Bench {
   /// Both have their leases, and request handles.
   void to_connecting() {
     start();
-    made.link->answer(wire::Leased{0, 77});
-    made.link->answer(wire::Leased{0, 78});
+    made.link->answer(wire::Leased{0, 77, MadeSource::step});
+    made.link->answer(wire::Leased{0, 78, MadeSource::step});
   }
   void to_bound() {
     to_connecting();
@@ -147,7 +146,7 @@ BOOST_AUTO_TEST_CASE(the_caller_says_which_sources_have_packed_their_bytes) {
 BOOST_AUTO_TEST_CASE(a_lost_source_is_reported_and_the_set_is_never_bound) {
   Bench bench;
   bench.start();
-  bench.made.link->answer(wire::Leased{0, 77});
+  bench.made.link->answer(wire::Leased{0, 77, MadeSource::step});
   bench.made.link->refuse(ErrorCode::withdrawn);
   BOOST_TEST(bench.reports.lost == 1);
   bench.made.bind_over(shm);
@@ -204,27 +203,6 @@ BOOST_AUTO_TEST_CASE(the_set_may_be_stopped_and_released_when_it_is_bound) {
   bench.to_bound();
   BOOST_TEST(bench.reports.bound == 1);
   BOOST_TEST(bench.all(State::released));
-}
-
-BOOST_AUTO_TEST_CASE(a_source_that_is_bound_a_second_time_is_not_reported) {
-  Bench bench;
-  bench.to_bound();
-  Source& source = *bench.sources->all().front();
-  source.begin_moving();
-  source.reconnect();
-  BOOST_TEST((source.state() == State::connecting));
-  bench.made.bind_over(shm);
-  BOOST_TEST((source.state() == State::bound));
-  BOOST_TEST(bench.reports.bound == 1);
-  BOOST_TEST(bench.reports.confirmed == 0);
-}
-
-BOOST_AUTO_TEST_CASE(records_are_found_by_the_rank_of_their_source) {
-  Bench bench;
-  BOOST_REQUIRE(bench.sources->record_of(Rank{4}).has_value());
-  BOOST_TEST(bench.sources->record_of(Rank{4})->step == 101);
-  BOOST_TEST(!bench.sources->record_of(Rank{5}).has_value());
-  BOOST_TEST(bench.sources->bindings().at(0)->record.step == 100);
 }
 
 BOOST_AUTO_TEST_CASE(bindings_are_handed_over_for_the_next_restore) {

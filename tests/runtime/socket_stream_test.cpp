@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -285,12 +284,9 @@ BOOST_AUTO_TEST_CASE(finishing_is_bounded_when_the_peer_takes_nothing) {
 BOOST_AUTO_TEST_CASE(a_name_connects_within_the_host_and_one_that_is_not_there_is_refused) {
   const Deadline deadline(120s);
   const std::string name = "shardwire test " + std::to_string(::getpid());
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const LocalAddress address(name);
   const support::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  BOOST_REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0);
+  BOOST_REQUIRE(::bind(listener.get(), address.raw(), address.length()) == 0);
   BOOST_REQUIRE(::listen(listener.get(), 4) == 0);
   UvLoop loop;
   const auto failure_of = [&](const std::string& to) {
@@ -302,10 +298,10 @@ BOOST_AUTO_TEST_CASE(a_name_connects_within_the_host_and_one_that_is_not_there_i
       events.ended = [&](const std::string& why) { connected.set_value(why); };
       stream = SocketStream::connect_local(loop, to, std::move(events));
       BOOST_TEST(stream->is_local());
-      BOOST_TEST(stream->peer_host().empty());
     });
     const std::string why = connected.get_future().get();
     loop.call([&] {
+      BOOST_TEST(stream->peer_host() == (why.empty() ? "process " + std::to_string(::getpid()) : std::string()));
       stream->drop();
       stream.reset();
     });
@@ -316,6 +312,42 @@ BOOST_AUTO_TEST_CASE(a_name_connects_within_the_host_and_one_that_is_not_there_i
   loop.call([&] {
     BOOST_CHECK_THROW(SocketStream::connect_local(loop, std::string(200, 'x'), {}), Error);
     BOOST_CHECK_THROW(SocketStream::connect_local(loop, "", {}), Error);
+  });
+}
+
+// Unlike a listener of the network it refuses at once, which says nothing about the process that listens.
+BOOST_AUTO_TEST_CASE(a_local_listener_whose_queue_is_full_is_asked_again) {
+  const Deadline deadline(120s);
+  const std::string name = "shardwire test full " + std::to_string(::getpid());
+  const LocalAddress address(name);
+  const support::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  BOOST_REQUIRE(::bind(listener.get(), address.raw(), address.length()) == 0);
+  BOOST_REQUIRE(::listen(listener.get(), 0) == 0);
+  std::vector<support::Descriptor> waiting;
+  do {
+    waiting.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  } while (::connect(waiting.back().get(), address.raw(), address.length()) == 0);
+  BOOST_REQUIRE(errno == EAGAIN);
+  UvLoop loop;
+  std::promise<std::string> connected;
+  std::shared_ptr<SocketStream> stream;
+  loop.call([&] {
+    Stream::Events events;
+    events.connected = [&] { connected.set_value({}); };
+    events.ended = [&](const std::string& why) { connected.set_value(why); };
+    stream = SocketStream::connect_local(loop, name, std::move(events));
+  });
+  auto result = connected.get_future();
+  std::vector<support::Descriptor> accepted;
+  while (result.wait_for(1ms) != std::future_status::ready) {
+    if (support::Descriptor one(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)); one) {
+      accepted.push_back(std::move(one));
+    }
+  }
+  BOOST_TEST(result.get().empty());
+  loop.call([&] {
+    stream->drop();
+    stream.reset();
   });
 }
 

@@ -92,7 +92,7 @@ struct Bench {
   NoCopies copies;
   move::SourceDigests digests{copies};
   move::ZcopySource sends{digests};
-  Readers readers{fabrics, sockets, sends, "host a"};
+  Readers readers{fabrics, sockets, sends, Readers::Own{.host = "host a"}};
   wire::Hello hello;
   std::vector<support::Descriptor> kept;
   std::vector<std::byte> bytes = std::vector<std::byte>(64);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
+#include <thread>
 
 #include "support/job.hpp"
 
@@ -188,6 +190,44 @@ BOOST_AUTO_TEST_CASE(what_has_to_be_there_is_waited_for) {
       publication = session.publish(source);
     }
     session.gather("done", {}, patience);
+  });
+}
+
+// Rank 1 of the source never publishes, and rank 0 updates more often than the grace.
+BOOST_AUTO_TEST_CASE(updates_of_the_sources_do_not_prolong_the_grace) {
+  const auto port = free_port();
+  std::atomic<bool> restored = false;
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), quick());
+    if (rank == 1) {
+      TestShard wanted(weight("w"), Layout::replicated(), Rank{0});
+      Catalog target(Rank{0}, 1);
+      wanted.add_to(target);
+      RestoreOptions options = within(30s);
+      options.discovery_grace = 1s;
+      Restore restore = session.restore(target, options);
+      try {
+        restore.wait();
+      } catch (...) {
+        restored = true;
+        throw;
+      }
+      restored = true;
+      require(wanted.wrong(1) == 0, "every element arrived");
+      return session.gather("restored", {}, patience), void();
+    }
+    TestShard shards[] = {{weight("w"), Layout::replicated(), Rank{0}}, {weight("w"), Layout::replicated(), Rank{0}}};
+    Catalog held[] = {Catalog(Rank{0}, 2), Catalog(Rank{0}, 2)};
+    for (int i = 0; i < 2; ++i) {
+      shards[i].fill(1);
+      shards[i].add_to(held[i]);
+    }
+    Publication publication = session.publish(held[0]);
+    for (int step = 1; !restored; ++step) {
+      publication.update(held[step % 2], step, Snapshot::none, patience);
+      std::this_thread::sleep_for(20ms);
+    }
+    session.gather("restored", {}, patience);
   });
 }
 

@@ -2,11 +2,16 @@
 // Limits on the memory that peers can make a member keep, and for how long.
 #include <boost/test/unit_test.hpp>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "support/job.hpp"
 #include "support/resident_bytes.hpp"
+#include "support/sanitizer.hpp"
 
 namespace bounds {
 
@@ -58,6 +63,31 @@ void read_step(Session& session, std::vector<std::byte>& memory, int step) {
   options.step = step;
   session.restore(catalog_at(memory.data()), options).wait();
   require(memory.front() == std::byte(step) && memory.back() == std::byte(step), "every element arrived");
+}
+
+/// Leaves this process this many bytes of further addresses.
+class AddressLimit {
+ public:
+  explicit AddressLimit(std::size_t left) {
+    std::ifstream file("/proc/self/statm");
+    std::size_t pages = 0;
+    file >> pages;
+    BOOST_REQUIRE(::getrlimit(RLIMIT_AS, &before_) == 0);
+    const rlimit tight{pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + left, before_.rlim_max};
+    BOOST_REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
+  }
+  ~AddressLimit() { ::setrlimit(RLIMIT_AS, &before_); }
+  AddressLimit(const AddressLimit&) = delete;
+  AddressLimit& operator=(const AddressLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+boost::test_tools::assertion_result addresses_may_run_out(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(!with_address_sanitizer && !with_thread_sanitizer);
+  result.message() << "sanitizers reserve addresses of their own";
+  return result;
 }
 
 boost::test_tools::assertion_result peers_memory_is_mapped(boost::unit_test::test_unit_id) {
@@ -134,6 +164,31 @@ BOOST_AUTO_TEST_CASE(an_arena_that_is_published_again_stays_mapped) {
     read_step(session, memory, step);
     publication.retire(20s);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_without_addresses_for_a_peers_memory_lacks_resources,
+                     *boost::unit_test::label("shm") * boost::unit_test::precondition(addresses_may_run_out)) {
+  const auto port = free_port();
+  SessionOptions options = quick();
+  options.transport = "shm";
+  Session source = Session::join(member(0, 2, port), options);
+  Session reader = Session::join(member(1, 2, port), options);
+  const TensorSpec spec{{"w", "exp_avg"}, DType::u8, {512, mib}};  // of an arena that is never touched, but for one row
+  const Arena arena = source.allocate(512 * mib);
+  Catalog held(Rank{0}, 1);
+  held.add(spec, Layout::replicated(), View{.data = arena.data()});
+  const Publication publication = source.publish(held);
+  std::vector<std::byte> row(mib);
+  Catalog wanted(Rank{0}, 1);
+  wanted.add(spec, Layout::boxes({{Rank{0}, {{{7, 0}, {1, mib}}}}}), View{.data = row.data()});
+  const auto restore = [&] { reader.restore(wanted, within(patience)).wait(); };
+  {
+    const AddressLimit limit(256 * mib);
+    const Error error = failure_of(restore);
+    BOOST_TEST((error.code() == ErrorCode::out_of_resources), error.what());
+    BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
+  }
+  restore();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

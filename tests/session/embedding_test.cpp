@@ -8,8 +8,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <map>
+#include <memory>
 #include <set>
+#include <string>
 
+#include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
 
@@ -138,6 +143,105 @@ BOOST_AUTO_TEST_CASE(what_the_last_progress_callback_throws_comes_out_of_wait) {
   } catch (const CallersOwn&) {
   }
   alone.session.restore(alone.wanted(), within(patience)).wait();
+}
+
+// Each of these calls waits for the session's thread, which runs the callback.
+BOOST_AUTO_TEST_CASE(calls_that_wait_for_the_session_are_refused_in_its_callbacks) {
+  const Deadline deadline(120s);
+  Alone alone;
+  RestoreOptions never = within(patience);
+  never.from = "nobody publishes this";
+  Restore waiting = alone.session.restore(alone.wanted(), never);
+  Restore restore = alone.session.restore(alone.wanted(), never);
+  std::map<std::string, std::string> answers;
+  const auto note = [&](const char* name, auto call) {
+    try {
+      call();
+      answers[name] = "accepted";
+    } catch (const Error& error) {
+      answers[name] = to_string(error.code());
+    }
+  };
+  std::promise<void> called;
+  restore.on_progress(
+      [&](const Progress&) {
+        if (!answers.empty()) return;
+        note("gather", [&] { alone.session.gather("all", {}, patience); });
+        note("paths", [&] { static_cast<void>(alone.session.paths()); });
+        note("inventory", [&] { static_cast<void>(alone.session.inventory()); });
+        note("await_step", [&] { static_cast<void>(alone.session.await_step("state", 0, patience)); });
+        note("restore", [&] { alone.session.restore(alone.wanted(), within(patience)).wait(); });
+        note("exchange", [&] { alone.session.exchange(Catalog(Rank{0}, 1), Catalog(Rank{0}, 1)); });
+        note("start_exchange", [&] { alone.session.start_exchange(Catalog(Rank{0}, 1), Catalog(Rank{0}, 1)).wait(); });
+        note("wait", [&] { waiting.wait(); });
+        note("wait_for", [&] { static_cast<void>(waiting.wait_for(patience)); });
+        note("close", [&] { alone.session.close(patience); });
+        called.set_value();
+      },
+      1ms);
+  called.get_future().wait();
+  for (const auto& [name, answer] : answers) BOOST_TEST(answer == "unsupported", name << " is " << answer);
+  BOOST_TEST(answers.size() == 10U);
+  // The session still works.
+  alone.session.restore(alone.wanted(), within(patience)).wait();
+  BOOST_TEST(alone.target.wrong(1) == 0U);
+  BOOST_TEST(alone.session.gather("all", {}, patience).size() == 1U);
+  alone.session.close(10s);
+}
+
+// Calls that need no answer of the session's thread work there.
+BOOST_AUTO_TEST_CASE(a_callback_may_publish_ordinary_memory_and_look_at_operations) {
+  const Deadline deadline(120s);
+  Alone alone;
+  RestoreOptions never = within(patience);
+  never.from = "nobody publishes this";
+  Restore restore = alone.session.restore(alone.wanted(), never);
+  TestShard shard(weight, Layout::replicated(), Rank{0});
+  shard.fill(2);
+  Catalog held(Rank{0}, 1);
+  shard.add_to(held);
+  Publication publication;
+  std::promise<void> called;
+  restore.on_progress(
+      [&](const Progress&) {
+        if (publication.valid()) return;
+        publication = alone.session.publish(held, {.name = "other"});
+        static_cast<void>(alone.session.usage());
+        static_cast<void>(restore.poll());
+        restore.cancel();
+        called.set_value();
+      },
+      1ms);
+  called.get_future().wait();
+  BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+  RestoreOptions other = within(patience);
+  other.from = "other";
+  alone.session.restore(alone.wanted(), other).wait();
+  BOOST_TEST(alone.target.wrong(2) == 0U);
+}
+
+// Handles that end in a callback: the session's thread cannot wait for itself.
+BOOST_AUTO_TEST_CASE(handles_may_end_in_a_callback) {
+  const Deadline deadline(120s);
+  for (const bool whole_session : {false, true}) {
+    auto alone = std::make_unique<Alone>();
+    RestoreOptions never = within(patience);
+    never.from = "nobody publishes this";
+    auto ending = std::make_unique<Restore>(alone->session.restore(alone->wanted(), never));
+    Restore restore = alone->session.restore(alone->wanted(), never);
+    std::promise<void> called;
+    restore.on_progress(
+        [&](const Progress&) {
+          if (!ending) return;
+          ending.reset();
+          if (whole_session) const Session ended(std::move(alone->session));
+          called.set_value();
+        },
+        1ms);
+    called.get_future().wait();
+    if (!whole_session) restore.cancel();
+    BOOST_TEST((failure_of([&] { restore.wait(); }).code() == ErrorCode::cancelled));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_a_log_sink_throws_comes_out_of_wait) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -615,6 +618,157 @@ BOOST_AUTO_TEST_CASE(a_member_that_does_not_come_ends_the_exchange_at_the_deadli
     const Error error = failure_of([&] { session.exchange(Catalog(Rank{0}, 2), Catalog(Rank{0}, 2), options); });
     over = true;
     require(error.code() == ErrorCode::timed_out, error.what());
+  });
+}
+
+// The member with the later deadline still reads from the one that waits for it until its own has passed.
+BOOST_AUTO_TEST_CASE(a_deadline_that_passes_on_one_member_is_the_reason_on_all) {
+  const auto port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), tight());
+    const TensorSpec spec = named("w", {1 << 20});
+    TestShard source(spec, Layout::chunk(0, 2), Rank{rank});
+    source.fill(1);
+    TestShard target(spec, Layout::chunk(0, 2), Rank{1 - rank});
+    Catalog held(Rank{rank}, 2);
+    source.add_to(held);
+    Catalog wanted(Rank{1 - rank}, 2);
+    target.add_to(wanted);
+    ExchangeOptions options = with(64 << 10);
+    if (rank == 0) options.deadline = 2s;
+    if (rank == 1) options.ingress_bytes_per_second = source.size_bytes() / 600;
+    const Error error = failure_of([&] { session.exchange(held, wanted, options); });
+    require(error.code() == ErrorCode::timed_out, error.what());
+    require(error.ranks() == std::vector<Rank>{Rank{1}}, error.what());  // the one that was waited for
+    if (rank == 1) require(says(error, "member 0"), error.what());
+    session.gather("over", {}, patience);
+    session.close(10s);
+  });
+}
+
+// Members 0 and 1 read from each other at a rate at which that takes minutes, and the first round too; member 2 has nothing
+// to do.
+BOOST_AUTO_TEST_CASE(a_member_that_stops_ends_what_others_are_reading_from_each_other,
+                     *boost::unit_test::label("not-in-rounds")) {
+  const auto port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), tight());
+    const TensorSpec spec = named("w", {1 << 20});
+    TestShard source(spec, Layout::chunk(0, 2), Rank{rank % 2});
+    source.fill(1);
+    TestShard target(spec, Layout::chunk(0, 2), Rank{1 - rank % 2});
+    Catalog held(Rank{rank % 2}, 2);
+    Catalog wanted(Rank{1 - rank % 2}, 2);
+    if (rank < 2) {
+      source.add_to(held);
+      target.add_to(wanted);
+    }
+    ExchangeOptions options = with(64 << 10);
+    options.deadline = patience;
+    options.ingress_bytes_per_second = source.size_bytes() / 600;
+    const auto began = std::chrono::steady_clock::now();
+    std::atomic<bool> moving = rank == 2;
+    Exchange exchange = session.start_exchange(held, wanted, options);
+    exchange.on_progress([&](const Progress& progress) { moving = moving || progress.done_bytes > 0; }, 1ms);
+    while (!moving) std::this_thread::sleep_for(1ms);
+    session.gather("all move", {}, patience);
+    if (rank == 2) exchange.cancel();
+    const Error error = failure_of([&] { exchange.wait(); });
+    exchange.on_progress(nullptr);
+    require(error.code() == ErrorCode::cancelled, error.what());
+    require(rank == 2 || says(error, "member 2"), error.what());
+    require(std::chrono::steady_clock::now() - began < promptly, "soon");
+    session.gather("over", {}, patience);
+    session.close(10s);
+  });
+}
+
+namespace {
+
+// A small exchange of all members.
+void exchange_rows(Session& session, int members) {
+  TestShard source(named("w", {60}), Layout::chunk(0, members), Rank{session.rank()});
+  source.fill(1);
+  TestShard target(named("w", {60}), Layout::replicated(), Rank{session.rank()});
+  Catalog held(Rank{session.rank()}, members);
+  source.add_to(held);
+  Catalog wanted(Rank{session.rank()}, members);
+  target.add_to(wanted);
+  session.exchange(held, wanted, with(64 << 10));
+  require(target.wrong(1) == 0, "every element arrived");
+}
+
+Session join_again(int rank, int members, std::uint16_t port) {
+  for (const auto began = std::chrono::steady_clock::now();;) {
+    try {
+      return Session::join(member(rank, members, port), tight());
+    } catch (const Error& error) {  // the rendezvous has not noticed yet that the number is free
+      require(says(error, "joined already") && std::chrono::steady_clock::now() - began < patience, error.what());
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_DATA_TEST_CASE(a_member_that_was_replaced_takes_part_in_the_next_exchange,
+                     boost::unit_test::data::make({true, false}), orderly) {
+  constexpr int members = 3;
+  const auto port = free_port();
+  std::barrier<> replaced(members);
+  on_members(members, [&](int rank) {
+    std::optional<Session> session = Session::join(member(rank, members, port), tight());
+    exchange_rows(*session, members);
+    session->gather("first", {}, patience);
+    if (rank == 2) {
+      if (orderly) session->close(10s);
+      session.reset();
+      session = join_again(rank, members, port);
+    }
+    replaced.arrive_and_wait();
+    for (int i = 0; i < 2; ++i) exchange_rows(*session, members);
+    session->gather("last", {}, patience);
+  });
+}
+
+// A process that ends in the middle of an exchange ends that one for all.
+BOOST_AUTO_TEST_CASE(a_replacement_of_a_member_that_was_lost_while_others_waited_for_it_takes_part) {
+  constexpr int members = 3;
+  const auto port = free_port();
+  std::barrier<> together(members);
+  on_members(members, [&](int rank) {
+    std::optional<Session> session = Session::join(member(rank, members, port), tight());
+    session->gather("joined", {}, patience);
+    if (rank == 2) {
+      session.reset();
+    } else {
+      const Error error = failure_of([&] { exchange_rows(*session, members); });
+      require(error.code() == ErrorCode::peer_lost, error.what());
+      require(error.ranks() == std::vector<Rank>{Rank{2}}, error.what());
+    }
+    together.arrive_and_wait();
+    if (rank == 2) session = join_again(rank, members, port);
+    together.arrive_and_wait();
+    for (int i = 0; i < 2; ++i) exchange_rows(*session, members);
+    session->gather("last", {}, patience);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_member_that_skipped_an_exchange_takes_part_in_the_next) {
+  constexpr int members = 3;
+  const auto port = free_port();
+  std::barrier<> missed(members);
+  on_members(members, [&](int rank) {
+    Session session = Session::join(member(rank, members, port), tight());
+    if (rank != 1) {
+      ExchangeOptions options = with(64 << 10);
+      options.deadline = 200ms;
+      const Error error =
+          failure_of([&] { session.exchange(Catalog(Rank{rank}, members), Catalog(Rank{rank}, members), options); });
+      require(error.code() == ErrorCode::timed_out, error.what());
+    }
+    missed.arrive_and_wait();
+    for (int i = 0; i < 2; ++i) exchange_rows(session, members);
+    session.gather("last", {}, patience);
   });
 }
 

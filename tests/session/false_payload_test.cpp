@@ -197,7 +197,7 @@ const std::vector<Lie> lies{
     {"an_answer_to_another_request", [](Payload& p) { p.header.request += 1000; }, silence},
     {"an_answer_to_no_request", [](Payload& p) { p.header.request = 0; }, silence},
     {"no_answer", [](Payload& p) { p.times = 0; }, silence},
-    {"the_end_of_the_connection", [](Payload& p) { p.cut = true; }, {ErrorCode::peer_lost}},
+    {"the_end_of_the_connection", [](Payload& p) { p.cut = true; }, {ErrorCode::transport_failed}},
 };
 
 const std::vector<Lie> digested_lies{

@@ -96,8 +96,8 @@ class FalseSource {
     return loop_.call([&] { return binds_; });
   }
   /// The sockets of a token, in the order of their indexes. Loop thread only.
-  std::vector<support::Descriptor> take_sockets(std::uint64_t token) {
-    std::vector<support::Descriptor> taken;
+  std::vector<transport::OpenSocket> take_sockets(std::uint64_t token) {
+    std::vector<transport::OpenSocket> taken;
     for (auto& [index, socket] : sockets_[token]) taken.push_back(std::move(socket));
     sockets_.erase(token);
     return taken;
@@ -176,7 +176,8 @@ class FalseSource {
   }
   void serve(Connection& reader, const wire::Attach& attach) {
     reader.send(wire::Attached{});
-    sockets_[attach.token][attach.index] = reader.release();
+    auto [socket, encryption] = reader.release();
+    sockets_[attach.token][attach.index] = {std::move(socket), std::move(encryption)};
     const auto keep = reader.shared_from_this();
     std::erase_if(readers_, [&](const auto& one) { return one.get() == &reader; });
   }
@@ -189,9 +190,9 @@ class FalseSource {
   UvLoop loop_;
   std::unique_ptr<Listener> network_;  // loop thread only, like all members below
   std::unique_ptr<Listener> local_;
-  std::shared_ptr<Connection> rendezvous_;                                        // owners: this and its own callbacks
-  std::vector<std::shared_ptr<Connection>> readers_;                              // owners: this and its own callbacks
-  std::map<std::uint64_t, std::map<std::uint8_t, support::Descriptor>> sockets_;  // by token and index
+  std::shared_ptr<Connection> rendezvous_;            // owners: this and its own callbacks
+  std::vector<std::shared_ptr<Connection>> readers_;  // owners: this and its own callbacks
+  std::map<std::uint64_t, std::map<std::uint8_t, transport::OpenSocket>> sockets_;  // by token and index
   Answer answer_;
   AnswerPack answer_pack_;
   AnswerDigests answer_digests_;

@@ -254,6 +254,20 @@ BOOST_AUTO_TEST_CASE(descriptors_that_belong_to_nothing_are_closed) {
   BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, same, 10s));
 }
 
+BOOST_AUTO_TEST_CASE(a_lie_about_the_step_ends_the_restore_and_commits_nothing) {
+  const Deadline deadline(120s);
+  Job job;
+  job.source->answer_with([&](Connection& reader, const wire::Bind& asked) { send(reader, asked, truth(job, asked)); });
+  job.source->answer_leases_with([](Connection& reader, const wire::Lease& asked) {
+    reader.send(wire::Leased{asked.request, 1, 4});  // announced is step 0
+  });
+  const Error error = failure_of([&] { job.restore(); });
+  BOOST_TEST((error.code() == ErrorCode::transport_failed));
+  BOOST_TEST(says(error, "source rank 0 publishes step 4 of 'state', but has announced step 0"), error.what());
+  BOOST_TEST(job.wanted.wrong(1) > 0U);
+  BOOST_TEST(job.destination.nothing_beside_is_written());
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_is_not_there_ends_the_restore_with_a_typed_error) {
   const Deadline deadline(120s);
   Job job;

@@ -26,10 +26,13 @@ inline const std::size_t tensor_bytes = on_slow_machine() ? 32u << 20 : 64u << 2
 inline constexpr ByteCount enough_bytes = 8u << 20;
 inline constexpr std::string_view all_is_bound = "restore of '";  // a reader logs this before it moves the first byte
 
-/// Starts the other process, as member 1: hang_peer.cpp lists the tasks.
-inline Child peer_process(const std::string& task, std::uint16_t port, int members = 2) {
+/// Starts the other process, as member 1, or as the number that a replica's task ends with: hang_peer.cpp lists the tasks.
+inline std::vector<std::string> peer_arguments(const std::string& task, std::uint16_t port, int members = 2) {
   const char* const program = std::getenv("TEST_PEER");
-  return Child({program == nullptr ? "" : program, task, std::to_string(members), std::to_string(port)});
+  return {program == nullptr ? "" : program, task, std::to_string(members), std::to_string(port)};
+}
+inline Child peer_process(const std::string& task, std::uint16_t port, int members = 2) {
+  return Child(peer_arguments(task, port, members));
 }
 /// Joins this process as member 0 of two once the other reports that it is ready.
 inline Session join_with(const Child& other, std::uint16_t port, const SessionOptions& options = quick()) {
@@ -43,6 +46,13 @@ inline void freeze_and_await(const Child& child) {
   child.freeze();
   int status = 0;
   ::waitpid(child.pid(), &status, WUNTRACED);
+}
+
+/// Kills the process, and leaves a zombie. Called on any thread, so it makes no checks.
+inline void kill_and_await(const Child& child) {
+  child.kill();
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT);
 }
 
 /// Options of a reader that calls `act` each time all is bound, and moves the first byte after it.
@@ -63,8 +73,8 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
-  [[nodiscard]] Catalog catalog() {
-    Catalog catalog(Rank{0}, 1);
+  [[nodiscard]] Catalog catalog(Rank rank = Rank{0}, int ranks = 1) {
+    Catalog catalog(rank, ranks);
     catalog.add({{"w", "exp_avg"}, DType::u8, {static_cast<Extent>(tensor_bytes)}}, Layout::replicated(),
                 View{.data = bytes_.data()});
     return catalog;

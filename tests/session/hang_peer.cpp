@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "session/device_ipc.hpp"
+#include "session/exchange_loss.hpp"
 #include "session/hang.hpp"
 
 // The other process of hang_test.cpp and similar tests. Arguments: task, members of the job, port of the rendezvous,
@@ -64,6 +65,44 @@ void be_arena_source(Session& session, int socket) {
   Tensor tensor(session);
   tensor.fill();
   const Publication publication = session.publish(tensor.catalog());
+  write_frame(socket, {});
+  read_frame(socket);
+}
+
+// One of two ranks that hold the same tensor: member 1 is layout rank 0, member 2 is layout rank 1.
+void be_replica(Session& session, int socket, bool in_arena) {
+  std::optional<Tensor> tensor;
+  in_arena ? tensor.emplace(session) : tensor.emplace();
+  tensor->fill();
+  const Publication publication = session.publish(tensor->catalog(Rank{session.rank() - 1}, 2));
+  write_frame(socket, {});
+  read_frame(socket);
+}
+
+// Reports that its state is ready, publishes the only layout rank on command, reports that, and serves until the test sends the
+// end: each member that does so is a holder of that rank.
+void be_copy(Session& session, int socket, bool in_arena) {
+  std::optional<Tensor> tensor;
+  in_arena ? tensor.emplace(session) : tensor.emplace();
+  tensor->fill();
+  write_frame(socket, {});
+  read_frame(socket);
+  const Publication publication = session.publish(tensor->catalog());
+  write_frame(socket, {});
+  read_frame(socket);
+}
+
+// The same with digests. On command it changes a bit in each quarter of its memory, without a word to anybody.
+void be_rotting_replica(Session& session, int socket, bool in_arena) {
+  std::optional<Tensor> tensor;
+  in_arena ? tensor.emplace(session) : tensor.emplace();
+  tensor->fill();
+  const Publication publication = session.publish(tensor->catalog(Rank{session.rank() - 1}, 2), {.digest = true});
+  write_frame(socket, {});
+  read_frame(socket);
+  for (const std::size_t quarter : {0U, 1U, 2U, 3U}) {
+    tensor->bytes()[tensor_bytes / 4 * quarter + 100] ^= std::byte{1};
+  }
   write_frame(socket, {});
   read_frame(socket);
 }
@@ -146,6 +185,19 @@ void be_member(Session& session, int socket) {
   write_frame(socket, std::as_bytes(std::span(end)));
 }
 
+// Exchanges on each command, which says what, and reports what came of it.
+void be_swapping(Session& session, int socket) {
+  write_frame(socket, {});
+  while (true) {
+    const auto order = read_frame(socket);
+    Swap swap;
+    std::memcpy(&swap, order.data(), sizeof swap);
+    SwappingMember own(session, swap);
+    Exchange exchange = own.start(session);
+    write_frame(socket, frame_of(own.outcome_of([&] { exchange.wait(); })));
+  }
+}
+
 // The stage of its first restore at which a reader stops itself.
 enum class Stop : std::uint8_t { joined, bound, moving };
 
@@ -210,13 +262,18 @@ int main(int argc, char** argv) {
       if (is("handle")) (*devices)->share(FakeDevices::Sharing::handle);
       if (is("chunks")) (*devices)->share(FakeDevices::Sharing::chunks);
     }
+    const int number = is("replica") || is("swapping") || (is("copy") && !is("zcopy")) ? task.back() - '0' : 1;
     Session session =
-        Session::join(member(1, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), options);
+        Session::join(member(number, std::atoi(argv[2]), static_cast<std::uint16_t>(std::atoi(argv[3]))), options);
     if (task == "source") be_source(session, socket);
     if (task == "small source") be_small_source(session, socket);
     if (task == "allocating") be_allocating(session, socket, false);
     if (task == "publishing") be_allocating(session, socket, true);
     if (task == "arena source") be_arena_source(session, socket);
+    if (is("swapping")) be_swapping(session, socket);
+    if (is("rotting")) be_rotting_replica(session, socket, is("arena"));
+    if (is("replica") && !is("rotting")) be_replica(session, socket, is("arena"));
+    if (is("copy") && !is("zcopy")) be_copy(session, socket, is("arena"));
     if (task == "registered source") be_registered_source(session, socket);
     if (task == "replacing source") be_replacing_source(session, socket);
     if (task == "forking source") be_forking_source(session, socket);

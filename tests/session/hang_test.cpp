@@ -36,7 +36,9 @@ void await_stop(const Child& child) {
 // A restore whose source is stopped after some bytes moved. The source publishes only after the callback is set.
 Restore restore_from_stopped(Session& session, Tensor& tensor, const Child& child, Duration deadline,
                              ByteCount stop_after) {
-  Restore restore = session.restore(tensor.catalog(), zcopy(deadline));
+  RestoreOptions options = zcopy(deadline);
+  options.ingress_bytes_per_second = 64 << 20;  // a busy machine may look at its progress late
+  Restore restore = session.restore(tensor.catalog(), options);
   restore.on_progress(
       [&child, stop_after](const Progress& progress) {
         if (progress.done_bytes >= stop_after || std::string_view(progress.stage) == "done") child.freeze();

@@ -5,9 +5,13 @@
 #include <boost/test/unit_test.hpp>
 
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <random>
@@ -104,6 +108,37 @@ std::optional<Listening> local_door() {
   return std::nullopt;
 }
 
+/// A process that keeps as many connections to a local name open as it may, and replaces them without end.
+class LocalFlood {
+ public:
+  explicit LocalFlood(const Listening& door) {
+    process_ = ::fork();
+    BOOST_REQUIRE(process_ >= 0);
+    if (process_ == 0) run(door);
+  }
+  ~LocalFlood() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  LocalFlood(const LocalFlood&) = delete;
+  LocalFlood& operator=(const LocalFlood&) = delete;
+
+ private:
+  // The other threads of the test do not exist here, so it calls only what is safe after fork().
+  [[noreturn]] static void run(const Listening& door) {
+    ::alarm(300);
+    ::close_range(3, ~0U, 0);
+    std::array<int, 512> open{};
+    open.fill(-1);
+    for (std::size_t i = 0;; i = (i + 1) % open.size()) {
+      if (open[i] >= 0) ::close(open[i]);
+      open[i] = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+      static_cast<void>(::connect(open[i], door.raw(), door.length));
+    }
+  }
+  pid_t process_ = -1;
+};
+
 boost::test_tools::assertion_result with_local_sockets(boost::unit_test::test_unit_id /*case*/) {
   boost::test_tools::assertion_result result(transport_under_test().find("shm") != std::string::npos);
   if (!result) result.message() << "sessions without shm listen for no local connections";
@@ -144,6 +179,38 @@ BOOST_DATA_TEST_CASE(whatever_a_stranger_says_at_any_door_the_job_restores, boos
   const auto same = [&] { return open_descriptors() <= before; };
   BOOST_TEST(run_until([] { std::this_thread::sleep_for(10ms); }, same, 15s));
   job.check_restore();
+}
+
+// Another process opens connections to one local name as fast as it can, and never proves anything.
+BOOST_AUTO_TEST_CASE(a_flood_of_strangers_at_a_local_name_ends_no_restore,
+                     *boost::unit_test::label("shm") * boost::unit_test::precondition(with_local_sockets)) {
+  const Deadline deadline(240s);
+  constexpr int readers = 24;
+  const auto port = free_port();
+  Session source = Session::join(member(0, readers + 1, port), quick());
+  const auto door = local_door();
+  BOOST_REQUIRE(door);
+  TestShard held({{"a", "exp_avg"}, DType::f32, {1000}}, Layout::replicated(), Rank{0});
+  held.fill(1);
+  Catalog catalog(Rank{0}, 1);
+  held.add_to(catalog);
+  const Publication publication = source.publish(catalog);
+  const LocalFlood flood(*door);
+  int lost = 0;
+  for (int rank = 1; rank <= readers; ++rank) {
+    Session reader = Session::join(member(rank, readers + 1, port), quick());
+    TestShard wanted({{"a", "exp_avg"}, DType::f32, {1000}}, Layout::replicated(), Rank{0});
+    Catalog target(Rank{0}, 1);
+    wanted.add_to(target);
+    try {
+      reader.restore(target, within(patience)).wait();
+      BOOST_TEST(wanted.wrong(1) == 0U);
+    } catch (const Error& error) {
+      BOOST_TEST_MESSAGE(error.what());
+      ++lost;
+    }
+  }
+  BOOST_TEST(lost == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_stranger_in_the_middle_of_the_handshake_is_cut_off_with_a_reason) {

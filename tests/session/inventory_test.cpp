@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/deadline.hpp"
 #include "support/job.hpp"
 
 BOOST_AUTO_TEST_SUITE(inventory)
@@ -94,6 +95,58 @@ BOOST_AUTO_TEST_CASE(a_name_that_nobody_publishes_has_an_empty_inventory) {
   BOOST_TEST((inventory.awaited == std::vector<int>{1, 2}));
 }
 
+// More names than a member may watch at a time.
+BOOST_AUTO_TEST_CASE(names_that_are_looked_at_no_more_are_forgotten) {
+  Job job;
+  const Publication publications[] = {job.publish(0, 1), job.publish(1, 1)};
+  on_members(3, [&](int member) {
+    for (int i = 0; i < 5000 && member != 1; ++i) {
+      require(job.at(member).inventory("name " + std::to_string(i), {}, patience).publishers.empty(), "none there");
+    }
+  });
+  for (const int member : {0, 1, 2}) {
+    BOOST_TEST((ranks_of(once_published(job.at(member), 1, 2)) == std::vector<Rank>{Rank{0}, Rank{1}}));
+  }
+  BOOST_TEST(job.at(2).inventory("name 0", {}, patience).publishers.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_name_that_was_forgotten_is_known_again_with_all_its_publications) {
+  Job job;
+  const Publication first = job.publish(0, 1);
+  BOOST_TEST(once_published(job.at(2), 1, 1).publishers.size() == 1U);
+  for (int i = 0; i < 200; ++i) {
+    BOOST_TEST_REQUIRE(job.at(2).inventory("name " + std::to_string(i), {}, patience).publishers.empty());
+  }
+  const Publication second = job.publish(1, 1);  // while nobody watches
+  BOOST_TEST(once_published(job.at(2), 1, 2).publishers.size() == 2U);
+}
+
+BOOST_AUTO_TEST_CASE(a_publication_that_is_refused_leaves_its_name_free) {
+  const auto port = free_port();
+  Session sessions[] = {Session::join(member(0, 2, port), quick()), Session::join(member(1, 2, port), quick())};
+  for (Session& session : sessions) {
+    Catalog held(Rank{0}, 1);
+    held.add_value({"w", "step"}, Value(std::int64_t{7}));
+    std::vector<Publication> all;
+    const auto name_of = [](std::size_t i) { return "name " + std::to_string(i); };
+    const Error error = failure_of([&] {
+      while (all.size() < 10'000) all.push_back(session.publish(held, {.name = name_of(all.size())}));
+    });
+    BOOST_TEST((error.code() == ErrorCode::out_of_resources), error.what());
+    BOOST_TEST(all.size() == 4096U);
+    const std::string refused = name_of(all.size());
+    all.front().retire(patience);
+    all.push_back(session.publish(held, {.name = refused}));
+    for (const std::string& name : {refused, name_of(1)}) {
+      for (Session& reader : sessions) {
+        const auto known = [&] { return reader.inventory(name, {}, patience).publishers.size() == 1; };
+        BOOST_TEST(run_until([] { std::this_thread::sleep_for(1ms); }, known, patience));
+      }
+    }
+    for (std::size_t i = 1; i < all.size(); ++i) all[i].retire(patience);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(absent_ranks_are_named_with_the_members_that_could_still_publish_them) {
   Job job;
   const Publication first = job.publish(0, 5), third = job.publish(2, 5);
@@ -176,6 +229,14 @@ BOOST_AUTO_TEST_CASE(layouts_over_different_numbers_of_ranks_are_refused) {
   });
   BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
   BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}, Rank{1}}));
+}
+
+BOOST_AUTO_TEST_CASE(an_earlier_step_may_have_layouts_over_another_number_of_ranks) {
+  Job job;
+  const Publication first = job.publish(0, 4, 4), second = job.publish(1, 5);
+  const Inventory inventory = once_published(job.at(2), 5, 1);
+  BOOST_TEST((inventory.publishers == std::vector<Inventory::Publisher>{{Rank{1}, 1}}));
+  BOOST_TEST((inventory.absent == std::vector<Rank>{Rank{0}, Rank{2}}));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_held_plans_a_restore) {

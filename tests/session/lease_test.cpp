@@ -7,11 +7,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <ostream>
+#include <string>
+#include <vector>
 
+#include "support/deadline.hpp"
 #include "support/job.hpp"
 #include "support/sanitizer.hpp"
 
@@ -278,7 +283,7 @@ BOOST_AUTO_TEST_CASE(a_source_that_goes_away_is_named_with_the_missing_boxes) {
   } catch (const Error& error) {
     BOOST_TEST((error.code() == ErrorCode::peer_lost));
     BOOST_TEST((error.ranks() == std::vector<Rank>{Rank{0}}));
-    BOOST_TEST(error.gaps().size() == 1U);
+    BOOST_TEST(!error.gaps().empty());
   }
 }
 
@@ -302,6 +307,35 @@ BOOST_AUTO_TEST_CASE(a_restore_can_be_cancelled_from_its_own_progress_callback) 
   pair.publication->retire(5s);
 }
 
+BOOST_AUTO_TEST_CASE(progress_without_an_interval_is_reported_at_every_change_and_the_deadline_is_kept) {
+  const Deadline limit(120s);  // a thread that only reports progress would never end the restore
+  Pair pair;
+  Catalog target(Rank{0}, 1);
+  pair.wanted.add_to(target);
+  RestoreOptions options;
+  options.deadline = 1s;
+  options.ingress_bytes_per_second = Pair::bytes / 300;
+  struct Seen {
+    std::string stage;
+    ByteCount done_bytes = 0;
+    int calls = 0;
+    int unchanged = 0;
+  };
+  const auto seen = std::make_shared<Seen>();  // owners: this case and the callback
+  Restore restore = pair.reader->restore(target, options);
+  restore.on_progress(
+      [seen](const Progress& progress) {
+        const bool same = seen->calls > 0 && seen->stage == progress.stage && seen->done_bytes == progress.done_bytes;
+        *seen = {progress.stage, progress.done_bytes, seen->calls + 1, seen->unchanged + (same ? 1 : 0)};
+      },
+      0s);
+  BOOST_TEST((code_of(restore) == ErrorCode::timed_out));
+  BOOST_TEST(seen->calls > 0);
+  BOOST_TEST(seen->unchanged == 0);
+  BOOST_TEST(seen->stage == "done");
+  pair.publication->retire(5s);
+}
+
 BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
   Pair pair;
   {
@@ -309,6 +343,27 @@ BOOST_AUTO_TEST_CASE(dropping_the_handle_cancels_and_frees_the_lease) {
     wait_until_moving(restore);
   }
   pair.publication->retire(5s);
+}
+
+// The session's thread cannot wait for itself; the memory is the caller's again when the destructor has returned.
+BOOST_AUTO_TEST_CASE(a_restore_may_be_dropped_in_its_own_progress_callback) {
+  const Deadline deadline(120s);
+  Pair pair;
+  std::vector<std::byte> after(Pair::bytes);
+  auto restore = std::make_unique<Restore>(pair.start());
+  std::promise<void> dropped;
+  restore->on_progress(
+      [&](const Progress& progress) {
+        if (progress.done_bytes == 0 || !restore) return;
+        restore.reset();
+        std::memset(pair.wanted.data(), 0x5a, Pair::bytes);
+        dropped.set_value();
+      },
+      1ms);
+  dropped.get_future().wait();
+  pair.publication->retire(20s);  // whatever was on its way has come
+  std::memset(after.data(), 0x5a, Pair::bytes);
+  BOOST_TEST(std::memcmp(pair.wanted.data(), after.data(), Pair::bytes) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(the_rate_holds_remote_ingress) {

@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
+#include <latch>
+#include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "control/connection.hpp"
+#include "runtime/uv_loop.hpp"
+#include "support/deadline.hpp"
 #include "support/job.hpp"
 
 BOOST_AUTO_TEST_SUITE(membership)
@@ -40,6 +51,59 @@ struct Job {
     return reader.restore(catalog, options);
   }
 };
+
+/// A member 0 of 2 that answers each gather with as many empty values as it was told.
+class FalseHost {
+ public:
+  explicit FalseHost(std::size_t values) : values_(values) {
+    identity_.hello.rank = 0;
+    identity_.hello.world_size = 2;
+    identity_.hello.incarnation = 4711;
+    loop_.call([&] {
+      listener_ = loop_.listen({"127.0.0.1", 0}, [this](const AcceptedStream& open) { accept(open); });
+    });
+  }
+  ~FalseHost() {
+    loop_.call([&] {
+      for (const auto& one : members_) one->drop();
+      members_.clear();
+      listener_.reset();
+    });
+  }
+  FalseHost(const FalseHost&) = delete;
+  FalseHost& operator=(const FalseHost&) = delete;
+  [[nodiscard]] std::uint16_t port() {
+    return loop_.call([&] { return listener_->address().port; });
+  }
+
+ private:
+  void accept(const AcceptedStream& open) {
+    Connection::Events events;
+    events.message = [this](Connection& member, wire::Message& message) {
+      if (std::holds_alternative<wire::Join>(message)) member.send(wire::Joined{1, 1, 2});
+      const auto* gather = std::get_if<wire::Gather>(&message);
+      if (gather != nullptr) member.send(wire::Gathered{gather->name, std::vector<Bytes>(values_)});
+    };
+    members_.push_back(Connection::accept(loop_, open, identity_, std::move(events)));
+  }
+
+  std::size_t values_;
+  Identity identity_;
+  UvLoop loop_;
+  std::unique_ptr<Listener> listener_;                // loop thread only, like the next
+  std::vector<std::shared_ptr<Connection>> members_;  // owners: this and their own callbacks
+};
+
+// Joins the number of a member that ended without leaving; it is free once the rendezvous notices that.
+Session replacement_of(int rank, std::uint16_t port) {
+  for (const auto began = std::chrono::steady_clock::now();;) {
+    try {
+      return Session::join(member(rank, members, port), quick());
+    } catch (const Error& error) {
+      BOOST_REQUIRE((says(error, "joined already") && std::chrono::steady_clock::now() - began < 20s));
+    }
+  }
+}
 
 }  // namespace
 
@@ -104,7 +168,9 @@ BOOST_AUTO_TEST_CASE(a_restore_that_waits_for_a_source_ends_with_the_rendezvous)
   BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
 }
 
-BOOST_AUTO_TEST_CASE(a_source_whose_address_was_never_needed_cannot_be_found_without_the_rendezvous) {
+// A restore learns the addresses of all publishers, also of those that its plan does not name.
+BOOST_DATA_TEST_CASE(without_the_rendezvous_sources_are_found_that_an_earlier_restore_has_heard_of,
+                     boost::unit_test::data::make({true, false}), heard) {
   const auto port = free_port();
   const TensorSpec spec{{"w", "m"}, DType::f32, {8, 4}};
   std::optional<Session> host = Session::join(member(0, 4, port), quick());
@@ -126,15 +192,19 @@ BOOST_AUTO_TEST_CASE(a_source_whose_address_was_never_needed_cannot_be_found_wit
     reader.restore(catalog, within(patience)).wait();
     BOOST_TEST(wanted.wrong(1) == 0U);
   };
-  restore_rows(4);  // an odd member asks the second holder for the manifest, and the plan names no other source
+  if (heard)
+    restore_rows(4);  // an odd member asks the second holder for the manifest, and the plan names no other source
   host.reset();
+  if (heard) {
+    restore_rows(0);
+    return restore_rows(4);
+  }
   // Until the reader notices the loss, it may still ask the lost source.
   const auto began = std::chrono::steady_clock::now();
   const Error error = failure_of([&] { restore_rows(0); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost));
   BOOST_TEST(says(error, "rendezvous"));
   BOOST_TEST((std::chrono::steady_clock::now() - began < 30s));  // does not wait for the deadline
-  restore_rows(4);
 }
 
 BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
@@ -143,14 +213,7 @@ BOOST_AUTO_TEST_CASE(who_takes_a_lost_member_s_place_is_read_instead_of_it) {
   job.start(within(patience)).wait();
   BOOST_TEST(job.wanted.wrong(1) == 0U);
   job.source.reset();  // without leaving
-  // The rank is free once the rendezvous notices the loss.
-  for (const auto began = std::chrono::steady_clock::now(); !job.source;) {
-    try {
-      job.source = Session::join(member(1, members, job.port), quick());
-    } catch (const Error& error) {
-      BOOST_REQUIRE((says(error, "joined already") && std::chrono::steady_clock::now() - began < 20s));
-    }
-  }
+  job.source = replacement_of(1, job.port);
   job.publish(2);
   // The reader may still know only the first publication: then the restore reports that its source is lost.
   for (int attempt = 0;; ++attempt) {
@@ -177,6 +240,56 @@ BOOST_AUTO_TEST_CASE(a_gather_that_times_out_names_who_did_not_come) {
   BOOST_TEST((error.code() == ErrorCode::timed_out));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
   BOOST_TEST(says(error, "member 1 did not come to 'all'"));
+}
+
+BOOST_AUTO_TEST_CASE(a_gather_with_a_value_for_more_or_fewer_members_is_refused) {
+  const Deadline deadline(120s);
+  for (const std::size_t values : {0U, 1U, 3U}) {
+    FalseHost host(values);
+    Session session = Session::join(member(1, 2, host.port()), quick());
+    const Error gathered = failure_of([&] { session.gather("all", {}, patience); });
+    BOOST_TEST((gathered.code() == ErrorCode::transport_failed), gathered.what());
+    BOOST_TEST((gathered.ranks() == std::vector{Rank{0}}));
+    const Error exchanged = failure_of([&] { session.exchange(Catalog(Rank{1}, 2), Catalog(Rank{1}, 2)); });
+    BOOST_TEST((exchanged.code() == ErrorCode::transport_failed), exchanged.what());
+  }
+}
+
+namespace {
+
+void require_values_of_all(Job& job) {
+  std::vector<Session*> all{&*job.host, &*job.source, &job.reader};
+  on_members(members, [&](int rank) {
+    const auto values =
+        all[static_cast<std::size_t>(rank)]->gather("all", Bytes(static_cast<std::size_t>(rank)), patience);
+    require(values == std::vector<Bytes>{Bytes(0), Bytes(1), Bytes(2)}, "the values of these processes");
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_gather_names_a_member_that_was_lost_after_it_came_and_its_replacement_comes_anew) {
+  Job job;
+  BOOST_TEST((failure_of([&] { job.source->gather("all", Bytes(1), 10ms); }).code() == ErrorCode::timed_out));
+  job.source.reset();  // without leaving
+  const auto missed = [&](Session& session) {
+    const Error error = failure_of([&] { session.gather("all", {}, patience); });
+    require(error.code() == ErrorCode::peer_lost, error.what());
+    require(error.ranks() == std::vector{Rank{1}}, error.what());
+  };
+  missed(*job.host);
+  missed(job.reader);
+  job.source = replacement_of(1, job.port);
+  require_values_of_all(job);
+}
+
+BOOST_AUTO_TEST_CASE(a_gather_takes_no_value_of_a_process_that_left_before_its_replacement_joined) {
+  Job job;
+  BOOST_TEST((failure_of([&] { job.source->gather("all", Bytes(9), 10ms); }).code() == ErrorCode::timed_out));
+  job.source->close(10s);
+  job.source.reset();
+  job.source = replacement_of(1, job.port);
+  require_values_of_all(job);
 }
 
 BOOST_AUTO_TEST_CASE(a_gather_ends_with_the_rendezvous) {

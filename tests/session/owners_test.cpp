@@ -126,19 +126,21 @@ BOOST_AUTO_TEST_CASE(a_publication_that_is_let_go_keeps_its_owners_while_a_reade
   std::optional<Publication> publication = pair.source->publish(held.give());
   RestoreOptions slow = within(patience);
   slow.ingress_bytes_per_second = 1 << 10;
-  Restore restore = pair.reader->restore(wanted.give(), slow);
+  std::optional<Restore> restore = pair.reader->restore(wanted.give(), slow);
   std::promise<void> moving;
   auto moves = moving.get_future();
-  restore.on_progress(
+  restore->on_progress(
       [&moving, once = false](const Progress& progress) mutable {
         if (progress.done_bytes > 0 && !std::exchange(once, true)) moving.set_value();
       },
       5ms);
   moves.wait();
   BOOST_TEST(!wanted.is_freed());
-  restore.cancel();
+  restore->cancel();
   publication.reset();
   held.freed_on();
+  BOOST_TEST(!wanted.is_freed());  // the restore can be resumed
+  restore.reset();
   wanted.freed_on();
 }
 

@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
   RestoreOptions options = by_reads();
   options.ingress_bytes_per_second = tensor_bytes / 2;  // so that some bytes are still unread at the withdrawal
   ByteCount again = 0;
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 3 || again == 0; ++round) {  // until a withdrawal comes while bytes move
     std::memset(tensor.bytes().data(), 0, tensor.bytes().size());
     Restore restore = session.restore(tensor.catalog(), options);
     std::atomic<bool> moving = false;
@@ -171,7 +171,6 @@ BOOST_AUTO_TEST_CASE(memory_that_is_taken_back_while_it_is_read_leaves_no_byte_o
     BOOST_TEST_MESSAGE("round " << round << ": " << (old_bytes ? "all was read before" : "planned anew"));
     read_frame(child.socket());
   }
-  BOOST_TEST(again > 0);  // at least one replanned
 }
 
 // After fork(), parent and child share pages that hardware writes into until one of them writes there.

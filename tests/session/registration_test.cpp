@@ -43,8 +43,10 @@ struct Pair {
     Publication publication = publish();
     const RestoreReport report = restore();
     publication.retire(10s);
+    // More than once, if the roster still named the publication before this one.
     return wanted.wrong(1) == 0 &&
-           report.methods[Method::read].bytes + report.methods[Method::mapped].bytes == report.needed;
+           report.methods[Method::read].bytes + report.methods[Method::mapped].bytes >= report.needed &&
+           report.methods[Method::zcopy].bytes + report.methods[Method::packed].bytes == 0;
   }
 };
 

@@ -141,6 +141,7 @@ BOOST_AUTO_TEST_CASE(values_that_need_not_agree_come_from_one_rank) {
     if (rank < 2) held.add_value(random, std::int64_t{rank});
     held.add_value(note, std::string("of rank ") + std::to_string(rank));
     const Publication publication = session.publish(held);
+    session.gather("published", {}, patience);  // who is slow to publish is not left out after the grace
     const auto wanted = [&](Absent absent, Agree agree) {
       Catalog catalog(Rank{rank}, 3);
       catalog.add_value(random, {}, absent, agree);

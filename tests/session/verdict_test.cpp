@@ -113,10 +113,11 @@ void check_missing(Restore& restore, Clock::time_point began) {
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST_MESSAGE(error.what());
   BOOST_TEST((Clock::now() - began < 30s));  // does not wait for the deadline
-  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_TEST((error.code() == ErrorCode::peer_lost));
+  BOOST_TEST(error.retryable());
   BOOST_TEST((error.gaps() == std::vector<Gap>{{"w", "exp_avg", Box{{32, 0}, {32, 16}}, Rank{0}}}));
   BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
-  BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state'"));
+  BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state': member 2"));
 }
 
 }  // namespace
@@ -141,6 +142,39 @@ BOOST_AUTO_TEST_CASE(a_source_that_dies_before_it_publishes_is_not_waited_for) {
   Restore restore = job.reader.restore(target.catalog, within(patience));
   job.second.die();
   check_missing(restore, began);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_published_yet_is_a_time_out_that_names_the_ranks) {
+  Halves job;
+  job.first.publish(1, 1);
+  Target target;
+  RestoreOptions options = within(1s);
+  options.discovery_grace = 100ms;  // there is a plan with gaps by then
+  Restore restore = job.reader.restore(target.catalog, options);
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST_MESSAGE(error.what());
+  BOOST_TEST((error.code() == ErrorCode::timed_out));
+  BOOST_TEST(error.retryable());
+  BOOST_TEST((error.gaps() == std::vector<Gap>{{"w", "exp_avg", Box{{32, 0}, {32, 16}}, Rank{0}}}));
+  BOOST_TEST((error.ranks() == std::vector{Rank{1}}));
+  BOOST_TEST(says(error, "source rank 1 of 2 has not published 'state' before the deadline"));
+}
+
+BOOST_AUTO_TEST_CASE(what_nobody_holds_though_all_have_published_is_a_mismatch) {
+  const auto port = free_port();
+  const Layout rows = Layout::boxes({{Rank{0}, {{{0, 0}, {32, 16}}}}, {Rank{1}, {{{40, 0}, {24, 16}}}}});
+  Source first(0, 3, port, rows, 0, 2);
+  Source second(1, 3, port, rows, 1, 2);
+  Session reader = Session::join(member(2, 3, port), quick());
+  first.publish(1, 1);
+  second.publish(1, 1);
+  Target target;
+  const auto began = Clock::now();
+  const Error error = failure_of([&] { reader.restore(target.catalog, within(patience)).wait(); });
+  BOOST_TEST((Clock::now() - began < 30s));
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
+  BOOST_TEST(!error.retryable());
+  BOOST_TEST((error.gaps() == std::vector<Gap>{{"w", "exp_avg", Box{{32, 0}, {8, 16}}, Rank{0}}}));
 }
 
 BOOST_AUTO_TEST_CASE(a_reader_that_dies_does_not_stand_for_a_source_that_has_yet_to_publish) {

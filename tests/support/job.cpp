@@ -4,33 +4,74 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <random>
+#include <utility>
 
+#include "support/descriptors.hpp"
 #include "support/each_element.hpp"
 
 namespace shardwire::test {
 
-// Below the kernel's range for outgoing connections, whose ports other tests running now could receive.
+namespace {
+
+constexpr int first_port = 10'000;  // all are below the kernel's range for outgoing connections
+constexpr int ports_of_block = 200;
+constexpr int blocks = 110;
+
+bool binds(int port) {
+  const support::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  return bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+// Ports that no other test process takes while this one runs: each block has a name in the abstract namespace of sockets, which
+// only one process can bind.
+class Ports {
+ public:
+  Ports() {
+    std::random_device random;
+    for (int attempt = 0; attempt < 10'000 && !reserved_; ++attempt) {
+      first_ = first_port + ports_of_block * std::uniform_int_distribution<int>(0, blocks - 1)(random);
+      const std::string name = "shardwire-test-ports-" + std::to_string(first_);
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::copy(name.begin(), name.end(), address.sun_path + 1);
+      support::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+      if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) reserved_ = std::move(socket);
+    }
+  }
+  std::uint16_t next() {
+    for (int attempt = 0; attempt < ports_of_block; ++attempt) {
+      const int port = first_ + next_++ % ports_of_block;
+      if (binds(port)) return static_cast<std::uint16_t>(port);
+    }
+    throw std::runtime_error("no free port on the loopback interface");
+  }
+
+ private:
+  support::Descriptor reserved_;
+  int first_ = 0;
+  int next_ = 0;
+};
+
+Ports ports;  // from the beginning: tests count the descriptors that they open
+
+}  // namespace
+
 std::uint16_t free_port() {
-  static std::mt19937 random{std::random_device{}()};
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    const auto port = static_cast<std::uint16_t>(std::uniform_int_distribution<int>(10'000, 32'000)(random));
-    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    const bool bound = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    close(descriptor);
-    if (bound) return port;
-  }
-  throw std::runtime_error("no free port on the loopback interface");
+  return ports.next();
 }
 
 void on_members(int members, const std::function<void(int)>& body) {

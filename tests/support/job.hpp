@@ -27,6 +27,11 @@ inline std::string transport_under_test() {
   return name == nullptr ? "loopback" : name;
 }
 
+/// TEST_ENCRYPTED: members have a key, and encrypt what they send over tcp.
+inline bool encrypted_under_test() {
+  return std::getenv("TEST_ENCRYPTED") != nullptr;
+}
+
 /// Whether peers can map arenas over it.
 inline bool maps_arenas() {
   const std::string transport = transport_under_test();
@@ -50,6 +55,7 @@ inline Bootstrap member(int rank, int members, std::uint16_t port) {
   bootstrap.rank = rank;
   bootstrap.world_size = members;
   bootstrap.port = port;
+  if (encrypted_under_test()) bootstrap.job_key.assign(32, std::byte{9});
   return bootstrap;
 }
 
@@ -61,6 +67,7 @@ inline SessionOptions quick() {
   SessionOptions options;
   options.transport = transport_under_test();
   options.join_timeout = patience;
+  options.encrypt_payload = encrypted_under_test();
   return options;
 }
 inline RestoreOptions within(Duration deadline) {

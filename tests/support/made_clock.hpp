@@ -30,6 +30,8 @@ class MadeClock final : public Clock {
     }
     now_ = end;
   }
+  /// Time passes in which no alarm can run, as while a process is stopped.
+  void jump(std::chrono::nanoseconds by) { now_ += by; }
   [[nodiscard]] std::size_t alarms_set() const {
     return static_cast<std::size_t>(
         std::ranges::count_if(alarms_, [](const MadeAlarm* one) { return bool(one->task); }));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of every Boost.Test runner. It differs from Boost's own in three ways: --unit=AREA/NAME leaves only the cases of
+// The main of every Boost.Test runner. It differs from Boost's own in some ways: --unit=AREA/NAME leaves only the cases of
 // AREA/NAME_test.cpp and may be given more than once; a run in which no case ran exits 77, so that Meson shows SKIP instead of
 // OK; and the last line on standard output counts the cases for summary.py:
 //   cases: 12 passed, 0 failed, 1 skipped
+// In a build with a sanitizer, a report of any process that a case starts fails the run too: exit status 66.
 #define BOOST_TEST_NO_MAIN
 #include <algorithm>
 #include <boost/cstdlib.hpp>
@@ -13,8 +14,12 @@
 #include <boost/test/tree/visitor.hpp>
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -22,11 +27,14 @@
 #include <utility>
 #include <vector>
 
+#include "support/sanitizer.hpp"
+
 namespace {
 
 namespace ut = boost::unit_test;
 
-constexpr int exit_skipped = 77;  // Meson's exit status for skipped tests
+constexpr int exit_skipped = 77;   // Meson's exit status for skipped tests
+constexpr int exit_reported = 66;  // the thread sanitizer's for a report
 
 /// Calls `visit` with each case at or below a unit, whatever its run status.
 class CaseVisitor : public ut::test_tree_visitor {
@@ -135,6 +143,46 @@ void keep_only(const std::set<std::string>& files) {
   for (const ut::test_unit_id other : others) master.remove(other);
 }
 
+/// Folder for the reports of sanitizers of all processes that the cases start: most of these are killed, so their exit statuses
+/// tell nothing. This process has read its own options before, and goes on to report to standard error.
+class ReportsOfChildren {
+ public:
+  ReportsOfChildren() {
+    if (!shardwire::test::with_sanitizer) return;
+    std::string folder = (std::filesystem::temp_directory_path() / "reports.XXXXXX").string();
+    if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder for reports of sanitizers");
+    folder_ = folder;
+    for (const char* variable : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+      const char* const before = std::getenv(variable);
+      const std::string options = before == nullptr ? "" : std::string(before) + ":";
+      ::setenv(variable, (options + "log_path=" + folder + "/report").c_str(), 1);
+    }
+  }
+  ~ReportsOfChildren() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  ReportsOfChildren(const ReportsOfChildren&) = delete;
+  ReportsOfChildren& operator=(const ReportsOfChildren&) = delete;
+
+  /// Prints them, and returns whether there are any.
+  [[nodiscard]] bool print() const {
+    bool any = false;
+    if (folder_.empty()) return any;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      std::ifstream file(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      if (text.find("SUMMARY: ") == std::string::npos && text.find("runtime error: ") == std::string::npos) continue;
+      any = true;
+      std::fprintf(stderr, "report of a process that a case has started:\n%s\n", text.c_str());
+    }
+    return any;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
 int run_cases(int argc, char** argv) {
   CaseCounter counter;
   const auto files = take_units(argc, argv);
@@ -170,7 +218,8 @@ bool asks_for_list(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (asks_for_list(argc, argv)) return ut::unit_test_main([] { return true; }, argc, argv);
+  const ReportsOfChildren reports;
   const int verdict = run_cases(argc, argv);
   ut::framework::shutdown();
-  return verdict;
+  return reports.print() ? exit_reported : verdict;
 }

@@ -21,6 +21,13 @@ inline constexpr bool with_thread_sanitizer = true;
 #else
 inline constexpr bool with_thread_sanitizer = false;
 #endif
+inline constexpr bool with_sanitizer = with_address_sanitizer || with_thread_sanitizer;
+
+/// Rounds of a test with random input: a sanitizer makes each many times as slow.
+template <typename Count>
+constexpr Count rounds(Count all) {
+  return with_sanitizer ? all / 10 : all;
+}
 
 /// Precondition of tests that use up all file descriptors.
 inline boost::test_tools::assertion_result descriptors_may_run_out(boost::unit_test::test_unit_id /*case*/) {

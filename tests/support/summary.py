@@ -3,12 +3,13 @@
 """Adds up a Meson test log, one line per run of `meson test`: summary.py build/meson-logs/testlog.json [AGAIN]
 
 Boost runners count each case by the line that tests/support/main.cpp prints; any other program counts as one. Failures
-come with the end of their output, skips with their reason. The last line is `N passed, N failed, N skipped`. The exit
+come with their errors and the end of their output, skips with their reason. The last line is `N passed, N failed, N skipped`. The exit
 status is 1 when anything failed, when nothing ran, and when a whole suite ran nothing.
 
 AGAIN is the log of a second run of what failed: a test that passes there counts as passed, and is named as UNSTABLE.
 `summary.py --by-chance LOG` prints the names of failed tests that may run again: not those with a sanitizer's report.
 """
+import itertools
 import json
 import re
 import sys
@@ -16,6 +17,8 @@ import sys
 CASES = re.compile(r"^cases: (\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 SKIPPED = re.compile(r"^skipped: (.*)$", re.M)
 MAY_RUN_NOTHING = {"gpu"}  # suites that need hardware most machines lack
+ERROR = re.compile(r"error: |ERROR: |runtime error|WARNING: ThreadSanitizer|terminate called")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 REPORT = re.compile(r"Sanitizer|runtime error:")
 TAIL_LINES = 40
 
@@ -35,10 +38,13 @@ def counts(test):
     return passed, max(failed, 1), skipped
 
 
-def tail(text):
-    lines = text.rstrip().splitlines()
-    cut = ["..."] if len(lines) > TAIL_LINES else []
-    return "\n".join("    " + line for line in cut + lines[-TAIL_LINES:])
+def shown(text):
+    """The end of the output, and lines before it that name an error. Lines that repeat are shown once."""
+    lines = [(line, len(list(same))) for line, same in itertools.groupby(COLOURS.sub("", text).rstrip().splitlines())]
+    lines = [f"{line} ({times} times)" if times > 1 and line else line for line, times in lines]
+    start = max(0, len(lines) - TAIL_LINES)
+    errors = [line for line in lines[:start] if ERROR.search(line)][:TAIL_LINES]
+    return "\n".join("    " + line for line in errors + (["..."] if start else []) + lines[start:])
 
 
 def read(path):
@@ -75,7 +81,7 @@ def main():
         second = again.get(test["name"])
         if these[1] and second and not counts(second)[1]:
             print(f"UNSTABLE {test['name']} ({test['result'].lower()}, exit status {test.get('returncode')})")
-            print(tail(output(test)))
+            print(shown(output(test)))
             test, these = second, counts(second)
         total = [a + b for a, b in zip(total, these)]
         for suite in test.get("suite", []):
@@ -83,7 +89,7 @@ def main():
         text = output(test)
         if these[1]:
             print(f"FAILED {test['name']} ({test['result'].lower()}, exit status {test.get('returncode')})")
-            print(tail(text))
+            print(shown(text))
         if these[2]:
             reasons = SKIPPED.findall(text) or text.strip().splitlines()[-1:] or ["no reason given"]
             for reason in reasons:

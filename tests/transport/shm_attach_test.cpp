@@ -30,8 +30,8 @@ std::unique_ptr<Fabric> open_shm() {
   return choose("shm").open();
 }
 
-std::vector<support::Descriptor> list_of_one(support::Descriptor descriptor) {
-  std::vector<support::Descriptor> list;
+std::vector<OpenSocket> list_of_one(support::Descriptor descriptor) {
+  std::vector<OpenSocket> list;
   list.push_back(std::move(descriptor));
   return list;
 }
@@ -215,14 +215,14 @@ BOOST_AUTO_TEST_CASE(a_peer_that_shuts_its_side_down_has_gone) {
 
 BOOST_AUTO_TEST_CASE(sockets_of_other_kinds_are_refused) {
   const auto fabric = open_shm();
-  const auto refused_socket = [&](std::vector<support::Descriptor> sockets) {
+  const auto refused_socket = [&](std::vector<transport::OpenSocket> sockets) {
     BOOST_CHECK_EXCEPTION(fabric->connect({.address = fabric->address(), .sockets = std::move(sockets)}), Error,
                           [](const Error& error) { return error.code() == ErrorCode::unsupported; });
   };
   const std::size_t before = open_descriptors();
   refused_socket({});
   auto pair = local_sockets();
-  std::vector<support::Descriptor> two;
+  std::vector<transport::OpenSocket> two;
   two.push_back(std::move(pair[0]));
   two.push_back(std::move(pair[1]));
   refused_socket(std::move(two));

@@ -77,7 +77,7 @@ void refused(const Bytes& key, std::vector<support::Descriptor> descriptors, std
 
 BOOST_AUTO_TEST_CASE(an_arena_lies_in_chunks_side_by_side_on_both_sides) {
   const Deadline deadline(120s);
-  const ByteCount chunk = shm::smallest_chunk_bytes;
+  const ByteCount chunk = memory::smallest_chunk_bytes;
   const ByteCount size = 2 * chunk + 5000;
   auto region = shm::allocate_region(size);
   BOOST_TEST(region->memory().bytes == size);
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(an_arena_lies_in_chunks_side_by_side_on_both_sides) {
 
 BOOST_AUTO_TEST_CASE(whole_chunks_are_given_back_and_the_others_stay_readable) {
   const Deadline deadline(120s);
-  const ByteCount chunk = shm::smallest_chunk_bytes;
+  const ByteCount chunk = memory::smallest_chunk_bytes;
   const auto region = shm::allocate_region(3 * chunk + 100);
   std::byte* const bytes = region->memory().address;
   bytes[0] = std::byte{1};
@@ -129,10 +129,10 @@ BOOST_AUTO_TEST_CASE(whole_chunks_are_given_back_and_the_others_stay_readable) {
 BOOST_AUTO_TEST_CASE(no_arena_has_more_chunks_than_descriptors_travel_with_a_key) {
   for (int bits = 0; bits < 62; ++bits) {
     for (const ByteCount bytes : {ByteCount{1} << bits, (ByteCount{1} << bits) + 1}) {
-      const ByteCount chunk = shm::chunk_bytes_for(bytes);
-      BOOST_TEST(chunk >= shm::smallest_chunk_bytes);
+      const ByteCount chunk = memory::chunk_bytes_for(bytes);
+      BOOST_TEST(chunk >= memory::smallest_chunk_bytes);
       BOOST_TEST((bytes - 1) / chunk < max_key_descriptors);
-      BOOST_TEST(chunk % shm::page_bytes() == 0U);
+      BOOST_TEST(chunk % memory::page_bytes() == 0U);
     }
   }
 }
@@ -281,9 +281,8 @@ BOOST_AUTO_TEST_CASE(limits_of_the_process_give_typed_errors) {
   const std::size_t before = open_descriptors();
   const int next = ::dup(0);  // the kernel gives out the lowest free number
   ::close(next);
-  BOOST_TEST(
-      refuses_under(RLIMIT_NOFILE, static_cast<rlim_t>(next) + 1, 3 * shm::smallest_chunk_bytes).find("memfd_create") !=
-      std::string::npos);
+  BOOST_TEST(refuses_under(RLIMIT_NOFILE, static_cast<rlim_t>(next) + 1, 3 * memory::smallest_chunk_bytes)
+                 .find("memfd_create") != std::string::npos);
   BOOST_TEST(open_descriptors() == before);
 }
 

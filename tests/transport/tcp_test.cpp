@@ -45,7 +45,7 @@ struct Joined {
 
   explicit Joined(int streams, Family family = Family::ipv4) { join(streams, family); }
   void join(int streams, Family family) {
-    std::array<std::vector<support::Descriptor>, 2> sockets;
+    std::array<std::vector<transport::OpenSocket>, 2> sockets;
     for (int i = 0; i < streams; ++i) {
       SocketEnds ends =
           family == Family::local ? local_sockets() : *tcp_sockets(family == Family::ipv4 ? AF_INET : AF_INET6);
@@ -182,21 +182,21 @@ BOOST_AUTO_TEST_CASE(sockets_that_will_not_do_are_refused) {
   const auto left = open_tcp();
   const auto right = open_tcp();
   const Bytes address = right->address();
-  const auto refused = [&](std::vector<support::Descriptor> sockets, ErrorCode code) {
+  const auto refused = [&](std::vector<transport::OpenSocket> sockets, ErrorCode code) {
     BOOST_CHECK_EXCEPTION(left->connect({.address = address, .sockets = std::move(sockets)}), Error,
                           [&](const Error& e) { return e.code() == code; });
   };
   const auto one = [](int number) {
-    std::vector<support::Descriptor> sockets;
-    sockets.emplace_back(number);
+    std::vector<transport::OpenSocket> sockets;
+    sockets.emplace_back(support::Descriptor(number));
     return sockets;
   };
   refused({}, ErrorCode::unsupported);
   refused(one(::socket(AF_INET, SOCK_DGRAM, 0)), ErrorCode::invalid_argument);
   refused(one(::socket(AF_INET, SOCK_STREAM, 0)), ErrorCode::invalid_argument);
   refused(one(::dup(0)), ErrorCode::invalid_argument);
-  std::vector<support::Descriptor> many;
-  std::vector<support::Descriptor> others;
+  std::vector<transport::OpenSocket> many;
+  std::vector<transport::OpenSocket> others;
   for (int i = 0; i < 17; ++i) {
     SocketEnds ends = local_sockets();
     many.push_back(std::move(ends[0]));

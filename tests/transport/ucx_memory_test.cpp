@@ -22,6 +22,8 @@ using namespace shardwire::transport;
 using test::driver;
 using test::refused;
 
+}  // namespace
+
 /// A context over TCP on this host that supports GPU memory, and a driver that reports some devices.
 struct Fixture {
   Fixture() {
@@ -36,8 +38,6 @@ struct Fixture {
   std::vector<std::byte> bytes = std::vector<std::byte>(1u << 20);
   std::shared_ptr<ucx::Worker> worker;
 };
-
-}  // namespace
 
 }  // namespace ucx_memory
 

@@ -38,9 +38,18 @@ BOOST_AUTO_TEST_CASE(indices_outside_of_the_list_and_slices_past_their_count_are
   check_refused({.parts = {{{"w", "m"}, 0, 0}}}, "parts");
 }
 
+BOOST_AUTO_TEST_CASE(layout_ranks_that_there_cannot_be_are_refused) {
+  check_refused({.held_rank = -2}, "heldRank");
+  check_refused({.held_rank = (1 << 24) + 1}, "heldRank");
+}
+
 BOOST_AUTO_TEST_CASE(devices_that_there_cannot_be_and_ids_that_are_too_long_are_refused) {
   check_refused({.device = -2}, "device");
   check_refused({.kept_group = Bytes(257)}, "keptGroup");
+}
+
+BOOST_AUTO_TEST_CASE(a_number_after_which_none_would_be_left_is_refused) {
+  check_refused({.number = max_exchange_number + 1}, "number");
 }
 
 BOOST_AUTO_TEST_CASE(requests_that_cannot_be_cut_are_refused) {

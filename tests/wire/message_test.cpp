@@ -3,7 +3,6 @@
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <chrono>
 #include <cstring>
 
 #include "support/seed.hpp"
@@ -59,7 +58,7 @@ Bound bound_of(const RegionKey& key) {
 
 // encode() writes any value; the reader must detect errors in it.
 const std::vector<Refused> refused{
-    {"Hello.rank", hello([](Hello& h) { h.rank = -1; })},
+    {"Hello.rank", hello([](Hello& h) { h.rank = -2; })},
     {"Hello.rank", hello([](Hello& h) { h.rank = max_rank + 1; })},
     {"Hello.worldSize", hello([](Hello& h) { h.world_size = -5; })},
     {"Hello.host", hello([](Hello& h) { h.host.assign(257, 'h'); })},
@@ -68,15 +67,17 @@ const std::vector<Refused> refused{
     {"Hello.runId", hello([](Hello& h) { h.run_id.assign("a\0b", 3); })},
     {"Hello.capabilities", hello([](Hello& h) { h.capabilities.resize(65); })},
     {"Hello.capabilities", hello([](Hello& h) { h.capabilities = {std::string(257, 'c')}; })},
-    {"Join.rank", Join{MemberRecord{.rank = -1}}},
+    {"Join.rank", Join{MemberRecord{.rank = -2}}},
     {"Join.address", Join{MemberRecord{.address = std::string(257, 'a')}}},
+    {"Join.domain", Join{MemberRecord{.domain = std::string(257, 'd')}}},
     {"Publish.publication", Publish{std::string(257, 'p'), {}}},
     {"Publish.record.member", Publish{"state", PublicationRecord{.member = -1}}},
     {"Publish.record.layout_rank", Publish{"state", PublicationRecord{.layout_rank = max_rank + 1}}},
     {"Watch.publication", Watch{std::string("p\0", 2)}},
+    {"Unwatch.publication", Unwatch{std::string("p\0", 2)}},
     {"Roster.publication", Roster{std::string(257, 'p'), false, {}, {}}},
-    {"Roster.groups[0]", Roster{"state", true, {{0, 1, 1, 1, {}, {}}}, {}}},
-    {"Roster.groups[1]", Roster{"state", true, {{7, 1, 1, 1, {}, {}}, {7, 2, 1, 1, {}, {}}}, {}}},
+    {"Roster.groups[0]", Roster{"state", true, {{0, 1, 0, 1, 1, {}, {}}}, {}}},
+    {"Roster.groups[1]", Roster{"state", true, {{7, 1, 0, 1, 1, {}, {}}, {7, 2, 0, 1, 1, {}, {}}}, {}}},
     {"Roster.runs", Roster{"state", true, {}, {{max_rank, 2, 0, 1}}}},
     {"Roster.runs", Roster{"state", true, {}, {{max_rank + 1, 1, 0, 1}}}},
     {"Roster.runs", Roster{"state", true, {}, {{0, std::numeric_limits<std::int32_t>::max(), 0, 1}}}},
@@ -117,6 +118,22 @@ const std::vector<Refused> refused{
     {"Bound.wordRegion", long_mark},
     {"PartsRequest.publication", PackRequest{1, 0, {}, false, false, std::string(257, 'p'), 1}},
     {"PartsRequest.boxes", PackRequest{1, 1, {{0, {{huge}, {1}}}}}},
+    {"Failure.boxes", Failure{1, ErrorCode::corrupt, "rotten", {{0, {{huge}, {1}}}}}},
+    {"BlockRequest.ranges[1]", BlockRequest{1, 1, {{0, 0, 1}, {0, 1, max_boxes_per_message}}}},
+    {"Joined.member", Joined{1, -1}},
+    {"Joined.worldSize", Joined{1, 0, -1}},
+    {"KeepJob.address", KeepJob{.address = std::string(257, 'a')}},
+    {"KeepJob.worldSize", KeepJob{.world_size = -1}},
+    {"KeepJob.jobKey", KeepJob{.job_key = Bytes(4097)}},
+    {"KeepBegin.publication", KeepBegin{.publication = std::string(257, 'p')}},
+    {"KeepBegin.place", KeepBegin{.publication = "p", .layout_rank = -1}},
+    {"KeepBegin.numaNode", KeepBegin{.publication = "p", .numa_node = -2}},
+    {"KeepBegin.free", KeepBegin{.publication = "p", .free = std::vector<std::uint64_t>(max_kept_buffers + 1)}},
+    {"KeepBuffer.descriptors", KeepBuffer{.descriptors = 65}},
+    {"KeepBuffer.released", KeepBuffer{.released = std::vector<std::uint64_t>(max_kept_buffers + 1)}},
+    {"KeepDone.tensors[0]", KeepDone{.tensors = {{0, 0, Extents{-1}}}}},
+    {"KeepStatus.json", KeepStatus{1, std::string("a\0b", 3)}},
+    {"KeepDrop.publication", KeepDrop{1, std::string(257, 'p')}},
 };
 
 }  // namespace
@@ -190,13 +207,11 @@ BOOST_AUTO_TEST_CASE(a_failure_whose_code_is_not_known_here_is_still_a_failure) 
   BOOST_TEST((std::get<Failure>(decoded) == Failure{3, ErrorCode::transport_failed, "gone"}));
 }
 
-BOOST_AUTO_TEST_CASE(the_largest_request_decodes_in_time) {
+BOOST_AUTO_TEST_CASE(the_largest_request_is_decoded) {
   PackRequest request{1, 2, std::vector<RequestedBox>(max_boxes_per_message, RequestedBox{7, {{1, 2, 3}, {4, 5, 6}}})};
   const Message message = request;
   const Bytes bytes = encode(message);
-  const auto start = std::chrono::steady_clock::now();
   BOOST_CHECK(decode(bytes) == message);
-  BOOST_CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

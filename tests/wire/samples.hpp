@@ -80,6 +80,8 @@ class Maker {
     note.indirect = below(2) == 0;
     note.device = static_cast<std::int16_t>(static_cast<int>(below(9)) - 1);
     note.kept_group = bytes(128);
+    note.number = random_() % max_exchange_number;
+    note.held_rank = below(4) == 0 ? -1 : rank();
     note.kept_size = static_cast<std::uint32_t>(random_());
     note.group_id = bytes(128);
     note.steps = static_cast<std::uint32_t>(random_());
@@ -107,13 +109,15 @@ class Maker {
       });
     };
     if (below(2) == 0) bound.word = Bound::Word{{4096, keys()}, below(4097)};
+    bound.digests = below(2) == 0;
     bound.regions = several<RegionHandle>(5, [&] {
       return RegionHandle{random_(), keys(), static_cast<std::uint8_t>(random_()),
                           static_cast<std::int16_t>(random_())};
     });
     bound.tensors = several<TensorHandle>(9, [&] {
       TensorHandle handle{static_cast<std::uint32_t>(random_()), no_region, random_(), {}};
-      handle.strides = Extents::filled(below(max_dims + 1), static_cast<Extent>(below(1u << 30)));
+      const auto stride = static_cast<Extent>(below(1u << 30));  // drawn first
+      handle.strides = Extents::filled(below(max_dims + 1), stride);
       if (!bound.regions.empty() && below(2) == 0) {
         handle.region = static_cast<std::uint32_t>(below(bound.regions.size()));
         handle.offset_bytes %= bound.regions[handle.region].size_bytes | 1;
@@ -136,7 +140,7 @@ class Maker {
         ValuesRequest{digest()},
         ValuesReply{digest(), bytes(3000)},
         Lease{word(), text(200), word(), several<TensorRange>(10, range)},
-        Leased{word(), word()},
+        Leased{word(), word(), static_cast<std::int64_t>(word())},
         Release{word(), word()},
         Released{word(), below(2) == 0},
         Bind{word(), word(),
@@ -151,10 +155,10 @@ class Maker {
                                            [&] {
                                              return BoxDigest{random_(), random_()};
                                            })},
-        Failure{word(), error(), text(500)},
+        Failure{word(), error(), text(500), parts()},
         Goodbye{},
         Join{member()},
-        Joined{static_cast<std::uint32_t>(random_())},
+        Joined{static_cast<std::uint32_t>(random_()), rank(), rank(), word()},
         Publish{text(200), publication()},
         Watch{text(200)},
         roster(),
@@ -165,7 +169,7 @@ class Maker {
                                               return Addresses::Entry{static_cast<std::uint32_t>(random_()), member()};
                                             }),
                   members()},
-        Gather{word(), text(300), bytes(1000)},
+        Gather{word(), text(300), bytes(1000), below(2) == 0, below(2) == 0},
         Gathered{text(300), several<Bytes>(9, [&] { return bytes(100); })},
         GatherQuit{text(300)},
         GatherAbsent{text(300), below(2) == 0, members()},
@@ -175,15 +179,52 @@ class Maker {
         Descriptors{word(), static_cast<std::uint8_t>(below(65))},
         Attach{word(), static_cast<std::uint8_t>(random_())},
         Attached{},
-        ExchangeGivenUp{word()},
+        ExchangeGivenUp{word(), rank(), error(), text(200), members(),
+                        several<Gap>(5,
+                                     [&] {
+                                       return Gap{text(40), text(20), Box::whole({3, 4}), Rank{rank()}};
+                                     })},
+        Unwatch{text(200)},
+        BlockRequest{word(), word(),
+                     several<BlockRequest::Range>(9,
+                                                  [&] {
+                                                    return BlockRequest::Range{static_cast<std::uint32_t>(random_()),
+                                                                               static_cast<std::uint32_t>(random_()),
+                                                                               static_cast<std::uint32_t>(below(1000))};
+                                                  })},
+        KeepJob{word(), word(), text(40), static_cast<std::uint16_t>(random_()), text(200), rank(), bytes(100)},
+        KeepJoined{word(), static_cast<std::uint32_t>(random_()), static_cast<std::uint32_t>(random_())},
+        KeepBegin{word(), text(200), static_cast<std::int64_t>(random_()), rank(),
+                  static_cast<std::uint32_t>(random_()), word(), words(), restored(), below(2) == 0, below(2) == 0,
+                  static_cast<std::int32_t>(below(9)) - 1},
+        KeepBuffer{word(), word(), word(), static_cast<std::uint8_t>(below(65)), words()},
+        KeepDone{word(), word(), bytes(3000), bytes(3000),
+                 several<KeptTensor>(9,
+                                     [&] {
+                                       const auto stride = static_cast<Extent>(below(1u << 30));
+                                       return KeptTensor{word(), word(), Extents::filled(below(max_dims + 1), stride)};
+                                     })},
+        KeepQuit{word(), below(2) == 0},
+        Kept{word()},
+        KeepStatusRequest{word()},
+        KeepStatus{word(), text(2000)},
+        KeepDrop{word(), text(200)},
+        KeepOrphan{word()},
     };
   }
 
+  std::vector<std::uint64_t> words() {
+    return several<std::uint64_t>(9, [&] { return word(); });
+  }
+  std::optional<KeepBegin::Restored> restored() {
+    if (below(2) == 0) return std::nullopt;
+    return KeepBegin::Restored{static_cast<std::int64_t>(random_()), word()};
+  }
   MemberRecord member() {
-    return {rank(), word(), text(100), text(40), static_cast<std::uint16_t>(random_()), text(100)};
+    return {rank(), word(), text(100), text(40), static_cast<std::uint16_t>(random_()), text(100), text(100)};
   }
   PublicationRecord publication() {
-    return {rank(), 0, rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
+    return {rank(), 0, word(), rank(), static_cast<std::int64_t>(random_()), word(), below(2) == 0, digest(), digest()};
   }
   std::vector<std::int32_t> members() {
     std::vector<std::int32_t> result;
@@ -207,7 +248,7 @@ class Maker {
     Roster result{text(200), below(2) == 0, {}, runs(1u << below(32))};
     const std::vector<Digest> digests{digest(), digest(), digest()};
     for (const std::int32_t number : members()) {
-      result.groups.push_back({static_cast<std::uint32_t>(number) + 1, static_cast<std::uint32_t>(random_()),
+      result.groups.push_back({static_cast<std::uint32_t>(number) + 1, static_cast<std::uint32_t>(random_()), word(),
                                static_cast<std::int64_t>(random_()), word(), digests[below(3)], digests[below(3)]});
     }
     return result;
@@ -265,7 +306,9 @@ class Maker {
   ValueList list(std::size_t depth) {
     ValueList result{{std::monostate{}, true, std::int64_t{-3}, 0.1, text(5), bytes(5),
                       TensorValue{DType::f32, {}, Bytes(4, std::byte{7})}, ValueList{}, ValueTuple{}, ValueMap{}}};
-    if (depth > 0) result.items.insert(result.items.begin() + static_cast<long>(below(11)), within(list(depth - 1)));
+    if (depth == 0) return result;
+    const auto place = static_cast<long>(below(11));  // drawn first: compilers evaluate arguments in any order
+    result.items.insert(result.items.begin() + place, within(list(depth - 1)));
     return result;
   }
   /// A list, a tuple or a map with these items.

@@ -116,7 +116,9 @@ std::unique_ptr<Endpoint> LibfabricFabric::connect(PeerAddress at) {
         ErrorCode::unsupported,
         fmt::format("the libfabric transport needs one connected socket to its peer and got {}", at.sockets.size()));
   }
-  return std::make_unique<LibfabricEndpoint>(state_, endpoints_, std::move(peer), std::move(at.sockets.front()));
+  if (at.sockets.front().encryption) throw Error(ErrorCode::unsupported, "the libfabric transport does not encrypt");
+  return std::make_unique<LibfabricEndpoint>(state_, endpoints_, std::move(peer),
+                                             std::move(at.sockets.front().descriptor));
 }
 
 // Answers reads if the provider answers them in software. The only completions here are failed connections.

@@ -17,7 +17,8 @@ std::size_t max_threads() {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 2);
 }
 
-Outcome read_mapped(const Mapping& mapping, std::span<const ReadRange> ranges, const std::atomic<bool>& cancelled) {
+Outcome read_mapped(const memory::Mapping& mapping, std::span<const ReadRange> ranges,
+                    const std::atomic<bool>& cancelled) {
   for (const ReadRange& range : ranges) {
     for (ByteCount done = 0; done < range.into.bytes; done += slice_bytes) {
       if (cancelled) return Fault{ErrorCode::cancelled, "the read was cancelled"};

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "memory/sealed_memory.hpp"
 #include "support/wake_event.hpp"
 #include "transport/shm/attach.hpp"
-#include "transport/shm/sealed_memory.hpp"
 
 namespace shardwire::transport::shm {
 
@@ -19,7 +19,7 @@ namespace shardwire::transport::shm {
 struct Read {
   std::uint64_t id = 0;
   std::uint64_t endpoint = 0;
-  std::shared_ptr<const Mapping> mapping{};  ///< the source; null: see `published`
+  std::shared_ptr<const memory::Mapping> mapping{};  ///< the source; null: see `published`
   PublishedMemory published{};
   std::vector<ReadRange> ranges{};
   std::atomic<bool> cancelled = false;

@@ -2,7 +2,6 @@
 #include "transport/shm/registration.hpp"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -17,6 +16,13 @@
 namespace shardwire::transport::shm {
 namespace {
 
+using memory::bytes_of_chunk;
+using memory::chunk_count;
+using memory::Mapping;
+using memory::page_bytes;
+using memory::require_sealed;
+using memory::whole_pages;
+
 constexpr std::uint64_t arena_magic = 0x616e6572612d6d73ULL;
 constexpr std::uint64_t adopted_magic = 0x6574706f64612d73ULL;
 constexpr auto max_bytes = ByteCount{std::numeric_limits<std::ptrdiff_t>::max()};
@@ -28,7 +34,7 @@ struct ArenaKey {
   std::uint64_t chunk_bytes = 0;
   std::uint64_t present = 0;  ///< one bit per chunk that was not discarded; their descriptors are sent with the key
 };
-static_assert(max_key_descriptors <= 64);
+static_assert(memory::max_chunks <= max_key_descriptors && max_key_descriptors <= 64);
 
 struct AdoptedKey {
   std::uint64_t magic = adopted_magic;
@@ -37,100 +43,38 @@ struct AdoptedKey {
   MarkAddress mark;
 };
 
-ByteCount chunk_count(ByteCount size_bytes, ByteCount chunk_bytes) {
-  return size_bytes / chunk_bytes + (size_bytes % chunk_bytes == 0 ? 0 : 1);
-}
-// The last chunk holds the remainder.
-ByteCount bytes_of_chunk(ByteCount index, ByteCount size_bytes, ByteCount chunk_bytes) {
-  return std::min(chunk_bytes, whole_pages(size_bytes) - index * chunk_bytes);
-}
-
 class ArenaRegion final : public Region {
  public:
-  /// Requires: the size fits into the address space.
-  explicit ArenaRegion(ByteCount size_bytes)
-      : size_bytes_(size_bytes), chunk_bytes_(chunk_bytes_for(size_bytes)), mapping_(whole_pages(size_bytes)) {
-    const ByteCount count = chunk_count(size_bytes, chunk_bytes_);
-    for (ByteCount chunk = 0; chunk < count; ++chunk) {
-      const ByteCount bytes = bytes_of_chunk(chunk, size_bytes, chunk_bytes_);
-      const auto& memory = chunks_.emplace_back(create_memory(bytes));
-      mapping_.map(chunk * chunk_bytes_, bytes, memory, true);
-      seal_memory(memory);  // after the only writable mapping has been made
-    }
-  }
-  [[nodiscard]] Memory memory() const override { return {mapping_.address(), size_bytes_, {}}; }
+  explicit ArenaRegion(std::shared_ptr<memory::SharedMemory> shared) : shared_(std::move(shared)) {}
+  [[nodiscard]] Memory memory() const override { return {shared_->address(), shared_->bytes(), {}}; }
   [[nodiscard]] Bytes key() const override {
     Bytes out;
-    ArenaKey key{.serial = serial_, .size_bytes = size_bytes_, .chunk_bytes = chunk_bytes_};
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < chunks_.size(); ++i) key.present |= std::uint64_t{chunks_[i] ? 1U : 0U} << i;
-    append(out, key);
+    append(out, ArenaKey{.serial = serial_,
+                         .size_bytes = shared_->bytes(),
+                         .chunk_bytes = shared_->chunk_bytes(),
+                         .present = shared_->present()});
     seal(out);
     return out;
   }
-  [[nodiscard]] std::vector<int> descriptors() const override {
-    std::vector<int> out;
-    const std::lock_guard lock(mutex_);
-    for (const auto& chunk : chunks_) {
-      if (chunk) out.push_back(chunk.get());
-    }
-    return out;
-  }
+  [[nodiscard]] std::vector<int> descriptors() const override { return shared_->descriptors(); }
   // Readers that have a chunk mapped keep it.
-  ByteCount discard(ByteCount offset_bytes, ByteCount bytes) override {
-    ByteCount discarded = 0;
-    const std::lock_guard lock(mutex_);
-    each_chunk([&](ByteCount begin, ByteCount length, support::Descriptor& memory) {
-      const bool inside = begin >= offset_bytes && std::min(begin + length, size_bytes_) <= offset_bytes + bytes;
-      if (!memory || !inside) return;
-      mapping_.unmap(begin, length);
-      memory.reset();
-      discarded += length;
-    });
-    return discarded;
-  }
+  ByteCount discard(ByteCount offset_bytes, ByteCount bytes) override { return shared_->discard(offset_bytes, bytes); }
   [[nodiscard]] bool holds(ByteCount offset_bytes, ByteCount bytes) const override {
-    bool all = true;
-    const std::lock_guard lock(mutex_);
-    each_chunk([&](ByteCount begin, ByteCount length, const support::Descriptor& memory) {
-      const bool outside = begin + length <= offset_bytes || begin >= offset_bytes + bytes;
-      all = all && (memory || outside);
-    });
-    return all;
+    return shared_->holds(offset_bytes, bytes);
   }
-  /// Bytes of pages that have not been touched yet.
-  [[nodiscard]] ByteCount untouched_bytes() const {
-    ByteCount untouched = 0;
-    const std::lock_guard lock(mutex_);
-    each_chunk([&](ByteCount, ByteCount length, const support::Descriptor& memory) {
-      struct stat info {};
-      if (!memory || ::fstat(memory.get(), &info) != 0) return;
-      untouched += length - std::min(length, static_cast<ByteCount>(info.st_blocks) * 512);
-    });
-    return untouched;
-  }
+  [[nodiscard]] ByteCount untouched_bytes() const { return shared_->untouched_bytes(); }
 
  private:
-  template <typename Visit>
-  void each_chunk(Visit visit) {
-    for (std::size_t i = 0; i < chunks_.size(); ++i) {
-      visit(i * chunk_bytes_, bytes_of_chunk(i, size_bytes_, chunk_bytes_), chunks_[i]);
-    }
-  }
-  template <typename Visit>
-  void each_chunk(Visit visit) const {
-    for (std::size_t i = 0; i < chunks_.size(); ++i) {
-      visit(i * chunk_bytes_, bytes_of_chunk(i, size_bytes_, chunk_bytes_), chunks_[i]);
-    }
-  }
-
-  ByteCount size_bytes_;
-  ByteCount chunk_bytes_;
   std::uint64_t serial_ = unique_number();
-  Mapping mapping_;
-  mutable std::mutex mutex_;
-  std::vector<support::Descriptor> chunks_;  // guarded by mutex_ once created; empty: discarded
+  std::shared_ptr<memory::SharedMemory> shared_;  // owners: this and whoever gave it
 };
+
+// Sealed against writers once this process has mapped it.
+std::unique_ptr<ArenaRegion> new_arena(ByteCount size_bytes) {
+  auto shared = std::make_shared<memory::SharedMemory>(size_bytes, memory::SharedMemory::Pages::on_touch);
+  shared->seal();
+  return std::make_unique<ArenaRegion>(std::move(shared));
+}
 
 /// Memory that was allocated and not touched yet counts as used: its pages will be needed.
 class Promises {
@@ -184,7 +128,7 @@ std::unique_ptr<Region> Promises::allocate(ByteCount size_bytes) {
                                           left.bytes, left.limit, promised));
   }
   try {
-    auto arena = std::make_unique<ArenaRegion>(size_bytes);
+    auto arena = new_arena(size_bytes);
     const ArenaRegion* known = arena.get();
     auto region = std::make_unique<PromisedRegion>(std::move(arena));
     arenas_.insert(known);
@@ -256,15 +200,11 @@ Mapping map_arena(const ArenaKey& key, const std::vector<support::Descriptor>& d
   };
   // Check all chunks before mapping any: a refused key costs nothing.
   each([](ByteCount, ByteCount bytes, const support::Descriptor& memory) { require_sealed(memory, bytes); });
-  try {
-    Mapping mapping(whole_pages(key.size_bytes));
-    each([&](ByteCount begin, ByteCount bytes, const support::Descriptor& memory) {
-      mapping.map(begin, bytes, memory, false);
-    });
-    return mapping;
-  } catch (const Error& error) {
-    refuse_key(error.what());
-  }
+  Mapping mapping(whole_pages(key.size_bytes));
+  each([&](ByteCount begin, ByteCount bytes, const support::Descriptor& memory) {
+    mapping.map(begin, bytes, memory, false);
+  });
+  return mapping;
 }
 
 PublishedMemory published_memory(const AdoptedKey& key, std::size_t descriptors, pid_t peer) {
@@ -277,16 +217,14 @@ PublishedMemory published_memory(const AdoptedKey& key, std::size_t descriptors,
 
 }  // namespace
 
-ByteCount chunk_bytes_for(ByteCount arena_bytes) {
-  ByteCount chunk = smallest_chunk_bytes;
-  while (chunk_count(arena_bytes, chunk) > max_key_descriptors) chunk *= 2;
-  return chunk;
-}
-
 std::unique_ptr<Region> allocate_region(ByteCount size_bytes) {
-  if (size_bytes == 0) return std::make_unique<ArenaRegion>(0);
+  if (size_bytes == 0) return new_arena(0);
   if (size_bytes > max_bytes - page_bytes()) refuse_region(size_bytes, "more than can be addressed");
   return Promises::of_process().allocate(size_bytes);
+}
+
+std::unique_ptr<Region> share_region(std::shared_ptr<memory::SharedMemory> memory) {
+  return std::make_unique<ArenaRegion>(std::move(memory));
 }
 
 std::unique_ptr<Region> adopt_region(const Memory& memory) {

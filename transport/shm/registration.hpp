@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "memory/shared_memory.hpp"
 #include "transport/shm/attach.hpp"
 #include "transport/shm/device_memory.hpp"
-#include "transport/shm/sealed_memory.hpp"
 #include "transport/transport.hpp"
 
 namespace shardwire::transport::shm {
 
-/// An arena consists of chunks, so that whole chunks can be returned to the system. Chunks grow if there would be too
-/// many.
-inline constexpr ByteCount smallest_chunk_bytes = ByteCount{256} << 20;
-/// Requires: the size fits into the address space.
-ByteCount chunk_bytes_for(ByteCount arena_bytes);
-
 /// Memory that peers can map. Any thread. Errors: throws Error{out_of_resources} with the requested and available
 /// bytes.
 std::unique_ptr<Region> allocate_region(ByteCount size_bytes);
+/// Memory that another process has made, and that peers can map. Requires: it is sealed before its key is used.
+std::unique_ptr<Region> share_region(std::shared_ptr<memory::SharedMemory> memory);
 /// Memory that peers can read by cross-memory attach if permitted; device memory can be mapped. Any thread.
 std::unique_ptr<Region> adopt_region(const Memory& memory);
 
@@ -36,9 +32,9 @@ class ShmRemote final : public RemoteRegion {
   friend std::unique_ptr<ShmRemote> import_region(RegionKey key, ByteCount size_bytes, pid_t peer);
   friend class ShmEndpoint;
   ByteCount size_bytes_;
-  std::shared_ptr<const Mapping> mapping_{};  // owners: this and reads under way
-  PublishedMemory published_{};               // if it is not mapped
-  MappedDeviceMemory device_{};               // if it is device memory
+  std::shared_ptr<const memory::Mapping> mapping_{};  // owners: this and reads under way
+  PublishedMemory published_{};                       // if it is not mapped
+  MappedDeviceMemory device_{};                       // if it is device memory
 };
 
 /// `peer`: the exporting process, as numbered here. Errors: throws Error{transport_failed} that names the defect.

@@ -56,6 +56,9 @@ class ShmFabric final : public Fabric {
     return allocate_region(size_bytes);
   }
   std::unique_ptr<Region> adopt(const Memory& memory) override { return adopt_region(memory); }
+  std::unique_ptr<Region> adopt_shared(std::shared_ptr<memory::SharedMemory> memory) override {
+    return share_region(std::move(memory));
+  }
 
   [[nodiscard]] bool adopts_unasked(const MemoryPlace& /*place*/) const override { return true; }
 
@@ -66,7 +69,8 @@ class ShmFabric final : public Fabric {
                                                       "and got {}",
                                                       peer.sockets.size()));
     }
-    auto socket = std::make_unique<PeerSocket>(std::move(peer.sockets.front()));
+    if (peer.sockets.front().encryption) throw Error(ErrorCode::unsupported, "the shm transport does not encrypt");
+    auto socket = std::make_unique<PeerSocket>(std::move(peer.sockets.front().descriptor));
     std::string why_not = why_no_attach(socket->peer(), mark);
     return std::make_unique<ShmEndpoint>(operations_, std::move(socket), std::move(why_not));
   }

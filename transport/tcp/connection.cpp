@@ -47,11 +47,13 @@ class Arrival final : public Incoming {
 
 }  // namespace
 
-Connection::Connection(Engine& engine, std::vector<support::Descriptor> sockets, std::uint64_t own_fabric,
+Connection::Connection(Engine& engine, std::vector<OpenSocket> sockets, std::uint64_t own_fabric,
                        std::uint64_t peer_fabric)
     : engine_(engine), peer_fabric_(peer_fabric), outgoing_(sockets.size()) {
-  const Route route = route_of(sockets.front().get());
-  carrier_ = fmt::format("{}, {} stream{}", route.carrier, sockets.size(), sockets.size() == 1 ? "" : "s");
+  const Route route = route_of(sockets.front().descriptor.get());
+  encrypted_ = std::ranges::all_of(sockets, [](const OpenSocket& one) { return one.encryption != nullptr; });
+  carrier_ = fmt::format("{}, {} stream{}{}", route.carrier, sockets.size(), sockets.size() == 1 ? "" : "s",
+                         encrypted_ ? ", encrypted (TLS 1.3)" : "");
   on_host_ = route.on_host;
   for (std::size_t number = 0; number < sockets.size(); ++number) {
     streams_.push_back(std::make_unique<Stream>(*this, std::move(sockets[number]), number));

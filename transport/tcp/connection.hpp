@@ -10,8 +10,7 @@ namespace shardwire::transport::tcp {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   /// Requires: prepared sockets.
-  Connection(Engine& engine, std::vector<support::Descriptor> sockets, std::uint64_t own_fabric,
-             std::uint64_t peer_fabric);
+  Connection(Engine& engine, std::vector<OpenSocket> sockets, std::uint64_t own_fabric, std::uint64_t peer_fabric);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   /// Registers the streams with the engine.
@@ -29,6 +28,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
   [[nodiscard]] const std::string& carrier() const { return carrier_; }
   [[nodiscard]] bool on_host() const { return on_host_; }
+  [[nodiscard]] bool encrypted() const { return encrypted_; }
 
   // Called by the engine.
   bool progress();
@@ -78,6 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Engine& engine_;
   std::string carrier_;
   bool on_host_ = false;
+  bool encrypted_ = false;
   std::uint64_t peer_fabric_;
   State state_ = State::open;
   bool endpoint_gone_ = false;

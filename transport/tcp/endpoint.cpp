@@ -36,6 +36,7 @@ class TcpEndpoint final : public Endpoint {
   [[nodiscard]] Path path(const MemoryPlace& place) const override {
     const bool host = place.kind == MemoryKind::host;
     return {.carrier = connection_->carrier(),
+            .cost_name = connection_->encrypted() ? "tcp_encrypted" : "",
             .reach = connection_->on_host() ? Reach::host : Reach::network,
             .message = host,
             .max_message_ranges = max_ranges,

@@ -2,7 +2,6 @@
 #include "transport/tcp/stream.hpp"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,21 +21,20 @@ constexpr ByteCount outbox_low_bytes = 128u << 10;
 constexpr ByteCount max_call_bytes = 1u << 20;
 
 std::string reason(int error) {
+  if (error == EBADMSG) return "what has come over an encrypted connection is not what the peer has sent";
   return std::generic_category().message(error);
 }
 
 }  // namespace
 
-Stream::Stream(Connection& connection, support::Descriptor socket, std::size_t number)
-    : connection_(connection), socket_(std::move(socket)), number_(number) {
-  closed_on_fork_.emplace(socket_.get());
+Stream::Stream(Connection& connection, OpenSocket socket, std::size_t number)
+    : connection_(connection), wire_(std::move(socket)), number_(number) {
 }
 
 void Stream::close() {
-  if (!socket_) return;
+  if (!wire_) return;
   connection_.engine().unwatch(*this);
-  closed_on_fork_.reset();
-  socket_.reset();
+  wire_.close();
   ended_ = true;
   outbox_.clear();
   payload_ = {};
@@ -66,7 +64,7 @@ std::size_t Stream::read_result(ssize_t result, std::size_t asked) {
   if (result > 0) {
     const auto bytes = static_cast<std::size_t>(result);
     // The socket is then empty, and the next byte raises an edge. If the peer has hung up, the end is still to be read.
-    if (bytes < asked && !hung_up_) readable_ = false;
+    if (wire_.is_drained(bytes, asked) && !hung_up_) readable_ = false;
     return bytes;
   }
   const int error = errno;
@@ -85,7 +83,9 @@ bool Stream::fill_inbox() {
     inbox_begin_ = 0;
   }
   const std::size_t room = inbox_.size() - inbox_end_;
-  const std::size_t bytes = read_result(::recv(socket_.get(), inbox_.data() + inbox_end_, room, MSG_DONTWAIT), room);
+  IoVectors into;
+  into.add(inbox_.data() + inbox_end_, room);
+  const std::size_t bytes = read_result(wire_.receive(into), room);
   inbox_end_ += bytes;
   return bytes > 0;
 }
@@ -153,10 +153,7 @@ bool Stream::read_payload(ByteCount at_most) {
     inbox_begin_ = inbox_end_ = 0;
     into.add(inbox_.data(), inbox_.size());
   }
-  msghdr call{};
-  call.msg_iov = into.data();
-  call.msg_iovlen = into.count();
-  const std::size_t bytes = read_result(::recvmsg(socket_.get(), &call, MSG_DONTWAIT), into.bytes());
+  const std::size_t bytes = read_result(wire_.receive(into), into.bytes());
   if (bytes == 0) return false;
   if (bytes > asked) inbox_end_ = bytes - asked;
   count_payload(std::min<ByteCount>(bytes, asked));
@@ -188,7 +185,9 @@ void Stream::count_payload(ByteCount bytes) {
 bool Stream::drop_input() {
   const auto scratch = connection_.engine().scratch();
   for (std::size_t calls = 0; calls < 16; ++calls) {
-    const ssize_t result = ::recv(socket_.get(), scratch.data(), scratch.size(), MSG_DONTWAIT);
+    IoVectors into;
+    into.add(scratch.data(), scratch.size());
+    const ssize_t result = wire_.receive(into);
     if (result > 0) continue;
     if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
     return false;
@@ -199,7 +198,7 @@ bool Stream::drop_input() {
 // --- writing ---
 
 bool Stream::can_write(const Outgoing& outgoing) const {
-  return writable_ && socket_ && (!outbox_.empty() || outgoing.has_next(is_first()));
+  return writable_ && wire_ && (has_output() || outgoing.has_next(is_first()));
 }
 
 void Stream::collect(Outgoing& outgoing) {
@@ -230,27 +229,31 @@ bool Stream::write(Outgoing& outgoing, ByteCount at_most) {
   bool moved = false;
   for (ByteCount written = 0; writable_ && written < at_most;) {
     collect(outgoing);
-    if (outbox_.empty()) break;
+    if (outbox_.empty()) {
+      if (wire_.holds_output() && wire_.flush() < 0) note_write_error();
+      break;
+    }
     IoVectors from;
     gather(std::min(max_call_bytes, at_most - written), from);
-    msghdr call{};
-    call.msg_iov = from.data();
-    call.msg_iovlen = from.count();
-    const ssize_t result = ::sendmsg(socket_.get(), &call, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t result = wire_.send(from);
     if (result < 0) {
-      const int error = errno;
-      if (error == EINTR) break;
-      writable_ = false;
-      if (error != EAGAIN && error != EWOULDBLOCK) connection_.end_stream(reason(error));
+      note_write_error();
       break;
     }
     const auto bytes = static_cast<std::size_t>(result);
-    if (bytes < from.bytes()) writable_ = false;  // the kernel raises an edge when there is room again
+    if (wire_.is_full(bytes, from.bytes())) writable_ = false;  // the kernel raises an edge when there is room again
     count_written(bytes);
     written += bytes;
     moved = true;
   }
   return moved;
+}
+
+void Stream::note_write_error() {
+  const int error = errno;
+  if (error == EINTR) return;
+  writable_ = false;
+  if (error != EAGAIN && error != EWOULDBLOCK) connection_.end_stream(reason(error));
 }
 
 void Stream::count_written(std::size_t bytes) {

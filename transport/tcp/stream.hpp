@@ -3,9 +3,9 @@
 
 #include <deque>
 
-#include "support/fork.hpp"
 #include "transport/tcp/incoming.hpp"
 #include "transport/tcp/outgoing.hpp"
+#include "transport/tcp/wire.hpp"
 
 namespace shardwire::transport::tcp {
 
@@ -17,12 +17,12 @@ class Connection;
 /// kernel reports otherwise. So a stream that is not read for a while causes no useless wake-ups.
 class Stream {
  public:
-  Stream(Connection& connection, support::Descriptor socket, std::size_t number);
+  Stream(Connection& connection, OpenSocket socket, std::size_t number);
   ~Stream() { close(); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  [[nodiscard]] int descriptor() const { return socket_.get(); }
+  [[nodiscard]] int descriptor() const { return wire_.descriptor(); }
   [[nodiscard]] Connection& connection() const { return connection_; }
   /// Records the events that epoll reported.
   void note(std::uint32_t events);
@@ -41,7 +41,7 @@ class Stream {
   void forget_output() { outbox_.clear(); }
   /// From here on, nothing is written into any caller's memory.
   void forget_input() { payload_ = {}; }
-  [[nodiscard]] bool has_output() const { return !outbox_.empty(); }
+  [[nodiscard]] bool has_output() const { return !outbox_.empty() || wire_.holds_output(); }
   /// The last frame read no longer has to wait for other streams.
   void unblock() { blocked_ = false; }
   /// No more data will arrive.
@@ -74,10 +74,11 @@ class Stream {
   void collect(Outgoing& outgoing);
   void gather(ByteCount at_most, IoVectors& from);
   void count_written(std::size_t bytes);
+  /// A call of the wire has failed.
+  void note_write_error();
 
   Connection& connection_;
-  support::Descriptor socket_;
-  std::optional<support::ClosedOnFork> closed_on_fork_;
+  Wire wire_;
   std::size_t number_;
   bool readable_ = false;
   bool writable_ = true;  // a write call reports when it is not

@@ -35,7 +35,7 @@ class TcpFabric final : public Fabric {
   [[nodiscard]] std::string version() const override { return "tcp " + std::to_string(protocol_version); }
   [[nodiscard]] std::string domain() const override { return fmt::format("tcp protocol {}", protocol_version); }
   [[nodiscard]] Sockets sockets() const override {
-    return {Sockets::Kind::network, streams_.value_or(1), streams_.value_or(max_streams)};
+    return {Sockets::Kind::network, streams_.value_or(1), streams_.value_or(max_streams), true};
   }
   [[nodiscard]] Bytes address() const override {
     Bytes out;
@@ -63,7 +63,7 @@ class TcpFabric final : public Fabric {
       throw Error(ErrorCode::invalid_argument, fmt::format("the tcp transport was given {} sockets, {} are the most",
                                                            peer.sockets.size(), max_streams));
     }
-    for (const auto& socket : peer.sockets) prepare(socket.get());
+    for (const OpenSocket& socket : peer.sockets) prepare(socket.descriptor.get());
     auto connection = std::make_shared<Connection>(*engine_, std::move(peer.sockets), id_, address->fabric);
     auto endpoint = make_endpoint(engine_, connection);
     connection->open();

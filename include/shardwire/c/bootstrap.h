@@ -14,10 +14,16 @@ typedef struct shardwire_bootstrap_fields {
   int32_t local_size;     ///< members on this host; 0: not known
   const char* address;    ///< host of member 0: a name or a number; default "127.0.0.1"
   const char* interface;  ///< network interface or local address for control connections; "": the one that fits
-  const void* job_key;    ///< shared secret of the job's members, `job_key_bytes` long; NULL: none
+  const void* job_key;  ///< shared secret of the job's members, `job_key_bytes` long; NULL: none, or one from the store
   size_t job_key_bytes;
   const char* run_id;  ///< name of the job, at most 256 characters; "": taken from the environment
   uint16_t port;       ///< of the rendezvous; 0, with a store only: a port chosen by the system
+  /** Without key and store, any process that reaches the job may join it, as with SHARDWIRE_ALLOW_OPEN_NETWORK=1. Default
+      false: only processes of the same user on the same host. */
+  bool allow_open_network;
+  /** Joins beside the members, and takes no part in gathers and exchanges. `rank` is ignored, world_size may be 0. Default
+      false. */
+  bool guest;
 } shardwire_bootstrap_fields;
 void shardwire_bootstrap_fields_init(shardwire_bootstrap_fields* fields, size_t size);
 
@@ -28,7 +34,8 @@ shardwire_code shardwire_store_answer_set(shardwire_store_answer* answer, const 
                                           shardwire_error** error);
 
 /// A key-value store of the caller's that all members reach, such as torch's TCPStore or etcd. Member 0 puts its
-/// addresses there, and the others get them. The library never stores a secret.
+/// addresses there, and the others get them. Without a `job_key` the value holds one that member 0 has drawn: the store and
+/// its logs then need the protection that the job needs.
 /// Threads:   only shardwire_session_join() calls `put` and `get`, on its caller's thread.
 /// Deadline:  no call may take much longer than its timeout.
 /// Ownership: the library calls `release(context)` once, when the last bootstrap and session that use the store are

@@ -34,6 +34,7 @@ typedef struct shardwire_measured_cost {
 shardwire_code shardwire_costs_save(const char* path, const char* machine, const shardwire_measured_cost* measured,
                                     size_t count, shardwire_error** error);
 /// `transport` is "loopback", "shm", "tcp", "ucx", "libfabric" or "nccl"; any other name stands for an unknown network.
+/// "tcp_encrypted" is tcp under `encrypt_payload`: messages whose cost is not set have the cost of tcp and the time of encryption.
 shardwire_code shardwire_costs_at(const shardwire_costs* costs, const char* transport, shardwire_memory_kind memory,
                                   shardwire_method method, shardwire_method_cost* cost, shardwire_error** error);
 shardwire_code shardwire_costs_set(shardwire_costs* costs, const char* transport, shardwire_memory_kind memory,

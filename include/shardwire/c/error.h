@@ -20,6 +20,7 @@ enum {
   SHARDWIRE_INTERNAL = 9,          ///< a bug in the library
   SHARDWIRE_WITHDRAWN = 10,        ///< a source retired memory while it was being read, and there is no replacement
   SHARDWIRE_STEP_MISMATCH = 11,    ///< the publication is not at the requested step, or the sources differ in steps
+  SHARDWIRE_CORRUPT = 12,          ///< bytes are not those that were published, and no other rank has them
 };
 /// Stable lower-case name, e.g. "peer_lost"; "unknown" for a number that is no code.
 const char* shardwire_code_name(shardwire_code code);

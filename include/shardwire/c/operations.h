@@ -16,7 +16,7 @@ SHARDWIRE_C_BEGIN
 // on_done            calls `callback` once when wait would not block any more: on a thread of the library, or on this
 //                    one if that is so already. Replaces an earlier callback. It must not block.
 // on_progress        calls `callback` on a thread of the library, at most once per `interval_ns` and once at the end.
-//                    It must not block.
+//                    An interval of 0 reports every change, at most once per millisecond. It must not block.
 // Threads: call wait, wait_for and what is valid afterwards from one thread; all other functions may run concurrently.
 
 typedef void (*shardwire_done_callback)(void* context);
@@ -59,14 +59,15 @@ shardwire_code shardwire_publication_update(shardwire_publication* publication, 
 typedef struct shardwire_restore shardwire_restore;
 void shardwire_restore_free(shardwire_restore* restore);
 /// Ends when every wanted element is in place and committed.
-/// Errors: LAYOUT_MISMATCH   before any byte moves: no rank holds some boxes (gaps), dtype or shape differ between the
-///                           two sides, or authoritative ranks disagree about values (ranks)
+/// Errors: LAYOUT_MISMATCH   before any byte moves: all ranks have published and none holds some boxes (gaps), dtype or
+///                           shape differ between the two sides, or authoritative ranks disagree about values (ranks)
 ///         STEP_MISMATCH     the publications are not at the requested step, or not all at one step
 ///         WITHDRAWN         a source withdrew and no replacement appeared by the deadline
 ///         PEER_LOST         a needed source died, or this process lost its membership
 ///         TIMED_OUT         the deadline passed; the ranks are those the restore was waiting for
 ///         CANCELLED         the restore was cancelled, its session ended, or a callback threw
-///         UNSUPPORTED       the method cannot move a piece, or this process and a source share no fabric
+///         UNSUPPORTED       the method cannot move a piece, this process and a source share no fabric, or one
+///                           of them encrypts and the other cannot
 ///         OUT_OF_RESOURCES  the staging budget is smaller than one element, or the system is out of memory
 ///         TRANSPORT_FAILED  the fabric failed, or digests differ
 shardwire_code shardwire_restore_wait(shardwire_restore* restore, shardwire_error** error);
@@ -75,6 +76,12 @@ shardwire_code shardwire_restore_wait_for(shardwire_restore* restore, int64_t ti
 shardwire_code shardwire_restore_poll(const shardwire_restore* restore, bool* done, shardwire_error** error);
 /// The restore ends with CANCELLED. Its memory is reusable then; the contents are unspecified.
 shardwire_code shardwire_restore_cancel(shardwire_restore* restore, shardwire_error** error);
+/// Continues a restore that has failed or was cancelled, for at most `deadline_ns` from now; then wait for it as before. What is
+/// in place and proven stays; the rest comes from members that publish the same step and ranks with the same manifest,
+/// which the restore waits for. The caller leaves the destination alone from the end until this call. An on_done callback
+/// has to be set again.
+/// Errors: INVALID_ARGUMENT if the restore runs or has completed, or if the session is closed.
+shardwire_code shardwire_restore_resume(shardwire_restore* restore, int64_t deadline_ns, shardwire_error** error);
 shardwire_code shardwire_restore_event_descriptor(shardwire_restore* restore, int* descriptor, shardwire_error** error);
 shardwire_code shardwire_restore_on_done(shardwire_restore* restore, shardwire_done_callback callback, void* context,
                                          shardwire_error** error);

@@ -32,6 +32,15 @@ typedef struct shardwire_session_options {
       waits of a restore end, not the restore; retire, update and close end as if their timeout had passed; an exchange
       ends on every member. NULL: calls wait until they end. `_free` functions never call it. */
   bool (*interrupted)(void* context);
+  /** Bytes of tensors over the library's own tcp are encrypted, as with SHARDWIRE_ENCRYPT_PAYLOAD=1. Needs a job key.
+      Default false. */
+  bool encrypt_payload;
+  /** The keeper of this host, see shardwire::KeeperOptions: the job whose state it keeps, and its local socket. NULL or "":
+      SHARDWIRE_KEEPER and SHARDWIRE_KEEPER_SOCKET. */
+  const char* keeper_job;
+  const char* keeper_socket;
+  /** Hosts that may fail together have the same. NULL or "": SHARDWIRE_HOST_DOMAIN, else the host itself. */
+  const char* host_domain;
 } shardwire_session_options;
 void shardwire_session_options_init(shardwire_session_options* options, size_t size);
 
@@ -44,9 +53,13 @@ enum {
 typedef struct shardwire_publish_options {
   size_t size;
   uint32_t version;
-  shardwire_snapshot snapshot;  ///< default: none
-  const char* name;             ///< default "state"
-  int64_t step;                 ///< default 0
+  shardwire_snapshot snapshot;      ///< default: none
+  const char* name;                 ///< default "state"
+  int64_t step;                     ///< default 0
+  int32_t digest;                   ///< check what readers get against digests of what is published now; default 0
+  int32_t keep_steps;               ///< snapshots that the keeper of this host holds, see shardwire::Keep; default 0
+  int32_t buddies;                  ///< copies on other hosts, see shardwire::PublishOptions; default 0
+  uint64_t buddy_bytes_per_second;  ///< limit for the copies that this member makes; default 0: none
 } shardwire_publish_options;
 void shardwire_publish_options_init(shardwire_publish_options* options, size_t size);
 
@@ -62,21 +75,30 @@ typedef struct shardwire_done_event {
   int32_t device;
 } shardwire_done_event;
 
+/// Which step a restore takes if sources have several; see shardwire::StepRule.
+typedef int32_t shardwire_step_rule;
+enum {
+  SHARDWIRE_STEP_AGREED = 0,           ///< the newest at which all ranks are that publish; else STEP_MISMATCH
+  SHARDWIRE_STEP_NEWEST_COMPLETE = 1,  ///< the newest of which every wanted element has a holder
+};
+
 typedef struct shardwire_restore_options {
   size_t size;
   uint32_t version;
   shardwire_verify verify;                 ///< default: none
   const char* from;                        ///< name of the publications to read; default "state"
-  int64_t step;                            ///< refuse any other; not given: all sources must agree on one
+  int64_t step;                            ///< refuse any other; not given: by `step_rule`
   int64_t deadline_ns;                     ///< from now; default 60 s
   uint64_t staging_bytes;                  ///< limit of this restore's own staging; default 256 MiB
   uint64_t ingress_bytes_per_second;       ///< cap of remote bytes into this rank; 0: none
   int64_t discovery_grace_ns;              ///< how long to wait for ranks that have not published; default 2 s
   const shardwire_done_event* done_events; /**< recorded before a wait returns, or a poll gives true */
   size_t done_event_count;
-  shardwire_method method;      ///< the only method for bytes of other processes; default: SHARDWIRE_METHOD_ANY
-  shardwire_replicas replicas;  ///< default: spread
-  bool bind_only;               ///< only plan, connect and choose methods; move nothing
+  shardwire_method method;        ///< the only method for bytes of other processes; default: SHARDWIRE_METHOD_ANY
+  shardwire_replicas replicas;    ///< default: spread
+  bool bind_only;                 ///< only plan, connect and choose methods; move nothing
+  int64_t notice_ns;              ///< silence after which a source is given up where others hold the same; default 5 s
+  shardwire_step_rule step_rule;  ///< default: agreed
 } shardwire_restore_options;
 void shardwire_restore_options_init(shardwire_restore_options* options, size_t size);
 

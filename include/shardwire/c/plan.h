@@ -21,13 +21,18 @@ shardwire_code shardwire_job_layout_add(shardwire_job_layout* job, size_t sectio
 /// Declares `alias` as a second name of the parameter `fqn` in a section.
 shardwire_code shardwire_job_layout_alias(shardwire_job_layout* job, size_t section, const char* alias, const char* fqn,
                                           shardwire_error** error);
-/// The same side after `lost` ranks are gone.
+/// Adds a further holder of what `rank` holds, such as a spare: plans name it by the number rank_count + its index among
+/// the copies. Source side only.
+shardwire_code shardwire_job_layout_add_copy(shardwire_job_layout* job, int32_t rank, shardwire_error** error);
+/// The same side after `lost` holders are gone. The first remaining copy of a lost rank takes its number.
 shardwire_code shardwire_job_layout_without(const shardwire_job_layout* job, const int32_t* lost, size_t count,
                                             shardwire_job_layout** result, shardwire_error** error);
 int32_t shardwire_job_layout_rank_count(const shardwire_job_layout* job);
 size_t shardwire_job_layout_section_count(const shardwire_job_layout* job);
 /// Ranks of a section, ascending; NULL if there is no such section.
 const int32_t* shardwire_job_layout_ranks(const shardwire_job_layout* job, size_t section, size_t* count);
+/// The rank that each further holder copies.
+const int32_t* shardwire_job_layout_copies(const shardwire_job_layout* job, size_t* count);
 size_t shardwire_job_layout_tensor_count(const shardwire_job_layout* job, size_t section);
 /// A tensor of a section and its layout. `tensor` is initialised; either out parameter may be NULL.
 shardwire_code shardwire_job_layout_tensor(const shardwire_job_layout* job, size_t section, size_t index,
@@ -39,10 +44,9 @@ shardwire_code shardwire_job_layout_tensor(const shardwire_job_layout* job, size
 typedef struct shardwire_topology {
   size_t size;
   uint32_t version;
-  const int32_t*
-      colocated;  ///< by target rank: the source rank in the same process, -1 for none; NULL: the same number
+  const int32_t* colocated;  ///< by target rank: the holder in the same process, -1 for none; NULL: the same number
   size_t colocated_count;
-  const int32_t* source_host;  ///< host of each source rank, as arbitrary numbers; NULL: unknown
+  const int32_t* source_host;  ///< host of each holder, as arbitrary numbers; NULL: unknown
   size_t source_host_count;
   const int32_t* target_host;
   size_t target_host_count;

@@ -68,11 +68,26 @@ typedef struct shardwire_peer_figures {
 } shardwire_peer_figures;
 void shardwire_peer_figures_init(shardwire_peer_figures* figures, size_t size);
 
+/// A source that a restore has given up.
+typedef struct shardwire_lost_source {
+  size_t size;
+  uint32_t version;
+  int32_t rank;  ///< in the source layout
+  shardwire_code
+      reason;       ///< SHARDWIRE_PEER_LOST; SHARDWIRE_WITHDRAWN if the source took its publication back; or another
+  const char* why;  ///< the same for people
+  double after_seconds;      ///< from the call of the restore to the decision
+  uint64_t boxes_replanned;  ///< planned anew because of the loss; 0 if nothing had to be, or no other source had them
+  uint64_t bytes_moved_again;  ///< of these boxes, bytes that had arrived and were moved a second time
+} shardwire_lost_source;
+void shardwire_lost_source_init(shardwire_lost_source* source, size_t size);
+
 /// Report of a restore or exchange.
 typedef struct shardwire_report shardwire_report;
 void shardwire_report_free(shardwire_report* report);
 shardwire_code shardwire_report_copy(const shardwire_report* report, shardwire_report** copy, shardwire_error** error);
-/// Adds a later restore of the same session: bytes, methods, seconds and peers are summed.
+/// Adds a later restore of the same session: bytes, methods, seconds and peers are summed, and lost sources are
+/// appended.
 shardwire_code shardwire_report_add(shardwire_report* report, const shardwire_report* next, shardwire_error** error);
 shardwire_code shardwire_report_figures(const shardwire_report* report, shardwire_figures* figures,
                                         shardwire_error** error);
@@ -90,6 +105,25 @@ shardwire_code shardwire_report_skipped(const shardwire_report* report, size_t i
 size_t shardwire_report_zeroed_count(const shardwire_report* report);
 shardwire_code shardwire_report_zeroed(const shardwire_report* report, size_t index, shardwire_key* key,
                                        shardwire_error** error);
+/// The step of the sources. False before they are chosen.
+bool shardwire_report_step(const shardwire_report* report, int64_t* step);
+/// Newer steps that SHARDWIRE_STEP_NEWEST_COMPLETE has passed over, newest first, and the wanted boxes of each that no source
+/// held. Pointers stay valid as long as the report.
+size_t shardwire_report_incomplete_count(const shardwire_report* report);
+shardwire_code shardwire_report_incomplete(const shardwire_report* report, size_t index, int64_t* step,
+                                           size_t* gap_count, shardwire_error** error);
+shardwire_code shardwire_report_incomplete_gap(const shardwire_report* report, size_t index, size_t gap_index,
+                                               shardwire_gap* gap, shardwire_error** error);
+/// Boxes that were not what their sources had published (shardwire_publish_options.digest), in the order in which they were
+/// found. `source`: a rank of the source layout. Pointers stay valid as long as the report.
+size_t shardwire_report_corrupt_count(const shardwire_report* report);
+shardwire_code shardwire_report_corrupt(const shardwire_report* report, size_t index, shardwire_key* key,
+                                        shardwire_box* box, int32_t* source, shardwire_error** error);
+
+/// Sources that were lost, in the order of the losses.
+size_t shardwire_report_lost_count(const shardwire_report* report);
+shardwire_code shardwire_report_lost(const shardwire_report* report, size_t index, shardwire_lost_source* source,
+                                     shardwire_error** error);
 
 /// Totals of a session so far, as a source and as a target.
 typedef struct shardwire_usage {

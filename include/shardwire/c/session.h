@@ -58,9 +58,9 @@ shardwire_code shardwire_session_publish(shardwire_session* session, const shard
 shardwire_code shardwire_session_restore(shardwire_session* session, const shardwire_catalog* wanted,
                                          const shardwire_restore_options* options, shardwire_restore** restore,
                                          shardwire_error** error);
-/// The collective form of publish and restore. Every member calls it, as its n-th exchange, with what it holds and
-/// wants; either catalog may be empty. Wanted memory may share bytes with held memory. Blocks until this member has all
-/// that it wants. `result` may be NULL.
+/// The collective form of publish and restore. Every member calls it with what it holds and wants; either catalog may be
+/// empty. It begins when all members are in the call. Wanted memory may share bytes with held memory. Blocks until this
+/// member has all that it wants. `result` may be NULL.
 /// Errors: on every member, before any byte is written: OUT_OF_RESOURCES, naming tensors, bytes and budget, if staging
 ///         does not suffice. A failure on one member ends the exchange on all of them, by its deadline at the latest.
 ///         After an error of a later stage, bytes are unspecified wherever held and wanted memory overlap.

@@ -39,6 +39,8 @@ SHARDWIRE_C_BEGIN
 // Strings:   NUL-terminated UTF-8. The library copies strings and arrays that it is given before a call returns.
 // Callbacks: a function pointer with a `void* context`, which the library hands back. A C++ exception that leaves a
 //            callback ends the operation with SHARDWIRE_CANCELLED. A callback may not free the handle it belongs to.
+//            Functions that wait for its session fail in it with SHARDWIRE_UNSUPPORTED: restore, exchange, gather, paths,
+//            inventory, close, and the wait of an operation that is not over.
 // Threads:   any thread may call functions of different handles. Where a function of one handle may run concurrently
 //            with others, its comment says so. No thread may use a handle while another frees it.
 

@@ -168,8 +168,9 @@ def test_a_slow_receiver_gets_the_error_and_the_sender_goes_on(made, caplog):
     sender = made(0.3)
     sender.send_checkpoint([1], 5, {"a": torch.ones(1 << 22)}, SECOND)
     where = json.loads(sender.metadata())
-    address, port = next(iter(where["at"].values())).split()
-    with sw.Session.join(rank=1, world_size=1 << 20, address=address, port=int(port), run_id=where["run"]) as session:
+    address, port, _, key = next(iter(where["at"].values())).split()
+    with sw.Session.join(rank=1, world_size=1 << 20, address=address, port=int(port), run_id=where["run"],
+                         job_key=bytes.fromhex(key)) as session:
         wanted, mine = sw.Catalog(0, 1), np.zeros(1 << 22, np.float32)
         wanted.add("['a']", "", "f32", (1 << 22,), sw.Layout.replicated(), mine)
         restore = session.restore(wanted, name="torchft", step=5, deadline=4, ingress_bytes_per_second=1 << 20)

@@ -23,13 +23,15 @@ def free_port() -> str:
 
 
 MEMBER = """
+OPTIONS = {}
 import sys
 import numpy as np
 import shardwire as sw
 
 rank, port = int(sys.argv[1]), int(sys.argv[2])
 layout = sw.Layout.chunk(0, 2)
-with sw.Session.join(rank=rank, world_size=2, local_size=2, port=port, join_timeout=20) as session:
+with sw.Session.join(rank=rank, world_size=2, local_size=2, port=port, join_timeout=20,
+                     **OPTIONS) as session:
     held, wanted = sw.Catalog(rank, 2), sw.Catalog(rank, 2)
     mine, whole = np.arange(500_000.0) + rank * 500_000, np.zeros(1_000_000)
     held.add("weight", "exp_avg", "f64", (1_000_000,), layout, mine)
@@ -47,6 +49,19 @@ def test_two_processes(run):
     members = [run(MEMBER, str(rank), port) for rank in range(2)]
     for member in members:
         assert member.end() == (0, "4000000 4000000\n", "")
+
+
+def test_encrypted_members_and_open_ones(run):
+    port = free_port()
+    encrypted = MEMBER.replace("OPTIONS = {}", "OPTIONS = {'job_key': b'k' * 32, 'encrypt_payload': True, 'transport': 'tcp'}")
+    for member in [run(encrypted, str(rank), port) for rank in range(2)]:
+        assert member.end() == (0, "4000000 4000000\n", "")
+    port = free_port()
+    open_to_all = MEMBER.replace("OPTIONS = {}", "OPTIONS = {'allow_open_network': True}")
+    for member in [run(open_to_all, str(rank), port) for rank in range(2)]:
+        assert member.end() == (0, "4000000 4000000\n", "")
+    with pytest.raises(ValueError, match="job key"):
+        sw.Session.join(rank=0, world_size=2, port=int(free_port()), encrypt_payload=True)
 
 
 def test_a_lost_source_is_a_connection_error(run):
@@ -230,7 +245,7 @@ def test_subinterpreters_are_refused(run):
 
 
 ERRORS = [sw.InvalidArgument, sw.LayoutMismatch, sw.Unsupported, sw.OutOfResources, sw.PeerLost, sw.TimedOut, sw.Cancelled,
-          sw.TransportFailed, sw.InternalError, sw.Withdrawn, sw.StepMismatch]
+          sw.TransportFailed, sw.InternalError, sw.Withdrawn, sw.StepMismatch, sw.Corrupt]
 
 
 @pytest.mark.parametrize("kind", ERRORS)

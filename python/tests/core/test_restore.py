@@ -65,6 +65,26 @@ def test_rows_become_columns(job):
         publication.retire()
 
 
+def test_a_report_names_lost_sources(job):
+    members = job(3)
+    held = np.arange(1 << 22, dtype=np.float32)
+    publications = []
+    for rank in (1, 2):
+        catalog = sw.Catalog(rank - 1, 2)
+        catalog.add("weight", "exp_avg", "f32", held.shape, sw.Layout.replicated(), held.copy())
+        publications.append(members[rank].publish(catalog))
+    memory = np.zeros_like(held)
+    wanted = sw.Catalog(0, 1)
+    wanted.add("weight", "exp_avg", "f32", held.shape, sw.Layout.replicated(), memory)
+    restore = members[0].restore(wanted, deadline=60, ingress_bytes_per_second=16 << 20)
+    # Without time for its readers: otherwise it leaves after they have read all.
+    report = restore.wait(lambda now: members[1].close(0) if now.done_bytes > 0 else None, interval=0.01)
+    assert np.array_equal(memory, held)
+    (lost,) = report.lost
+    assert lost.rank == 0 and lost.reason in ("peer_lost", "withdrawn") and lost.after_seconds > 0
+    assert lost.bytes_moved_again == report.again == report.as_dict()["lost"][0]["bytes_moved_again"]
+
+
 def test_strided_destinations_leave_the_rest_alone(job):
     members = job(2)
     with members[0].publish(holder(0)), members[1].publish(holder(1)):
@@ -116,6 +136,41 @@ def test_an_update_replaces_the_step(job):
     assert list(memory) == [0, 10, 20, 30]
     with pytest.raises(sw.StepMismatch):
         members[0].restore(wanted, step=1, deadline=20).wait()
+
+
+def test_the_newest_complete_step_is_taken(job):
+    members = job(4)
+    publications = [members[r].publish(holder(r), step=3) for r in range(2)]
+    publications.append(members[2].publish(holder(0), step=4))
+    memory = np.zeros(SHAPE, dtype=np.float32)
+    wanted = sw.Catalog(0, 1)
+    wanted.add("weight", "exp_avg", "f32", SHAPE, sw.Layout.replicated(), memory)
+    report = members[3].restore(wanted, step_rule="newest_complete", discovery_grace=0.05, deadline=20).wait()
+    assert report.step == 3
+    [newer] = report.incomplete_steps
+    assert newer.step == 4 and [gap.fqn for gap in newer.gaps] == ["weight"]
+    assert report.as_dict()["incomplete_steps"][0]["step"] == 4
+    with pytest.raises(sw.InvalidArgument):
+        members[3].restore(wanted, step_rule="oldest")
+    del publications
+
+
+def test_memory_that_is_not_what_was_published_is_not_restored(job):
+    [session] = job(1)
+    memory = np.arange(4)
+    held = sw.Catalog(0, 1)
+    held.add("ids", "", "i64", (4,), sw.Layout.replicated(), memory)
+    publication = session.publish(held, digest=True)
+    wanted = sw.Catalog(0, 1)
+    wanted.add("ids", "", "i64", (4,), sw.Layout.replicated(), np.zeros(4, dtype=np.int64))
+    assert session.restore(wanted, deadline=20).wait().corrupt == []
+    memory[1] = 7
+    restore = session.restore(wanted, deadline=20)
+    with pytest.raises(sw.Corrupt) as raised:
+        restore.wait()
+    assert raised.value.ranks == [0]
+    assert restore.report.corrupt[0] == sw.CorruptBox("ids", "", sw.Box((0,), (4,)), 0)
+    del publication
 
 
 def test_an_arena_is_memory_of_python(job):
@@ -293,6 +348,31 @@ def test_plans_need_no_session():
     assert (totals.needed, totals.local, totals.remote, totals.gaps) == (168, 84, 84, 0)
     assert sum(flow.bytes for flow in totals.flows) == 168
     assert sw.plan(held.without([0]), wanted, 0).gaps == [("weight", "exp_avg", ((0, 0), (4, 3)), 0)]
+
+
+def test_a_restore_that_timed_out_is_resumed(job):
+    members = job(2)
+    restored = np.zeros((7, 3), dtype=np.float32)
+    restore = members[0].restore(wanting(0, restored), deadline=0.2)
+    with pytest.raises(sw.TimedOut):
+        restore.wait()
+    restore.resume(deadline=60)
+    with pytest.raises(sw.InvalidArgument):
+        restore.resume(deadline=60)
+    with members[0].publish(holder(0)), members[1].publish(holder(1)):
+        report = restore.wait()
+    assert (report.again, report.needed) == (0, 84)
+    with pytest.raises(sw.InvalidArgument):
+        restore.resume(deadline=60)
+
+
+def test_a_second_catalog_of_a_rank_is_a_further_holder():
+    held = sw.JobLayout([holder(rank) for rank in (0, 1, 1)])
+    assert (held.ranks, held.copies) == (2, [1])
+    wanted = sw.JobLayout([wanting(0, np.zeros((7, 3), dtype=np.float32))])
+    assert [piece.holders for piece in sw.plan(held, wanted, 0).pieces] == [(0,), (1, 2)]
+    assert sw.plan(held.without([1]), wanted, 0).gaps == []
+    assert len(sw.plan(held.without([1, 2]), wanted, 0).gaps) == 1
 
 
 def test_layouts():

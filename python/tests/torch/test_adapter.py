@@ -384,9 +384,11 @@ def test_a_store_that_raises_ends_the_join():
             swt.join(Broken(), rank, 2, join_timeout=10, local_size=2)
 
 
-def test_what_is_not_implemented_is_said(session):
-    with pytest.raises(sw.Unsupported):
-        swt.publish(session, *small(), step=1, keep=2)
+def test_buddies_copy_what_a_keeper_holds(session):
+    with pytest.raises(sw.InvalidArgument, match="set keep"):
+        swt.publish(session, *small(), step=1, buddies=1)
+    with pytest.raises(sw.InvalidArgument, match="no keeper was named"):
+        swt.publish(session, *small(), step=1, keep=1, buddies=1)
 
 
 @pytest.mark.parametrize("thing", [{1: "a", 2: {"b": torch.ones(2, 2)}}, torch.tensor(3, dtype=torch.bfloat16),

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -23,15 +25,16 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def start(ranks: int, *arguments: Any) -> subprocess.Popen[str]:
-    """torchrun, with ranks that import what this process imports."""
+def start(ranks: int, *arguments: Any, script: pathlib.Path = SCRIPT, restarts: int = 0, **more: str) -> subprocess.Popen[str]:
+    """torchrun, with ranks that import what this process imports, and have `more` in their environment."""
     launcher = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
     environment = {name: value for name, value in os.environ.items() if name not in launcher}
     environment.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_CPP_LOG_LEVEL="ERROR")
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    environment.update(more)
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks),
-         str(SCRIPT), *map(str, arguments)],
+         "--max-restarts", str(restarts), str(script), *map(str, arguments)],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -67,3 +70,34 @@ def test_a_job_of_three_ranks_takes_over_from_one_of_four(tmp_path):
     port = free_port()
     finish(start(4, "fsdp2", tmp_path / "old", 3, 7, port), start(3, "fsdp2", tmp_path / "new", 0, 7, port))
     require_same(torch.load(tmp_path / "old"), torch.load(tmp_path / "new"))
+
+
+@pytest.fixture
+def keeper(tmp_path):
+    """A keeper of a job of this test alone; the name of the job."""
+    command = shutil.which("shardwire")
+    if command is None:
+        pytest.skip("there is no shardwire command in PATH")
+    name = f"torchrun-test-{os.getpid()}"
+    running = subprocess.Popen([command, "keep", "--job", name, "--budget", "64M"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        assert name in running.stdout.readline()
+        yield name
+        status = subprocess.run([command, "keep", "--job", name, "--status"], capture_output=True, text=True, check=True, timeout=60)
+        assert "2 attempts" in status.stdout, status.stdout
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+def test_a_job_whose_workers_are_all_restarted_goes_on_from_what_its_keeper_holds(tmp_path, keeper):
+    script = SCRIPT.with_name("keep.py")
+    finish(start(3, tmp_path / "without", 6, script=script))
+    began = time.monotonic()
+    finish(start(3, tmp_path / "killed", 6, script=script, restarts=1, SHARDWIRE_KEEPER=keeper, DIES_AT="3"))
+    print(f"with a restart: {time.monotonic() - began:.1f} s")
+    whole, killed = torch.load(tmp_path / "without"), torch.load(tmp_path / "killed")
+    assert (killed["attempt"], killed["resumed"]) == (1, 3)
+    assert (whole["attempt"], whole["resumed"]) == (0, 0)
+    assert differences(whole["state"], killed["state"]) == []

@@ -25,6 +25,7 @@ def _torch(torch: Any) -> None:
     torch.accelerator.device_count = torch.cuda.device_count = lambda: DEVICES
     torch.accelerator.set_device_index = torch.cuda.set_device = lambda device: None
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
+    torch.Tensor.pin_memory = lambda self, device=None: self
     if not os.environ.get("TORCHS_OWN_NAMES_GPU"):
         return  # a mode of all calls of torch is not for free
 
@@ -87,6 +88,21 @@ def _fsdp1(module: Any) -> None:
     module.FullyShardedDataParallel.__init__ = init
 
 
+def _fsdp1_options(module: Any) -> None:
+    # To offload to the CPU is to copy from a GPU. Without that copy FSDP1 would give memory away that it frees.
+    module.FullStateDictConfig.offload_to_cpu = property(lambda self: False, lambda self, value: None)
+
+
+def _ddp(module: Any) -> None:
+    start = module.DistributedDataParallel.__init__
+
+    @functools.wraps(start)
+    def init(self: Any, wrapped: Any, device_ids: Any = None, output_device: Any = None, *arguments: Any, **options: Any) -> None:
+        start(self, wrapped, None, None, *arguments, **options)  # models on the CPU have none
+
+    module.DistributedDataParallel.__init__ = init
+
+
 def _tests(module: Any) -> None:
     def runs(*_: Any, **__: Any) -> Any:
         return lambda function: function
@@ -113,6 +129,8 @@ changes = {
     "torch.distributed.distributed_c10d": _distributed,
     "torch.distributed.device_mesh": _mesh,
     "torch.distributed.fsdp.fully_sharded_data_parallel": _fsdp1,
+    "torch.distributed.fsdp.api": _fsdp1_options,
+    "torch.nn.parallel.distributed": _ddp,
     "torch.testing._internal.common_distributed": _tests,
     "torch.testing._internal.common_fsdp": _fsdp_tests,
     "torch.testing._internal.distributed._tensor.common_dtensor": _dtensor_tests,

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "memory/digest128.hpp"
+#include "move/blocks.hpp"
+#include "move/transfer.hpp"
+#include "restore/callbacks.hpp"
+#include "restore/services.hpp"
+#include "restore/source.hpp"
+
+namespace shardwire::restore {
+
+/// Checks memory that is loaded from here, of sources that publish digests (PublishOptions::digest): digests the whole blocks
+/// that hold what was copied, once all bytes have arrived, and compares them with those that were published. It needs nothing
+/// of a source once its digests have come, so it holds for memory whose owner has died.
+/// Threads: loop thread only.
+class BlockChecks {
+ public:
+  using Sources = std::span<const std::unique_ptr<Source>>;
+  /// Called for each block that differs; it may throw.
+  using Differ = std::function<void(const Source& source, const wire::RequestedBox& block)>;
+
+  /// Failures go to `failed`. `quieter` runs when it has become idle after stop(). Ownership: borrows services and sources.
+  BlockChecks(Services& services, Sources sources, Callbacks::Failed failed, std::function<void()> quieter);
+
+  /// Asks for the digests of all tensors that these transfers load.
+  void start(std::span<const move::Transfer> transfers);
+  /// Memory of this source is checked: it publishes no digests, or they have come.
+  [[nodiscard]] bool can_check(std::size_t source) const;
+  /// Checks what was loaded from sources whose digests have come, and waits for those of sources that are not lost. `done`
+  /// runs at the end, now if there is nothing to check. Requires: start().
+  void check(std::span<const move::Transfer> transfers, Differ differ, std::function<void()> done);
+  /// A source was lost: nothing of it is awaited any more.
+  void source_lost() { check_if_ready(); }
+  /// Nothing is being read.
+  [[nodiscard]] bool idle() const { return *running_ == 0; }
+  /// Begins nothing more, and calls nobody but `quieter`.
+  void stop();
+
+ private:
+  struct Tensor {
+    move::Blocks blocks;
+    std::vector<memory::Digest128> digests;  // by block, as far as they have come
+  };
+  struct Known {
+    std::map<std::uint32_t, Tensor> tensors;  // in the source's manifest
+    int unanswered = 0;
+  };
+  void ask(std::size_t source);
+  void check_if_ready();
+  void check_now();
+
+  Services& services_;
+  Sources sources_;
+  Callbacks callbacks_;
+  std::function<void()> quieter_;
+  std::map<std::size_t, Known> known_;  // by source, those that publish digests
+  std::span<const move::Transfer> transfers_;
+  Differ differ_;
+  std::function<void()> done_;                               // null: not asked, or begun
+  std::shared_ptr<int> running_ = std::make_shared<int>(0);  // owners: this and batches under way
+  bool stopped_ = false;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/buddy_task.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "plan/buddies.hpp"
+
+namespace shardwire::restore {
+
+BuddyTask::BuddyTask(Services& services, Request request, Done done)
+    : Question(services, request.name),
+      request_(std::move(request)),
+      done_(std::move(done)),
+      descriptions_(services, RestoreOptions().notice,
+                    {.holders = [this] { return published(); },
+                     .described = [this] { look(); },
+                     .failed = [this](const std::exception_ptr& error) { end({}, error); }}),
+      patience_(services.clock()),
+      timer_(services.clock()) {
+}
+
+void BuddyTask::start() {
+  patience_.start(request_.patience, [this] {
+    patient_ = false;
+    directory_changed();
+  });
+  timer_.start(request_.timeout, [this] {
+    end({}, std::make_exception_ptr(
+                Error(ErrorCode::timed_out, "its publishers did not tell where and what they are within the timeout")));
+  });
+  directory_changed();
+}
+
+BuddyTask::Records BuddyTask::published() const {
+  Records records = services_.directory().publications(request_.name);
+  std::erase_if(records, [&](const wire::PublicationRecord& one) {
+    return one.origin != 0 || one.member >= services_.directory().members() || one.layout_rank >= request_.ranks;
+  });
+  std::ranges::stable_sort(records, {}, &wire::PublicationRecord::layout_rank);
+  const auto same_rank = [](const auto& a, const auto& b) { return a.layout_rank == b.layout_rank; };
+  records.erase(std::unique(records.begin(), records.end(), same_rank), records.end());
+  return records;
+}
+
+void BuddyTask::look() {
+  if (!services_.directory().knows(request_.name)) return;
+  const Records all = published();
+  const bool behind = std::ranges::any_of(all, [&](const auto& one) { return one.step < request_.step; });
+  const bool absent = all.size() < static_cast<std::size_t>(request_.ranks);
+  const auto is_member = [&](const auto& one) { return one.first < services_.directory().members(); };
+  const bool may_come =
+      services_.membership().lost() == nullptr && std::ranges::none_of(services_.directory().departed(), is_member);
+  if (patient_ && may_come && (behind || absent)) return;
+  services_.look_ahead(all);
+  std::map<std::string, std::int32_t> numbers;
+  std::vector<std::int32_t> domains;
+  for (const wire::PublicationRecord& one : all) {
+    const wire::MemberRecord* address = services_.directory().address(one.member, one.epoch);
+    if (address == nullptr) return;
+    const std::string& domain = address->domain.empty() ? address->host : address->domain;
+    domains.push_back(numbers.try_emplace(domain, static_cast<std::int32_t>(numbers.size())).first->second);
+  }
+  Found found;
+  const Buddies buddies = buddies_of(domains, request_.copies);
+  found.domains = buddies.domains;
+  for (const wire::PublicationRecord& one : all) found.publishers.push_back(one.member);
+  Records copied;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].layout_rank == request_.layout_rank) {
+      for (const Rank holder : buddies.of[i]) {
+        const wire::PublicationRecord& by = all[static_cast<std::size_t>(to_int(holder))];
+        if (by.step >= request_.step) found.holders.push_back(by.member);  // else it has stopped
+      }
+    }
+    const bool mine = std::ranges::any_of(buddies.of[i], [&](Rank holder) {
+      return all[static_cast<std::size_t>(to_int(holder))].layout_rank == request_.layout_rank;
+    });
+    if (!mine) continue;
+    if (all[i].step != request_.step) {
+      found.missed.push_back(all[i].layout_rank);
+    } else {
+      copied.push_back(all[i]);
+    }
+  }
+  for (int rank = 0; rank < request_.ranks; ++rank) {
+    if (std::ranges::find(all, rank, &wire::PublicationRecord::layout_rank) == all.end()) found.missed.push_back(rank);
+  }
+  if (!descriptions_.fetch(copied, copied)) return;
+  const Metadata& known = services_.metadata();
+  for (const wire::PublicationRecord& one : copied) {
+    found.copies.push_back({one, known.manifests.at(one.manifest), known.values.at(one.values)});
+  }
+  end(std::move(found), nullptr);
+}
+
+void BuddyTask::end(Found found, const std::exception_ptr& error) {
+  if (!done_) return;
+  patience_.stop();
+  timer_.stop();
+  descriptions_.stop();
+  services_.finished(*this);
+  std::exchange(done_, nullptr)(std::move(found), error);
+}
+
+}  // namespace shardwire::restore

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "restore/descriptions.hpp"
+#include "restore/question.hpp"
+#include "runtime/clock.hpp"
+
+namespace shardwire::restore {
+
+/// Finds the publications of other hosts that this member is to copy, once all ranks have published a step: follows the
+/// roster of the name, asks for the addresses of its publishers, which tell their failure domains, and fetches the
+/// descriptions of what is to be copied.
+/// Threads: loop thread only.
+class BuddyTask final : public Question {
+ public:
+  struct Request {
+    std::string name;
+    std::int64_t step = 0;
+    int layout_rank = 0;  ///< of this member
+    int ranks = 0;        ///< of the layouts
+    int copies = 0;       ///< of each rank
+    Duration patience{};  ///< with ranks that have not published; after it they are left out
+    Duration timeout{};
+  };
+  struct Copy {
+    wire::PublicationRecord record;
+    std::shared_ptr<const Manifest> manifest;        // owners: see Metadata
+    std::shared_ptr<const Metadata::Values> values;  // likewise
+  };
+  struct Found {
+    std::vector<Copy> copies;
+    std::vector<int>
+        missed;  ///< ranks that do not publish the step: those that were to be copied here, and absent ones
+    std::vector<int> holders;  ///< members that copy what this one publishes
+    int domains = 0;
+    std::vector<int> publishers;  ///< members, of all ranks
+  };
+  using Done = std::function<void(Found, const std::exception_ptr&)>;
+
+  /// `done` runs once.
+  BuddyTask(Services& services, Request request, Done done);
+
+  void start() override;
+  void addresses_came() override { directory_changed(); }
+
+ private:
+  using Records = Descriptions::Records;
+
+  /// One of each rank, by rank; of members of the job, in this session.
+  [[nodiscard]] Records published() const;
+  void look() override;
+  void fail(const std::exception_ptr& error) override { end({}, error); }
+  [[nodiscard]] bool answered() const override { return !done_; }
+  void end(Found found, const std::exception_ptr& error);
+
+  Request request_;
+  Done done_;  // empty once it ran
+  bool patient_ = true;
+  Descriptions descriptions_;
+  Timer patience_;
+  Timer timer_;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/holder_search.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "restore/verdict.hpp"
+#include "support/list_of.hpp"
+
+namespace shardwire::restore {
+
+namespace {
+
+std::string source_ranks_text(const std::vector<Rank>& ranks) {
+  std::vector<int> numbers;
+  for (const Rank rank : ranks) numbers.push_back(to_int(rank));
+  return fmt::format("source rank{} {}", ranks.size() == 1 ? "" : "s", support::runs_of(numbers));
+}
+
+ByteCount bytes_missing(const Unfinished& unfinished, const Manifest& wanted) {
+  ByteCount bytes = 0;
+  for (const PieceBox& one : unfinished.missing) bytes += bytes_of(*unfinished.planning, wanted, one);
+  return bytes;
+}
+
+bool has_keepers(Services& services) {
+  return services.has_keeper() && services.membership().lost() == nullptr;
+}
+
+}  // namespace
+
+HolderSearch::HolderSearch(Services& services, const Target& target, std::unique_ptr<Unfinished> unfinished,
+                           std::exception_ptr loss, Events events)
+    : services_(services),
+      target_(target),
+      name_(services, target),
+      unfinished_(std::move(unfinished)),
+      missing_bytes_(bytes_missing(*unfinished_, *target.wanted.manifest)),
+      loss_(std::move(loss)),
+      events_(std::move(events)),
+      callbacks_(events_.failed),
+      descriptions_(services, target.options.notice,
+                    {.holders = [this] { return later_ranks(*unfinished_->planning, name_.publications()); },
+                     .described = [this] { look(); },
+                     .failed = events_.failed}),
+      keepers_(services.clock()),
+      began_(services.clock().now()) {
+}
+
+bool HolderSearch::may_find(Services& services, const Target& target, const Planning& planning) {
+  if (target.only) return false;
+  const NameView name(services, target);
+  return has_keepers(services) || !later_ranks(planning, name.publications()).empty() ||
+         awaits_later_ranks(planning, name);
+}
+
+void HolderSearch::start() {
+  // A keeper that holds what a lost member has published hears of its end, too, and publishes it then.
+  if (loss_ && has_keepers(services_)) {
+    keepers_.start(target_.options.notice, callbacks_.wrap([this] { look(); }));
+  }
+  directory_changed();
+}
+
+void HolderSearch::stop() {
+  callbacks_.end();
+  descriptions_.stop();
+  keepers_.stop();
+}
+
+void HolderSearch::directory_changed() {
+  if (callbacks_.ended() || found_) return;
+  callbacks_.run([this] {
+    watch_ = services_.membership().watch(target_.options.from);
+    look();
+  });
+}
+
+void HolderSearch::look() {
+  if (found_ || planning_now_ || !services_.directory().knows(target_.options.from)) return;
+  const Records published = name_.publications();
+  note_lost(published);
+  refuse_others(published);
+  add_copies(*unfinished_->planning, published);
+  const std::vector<Gap> gaps = without_holder();
+  if (gaps.empty()) {
+    found_ = true;
+    return events_.found();
+  }
+  const Records later = later_ranks(*unfinished_->planning, published);
+  if (!later.empty() && later != tried_) return plan_with_later(later);
+  if (loss_ && !may_find_more()) return events_.failed(with_gaps(loss_, gaps));
+  services_.membership().require_rendezvous(fmt::format("holders of what is missing of '{}'", target_.options.from));
+}
+
+bool HolderSearch::may_find_more() const {
+  return awaits_later_ranks(*unfinished_->planning, name_) ||
+         (has_keepers(services_) && services_.clock().now() - began_ < target_.options.notice);
+}
+
+// Planning may take long, so it runs off the loop.
+void HolderSearch::plan_with_later(const Records& later) {
+  if (!descriptions_.fetch(later, {})) return;
+  std::vector<std::shared_ptr<const Manifest>> manifests;
+  for (const wire::PublicationRecord& record : later) {
+    manifests.push_back(services_.metadata().manifests.at(record.manifest));
+  }
+  services_.look_ahead(later);
+  planning_now_ = true;
+  tried_ = later;
+  struct Made {
+    LaterPlan plan{};
+    std::exception_ptr error{};
+  };
+  const auto made = std::make_shared<Made>();  // owners: the job and its callback
+  services_.copier().submit(
+      [made, later, manifests, planning = *unfinished_->planning, missing = unfinished_->missing,
+       unavailable = unfinished_->unavailable, wanted = target_.wanted, member = services_.member(),
+       options = target_.options] {
+        try {
+          made->plan = plan_with(planning, missing, unavailable, later, manifests, wanted, member, options);
+        } catch (...) {
+          made->error = std::current_exception();
+        }
+      },
+      callbacks_.wrap([this, made](const std::exception_ptr&) {
+        if (made->error) std::rethrow_exception(made->error);
+        planned(made->plan);
+      }));
+}
+
+void HolderSearch::planned(const LaterPlan& made) {
+  planning_now_ = false;
+  if (made.planning) {
+    unfinished_->planning = made.planning;
+    unfinished_->missing = made.missing;
+    tried_.clear();
+  }
+  look();
+}
+
+// A publication that has gone never comes back: the same state that is published again is a further holder.
+void HolderSearch::note_lost(const Records& published) {
+  const Planning& planning = *unfinished_->planning;
+  std::vector<Rank>& lost = unfinished_->unavailable.lost;
+  for (std::size_t i = 0; i < planning.records.size(); ++i) {
+    const Rank holder = planning.holders[i];
+    if (std::ranges::find(published, planning.records[i]) == published.end() && !is_in(lost, holder)) {
+      lost.push_back(holder);
+    }
+  }
+}
+
+// Bytes that are in place and bytes that are missing have to be of one state.
+void HolderSearch::refuse_others(const Records& published) const {
+  const std::vector<Rank> wanted = wanted_ranks();
+  for (const wire::PublicationRecord& record : published) {
+    if (!is_in(wanted, Rank{record.layout_rank})) continue;
+    const auto planned = std::ranges::find_if(unfinished_->planning->records, [&](const auto& known) {
+      return known.layout_rank == record.layout_rank && known.step == record.step && known.origin == record.origin;
+    });
+    if (planned == unfinished_->planning->records.end() || planned->manifest == record.manifest) continue;
+    throw Error(
+        ErrorCode::layout_mismatch,
+        fmt::format("member {} publishes layout rank {} of '{}' at step {} with other tensors or layouts than "
+                    "those of which the restore has received a part",
+                    record.member, record.layout_rank, target_.options.from, record.step),
+        shardwire::without_holder(unfinished_->planning->plan, unfinished_->missing, unfinished_->unavailable.lost),
+        std::vector<Rank>{Rank{record.layout_rank}});
+  }
+}
+
+std::vector<Gap> HolderSearch::without_holder() const {
+  return shardwire::without_holder(unfinished_->planning->plan, unfinished_->missing, unfinished_->unavailable.lost);
+}
+
+std::vector<Rank> HolderSearch::wanted_ranks() const {
+  const Planning& planning = *unfinished_->planning;
+  std::set<Rank> ranks;
+  for (const PieceBox& one : unfinished_->missing) {
+    const auto& holders = planning.plan.holder_sets[planning.plan.pieces[one.piece].holders];
+    if (!std::ranges::all_of(holders, [&](Rank rank) { return is_in(unfinished_->unavailable.lost, rank); })) continue;
+    for (const Rank holder : holders) ranks.insert(planning.from.rank_of(holder));
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+Error HolderSearch::late() const {
+  const std::vector<Rank> wanted = wanted_ranks();
+  const std::int64_t step = unfinished_->planning->records.front().step;
+  std::vector<std::string> others;
+  for (const wire::PublicationRecord& record : services_.directory().publications(target_.options.from)) {
+    if (!is_in(wanted, Rank{record.layout_rank}) || record.step == step) continue;
+    others.push_back(fmt::format("source rank {} is published at step {}", record.layout_rank, record.step));
+  }
+  return {others.empty() ? ErrorCode::timed_out : ErrorCode::step_mismatch,
+          fmt::format("the deadline passed: no member publishes step {} of '{}' as {}, which held what is missing{}{}",
+                      step, target_.options.from, source_ranks_text(wanted), others.empty() ? "" : "; ",
+                      fmt::join(others, ", ")),
+          without_holder(), wanted};
+}
+
+}  // namespace shardwire::restore

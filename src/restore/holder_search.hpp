@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "control/membership.hpp"
+#include "restore/callbacks.hpp"
+#include "restore/descriptions.hpp"
+#include "restore/later_ranks.hpp"
+#include "restore/name_view.hpp"
+#include "restore/services.hpp"
+#include "restore/target.hpp"
+#include "restore/unfinished.hpp"
+
+namespace shardwire::restore {
+
+/// Waits until every missing box of an unfinished restore has a holder: one that still publishes the planned step,
+/// publishes a planned rank of that step again or a second time, or publishes a rank of it that the plan did not know.
+/// Threads: loop thread only.
+class HolderSearch {
+ public:
+  struct Events {
+    std::function<void()> found;  ///< once: every missing box has a holder
+    std::function<void(const std::exception_ptr& error)> failed;
+  };
+  /// `loss`: its failure once nobody is left who may become such a holder; null: it waits until the deadline all the same.
+  /// Ownership: borrows services and target.
+  HolderSearch(Services& services, const Target& target, std::unique_ptr<Unfinished> unfinished,
+               std::exception_ptr loss, Events events);
+  /// Whether others than the holders that the plan names may hold something of it.
+  [[nodiscard]] static bool may_find(Services& services, const Target& target, const Planning& planning);
+
+  void start();
+  /// The publications or members have changed.
+  void directory_changed();
+  /// Ignores further changes.
+  void stop();
+
+  /// Its planning has the holders that were found; `unavailable` names those that are lost.
+  [[nodiscard]] std::unique_ptr<Unfinished> take() { return std::move(unfinished_); }
+  [[nodiscard]] ByteCount missing_bytes() const { return missing_bytes_; }
+  /// Error for a deadline that passes now.
+  [[nodiscard]] Error late() const;
+
+ private:
+  using Records = std::vector<wire::PublicationRecord>;
+
+  void look();
+  void plan_with_later(const Records& later);
+  void planned(const LaterPlan& made);
+  [[nodiscard]] bool may_find_more() const;
+  void note_lost(const Records& published);
+  void refuse_others(const Records& published) const;
+  [[nodiscard]] std::vector<Gap> without_holder() const;
+  /// Ranks of the plan that hold missing boxes without a holder; ascending.
+  [[nodiscard]] std::vector<Rank> wanted_ranks() const;
+
+  Services& services_;
+  const Target& target_;
+  NameView name_;
+  std::unique_ptr<Unfinished> unfinished_;
+  const ByteCount missing_bytes_;
+  std::exception_ptr loss_;
+  Events events_;
+  Callbacks callbacks_;
+  Descriptions descriptions_;
+  Membership::Watch watch_;
+  Timer keepers_;
+  Clock::Time began_;
+  Records tried_;  // later ranks that do not hold all that is missing
+  bool planning_now_ = false;
+  bool found_ = false;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "restore/services.hpp"
+#include "restore/target.hpp"
+
+namespace shardwire::restore {
+
+/// What this member knows of the name that a restore reads from.
+/// Threads: loop thread only.
+class NameView {
+ public:
+  /// Ownership: borrows both.
+  NameView(Services& services, const Target& target) : services_(services), target_(target) {}
+
+  /// Live publications, at any step, by layout rank; without those that were found withdrawn.
+  [[nodiscard]] std::vector<wire::PublicationRecord> publications() const;
+  /// Members that may still publish at `step`, or at any, one of `ranks` layout ranks; none if this member would not hear
+  /// of it. 0 ranks: unknown.
+  [[nodiscard]] std::vector<int> possible(int ranks, std::optional<std::int64_t> step) const;
+
+ private:
+  Services& services_;
+  const Target& target_;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "restore/callbacks.hpp"
+#include "restore/running_restore.hpp"
+#include "restore/services.hpp"
+#include "shardwire/error.hpp"
+
+namespace shardwire::restore {
+
+/// A long operation that follows the roster of a name until it knows its answer, and moves nothing.
+/// Threads: loop thread only.
+class Question : public RunningRestore {
+ public:
+  void directory_changed() final {
+    if (answered()) return;
+    callbacks_.run([this] {
+      watch_ = services_.membership().watch(watched_);
+      look();
+    });
+  }
+  bool payload(const wire::PayloadHeader&, transport::Incoming&) final { return false; }
+  void caller_failed(const std::exception_ptr& error) final { fail(error); }
+  void fabric_broke(const std::exception_ptr&) final {}
+  void stop_writing() final {}
+  [[nodiscard]] bool written() const final { return true; }
+  void abandon() final { fail(std::make_exception_ptr(Error(ErrorCode::cancelled, "the session was closed"))); }
+
+ protected:
+  /// Ownership: borrows the services.
+  Question(Services& services, std::string watched)
+      : services_(services),
+        callbacks_([this](const std::exception_ptr& error) { fail(error); }),
+        watched_(std::move(watched)) {}
+
+  /// Looks for the answer, after every change of the directory.
+  virtual void look() = 0;
+  /// Ends with this error, unless it has ended.
+  virtual void fail(const std::exception_ptr& error) = 0;
+  [[nodiscard]] virtual bool answered() const = 0;
+
+  Services& services_;
+  Callbacks callbacks_;
+
+ private:
+  std::string watched_;
+  Membership::Watch watch_;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "restore/publishers.hpp"
+#include "shardwire/error.hpp"
+#include "shardwire/report.hpp"
+#include "wire/messages.hpp"
+
+namespace shardwire::restore {
+
+/// StepRule::newest_complete, and a step that several sessions have published: which state to plan next. A step that was planned and had no holder of some wanted element is
+/// passed over, until its publications change; so is an older one that cannot be used.
+class StepChoice {
+ public:
+  using Records = std::vector<wire::PublicationRecord>;
+
+  /// The publications of the newest step that is not known to be incomplete; none if all are. If a step was published
+  /// in several sessions, each counts as one of its own, this one first. `published`: at any step.
+  /// Forgets steps whose publications have changed.
+  Records next(const Records& published);
+  /// A plan over `records`, all of one step, had gaps; none: it cannot be used.
+  void note_incomplete(const Records& records, const std::vector<Gap>& gaps);
+  /// The step is looked at again: it was passed over because its sources had not described themselves.
+  void forget(std::int64_t step) {
+    std::erase_if(incomplete_, [&](const auto& one) { return one.first.step == step; });
+  }
+  /// Whether all steps are known to be incomplete, with the publications that they have now.
+  [[nodiscard]] bool is_exhausted(const Records& published) const;
+  void reset() { incomplete_.clear(); }
+
+  /// Those newer than `step`, newest first.
+  [[nodiscard]] std::vector<IncompleteStep> incomplete_after(std::int64_t step) const;
+  /// All of them, newest first.
+  [[nodiscard]] std::vector<IncompleteStep> incomplete() const;
+
+ private:
+  static std::map<StateOf, Records> grouped(const Records& published);
+  struct Passed {
+    Records records;
+    std::vector<Gap> gaps;
+  };
+  std::map<StateOf, Passed> incomplete_;
+};
+
+}  // namespace shardwire::restore

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "memory/copy_queue.hpp"
+#include "memory/digest128.hpp"
+#include "move/blocks.hpp"
+
+namespace shardwire {
+
+/// Takes digests of the sources of these copies, in their order, and waits for them.
+using DigestAndWait = std::function<std::vector<memory::Digest128>(std::vector<memory::QueuedCopy> blocks)>;
+
+/// Digests of the blocks of a publication, taken when it was published (PublishOptions::digest). Constant from then on.
+struct PublishedDigests {
+  struct Tensor {
+    move::Blocks blocks;
+    std::vector<memory::Digest128> digests;  ///< by block
+  };
+  std::vector<Tensor> tensors;  ///< in the order of the manifest
+};
+
+}  // namespace shardwire

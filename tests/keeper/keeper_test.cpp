@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// State that outlives its trainers: a keeper, jobs that end, and jobs that begin again.
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "keeper/kept_job.hpp"
+#include "peers/keeper_link.hpp"
+#include "runtime/stream.hpp"
+#include "session/surroundings.hpp"
+#include "support/deadline.hpp"
+#include "support/job.hpp"
+
+BOOST_AUTO_TEST_SUITE(keepers)
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace shardwire::test::kept_job;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A job whose members keep each step, and then end.
+void train(const KeeperOptions& keeper, int ranks, std::int64_t first, std::int64_t last) {
+  const std::uint16_t port = free_port();
+  on_members(ranks, [&](int rank) {
+    Session session = Session::join(member(rank, ranks, port), with(keeper));
+    State state(rank, ranks);
+    Publication publication;
+    for (std::int64_t step = first; step <= last; ++step) {
+      state.set(step);
+      publication = Publication();
+      publication = session.publish(state.catalog, kept(step));
+      state.set(4711);  // training goes on
+    }
+    session.gather("done", {}, patience);
+  });
+}
+
+std::shared_ptr<memory::SharedMemory> all_pages(ByteCount bytes) {
+  return std::make_shared<memory::SharedMemory>(bytes, memory::SharedMemory::Pages::at_once);
+}
+
+/// The first memory that a keeper takes is not there before release().
+class HeldUp {
+ public:
+  ~HeldUp() { release(); }
+  Allocate allocate() {
+    return [this](ByteCount bytes, int) {
+      if (calls_++ > 0) return all_pages(bytes);
+      begun_.set_value();
+      released_.get_future().wait();
+      const auto memory = all_pages(bytes);
+      const std::lock_guard lock(mutex_);
+      first_ = memory;
+      return memory;
+    };
+  }
+  void wait_for_first() { begun_.get_future().wait(); }
+  void release() {
+    if (!std::exchange(is_released_, true)) released_.set_value();
+  }
+  void wait_until_first_is_freed() {
+    while (true) {
+      const std::lock_guard lock(mutex_);
+      if (first_ && first_->expired()) return;
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  std::atomic<int> calls_ = 0;
+  std::promise<void> begun_;
+  std::promise<void> released_;
+  bool is_released_ = false;
+  std::mutex mutex_;
+  std::optional<std::weak_ptr<memory::SharedMemory>> first_;
+};
+
+nlohmann::json status_of(const KeeperOptions& options) {
+  const auto loop = detail::surroundings_of_process().loop;
+  std::unique_ptr<KeeperLink> link;
+  std::promise<std::string> answer;
+  loop->call([&] {
+    link = std::make_unique<KeeperLink>(*loop, options, keeper_identity(options, wire::no_member, 0, {}));
+    link->request([](std::uint64_t request) { return wire::KeepStatusRequest{request}; },
+                  [&](wire::Message* reply, const std::exception_ptr& error) {
+                    error ? answer.set_exception(error) : answer.set_value(std::get<wire::KeepStatus>(*reply).json);
+                  });
+  });
+  const std::string text = answer.get_future().get();
+  loop->end([&] { link.reset(); });
+  return nlohmann::json::parse(text);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_job_that_has_ended_is_restored_in_another_layout) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("relayout");
+  const auto keeper = start(options);
+  train(options, 4, 1, 3);
+  const std::uint16_t port = free_port();
+  on_members(3, [&](int rank) {
+    Session session = Session::join(member(rank, 3, port), with(options));
+    BOOST_TEST(restored(session, rank, 3) == 3);
+    session.gather("done", {}, patience);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(what_a_job_keeps_again_replaces_what_was_left_of_the_one_before) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("again");
+  const auto keeper = start(options);
+  train(options, 2, 1, 2);
+  train(options, 3, 2, 4);
+  const std::uint16_t port = free_port();
+  Session session = Session::join(member(0, 1, port), with(options));
+  BOOST_TEST(restored(session, 0, 1) == 4);
+  BOOST_TEST(session.inventory("state", 2, patience).publishers.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_that_is_lost_is_read_from_the_keeper_in_the_same_session) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("lost");
+  const auto keeper = start(options);
+  const std::uint16_t port = free_port();
+  std::vector<std::optional<Session>> sessions(2);
+  on_members(2, [&](int rank) {
+    sessions[static_cast<std::size_t>(rank)].emplace(Session::join(member(rank, 2, port), with(options)));
+  });
+  State zero(0, 2);
+  State one(1, 2);
+  zero.set(5);
+  one.set(5);
+  const Publication of_zero = sessions[0]->publish(zero.catalog, kept(5));
+  {
+    const Publication of_one = sessions[1]->publish(one.catalog, kept(5));
+    sessions[1].reset();
+  }
+  BOOST_TEST(restored(*sessions[0], 0, 1) == 5);
+}
+
+BOOST_AUTO_TEST_CASE(a_restore_that_loses_its_only_holder_goes_on_with_the_keeper) {
+  const Deadline deadline(240s);
+  const KeeperOptions options = named("lost-while-read");
+  const auto keeper = start(options);
+  const std::uint16_t port = free_port();
+  std::vector<std::optional<Session>> sessions(2);
+  SessionOptions reading = with(options);
+  reading.log = [&sessions](LogLevel, std::string_view text) {
+    if (text.starts_with("restore of '")) sessions[1].reset();  // all is bound, and nothing has moved
+  };
+  on_members(2, [&](int rank) {
+    sessions[static_cast<std::size_t>(rank)].emplace(
+        Session::join(member(rank, 2, port), rank == 0 ? reading : with(options)));
+  });
+  State zero(0, 2);
+  State one(1, 2);
+  zero.set(5);
+  one.set(5);
+  const Publication of_zero = sessions[0]->publish(zero.catalog, kept(5));
+  const Publication of_one = sessions[1]->publish(one.catalog, kept(5));
+  State state(0, 1);
+  Restore restore = sessions[0]->restore(state.catalog, newest());
+  restore.wait();
+  BOOST_TEST(state.wrong(5) == 0U);
+  BOOST_REQUIRE(restore.report().lost.size() == 1U);
+  BOOST_TEST((restore.report().lost[0].rank == Rank{1}));
+}
+
+BOOST_AUTO_TEST_CASE(a_keeper_without_room_refuses_and_nothing_is_published) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("full");
+  const auto keeper = start(options, 6000);
+  const std::uint16_t port = free_port();
+  Session session = Session::join(member(0, 1, port), with(options));
+  State state(0, 1);
+  state.set(1);
+  const Error error = failure_of([&] { session.publish(state.catalog, kept(1)); });
+  BOOST_TEST((error.code() == ErrorCode::out_of_resources), error.what());
+  BOOST_TEST(says(error, "6000"), error.what());
+  BOOST_TEST(session.inventory("state", {}, patience).publishers.empty());
+  const Publication without = session.publish(state.catalog, {.step = 1, .snapshot = Snapshot::copy});
+  BOOST_TEST(restored(session, 0, 1) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(without_a_keeper_a_job_runs_with_a_warning_and_keeps_nothing) {
+  const Deadline deadline(120s);
+  std::vector<std::string> warnings;
+  const std::uint16_t port = free_port();
+  const KeeperOptions options = named("absent");
+  {
+    Session session = Session::join(member(0, 1, port), with(options, &warnings));
+    State state(0, 1);
+    state.set(1);
+    const Error error = failure_of([&] { session.publish(state.catalog, kept(1)); });
+    BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+    BOOST_TEST(says(error, options.job), error.what());
+    Session::join(member(0, 1, free_port()), quick()).close(1s);
+  }
+  BOOST_TEST_REQUIRE(warnings.size() == 1U);
+  BOOST_TEST(warnings[0].find("nothing is restored from a keeper") != std::string::npos, warnings[0]);
+
+  Session session = Session::join(member(0, 1, free_port()), quick());
+  State state(0, 1);
+  const Error unnamed = failure_of([&] { session.publish(state.catalog, kept(1)); });
+  BOOST_TEST((unnamed.code() == ErrorCode::invalid_argument), unnamed.what());
+  BOOST_TEST((failure_of([&] { session.publish(state.catalog, kept(1, -1)); }).code() == ErrorCode::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(a_host_has_one_keeper_for_a_job) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("twice");
+  const auto keeper = start(options);
+  BOOST_CHECK_THROW(start(options), PortTaken);
+  start(named("another"));
+}
+
+BOOST_AUTO_TEST_CASE(a_keeper_on_a_path_leaves_no_file_and_takes_over_one_that_was_left) {
+  const Deadline deadline(120s);
+  KeeperOptions options = named("path");
+  options.socket = (std::filesystem::temp_directory_path() / (options.job + ".socket")).string();
+  {
+    const auto keeper = start(options);
+    BOOST_TEST(std::filesystem::is_socket(options.socket));
+    BOOST_CHECK_THROW(start(options), PortTaken);
+    train(options, 1, 1, 1);
+  }
+  BOOST_TEST(!std::filesystem::exists(options.socket));
+}
+
+// A trainer of an attempt that is over may wake up late.
+BOOST_AUTO_TEST_CASE(an_older_attempt_is_fenced) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("fenced");
+  const auto keeper = start(options);
+  Session old = Session::join(member(0, 1, free_port()), with(options));
+  State state(0, 1);
+  state.set(1);
+  const Publication before = old.publish(state.catalog, kept(1));
+  Session fresh = Session::join(member(0, 1, free_port()), with(options));
+  state.set(2);
+  auto other = kept(2);
+  other.name = "late";
+  const Error error = failure_of([&] { old.publish(state.catalog, other); });
+  BOOST_TEST((error.code() == ErrorCode::cancelled), error.what());
+  const Publication after = fresh.publish(state.catalog, kept(2));
+  BOOST_TEST(restored(fresh, 0, 1) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_keeper_that_is_there_again_is_used_again) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("restarted");
+  auto keeper = start(options);
+  Session session = Session::join(member(0, 1, free_port()), with(options));
+  State state(0, 1);
+  state.set(1);
+  Publication publication = session.publish(state.catalog, kept(1));
+  keeper.reset();
+  BOOST_TEST(restored(session, 0, 1) == 1);  // from its trainer
+  publication = Publication();
+  state.set(2);
+  BOOST_TEST((failure_of([&] { session.publish(state.catalog, kept(2)); }).code() == ErrorCode::peer_lost));
+  keeper = start(options);
+  publication = session.publish(state.catalog, kept(2));
+  session.close(patience);
+  Session next = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(restored(next, 0, 1) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_keeper_serves_others_while_it_takes_memory_for_one_trainer) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("beside");
+  HeldUp held_up;
+  const auto keeper = start(options, 64u << 20, held_up.allocate());
+  const std::uint16_t port = free_port();
+  std::vector<std::optional<Session>> sessions(2);
+  on_members(2, [&](int rank) {
+    sessions[static_cast<std::size_t>(rank)].emplace(Session::join(member(rank, 2, port), with(options)));
+  });
+  State zero(0, 2);
+  State one(1, 2);
+  zero.set(5);
+  one.set(5);
+  auto of_zero = std::async(std::launch::async, [&] { return sessions[0]->publish(zero.catalog, kept(5)); });
+  held_up.wait_for_first();
+  const Publication of_one = sessions[1]->publish(one.catalog, kept(5));
+  const nlohmann::json now = status_of(options);
+  BOOST_TEST(now.at("used_bytes").get<ByteCount>() >= 2 * zero.w.size_bytes());  // the first one is reserved
+  BOOST_TEST(now.at("kept").size() == 2U);
+  BOOST_TEST((of_zero.wait_for(0s) == std::future_status::timeout));
+  held_up.release();
+  const Publication first = of_zero.get();
+  BOOST_TEST(restored(*sessions[1], 0, 1) == 5);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_taken_for_a_trainer_that_has_gone_is_freed) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("gone");
+  HeldUp held_up;
+  const auto keeper = start(options, 2 * 3960 + 100, held_up.allocate());  // for one trainer
+  State state(0, 1);
+  state.set(1);
+  std::optional<Session> first(Session::join(member(0, 1, free_port()), with(options)));
+  auto unfinished = std::async(std::launch::async, [&] { static_cast<void>(first->publish(state.catalog, kept(1))); });
+  held_up.wait_for_first();
+  first->close(patience);
+  BOOST_CHECK_THROW(unfinished.get(), Error);
+  Session next = Session::join(member(0, 1, free_port()), with(options));
+  State again(0, 1);
+  again.set(2);
+  const Publication publication = next.publish(again.catalog, kept(2));
+  BOOST_TEST(restored(next, 0, 1) == 2);
+  held_up.release();
+  held_up.wait_until_first_is_freed();
+  BOOST_TEST(status_of(options).at("kept").size() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_the_host_does_not_give_is_an_error_of_the_trainer_and_takes_no_room) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("refused");
+  int calls = 0;  // one trainer's, one after the other
+  int node = -2;
+  const auto keeper = start(options, 2 * 3960 + 100, [&](ByteCount bytes, int numa_node) {
+    node = numa_node;
+    if (++calls == 1) throw Error(ErrorCode::out_of_resources, "the host has no memory left");
+    return all_pages(bytes);
+  });
+  Session session = Session::join(member(0, 1, free_port()), with(options));
+  State state(0, 1);
+  state.set(1);
+  const Error error = failure_of([&] { static_cast<void>(session.publish(state.catalog, kept(1))); });
+  BOOST_TEST((error.code() == ErrorCode::out_of_resources), error.what());
+  BOOST_TEST(says(error, "the host has no memory left"), error.what());
+  BOOST_TEST(status_of(options).at("used_bytes") == 0);
+  BOOST_TEST(node >= 0);  // where this process runs
+  const Publication publication = session.publish(state.catalog, kept(1));
+  BOOST_TEST(restored(session, 0, 1) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_the_keeper_is_used_again_by_its_trainer) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("reuse");
+  // Two snapshots of 3960 bytes: the kept one, the one that is written, and no more.
+  const auto keeper = start(options, 2 * 3960 + 100);
+  Session session = Session::join(member(0, 1, free_port()), with(options));
+  State state(0, 1);
+  Publication publication;
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    state.set(step);
+    publication = Publication();
+    publication = session.publish(state.catalog, kept(step));
+    BOOST_TEST(restored(session, 0, 1) == step);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_update_is_kept_like_what_it_replaces) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("update");
+  const auto keeper = start(options);
+  {
+    Session session = Session::join(member(0, 1, free_port()), with(options));
+    State state(0, 1);
+    state.set(1);
+    Publication publication = session.publish(state.catalog, kept(1));
+    for (std::int64_t step = 2; step <= 4; ++step) {
+      state.set(step);
+      publication.update(state.catalog, step, Snapshot::none, patience);
+      state.set(4711);
+    }
+  }
+  Session next = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(restored(next, 0, 1) == 4);
+}
+
+// The keeper goes on trying to reach a session that has ended; another one begins where that was.
+BOOST_AUTO_TEST_CASE(nothing_is_published_in_a_session_that_has_not_asked_for_it) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("port");
+  const auto keeper = start(options);
+  const std::uint16_t port = free_port();
+  {
+    Session session = Session::join(member(0, 1, port), with(options));
+    State state(0, 1);
+    state.set(5);
+    const Publication publication = session.publish(state.catalog, kept(5));
+  }
+  Session other = Session::join(member(0, 1, port), quick());
+  std::this_thread::sleep_for(1s);  // a guest tries again each 50 ms
+  BOOST_TEST(other.inventory("state", {}, patience).publishers.empty());
+  other.close(1s);
+  Session asking = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(restored(asking, 0, 1) == 5);
+}
+
+BOOST_AUTO_TEST_CASE(what_could_not_be_published_is_not_kept) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("taken-back");
+  const auto keeper = start(options);
+  {
+    Session session = Session::join(member(0, 1, free_port()), with(options));
+    State state(0, 1);
+    state.set(1);
+    const Publication publication = session.publish(state.catalog, kept(1));
+    state.set(2);
+    const Error error = failure_of([&] { session.publish(state.catalog, kept(2)); });  // the name is in use
+    BOOST_TEST((error.code() == ErrorCode::invalid_argument), error.what());
+  }
+  Session next = Session::join(member(0, 1, free_port()), with(options));
+  BOOST_TEST(restored(next, 0, 1) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_holds_nothing_keeps_that) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("empty");
+  const auto keeper = start(options);
+  const TensorSpec small{{"s", "exp_avg"}, DType::f32, {1, 4}};
+  const Layout layout = Layout::chunk(0, 2);
+  const std::uint16_t port = free_port();
+  on_members(2, [&](int rank) {
+    Session session = Session::join(member(rank, 2, port), with(options));
+    TestShard shard(small, layout, Rank{rank});
+    shard.fill(3);
+    Catalog held(Rank{rank}, 2);
+    shard.add_to(held);
+    const Publication publication = session.publish(held, kept(3));
+    session.gather("published", {}, patience);
+  });
+  Session next = Session::join(member(0, 1, free_port()), with(options));
+  TestShard all(small, Layout::replicated(), Rank{0});
+  Catalog wanted(Rank{0}, 1);
+  all.add_to(wanted);
+  next.restore(wanted, newest()).wait();
+  BOOST_TEST(all.wrong(3) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_keeper_of_another_key_is_not_used) {
+  const Deadline deadline(120s);
+  const KeeperOptions options = named("key");
+  const auto keeper = start(options);
+  std::vector<std::string> warnings;
+  Bootstrap keyed = member(0, 1, free_port());
+  keyed.job_key.assign(32, std::byte{1});
+  Session session = Session::join(keyed, with(options, &warnings));
+  BOOST_TEST(std::ranges::any_of(warnings,
+                                 [](const auto& one) { return one.find("different job keys") != std::string::npos; }));
+  State state(0, 1);
+  state.set(1);
+  BOOST_TEST((failure_of([&] { session.publish(state.catalog, kept(1)); }).code() == ErrorCode::invalid_argument));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "restore/step_choice.hpp"
+
+#include "restore/publishers.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdint>
+#include <string>
+
+BOOST_AUTO_TEST_SUITE(step_choice)
+
+using namespace shardwire;
+using restore::StepChoice;
+
+namespace {
+
+wire::PublicationRecord record(int rank, std::int64_t step, std::uint64_t generation = 1) {
+  wire::PublicationRecord one{};
+  one.member = rank;
+  one.layout_rank = rank;
+  one.step = step;
+  one.generation = generation;
+  return one;
+}
+
+Gap gap(const std::string& fqn) {
+  return {fqn, "exp_avg", Box{{0}, {4}}, Rank{0}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_newest_step_comes_first_then_the_next_older_one) {
+  StepChoice choice;
+  const StepChoice::Records published{record(0, 4), record(1, 5), record(2, 4)};
+  const auto newest = choice.next(published);
+  BOOST_TEST_REQUIRE(newest.size() == 1U);
+  BOOST_TEST(newest.front().step == 5);
+  choice.note_incomplete(newest, {gap("a")});
+  const auto older = choice.next(published);
+  BOOST_TEST(older.size() == 2U);
+  BOOST_TEST(older.front().step == 4);
+  choice.note_incomplete(older, {gap("b"), gap("c")});
+  BOOST_TEST(choice.next(published).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_step_whose_publications_change_is_looked_at_again) {
+  StepChoice choice;
+  StepChoice::Records published{record(0, 4), record(1, 5)};
+  choice.note_incomplete(choice.next(published), {gap("a")});
+  published.push_back(record(2, 5));
+  BOOST_TEST(choice.next(published).size() == 2U);
+  BOOST_TEST(choice.incomplete().empty());
+  choice.note_incomplete(choice.next(published), {gap("a")});
+  published[2].generation = 2;
+  BOOST_TEST(choice.next(published).front().step == 5);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_is_gone_is_forgotten) {
+  StepChoice choice;
+  choice.note_incomplete(choice.next({record(0, 4), record(1, 5)}), {gap("a")});
+  BOOST_TEST(choice.next({record(0, 4)}).front().step == 4);
+  BOOST_TEST(choice.incomplete().empty());
+}
+
+BOOST_AUTO_TEST_CASE(newer_incomplete_steps_are_listed_with_their_gaps) {
+  StepChoice choice;
+  const StepChoice::Records published{record(0, 4), record(1, 5), record(2, 6)};
+  choice.note_incomplete({record(2, 6)}, {gap("a"), gap("b")});
+  choice.note_incomplete({record(1, 5)}, {gap("c")});
+  BOOST_TEST(choice.next(published).front().step == 4);
+  const auto all = choice.incomplete_after(4);
+  BOOST_TEST_REQUIRE(all.size() == 2U);
+  BOOST_TEST(all[0].step == 6);
+  BOOST_TEST(all[0].gaps.size() == 2U);
+  BOOST_TEST(all[1].step == 5);
+  BOOST_TEST(choice.incomplete_after(5).size() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_left_to_try_until_something_changes) {
+  StepChoice choice;
+  StepChoice::Records published{record(0, 4), record(1, 5)};
+  BOOST_TEST(!choice.is_exhausted(published));
+  choice.note_incomplete(choice.next(published), {gap("a")});
+  BOOST_TEST(!choice.is_exhausted(published));
+  choice.note_incomplete(choice.next(published), {});
+  BOOST_TEST(choice.is_exhausted(published));
+  choice.forget(4);
+  BOOST_TEST(choice.next(published).front().step == 4);
+  choice.note_incomplete(choice.next(published), {});
+  published.push_back(record(2, 4));
+  BOOST_TEST(!choice.is_exhausted(published));
+}
+
+BOOST_AUTO_TEST_CASE(what_two_sessions_published_of_one_step_is_planned_apart) {
+  const auto of = [](wire::PublicationRecord record, std::uint64_t origin) {
+    record.origin = origin;
+    return record;
+  };
+  const StepChoice::Records published{of(record(0, 5), 7), of(record(1, 5), 9), record(2, 5), of(record(3, 6), 7)};
+  StepChoice choice;
+  for (const auto& expected : {published[3], published[2], published[1], published[0]}) {
+    const auto next = choice.next(published);
+    BOOST_TEST_REQUIRE(next.size() == 1U);
+    BOOST_TEST((next.front() == expected));
+    choice.note_incomplete(next, {gap("a")});
+  }
+  BOOST_TEST(choice.next(published).empty());
+  BOOST_TEST(choice.incomplete().size() == 2U);  // steps
+  choice.forget(5);
+  BOOST_TEST((choice.next(published).front() == published[2]));
+}
+
+BOOST_AUTO_TEST_CASE(one_plan_takes_publications_of_one_session) {
+  const auto left = [](StepChoice::Records records) {
+    restore::keep_one_origin(records);
+    return records;
+  };
+  StepChoice::Records records{record(0, 5), record(1, 5), record(2, 5)};
+  BOOST_TEST((left(records) == records));
+  records[0].origin = records[1].origin = 7;
+  BOOST_TEST((left(records) == StepChoice::Records{records[2]}));  // of this session
+  records[2].origin = 9;
+  BOOST_TEST((left(records) == StepChoice::Records{records[0], records[1]}));  // more ranks
+  records[1] = records[0];
+  BOOST_TEST((left(records) == StepChoice::Records{records[2]}));  // as many; all readers take the same
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// A source that dies costs what it has not delivered; the rest of the restore stands.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "session/hang.hpp"
+#include "support/deadline.hpp"
+
+BOOST_AUTO_TEST_SUITE(failover)
+
+using namespace shardwire;
+using namespace shardwire::test;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto soon = 20s;  // well before any deadline
+const std::optional<Method> methods[] = {std::nullopt, Method::zcopy, Method::packed};
+
+// Member 0 reads what members 1 and 2 both hold.
+struct Replicas2 {
+  explicit Replicas2(const std::string& task, const SessionOptions& options = quick()) {
+    for (const char* number : {" 1", " 2"}) holders.emplace_back(peer_arguments(task + number, port, 3));
+    session.emplace(Session::join(member(0, 3, port), options));
+    for (const Child& holder : holders) read_frame(holder.socket());
+  }
+
+  std::uint16_t port = free_port();
+  std::deque<Child> holders;
+  std::optional<Session> session;
+  Tensor tensor;
+};
+
+RestoreOptions slowly(std::optional<Method> method) {
+  RestoreOptions options = by(method, patience);
+  options.ingress_bytes_per_second = 100 << 20;
+  return options;
+}
+
+// Starts the restore and returns once bytes have arrived.
+Restore moving(Replicas2& job, const RestoreOptions& options) {
+  auto moving = std::make_shared<std::atomic<bool>>(false);
+  Restore restore = job.session->restore(job.tensor.catalog(), options);
+  restore.on_progress([moving](const Progress& progress) { *moving = *moving || progress.done_bytes > 0; }, 1ms);
+  while (!*moving) std::this_thread::yield();
+  return restore;
+}
+
+void require_complete(const Tensor& tensor, const RestoreReport& report) {
+  BOOST_TEST(tensor.is_filled());
+  BOOST_TEST(report.needed == tensor_bytes);
+  BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
+  ByteCount by_method = 0;
+  report.methods.each([&](Method, const MethodReport& row) { by_method += row.bytes; });
+  BOOST_TEST(by_method == report.moved + report.local);
+}
+
+// The source that publishes as this layout rank, and no other, was given up.
+void require_lost(Rank rank, const RestoreReport& report) {
+  BOOST_REQUIRE(report.lost.size() == 1U);
+  const LostSource& lost = report.lost.front();
+  BOOST_TEST(to_int(lost.rank) == to_int(rank));
+  BOOST_TEST((lost.reason == ErrorCode::peer_lost));
+  BOOST_TEST(!lost.why.empty());
+  BOOST_TEST(lost.after_seconds > 0);
+  BOOST_TEST(lost.after_seconds <= report.seconds.wall);
+  BOOST_TEST(lost.bytes_moved_again == report.again);
+  BOOST_TEST((lost.boxes_replanned > 0 || lost.bytes_moved_again == 0));
+}
+
+}  // namespace
+
+BOOST_DATA_TEST_CASE(a_replica_that_is_killed_while_it_is_read_costs_what_it_has_not_delivered,
+                     boost::unit_test::data::make({"replica", "arena replica"}), task) {
+  const Deadline deadline(400s);
+  for (const auto method : methods) {
+    for (const std::size_t victim : {0, 1}) {
+      Replicas2 job(task);
+      std::atomic<bool> moving = false;
+      std::atomic<ByteCount> most = 0;
+      Restore restore = job.session->restore(job.tensor.catalog(), slowly(method));
+      restore.on_progress(
+          [&](const Progress& progress) {
+            moving = moving || progress.done_bytes > 0;
+            most = std::max<ByteCount>(most, progress.total_bytes);
+          },
+          1ms);
+      while (!moving) std::this_thread::yield();
+      job.holders[victim].kill();
+      restore.wait();
+      const RestoreReport report = restore.report();
+      require_complete(job.tensor, report);
+      BOOST_TEST(most == tensor_bytes);
+      require_lost(Rank{static_cast<std::int32_t>(victim)}, report);
+      // The memory of an arena is read on, and messages that have arrived stand.
+      BOOST_TEST((report.lost.front().boxes_replanned > 0) == (method || task == "replica" || !maps_arenas()));
+      // Messages prove themselves, and a mapped word proves what was read. Another word is read now and then.
+      BOOST_TEST(report.again <=
+                 (transport_under_test().find("libfabric") != std::string::npos ? tensor_bytes / 8 : 0U));
+      // The next restore of the same catalog reads from the one that is left.
+      std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
+      job.session->restore(job.tensor.catalog(), by(method, patience)).wait();
+      BOOST_TEST(job.tensor.is_filled());
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_replica_that_is_killed_once_all_is_bound_is_replaced,
+                     boost::unit_test::data::make({"replica", "arena replica"}), task) {
+  const Deadline deadline(400s);
+  for (const auto method : methods) {
+    Replicas2* job = nullptr;
+    bool killed = false;
+    Replicas2 made(task, when_all_is_bound([&] {
+                     if (!std::exchange(killed, true)) kill_and_await(job->holders[0]);
+                   }));
+    job = &made;
+    Restore restore = made.session->restore(made.tensor.catalog(), by(method, patience));
+    restore.wait();
+    BOOST_TEST(killed);
+    require_complete(made.tensor, restore.report());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_replica_that_is_killed_is_replaced_whatever_is_asked_of_replicas_and_digests) {
+  const Deadline deadline(400s);
+  for (const Replicas replicas : {Replicas::spread, Replicas::first}) {
+    for (const Verify verify : {Verify::none, Verify::digest}) {
+      Replicas2 job("replica");
+      RestoreOptions options = slowly(std::nullopt);
+      options.replicas = replicas;
+      options.verify = verify;
+      Restore restore = moving(job, options);
+      job.holders[0].kill();
+      restore.wait();
+      require_complete(job.tensor, restore.report());
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(the_last_holder_that_is_killed_ends_the_restore_soon, boost::unit_test::data::xrange(3), which) {
+  const Deadline deadline(400s);
+  const auto method = methods[static_cast<std::size_t>(which)];
+  Replicas2 job("replica");
+  Restore restore = moving(job, slowly(method));
+  const auto began = Clock::now();
+  for (const Child& holder : job.holders) holder.kill();
+  const Error error = failure_of([&] { restore.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
+  BOOST_TEST((Clock::now() - began < soon));
+  BOOST_TEST(!error.gaps().empty());
+  BOOST_TEST(!restore.report().lost.empty());
+}
+
+// Memory of an arena is read on although its owner is dead. Nobody but the reader can tell that it is not what was published.
+BOOST_DATA_TEST_CASE(what_has_rotten_in_memory_of_a_dead_replica_comes_from_another,
+                     boost::unit_test::data::make({"rotting replica", "rotting arena replica"}), task) {
+  const Deadline deadline(400s);
+  Replicas2 job(task);
+  Restore restore = moving(job, slowly(std::nullopt));
+  write_frame(job.holders[0].socket(), {});
+  read_frame(job.holders[0].socket());
+  job.holders[0].kill();
+  restore.wait();
+  require_complete(job.tensor, restore.report());
+  for (const CorruptBox& one : restore.report().corrupt) BOOST_TEST(to_int(one.source) == 0);
+  if (maps_arenas() && std::string_view(task) == "rotting arena replica") {
+    BOOST_TEST(!restore.report().corrupt.empty());
+  }
+}
+
+// With digests, what a dead replica has delivered counts as without.
+BOOST_DATA_TEST_CASE(a_replica_with_digests_that_is_killed_is_replaced,
+                     boost::unit_test::data::make({"rotting replica", "rotting arena replica"}), task) {
+  const Deadline deadline(400s);
+  for (const auto method : methods) {
+    Replicas2 job(task);
+    Restore restore = moving(job, slowly(method));
+    job.holders[0].kill();
+    restore.wait();
+    require_complete(job.tensor, restore.report());
+    BOOST_TEST(restore.report().corrupt.empty());
+    if (method) BOOST_TEST(restore.report().again == 0U);
+  }
+}
+
+// All its bytes are in place and confirmed: zeros are written, which takes no source.
+BOOST_AUTO_TEST_CASE(sources_that_end_during_the_commit_cost_nothing) {
+  const Deadline deadline(400s);
+  Replicas2 job("replica");
+  std::vector<std::byte> zeros(std::size_t{512} << 20, std::byte{1});
+  Catalog catalog = job.tensor.catalog();
+  catalog.add({{"absent", "exp_avg"}, DType::u8, {static_cast<Extent>(zeros.size())}}, Layout::replicated(),
+              View{.data = zeros.data()}, Absent::zero);
+  bool killed = false;
+  Restore restore = job.session->restore(catalog, by(std::nullopt, patience));
+  restore.on_progress(
+      [&](const Progress& progress) {
+        if (std::string_view(progress.stage) != "commit" || std::exchange(killed, true)) return;
+        for (const Child& holder : job.holders) holder.kill();
+      },
+      1ms);
+  restore.wait();
+  BOOST_TEST(killed);
+  BOOST_TEST(job.tensor.is_filled());
+  BOOST_TEST(std::ranges::all_of(zeros, [](std::byte one) { return one == std::byte{0}; }));
+}
+
+// --- silence ---
+
+namespace {
+
+RestoreOptions noticing(std::optional<Method> method, ByteCount bytes_per_second = 0) {
+  RestoreOptions options = by(method, patience);
+  options.notice = 500ms;
+  options.ingress_bytes_per_second = bytes_per_second;
+  return options;
+}
+
+}  // namespace
+
+BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_has_not_delivered,
+                     boost::unit_test::data::make({"replica", "arena replica"}), task) {
+  const Deadline deadline(400s);
+  for (const auto method : methods) {
+    Replicas2 job(task);
+    Restore restore = moving(job, noticing(method, 100 << 20));
+    freeze_and_await(job.holders[method ? 1 : 0]);
+    const auto began = Clock::now();
+    restore.wait();
+    BOOST_TEST((Clock::now() - began < soon));
+    require_complete(job.tensor, restore.report());
+    // The kernel copies from memory of a stopped process as well.
+    if (method || !maps_arenas()) require_lost(Rank{method ? 1 : 0}, restore.report());
+  }
+}
+
+BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_before_or_once_all_is_bound_is_replaced,
+                     boost::unit_test::data::make({"replica", "arena replica"}) *
+                         boost::unit_test::data::make({false, true}),
+                     task, before) {
+  const Deadline deadline(400s);
+  for (const auto method : methods) {
+    for (const Verify verify : {Verify::none, Verify::digest}) {
+      if (method && verify == Verify::digest) continue;
+      Replicas2* job = nullptr;
+      bool stopped = before;
+      Replicas2 made(task, when_all_is_bound([&] {
+                       if (!std::exchange(stopped, true)) freeze_and_await(job->holders[0]);
+                     }));
+      job = &made;
+      // The manifest is known, so that only the restore itself meets the stopped member.
+      if (before) {
+        made.session->restore(made.tensor.catalog(), within(patience)).wait();
+        std::memset(made.tensor.bytes().data(), 0, tensor_bytes);
+        freeze_and_await(made.holders[0]);
+      }
+      RestoreOptions options = noticing(method);
+      options.verify = verify;
+      const auto began = Clock::now();
+      Restore restore = made.session->restore(made.tensor.catalog(), options);
+      restore.wait();
+      BOOST_TEST((Clock::now() - began < soon));
+      BOOST_TEST(stopped);
+      require_complete(made.tensor, restore.report());
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(replicas_that_are_all_stopped_are_waited_for_and_any_may_go_on, boost::unit_test::data::xrange(2),
+                     which) {
+  const Deadline deadline(400s);
+  Replicas2 job("replica");
+  Restore restore = moving(job, noticing(Method::zcopy, 20 << 20));
+  for (const Child& holder : job.holders) freeze_and_await(holder);
+  std::this_thread::sleep_for(2s);  // four times the notice
+  BOOST_TEST(!restore.poll());
+  ::kill(job.holders[static_cast<std::size_t>(which)].pid(), SIGCONT);
+  restore.wait();
+  require_complete(job.tensor, restore.report());
+}
+
+BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
+  const Deadline deadline(400s);
+  Replicas2 job("replica");
+  job.holders[1].kill();
+  job.holders[1].reap();
+  RestoreOptions options = noticing(Method::zcopy, 20 << 20);
+  Restore restore = moving(job, options);
+  freeze_and_await(job.holders[0]);
+  std::this_thread::sleep_for(1500ms);
+  BOOST_TEST(!restore.poll());
+  ::kill(job.holders[0].pid(), SIGCONT);
+  restore.wait();
+  require_complete(job.tensor, restore.report());
+
+  options.deadline = 3s;
+  std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
+  Restore second = moving(job, options);
+  freeze_and_await(job.holders[0]);
+  const Error error = failure_of([&] { second.wait(); });
+  BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
+}
+
+BOOST_DATA_TEST_CASE(a_slow_source_is_kept, boost::unit_test::data::xrange(3), which) {
+  const Deadline deadline(400s);
+  std::atomic<bool> lost = false;
+  SessionOptions watching = quick();
+  watching.log = [&](LogLevel, std::string_view text) {
+    lost = lost || text.find("other holders") != std::string_view::npos;
+  };
+  Replicas2 job("replica", watching);
+  RestoreOptions options = noticing(methods[static_cast<std::size_t>(which)], tensor_bytes / 4);  // 4 s
+  options.notice = 100ms;
+  Restore restore = job.session->restore(job.tensor.catalog(), options);
+  restore.wait();
+  BOOST_TEST(!lost);
+  BOOST_TEST(restore.report().again == 0U);
+  require_complete(job.tensor, restore.report());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
