@@ -15,6 +15,7 @@ from ._absent import OneElement
 from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
+from ._lists import sent_tensors, without_tensors
 from ._model import buffers, extra_states, memory_of, modules, parameters
 from ._optimizers import Optimized, list_of, optimized
 from ._places import Places
@@ -116,7 +117,10 @@ class ModelCatalog:
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
         fqn = one.parameter.fqn
         if not isinstance(value, torch.Tensor):
-            self.values[TensorKey(fqn, name)] = value
+            tensors = sent_tensors(one, name, value)
+            self.values[TensorKey(fqn, name)] = without_tensors(value) if tensors else value
+            for item, tensor in tensors.items():
+                self._add_state(one, item, tensor)
         elif value.dim() == 0:
             whole = one.parameter.state(value) if is_dtensor(value) else Local((), REPLICATED, value, value)
             assert whole is not None

@@ -13,6 +13,7 @@ from torch import nn
 
 from ._dtensor import is_dtensor
 from ._fsdp1 import is_flat, shard_of
+from ._lists import lists_in
 from ._model import Parameter
 
 _children_of = operator.attrgetter("_modules")
@@ -57,6 +58,8 @@ class Places:
         self._optimizers = list(map(weakref.ref, optimizers))
         self._groups, self._optimized = self._present_groups(optimizers)
         self._states, self._values = self._present_states(optimizers)
+        self._lists = lists_in(self._values)
+        self._items = _all(self._lists)
         self._plain: list[torch.Tensor] = []
         self._dtensors: list[torch.Tensor] = []
         flats: dict[int, torch.Tensor] = {}
@@ -102,5 +105,5 @@ class Places:
                 and _same(list(map(dict.get, self._registered_in, self._names)), self._registered)
                 and _same([now() for now in self._now], self._wrapped)
                 and _same(groups, self._groups) and _same(optimized, self._optimized)
-                and _same(states, self._states) and _same(values, self._values)
+                and _same(states, self._states) and _same(values, self._values) and _same(_all(self._lists), self._items)
                 and self._present_pointers() == self._pointers)

@@ -23,6 +23,7 @@ from ._dtensor import is_dtensor
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
 from ._layouts import REPLICATED, Local, ranks_of
+from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import add_tensor, reshard
 from ._optimizers import Optimized, Optimizers, entry_of, groups_differ, list_of, step_device
 from ._values import from_value, like
@@ -127,11 +128,16 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
         names = [one.parameter.fqn, *one.parameter.aliases]
         states = next((published.states[name] for name in names if name in published.states), {})
         wanted = {state: info for state, info in states.items() if state not in (PARAM, BUFFER)}
-        others = [state for name in names for state in values.get(name, [])]
+        others = dict.fromkeys(state for name in names for state in values.get(name, []))
         # FSDP1 keeps no state for an original parameter without an element in this shard.
         if not wanted and not others or one.parameter.key.numel() == 0 and 0 not in one.parameter.local.shape:
             continue
         kept = one.optimizer.state[one.parameter.key]
+        for state in others:
+            known = sent_tensors(one, state, kept.get(state))
+            items = {item: wanted.pop(item) for item in items_of(state, wanted)}
+            if items.keys() != known.keys():
+                kept[state] = Tensors({item: known[item] if item in known else _new_state(one, info) for item, info in items.items()})
         for state, info in wanted.items():
             if state not in kept or kept[state] is None:
                 kept[state] = _new_state(one, info)
@@ -198,7 +204,8 @@ class _Values:
 
     def apply(self) -> None:
         for state, name, value in self.states:
-            state[name] = like(value, state.get(name))
+            local = state.get(name)
+            state[name] = like(with_tensors(name, value, tensors_in(name, local)), local)
         for group, options_of in self.groups:
             for option, value in options_of.items():
                 group[option] = like(value, group.get(option))
@@ -283,8 +290,8 @@ def _require_equal_ties(session: Session, wanted: ModelCatalog, published: Publi
 
 def _parts_of_states(one: Optimized) -> dict[str, Local]:
     parts: dict[str, Local] = {}
-    for state, value in one.state.items():
-        if isinstance(value, torch.Tensor):
+    for name, kept in one.state.items():
+        for state, value in ({name: kept} if isinstance(kept, torch.Tensor) else sent_tensors(one, name, kept)).items():
             local = one.parameter.state(value) if value.dim() or is_dtensor(value) else Local((), REPLICATED, value, value)
             if local is not None:
                 parts[state] = local

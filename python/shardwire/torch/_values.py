@@ -21,7 +21,15 @@ _SAVED = "\0saved"  # bytes of torch.save
 _ARRAY = "\0array"  # an array of numpy: its elements
 _SCALAR = "\0scalar"  # a scalar of numpy: an array without dims
 _FILE = "\0file"  # io.BytesIO: its bytes, and the position in them
-_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE)
+_TENSOR = "\0tensor"  # a tensor in a list that travels by a name of its own
+_RESERVED = (_ITEMS, _SAVED, _ARRAY, _SCALAR, _FILE, _TENSOR)
+
+
+class _Elsewhere:
+    """What a list has in place of a tensor that travels by a name of its own."""
+
+
+ELSEWHERE = _Elsewhere()
 
 
 def tensor_value(tensor: torch.Tensor) -> TensorValue:
@@ -64,6 +72,8 @@ def to_value(thing: Any) -> Any:
         if all(type(key) is str and key not in _RESERVED for key in thing):
             return {key: to_value(item) for key, item in thing.items()}
         return {_ITEMS: [(to_value(key), to_value(item)) for key, item in thing.items()]}
+    if thing is ELSEWHERE:
+        return {_TENSOR: True}
     if kind is io.BytesIO:
         return {_FILE: (thing.getvalue(), thing.tell())}
     array = _array_value(thing)
@@ -87,6 +97,8 @@ def from_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(from_value(item) for item in value)
     if isinstance(value, dict):
+        if _TENSOR in value:
+            return ELSEWHERE
         if _ARRAY in value:
             return tensor_of(value[_ARRAY]).numpy()
         if _SCALAR in value:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import shardwire as sw
 import shardwire.torch as swt
@@ -258,6 +258,90 @@ def test_a_buffer_is_found_by_each_of_its_names(session: sw.Session) -> None:
     target = blocks(range(2, 4), 0)
     moved(session, (blocks(range(4), 7),), (target,))
     assert target.state_dict()["block3.table.angles"].tolist() == [7, 8, 9, 10]
+
+
+def preconditioned(*items: Any, **others: Any) -> tuple[nn.Linear, torch.optim.Optimizer]:
+    """A layer whose optimizer keeps a list of its weight, and what `others` name."""
+    model = nn.Linear(4, 4, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if items:
+        optimizer.state[model.weight] = {"step": 3, "Q": list(items), **others}
+    return model, optimizer
+
+
+def test_tensors_in_lists_are_tensors(session: sw.Session) -> None:
+    first, second = torch.rand(4, 4), torch.rand(7, dtype=torch.float64)
+    source, target = preconditioned(first, None, (second, 2.5), torch.tensor(4)), preconditioned()
+    with swt.publish(session, *source, step=1):
+        listed = {key.state: info.shape for key, info in session.inventory("torch").tensors.items()}
+        assert listed == {"param": (4, 4), "Q[0]": (4, 4), "Q[2][0]": (7,), "Q[3]": ()}
+        swt.restore_into(session, *target, deadline=20)
+    kept = target[1].state[target[0].weight]
+    assert set(kept) == {"step", "Q"} and type(kept["Q"]) is list and type(kept["Q"][2]) is tuple
+    assert torch.equal(kept["Q"][0], first) and torch.equal(kept["Q"][2][0], second) and kept["Q"][2][0].dtype == torch.float64
+    assert kept["Q"][1] is None and kept["Q"][2][1] == 2.5 and torch.equal(kept["Q"][3], torch.tensor(4))
+
+
+def test_lists_of_a_warm_optimizer_become_those_of_the_sources(session: sw.Session) -> None:
+    source, target = preconditioned(torch.rand(4, 4), torch.rand(2)), preconditioned(torch.zeros(4, 4), torch.zeros(2))
+    theirs, ours = source[1].state[source[0].weight], target[1].state[target[0].weight]
+    memory = ours["Q"][0].data_ptr()
+    moved(session, source, target)
+    assert ours["Q"][0].data_ptr() == memory and all(map(torch.equal, ours["Q"], theirs["Q"]))
+    theirs["Q"][1] = torch.rand(2)  # another tensor in the same list
+    moved(session, source, target)
+    assert all(map(torch.equal, ours["Q"], theirs["Q"]))
+    theirs["Q"].append(torch.rand(3))
+    moved(session, source, target)
+    assert len(ours["Q"]) == 3 and ours["Q"][0].data_ptr() == memory and all(map(torch.equal, ours["Q"], theirs["Q"]))
+    fewer: list[Any]
+    for fewer in ([torch.rand(4, 4)], [None, 1], []):
+        theirs["Q"] = fewer
+        moved(session, source, target)
+        assert len(ours["Q"]) == len(fewer)
+        assert all(torch.equal(a, b) if isinstance(b, torch.Tensor) else a == b for a, b in zip(ours["Q"], fewer))
+
+
+def test_a_list_with_another_shape_is_refused_and_the_state_stays(session: sw.Session) -> None:
+    target = preconditioned(torch.zeros(2))
+    ours = target[1].state[target[0].weight]
+    before = ours["Q"]
+    with pytest.raises(sw.LayoutMismatch, match=r"weight:Q\[0\]"):
+        moved(session, preconditioned(torch.rand(3)), target)
+    assert ours["Q"] is before and torch.equal(before[0], torch.zeros(2))
+    with pytest.raises(sw.Unsupported, match=r"'Q\[0\]' is named like an item of the list 'Q'"):
+        swt.publish(session, *preconditioned(torch.rand(3), **{"Q[0]": 1}), step=1)
+
+
+def _sharded_lists(rank: int, world: int) -> list[Any]:
+    mesh = DeviceMesh("cpu", list(range(world)))
+
+    def made(*items: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = fully_shard(nn.Linear(4, 4, bias=False), mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if items:
+            optimizer.state[model.weight] = {"history": list(items)}
+        return model, optimizer
+
+    whole = torch.arange(16.0).reshape(4, 4)
+    shard = distribute_tensor(whole, mesh, [Shard(0)])
+    # A sharded tensor, one of the shape of this rank's part, and a factor that is equal on all ranks but tells nothing of parts.
+    one, other, plain = made(shard, shard.to_local() + 100), made(), preconditioned()
+    with swt.join() as session:
+        with swt.publish(session, *one, step=1):
+            swt.restore_into(session, *other, deadline=30)
+            swt.restore_into(session, *plain, deadline=30)
+            session.gather("lists", b"", 30)
+        one[1].state[one[0].weight]["history"] = [torch.ones(3)]
+        with swt.publish(session, *one, step=2, name="by value"):
+            swt.restore_into(session, *other, name="by value", deadline=30)
+            session.gather("values", b"", 30)
+    sharded, alone = other[1].state[other[0].weight]["history"], plain[1].state[plain[0].weight]["history"]
+    return [all(map(torch.equal, alone, (whole, whole + 100))), sharded[0].tolist()]
+
+
+def test_tensors_in_lists_are_sharded_as_their_parameter(pool: Any) -> None:
+    assert pool(2, _sharded_lists) == [[True, [1, 1, 1]]] * 2
 
 
 def _scalar_dtensor(rank: int, world: int) -> bool:

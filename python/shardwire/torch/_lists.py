@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in lists that optimizers keep of a parameter: states of their own, named like `state[0]`."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+import torch
+
+from .. import Unsupported
+from ._optimizers import Optimized
+from ._values import ELSEWHERE
+
+
+class Tensors(dict[str, torch.Tensor]):
+    """Stands in an optimizer's state for a list, until its other items are known: its tensors by name."""
+
+
+def tensors_in(name: str, thing: Any) -> Mapping[str, torch.Tensor]:
+    """The tensors in a list or tuple, or in those within it, by name."""
+    if isinstance(thing, Tensors):
+        return thing
+    found: dict[str, torch.Tensor] = {}
+    if type(thing) in (list, tuple):
+        for number, item in enumerate(thing):
+            at = f"{name}[{number}]"
+            found.update({at: item} if isinstance(item, torch.Tensor) else tensors_in(at, item))
+    return found
+
+
+def sent_tensors(one: Optimized, name: str, thing: Any) -> Mapping[str, torch.Tensor]:
+    """Those that are sent as tensors: none if one of them, by its shape, is no part of the parameter's state."""
+    tensors = tensors_in(name, thing)
+    for item, tensor in tensors.items():
+        if item in one.state:
+            raise Unsupported(f"{one.parameter.fqn}: the state '{item}' is named like an item of the list '{name}'")
+        try:
+            if tensor.dim():
+                one.parameter.state(tensor)
+        except Unsupported:
+            return {}
+    return tensors
+
+
+def without_tensors(thing: Any) -> Any:
+    """The list with marks in place of its tensors."""
+    if isinstance(thing, torch.Tensor):
+        return ELSEWHERE
+    return type(thing)(map(without_tensors, thing)) if type(thing) in (list, tuple) else thing
+
+
+def with_tensors(name: str, thing: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The list with its tensors in place of the marks."""
+    if thing is ELSEWHERE:
+        return tensors[name]
+    if type(thing) in (list, tuple):
+        return type(thing)(with_tensors(f"{name}[{number}]", item, tensors) for number, item in enumerate(thing))
+    return thing
+
+
+def items_of(name: str, states: Iterable[str]) -> list[str]:
+    """Those of the states that are tensors in the list `name`."""
+    return [state for state in states if state.startswith(f"{name}[")]
+
+
+def lists_in(things: Iterable[Any]) -> list[Any]:
+    """The lists and tuples with tensors among these, and those within them."""
+    found: list[Any] = []
+    for thing in things:
+        if type(thing) in (list, tuple) and tensors_in("", thing):
+            found += [thing, *lists_in(thing)]
+    return found
