@@ -22,8 +22,8 @@ struct Bootstrap {
   /// member 0.
   bool guest = false;
   int local_size = 0;  ///< members on this host; 0: not known
-  /// Host of member 0, which serves the rendezvous: a name or a number. Session::join() looks a name up once and blocks
-  /// for as long as the system's resolver takes. An unknown name is Error{invalid_argument} without waiting.
+  /// Host of member 0, which serves the rendezvous: a name or a number. Session::join() looks up a name that is not known
+  /// yet until the join timeout, and logs a warning after 2 s. One look blocks for as long as the system's resolver takes.
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;  ///< rendezvous port on that host; 0, with a store only: a port chosen by the system
   /// Network interface or local address for control connections. Empty: the interface that reaches `address`. Member 0

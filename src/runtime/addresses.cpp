@@ -88,7 +88,8 @@ std::string resolve(const std::string& host) {
   const int status = getaddrinfo(host.c_str(), nullptr, &hints, &found);
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   if (status != 0) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("cannot resolve host '{}': {}", host, gai_strerror(status)));
+    throw Error(host.empty() ? ErrorCode::invalid_argument : ErrorCode::timed_out,
+                fmt::format("cannot resolve host '{}': {}", host, gai_strerror(status)));
   }
   // IPv4 first: launchers give out IPv4 addresses, and both ends have to pick the same family.
   const addrinfo* chosen = found;

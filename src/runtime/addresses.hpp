@@ -42,7 +42,7 @@ std::string interface_of(const std::string& address);
 bool is_loopback(const std::string& address);
 
 /// Numeric form of a host name or of the address of a network interface. Blocking. Errors: throws
-/// Error{invalid_argument}.
+/// Error{invalid_argument}, resolve() also Error{timed_out} for a name that nothing knows, or not yet.
 std::string resolve(const std::string& host);
 std::string interface_address(const std::string& interface_or_address);
 /// Addresses of this host that others may reach, IPv4 first; loopback addresses if there are no others.

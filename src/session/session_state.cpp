@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "catalog/memory_check.hpp"
@@ -32,6 +33,8 @@ using detail::PublicationState;
 constexpr std::chrono::seconds store_interval(1);
 constexpr std::size_t drawn_key_bytes = 32;
 constexpr std::chrono::seconds keeper_patience(30);
+constexpr std::chrono::milliseconds look_up_interval(200);
+constexpr std::chrono::seconds log_after(2);
 constexpr std::size_t max_addresses = 16;  // of member 0: hosts of containers have one for each of these
 
 // Rendezvous addresses of member 0, as far as the bootstrap gives them.
@@ -195,9 +198,8 @@ void SessionState::join(Clock::time_point began) {
   std::optional<StoredRendezvous> stored;
   if (bootstrap.store) stored.emplace(bootstrap, interruption_);
   // Last, so that the connection gets all the remaining time once the address is known.
-  StoredRendezvous::Contact contact = stored && bootstrap.rank != 0
-                                          ? stored->wait(left(), join_timeout_)
-                                          : StoredRendezvous::Contact{rendezvous_of(bootstrap)};
+  StoredRendezvous::Contact contact = stored && bootstrap.rank != 0 ? stored->wait(left(), join_timeout_)
+                                                                    : StoredRendezvous::Contact{find_rendezvous(began)};
   // With as much trust as the store: who can read it could be sent there too.
   if (stored && bootstrap.rank == 0 && bootstrap.job_key.empty()) {
     contact.job_key.resize(drawn_key_bytes);
@@ -229,6 +231,31 @@ void SessionState::join(Clock::time_point began) {
   }
   if (has_keeper_) meet_keeper();
   join_seconds_ = seconds_of(Clock::now() - began);
+}
+
+// Names of pods and of virtual machines may become known some seconds after the processes that ask for them have started.
+std::vector<SocketAddress> SessionState::find_rendezvous(Clock::time_point began) {
+  const std::string who = fmt::format("member {} of {}", bootstrap.rank, bootstrap.world_size);
+  bool logged = false;
+  while (true) {
+    try {
+      return rendezvous_of(bootstrap);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timed_out) throw;
+      const Duration waited = Clock::now() - began;
+      if (waited + look_up_interval > join_timeout_) {
+        throw Error(ErrorCode::timed_out, fmt::format("{} could not join: {}", who, error.what()),
+                    std::vector<Rank>{Rank{0}});
+      }
+      if (!logged && waited > log_after) {
+        logged = true;
+        const std::string text = fmt::format("{} waits for member 0: {}", who, error.what());
+        loop_->call([&] { core_->log(LogLevel::warning, text); });
+      }
+    }
+    interruption_.check();
+    std::this_thread::sleep_for(look_up_interval);
+  }
 }
 
 // The keeper publishes what it holds before it answers. Without it the job goes on, with less behind it.

@@ -111,6 +111,9 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
 
   void end(Loop& loop, Clock::time_point until);
   void make_core(const Surroundings& surroundings, Settings settings);
+  /// Addresses of member 0, as far as the bootstrap gives them. Waits until its name is known. Errors: throws
+  /// Error{timed_out} at the join timeout.
+  [[nodiscard]] std::vector<SocketAddress> find_rendezvous(Clock::time_point began);
   void use_job_key(const Bytes& key);
   void give_job_key(const Bytes& key);
   /// Errors: throws Error{unsupported} if nothing can encrypt, and bytes have to be.

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -20,6 +21,9 @@ def free_port() -> str:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])
+
+
+CAN_MOUNT = subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 MEMBER = """
@@ -49,6 +53,37 @@ def test_two_processes(run):
     members = [run(MEMBER, str(rank), port) for rank in range(2)]
     for member in members:
         assert member.end() == (0, "4000000 4000000\n", "")
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="takes a mount namespace of its own")
+def test_a_name_that_becomes_known_late(run, tmp_path):
+    hosts, switch = tmp_path / "hosts", tmp_path / "nsswitch.conf"
+    hosts.write_text("127.0.0.1 localhost\n")
+    switch.write_text("hosts: files\n")
+    member = run("""
+        import ctypes, os, sys
+        import shardwire as sw
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.unshare(0x20000) == 0  # CLONE_NEWNS
+        private, bind = 0x44000, 0x1000  # MS_REC | MS_PRIVATE, MS_BIND
+        assert libc.mount(b"none", b"/", None, private, None) == 0, os.strerror(ctypes.get_errno())
+        for mine, theirs in zip(sys.argv[2:], (b"/etc/hosts", b"/etc/nsswitch.conf")):
+            assert libc.mount(mine.encode(), theirs, None, bind, None) == 0, os.strerror(ctypes.get_errno())
+        with sw.Session.join(rank=1, world_size=2, local_size=2, address="late-master", port=int(sys.argv[1]), join_timeout=30):
+            print("joined", flush=True)
+        """, port := free_port(), str(hosts), str(switch))
+    assert "waits for member 0: cannot resolve host 'late-master'" in member.process.stderr.readline()
+    hosts.write_text("127.0.0.1 localhost late-master\n")
+    with sw.Session.join(rank=0, world_size=2, local_size=2, port=int(port), join_timeout=20):
+        assert member.end() == (0, "joined\n", "")
+
+
+def test_a_name_that_stays_unknown():
+    with pytest.raises(sw.TimedOut, match=r"member 1 of 2 could not join: cannot resolve host 'never\.\.known'") as caught:
+        sw.Session.join(rank=1, world_size=2, address="never..known", port=1, join_timeout=0.1)
+    assert caught.value.ranks == [0]
+    with pytest.raises(ValueError, match="cannot resolve host ''"):
+        sw.Session.join(rank=1, world_size=2, address="", port=1, join_timeout=20)
 
 
 def test_encrypted_members_and_open_ones(run):
