@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plan/buddies.hpp"
+#include "restore/copies_made.hpp"
 
 namespace shardwire::restore {
 
@@ -36,7 +37,10 @@ void BuddyTask::start() {
 }
 
 BuddyTask::Records BuddyTask::published() const {
-  Records records = services_.directory().publications(request_.name);
+  return one_of_each_rank(services_.directory().publications(request_.name));
+}
+
+BuddyTask::Records BuddyTask::one_of_each_rank(Records records) const {
   std::erase_if(records, [&](const wire::PublicationRecord& one) {
     return one.origin != 0 || one.member >= services_.directory().members() || one.layout_rank >= request_.ranks;
   });
@@ -46,9 +50,27 @@ BuddyTask::Records BuddyTask::published() const {
   return records;
 }
 
+// A member that is done may have retired the step. Who has not looked yet would wait for it in vain.
+BuddyTask::Records BuddyTask::with_those_done(Records all) const {
+  for (wire::PublicationRecord& done :
+       one_of_each_rank(services_.directory().publications(CopiesMade::name_for(request_.name)))) {
+    if (done.step < request_.step) continue;
+    const auto known = std::ranges::find(all, done.layout_rank, &wire::PublicationRecord::layout_rank);
+    if (known == all.end()) {
+      all.push_back(std::move(done));
+    } else if (known->step < request_.step) {
+      *known = std::move(done);
+    }
+  }
+  return one_of_each_rank(std::move(all));
+}
+
 void BuddyTask::look() {
-  if (!services_.directory().knows(request_.name)) return;
-  const Records all = published();
+  const std::string name_of_done = CopiesMade::name_for(request_.name);
+  said_ = services_.membership().watch(name_of_done);
+  if (!services_.directory().knows(request_.name) || !services_.directory().knows(name_of_done)) return;
+  const Records there = published();
+  const Records all = with_those_done(there);
   const bool behind = std::ranges::any_of(all, [&](const auto& one) { return one.step < request_.step; });
   const bool absent = all.size() < static_cast<std::size_t>(request_.ranks);
   const auto is_member = [&](const auto& one) { return one.first < services_.directory().members(); };
@@ -80,7 +102,7 @@ void BuddyTask::look() {
       return all[static_cast<std::size_t>(to_int(holder))].layout_rank == request_.layout_rank;
     });
     if (!mine) continue;
-    if (all[i].step != request_.step) {
+    if (all[i].step != request_.step || std::ranges::find(there, all[i]) == there.end()) {
       found.missed.push_back(all[i].layout_rank);
     } else {
       copied.push_back(all[i]);

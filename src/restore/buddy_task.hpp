@@ -52,8 +52,11 @@ class BuddyTask final : public Question {
  private:
   using Records = Descriptions::Records;
 
-  /// One of each rank, by rank; of members of the job, in this session.
+  /// By rank; of members of the job, in this session.
+  [[nodiscard]] Records one_of_each_rank(Records records) const;
   [[nodiscard]] Records published() const;
+  /// In place of a publication of the step that is not there any more, what its member said once it was done with it.
+  [[nodiscard]] Records with_those_done(Records all) const;
   void look() override;
   void fail(const std::exception_ptr& error) override { end({}, error); }
   [[nodiscard]] bool answered() const override { return !done_; }
@@ -62,6 +65,7 @@ class BuddyTask final : public Question {
   Request request_;
   Done done_;  // empty once it ran
   bool patient_ = true;
+  Membership::Watch said_;  // of what members are done with
   Descriptions descriptions_;
   Timer patience_;
   Timer timer_;

@@ -12,7 +12,7 @@
 namespace shardwire::restore {
 
 /// Waits until members that copy a publication have said that they are done with a step, or are not there any more. They say
-/// it by a publication of nothing under a name of its own.
+/// it by a publication of nothing, of their rank, under a name of its own.
 /// Threads: loop thread only.
 class CopiesMade final : public Question {
  public:

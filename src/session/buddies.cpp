@@ -220,7 +220,7 @@ std::vector<int> BuddyCopies::make_all(const detail::PublicationState& of) {
 
 // The publication of this member has to stay readable until then.
 void BuddyCopies::wait_for_others(const detail::PublicationState& of, const std::vector<int>& holders) {
-  host_.say_copied(of.name, of.step);
+  host_.say_copied(of);
   // Each of them makes as many copies as there are of this member, or a few more.
   const ByteCount bytes = of.snapshot->memory().bytes * (2 + static_cast<ByteCount>(of.buddies));
   const restore::CopiesMade::Request others{

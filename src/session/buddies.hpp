@@ -43,7 +43,7 @@ class BuddyCopies {
     std::function<void(std::unique_ptr<RunningRestore>)> start;          ///< on the loop
     std::function<void(const Publication&, Duration timeout)> withdraw;  ///< on the loop
     /// Says to the others that this member is done with its copies of a step.
-    std::function<void(const std::string& name, std::int64_t step)> say_copied;
+    std::function<void(const detail::PublicationState& of)> say_copied;
     /// A restore from `only`, of which no later one is to know.
     std::function<std::shared_ptr<detail::RestoreState>(const Catalog& wanted, RestoreOptions options,
                                                         const Interruption& interruption,

@@ -634,7 +634,7 @@ BuddyCopies& SessionState::buddies() {
         .start = [this](std::unique_ptr<RunningRestore> task) { core_->start(std::move(task)); },
         .withdraw = [this](const std::shared_ptr<PublicationState>& publication,
                            Duration timeout) { core_->withdraw(publication, timeout, [](const std::vector<int>&) {}); },
-        .say_copied = [this](const std::string& name, std::int64_t step) { say_copied(name, step); },
+        .say_copied = [this](const PublicationState& of) { say_copied(of); },
         .restore =
             [this](const Catalog& wanted, RestoreOptions options, const Interruption& interruption,
                    const wire::PublicationRecord& only) {
@@ -655,14 +655,15 @@ BuddyCopies& SessionState::buddies() {
   return *buddies_;
 }
 
-void SessionState::say_copied(const std::string& name, std::int64_t step) {
+void SessionState::say_copied(const PublicationState& of) {
   auto said = std::make_shared<PublicationState>();
-  said->name = restore::CopiesMade::name_for(name);
-  said->step = step;
+  said->name = restore::CopiesMade::name_for(of.name);
+  said->layout_rank = of.layout_rank;
+  said->step = of.step;
   said->generation = next_generation_++;
-  said->described = describe(Catalog(Rank{0}, 1));
+  said->described = describe(Catalog(of.layout_rank, of.described.manifest->ranks));
   said->session = weak_from_this();
-  auto& before = said_copied_[name];
+  auto& before = said_copied_[of.name];
   running()->call([&] {
     before ? core_->replace(before, said, Duration::zero(), [](const std::vector<int>&) {}) : core_->publish(said);
   });

@@ -157,7 +157,7 @@ class SHARDWIRE_LOCAL SessionState final : public PublicationOwner, public std::
   BuddyCopies& buddies();
   /// Null: there are none yet.
   [[nodiscard]] BuddyCopies* made_buddies() const;
-  void say_copied(const std::string& name, std::int64_t step);
+  void say_copied(const PublicationState& of);
   void refuse_aliasing(const Catalog& wanted);
   void require_member(const char* call) const;
   void abandon();

@@ -95,7 +95,7 @@ struct Job {
 
 RestoreOptions noticing() {
   RestoreOptions options = within(patience);
-  options.notice = 200ms;
+  options.notice = 1s;  // a busy machine may keep a source from answering for some tenths of a second
   return options;
 }
 
