@@ -37,7 +37,8 @@ Membership::Membership(Loop& loop, Host& host, Clients& clients, const Bootstrap
       directory_(bootstrap.world_size),
       gathers_(loop, bootstrap.world_size, [this](const wire::Message& message) { send(message); }),
       join_timer_(loop),
-      retry_timer_(loop) {
+      retry_timer_(loop),
+      log_timer_(loop) {
 }
 
 Membership::~Membership() {
@@ -55,7 +56,10 @@ void Membership::join(std::vector<SocketAddress> rendezvous, Duration timeout, J
   try {
     if (!bootstrap_.interface.empty()) interface_address(bootstrap_.interface);  // a wrong name fails at once
     join_timer_.start(timeout, [this, timeout] { time_out(timeout); });
-    if (bootstrap_.rank != 0) return connect();
+    if (bootstrap_.rank != 0) {
+      log_timer_.start(log_after, [this] { log_wait(); });
+      return connect();
+    }
     rendezvous_.emplace(bootstrap_.world_size, identity_.hello.incarnation,
                         [this](auto clients, const wire::Message& message) { deliver(clients, message); });
     flush_timer_ = std::make_unique<Timer>(loop_);
@@ -138,6 +142,14 @@ void Membership::time_out(Duration after) {
             fmt::format("member {} of {}{} could not join at {} port {}, where member 0 has to be: {}", bootstrap_.rank,
                         bootstrap_.world_size, job_of(bootstrap_), at.host, at.port, why),
             std::vector<Rank>{Rank{0}})));
+}
+
+void Membership::log_wait() {
+  const bool reached = connection_ && connection_->ready();
+  host_.log(LogLevel::warning,
+            fmt::format("member {} of {}{} waits for member 0 at {} port {}: {}", bootstrap_.rank,
+                        bootstrap_.world_size, job_of(bootstrap_), contact_.host, contact_.port,
+                        failed_attempt_ && !reached ? failed_attempt_->why : std::string("no answer yet")));
 }
 
 // Listens at the address that all members expect: a taken port is an error. With several addresses, some may be
@@ -231,6 +243,7 @@ void Membership::warn_of_open_network(const std::string& host) {
 void Membership::end_joining(const std::exception_ptr& error) {
   if (!joined_) return;
   join_timer_.stop();
+  log_timer_.stop();
   std::exchange(joined_, nullptr)(error);
 }
 

@@ -56,6 +56,8 @@ class Membership {
     virtual void log(LogLevel level, const std::string& text) = 0;
   };
   using Joined = std::function<void(std::exception_ptr)>;
+  /// A member that has waited this long for member 0 logs whom it waits for.
+  static constexpr std::chrono::seconds log_after{2};
 
   /// Ownership: borrows all arguments.
   Membership(Loop& loop, Host& host, Clients& clients, const Bootstrap& bootstrap, const Identity& identity);
@@ -111,6 +113,7 @@ class Membership {
   /// Handles a failed attempt. `answered`: a process there has refused this member.
   void not_joined(const Error& reason, bool answered);
   void time_out(Duration after);
+  void log_wait();
   void announce(const SocketAddress& at);
   void listen_as_rendezvous();
   /// Ends joining with the error `taken`, extended by the process that has the port.
@@ -151,6 +154,7 @@ class Membership {
   std::shared_ptr<Connection> inquiry_;  // to the process on this rendezvous's port. Owners: as connection_
   Timer join_timer_;
   Timer retry_timer_;
+  Timer log_timer_;
   std::optional<FailedAttempt> failed_attempt_;  // the last refusal, else the last attempt
 };
 

@@ -34,7 +34,6 @@ constexpr std::chrono::seconds store_interval(1);
 constexpr std::size_t drawn_key_bytes = 32;
 constexpr std::chrono::seconds keeper_patience(30);
 constexpr std::chrono::milliseconds look_up_interval(200);
-constexpr std::chrono::seconds log_after(2);
 constexpr std::size_t max_addresses = 16;  // of member 0: hosts of containers have one for each of these
 
 // Rendezvous addresses of member 0, as far as the bootstrap gives them.
@@ -247,7 +246,7 @@ std::vector<SocketAddress> SessionState::find_rendezvous(Clock::time_point began
         throw Error(ErrorCode::timed_out, fmt::format("{} could not join: {}", who, error.what()),
                     std::vector<Rank>{Rank{0}});
       }
-      if (!logged && waited > log_after) {
+      if (!logged && waited > Membership::log_after) {
         logged = true;
         const std::string text = fmt::format("{} waits for member 0: {}", who, error.what());
         loop_->call([&] { core_->log(LogLevel::warning, text); });

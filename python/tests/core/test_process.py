@@ -74,6 +74,8 @@ def test_a_name_that_becomes_known_late(run, tmp_path):
         """, port := free_port(), str(hosts), str(switch))
     assert "waits for member 0: cannot resolve host 'late-master'" in member.process.stderr.readline()
     hosts.write_text("127.0.0.1 localhost late-master\n")
+    # Now it waits for who listens there.
+    assert f"waits for member 0 at 127.0.0.1 port {port}: " in member.process.stderr.readline()
     with sw.Session.join(rank=0, world_size=2, local_size=2, port=int(port), join_timeout=20):
         assert member.end() == (0, "joined\n", "")
 
