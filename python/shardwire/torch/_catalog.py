@@ -121,18 +121,13 @@ class ModelCatalog:
             self.values[TensorKey(fqn, name)] = without_tensors(value) if tensors else value
             for item, tensor in tensors.items():
                 self._add_state(one, item, tensor)
-        elif value.dim() == 0:
-            whole = one.parameter.state(value) if is_dtensor(value) else Local((), REPLICATED, value, value)
-            assert whole is not None
-            if self.wanting and one.parameter.shares_state:
-                scalar = torch.empty_like(value)
-                self.shared.append((value, TensorKey(fqn, name), scalar))
-                self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True, self.small)
-            else:
-                self._add(fqn, name, whole, one.parameter.shares_state)
+        elif value.dim() == 0 and self.wanting and one.parameter.shares_state:
+            scalar = torch.empty_like(value)
+            self.shared.append((value, TensorKey(fqn, name), scalar))
+            self._add(fqn, name, Local((), REPLICATED, scalar, scalar), True, self.small)
         else:
             try:
-                local = one.parameter.state(value)
+                local = one.local(value)
             except Error as error:
                 raise type(error)(f"{fqn}:{name}: {error}", error.gaps, error.ranks) from None
             if local is not None:

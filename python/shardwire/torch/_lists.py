@@ -35,8 +35,7 @@ def sent_tensors(one: Optimized, name: str, thing: Any) -> Mapping[str, torch.Te
         if item in one.state:
             raise Unsupported(f"{one.parameter.fqn}: the state '{item}' is named like an item of the list '{name}'")
         try:
-            if tensor.dim():
-                one.parameter.state(tensor)
+            one.local(tensor)
         except Unsupported:
             return {}
     return tensors

@@ -11,6 +11,8 @@ import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from .. import InvalidArgument, LayoutMismatch, Unsupported
+from ._dtensor import is_dtensor
+from ._layouts import REPLICATED, Local
 from ._model import Parameter
 
 Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], Mapping[str, torch.optim.Optimizer], None]
@@ -55,6 +57,12 @@ class Optimized:
         """Empty if there is none."""
         state: dict[str, Any] = self.optimizer.state.get(self.parameter.key, {})
         return state
+
+    def local(self, tensor: torch.Tensor) -> Local | None:
+        """This rank's part of a tensor of the state; None if it has none of the parameter's elements."""
+        if tensor.dim() or is_dtensor(tensor):
+            return self.parameter.state(tensor)
+        return Local((), REPLICATED, tensor, tensor)
 
 
 def optimized(parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> list[Optimized]:

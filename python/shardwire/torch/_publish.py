@@ -44,8 +44,9 @@ def publish(session: Session, model: nn.Module, optimizers: Optimizers = None, *
     Every rank that has a part of the model calls it. With snapshot "none" nothing of it may change until the publication is
     retired; "copy" lets training go on at once. `extra` maps names to other state: schedulers, grad scalers, counters, in
     PerRank what each rank keeps for itself. `ranks`: the members of the session that are the ranks of the layouts, in
-    order, or their count; default: the ranks of the default process group, else all members. `keep`: snapshots that the keeper of this host holds beyond the end of this process. `buddies`:
-    copies of each on other hosts, which members there make at up to `buddy_bytes_per_second`. See Session.publish().
+    order, or their count; default: the ranks of the default process group, else all members. `keep`: snapshots that the keeper of
+    this host holds beyond the end of this process. `buddies`: copies of each on other hosts, which members there make at up to
+    `buddy_bytes_per_second`. See Session.publish().
     """
     listed = list_of(optimizers)
     # Values cannot be taken out of a catalog, so those with other names of values are other catalogs.

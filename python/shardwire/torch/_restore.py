@@ -19,10 +19,9 @@ from .._types import Absent, Replicas, Seconds, Verify
 from ._absent import absence_of
 from ._awaiting import Deadline, final_inventory, reading
 from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
-from ._dtensor import is_dtensor
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
-from ._layouts import REPLICATED, Local, ranks_of
+from ._layouts import Local, ranks_of
 from ._lists import Tensors, items_of, sent_tensors, tensors_in, with_tensors
 from ._model import add_tensor, reshard
 from ._optimizers import Optimized, Optimizers, entry_of, groups_differ, list_of, step_device
@@ -292,7 +291,7 @@ def _parts_of_states(one: Optimized) -> dict[str, Local]:
     parts: dict[str, Local] = {}
     for name, kept in one.state.items():
         for state, value in ({name: kept} if isinstance(kept, torch.Tensor) else sent_tensors(one, name, kept)).items():
-            local = one.parameter.state(value) if value.dim() or is_dtensor(value) else Local((), REPLICATED, value, value)
+            local = one.local(value)
             if local is not None:
                 parts[state] = local
     return parts
