@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "restore/publishers.hpp"
+#include "support/list_of.hpp"
+#include "support/ranks_of.hpp"
 
 namespace shardwire::restore {
 
@@ -25,12 +27,13 @@ Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const
       options_(target.options),
       name_(services, target),
       wanted_(target.wanted),
-      callbacks_([this](const std::exception_ptr& error) { owner_.on_failed(error); }),
+      callbacks_([this](const std::exception_ptr& error) { failed(error); }),
       descriptions_(services, target.options.notice,
                     {.holders = [this] { return sources(); },
                      .described = [this] { described(); },
-                     .failed = [this](const std::exception_ptr& error) { owner_.on_failed(error); },
+                     .failed = [this](const std::exception_ptr& error) { failed(error); },
                      .refused = [this](const Error& why) { refused(why); }}),
+      record_check_(services, target.options.from, target.options.notice),
       grace_(services.clock()),
       earlier_(std::move(earlier)),
       may_leave_out_(target.outlives_sources) {
@@ -66,6 +69,7 @@ void Discovery::stop() {
   running_ = false;
   callbacks_.restart();
   descriptions_.stop();
+  record_check_.stop();
   grace_.stop();
 }
 
@@ -135,6 +139,7 @@ Error Discovery::late() const {
 // the grace, since a cover may be complete without the missing ranks.
 void Discovery::try_to_plan(bool asks) {
   if (!running_) return;  // a description that was awaited for another plan
+  record_check_.stop();
   if (planning_now_) {
     overtaken_ = true;
     return;
@@ -367,7 +372,33 @@ void Discovery::planned(bool everybody) {
   planning_->incomplete_steps = step_choice_.incomplete_after(planning_->records.front().step);
   running_ = false;
   grace_.stop();
+  record_check_.stop();
   listener_.on_planned(std::move(planning_));
+}
+
+// What other members published before the restore began must be what it sees, and the directory may not have heard of it.
+void Discovery::failed(const std::exception_ptr& error) {
+  const ErrorCode code = code_in(error);
+  const bool by_content =
+      code == ErrorCode::layout_mismatch || code == ErrorCode::step_mismatch || code == ErrorCode::peer_lost;
+  if (!running_ || together_ || !by_content) return owner_.on_failed(error);
+  grace_.stop();
+  record_check_.ask(
+      name_.publications(),
+      [this, error](const Records& stale) { return stale.empty() ? owner_.on_failed(error) : begin_anew(stale); },
+      [this](const std::exception_ptr& reason) { owner_.on_failed(reason); });
+}
+
+void Discovery::begin_anew(const Records& stale) {
+  std::set<int> ranks;
+  for (const wire::PublicationRecord& record : stale) ranks.insert(record.layout_rank);
+  const std::vector<int> named(ranks.begin(), ranks.end());
+  const std::string why = fmt::format("source rank{} {} withdrew '{}'", named.size() == 1 ? "" : "s",
+                                      support::runs_of(named), options_.from);
+  services_.log(LogLevel::info,
+                fmt::format("restore of '{}': {}, which the directory does not know yet", options_.from, why));
+  listener_.on_stale(stale);
+  restart(Error(ErrorCode::withdrawn, why, support::ranks_of(named)));
 }
 
 // Errors: throws Error{peer_lost} if publications of the step may exist that this member does not hear of.

@@ -14,6 +14,7 @@
 #include "restore/name_view.hpp"
 #include "restore/owner.hpp"
 #include "restore/planning.hpp"
+#include "restore/record_check.hpp"
 #include "restore/services.hpp"
 #include "restore/step_choice.hpp"
 #include "restore/target.hpp"
@@ -31,6 +32,8 @@ class Discovery {
    public:
     /// Every wanted element has a holder.
     virtual void on_planned(std::shared_ptr<Planning> planning) = 0;
+    /// These are published no more, though the directory says so: discovery begins anew, and must not see them again.
+    virtual void on_stale(const std::vector<wire::PublicationRecord>& records) = 0;
 
    protected:
     ~Listener() = default;
@@ -41,8 +44,12 @@ class Discovery {
   Discovery(Services& services, Listener& listener, Owner& owner, const Target& target,
             std::shared_ptr<Planning> earlier);
 
-  /// Every publication has to be described, also one of a member that does not answer: several members plan from the same.
-  void ask_everybody() { may_leave_out_ = false; }
+  /// Several members plan from the same publications, which nobody replaces: every one has to be described, also one of a
+  /// member that does not answer.
+  void plan_together() {
+    together_ = true;
+    may_leave_out_ = false;
+  }
   /// Plans, now or when enough is known.
   void start();
   /// The publications or members have changed.
@@ -104,6 +111,9 @@ class Discovery {
   void plan_again(const Records& records);
   void take_values();
   void planned(bool everybody);
+  /// Ends the restore, unless the plan was made from publications that are published no more.
+  void failed(const std::exception_ptr& error);
+  void begin_anew(const Records& stale);
 
   Services& services_;
   Listener& listener_;
@@ -113,6 +123,7 @@ class Discovery {
   Wanted wanted_;
   Callbacks callbacks_;
   Descriptions descriptions_;
+  RecordCheck record_check_;
   Timer grace_;
   Membership::Watch watch_;
   std::shared_ptr<Planning> earlier_;
@@ -125,6 +136,7 @@ class Discovery {
   std::map<std::int64_t, std::optional<Wait<std::size_t>>> ranks_waits_;
   std::optional<Clock::Time> keepers_wait_;
   std::optional<Clock::Time> descriptions_wait_;
+  bool together_ = false;
   bool may_leave_out_;
   bool left_out_ = false;                         // the plan being made leaves out publications that are not described
   std::optional<Wait<std::int64_t>> steps_wait_;  // for ranks behind others; progress: the least step

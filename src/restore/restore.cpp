@@ -68,7 +68,7 @@ Restore::Restore(Services& services, Owner& owner, Request request, Clock::Time 
     }
   }
   if (!request.exchange) return;
-  discovery_.ask_everybody();
+  discovery_.plan_together();
   exchange_losses_ = request.exchange->losses;
   if (!request.exchange->rounds) return;
   rounds_ = std::make_unique<RoundsShare>(std::move(request.exchange->rounds),
@@ -102,6 +102,10 @@ void Restore::on_planned(std::shared_ptr<Planning> planning) {
   earlier_.reset();
   pass_over_silent(*planning);
   start_run(std::move(planning), std::move(earlier));
+}
+
+void Restore::on_stale(const std::vector<wire::PublicationRecord>& records) {
+  target_.gone.insert(target_.gone.end(), records.begin(), records.end());
 }
 
 // A holder that has not answered this reader is its last choice. Other readers may have heard it, so they no longer agree on

@@ -88,6 +88,7 @@ class Restore final : private Discovery::Listener, private Run::Listener {
 
  private:
   void on_planned(std::shared_ptr<Planning> planning) override;
+  void on_stale(const std::vector<wire::PublicationRecord>& records) override;
   void on_verified() override;
   [[nodiscard]] bool may_be_held_later(const Planning& planning, const std::exception_ptr& loss) const override;
   [[nodiscard]] std::optional<Error> lost_before_plan(const ResolvedValues& resolved) const;

@@ -88,9 +88,17 @@ struct Job {
   std::uint16_t port = free_port();
   Session host = Session::join(member(0, 3, port), quick());
   Source source{1, 3, port, Layout::replicated(), 0, 1};
-  Session reader = Session::join(member(2, 3, port), quick());
+  std::atomic<bool> found_stale = false;  // the reader has heard from a source that the directory is late
+  Session reader = Session::join(member(2, 3, port), watched());
   Target target;
 
+  SessionOptions watched() {
+    SessionOptions options = quick();
+    options.log = [this](LogLevel, std::string_view text) {
+      if (text.find("which the directory does not know yet") != std::string_view::npos) found_stale = true;
+    };
+    return options;
+  }
   Job() {
     source.publish(1, 1);
     reader.restore(target.catalog, within(patience)).wait();  // it learns the source and its address
@@ -246,6 +254,54 @@ BOOST_AUTO_TEST_CASE(a_restore_that_meets_a_withdrawn_generation_plans_again) {
   BOOST_TEST(rows.wrong(2) == 0U);
   const RestoreReport& report = restore.report();
   BOOST_TEST(report.moved + report.local == report.needed + report.extra + report.again);
+}
+
+BOOST_AUTO_TEST_CASE(a_shape_that_is_not_published_any_more_is_no_mismatch) {
+  Job job;
+  const TensorSpec longer{spec.key, spec.dtype, {96, 16}};
+  TestShard held(longer, Layout::replicated(), Rank{0});
+  TestShard wanted(longer, Layout::replicated(), Rank{0});
+  Catalog published(Rank{0}, 1);
+  Catalog catalog(Rank{0}, 1);
+  held.fill(2);
+  held.add_to(published);
+  wanted.add_to(catalog);
+
+  std::optional<Blocked> hold(job.host);
+  job.source.retire();
+  const Publication again = job.source.session->publish(published, {.step = 2});
+  Restore restore = job.reader.restore(catalog, within(patience));
+  while (!restore.poll() && !job.found_stale) std::this_thread::sleep_for(1ms);
+  hold.reset();
+  restore.wait();
+  BOOST_TEST(job.found_stale);
+  BOOST_TEST(wanted.wrong(2) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_shape_that_nothing_takes_the_place_of_is_withdrawn_at_the_deadline) {
+  Job job;
+  const Blocked hold(job.host);
+  job.source.retire();
+  TestShard wanted({spec.key, spec.dtype, {96, 16}}, Layout::replicated(), Rank{0});
+  Catalog catalog(Rank{0}, 1);
+  wanted.add_to(catalog);
+  const Error error = failure_of([&] { job.reader.restore(catalog, within(2s)).wait(); });
+  BOOST_TEST_MESSAGE(error.what());
+  BOOST_TEST((error.code() == ErrorCode::withdrawn));
+  BOOST_TEST((error.ranks() == std::vector{Rank{0}}));
+}
+
+// It is asked whether it still publishes the shape, and cannot answer.
+BOOST_AUTO_TEST_CASE(a_mismatch_with_a_source_that_hangs_is_final_after_the_notice) {
+  Job job;
+  const Blocked hangs(*job.source.session);
+  TestShard wanted({spec.key, spec.dtype, {96, 16}}, Layout::replicated(), Rank{0});
+  Catalog catalog(Rank{0}, 1);
+  wanted.add_to(catalog);
+  RestoreOptions options = within(patience);
+  options.notice = 50ms;
+  const Error error = failure_of([&] { job.reader.restore(catalog, options).wait(); });
+  BOOST_TEST((error.code() == ErrorCode::layout_mismatch));
 }
 
 BOOST_AUTO_TEST_CASE(a_step_that_is_not_published_any_more_is_a_step_mismatch) {
