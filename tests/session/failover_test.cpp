@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,11 +53,17 @@ RestoreOptions slowly(std::optional<Method> method) {
   return options;
 }
 
-// Starts the restore and returns once bytes have arrived.
-Restore moving(Replicas2& job, const RestoreOptions& options) {
+// Starts the restore and returns once bytes have arrived. Calls `then` at that moment, before more bytes are asked for.
+Restore moving(Replicas2& job, const RestoreOptions& options, const std::function<void()>& then = nullptr) {
   auto moving = std::make_shared<std::atomic<bool>>(false);
   Restore restore = job.session->restore(job.tensor.catalog(), options);
-  restore.on_progress([moving](const Progress& progress) { *moving = *moving || progress.done_bytes > 0; }, 1ms);
+  restore.on_progress(
+      [moving, then](const Progress& progress) {
+        if (progress.done_bytes == 0 || *moving) return;
+        if (then) then();
+        *moving = true;
+      },
+      1ms);
   while (!*moving) std::this_thread::yield();
   return restore;
 }
@@ -72,7 +79,7 @@ void require_complete(const Tensor& tensor, const RestoreReport& report) {
 
 // The source that publishes as this layout rank, and no other, was given up.
 void require_lost(Rank rank, const RestoreReport& report) {
-  BOOST_REQUIRE(report.lost.size() == 1U);
+  BOOST_TEST_REQUIRE(report.lost.size() == 1U);
   const LostSource& lost = report.lost.front();
   BOOST_TEST(to_int(lost.rank) == to_int(rank));
   BOOST_TEST((lost.reason == ErrorCode::peer_lost));
@@ -91,17 +98,15 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_killed_while_it_is_read_costs_what_it_has
   for (const auto method : methods) {
     for (const std::size_t victim : {0, 1}) {
       Replicas2 job(task);
-      std::atomic<bool> moving = false;
+      bool killed = false;
       std::atomic<ByteCount> most = 0;
       Restore restore = job.session->restore(job.tensor.catalog(), slowly(method));
       restore.on_progress(
           [&](const Progress& progress) {
-            moving = moving || progress.done_bytes > 0;
+            if (progress.done_bytes > 0 && !std::exchange(killed, true)) job.holders[victim].kill();
             most = std::max<ByteCount>(most, progress.total_bytes);
           },
           1ms);
-      while (!moving) std::this_thread::yield();
-      job.holders[victim].kill();
       restore.wait();
       const RestoreReport report = restore.report();
       require_complete(job.tensor, report);
@@ -157,9 +162,11 @@ BOOST_DATA_TEST_CASE(the_last_holder_that_is_killed_ends_the_restore_soon, boost
   const Deadline deadline(400s);
   const auto method = methods[static_cast<std::size_t>(which)];
   Replicas2 job("replica");
-  Restore restore = moving(job, slowly(method));
-  const auto began = Clock::now();
-  for (const Child& holder : job.holders) holder.kill();
+  auto began = Clock::now();
+  Restore restore = moving(job, slowly(method), [&] {
+    for (const Child& holder : job.holders) holder.kill();
+    began = Clock::now();
+  });
   const Error error = failure_of([&] { restore.wait(); });
   BOOST_TEST((error.code() == ErrorCode::peer_lost), error.what());
   BOOST_TEST((Clock::now() - began < soon));
@@ -239,8 +246,8 @@ BOOST_DATA_TEST_CASE(a_replica_that_is_stopped_while_it_is_read_costs_what_it_ha
   const Deadline deadline(400s);
   for (const auto method : methods) {
     Replicas2 job(task);
-    Restore restore = moving(job, noticing(method, 100 << 20));
-    freeze_and_await(job.holders[method ? 1 : 0]);
+    const Child& victim = job.holders[method ? 1 : 0];
+    Restore restore = moving(job, noticing(method, 100 << 20), [&] { freeze_and_await(victim); });
     const auto began = Clock::now();
     restore.wait();
     BOOST_TEST((Clock::now() - began < soon));
@@ -286,8 +293,9 @@ BOOST_DATA_TEST_CASE(replicas_that_are_all_stopped_are_waited_for_and_any_may_go
                      which) {
   const Deadline deadline(400s);
   Replicas2 job("replica");
-  Restore restore = moving(job, noticing(Method::zcopy, 20 << 20));
-  for (const Child& holder : job.holders) freeze_and_await(holder);
+  Restore restore = moving(job, noticing(Method::zcopy, 20 << 20), [&] {
+    for (const Child& holder : job.holders) freeze_and_await(holder);
+  });
   std::this_thread::sleep_for(2s);  // four times the notice
   BOOST_TEST(!restore.poll());
   ::kill(job.holders[static_cast<std::size_t>(which)].pid(), SIGCONT);
@@ -301,8 +309,7 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
   job.holders[1].kill();
   job.holders[1].reap();
   RestoreOptions options = noticing(Method::zcopy, 20 << 20);
-  Restore restore = moving(job, options);
-  freeze_and_await(job.holders[0]);
+  Restore restore = moving(job, options, [&] { freeze_and_await(job.holders[0]); });
   std::this_thread::sleep_for(1500ms);
   BOOST_TEST(!restore.poll());
   ::kill(job.holders[0].pid(), SIGCONT);
@@ -311,8 +318,7 @@ BOOST_AUTO_TEST_CASE(the_only_holder_is_waited_for_until_the_deadline) {
 
   options.deadline = 3s;
   std::memset(job.tensor.bytes().data(), 0, tensor_bytes);
-  Restore second = moving(job, options);
-  freeze_and_await(job.holders[0]);
+  Restore second = moving(job, options, [&] { freeze_and_await(job.holders[0]); });
   const Error error = failure_of([&] { second.wait(); });
   BOOST_TEST((error.code() == ErrorCode::timed_out), error.what());
 }
