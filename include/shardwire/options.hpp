@@ -193,6 +193,8 @@ struct RestoreOptions {
   /// only slow keeps what is under way: with Replicas::spread, if at its pace the rest takes longer than this, and the best
   /// pace of this restore was more than four times as high, holders that owe nothing deliver what waits for it. A
   /// connection over which nothing comes for twice this long, though its source answers, is given up for another one.
+  /// Before a restore ends because what is published does not fit, it asks the publishers whether that still stands, and
+  /// waits this long for their answers.
   Duration notice = std::chrono::seconds(5);
   /// Recorded on streams of the library once everything is in place and committed, even if no byte had to move, and
   /// before wait() returns or poll() returns true. For code that orders its work, or a view's next ready_event, by
