@@ -33,7 +33,8 @@ Discovery::Discovery(Services& services, Listener& listener, Owner& owner, const
                      .described = [this] { described(); },
                      .failed = [this](const std::exception_ptr& error) { failed(error); },
                      .refused = [this](const Error& why) { refused(why); }}),
-      record_check_(services, target.options.from, target.options.notice),
+      record_check_(services, target.options.from, target.options.notice,
+                    [this](const std::exception_ptr& error) { owner_.on_failed(error); }),
       grace_(services.clock()),
       earlier_(std::move(earlier)),
       may_leave_out_(target.outlives_sources) {
@@ -376,17 +377,16 @@ void Discovery::planned(bool everybody) {
   listener_.on_planned(std::move(planning_));
 }
 
-// What other members published before the restore began must be what it sees, and the directory may not have heard of it.
+// A restore sees what members published before it began. This member's directory may not have heard of that yet.
 void Discovery::failed(const std::exception_ptr& error) {
   const ErrorCode code = code_in(error);
   const bool by_content =
       code == ErrorCode::layout_mismatch || code == ErrorCode::step_mismatch || code == ErrorCode::peer_lost;
   if (!running_ || together_ || !by_content) return owner_.on_failed(error);
   grace_.stop();
-  record_check_.ask(
-      name_.publications(),
-      [this, error](const Records& stale) { return stale.empty() ? owner_.on_failed(error) : begin_anew(stale); },
-      [this](const std::exception_ptr& reason) { owner_.on_failed(reason); });
+  record_check_.ask(name_.publications(), [this, error](const Records& stale) {
+    return stale.empty() ? owner_.on_failed(error) : begin_anew(stale);
+  });
 }
 
 void Discovery::begin_anew(const Records& stale) {

@@ -6,11 +6,11 @@
 
 namespace shardwire::restore {
 
-RecordCheck::RecordCheck(Services& services, std::string name, Duration patience)
+RecordCheck::RecordCheck(Services& services, std::string name, Duration patience, Callbacks::Failed failed)
     : services_(services),
       name_(std::move(name)),
       patience_(patience),
-      callbacks_([this](const std::exception_ptr& error) { failed_(error); }),
+      callbacks_(std::move(failed)),
       timer_(services.clock()),
       next_request_(services.first_request()) {
 }
@@ -26,10 +26,9 @@ void RecordCheck::stop() {
   for (const auto& [link, watcher] : std::exchange(watched_, {})) link->unwatch(watcher);
 }
 
-void RecordCheck::ask(const Records& records, Done done, Callbacks::Failed failed) {
+void RecordCheck::ask(const Records& records, Done done) {
   stop();
   done_ = std::move(done);
-  failed_ = std::move(failed);
   stale_.clear();
   awaited_ = 1;  // this call
   const std::size_t count = std::min(records.size(), max_asked);
@@ -61,15 +60,12 @@ void RecordCheck::ask_one(const wire::PublicationRecord& record) {
     return;
   }
   ++awaited_;
-  const auto over = std::make_shared<bool>(false);  // owners: the two callbacks, of which only one counts
-  const auto watcher = link->watch(callbacks_.wrap([this, over](const Error&) {
-    if (!std::exchange(*over, true)) answered();
-  }));
+  const auto watcher = link->watch(callbacks_.wrap([this](const Error&) { answered(); }));  // then no answer follows
   watched_.emplace_back(link, watcher);
   const std::uint64_t number = next_request_++;
   link->request(number, wire::Confirm{number, name_, record.generation},
-                callbacks_.wrap([this, over, record](wire::Message& message) {
-                  if (std::exchange(*over, true)) return;
+                callbacks_.wrap([this, record, watcher, link = link.get()](wire::Message& message) {
+                  link->unwatch(watcher);
                   const auto* confirmed = std::get_if<wire::Released>(&message);
                   if (confirmed != nullptr && !confirmed->intact) stale_.push_back(record);
                   answered();

@@ -26,14 +26,14 @@ class RecordCheck {
   static constexpr std::size_t max_asked = 64;
 
   /// A publisher that does not answer within `patience`, or cannot be reached, counts as one that still publishes.
-  /// Ownership: borrows the services.
-  RecordCheck(Services& services, std::string name, Duration patience);
+  /// `failed` gets what `done` throws later. Ownership: borrows the services.
+  RecordCheck(Services& services, std::string name, Duration patience, Callbacks::Failed failed);
   ~RecordCheck();
   RecordCheck(const RecordCheck&) = delete;
   RecordCheck& operator=(const RecordCheck&) = delete;
 
-  /// Calls `done`, now or later, and not after stop(). Exceptions of `done` go to its caller: this call, or `failed`.
-  void ask(const Records& records, Done done, Callbacks::Failed failed);
+  /// Calls `done`, now or later, and not after stop().
+  void ask(const Records& records, Done done);
   /// Ignores further answers.
   void stop();
 
@@ -47,7 +47,6 @@ class RecordCheck {
   std::string name_;
   Duration patience_;
   Done done_;
-  Callbacks::Failed failed_;
   Callbacks callbacks_;
   Timer timer_;
   std::uint64_t next_request_;
