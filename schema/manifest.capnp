@@ -57,35 +57,22 @@ struct Manifest {
   }
 }
 
+# Many keys have few values: each parameter has the options of its group, and a step. Hence tables here too.
 struct Values {
-  entries @0 :List(Entry);  # ascending by (fqn, state)
+  names @0 :Data;
+  states @1 :List(Text);
+  distinct @2 :List(Item);
+  rows @3 :Data;  # ascending by (fqn, state); like those of a manifest, with the value's number in place of a dtype
 
-  struct Entry {
-    fqn @0 :Text;
-    state @1 :Text;
-    value :union {
-      none @2 :Void;
-      boolean @3 :Bool;
-      integer @4 :Int64;
-      float @5 :UInt64;  # bits of an IEEE double: preserves the payload of a NaN
-      text @6 :Data;     # any bytes, zeros included
-      data @7 :Data;
-      tensor @8 :Tensor;
-      list @9 :List(Item);
-      tuple @10 :List(Item);
-      map @11 :List(Pair);
-    }
-  }
-
-  # Of a list, a tuple or a map, which may contain others. No item is all zeros, so each takes a word of the message.
+  # Lists, tuples and maps may contain others. No item is all zeros, so each takes a word of the message.
   struct Item {
     union {
       unset @0 :Void;
       none @1 :Void;
       boolean @2 :Bool;
       integer @3 :Int64;
-      float @4 :UInt64;
-      text @5 :Data;
+      float @4 :UInt64;  # bits of an IEEE double: preserves the payload of a NaN
+      text @5 :Data;     # any bytes, zeros included
       data @6 :Data;
       tensor @7 :Tensor;
       list @8 :List(Item);

@@ -2,6 +2,7 @@
 #include "catalog/description.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -38,31 +39,26 @@ DescribedCatalog describe(const Catalog& held, const TensorPlaces& places, const
   std::vector<wire::NamedValue> values;
   for (const Catalog::ValueEntry& entry : held.values()) values.push_back({entry.key, entry.value});
   BoxCache boxes;
-  std::vector<std::pair<std::size_t, memory::QueuedCopy>> on_device;  // pending reads, by index of the value
+  std::vector<std::pair<TensorKey, TensorValue>> elements;
+  std::vector<memory::QueuedCopy> reads;
   for (std::size_t i = 0; i < held.entries().size(); ++i) {
     const Catalog::Entry& entry = held.entries()[i];
     if (!travels_by_value(entry.spec)) continue;
     const std::byte* element = element_of(entry, held.layout_rank(), boxes);
     if (element == nullptr) continue;
     const TensorSpec& spec = entry.spec;
-    const ByteCount bytes = item_size(spec.dtype);
+    elements.emplace_back(spec.key, TensorValue{spec.dtype, spec.shape, Bytes(item_size(spec.dtype))});
+    Bytes& bytes = elements.back().second.bytes;
     const int device = device_of(places, i);
-    if (device != memory::on_host) {
-      on_device.emplace_back(values.size(), copy_of_bytes(element, device, nullptr, memory::on_host, bytes));
-      values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(bytes)}});
+    if (device == memory::on_host) {
+      std::memcpy(bytes.data(), element, bytes.size());
     } else {
-      values.push_back({spec.key, TensorValue{spec.dtype, spec.shape, Bytes(element, element + bytes)}});
+      reads.push_back(copy_of_bytes(element, device, bytes.data(), memory::on_host, bytes.size()));
     }
   }
-  if (!on_device.empty()) {
-    std::vector<memory::QueuedCopy> copies;
-    for (auto& [value, read] : on_device) {
-      read.target = std::get<TensorValue>(values[value].value).bytes.data();
-      copies.push_back(read);
-    }
-    copy(std::move(copies));
-  }
-  result.encoded_values = wire::encode_values(std::move(values));
+  if (!reads.empty()) copy(std::move(reads));
+  for (auto& [key, element] : elements) values.push_back({key, std::move(element)});
+  result.encoded_values = wire::encode_values(values);
   result.values_digest = wire::digest_of(result.encoded_values);
   return result;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <compare>
 #include <cstring>
 #include <span>
 
@@ -147,6 +148,52 @@ std::size_t depth_within(const Value& value, std::size_t limit) {
   return deepest + 1;
 }
 
+template <typename Items, typename Order>
+std::strong_ordering order_of_items(const Items& a, const Items& b, Order order) {
+  return std::lexicographical_compare_three_way(a.begin(), a.end(), b.begin(), b.end(), order);
+}
+
+std::strong_ordering order_of(const Value& a, const Value& b);
+
+// Of two values of one kind.
+struct Order {
+  const Value& other;
+
+  std::strong_ordering operator()(std::monostate) const { return std::strong_ordering::equal; }
+  std::strong_ordering operator()(double value) const {
+    return std::bit_cast<std::uint64_t>(value) <=> std::bit_cast<std::uint64_t>(std::get<double>(other));
+  }
+  std::strong_ordering operator()(const TensorValue& value) const {
+    const auto& theirs = std::get<TensorValue>(other);
+    if (const auto order = value.dtype <=> theirs.dtype; order != 0) return order;
+    if (const auto order = order_of_items(value.shape, theirs.shape, std::compare_three_way()); order != 0)
+      return order;
+    return value.bytes <=> theirs.bytes;
+  }
+  std::strong_ordering operator()(const ValueList& value) const {
+    return order_of_items(value.items, std::get<ValueList>(other).items, order_of);
+  }
+  std::strong_ordering operator()(const ValueTuple& value) const {
+    return order_of_items(value.items, std::get<ValueTuple>(other).items, order_of);
+  }
+  std::strong_ordering operator()(const ValueMap& value) const {
+    const auto pairs = [](const ValueMapItem& one, const ValueMapItem& two) {
+      const auto order = one.key <=> two.key;
+      return order != 0 ? order : order_of(one.value, two.value);
+    };
+    return order_of_items(value.items(), std::get<ValueMap>(other).items(), pairs);
+  }
+  template <typename T>
+  std::strong_ordering operator()(const T& value) const {
+    return value <=> std::get<T>(other);
+  }
+};
+
+std::strong_ordering order_of(const Value& a, const Value& b) {
+  if (a.index() != b.index()) return a.index() <=> b.index();
+  return std::visit(Order{b}, a);
+}
+
 // Where the key is, or belongs.
 template <typename Items>
 auto place_of(Items& items, std::string_view key) {
@@ -156,6 +203,10 @@ auto place_of(Items& items, std::string_view key) {
 }
 
 }  // namespace
+
+bool ValueLess::operator()(const Value& a, const Value& b) const {
+  return order_of(a, b) < 0;
+}
 
 bool ValueList::operator==(const ValueList& other) const {
   return items == other.items;

@@ -23,4 +23,9 @@ void each_item(const Value& value, Visit&& visit) {
   }
 }
 
+/// An order in which exactly those values are equivalent that == calls equal.
+struct ValueLess {
+  bool operator()(const Value& a, const Value& b) const;
+};
+
 }  // namespace shardwire

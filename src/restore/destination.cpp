@@ -63,14 +63,14 @@ void DestinationEvents::take_back() {
   }
 }
 
-void Commit::start(const std::map<TensorKey, Value>& values, const std::vector<TensorId>& zeroed) {
+void Commit::start(const std::map<TensorKey, SharedValue>& values, const std::vector<TensorId>& zeroed) {
   ++writing_;  // keeps the count above zero until all jobs have started
   write_values(values);
   for (const TensorId id : zeroed) zero(to_index(id));
   wrote(nullptr);
 }
 
-void Commit::write_values(const std::map<TensorKey, Value>& values) {
+void Commit::write_values(const std::map<TensorKey, SharedValue>& values) {
   const Catalog& catalog = destination_.catalog;
   std::vector<memory::QueuedCopy> copies;
   for (std::size_t i = 0; i < catalog.entries().size(); ++i) {
@@ -78,7 +78,7 @@ void Commit::write_values(const std::map<TensorKey, Value>& values) {
     if (!travels_by_value(entry.spec)) continue;
     const auto found = values.find(entry.spec.key);
     if (found == values.end()) continue;  // skipped, or not wanted here
-    const Bytes& bytes = std::get<TensorValue>(found->second).bytes;
+    const Bytes& bytes = std::get<TensorValue>(*found->second).bytes;
     std::byte* const element = element_of(entry, catalog.layout_rank(), destination_.placed);
     const int device = device_of(destination_.places, i);
     if (device == memory::on_host) {

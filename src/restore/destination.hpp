@@ -54,12 +54,12 @@ class Commit {
       : services_(services), destination_(destination), done_(std::move(done)) {}
 
   /// Ownership: borrows the values until `done` runs.
-  void start(const std::map<TensorKey, Value>& values, const std::vector<TensorId>& zeroed);
+  void start(const std::map<TensorKey, SharedValue>& values, const std::vector<TensorId>& zeroed);
   /// No job of it accesses the destination.
   [[nodiscard]] bool quiet() const { return writing_ == 0; }
 
  private:
-  void write_values(const std::map<TensorKey, Value>& values);
+  void write_values(const std::map<TensorKey, SharedValue>& values);
   void zero(std::size_t entry);
   void wrote(const std::exception_ptr& error);
 

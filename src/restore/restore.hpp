@@ -84,7 +84,7 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   /// Error for a deadline that passes now.
   [[nodiscard]] Error late(Stage stage) const;
   [[nodiscard]] RestoreReport report(const StageSeconds& seconds, bool failed) const;
-  [[nodiscard]] std::map<TensorKey, Value> take_values() { return std::move(values_); }
+  [[nodiscard]] std::map<TensorKey, SharedValue> take_values() { return std::move(values_); }
 
  private:
   void on_planned(std::shared_ptr<Planning> planning) override;
@@ -122,7 +122,7 @@ class Restore final : private Discovery::Listener, private Run::Listener {
   Timer reconnect_;
   std::shared_ptr<move::StagingPool> staging_;  // of an abandoned plan
   std::unique_ptr<Run> run_;
-  std::map<TensorKey, Value> values_;
+  std::map<TensorKey, SharedValue> values_;
   std::vector<TensorId> zeroed_;
   std::array<ByteCount, method_count> abandoned_bytes_{};  // moved for abandoned plans
   RestoreReport before_;                                   // of the runs before, of which this one moves the rest

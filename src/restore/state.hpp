@@ -36,7 +36,7 @@ class SHARDWIRE_LOCAL RestoreState {
   std::function<void(Duration deadline)> resume;  ///< see Restore::resume()
 
   /// `left`: to resume it with; null: it cannot be resumed.
-  void finish(RestoreReport report, std::map<TensorKey, Value> values, std::exception_ptr error,
+  void finish(RestoreReport report, std::map<TensorKey, SharedValue> values, std::exception_ptr error,
               std::unique_ptr<restore::Unfinished> left = nullptr) {
     run = nullptr;
     report_ = std::move(report);
@@ -81,14 +81,14 @@ class SHARDWIRE_LOCAL RestoreState {
   }
   // Valid once done.
   [[nodiscard]] const RestoreReport& report() const { return report_; }
-  [[nodiscard]] const std::map<TensorKey, Value>& values() const { return values_; }
+  [[nodiscard]] const std::map<TensorKey, SharedValue>& values() const { return values_; }
 
  private:
   support::OwningProcess owner_;
   Completion completion_;
   KeptOwners owners_;                                // released by the last end
   RestoreReport report_;                             // written before the completion, then read-only
-  std::map<TensorKey, Value> values_;                // likewise
+  std::map<TensorKey, SharedValue> values_;          // likewise
   std::unique_ptr<restore::Unfinished> unfinished_;  // likewise, until it is resumed
   std::mutex mutex_;
   std::function<void(const Progress&)> callback_;  // guarded by mutex_

@@ -263,7 +263,7 @@ void RestoreTask::finish() {
   alive_.reset();
   report_progress();
   RestoreReport last = report();
-  auto values = error_ ? std::map<TensorKey, Value>{} : restore_.take_values();
+  auto values = error_ ? std::map<TensorKey, SharedValue>{} : restore_.take_values();
   const auto taken = restore_.taken();
   if (!error_) restore_.keep();
   if (!error_ && taken && state_->restored) state_->restored(taken->step, taken->origin);

@@ -40,12 +40,12 @@ struct Sharers {
 struct Held {
   const TensorSpec* tensor = nullptr;  // if sources have a tensor under the key
   Rank tensor_holder{};
-  std::vector<std::pair<std::size_t, const Value*>> values;  // index of the sharers
+  std::vector<std::pair<std::size_t, const SharedValue*>> values;  // index of the sharers
   [[nodiscard]] bool anything() const { return tensor != nullptr || !values.empty(); }
 };
 
 struct Opinion {
-  const Value* value = nullptr;
+  const SharedValue* value = nullptr;
   std::vector<Rank> ranks;
 };
 
@@ -168,7 +168,7 @@ class Resolver {
       if (const auto* held = held_for(key)) {
         const auto& [sharer, value] = held->second.values.front();
         refuse(fmt::format("{}: wanted as {}, but {}{} by value", to_string(key), text_of(entry.spec),
-                           ranks_text(sharers_[sharer].ranks), to_string(*value)),
+                           ranks_text(sharers_[sharer].ranks), to_string(**value)),
                sharers_[sharer].ranks);
         continue;
       }
@@ -207,10 +207,10 @@ class Resolver {
     const std::vector<Opinion> opinions = opinions_on(held->first.fqn, held->second, wanted.agree);
     if (opinions.empty()) return without_source(wanted, {key, wanted_.layout_rank()});
     if (opinions.size() > 1) return refuse_conflict(key, opinions);
-    const Value& value = *opinions.front().value;
-    if (wanted.tensor != nullptr && !is_value_of(*wanted.tensor, value)) {
+    const SharedValue& value = *opinions.front().value;
+    if (wanted.tensor != nullptr && !is_value_of(*wanted.tensor, *value)) {
       return refuse(fmt::format("{}: wanted as {}, but {}{}", to_string(key), text, ranks_text(opinions.front().ranks),
-                                to_string(value)),
+                                to_string(*value)),
                     opinions.front().ranks);
     }
     resolved_.values.emplace(key, value);
@@ -292,7 +292,7 @@ class Resolver {
   std::vector<Opinion> group(const Held& held, Counts&& counts) {
     std::vector<Opinion> opinions;
     for (const auto& entry : held.values) {
-      const Value* value = entry.second;
+      const SharedValue* value = entry.second;
       std::vector<Rank> authorities;
       for (const Rank rank : sharers_[entry.first].ranks) {
         if (counts(rank)) authorities.push_back(rank);
@@ -315,7 +315,7 @@ class Resolver {
     std::vector<Rank> ranks;
     for (std::size_t i = 0; i < opinions.size(); ++i) {
       if (i > 0) text += ", ";
-      text += ranks_text(opinions[i].ranks) + (i < shown_values ? to_string(*opinions[i].value) : "other values");
+      text += ranks_text(opinions[i].ranks) + (i < shown_values ? to_string(**opinions[i].value) : "other values");
       ranks.insert(ranks.end(), opinions[i].ranks.begin(), opinions[i].ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());

@@ -37,8 +37,8 @@ struct AbsentKey {
 
 /// The rest of a plan beyond its pieces: values, one-element tensors, and keys without a source.
 struct ResolvedValues {
-  std::map<TensorKey, Value> values;  ///< by wanted key; of one-element tensors those that this rank wants
-  std::vector<TensorKey> skipped;     ///< in the order of the catalog
+  std::map<TensorKey, SharedValue> values;  ///< by wanted key; of one-element tensors those that this rank wants
+  std::vector<TensorKey> skipped;           ///< in the order of the catalog
   std::vector<TensorId> zeroed;
   std::vector<AbsentKey> absent;  ///< their gaps are in the plan
   std::optional<Error> refusal;   ///< sources disagree, or have something else under a wanted key

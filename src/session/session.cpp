@@ -140,7 +140,7 @@ const Value& Restore::value(const TensorKey& key) const {
   if (found == detail::checked(state_, "restore").values().end()) {
     throw Error(ErrorCode::invalid_argument, fmt::format("no value was restored for {}", to_string(key)));
   }
-  return found->second;
+  return *found->second;
 }
 
 Exchange::Exchange() = default;

@@ -89,6 +89,10 @@ class Input {
   kj::ArrayPtr<const capnp::word> words_;
 };
 
+inline std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
+  return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
+}
+
 /// Reads a message in the stream framing of Cap'n Proto. read(root, input) builds the value.
 template <typename Root, typename Read>
 auto read_framed(const char* message, std::span<const std::byte> bytes, Read&& read) {

@@ -19,7 +19,8 @@ inline constexpr std::size_t max_failure_bytes = 64 * 1024;
 inline constexpr std::size_t max_capabilities = 64;
 inline constexpr std::size_t max_kept_buffers = 4096;  ///< of one connection to a keeper
 inline constexpr std::int32_t max_rank = 1 << 24;
+inline constexpr std::size_t max_rows = 1u << 22;        ///< of a manifest or a list of values
 inline constexpr unsigned max_rule_depth = 8;            ///< layouts inside layouts
-inline constexpr std::size_t max_list_items = 1u << 20;  ///< of all lists, tuples and maps in one message of values
+inline constexpr std::size_t max_list_items = 1u << 20;  ///< of all lists, tuples and maps that differ, in one message
 
 }  // namespace shardwire::wire

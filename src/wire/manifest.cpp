@@ -135,10 +135,6 @@ class ManifestReader {
   Manifest take() { return std::move(manifest_); }
 
  private:
-  static std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
-    return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
-  }
-
   // Requires: the row's numbers are within their tables.
   void add(const TensorRow& row) {
     in_.at("Manifest.tensors", manifest_.tensors.size());

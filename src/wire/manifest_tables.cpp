@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/manifest_tables.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -82,7 +84,7 @@ std::vector<std::string> decode_names(std::span<const std::byte> bytes, const In
   VarintReader reader(bytes, in);
   std::string last;
   while (!reader.done()) {
-    if (names.size() == max_boxes_per_message) in.reject("has too many names");
+    if (names.size() == max_rows) in.reject("has too many names");
     const auto shared = static_cast<std::size_t>(reader.number(max_fqn_bytes, "shared length"));
     const auto more = static_cast<std::size_t>(reader.number(max_fqn_bytes, "length"));
     if (shared > last.size()) in.reject("shares more bytes than the name before has");
@@ -98,6 +100,10 @@ std::vector<std::string> decode_names(std::span<const std::byte> bytes, const In
 }
 
 Bytes encode_rows(std::span<const TensorRow> rows, const TableSizes& sizes) {
+  if (rows.size() > max_rows) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} tensors or values in one publication; at most {} fit", rows.size(), max_rows));
+  }
   Bytes out;
   Foresight foresight(sizes);
   for (const TensorRow& row : rows) {
@@ -132,7 +138,7 @@ std::vector<TensorRow> decode_rows(std::span<const std::byte> bytes, const Table
   };
   while (!reader.done()) {
     in.at(field, rows.size());
-    if (rows.size() == max_boxes_per_message) in.reject("is one too many");
+    if (rows.size() == max_rows) in.reject("is one too many");
     const auto differs = static_cast<std::uint64_t>(reader.number(in_any, "kind"));
     TensorRow row = foresight.next();
     if ((differs & in_name) != 0) {

@@ -8,14 +8,15 @@
 
 #include "wire/capnp_input.hpp"
 
-// The two large tables of a manifest as bytes. Adjacent names share prefixes, and each parameter has the same states:
+// The two large tables of a manifest, or of a list of values, as bytes. Adjacent names share prefixes, and each parameter has the same states:
 // as text and structs they would take several times the space.
 namespace shardwire::wire {
 
-/// Bounds the expansion of small inputs when they are decoded.
+/// Bounds the expansion of small inputs when they are decoded: `allowance`, and `per_byte` for each byte of the input.
 class Expansion {
  public:
-  Expansion(std::size_t encoded_bytes, std::size_t allowance) : left_(allowance + 16 * encoded_bytes) {}
+  Expansion(std::size_t encoded_bytes, std::size_t allowance, std::size_t per_byte = 16)
+      : left_(allowance + per_byte * encoded_bytes) {}
   [[nodiscard]] bool take(std::size_t amount) {
     if (amount > left_) return false;
     left_ -= amount;
@@ -51,6 +52,7 @@ struct TableSizes {
 /// Each row is a byte that marks which of its five numbers differ from the prediction, and those numbers. Predicted
 /// are: the next state, or the next name after the last state; shape and rule that the name had in another state, else
 /// those of the row before; and the dtype that the state had before.
+/// Errors: throws Error{invalid_argument} for more rows than a message may have.
 Bytes encode_rows(std::span<const TensorRow> rows, const TableSizes& sizes);
 /// Does not check the dtypes.
 /// Errors: in.reject() for rows that refer beyond the end of a table, and for more rows than a message may have.

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "geometry/shared_value.hpp"
 #include "shardwire/error.hpp"
 #include "shardwire/plan.hpp"
 #include "shardwire/value.hpp"
@@ -17,7 +18,7 @@
 // from bytes.
 namespace shardwire::wire {
 
-inline constexpr std::uint32_t protocol_version = 5;
+inline constexpr std::uint32_t protocol_version = 6;
 /// Member number of a guest that has not joined yet: member 0 assigns one beyond the job's size.
 inline constexpr std::int32_t no_member = -1;
 /// Guests that a job has at a time, at most.
@@ -538,11 +539,11 @@ Manifest decode_manifest(std::span<const std::byte> bytes);
 
 struct NamedValue {
   TensorKey key;
-  Value value;
+  SharedValue value;
   bool operator==(const NamedValue&) const = default;
 };
-/// Canonical in the same sense; sorts by key.
-Bytes encode_values(std::vector<NamedValue> values);
+/// Canonical in the same sense; sorts by key. Equal values travel once, and share their memory after decoding.
+Bytes encode_values(const std::vector<NamedValue>& values);
 std::vector<NamedValue> decode_values(std::span<const std::byte> bytes);
 
 /// BLAKE2b-256.

@@ -11,6 +11,8 @@
 #include "wire/capnp_output.hpp"
 #include "wire/enums.hpp"
 #include "wire/keys.hpp"
+#include "wire/manifest_tables.hpp"
+#include "wire/table.hpp"
 
 namespace shardwire::wire {
 namespace {
@@ -32,10 +34,8 @@ unsigned count_of(const auto& items) {
   return static_cast<unsigned>(items.size());
 }
 
-// Writes the value of an entry or an item: `Out` is the builder of either union.
-template <typename Out>
 struct Writer {
-  Out out;
+  schema::Values::Item::Builder out;
 
   void operator()(std::monostate) { out.setNone(); }
   void operator()(bool value) { out.setBoolean(value); }
@@ -55,28 +55,28 @@ struct Writer {
 };
 
 void write_item(schema::Values::Item::Builder out, const Value& value) {
-  std::visit(Writer<schema::Values::Item::Builder>{out}, value);
+  std::visit(Writer{out}, value);
+}
+
+void check_depth(const NamedValue& named) {
+  if (depth_of(*named.value) > max_value_depth) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("value {} nests lists, tuples or maps more than {} deep",
+                                                         to_string(named.key), max_value_depth));
+  }
 }
 
 // Counts the items as a reader would. Errors: throws Error{invalid_argument}.
 void check_items(const NamedValue& named, const Value& value, std::size_t& items_left) {
   each_item(value, [&](const Value& item) {
     if (items_left == 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("value {} and those before it have more than {} items in lists, tuples and maps",
-                              to_string(named.key), max_list_items));
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("value {} and the different ones before it have more than {} items in lists, tuples and maps",
+                      to_string(named.key), max_list_items));
     }
     --items_left;
     check_items(named, item, items_left);
   });
-}
-
-void check_nesting(const NamedValue& named, std::size_t& items_left) {
-  if (depth_of(named.value) > max_value_depth) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("value {} nests lists, tuples or maps more than {} deep",
-                                                         to_string(named.key), max_value_depth));
-  }
-  check_items(named, named.value, items_left);
 }
 
 TensorValue read_tensor(schema::Values::Tensor::Reader from, Input& in) {
@@ -110,8 +110,8 @@ Budget inside(const Input& in, Budget left) {
   return {left.depth - 1, left.items};
 }
 
-template <typename From>
-Value read_value(From from, Input& in, Budget left) {
+Value read_item(schema::Values::Item::Reader from, Input& in, Budget left) {
+  using From = schema::Values::Item::Reader;
   switch (from.which()) {
     case From::Reads::NONE: return std::monostate{};
     case From::Reads::BOOLEAN: return from.getBoolean();
@@ -132,7 +132,7 @@ std::vector<Value> read_items(capnp::List<schema::Values::Item>::Reader from, In
   left.items -= items.size();
   std::vector<Value> values;
   values.reserve(items.size());
-  for (const auto item : items) values.push_back(read_value(item, in, left));
+  for (const auto item : items) values.push_back(read_item(item, in, left));
   return values;
 }
 
@@ -144,44 +144,79 @@ ValueMap read_map(capnp::List<schema::Values::Pair>::Reader from, Input& in, Bud
     const std::string key = text_in(pair.getKey());
     if (!map.items().empty() && map.items().back().key >= key)
       in.reject("has a map with a key out of order or repeated");
-    map[key] = read_value(pair.getValue(), in, left);
+    map[key] = read_item(pair.getValue(), in, left);
   }
   return map;
 }
 
+// Rows of values are rows of tensors of one shape and rule.
+TableSizes sizes_of(std::size_t names, std::size_t states) {
+  return {names, states, 1, 1};
+}
+
 }  // namespace
 
-Bytes encode_values(std::vector<NamedValue> values) {
-  std::sort(values.begin(), values.end(), [](const NamedValue& a, const NamedValue& b) { return a.key < b.key; });
+Bytes encode_values(const std::vector<NamedValue>& values) {
+  std::vector<const NamedValue*> sorted;
+  sorted.reserve(values.size());
+  for (const NamedValue& one : values) sorted.push_back(&one);
+  std::ranges::sort(sorted, {}, [](const NamedValue* one) -> const TensorKey& { return one->key; });
+  Table<std::string> names;
+  Table<std::string> states;
+  Table<Value, ValueLess> distinct;
+  std::vector<TensorRow> rows;
+  rows.reserve(sorted.size());
   std::size_t items_left = max_list_items;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    check_key(values[i].key);
-    check_nesting(values[i], items_left);
-    if (i > 0 && values[i].key == values[i - 1].key) {
-      throw Error(ErrorCode::invalid_argument, "value " + to_string(values[i].key) + " is given twice");
+  const TensorKey* last = nullptr;
+  for (const NamedValue* one : sorted) {
+    check_key(one->key);
+    if (last != nullptr && *last == one->key) {
+      throw Error(ErrorCode::invalid_argument, "value " + to_string(one->key) + " is given twice");
     }
+    last = &one->key;
+    check_depth(*one);
+    const unsigned known = distinct.size();
+    const std::uint32_t value = distinct.index_of(*one->value);
+    if (distinct.size() > known) check_items(*one, *one->value, items_left);
+    rows.push_back({names.index_of(one->key.fqn), states.index_of(one->key.state), 0, 0, value});
   }
   return encode_canonical<schema::Values>("list of values", [&](schema::Values::Builder out) {
-    auto entries = out.initEntries(static_cast<unsigned>(values.size()));
-    for (unsigned i = 0; i < entries.size(); ++i) {
-      entries[i].setFqn(text_of(values[i].key.fqn));
-      entries[i].setState(text_of(values[i].key.state));
-      std::visit(Writer<schema::Values::Entry::Value::Builder>{entries[i].initValue()}, values[i].value);
-    }
+    out.setNames(data_of(encode_names(names.values())));
+    auto to_states = out.initStates(states.size());
+    for (unsigned i = 0; i < states.size(); ++i) to_states.set(i, text_of(states[i]));
+    auto to_distinct = out.initDistinct(distinct.size());
+    for (unsigned i = 0; i < distinct.size(); ++i) write_item(to_distinct[i], distinct[i]);
+    out.setRows(data_of(encode_rows(rows, sizes_of(names.size(), states.size()))));
   });
 }
 
 std::vector<NamedValue> decode_values(std::span<const std::byte> bytes) {
   return read_canonical<schema::Values>("Values", bytes, [&](schema::Values::Reader from, Input& in) {
-    std::vector<NamedValue> values;
-    const auto entries = in.at("Values.entries").list(from.getEntries());
-    values.reserve(entries.size());
+    Expansion names_left(bytes.size(), 1u << 20, 128);
+    const auto names = decode_names(bytes_of(in.at("Values.names").pass(from.getNames())), in, names_left);
+    std::vector<std::string> states;
+    for (const auto state : in.at("Values.states").list(from.getStates())) {
+      states.push_back(in.name(state, max_name_bytes));
+    }
+    std::vector<SharedValue> distinct;
+    const auto items = in.at("Values.distinct").list(from.getDistinct(), max_rows);
+    distinct.reserve(items.size());
     std::size_t items_left = max_list_items;
-    for (const auto entry : entries) {
-      in.at("Values.entries", values.size());
-      TensorKey key{in.name(entry.getFqn(), max_fqn_bytes), in.name(entry.getState(), max_name_bytes)};
-      if (!values.empty() && !(values.back().key < key)) in.reject("is out of order or repeated");
-      values.push_back({std::move(key), read_value(entry.getValue(), in, Budget{max_value_depth, items_left})});
+    for (const auto item : items) {
+      in.at("Values.distinct", distinct.size());
+      distinct.emplace_back(read_item(item, in, Budget{max_value_depth, items_left}));
+    }
+    const auto encoded = in.at("Values.rows").pass(from.getRows());
+    const auto rows = decode_rows(bytes_of(encoded), sizes_of(names.size(), states.size()), in, "Values.rows");
+    std::vector<NamedValue> values;
+    values.reserve(rows.size());
+    for (const TensorRow& row : rows) {
+      in.at("Values.rows", values.size());
+      if (row.dtype >= distinct.size()) in.reject("refers past the end of the values");
+      if (!names_left.take(names[row.name].size() + states[row.state].size())) in.reject("expands to too many names");
+      values.push_back({{names[row.name], states[row.state]}, distinct[row.dtype]});
+      if (values.size() > 1 && !(values[values.size() - 2].key < values.back().key))
+        in.reject("is out of order or repeated");
     }
     if (!std::ranges::equal(encode_values(values), bytes)) in.at("Values").reject("is not in canonical form");
     return values;

@@ -15,7 +15,7 @@ void values(Input input) {
   if (!decoded) return;
   require(std::ranges::equal(wire::encode_values(*decoded), input), "a list of values has one form");
   for (std::size_t i = 0; i < decoded->size(); ++i) {
-    require(depth_of((*decoded)[i].value) <= max_value_depth, "nesting has a limit");
+    require(depth_of(*(*decoded)[i].value) <= max_value_depth, "nesting has a limit");
     require(i == 0 || (*decoded)[i - 1].key < (*decoded)[i].key, "keys ascend");
   }
 }

@@ -419,7 +419,7 @@ void Member::note_ending(const Destination& destination, const Call& call, bool 
 void Member::check(Destination& destination) {
   const auto& values = destination.running->values();
   const auto found = values.find(step_key);
-  const std::int64_t* const step = found == values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  const std::int64_t* const step = found == values.end() ? nullptr : std::get_if<std::int64_t>(&*found->second);
   if (step == nullptr || *step < 1) return job_.fail(fmt::format("member {} restored no step", member_));
   const Schedule& schedule = job_.schedule;
   const Rank rank{schedule.target_rank(member_)};

@@ -168,23 +168,16 @@ BOOST_AUTO_TEST_CASE(rules_that_contain_themselves_are_refused) {
   });
 }
 
-constexpr std::uint64_t entry_list_kind = 7;
-constexpr std::uint64_t entry_tuple_kind = 8;
-constexpr std::uint64_t entry_map_kind = 9;
 constexpr std::uint64_t item_list_kind = 8;
+constexpr std::uint64_t item_tuple_kind = 9;
 constexpr std::uint64_t item_map_kind = 10;
+constexpr std::size_t kind_of_value = 5;  // its place in what values_of() gives
 
-/// Canonical Values with one entry (no fqn, no state) whose value is the list, tuple or map that `list` points to.
-Words values_of(std::uint64_t list, std::uint64_t kind = entry_list_kind) {
-  // Root: no data, 1 pointer. The entry: 2 data words (kind in the first), 3 pointers.
-  return {struct_pointer(0, 0, 1),
-          list_pointer(0, Width::composite, 5),
-          1u << 2 | struct_pointer(0, 2, 3),
-          kind,
-          0,
-          0,
-          0,
-          list};
+/// Values without names whose one distinct value is the list, tuple or map that `list` points to.
+Words values_of(std::uint64_t list, std::uint64_t kind = item_list_kind) {
+  // Root: no data, pointers to names, states and distinct values. The value: a data word (kind) and a pointer.
+  return {struct_pointer(0, 0, 3),           0,    0,   list_pointer(0, Width::composite, 2),
+          1u << 2 | struct_pointer(0, 1, 1), kind, list};
 }
 
 void check_values_refused(const Words& words, const std::string& part) {
@@ -206,12 +199,12 @@ BOOST_AUTO_TEST_CASE(lists_inside_lists_past_the_limit_are_refused) {
   }
   words.insert(words.end(), {1u << 2 | struct_pointer(0, 1, 1), 1, 0});
   check_values_refused(words, "nests lists, tuples or maps more than 16 deep");
-  words[3] = entry_tuple_kind;
+  words[kind_of_value] = item_tuple_kind;
   check_values_refused(words, "nests lists, tuples or maps more than 16 deep");
 }
 
 BOOST_AUTO_TEST_CASE(maps_inside_maps_past_the_limit_are_refused) {
-  Words words = values_of(list_pointer(0, Width::composite, 2), entry_map_kind);
+  Words words = values_of(list_pointer(0, Width::composite, 2), item_map_kind);
   for (std::size_t depth = 0; depth <= max_value_depth; ++depth) {
     // One pair without a key: a pointer to its item, which is a kind and a pointer to the next map.
     words.insert(words.end(), {1u << 2 | struct_pointer(0, 0, 2), 0, struct_pointer(0, 1, 1), item_map_kind,
@@ -222,29 +215,29 @@ BOOST_AUTO_TEST_CASE(maps_inside_maps_past_the_limit_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(a_map_that_contains_itself_is_refused) {
-  Words words = values_of(list_pointer(0, Width::composite, 2), entry_map_kind);
+  Words words = values_of(list_pointer(0, Width::composite, 2), item_map_kind);
   words.insert(words.end(), {1u << 2 | struct_pointer(0, 0, 2), 0, struct_pointer(0, 1, 1), item_map_kind,
                              list_pointer(-5, Width::composite, 2)});
-  check_values_refused(words, "Values.entries[0]");
+  check_values_refused(words, "Values.distinct[0]");
 }
 
 BOOST_AUTO_TEST_CASE(pairs_without_a_key_or_a_value_are_refused) {
-  Words words = values_of(list_pointer(0, Width::composite, 4), entry_map_kind);
+  Words words = values_of(list_pointer(0, Width::composite, 4), item_map_kind);
   words.insert(words.end(),
                {2u << 2 | struct_pointer(0, 0, 2), 0, struct_pointer(2, 1, 0), 0, struct_pointer(1, 1, 0)});
   words.insert(words.end(), {1, 1});  // two items, both None
   check_values_refused(words, "a key out of order or repeated");
-  words = values_of(list_pointer(0, Width::composite, 0), entry_map_kind);
+  words = values_of(list_pointer(0, Width::composite, 0), item_map_kind);
   words.push_back(3u << 2);
   check_values_refused(words, "unknown kind 0");
   words.back() = ((1u << 29) - 1) << 2;
-  check_values_refused(words, "Values.entries[0]");
+  check_values_refused(words, "Values.distinct[0]");
 }
 
 BOOST_AUTO_TEST_CASE(a_list_that_contains_itself_is_refused) {
   Words words = values_of(list_pointer(0, Width::composite, 2));
   words.insert(words.end(), {1u << 2 | struct_pointer(0, 1, 1), item_list_kind, list_pointer(-3, Width::composite, 2)});
-  check_values_refused(words, "Values.entries[0]");
+  check_values_refused(words, "Values.distinct[0]");
 }
 
 BOOST_AUTO_TEST_CASE(lists_that_share_their_items_are_refused) {
@@ -260,13 +253,13 @@ BOOST_AUTO_TEST_CASE(lists_that_share_their_items_are_refused) {
   }
   words.push_back(items << 2 | struct_pointer(0, 1, 0));
   words.insert(words.end(), items, 1);
-  check_values_refused(words, "Values.entries[0]");
+  check_values_refused(words, "Values.distinct[0]");
 }
 
 BOOST_AUTO_TEST_CASE(a_list_of_items_without_size_is_refused) {
   Words words = values_of(list_pointer(0, Width::composite, 0));
   words.push_back(((1u << 29) - 1) << 2);
-  check_values_refused(words, "Values.entries[0]");
+  check_values_refused(words, "Values.distinct[0]");
   words.back() = 3u << 2;  // few items, but no item is all zeros
   check_values_refused(words, "unknown kind 0");
 }

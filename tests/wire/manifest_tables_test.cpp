@@ -160,9 +160,9 @@ BOOST_AUTO_TEST_CASE(what_random_bytes_say_is_within_the_tables) {
 }
 
 BOOST_AUTO_TEST_CASE(more_rows_than_a_message_may_have_are_refused) {
-  const TableSizes large{max_boxes_per_message + 1, 1, 1, 1};
-  BOOST_CHECK_EQUAL(rows_of(Bytes(max_boxes_per_message), large).size(), max_boxes_per_message);
-  BOOST_CHECK_EXCEPTION((void)rows_of(Bytes(max_boxes_per_message + 1), large), Error, refused);
+  const TableSizes large{max_rows + 1, 1, 1, 1};
+  BOOST_CHECK_EQUAL(rows_of(Bytes(max_rows), large).size(), max_rows);
+  BOOST_CHECK_EXCEPTION((void)rows_of(Bytes(max_rows + 1), large), Error, refused);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

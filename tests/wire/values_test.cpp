@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <boost/test/unit_test.hpp>
+#include <set>
 
+#include "geometry/value_items.hpp"
 #include "support/seed.hpp"
 #include "wire/samples.hpp"
 
@@ -53,7 +55,7 @@ BOOST_AUTO_TEST_CASE(none_is_not_absence_and_kinds_stay_apart) {
 BOOST_AUTO_TEST_CASE(the_payload_of_a_nan_survives) {
   const auto odd = std::bit_cast<double>(0x7ff4dead0000beefull);
   const auto decoded = decode_values(encode_values({{{"a", "b"}, odd}}));
-  BOOST_CHECK_EQUAL(std::bit_cast<std::uint64_t>(std::get<double>(decoded.at(0).value)), 0x7ff4dead0000beefull);
+  BOOST_CHECK_EQUAL(std::bit_cast<std::uint64_t>(std::get<double>(*decoded.at(0).value)), 0x7ff4dead0000beefull);
 }
 
 BOOST_AUTO_TEST_CASE(lists_of_many_alike_items_survive) {
@@ -113,12 +115,82 @@ BOOST_AUTO_TEST_CASE(lists_that_are_too_deep_or_too_long_are_refused_when_encodi
   BOOST_CHECK_EXCEPTION((void)encode_values({{{"", "scheduler"}, Maker::nested_maps(max_value_depth + 1)}}), Error,
                         says(":scheduler nests lists, tuples or maps"));
   std::vector<Value> many(1u << 19, true);
+  std::vector<Value> others(1u << 19, false);
   const std::vector<NamedValue> three{
-      {{"a", "list"}, ValueList{many}}, {{"b", "list"}, ValueList{many}}, {{"c", "list"}, ValueList{{true}}}};
+      {{"a", "list"}, ValueList{many}}, {{"b", "list"}, ValueList{others}}, {{"c", "list"}, ValueList{{true}}}};
   BOOST_CHECK_EXCEPTION((void)encode_values(three), Error, says("c:list"));
   const std::vector<NamedValue> mixed{
       {{"a", "list"}, ValueList{many}}, {{"b", "tuple"}, ValueTuple{many}}, {{"c", "map"}, ValueMap{{"a", true}}}};
   BOOST_CHECK_EXCEPTION((void)encode_values(mixed), Error, says("c:map"));
+}
+
+BOOST_AUTO_TEST_CASE(equal_values_travel_once_and_share_their_memory) {
+  std::vector<NamedValue> all;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string fqn = "layers." + std::to_string(i) + ".weight";
+    all.push_back({{fqn, "betas"}, ValueTuple{{0.9, i < 500 ? 0.95 : 0.99}}});
+    all.push_back({{fqn, "step"}, TensorValue{DType::f32, {}, Bytes(4, std::byte{7})}});
+    all.push_back({{fqn, "again"}, TensorValue{DType::f32, {1}, Bytes(4, std::byte{7})}});
+  }
+  std::ranges::sort(all, {}, &NamedValue::key);
+  const Bytes bytes = encode_values(all);
+  BOOST_TEST(bytes.size() < 5 * all.size());
+  const std::vector<NamedValue> decoded = decode_values(bytes);
+  BOOST_CHECK(decoded == all);
+  std::set<const Value*> distinct;
+  for (const NamedValue& one : decoded) distinct.insert(&*one.value);
+  BOOST_TEST(distinct.size() == 4U);
+}
+
+BOOST_AUTO_TEST_CASE(items_of_values_that_are_equal_count_once) {
+  std::vector<NamedValue> all;
+  const SharedValue options = ValueList{std::vector<Value>(1000, 0.1)};
+  for (int i = 0; i < 2000; ++i) all.push_back({{std::to_string(i), "param_group"}, options});
+  std::ranges::sort(all, {}, &NamedValue::key);
+  BOOST_CHECK(decode_values(encode_values(all)) == all);
+}
+
+BOOST_AUTO_TEST_CASE(exactly_equal_values_are_equivalent_in_their_order) {
+  Maker maker(test_seed());
+  std::vector<Value> all;
+  for (int i = 0; i < 3; ++i) {
+    for (const NamedValue& one : maker.values()) all.push_back(*one.value);
+  }
+  const ValueLess less;
+  for (const Value& a : all) {
+    for (const Value& b : all) {
+      BOOST_TEST((!less(a, b) && !less(b, a)) == (a == b));
+      for (const Value& c : all) BOOST_CHECK(!(less(a, b) && less(b, c)) || less(a, c));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rows_past_the_end_of_a_table_or_out_of_order_are_refused) {
+  const Bytes good = encode_values({{{"a", "s"}, 1}, {{"b", "s"}, 2}});
+  const auto with = [&](std::initializer_list<int> from, std::initializer_list<int> to) {
+    Bytes bytes = good;
+    const auto as_bytes = [](int number) { return static_cast<std::byte>(number); };
+    std::vector<std::byte> old, fresh;
+    std::ranges::transform(from, std::back_inserter(old), as_bytes);
+    std::ranges::transform(to, std::back_inserter(fresh), as_bytes);
+    const auto at = std::find_end(bytes.begin(), bytes.end(), old.begin(), old.end());
+    BOOST_REQUIRE(at != bytes.end());
+    std::ranges::copy(fresh, at);
+    return bytes;
+  };
+  const auto says = [](const std::string& part) {
+    return [part](const Error& error) {
+      BOOST_TEST_INFO(error.what());
+      return error.code() == ErrorCode::transport_failed && std::string(error.what()).find(part) != std::string::npos;
+    };
+  };
+  // The first row is as predicted. The second differs in the value (16), which is number 1.
+  BOOST_CHECK_EXCEPTION((void)decode_values(with({0, 16, 1}, {0, 16, 2})), Error, says("past the end of the values"));
+  BOOST_CHECK_EXCEPTION((void)decode_values(with({0, 16, 1}, {0, 16, 0})), Error, says("not in canonical form"));
+  BOOST_CHECK_EXCEPTION((void)decode_values(with({0, 16, 1}, {16, 1, 0})), Error, says("not in canonical form"));
+  // The name of the second row is that of the first again.
+  BOOST_CHECK_EXCEPTION((void)decode_values(with({0, 16, 1}, {0, 1, 1})), Error, says("out of order or repeated"));
+  BOOST_CHECK_EXCEPTION((void)decode_values(with({'b'}, {'a'})), Error, says("out of order or repeated"));
 }
 
 BOOST_AUTO_TEST_CASE(a_repeated_key_is_refused) {
