@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import gc
 import weakref
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -16,7 +19,7 @@ from ._dtensor import is_dtensor
 from ._dtypes import name_of
 from ._layouts import REPLICATED, Local, Ranks, local_of
 from ._lists import sent_tensors, without_tensors
-from ._model import buffers, extra_states, memory_of, modules, parameters
+from ._model import Parameter, buffers, extra_states, memory_of, modules, parameters
 from ._optimizers import Optimized, list_of, optimized
 from ._places import Places
 
@@ -28,6 +31,34 @@ Absences = Callable[[TensorKey, bool, bool], Absent]
 """What to do where no source has a tensor, given its key, whether parameters share the state, and whether it is a scalar."""
 
 
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Meanwhile Python looks for no garbage: with 100,000 parameters that takes longer than to make the objects, which all stay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a model and its optimizers consist of."""
+
+    modules: list[tuple[str, nn.Module]]
+    parameters: list[Parameter]
+    optimized: list[Optimized]
+
+
+@without_collections()
+def parts_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks) -> Parts:
+    named = modules(model)
+    found = parameters(named, ranks)
+    return Parts(named, found, optimized(found, optimizers))
+
+
 class ModelCatalog:
     """The tensors of a model and its optimizers on this rank, with a catalog of their memory.
 
@@ -35,16 +66,15 @@ class ModelCatalog:
     because no two wanted tensors may share memory: see `shared`.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, wanting: bool,
+    @without_collections()
+    def __init__(self, parts: Parts, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks, wanting: bool,
                  absent: Absences | None = None) -> None:
         self.ranks = ranks
         self.catalog = Catalog(ranks.own, ranks.count)
         self.wanting = wanting
         self.small = Catalog(ranks.own, ranks.count)  # what a restore looks at before it writes anything
         self.requested = False  # whether it has been compared with the publications, and values have been asked for
-        named = modules(model)
-        self.parameters = parameters(named, ranks)
-        self.optimized = optimized(self.parameters, optimizers)
+        self.parameters, self.optimized = parts.parameters, parts.optimized
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         # A state, and the key and memory with which a parameter that shares it receives its own.
         self.shared: list[tuple[torch.Tensor, TensorKey, torch.Tensor]] = []
@@ -63,7 +93,7 @@ class ModelCatalog:
             self.record_event()
             for parameter in self.parameters:
                 self._add(parameter.fqn, PARAM, parameter.local)
-            for (fqn, *aliases), buffer in buffers(named):
+            for (fqn, *aliases), buffer in buffers(parts.modules):
                 self._add(fqn, BUFFER, local_of(buffer, ranks))
                 self._alias(fqn, aliases)
             for one in self.optimized:
@@ -71,8 +101,8 @@ class ModelCatalog:
                     self._add_state(one, name, value)
             for parameter in self.parameters:
                 self._alias(parameter.fqn, parameter.aliases)
-        self._modules = [(fqn, weakref.ref(module)) for fqn, module in extra_states(named)]
-        self.places = Places([module for _, module in named], optimizers, self.parameters, self._sources)
+        self._modules = [(fqn, weakref.ref(module)) for fqn, module in extra_states(parts.modules)]
+        self.places = Places([module for _, module in parts.modules], optimizers, self.parameters, self._sources)
 
     def record_event(self) -> None:
         """Orders reads and writes of device memory behind the work that is queued now. Before each use of the catalog."""
@@ -133,6 +163,7 @@ class ModelCatalog:
             if local is not None:
                 self._add(fqn, name, local, one.parameter.shares_state)
 
+    @without_collections()
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
         for key, value in values.items():
@@ -155,25 +186,40 @@ def _forget(optimizer: int) -> None:
             kept.pop(name, None)
 
 
+def _name_of(optimizers: Any, ranks: Ranks, wanting: bool, key: Any) -> Any:
+    return (wanting, ranks.key, tuple(map(id, list_of(optimizers))), key)
+
+
+def kept_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, key: Any = None) -> ModelCatalog | None:
+    """The catalog of an earlier call if it is still right."""
+    known = _kept.get(model, {}).get(_name_of(optimizers, ranks, wanting, key))
+    if known is None or not known.places.hold():
+        return None
+    known.record_event()
+    return known
+
+
 def model_catalog(model: nn.Module, optimizers: Any, ranks: Ranks, wanting: bool, absent: Absences | None = None,
-                  key: Any = None) -> ModelCatalog:
-    """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users."""
+                  key: Any = None, parts: Parts | None = None) -> ModelCatalog:
+    """The catalog of an earlier call if it is still right. `key` tells catalogs apart that are changed by their users.
+
+    `parts`: of the model, if they are known.
+    """
+    known = kept_catalog(model, optimizers, ranks, wanting, key)
+    if known is not None:
+        return known
     listed = list_of(optimizers)
     kept = _kept.setdefault(model, {})
-    name = (wanting, ranks.key, tuple(map(id, listed)), key)
-    known = kept.get(name)
-    if known is not None and known.places.hold():
-        known.record_event()
-    else:
-        for other in [other for other, catalog in list(kept.items()) if not catalog.places.hold()]:
-            kept.pop(other, None)  # a collection may have been faster
-        if len(kept) >= _MOST_KEPT:
-            del kept[next(iter(kept))]
-        known = kept[name] = ModelCatalog(model, listed, ranks, wanting, absent)
-        for optimizer in listed:
-            if optimizer not in _followed:
-                _followed.add(optimizer)
-                weakref.finalize(optimizer, _forget, id(optimizer)).atexit = False
+    for other in [other for other, catalog in list(kept.items()) if not catalog.places.hold()]:
+        kept.pop(other, None)  # a collection may have been faster
+    if len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]
+    known = kept[_name_of(optimizers, ranks, wanting, key)] = ModelCatalog(parts or parts_of(model, listed, ranks), listed, ranks,
+                                                                          wanting, absent)
+    for optimizer in listed:
+        if optimizer not in _followed:
+            _followed.add(optimizer)
+            weakref.finalize(optimizer, _forget, id(optimizer)).atexit = False
     return known
 
 

@@ -14,11 +14,12 @@ from torch.distributed.tensor import empty as empty_dtensor
 from torch.distributed.tensor.placement_types import Replicate
 from torch.distributed.tensor.placement_types import Shard as TorchShard
 
-from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Session, TensorInfo, TensorKey
+from .. import Catalog, Inventory, LayoutMismatch, Progress, Report, Restore, Session, TensorInfo, TensorKey
 from .._types import Absent, Replicas, Seconds, Verify
 from ._absent import absence_of
 from ._awaiting import Deadline, final_inventory, reading
-from ._catalog import BUFFER, GROUP, PARAM, Absences, ModelCatalog, model_catalog
+from ._catalog import (BUFFER, GROUP, PARAM, Absences, ModelCatalog, Parts, kept_catalog, model_catalog, parts_of,
+                       without_collections)
 from ._dtypes import dtype_of
 from ._extra import received_extra, request_extra
 from ._layouts import Local, ranks_of
@@ -47,6 +48,7 @@ class RestoreResult:
 class Published:
     """What an inventory lists, read once."""
 
+    @without_collections()
     def __init__(self, inventory: Inventory) -> None:
         self.tensors = inventory.tensors
         self.values = inventory.values
@@ -58,6 +60,20 @@ class Published:
         for alias, fqn in self.aliases.items():
             if fqn in self.states:
                 self.states.setdefault(alias, self.states[fqn])
+
+
+class _Asked:
+    """What a wanting catalog depends on beside the model. To hash all of it for each look would take longer than the look."""
+
+    def __init__(self, name: str, published: Published, absent: Mapping[str, Absent]) -> None:
+        self._all = (name, published.values, published.tensors, sorted(absent.items()))
+
+    def __hash__(self) -> int:
+        name, values, tensors, _ = self._all
+        return hash((name, len(values), len(tensors)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._all == other._all
 
 
 def _new_state(one: Optimized, info: TensorInfo) -> torch.Tensor:
@@ -117,6 +133,7 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
                 del one.state[state]
 
 
+@without_collections()
 def _create_missing_states(found: Sequence[Optimized], published: Published) -> None:
     """In the order of param_groups, because gathers of torch follow the order of the state."""
     values: dict[str, list[str]] = {}
@@ -144,6 +161,7 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
             kept.setdefault(state, None)
 
 
+@without_collections()
 def _require_alike(wanted: ModelCatalog, published: Published) -> None:
     """The library checks this too, but knows fewer of the names."""
     wrong = []
@@ -170,6 +188,7 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     return policy
 
 
+@without_collections()
 def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
     published = set(listed.values)
@@ -220,9 +239,10 @@ class _Values:
             module.set_extra_state(state)
 
 
-def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], values: dict[TensorKey, Any],
-             skipped: Sequence[TensorKey]) -> _Values:
+@without_collections()
+def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], small: Restore, skipped: set[TensorKey]) -> _Values:
     """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
+    values = small.values()
     by_fqn = {one.parameter.fqn: one for one in wanted.optimized}
     states = [(by_fqn[key.fqn].state, key.state, from_value(value)) for key, value in values.items()
               if key.fqn in by_fqn and key.state != GROUP]
@@ -322,13 +342,10 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     inventory = final_inventory(session, name, step, until)
     published = Published(inventory)
     policy = _absences(absent or {}, published)
-    asked = (name, tuple(published.values), tuple(published.tensors.items()), tuple(sorted((absent or {}).items())))
-
-    def catalog() -> ModelCatalog:
-        return model_catalog(model, optimizers, numbers, wanting=True, absent=policy, key=asked)
-
-    with _states_of_sources(catalog().optimized, published, policy):
-        wanted = catalog()  # another one if states were missing
+    asked = _Asked(name, published, absent or {})
+    parts = kept_catalog(model, optimizers, numbers, wanting=True, key=asked) or parts_of(model, listed, numbers)
+    with _states_of_sources(parts.optimized, published, policy):
+        wanted = model_catalog(model, optimizers, numbers, True, policy, asked, parts if isinstance(parts, Parts) else None)
         if not wanted.requested:
             _require_alike(wanted, published)
             _request_values(wanted, listed, published, policy)
@@ -339,8 +356,8 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
                 "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
             small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
                                     discovery_grace=0)
-            skipped = small.wait().skipped
-        received = _checked(wanted, listed, small.values(), skipped)
+            skipped = set(small.wait().skipped)
+        received = _checked(wanted, listed, small, skipped)
         with reading(session, name, inventory):
             restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
                                       replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)

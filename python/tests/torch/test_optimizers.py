@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import random
 from typing import Any, Callable
 
@@ -264,6 +265,26 @@ def test_another_optimizer_is_refused(session):
         with pytest.raises(sw.LayoutMismatch, match="0.weight:exp_avg"):
             swt.restore_into(session, two, after, name="other", deadline=20)
     assert all(map(torch.equal, kept, two.parameters()))
+
+
+def test_options_of_a_group_travel_once(session):
+    """Two million items, were they sent with each of their parameters."""
+    milestones = [float(number) for number in range(1000)]
+
+    def made() -> tuple[nn.ParameterList, torch.optim.Optimizer]:
+        model = nn.ParameterList(torch.zeros(1) for _ in range(2000))
+        return model, torch.optim.SGD([{"params": list(model), "milestones": []}], lr=0.1)
+
+    (model, optimizer), (target, fresh) = made(), made()
+    optimizer.param_groups[0]["milestones"] = milestones
+    with torch.no_grad():
+        for number, parameter in enumerate(model):
+            parameter.fill_(number)
+    with swt.publish(session, model, optimizer, step=1, name="many"):
+        swt.restore_into(session, target, fresh, name="many")
+    assert fresh.param_groups[0]["milestones"] == milestones
+    assert [parameter.item() for parameter in target] == list(range(2000))
+    assert gc.isenabled()
 
 
 def test_groups_that_differ_at_the_source_are_not_merged(session):
