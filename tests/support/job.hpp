@@ -122,6 +122,9 @@ class TestShard {
   [[nodiscard]] std::size_t wrong(std::uint64_t seed);
 
  private:
+  template <typename Visit>
+  void each_part(std::uint64_t seed, const Visit& visit);
+
   TensorSpec spec_;
   Layout layout_;
   Rank place_;
