@@ -60,14 +60,15 @@ struct Waiting {
 /// The messages of one fabric, for all of its endpoints.
 class Sends {
  public:
-  explicit Sends(const std::atomic<bool>& slow) : slow_(slow), timer_(::timerfd_create(CLOCK_MONOTONIC, flags)) {
+  Sends(const std::atomic<bool>& slow, std::optional<double> bytes_per_second)
+      : slow_(slow), bytes_per_second_(bytes_per_second), timer_(::timerfd_create(CLOCK_MONOTONIC, flags)) {
     if (!timer_) support::throw_errno("timerfd_create");
   }
 
   void send(transport::Endpoint& endpoint, ByteView header, std::span<const ConstMemory> payload, Completion done) {
     const ByteCount bytes = transport::total_bytes(payload);
     if (!slow_ && waiting_.empty()) return post(endpoint, header, payload, bytes, std::move(done));
-    if (rate_ == 0) rate_ = share * speed_->bytes_per_second();
+    if (rate_ == 0) rate_ = bytes_per_second_.value_or(share * speed_->bytes_per_second());
     const std::chrono::duration<double> takes(static_cast<double>(bytes) / rate_);
     last_due_ = std::max(last_due_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(takes);
     waiting_.push_back(
@@ -127,6 +128,7 @@ class Sends {
   }
 
   const std::atomic<bool>& slow_;
+  std::optional<double> bytes_per_second_;
   support::Descriptor timer_;
   std::shared_ptr<Speed> speed_ = std::make_shared<Speed>();  // owners: this and messages under way
   double rate_ = 0;                                           // once it is slow
@@ -170,9 +172,10 @@ class SlowableEndpoint final : public transport::Endpoint {
 
 class SlowableFabric final : public transport::Fabric {
  public:
-  SlowableFabric(std::unique_ptr<transport::Fabric> inner, const std::atomic<bool>& slow)
+  SlowableFabric(std::unique_ptr<transport::Fabric> inner, const std::atomic<bool>& slow,
+                 std::optional<double> bytes_per_second)
       : inner_(std::move(inner)),
-        sends_(std::make_shared<Sends>(slow)),
+        sends_(std::make_shared<Sends>(slow, bytes_per_second)),
         events_(inner_->event_descriptor() < 0 ? -1 : ::epoll_create1(EPOLL_CLOEXEC)) {
     if (inner_->event_descriptor() < 0) return;
     for (const int one : {inner_->event_descriptor(), sends_->timer()}) {
@@ -218,8 +221,9 @@ class SlowableFabric final : public transport::Fabric {
 
 }  // namespace
 
-std::unique_ptr<transport::Fabric> slowable(std::unique_ptr<transport::Fabric> inner, const std::atomic<bool>& slow) {
-  return std::make_unique<SlowableFabric>(std::move(inner), slow);
+std::unique_ptr<transport::Fabric> slowable(std::unique_ptr<transport::Fabric> inner, const std::atomic<bool>& slow,
+                                            std::optional<double> bytes_per_second) {
+  return std::make_unique<SlowableFabric>(std::move(inner), slow, bytes_per_second);
 }
 
 }  // namespace shardwire::cli

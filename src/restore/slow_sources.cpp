@@ -29,9 +29,12 @@ void SlowSources::begin_period(Clock::Time now) {
 }
 
 void SlowSources::look(Clock::Time now, bool overslept) {
+  const double seconds = seconds_of(now - began_);
   if (overslept) {
+    // What has been read says how fast sources can be at least, and nothing about how slow they are.
+    note_paces(seconds, false);
     begin_period(now);
-  } else if (const double seconds = seconds_of(now - began_); now - began_ < notice_) {
+  } else if (now - began_ < notice_) {
     note_paces(seconds, true);
   } else {
     note_paces(seconds, false);

@@ -116,6 +116,16 @@ BOOST_AUTO_TEST_CASE(a_reader_that_did_not_run_blames_nobody) {
   BOOST_TEST(bench.reported.empty());
 }
 
+BOOST_AUTO_TEST_CASE(a_reader_that_did_not_run_knows_what_has_come_meanwhile) {
+  Bench bench({{1e8, 100'000'000}, {1e5, 20'000'000}});
+  std::swap(bench.sources[0].arrived, bench.sources[0].owed);
+  bench.clock.jump(2s);
+  bench.advance(tick);
+  BOOST_TEST(bench.reported.empty());
+  bench.advance(notice + tick);
+  BOOST_TEST(bench.reported == std::vector<std::size_t>{1}, boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_report_may_stop_it) {
   Bench bench({{1e6, 20'000'000}, {1e5, 20'000'000}});
   bench.then = [&bench] { bench.watch.stop(); };

@@ -23,7 +23,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr ByteCount small = 64 << 20;
+constexpr ByteCount small = 32 << 20;
+// So little that no machine is so busy that another source is as slow.
+constexpr double slow_bytes_per_second = 4e6;
 // Long enough that it does not end before a loaded machine has made its source slow.
 constexpr ByteCount large = 256 << 20;
 
@@ -54,7 +56,7 @@ struct Job {
     made.open_fabrics = [this, number, open = std::move(made.open_fabrics)](const auto&... arguments) {
       auto fabrics = open(arguments...);
       fabrics->wrap([this, number](std::unique_ptr<transport::Fabric> one) {
-        return cli::slowable(std::move(one), slow[number]);
+        return cli::slowable(std::move(one), slow[number], slow_bytes_per_second);
       });
       return fabrics;
     };
@@ -95,7 +97,7 @@ struct Job {
 
 RestoreOptions noticing() {
   RestoreOptions options = within(patience);
-  options.notice = 1s;  // a busy machine may keep a source from answering for some tenths of a second
+  options.notice = 3s;  // a busy machine may keep a source from answering for a second
   return options;
 }
 
