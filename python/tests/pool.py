@@ -53,9 +53,10 @@ class Pool:
         self._workers: list[tuple[Any, Any]] = []
 
     def _start(self, world: int) -> None:
-        # Workers are forked from a process that has imported torch.
+        # Workers are forked from a process that has imported what most of them need, which takes longer than most functions do.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed"])
+        context.set_forkserver_preload(["torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint",
+                                        "torch._dynamo"])
         self._folder = tempfile.TemporaryDirectory()
         for _ in range(world):
             here, there = context.Pipe()

@@ -89,18 +89,21 @@ bool rows_to_columns(MPI_Comm comm, float seed) {
   return restored.front() == seed && restored.back() == seed + static_cast<float>(ranks - 1);
 }
 
+// A busy machine may start ranks some seconds apart, and they are not to miss one another by that.
+constexpr auto wait_for_absent = 5s;
+
 // Whether the other ranks' errors name rank `absent` as missing: ranks that wait for rank 0 cannot join.
 bool without(int absent, int rank, const std::function<Bootstrap()>& bootstrap) {
   if (rank == absent) {
-    std::this_thread::sleep_for(6s);
+    std::this_thread::sleep_for(3 * wait_for_absent);
     return true;
   }
   std::optional<Session> session;
   try {
-    session = Session::join(bootstrap(), {.join_timeout = 2s});
-    session->gather("joined", {}, 2s);
+    session = Session::join(bootstrap(), {.join_timeout = wait_for_absent});
+    session->gather("joined", {}, wait_for_absent);
   } catch (const Error& error) {
-    if (rank == 0) std::this_thread::sleep_for(2s);  // the others learn from it which rank is missing
+    if (rank == 0) std::this_thread::sleep_for(wait_for_absent);  // the others learn from it which rank is missing
     std::printf("rank %d: %s: %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
     return error.code() == ErrorCode::timed_out && error.ranks() == std::vector<Rank>{Rank{absent}};
   }
