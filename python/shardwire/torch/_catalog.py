@@ -74,6 +74,7 @@ class ModelCatalog:
         self.wanting = wanting
         self.small = Catalog(ranks.own, ranks.count)  # what a restore looks at before it writes anything
         self.requested = False  # whether it has been compared with the publications, and values have been asked for
+        self.declared: dict[TensorKey, tuple[str, tuple[int, ...]]] = {}  # type and shape of what is in `catalog`
         self.parameters, self.optimized = parts.parameters, parts.optimized
         self.values: dict[TensorKey, Any] = {}  # states that are no tensors
         # A state, and the key and memory with which a parameter that shares it receives its own.
@@ -140,8 +141,11 @@ class ModelCatalog:
                 return
         if self._absent:
             absent = self.one_element.ask(key, local, self._absent(key, shares, local.shape == ()))
+        dtype = name_of(tensor.dtype)
+        if self.wanting and catalog is None:
+            self.declared[key] = (dtype, local.shape)
         (catalog or self.catalog).add_address(
-            fqn, state, name_of(tensor.dtype), local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
+            fqn, state, dtype, local.shape, local.layout, tensor.data_ptr(), strides, tensor.numel(), self._owner,
             device, self._event_handle if device >= 0 else 0, absent)
 
     def _add_state(self, one: Optimized, name: str, value: Any) -> None:
@@ -163,7 +167,6 @@ class ModelCatalog:
             if local is not None:
                 self._add(fqn, name, local, one.parameter.shares_state)
 
-    @without_collections()
     def set_values(self, values: dict[TensorKey, Any]) -> None:
         """Adds values to the catalog, or replaces those that differ."""
         for key, value in values.items():

@@ -125,18 +125,20 @@ def memory_of(fqn: str, state: str, tensor: torch.Tensor) -> torch.UntypedStorag
 
     Raises LayoutMismatch if it has none, Unsupported if its elements are not what lies there.
     """
-    what = f"{fqn}:{state}" if state else fqn
+    def what() -> str:
+        return f"{fqn}:{state}" if state else fqn
+
     try:
         if type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor):
             raise NotImplementedError
         memory = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse, nested, made of several others
-        raise Unsupported(f"{what} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements") from None
+        raise Unsupported(f"{what()} is a {type(tensor).__name__} of layout {tensor.layout}, which is no array of elements") from None
     if tensor.is_conj() or tensor.is_neg():
-        raise Unsupported(f"{what} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
+        raise Unsupported(f"{what()} is a view that changes the sign of its elements: resolve_conj() and resolve_neg() first")
     if tensor.is_meta or memory.nbytes() == 0 and tensor.numel():
-        raise LayoutMismatch(f"{what} is on the meta device: it has no memory" if tensor.is_meta else
-                             f"the memory of {what} has been freed")
+        raise LayoutMismatch(f"{what()} is on the meta device: it has no memory" if tensor.is_meta else
+                             f"the memory of {what()} has been freed")
     return memory
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from .. import Error, Publication, Session, TensorKey
 from .._types import Snapshot
-from ._catalog import GROUP, ModelCatalog, model_catalog
+from ._catalog import GROUP, ModelCatalog, model_catalog, without_collections
 from ._extra import extra_values
 from ._layouts import ranks_of
 from ._optimizers import Optimizers, entries, entry_name, list_of, options
@@ -36,6 +36,7 @@ def _values(held: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], ext
     return values
 
 
+@without_collections()
 def publish(session: Session, model: nn.Module, optimizers: Optimizers = None, *, step: int, name: str = "torch",
             snapshot: Snapshot = "none", extra: Mapping[str, Any] | None = None, ranks: int | Sequence[int] | None = None,
             keep: int = 0, buddies: int = 0, buddy_bytes_per_second: int = 0) -> Publication:

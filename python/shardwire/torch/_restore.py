@@ -48,7 +48,6 @@ class RestoreResult:
 class Published:
     """What an inventory lists, read once."""
 
-    @without_collections()
     def __init__(self, inventory: Inventory) -> None:
         self.tensors = inventory.tensors
         self.values = inventory.values
@@ -133,7 +132,6 @@ def _drop_other_states(found: Sequence[Optimized], published: Published, policy:
                 del one.state[state]
 
 
-@without_collections()
 def _create_missing_states(found: Sequence[Optimized], published: Published) -> None:
     """In the order of param_groups, because gathers of torch follow the order of the state."""
     values: dict[str, list[str]] = {}
@@ -161,14 +159,13 @@ def _create_missing_states(found: Sequence[Optimized], published: Published) -> 
             kept.setdefault(state, None)
 
 
-@without_collections()
 def _require_alike(wanted: ModelCatalog, published: Published) -> None:
     """The library checks this too, but knows fewer of the names."""
     wrong = []
-    for key, info in wanted.catalog.tensors().items():
+    for key, (dtype, shape) in wanted.declared.items():
         theirs = published.states.get(key.fqn, {}).get(key.state)
-        if theirs is not None and theirs != info:
-            wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {info.dtype} {info.shape}")
+        if theirs is not None and (theirs.dtype, theirs.shape) != (dtype, shape):
+            wrong.append(f"{key.fqn}:{key.state}: source has {theirs.dtype} {theirs.shape}, target wants {dtype} {shape}")
     if wrong:
         raise LayoutMismatch(f"types or shapes differ: {'; '.join(wrong[:10])}{' ..' if len(wrong) > 10 else ''}")
 
@@ -188,7 +185,6 @@ def _absences(absent: Mapping[str, Absent], published: Published) -> Absences:
     return policy
 
 
-@without_collections()
 def _request_values(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], listed: Published, policy: Absences) -> None:
     """Asks for states that are no tensors, for options of groups, and for all extra state."""
     published = set(listed.values)
@@ -239,7 +235,6 @@ class _Values:
             module.set_extra_state(state)
 
 
-@without_collections()
 def _checked(wanted: ModelCatalog, optimizers: Sequence[torch.optim.Optimizer], small: Restore, skipped: set[TensorKey]) -> _Values:
     """Raises LayoutMismatch if parameters that share a group, or a state, received different ones."""
     values = small.values()
@@ -340,28 +335,31 @@ def restore_into(session: Session, model: nn.Module, optimizers: Optimizers = No
     numbers, listed = ranks_of(session, ranks), list_of(optimizers)
     reshard(model)
     inventory = final_inventory(session, name, step, until)
-    published = Published(inventory)
-    policy = _absences(absent or {}, published)
-    asked = _Asked(name, published, absent or {})
-    parts = kept_catalog(model, optimizers, numbers, wanting=True, key=asked) or parts_of(model, listed, numbers)
-    with _states_of_sources(parts.optimized, published, policy):
-        wanted = model_catalog(model, optimizers, numbers, True, policy, asked, parts if isinstance(parts, Parts) else None)
-        if not wanted.requested:
-            _require_alike(wanted, published)
-            _request_values(wanted, listed, published, policy)
-            wanted.requested = True
-        # Values first: a byte is written only after they have been found right.
-        with reading(session, name, inventory):
-            _require_equal_ties(session, wanted, published, policy, {
-                "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
-            small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
-                                    discovery_grace=0)
-            skipped = set(small.wait().skipped)
-        received = _checked(wanted, listed, small, skipped)
-        with reading(session, name, inventory):
-            restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
-                                      replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
-            report = restore.wait(progress)
-        received.apply()
-        wanted.one_element.zero(report.skipped)
+    with contextlib.ExitStack() as preparing:
+        preparing.enter_context(without_collections())
+        published = Published(inventory)
+        policy = _absences(absent or {}, published)
+        asked = _Asked(name, published, absent or {})
+        parts = kept_catalog(model, optimizers, numbers, wanting=True, key=asked) or parts_of(model, listed, numbers)
+        with _states_of_sources(parts.optimized, published, policy):
+            wanted = model_catalog(model, optimizers, numbers, True, policy, asked, parts if isinstance(parts, Parts) else None)
+            if not wanted.requested:
+                _require_alike(wanted, published)
+                _request_values(wanted, listed, published, policy)
+                wanted.requested = True
+            # Values first: a byte is written only after they have been found right.
+            with reading(session, name, inventory):
+                _require_equal_ties(session, wanted, published, policy, {
+                    "name": name, "step": inventory.step, "deadline": until.left(), "replicas": replicas, "discovery_grace": 0})
+                small = session.restore(wanted.small, name=name, step=inventory.step, deadline=until.left(), replicas=replicas,
+                                        discovery_grace=0)
+                skipped = set(small.wait().skipped)
+            received = _checked(wanted, listed, small, skipped)
+            preparing.close()
+            with reading(session, name, inventory):
+                restore = session.restore(wanted.catalog, name=name, step=inventory.step, deadline=until.left(), verify=verify,
+                                          replicas=replicas, discovery_grace=0, staging_bytes=staging_bytes)
+                report = restore.wait(progress)
+            received.apply()
+            wanted.one_element.zero(report.skipped)
     return RestoreResult(inventory.step, received.extra, report)
