@@ -287,6 +287,7 @@ seeds() {
 }
 simulation() { check 'simulated sessions, 50,000 seeds' seeds; }
 fuzzing() { cases 'fuzzing' tests/fuzz/run 60; }
+planted() { cases 'planted bugs' tests/planted/run; }
 
 kernels() { check 'copy kernels for aarch64, emulated' tests/memory/neon_check; }
 benchmarks() { check 'benchmarks' ninja -C build benchmarks; }
