@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/bytes.hpp"
 #include "support/deadline.hpp"
 #include "support/encrypted.hpp"
 #include "support/sockets.hpp"
@@ -63,17 +64,6 @@ inline EndpointOwner connect_anew(transport::Fabric& from, transport::Fabric& to
   if (from.sockets().count == 0) return made;
   to_here = to.connect({.address = from.address(), .same_host = same_host, .sockets = std::move(sockets.there)});
   return made;
-}
-
-/// Bytes that depend on position and seed.
-inline Bytes pattern(std::size_t size, std::uint64_t seed = 1) {
-  Bytes out(size);
-  std::uint64_t state = seed * 0x9e3779b97f4a7c15ULL + 1;
-  for (std::size_t i = 0; i < size; i += sizeof state) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    std::memcpy(out.data() + i, &state, std::min(sizeof state, size - i));
-  }
-  return out;
 }
 
 inline Bytes text(std::string_view value) {
